@@ -1,0 +1,397 @@
+"""Times a training step of the paper's Darcy model in opjax and in eager PyTorch.
+
+A step is forward, backward, gradient clipping and an AdamW update on a one-cycle
+schedule, in float32 on the CPU, with the relative L2 error summed over the batch as
+loss. Every measurement runs in a fresh process, so that peak memory belongs to one
+side; the sides alternate (torch, opjax, torch, opjax, ...), so that a busy machine
+disturbs both. The baseline is `torch_darcy.py`; both sides see the same numbers.
+
+    python benchmarks/darcy_step.py --cases=darcy_b1 --steps=5 --rounds=1
+
+The last line printed is one JSON object; the Markdown report goes to `--output`.
+"""
+
+import dataclasses
+import datetime
+import importlib.metadata
+import json
+import os
+import pathlib
+import platform
+import resource
+import shlex
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from absl import app, flags, logging
+
+# This process imports neither numpy, torch nor jax: on Linux a child's ru_maxrss
+# starts from the resident size of the process that started it.
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """A model and a batch; the arguments both implementations understand."""
+
+    batch: int
+    num_points: int
+    model: dict[str, Any]
+
+    def steps(self, steps: int) -> int:
+        """Returns how many steps to time: fewer for a larger batch, at least three."""
+        return max(3, steps // self.batch)
+
+
+_DARCY = {"grid_shape": (85, 85), "reference_points": 8, "feature_dim": 1}
+_IRREGULAR = {"grid_shape": None, "reference_points": None, "feature_dim": 0}
+CASES = {
+    "darcy_b1": Case(1, 85 * 85, {**_DARCY, "mlp_ratio": 1}),
+    "darcy_b4": Case(4, 85 * 85, {**_DARCY, "mlp_ratio": 1}),
+    "irregular_b1": Case(1, 972, {**_IRREGULAR, "mlp_ratio": 2}),
+}
+_TRUNK = {"features": 128, "num_layers": 8, "num_heads": 8, "num_basis": 64}
+_OPTIMIZER = {"weight_decay": 1e-5, "clip_norm": 0.1}
+_PEAK_LEARNING_RATE = 1e-3
+_TOTAL_STEPS = 1000
+_WARM_UP = 2
+_ROOT = pathlib.Path(__file__).resolve().parents[1]
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """What to measure, and where to write it."""
+
+    cases: tuple[str, ...] = tuple(CASES)
+    sides: tuple[str, ...] = ("torch", "opjax")
+    steps: int = 10
+    rounds: int = 3
+    output: str = "results/benchmark_darcy_step.md"
+
+
+_CASES = flags.DEFINE_list("cases", list(CASES), f"Some of {', '.join(CASES)}.")
+_SIDES = flags.DEFINE_list("sides", list(Config.sides), "Sides to alternate between.")
+for _flag, _known in ((_CASES, tuple(CASES)), (_SIDES, Config.sides)):
+    flags.register_validator(
+        _flag,
+        lambda chosen, known=_known: 0 < len(chosen) == len(set(chosen) & set(known)),
+        f"must be a list of different names out of {', '.join(_known)}.",
+    )
+_STEPS = flags.DEFINE_integer(
+    "steps", Config.steps, "Timed steps at batch 1, after the warm-up.", lower_bound=1
+)
+_ROUNDS = flags.DEFINE_integer(
+    "rounds", Config.rounds, "Processes per side and case.", lower_bound=1
+)
+_OUTPUT = flags.DEFINE_string("output", Config.output, "Markdown report; empty: none.")
+_WORKER = flags.DEFINE_bool("worker", False, "Measures one side (internal).")
+_SIDE = flags.DEFINE_enum("side", None, list(Config.sides), "Side of a worker.")
+
+
+# --- The measuring side: one process, one case, one framework.
+
+
+def batch_arrays(case: Case):
+    """Returns mesh points (b, n, 2), features (b, n, c) or None, targets (b, n, 1)."""
+    import numpy as np
+
+    rng = np.random.default_rng(0)
+    shape = (case.batch, case.num_points)
+    if case.model["grid_shape"] is None:
+        points = rng.uniform(size=(*shape, 2)).astype(np.float32)
+    else:
+        axes = [np.linspace(0, 1, m, dtype=np.float32) for m in _DARCY["grid_shape"]]
+        nodes = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(1, -1, 2)
+        points = np.repeat(nodes, case.batch, axis=0)
+    target = rng.normal(size=(*shape, 1)).astype(np.float32)
+    features = rng.normal(size=(*shape, 1)).astype(np.float32)
+    return points, features if case.model["feature_dim"] else None, target
+
+
+def measure_torch(case: Case, steps: int) -> dict[str, Any]:
+    """Times the eager PyTorch model."""
+    import torch
+    import torch_darcy
+
+    torch.set_num_threads(os.cpu_count() or 1)
+    torch.manual_seed(0)
+    points, features, target = (
+        None if array is None else torch.from_numpy(array)
+        for array in batch_arrays(case)
+    )
+    baseline = _peak_mib()
+    model = torch_darcy.FunctionalTransformer(**case.model, **_TRUNK)
+    optimizer = torch.optim.AdamW(
+        model.parameters(), weight_decay=_OPTIMIZER["weight_decay"], fused=True
+    )
+    schedule = torch.optim.lr_scheduler.OneCycleLR(
+        optimizer, _PEAK_LEARNING_RATE, total_steps=_TOTAL_STEPS
+    )
+
+    def forward():
+        with torch.inference_mode():
+            model(points, features)
+
+    def step():
+        optimizer.zero_grad()
+        loss = torch_darcy.relative_l2(model(points, features), target)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), _OPTIMIZER["clip_norm"])
+        optimizer.step()
+        schedule.step()
+        return loss.item()
+
+    return {
+        "parameters": sum(p.numel() for p in model.parameters()),
+        "forward_ms": _time_ms(forward, steps),
+        "step_ms": _time_ms(step, steps),
+        "loss": step(),
+        **_memory(baseline),
+    }
+
+
+def measure_opjax(case: Case, steps: int) -> dict[str, Any]:
+    """Times the opjax model; compilation is timed apart."""
+    import jax
+    import jax.numpy as jnp
+    from flax import nnx
+
+    from opjax import metrics, nn, training
+
+    points, features, target = jax.block_until_ready(
+        jax.tree.map(jnp.asarray, batch_arrays(case))
+    )
+    if case.model["grid_shape"] is not None:
+        points = points[0]  # one grid for all samples
+    batch = {"points": points, "features": features, "target": target}
+    baseline = _peak_mib()
+    model = nn.OperatorTransformer(
+        point_dim=2,
+        out_features=1,
+        shared_basis=True,
+        **case.model,
+        **_TRUNK,
+        rngs=nnx.Rngs(0),
+    )
+    parameters = sum(leaf.size for leaf in jax.tree.leaves(nnx.state(model, nnx.Param)))
+    point_axis = 0 if case.model["grid_shape"] is None else None
+
+    def predict(model, batch):
+        axes = (point_axis, None if batch["features"] is None else 0)
+        return jax.vmap(model, in_axes=axes)(batch["points"], batch["features"])
+
+    def loss(model, batch):
+        errors = jax.vmap(metrics.relative_l2)(predict(model, batch), batch["target"])
+        return errors.sum()
+
+    predict_compiled = jax.jit(predict).lower(model, batch).compile()
+    forward_ms = _time_ms(
+        lambda: jax.block_until_ready(predict_compiled(model, batch)), steps
+    )
+
+    optimizer = training.adamw_onecycle(_PEAK_LEARNING_RATE, _TOTAL_STEPS, **_OPTIMIZER)
+    state = training.init(model, optimizer)
+    step_function = jax.jit(training.make_step(loss, optimizer), donate_argnums=0)
+    start = time.perf_counter()
+    step_compiled = step_function.lower(state, batch).compile()
+    compile_s = time.perf_counter() - start
+
+    def step():
+        nonlocal state  # donated
+        state, logs = jax.block_until_ready(step_compiled(state, batch))
+        return float(logs["loss"])
+
+    return {
+        "parameters": parameters,
+        "forward_ms": forward_ms,
+        "step_ms": _time_ms(step, steps),
+        "loss": step(),
+        "compile_s": compile_s,
+        **_memory(baseline),
+    }
+
+
+def _time_ms(function: Callable[[], Any], repeats: int) -> list[float]:
+    """Returns the milliseconds of each call after the warm-up."""
+    for _ in range(_WARM_UP):
+        function()
+    times = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        function()
+        times.append(1e3 * (time.perf_counter() - start))
+    return times
+
+
+def _peak_mib() -> float:
+    """Returns the peak resident size of this process so far (Linux reports KiB)."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def _memory(baseline: float) -> dict[str, float]:
+    peak = _peak_mib()
+    return {"peak_mib": peak, "increment_mib": peak - baseline}
+
+
+# --- The comparing side: starts the workers, summarises, reports.
+
+
+def start_worker(side: str, name: str, steps: int) -> dict[str, Any]:
+    """Measures one side of one case in a fresh process."""
+    command = [sys.executable, __file__, "--worker"]
+    command += [f"--side={side}", f"--cases={name}", f"--steps={steps}"]
+    paths = [str(_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = os.environ | {
+        "PYTHONPATH": os.pathsep.join(paths),
+        "OMP_WAIT_POLICY": "PASSIVE",  # spinning threads stall a busy machine
+        "JAX_PLATFORMS": "cpu",
+        "JAX_ENABLE_COMPILATION_CACHE": "false",  # compile times are reported
+    }
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(f"{shlex.join(command)} failed:\n{done.stderr}")
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def summarise(runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Reduces the rounds of one side: medians of times, the largest peak."""
+    summary: dict[str, Any] = {
+        name: statistics.median(sum((run[name] for run in runs), []))
+        for name in ("forward_ms", "step_ms")
+    }
+    for name in ("peak_mib", "increment_mib"):
+        summary[name] = max(run[name] for run in runs)
+    if "compile_s" in runs[0]:
+        summary["compile_s"] = statistics.median(run["compile_s"] for run in runs)
+    return summary | {"parameters": runs[0]["parameters"], "loss": runs[0]["loss"]}
+
+
+def run(config: Config) -> dict[str, Any]:
+    """Measures every case; returns the summaries by case and side."""
+    results: dict[str, Any] = {}
+    for name in config.cases:
+        runs: dict[str, list[dict[str, Any]]] = {side: [] for side in config.sides}
+        for index in range(config.rounds):
+            for side in config.sides:
+                runs[side].append(start_worker(side, name, config.steps))
+                step = statistics.median(runs[side][-1]["step_ms"])
+                logging.info("%s, round %d: %s %.0f ms", name, index, side, step)
+        results[name] = {side: summarise(runs[side]) for side in config.sides}
+        if set(config.sides) == {"torch", "opjax"}:
+            for kind in ("forward_ms", "step_ms"):
+                results[name][kind.replace("_ms", "_ratio")] = {
+                    "median": results[name]["torch"][kind]
+                    / results[name]["opjax"][kind],
+                    "rounds": [
+                        statistics.median(torch[kind]) / statistics.median(opjax[kind])
+                        for torch, opjax in zip(
+                            runs["torch"], runs["opjax"], strict=True
+                        )
+                    ],
+                }
+    return results
+
+
+def provenance() -> dict[str, str]:
+    """Returns what is needed to repeat the measurement and to judge it."""
+    commit, changes = (
+        subprocess.run(["git", *arguments], cwd=_ROOT, capture_output=True, text=True)
+        for arguments in (
+            ["rev-parse", "--short=12", "HEAD"],
+            ["status", "--porcelain"],
+        )
+    )
+    cpu = platform.processor() or platform.machine()
+    info = pathlib.Path("/proc/cpuinfo")
+    if info.exists():
+        models = [s for s in info.read_text().splitlines() if "model name" in s]
+        cpu = models[0].partition(":")[2].strip() if models else cpu
+    packages = ("torch", "jax", "jaxlib", "flax", "optax", "numpy")
+    versions = [f"{name} {_version(name)}" for name in packages]
+    sha = "none" if commit.returncode else commit.stdout.strip()
+    return {
+        "command": shlex.join(["python", *sys.argv]),
+        "commit": sha
+        + (" (with uncommitted changes)" if changes.stdout.strip() else ""),
+        "CPU": f"{cpu}, {os.cpu_count()} cores",
+        "load average": ", ".join(f"{load:.1f}" for load in os.getloadavg()),
+        "versions": ", ".join([f"Python {platform.python_version()}", *versions]),
+        "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
+    }
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "missing"
+
+
+def report(config: Config, results: dict[str, Any], origin: dict[str, str]) -> str:
+    """Returns the Markdown report."""
+    lines = ["# One training step of the Darcy model: opjax and eager PyTorch", ""]
+    lines += [f"- {key}: `{value}`" for key, value in origin.items()]
+    lines += [
+        f"- rounds: {config.rounds} fresh processes per side, alternating; medians of "
+        + ", ".join(f"{CASES[c].steps(config.steps)} ({c})" for c in config.cases)
+        + f" calls each after {_WARM_UP} warm-up calls",
+        "- memory: largest ru_maxrss, compilation included; the baseline is taken "
+        "after the imports and the data, before the model",
+        "",
+        "| case | side | parameters | forward ms | step ms | peak MiB "
+        "| above baseline MiB | compile s |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for name in config.cases:
+        for side in config.sides:
+            row = results[name][side]
+            compile_s = f"{row['compile_s']:.1f}" if "compile_s" in row else "–"
+            lines.append(
+                f"| {name} | {side} | {row['parameters']:,} | {row['forward_ms']:.0f} "
+                f"| {row['step_ms']:.0f} | {row['peak_mib']:.0f} "
+                f"| {row['increment_mib']:.0f} | {compile_s} |"
+            )
+    if any("step_ratio" in results[name] for name in config.cases):
+        lines += ["", "Time of torch / time of opjax (range over rounds):", ""]
+        lines += ["| case | forward | step |", "|---|---|---|"]
+        for name in config.cases:
+            ratios = [results[name][f"{kind}_ratio"] for kind in ("forward", "step")]
+            cells = [
+                f"{r['median']:.2f} ({min(r['rounds']):.2f}–{max(r['rounds']):.2f})"
+                for r in ratios
+            ]
+            lines.append(f"| {name} | {cells[0]} | {cells[1]} |")
+    return "\n".join(lines) + "\n"
+
+
+def main(argv: Sequence[str]) -> None:
+    if len(argv) > 1:
+        raise app.UsageError(f"Unexpected arguments: {argv[1:]}.")
+    if _WORKER.value:
+        measure = {"torch": measure_torch, "opjax": measure_opjax}[_SIDE.value]
+        case = CASES[_CASES.value[0]]
+        print(json.dumps(measure(case, case.steps(_STEPS.value))))
+        return
+    config = Config(
+        cases=tuple(_CASES.value),
+        sides=tuple(_SIDES.value),
+        steps=_STEPS.value,
+        rounds=_ROUNDS.value,
+        output=_OUTPUT.value,
+    )
+    origin = provenance()
+    results = run(config)
+    text = report(config, results, origin)
+    print(text)
+    if config.output:
+        path = pathlib.Path(config.output)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    print(json.dumps({"results": results, "provenance": origin}))
+
+
+if __name__ == "__main__":
+    app.run(main)

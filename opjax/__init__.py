@@ -1,0 +1,53 @@
+"""Operator learning with attention: pure functions for grids, meshes and clouds."""
+
+from importlib import metadata as _metadata
+
+from opjax import attention, basis, linalg, quadrature
+from opjax.attention import (
+    Transport,
+    functional_attention,
+    functional_map,
+    intention,
+    softmax_attention,
+    transport,
+)
+from opjax.basis import (
+    fourier_basis,
+    gram,
+    hat_basis,
+    indicator_basis,
+    orthonormalize,
+    project,
+    reconstruct,
+    softmax_basis,
+)
+from opjax.linalg import condition_number, ridge_solve
+from opjax.quadrature import grid_weights, scattered_weights, triangle_weights
+
+__version__ = _metadata.version("opjax")
+
+__all__ = [
+    "Transport",
+    "attention",
+    "basis",
+    "condition_number",
+    "fourier_basis",
+    "functional_attention",
+    "functional_map",
+    "gram",
+    "grid_weights",
+    "hat_basis",
+    "indicator_basis",
+    "intention",
+    "linalg",
+    "orthonormalize",
+    "project",
+    "quadrature",
+    "reconstruct",
+    "ridge_solve",
+    "scattered_weights",
+    "softmax_attention",
+    "softmax_basis",
+    "transport",
+    "triangle_weights",
+]

@@ -1,0 +1,89 @@
+"""Shape, dtype and option checks that raise with both sides of a mismatch.
+
+Arrays are checked by shape and dtype only, so every check also runs under `jax.jit`;
+numbers are checked when they are concrete and skipped when they are traced.
+"""
+
+from collections.abc import Collection
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+
+def floating(**arrays: Any) -> None:
+    """Raises TypeError unless every array is real floating point."""
+    for name, array in arrays.items():
+        if not jnp.issubdtype(jnp.result_type(array), jnp.floating):
+            raise TypeError(
+                f"{name} has dtype {jnp.result_type(array)}, expected a floating-point "
+                f"dtype; convert it with `jnp.asarray({name}, jnp.float32)`."
+            )
+
+
+def rank(expected: int, **arrays: Any) -> None:
+    """Raises ValueError unless every array has `expected` axes."""
+    for name, array in arrays.items():
+        if jnp.ndim(array) != expected:
+            raise ValueError(
+                f"{name} has shape {jnp.shape(array)}, expected {expected} axes; "
+                "functions act on one head of one sample, use `jax.vmap` for batches."
+            )
+
+
+def same_axis(axis: int, meaning: str, **arrays: Any) -> None:
+    """Raises ValueError unless all arrays agree in the length of `axis`."""
+    lengths = {name: jnp.shape(array)[axis] for name, array in arrays.items()}
+    if len(set(lengths.values())) > 1:
+        shapes = ", ".join(f"{k} {jnp.shape(v)}" for k, v in arrays.items())
+        raise ValueError(f"Different numbers of {meaning}: {shapes}.")
+
+
+def same_points(**arrays: Any) -> None:
+    """Raises ValueError unless all arrays have the same number of rows."""
+    same_axis(0, "points (axis 0)", **arrays)
+
+
+def same_channels(**arrays: Any) -> None:
+    """Raises ValueError unless all arrays have the same number of columns."""
+    same_axis(1, "channels (axis 1)", **arrays)
+
+
+def same_basis(**arrays: Any) -> None:
+    """Raises ValueError unless coefficients have the same number of basis functions."""
+    same_axis(0, "basis functions (axis 0)", **arrays)
+
+
+def non_negative(**numbers: Any) -> None:
+    """Raises ValueError if a concrete number is negative or not finite."""
+    for name, number in numbers.items():
+        if _is_concrete(number) and not np.all(
+            np.isfinite(number) & (np.asarray(number) >= 0)
+        ):
+            raise ValueError(f"{name}={number} must be non-negative and finite.")
+
+
+def positive(**numbers: Any) -> None:
+    """Raises ValueError if a concrete number is not positive."""
+    for name, number in numbers.items():
+        if _is_concrete(number) and not np.all(np.asarray(number) > 0):
+            raise ValueError(f"{name}={number} must be positive.")
+
+
+def at_most(bound: float, **numbers: Any) -> None:
+    """Raises ValueError if a concrete number is above `bound`."""
+    for name, number in numbers.items():
+        if _is_concrete(number) and not np.all(np.asarray(number) <= bound):
+            raise ValueError(f"{name}={number} must be at most {bound}.")
+
+
+def option(name: str, value: str, choices: Collection[str]) -> None:
+    """Raises ValueError unless `value` is one of `choices`."""
+    if value not in choices:
+        listed = ", ".join(repr(choice) for choice in choices)
+        raise ValueError(f"{name}={value!r} is unknown; choose from {listed}.")
+
+
+def _is_concrete(number: Any) -> bool:
+    return not isinstance(number, jax.core.Tracer)

@@ -1,0 +1,285 @@
+"""Functional attention and the attentions it is first compared with.
+
+All act on one head of one sample: queries at `m` points, keys and values at `n` points.
+Heads and batches are `jax.vmap`.
+"""
+
+import functools
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.typing import ArrayLike
+
+from opjax import _checks, basis, linalg
+
+
+class Transport(NamedTuple):
+    """A functional map with the bases it acts between, for inspection.
+
+    Attributes:
+      functional_map: the operator between coefficients, shape `(kq, kk)`.
+      query_basis: basis functions at the query points, shape `(m, kq)`.
+      key_basis: basis functions at the mesh points, shape `(n, kk)`.
+    """
+
+    functional_map: jax.Array
+    query_basis: jax.Array
+    key_basis: jax.Array
+
+
+def functional_map(
+    query: ArrayLike,
+    key: ArrayLike,
+    *,
+    ridge: ArrayLike,
+    regularization: str = "additive",
+) -> jax.Array:
+    r"""Returns the linear operator that carries key to query coefficients.
+
+        C = argmin_C |C K - Q|_F^2 + ridge |C|_F^2 = Q K^T (K K^T + ridge I)^{-1}.
+
+    With `regularization="convex"`, `C = Q K^T ((1 - ridge) K K^T + ridge I)^{-1}`, the
+    form of the reference code: `1 + e` times the additive map of weight
+    `e = ridge / (1 - ridge)`.
+
+    Args:
+      query: query coefficients, shape `(kq, d)`.
+      key: key coefficients, shape `(kk, d)`.
+      ridge: Tikhonov weight, see `linalg.ridge_solve`.
+      regularization: `"additive"` or `"convex"`.
+
+    Returns:
+      The functional map, shape `(kq, kk)`.
+
+    Raises:
+      TypeError: if an array is not floating point.
+      ValueError: if channels do not match, or as `linalg.ridge_solve`.
+
+    References:
+      Xiao et al., "Functional Attention", 2026, Eq. 6 and 7.
+      Ovsjanikov et al., "Functional Maps", ACM TOG 31(4), 2012.
+    """
+    query, key = _coefficients(query=query, key=key)
+    identity = jnp.eye(key.shape[0], dtype=key.dtype)
+    return query @ linalg.ridge_solve(
+        key, identity, ridge=ridge, regularization=regularization
+    )
+
+
+def transport(
+    query: ArrayLike,
+    key: ArrayLike,
+    value: ArrayLike,
+    *,
+    ridge: ArrayLike,
+    regularization: str = "additive",
+) -> jax.Array:
+    r"""Applies the functional map to coefficients without forming it.
+
+        C V = Q X,    X = argmin_X |K X - V|_F^2 + ridge |X|_F^2,
+
+    a system of the smaller of `kk` and `d` unknowns and `c` right-hand sides.
+
+    Args:
+      query: query coefficients, shape `(kq, d)`.
+      key: key coefficients, shape `(kk, d)`.
+      value: coefficients to transport, shape `(kk, c)`.
+      ridge: Tikhonov weight, see `linalg.ridge_solve`.
+      regularization: `"additive"` or `"convex"`, as in `functional_map`.
+
+    Returns:
+      The transported coefficients, shape `(kq, c)`.
+
+    Raises:
+      TypeError: if an array is not floating point.
+      ValueError: if channels or basis functions do not match, or as
+        `linalg.ridge_solve`.
+
+    References:
+      Xiao et al., "Functional Attention", 2026, Eq. 8 and App. B.1.
+    """
+    query, key = _coefficients(query=query, key=key)
+    value = jnp.asarray(value)
+    _checks.floating(value=value)
+    _checks.rank(2, value=value)
+    _checks.same_basis(key=key, value=value)
+    return query @ linalg.ridge_solve(
+        key, value, ridge=ridge, regularization=regularization
+    )
+
+
+def functional_attention(
+    query: ArrayLike,
+    key: ArrayLike,
+    value: ArrayLike,
+    query_basis: ArrayLike,
+    key_basis: ArrayLike,
+    *,
+    ridge: ArrayLike,
+    query_weights: ArrayLike | None = None,
+    key_weights: ArrayLike | None = None,
+    projection: str = "transpose",
+    projection_ridge: ArrayLike = 0.0,
+    regularization: str = "additive",
+    return_transport: bool = False,
+) -> jax.Array | tuple[jax.Array, Transport]:
+    r"""Transports `value` from mesh points to query points through a functional map.
+
+        FuncAttn(Q, K, V) = Phi [Qc Kc^T (Kc Kc^T + ridge I)^{-1}] Vc,
+
+    where `Qc, Kc, Vc` are the coefficients of the features in the bases: a small solve,
+    whatever the number of points. Self-attention has the same points and basis twice.
+
+    Complexity: `O((m + n) d k + d k min(k, d) + min(k, d)^3)`.
+
+    Args:
+      query: features at the `m` query points, shape `(m, d)`.
+      key: features at the `n` mesh points, shape `(n, d)`.
+      value: features to transport, at the mesh points, shape `(n, c)`.
+      query_basis: basis functions at the query points, shape `(m, kq)`.
+      key_basis: basis functions at the mesh points, shape `(n, kk)`.
+      ridge: Tikhonov weight of the map, squared coefficient units (additive).
+      query_weights: quadrature weights of the query points, shape `(m,)`; with weights
+        the coefficients converge under refinement, and a zero masks a point.
+      key_weights: quadrature weights of the mesh points, shape `(n,)`.
+      projection: how features become coefficients, see `basis.project`.
+      projection_ridge: Tikhonov weight of `projection="pseudo_inverse"`.
+      regularization: `"additive"` or `"convex"`, see `functional_map`.
+      return_transport: whether to return the map and the bases as well.
+
+    Returns:
+      The transported features at the query points, shape `(m, c)`; with
+      `return_transport` a pair of these and a `Transport`.
+
+    Raises:
+      TypeError: if an array is not floating point.
+      ValueError: if points or channels do not match, the ridge is negative, or an
+        option is unknown.
+
+    References:
+      Xiao et al., "Functional Attention", 2026, Eq. 4-8.
+    """
+    query, key, value, query_basis, key_basis = map(
+        jnp.asarray, (query, key, value, query_basis, key_basis)
+    )
+    _checks.floating(query=query, key=key, value=value)
+    _checks.floating(query_basis=query_basis, key_basis=key_basis)
+    _checks.rank(2, query=query, key=key, value=value)
+    _checks.rank(2, query_basis=query_basis, key_basis=key_basis)
+    _checks.same_points(query=query, query_basis=query_basis)
+    _checks.same_points(key=key, value=value, key_basis=key_basis)
+    _checks.same_channels(query=query, key=key)
+    if query_weights is not None:
+        _checks.rank(1, query_weights=query_weights)
+        _checks.same_points(query=query, query_weights=query_weights)
+    if key_weights is not None:
+        _checks.rank(1, key_weights=key_weights)
+        _checks.same_points(key=key, key_weights=key_weights)
+    analyse = functools.partial(
+        basis.project, method=projection, ridge=projection_ridge
+    )
+    q = analyse(query, query_basis, quadrature_weights=query_weights)
+    k = analyse(key, key_basis, quadrature_weights=key_weights)
+    v = analyse(value, key_basis, quadrature_weights=key_weights)
+    weight = {"ridge": ridge, "regularization": regularization}
+    if not return_transport:
+        return basis.reconstruct(transport(q, k, v, **weight), query_basis)
+    operator = functional_map(q, k, **weight)
+    output = basis.reconstruct(operator @ v, query_basis)
+    return output, Transport(operator, query_basis, key_basis)
+
+
+def intention(
+    query: ArrayLike, key: ArrayLike, value: ArrayLike, *, ridge: ArrayLike
+) -> jax.Array:
+    r"""Predicts at queries from a ridge regression of values on keys.
+
+        Intention(Q, K, V) = Q (K^T K + ridge I_d)^{-1} K^T V,
+
+    functional attention in any orthonormal basis of all functions on the mesh. The
+    smaller of the `d x d` and `n x n` systems is solved.
+
+    Args:
+      query: features at the query points, shape `(m, d)`.
+      key: features at the mesh points, shape `(n, d)`.
+      value: features to transport, shape `(n, c)`.
+      ridge: Tikhonov weight, squared key units.
+
+    Returns:
+      The predictions at the query points, shape `(m, c)`.
+
+    Raises:
+      TypeError: if an array is not floating point.
+      ValueError: if points or channels do not match or the ridge is negative.
+
+    References:
+      Garnelo and Czarnecki, "Exploring the space of key-value-query models with
+      intention", 2023; Xiao et al., 2026, Eq. 46 and Prop. A.4.
+    """
+    query, key = _coefficients(query=query, key=key)
+    value = jnp.asarray(value)
+    _checks.rank(2, value=value)
+    _checks.same_points(key=key, value=value)
+    return transport(query, key, value, ridge=ridge)
+
+
+def softmax_attention(
+    query: ArrayLike,
+    key: ArrayLike,
+    value: ArrayLike,
+    *,
+    key_weights: ArrayLike | None = None,
+) -> jax.Array:
+    r"""Averages values by the softmax of scaled dot products of queries and keys.
+
+        Attention(Q, K, V)_i = sum_j w_j e_ij V_j / sum_j w_j e_ij,
+        e_ij = exp(<Q_i, K_j> / sqrt(d)).
+
+    Complexity: `O(m n d)`.
+
+    Args:
+      query: features at the query points, shape `(m, d)`.
+      key: features at the mesh points, shape `(n, d)`.
+      value: features to average, shape `(n, c)`.
+      key_weights: quadrature weights `w` of the mesh points, shape `(n,)`; ones by
+        default, zero masks a point.
+
+    Returns:
+      The averages at the query points, shape `(m, c)`.
+
+    Raises:
+      TypeError: if an array is not floating point.
+      ValueError: if points or channels do not match.
+
+    References:
+      Vaswani et al., "Attention is all you need", 2017; Xiao et al., 2026, Eq. 1.
+    """
+    query, key = _coefficients(query=query, key=key)
+    value = jnp.asarray(value)
+    _checks.floating(value=value)
+    _checks.rank(2, value=value)
+    _checks.same_points(key=key, value=value)
+    # At least single; `jax.nn.dot_product_attention` would round double to single.
+    dtype = jnp.float32 if jnp.finfo(query.dtype).bits < 32 else query.dtype
+    bias = jnp.zeros((1, 1), dtype)
+    if key_weights is not None:
+        weights = jnp.asarray(key_weights)
+        _checks.floating(key_weights=weights)
+        _checks.rank(1, key_weights=weights)
+        _checks.same_points(key_weights=weights, key=key)
+        masked = weights == 0
+        logarithm = jnp.log(jnp.where(masked, 1, weights)).astype(dtype)
+        bias = jnp.where(masked, -jnp.inf, logarithm)[None, :]
+        key, value = (jnp.where(masked[:, None], 0, a) for a in (key, value))
+    scores = jnp.matmul(query, key.T, preferred_element_type=dtype)
+    attended = jax.nn.softmax(query.shape[1] ** -0.5 * scores + bias, axis=1)
+    return attended.astype(value.dtype) @ value
+
+
+def _coefficients(**arrays: ArrayLike) -> list[jax.Array]:
+    converted = {name: jnp.asarray(array) for name, array in arrays.items()}
+    _checks.floating(**converted)
+    _checks.rank(2, **converted)
+    _checks.same_channels(**converted)
+    return list(converted.values())

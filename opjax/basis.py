@@ -1,0 +1,389 @@
+"""Basis functions sampled at points; projection to coefficients and reconstruction.
+
+A basis is an array `(n, k)`: `k` functions evaluated at `n` points. Coefficients are
+`(k, d)`: the expansion of `d` channels. Everything here acts on one head of one sample.
+"""
+
+import functools
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.typing import ArrayLike
+
+from opjax import _checks, linalg
+
+PROJECTIONS = ("transpose", "mean", "pseudo_inverse")
+ORTHONORMALIZATIONS = ("qr", "cholesky")
+
+
+def softmax_basis(scores: ArrayLike, *, temperature: ArrayLike = 1.0) -> jax.Array:
+    r"""Returns the learned basis: a softmax of scores over the basis functions.
+
+        phi_j(x) = exp(s_j(x) / temperature) / sum_l exp(s_l(x) / temperature),
+
+    a smooth partition of unity that tends to `indicator_basis` as the temperature
+    tends to zero.
+
+    Args:
+      scores: the scores `s_j`, shape `(n, k)`.
+      temperature: positive scalar; a traced value is not checked.
+
+    Returns:
+      The basis at the points, shape `(n, k)`; rows sum to one.
+
+    Raises:
+      TypeError: if `scores` is not floating point.
+      ValueError: if `scores` has not two axes or the temperature is not positive.
+
+    References:
+      Xiao et al., "Functional Attention", 2026, Eq. 9, 10 and Prop. 4.3.
+    """
+    scores = jnp.asarray(scores)
+    _checks.floating(scores=scores)
+    _checks.rank(2, scores=scores)
+    _checks.positive(temperature=temperature)
+    return jax.nn.softmax(scores / jnp.asarray(temperature, scores.dtype), axis=1)
+
+
+def indicator_basis(scores: ArrayLike) -> jax.Array:
+    r"""Returns piecewise-constant (P0) functions, the limit of `softmax_basis`.
+
+        phi_j(x) = 1 if s_j(x) > s_l(x) for every l != j, else 0;
+
+    a tie goes to the smallest index, so that rows still sum to one.
+
+    Args:
+      scores: the scores `s_j`, shape `(n, k)`.
+
+    Returns:
+      The basis at the points, shape `(n, k)`, zeros and ones, without a gradient.
+
+    Raises:
+      TypeError: if `scores` is not floating point.
+      ValueError: if `scores` has not two axes.
+
+    References:
+      Xiao et al., "Functional Attention", 2026, Prop. 4.3 (ii).
+    """
+    scores = jnp.asarray(scores)
+    _checks.floating(scores=scores)
+    _checks.rank(2, scores=scores)
+    return jax.nn.one_hot(jnp.argmax(scores, 1), scores.shape[1], dtype=scores.dtype)
+
+
+def fourier_basis(
+    mesh_points: ArrayLike,
+    *,
+    num_frequencies: int | Sequence[int],
+    lengths: Sequence[float] | None = None,
+) -> jax.Array:
+    r"""Returns tensor products of real Fourier modes, orthonormal on a periodic box.
+
+    Per axis of length `L` and `m = num_frequencies`, the `2 m + 1` functions
+
+        1/sqrt(L), sqrt(2/L) cos(2 pi j x / L), sqrt(2/L) sin(2 pi j x / L), j = 1..m.
+
+    Orthonormal in the inner product of a uniform periodic grid as long as `2 m` is less
+    than the number of points; on scattered points pass it to `orthonormalize`.
+
+    Args:
+      mesh_points: points, shape `(n, p)`, in domain lengths.
+      num_frequencies: `m`, one number or one per axis.
+      lengths: periods per axis; one by default.
+
+    Returns:
+      The basis at the points, shape `(n, prod(2 m + 1))`; the last axis of space
+      varies fastest.
+
+    Raises:
+      TypeError: if `mesh_points` is not floating point.
+      ValueError: if frequencies or lengths do not match the dimension of space.
+    """
+    mesh_points = jnp.asarray(mesh_points)
+    _checks.floating(mesh_points=mesh_points)
+    _checks.rank(2, mesh_points=mesh_points)
+    p = mesh_points.shape[1]
+    frequencies = _per_axis("num_frequencies", num_frequencies, p)
+    periods = _per_axis("lengths", 1.0 if lengths is None else lengths, p)
+    if any(m < 0 for m in frequencies) or any(length <= 0 for length in periods):
+        raise ValueError(
+            f"num_frequencies={frequencies} must be non-negative and lengths={periods} "
+            "positive."
+        )
+    factors = []
+    for x, m, length in zip(mesh_points.T, frequencies, periods, strict=True):
+        modes = jnp.arange(1, m + 1, dtype=x.dtype)
+        angle = 2 * jnp.pi / length * x[:, None] * modes[None, :]
+        constant = jnp.full((x.shape[0], 1), length**-0.5, x.dtype)
+        waves = (2 / length) ** 0.5 * jnp.stack(
+            [jnp.cos(angle), jnp.sin(angle)], axis=2
+        )
+        factors.append(
+            jnp.concatenate([constant, waves.reshape(x.shape[0], 2 * m)], axis=1)
+        )
+    return functools.reduce(_row_wise_product, factors)
+
+
+def hat_basis(
+    mesh_points: ArrayLike,
+    *,
+    num_nodes: int | Sequence[int],
+    lower: Sequence[float] | None = None,
+    upper: Sequence[float] | None = None,
+) -> jax.Array:
+    r"""Returns tensor products of hat functions on uniform nodes, a partition of unity.
+
+    Per axis with nodes `t_j = lower + j h`, `j = 0..num_nodes - 1`,
+
+        phi_j(x) = max(0, 1 - |x - t_j| / h).
+
+    Args:
+      mesh_points: points, shape `(n, p)`; beyond the box they take its nearest value.
+      num_nodes: nodes per axis, at least two, one number or one per axis.
+      lower: the box's lower corner; zeros by default.
+      upper: the box's upper corner; ones by default.
+
+    Returns:
+      The basis at the points, shape `(n, prod(num_nodes))`; rows sum to one; the last
+      axis of space varies fastest.
+
+    Raises:
+      TypeError: if `mesh_points` is not floating point.
+      ValueError: if nodes or corners do not match the dimension of space.
+    """
+    mesh_points = jnp.asarray(mesh_points)
+    _checks.floating(mesh_points=mesh_points)
+    _checks.rank(2, mesh_points=mesh_points)
+    p = mesh_points.shape[1]
+    nodes = _per_axis("num_nodes", num_nodes, p)
+    lower = _per_axis("lower", 0.0 if lower is None else lower, p)
+    upper = _per_axis("upper", 1.0 if upper is None else upper, p)
+    if any(m < 2 for m in nodes) or any(
+        a >= b for a, b in zip(lower, upper, strict=True)
+    ):
+        raise ValueError(
+            f"num_nodes={nodes} must be at least 2 and lower={lower} below "
+            f"upper={upper} on every axis."
+        )
+    factors = []
+    for x, m, a, b in zip(mesh_points.T, nodes, lower, upper, strict=True):
+        position = jnp.clip((x - a) / (b - a), 0, 1) * (m - 1)
+        distance = jnp.abs(position[:, None] - jnp.arange(m, dtype=x.dtype)[None, :])
+        factors.append(jnp.maximum(0, 1 - distance))
+    return functools.reduce(_row_wise_product, factors)
+
+
+def gram(basis: ArrayLike, *, quadrature_weights: ArrayLike | None = None) -> jax.Array:
+    r"""Returns the inner products of the basis functions, `Phi^T W Phi`.
+
+    Args:
+      basis: basis functions at the points, shape `(n, k)`.
+      quadrature_weights: weights `W`, shape `(n,)`; ones by default.
+
+    Returns:
+      The Gram matrix, shape `(k, k)`, formed at the highest matrix-product precision.
+
+    Raises:
+      TypeError: if an array is not floating point.
+      ValueError: if the points do not match.
+    """
+    basis = jnp.asarray(basis)
+    _checks.floating(basis=basis)
+    _checks.rank(2, basis=basis)
+    weighted = _weigh(basis, quadrature_weights, points_of=dict(basis=basis))
+    basis = _mask(basis, quadrature_weights)
+    return jnp.matmul(weighted.T, basis, precision=lax.Precision.HIGHEST)
+
+
+def orthonormalize(
+    basis: ArrayLike,
+    *,
+    quadrature_weights: ArrayLike | None = None,
+    method: str = "qr",
+) -> jax.Array:
+    r"""Returns an orthonormal basis of the same span, `Q^T W Q = I`.
+
+    From the factorisation `W^{1/2} Phi = U R` ("qr") or `Phi^T W Phi = R^T R`
+    ("cholesky", faster, but it loses twice the digits), `Q = Phi R^{-1}`; `R` has a
+    positive diagonal, so that both agree.
+
+    Args:
+      basis: independent basis functions at the points, shape `(n, k)`, `n >= k`.
+      quadrature_weights: weights `W`, shape `(n,)`; ones by default.
+      method: `"qr"` or `"cholesky"`.
+
+    Returns:
+      The orthonormal basis at the points, shape `(n, k)`, zero where the weight is.
+
+    Raises:
+      TypeError: if an array is not floating point.
+      ValueError: if the points do not match, there are fewer points than basis
+        functions, or the method is unknown.
+    """
+    basis = jnp.asarray(basis)
+    _checks.floating(basis=basis)
+    _checks.rank(2, basis=basis)
+    _checks.option("method", method, ORTHONORMALIZATIONS)
+    n, k = basis.shape
+    if n < k:
+        raise ValueError(
+            f"basis {basis.shape}: {n} points cannot carry {k} orthonormal functions."
+        )
+    if quadrature_weights is None:
+        active = jnp.ones((n, 1), bool)
+        root = jnp.ones((n, 1), basis.dtype)
+    else:
+        weights = _column("quadrature_weights", quadrature_weights, basis=basis)
+        active = weights > 0
+        root = jnp.sqrt(jnp.where(active, weights, 1))
+    basis = jnp.where(active, basis, 0)
+    if method == "qr":
+        q, r = jnp.linalg.qr(root * basis)
+        return jnp.where(active, q * jnp.sign(jnp.diagonal(r))[None, :] / root, 0)
+    factor = jnp.linalg.cholesky(gram(root * basis), symmetrize_input=False)
+    return jax.scipy.linalg.solve_triangular(factor, basis.T, lower=True).T
+
+
+def project(
+    values: ArrayLike,
+    basis: ArrayLike,
+    *,
+    quadrature_weights: ArrayLike | None = None,
+    method: str = "transpose",
+    ridge: ArrayLike = 0.0,
+    offset: ArrayLike = 1e-5,
+) -> jax.Array:
+    r"""Projects values at points to coefficients in a basis (analysis).
+
+        transpose        Phi^T W f                                inner products
+        mean             (diag(Phi^T w) + offset)^{-1} Phi^T W f  weighted means
+        pseudo_inverse   (Phi^T W Phi + ridge I)^{-1} Phi^T W f   least squares
+
+    The three agree for an orthonormal basis and zero ridge, up to the scaling of the
+    mean. The mean needs basis functions of one sign.
+
+    Args:
+      values: values at the points, shape `(n, d)`.
+      basis: basis functions at the same points, shape `(n, k)`.
+      quadrature_weights: weights `W = diag(w)`, shape `(n,)`; ones by default.
+      method: `"transpose"`, `"mean"` or `"pseudo_inverse"`.
+      ridge: Tikhonov weight of the pseudo-inverse, in units of the Gram matrix.
+      offset: keeps the mean of an empty basis function finite; in units of one
+        average weight, so that constant weights cancel.
+
+    Returns:
+      The coefficients, shape `(k, d)`.
+
+    Raises:
+      TypeError: if an array is not floating point.
+      ValueError: if the points do not match, the ridge or the offset is negative, or
+        the method is unknown.
+
+    References:
+      Xiao et al., "Functional Attention", 2026, Eq. 4, Remark 4.1 and App. D.2.
+    """
+    values, basis = jnp.asarray(values), jnp.asarray(basis)
+    _checks.floating(values=values, basis=basis)
+    _checks.rank(2, values=values, basis=basis)
+    _checks.same_points(values=values, basis=basis)
+    _checks.option("method", method, PROJECTIONS)
+    _checks.non_negative(ridge=ridge, offset=offset)
+    weighted = _weigh(values, quadrature_weights, points_of=dict(values=values))
+    basis = _mask(basis, quadrature_weights)
+    inner_products = basis.T @ weighted
+    if method == "transpose":
+        return inner_products
+    if method == "mean":
+        masses, unit = _masses(basis, quadrature_weights)
+        return (
+            inner_products / (masses + jnp.asarray(offset, basis.dtype) * unit)[:, None]
+        )
+    system = gram(basis, quadrature_weights=quadrature_weights)
+    system = system + jnp.asarray(ridge, system.dtype) * jnp.eye(
+        basis.shape[1], dtype=system.dtype
+    )
+    return linalg.solve(system, inner_products)
+
+
+def reconstruct(coefficients: ArrayLike, basis: ArrayLike) -> jax.Array:
+    r"""Evaluates an expansion at points (synthesis), `Phi c`.
+
+    Args:
+      coefficients: the expansion, shape `(k, d)`.
+      basis: basis functions at the points, shape `(n, k)`.
+
+    Returns:
+      The values at the points, shape `(n, d)`.
+
+    Raises:
+      TypeError: if an array is not floating point.
+      ValueError: if the numbers of basis functions differ.
+    """
+    coefficients, basis = jnp.asarray(coefficients), jnp.asarray(basis)
+    _checks.floating(coefficients=coefficients, basis=basis)
+    _checks.rank(2, coefficients=coefficients, basis=basis)
+    if coefficients.shape[0] != basis.shape[1]:
+        raise ValueError(
+            f"Different numbers of basis functions: coefficients {coefficients.shape} "
+            f"(axis 0), basis {basis.shape} (axis 1)."
+        )
+    return basis @ coefficients
+
+
+def _masses(
+    basis: jax.Array, quadrature_weights: ArrayLike | None
+) -> tuple[jax.Array, ArrayLike]:
+    """Returns the integral of every basis function and the average weight."""
+    if quadrature_weights is None:
+        return jnp.sum(basis, axis=0), 1
+    weights = jnp.asarray(quadrature_weights)
+    active = weights > 0
+    count = jnp.sum(active.astype(weights.dtype))
+    # Counting points of positive weight only makes padded and unpadded data equal; the
+    # one keeps the mean finite where every point is masked.
+    average = jnp.sum(jnp.where(active, weights, 0)) / jnp.maximum(count, 1)
+    return weights @ basis, jnp.where(count > 0, average, 1)
+
+
+def _weigh(
+    values: jax.Array,
+    quadrature_weights: ArrayLike | None,
+    *,
+    points_of: dict[str, jax.Array],
+) -> jax.Array:
+    if quadrature_weights is None:
+        return values
+    weights = _column("quadrature_weights", quadrature_weights, **points_of)
+    return weights * _mask(values, quadrature_weights)
+
+
+def _mask(array: jax.Array, quadrature_weights: ArrayLike | None) -> jax.Array:
+    """Zeroes the points of zero weight: zero times a padded NaN would be NaN."""
+    if quadrature_weights is None:
+        return array
+    return jnp.where(jnp.asarray(quadrature_weights)[:, None] != 0, array, 0)
+
+
+def _column(name: str, weights: ArrayLike, **points: jax.Array) -> jax.Array:
+    weights = jnp.asarray(weights)
+    _checks.floating(**{name: weights})
+    _checks.rank(1, **{name: weights})
+    _checks.same_points(**{name: weights}, **points)
+    return weights[:, None]
+
+
+def _per_axis(name: str, value, p: int) -> tuple:
+    # Python numbers: those of NumPy would promote the dtype of the points.
+    values = tuple(np.asarray(value).tolist()) if np.ndim(value) else (value,) * p
+    if len(values) != p:
+        raise ValueError(
+            f"{name}={values} must have one entry per axis; points have {p}."
+        )
+    return values
+
+
+def _row_wise_product(a: jax.Array, b: jax.Array) -> jax.Array:
+    return (a[:, :, None] * b[:, None, :]).reshape(a.shape[0], -1)

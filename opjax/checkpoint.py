@@ -1,0 +1,295 @@
+"""Checkpoints that are complete or ignored, restored into exactly the types saved.
+
+One directory per step, written by Orbax under a temporary name and renamed when it is
+complete; a manifest with the checksum of every file is written last. A checkpoint that
+does not agree with its manifest is ignored, so a killed run or a bad disk leaves the
+previous checkpoint usable. Leaves are stored by their path in the pytree and put back
+into the structure of a template, so modules and optimizer states come back as what they
+were, every bit the same, typed PRNG keys too.
+
+Scope: one process. Sharded arrays are gathered, and placed like the template's.
+"""
+
+import contextlib
+import json
+import logging
+import os
+import pathlib
+import re
+import shutil
+import warnings
+import zlib
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from orbax.checkpoint import v1 as ocp
+
+_NAME = re.compile(r"step_(\d{10})")
+_MANIFEST = "opjax_manifest.json"
+
+
+class CheckpointError(OSError):
+    """A checkpoint could not be written; earlier ones are untouched."""
+
+
+class Restored(NamedTuple):
+    """A checkpoint in memory.
+
+    Attributes:
+      step: the step it was saved at.
+      payload: the pytree, of the template's types.
+      metadata: the JSON object saved with it.
+      path: where it was read.
+    """
+
+    step: int
+    payload: Any
+    metadata: dict[str, Any]
+    path: pathlib.Path
+
+
+def save(
+    directory: str | os.PathLike,
+    step: int,
+    payload: Any,
+    *,
+    metadata: dict[str, Any] | None = None,
+    metric: float | None = None,
+    keep: int = 2,
+) -> pathlib.Path:
+    """Writes a checkpoint, then deletes the ones no longer needed.
+
+    Args:
+      directory: folder of all checkpoints of a run; created if missing.
+      step: number of the checkpoint; an existing one is replaced.
+      payload: pytree of arrays and numbers: states, keys, normalisers, positions.
+      metadata: JSON object, such as the configuration.
+      metric: validation error; the checkpoint with the smallest is never deleted.
+      keep: number of latest checkpoints to keep besides.
+
+    Returns:
+      The path of the complete checkpoint.
+
+    Raises:
+      CheckpointError: if the directory cannot be written or the disk is full.
+      TypeError: if a leaf is neither array, number nor PRNG key.
+      ValueError: if `keep` or `step` is out of range.
+    """
+    if keep < 1 or not 0 <= step < 10**10:
+        raise ValueError(f"{keep=} must be at least 1, {step=} between 0 and 10^10.")
+    directory = pathlib.Path(directory).absolute()
+    path = directory / f"step_{step:010d}"
+    arrays = {k: v for k, v in _flatten(payload).items() if v.size}
+    info = {"step": step, "metric": metric, "metadata": metadata or {}}
+    try:
+        # Orbax hangs for minutes at exit if it cannot create its folder; ask first.
+        directory.mkdir(parents=True, exist_ok=True)
+        probe = directory / f".probe-{os.getpid()}"
+        probe.write_bytes(b"opjax")
+        probe.unlink()
+        for left in directory.glob("step_*"):
+            if not (left / _MANIFEST).exists():
+                shutil.rmtree(left, ignore_errors=True)
+        with _quiet():
+            ocp.save_checkpointables(path, {"arrays": arrays}, overwrite=True)
+        manifest = path / (_MANIFEST + ".tmp")
+        manifest.write_text(json.dumps(info | {"crc32": _checksums(path)}, indent=1))
+        manifest.replace(path / _MANIFEST)
+    except (OSError, ValueError, RuntimeError) as error:
+        reason = str(error).strip().splitlines()[0][:300] if str(error) else repr(error)
+        raise CheckpointError(
+            f"Cannot write the checkpoint of step {step} to {directory}: {reason}. "
+            "Free disk space or make the directory writable (or choose another), then "
+            "start again: complete earlier checkpoints are kept."
+        ) from error
+    _prune(directory, keep)
+    return path
+
+
+def restore(
+    directory: str | os.PathLike, like: Any, *, step: int | None = None
+) -> Restored | None:
+    """Reads the newest complete checkpoint, passing over damaged ones with a warning.
+
+    Args:
+      directory: folder of all checkpoints of a run.
+      like: template pytree of the same structure; arrays, numbers or
+        `jax.ShapeDtypeStruct` leaves (values are ignored). Arrays are placed on the
+        template's devices.
+      step: read this one and raise if it cannot be read.
+
+    Returns:
+      The checkpoint, or None if there is none.
+
+    Raises:
+      CheckpointError: if checkpoints exist and none can be read, or not the wanted one.
+      ValueError: if the structure, a shape or a dtype differs from the template: the
+        configuration has changed.
+    """
+    directory = pathlib.Path(directory).absolute()
+    steps = all_steps(directory)
+    if step is not None and step not in steps:
+        raise CheckpointError(f"{directory} has no step {step}, only {steps}.")
+    damaged = []
+    for candidate in reversed(steps) if step is None else [step]:
+        path = directory / f"step_{candidate:010d}"
+        try:
+            arrays, info = _read(path, like)
+        except _Mismatch as error:
+            raise ValueError(str(error)) from None
+        except Exception as error:  # Orbax and TensorStore raise many kinds
+            reason = str(error).strip().splitlines()[0][:200] if str(error) else ""
+            damaged.append(f"{path.name} ({type(error).__name__}: {reason})")
+            continue
+        if damaged:
+            warnings.warn(
+                f"Ignored damaged checkpoints in {directory}: {'; '.join(damaged)}. "
+                f"Continuing from step {candidate}.",
+                stacklevel=2,
+            )
+        return Restored(candidate, _unflatten(arrays, like), info["metadata"], path)
+    if damaged:
+        raise CheckpointError(
+            f"No readable checkpoint in {directory}: {'; '.join(damaged)}. Restore the "
+            "folder from a copy, or delete it to start from the beginning."
+        )
+    return None
+
+
+def all_steps(directory: str | os.PathLike) -> list[int]:
+    """Lists the steps of the complete checkpoints in a directory, in rising order."""
+    directory = pathlib.Path(directory)
+    if not directory.is_dir():
+        return []
+    complete = (p.parent.name for p in directory.glob(f"step_*/{_MANIFEST}"))
+    found = map(_NAME.fullmatch, complete)
+    return sorted(int(match[1]) for match in found if match)
+
+
+class _Mismatch(Exception):
+    pass
+
+
+def _read(path: pathlib.Path, like: Any) -> tuple[dict[str, np.ndarray], dict]:
+    expected = _flatten(like, abstract=True)
+    info = json.loads((path / _MANIFEST).read_text())
+    if info["crc32"] != _checksums(path):
+        raise OSError("its files do not match its manifest")
+    with _quiet():
+        stored = ocp.checkpointables_metadata(path).metadata["arrays"]
+        names = {k: v for k, v in expected.items() if v.size}
+        missing, extra = (
+            sorted(set(names) - set(stored)),
+            sorted(set(stored) - set(names)),
+        )
+        if missing or extra:
+            raise _Mismatch(
+                f"{path} was saved with another structure: missing {missing[:5]}, "
+                f"unexpected {extra[:5]}. Use the configuration it was saved with "
+                "(config.json), or another directory."
+            )
+        for name, leaf in names.items():
+            have = tuple(stored[name].shape), np.dtype(stored[name].dtype)
+            if have != (leaf.shape, leaf.dtype):
+                raise _Mismatch(
+                    f"{path}: {name} was saved with shape {have[0]} and dtype "
+                    f"{have[1]}, expected {leaf.shape} and {leaf.dtype}. Use the "
+                    "configuration it was saved with (config.json), or another directory."
+                )
+        template = {k: np.empty(v.shape, v.dtype) for k, v in names.items()}
+        loaded = ocp.load_checkpointables(path, {"arrays": template})
+    arrays = {k: np.empty(v.shape, v.dtype) for k, v in expected.items() if not v.size}
+    return {**loaded["arrays"], **arrays}, info
+
+
+def _checksums(path: pathlib.Path) -> dict[str, int]:
+    """CRC-32 of every file of a checkpoint; Orbax itself notices only some damage."""
+    files = sorted(f for f in path.rglob("*") if f.is_file())
+    return {
+        f.relative_to(path).as_posix(): zlib.crc32(f.read_bytes())
+        for f in files
+        if not f.name.startswith(_MANIFEST)
+    }
+
+
+def _flatten(tree: Any, *, abstract: bool = False) -> dict[str, Any]:
+    """Maps each leaf's path to a NumPy array (or its shape and dtype)."""
+    flat = {}
+    for path, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]:
+        name = jax.tree_util.keystr(path).replace("/", "|") or "value"
+        if not isinstance(leaf, jax.ShapeDtypeStruct):
+            if not isinstance(leaf, (jax.Array, np.ndarray, np.generic, int, float)):
+                raise TypeError(
+                    f"Leaf {name} is a {type(leaf).__name__}; checkpoints hold arrays "
+                    "and numbers, put anything else into `metadata`."
+                )
+            if not isinstance(leaf, jax.Array):
+                leaf = np.asarray(leaf)
+        if _is_key(leaf):
+            leaf = (
+                jax.eval_shape(jax.random.key_data, leaf)
+                if abstract
+                else jax.random.key_data(leaf)
+            )
+        flat[name] = (
+            jax.ShapeDtypeStruct(leaf.shape, leaf.dtype)
+            if abstract
+            else np.asarray(leaf)
+        )
+    return flat
+
+
+def _unflatten(arrays: dict[str, np.ndarray], like: Any) -> Any:
+    leaves, structure = jax.tree.flatten(like)
+    values = (arrays[name] for name in _flatten(like, abstract=True))
+    return structure.unflatten(map(_convert, values, leaves))
+
+
+def _convert(value: np.ndarray, leaf: Any) -> Any:
+    if isinstance(leaf, (bool, int, float)) and not isinstance(leaf, np.generic):
+        return type(leaf)(value)
+    if isinstance(leaf, (np.ndarray, np.generic)):
+        return value if isinstance(leaf, np.ndarray) else value[()]
+    if _is_key(leaf):
+        return jax.random.wrap_key_data(
+            jnp.asarray(value), impl=jax.random.key_impl(leaf)
+        )
+    sharding = getattr(leaf, "sharding", None)
+    # Copied: device_put may alias a NumPy buffer, and donated buffers must be ours.
+    return jax.device_put(jnp.array(value), sharding)
+
+
+def _is_key(leaf: Any) -> bool:
+    dtype = getattr(leaf, "dtype", None)
+    return dtype is not None and bool(jnp.issubdtype(dtype, jax.dtypes.prng_key))
+
+
+def _prune(directory: pathlib.Path, keep: int) -> None:
+    steps = all_steps(directory)
+    metrics = {}
+    for step in steps if len(steps) > keep else ():
+        path = directory / f"step_{step:010d}"
+        with contextlib.suppress(OSError, ValueError, KeyError):
+            metrics[step] = json.loads((path / _MANIFEST).read_text())["metric"]
+    ranked = [s for s, value in metrics.items() if value is not None and value == value]
+    best = min(ranked, key=metrics.__getitem__, default=None)
+    for step in steps[:-keep]:
+        if step != best:
+            shutil.rmtree(directory / f"step_{step:010d}", ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Silences Orbax's progress messages; its errors reach us as exceptions."""
+    loggers = [logging.getLogger(name) for name in ("absl", "asyncio")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)

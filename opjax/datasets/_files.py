@@ -1,0 +1,182 @@
+"""Reading and writing the published `.mat` layout, without ever unpickling."""
+
+import contextlib
+import importlib
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+_KEYS = ("coeff", "sol")
+
+
+def find(data_dir: str | os.PathLike, stem: str) -> Path:
+    """First existing file `stem` below `data_dir`.
+
+    Raises:
+      FileNotFoundError: if there is none; lists the paths and where to get the files.
+    """
+    root = Path(data_dir).expanduser()
+    folders = root, root / stem, root / f"{stem}.mat"
+    paths = [f / f"{stem}{suffix}" for f in folders for suffix in (".mat", ".npz")]
+    for path in paths:
+        if path.is_file():
+            return path
+    listed = "".join(f"\n  {path}" for path in paths)
+    raise FileNotFoundError(
+        f"No Darcy file, looked for{listed}\nGet it from the Google Drive folder "
+        "1UnbQh2WWc6knEHbLn-ZaXrKUZhp7pjt- of the Fourier neural operator, or generate "
+        "data by leaving out --data_dir."
+    )
+
+
+def read(
+    path: Path, *, num_samples: int, num_points: int, stride: int
+) -> dict[str, np.ndarray]:
+    """First samples of `coeff` and `sol` at every `stride`-th point, checked.
+
+    Raises:
+      ImportError: if scipy or h5py is needed and missing.
+      ValueError: if the file is damaged or its arrays are not as expected.
+    """
+    variable = _reader(path)
+    size = (num_points - 1) // stride + 1
+    arrays = {}
+    for key in _KEYS:
+        array = variable(key)
+        _check_array(path, key, array, num_samples, num_points)
+        # A copy, so that the full array can be freed before the next one is read.
+        array = array[:num_samples, ::stride, ::stride][:, :size, :size]
+        arrays[key] = np.array(array, np.float32, order="C")
+        _check_finite(path, key, arrays[key])
+    return arrays
+
+
+def write(path: str | os.PathLike, arrays: Mapping[str, Any]) -> None:
+    """Writes arrays to a `.mat` or `.npz` file that appears only when complete.
+
+    Raises:
+      ValueError: if the suffix is another one.
+      ImportError: if scipy is needed and missing.
+      OSError: if the file cannot be written.
+    """
+    path = Path(path).expanduser()
+    if path.suffix == ".mat":
+        dump = _savemat(_optional("scipy.io", path))
+    elif path.suffix == ".npz":
+        dump = np.savez
+    else:
+        raise ValueError(f"path={str(path)!r} must end in '.mat' or '.npz'.")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
+    try:
+        with open(temporary, "xb") as file:
+            dump(file, **arrays)
+        os.replace(temporary, path)
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+
+
+def _savemat(scipy_io: ModuleType) -> Callable[..., None]:
+    """`scipy.io.savemat` with the arguments of `numpy.savez`."""
+    return lambda file, **arrays: scipy_io.savemat(file, arrays)
+
+
+def _optional(module: str, path: Path) -> ModuleType:
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise ImportError(
+            f"{path} needs {module.split('.')[0]}, which is not installed: "
+            'pip install "opjax[experiments]", or convert the file to .npz.'
+        ) from error
+
+
+def _reader(path: Path) -> Callable[[str], np.ndarray]:
+    """A function from array name to array, for the format of the file."""
+    if path.suffix == ".npz":
+        load = _load_npz
+    elif _is_hdf5(path):
+        load = _load_hdf5(_optional("h5py", path))
+    else:
+        load = _load_matlab(_optional("scipy.io", path))
+
+    def variable(key: str) -> np.ndarray:
+        try:
+            found, array = load(path, key)
+        except MemoryError:
+            raise
+        except Exception as error:  # whatever a damaged byte leads the libraries into
+            raise ValueError(
+                f"Cannot read {path} ({path.stat().st_size} bytes): "
+                f"{type(error).__name__}: {error}. It seems damaged or incomplete; "
+                "download or generate it again."
+            ) from error
+        if array is None:
+            raise ValueError(f"{path} has arrays {sorted(found)}, expected {_KEYS}.")
+        return array
+
+    return variable
+
+
+def _is_hdf5(path: Path) -> bool:
+    """Whether a file is HDF5, as MATLAB 7.3 writes it behind a 512-byte header."""
+    with open(path, "rb") as file:
+        start = file.read(520)
+    signature = b"\x89HDF\r\n\x1a\n"
+    return start.startswith((b"MATLAB 7.3", signature)) or start[512:] == signature
+
+
+def _load_npz(path, key):
+    # Opened here because np.load forgets to close a file that it cannot read.
+    with open(path, "rb") as file, np.load(file, allow_pickle=False) as content:
+        return content.files, content[key] if key in content.files else None
+
+
+def _load_matlab(scipy_io):
+    def load(path, key):
+        found = [name for name, *_ in scipy_io.whosmat(path)]
+        if key not in found:
+            return found, None
+        return found, scipy_io.loadmat(path, variable_names=[key])[key]
+
+    return load
+
+
+def _load_hdf5(h5py):
+    def load(path, key):
+        with h5py.File(path, "r") as file:
+            # MATLAB stores columns first, so all axes arrive in reverse.
+            return list(file), file[key][()].T if key in file else None
+
+    return load
+
+
+def _check_array(path, key, array, num_samples: int, num_points: int) -> None:
+    expected = f"(samples, {num_points}, {num_points})"
+    if array.dtype.kind not in "fiu":
+        raise ValueError(f"{key} in {path} has dtype {array.dtype}, expected numbers.")
+    if array.ndim != 3 or array.shape[1:] != (num_points, num_points):
+        raise ValueError(
+            f"{key} in {path} has shape {array.shape}, expected {expected}; "
+            "for another grid pass its `num_points` and a `stride` that fits."
+        )
+    if len(array) < num_samples:
+        raise ValueError(
+            f"{path} has {len(array)} samples, {num_samples} were asked for; lower "
+            "num_train or num_test, or generate more."
+        )
+
+
+def _check_finite(path, key, array: np.ndarray) -> None:
+    finite = np.isfinite(array)
+    if not finite.all():
+        samples = np.flatnonzero(~finite.all(axis=(1, 2)))
+        raise ValueError(
+            f"{key} in {path} has {np.count_nonzero(~finite)} values that are not "
+            f"finite, in {samples.size} samples, first ones {samples[:8].tolist()}; "
+            "download or generate it again."
+        )

@@ -1,0 +1,172 @@
+"""A content-addressed cache of generated arrays on disk.
+
+A file is found by the SHA-256 of the recipe that made it, so a changed recipe is a
+different file and nothing is ever invalidated by hand. Files hold plain arrays (no
+pickle) and their checksum; they appear under their name only when complete.
+"""
+
+import contextlib
+import hashlib
+import json
+import logging
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+try:
+    import fcntl
+except ImportError:  # Windows: two processes both build, the last one is kept
+    fcntl = None
+
+_LOGGER = logging.getLogger(__name__)
+_CHECKSUM = "_sha256"
+_WAY_OUT = "set $OPJAX_CACHE or --cache_dir to a writable folder with free space"
+
+
+def cached(
+    build: Callable[[], Mapping[str, Any]],
+    *,
+    name: str,
+    recipe: Mapping[str, Any],
+    cache_dir: str | os.PathLike | None = None,
+) -> dict[str, np.ndarray]:
+    """Returns the arrays of `build()`, from disk if this recipe was built before.
+
+    A second process that asks for the same recipe meanwhile waits and reads the
+    result. A damaged file is reported and rebuilt. If the folder cannot be written,
+    a warning is logged and the arrays are returned all the same.
+
+    Args:
+      build: makes the arrays; must depend on nothing but what `recipe` says.
+      name: start of the file name, letters, digits, `_` and `-`.
+      recipe: everything the arrays depend on, as JSON values, with the number of the
+        generator's version under `version`.
+      cache_dir: folder, made if missing; `$OPJAX_CACHE` or else `~/.cache/opjax`.
+
+    Returns:
+      The arrays by name.
+
+    Raises:
+      ValueError: if `name` is no plain file name, `recipe` has no `version` or is not
+        JSON, or an array name starts with an underscore.
+      TypeError: if `recipe` or an array holds Python objects.
+    """
+    path = cache_path(name=name, recipe=recipe, cache_dir=cache_dir)
+    with _locked(path):
+        arrays = _read(path)
+        if arrays is None:
+            arrays = _plain_arrays(build())
+            _write(path, arrays)
+    return arrays
+
+
+def cache_path(
+    *,
+    name: str,
+    recipe: Mapping[str, Any],
+    cache_dir: str | os.PathLike | None = None,
+) -> Path:
+    """Path of the file that `cached` uses; arguments and errors as there."""
+    if not re.fullmatch(r"[A-Za-z0-9_-]+", name):
+        raise ValueError(f"{name=} must consist of letters, digits, '_' and '-'.")
+    if "version" not in recipe:
+        raise ValueError(
+            f"The recipe has keys {sorted(recipe)}, expected 'version' among them: a "
+            "number to raise whenever the generator changes its output."
+        )
+    text = json.dumps(dict(recipe), sort_keys=True, allow_nan=False)
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    return _folder(cache_dir) / f"{name}-{digest}.npz"
+
+
+def _folder(cache_dir: str | os.PathLike | None) -> Path:
+    folder = cache_dir or os.environ.get("OPJAX_CACHE") or "~/.cache/opjax"
+    # Unlike Path.expanduser this does not raise for a user without a home folder.
+    return Path(os.path.expanduser(folder))
+
+
+def _plain_arrays(arrays: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    plain = {key: np.asarray(value) for key, value in arrays.items()}
+    for key, array in plain.items():
+        if key.startswith("_"):
+            raise ValueError(
+                f"Array name {key!r} starts with an underscore; rename it."
+            )
+        if array.dtype.hasobject:
+            raise TypeError(f"Array {key!r} has dtype {array.dtype}, expected numbers.")
+    return plain
+
+
+def _checksum(arrays: Mapping[str, np.ndarray]) -> str:
+    digest = hashlib.sha256()
+    for key in sorted(arrays):
+        array = arrays[key]
+        digest.update(f"{key} {array.dtype.str} {array.shape};".encode())
+        digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+    return digest.hexdigest()
+
+
+def _read(path: Path) -> dict[str, np.ndarray] | None:
+    """Arrays of a complete, undamaged file; None if there is none."""
+    try:
+        # Opened here because np.load forgets to close a file that it cannot read.
+        with open(path, "rb") as file, np.load(file, allow_pickle=False) as content:
+            arrays = {key: content[key] for key in content.files}
+        if str(arrays.pop(_CHECKSUM)) != _checksum(arrays):
+            raise ValueError("the checksum does not match")
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except Exception as error:  # a damaged byte can lead zipfile and NumPy anywhere
+        _LOGGER.warning("Rebuilding the unreadable cache file %s: %s", path, error)
+        return None
+    _LOGGER.info("Read %s", path)
+    return arrays
+
+
+def _write(path: Path, arrays: Mapping[str, Any]) -> None:
+    """Writes to a temporary file and renames it; a failure costs only a warning."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with open(temporary, "xb") as file:
+            np.savez(file, **{_CHECKSUM: np.array(_checksum(arrays))}, **arrays)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+        _LOGGER.info("Wrote %s", path)
+    except OSError as error:
+        _LOGGER.warning("Not cached (%s): %s", error, _WAY_OUT)
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+
+
+def _lock(file: IO[bytes], path: Path) -> None:
+    assert fcntl is not None
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        _LOGGER.info("Waiting for another process that makes %s", path)
+        fcntl.flock(file, fcntl.LOCK_EX)
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Holds the lock file of `path` where the system has one to give.
+
+    The lock only saves work: without it, racing processes each build and rename. The
+    empty lock file stays, since removing it would let a third process slip in.
+    """
+    with contextlib.ExitStack() as stack:
+        if fcntl is not None:
+            try:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                file = stack.enter_context(open(path.with_suffix(".lock"), "ab"))
+                _lock(file, path)
+            except OSError as error:
+                _LOGGER.debug("No lock for %s: %s", path, error)
+        yield

@@ -1,0 +1,164 @@
+"""The Tikhonov-regularised least-squares problem behind every functional map.
+
+Limits, each marked (M)athematical or (C)onvenience: the Gram matrix is formed
+explicitly, which squares the condition number of the data (C); a positive weight is
+needed where the data are rank deficient (M).
+"""
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.typing import ArrayLike
+
+from opjax import _checks
+
+FORMULATIONS = ("automatic", "primal", "dual")
+REGULARIZATIONS = ("additive", "convex")
+
+
+def solve(system: ArrayLike, rhs: ArrayLike) -> jax.Array:
+    """Solves a square system, in float32 or better.
+
+    LU by `jnp.linalg.solve`: on the shapes of functional attention it measures as fast
+    as Cholesky in value and gradient together, and it does not turn a slightly
+    indefinite Gram matrix into NaN (`benchmarks/solves.py`).
+
+    Args:
+      system: regular matrix, shape `(k, k)`.
+      rhs: right-hand sides, shape `(k, c)`.
+
+    Returns:
+      The solution, shape `(k, c)`, in the dtype of `rhs`.
+    """
+    system, rhs = jnp.asarray(system), jnp.asarray(rhs)
+    solution = jnp.linalg.solve(_at_least_single(system), _at_least_single(rhs))
+    return solution.astype(rhs.dtype)
+
+
+def ridge_solve(
+    matrix: ArrayLike,
+    target: ArrayLike,
+    *,
+    ridge: ArrayLike,
+    regularization: str = "additive",
+    formulation: str = "automatic",
+) -> jax.Array:
+    r"""Solves the Tikhonov-regularised least-squares problem in primal or dual form.
+
+    With `A = matrix` and `B = target`, the additive problem is
+
+        X = argmin_X |A X - B|_F^2 + ridge |X|_F^2
+          = A^T (A A^T + ridge I_k)^{-1} B        (primal, a k x k solve)
+          = (A^T A + ridge I_d)^{-1} A^T B        (dual, a d x d solve),
+
+    equal by the Woodbury identity; the smaller system is solved. The convex problem
+    weighs both terms, `(1 - ridge) |A X - B|_F^2 + ridge |X|_F^2`, without the factor
+    `1 - ridge` on its right-hand side, as the reference code of functional attention
+    does:
+
+        X = A^T ((1 - ridge) A A^T + ridge I_k)^{-1} B.
+
+    Half-precision data are solved in float32 with the Gram matrix formed at the
+    highest matrix-product precision; the result has the dtype of `target`.
+
+    Args:
+      matrix: the data `A`, shape `(k, d)`; for a functional map, `k` key coefficients
+        of `d` channels.
+      target: the right-hand sides `B`, shape `(k, c)`.
+      ridge: Tikhonov weight, in squared units of `matrix` (additive) or a number
+        between 0 and 1 (convex). Zero with rank-deficient data yields NaN or noise; a
+        traced value is not checked.
+      regularization: `"additive"` or `"convex"`.
+      formulation: `"primal"`, `"dual"`, or `"automatic"` for the smaller system.
+
+    Returns:
+      The solution `X`, shape `(d, c)`.
+
+    Raises:
+      TypeError: if an array is not floating point.
+      ValueError: if shapes do not match, the ridge is negative (or above one in the
+        convex problem) or an option is unknown.
+
+    References:
+      Xiao et al., "Functional Attention", 2026, Eq. 6, 7 and App. B.1.
+    """
+    matrix, target = jnp.asarray(matrix), jnp.asarray(target)
+    _checks.floating(matrix=matrix, target=target)
+    _checks.rank(2, matrix=matrix, target=target)
+    _checks.same_axis(0, "rows", matrix=matrix, target=target)
+    _checks.option("formulation", formulation, FORMULATIONS)
+    _check_ridge(ridge, regularization)
+    k, d = matrix.shape
+    if formulation == "automatic":
+        formulation = "primal" if k <= d else "dual"
+    a, b = _at_least_single(matrix), _at_least_single(target)
+    if formulation == "primal":
+        x = a.T @ solve(_system(a, ridge, regularization), b)
+    else:
+        x = solve(_system(a.T, ridge, regularization), a.T @ b)
+    return x.astype(target.dtype)
+
+
+def condition_number(
+    matrix: ArrayLike,
+    *,
+    ridge: ArrayLike,
+    regularization: str = "additive",
+) -> jax.Array:
+    r"""Returns the 2-norm condition number of the primal system.
+
+    From the singular values of `A = matrix`, without forming the Gram matrix:
+
+        kappa = (s_max^2 + ridge) / (s_min^2 + ridge),
+
+    where `s_min` is zero if `k > d`. A single-precision solve loses about
+    `log10(kappa)` of its seven digits.
+
+    Args:
+      matrix: the data `A`, shape `(k, d)`.
+      ridge: Tikhonov weight, as in `ridge_solve`.
+      regularization: `"additive"` or `"convex"`, as in `ridge_solve`.
+
+    Returns:
+      The condition number, a scalar; infinite if singular.
+
+    Raises:
+      TypeError: if `matrix` is not floating point.
+      ValueError: if `matrix` has not two axes or an option is unknown.
+
+    References:
+      Xiao et al., "Functional Attention", 2026, App. D.2 and D.3 (Fig. 6 and 7).
+    """
+    matrix = jnp.asarray(matrix)
+    _checks.floating(matrix=matrix)
+    _checks.rank(2, matrix=matrix)
+    _check_ridge(ridge, regularization)
+    k, d = matrix.shape
+    squares = jnp.linalg.svd(_at_least_single(matrix), compute_uv=False) ** 2
+    largest = squares[0]
+    smallest = squares[-1] if k <= d else jnp.zeros_like(largest)
+    weight = jnp.asarray(ridge, squares.dtype)
+    scale = 1 - weight if regularization == "convex" else jnp.ones_like(weight)
+    return (scale * largest + weight) / (scale * smallest + weight)
+
+
+def _check_ridge(ridge: ArrayLike, regularization: str) -> None:
+    _checks.option("regularization", regularization, REGULARIZATIONS)
+    _checks.non_negative(ridge=ridge)
+    if regularization == "convex":
+        _checks.at_most(1, ridge=ridge)
+
+
+def _system(a: jax.Array, ridge: ArrayLike, regularization: str) -> jax.Array:
+    """Returns the regularised Gram matrix of the rows of `a`."""
+    # On accelerators the default product of float32 rounds to 10 bits or fewer, and the
+    # solve multiplies that error by the condition number.
+    gram = jnp.matmul(a, a.T, precision=lax.Precision.HIGHEST)
+    weight = jnp.asarray(ridge, gram.dtype)
+    if regularization == "convex":
+        gram = (1 - weight) * gram
+    return gram + weight * jnp.eye(a.shape[0], dtype=gram.dtype)
+
+
+def _at_least_single(a: jax.Array) -> jax.Array:
+    return a.astype(jnp.float32) if jnp.finfo(a.dtype).bits < 32 else a

@@ -1,0 +1,155 @@
+"""Error measures of one sample; batch them with `jax.vmap`.
+
+Both are ratios of norms, taken per sample and averaged by the caller: the mean of
+ratios, which is what operator-learning benchmarks report, not the ratio of sums.
+"""
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from opjax import _checks
+
+
+@jax.jit
+def relative_l2(
+    prediction: Array,
+    target: Array,
+    *,
+    quadrature_weights: Array | None = None,
+) -> Array:
+    r"""Relative L2 error of a sample.
+
+        (sum_i w_i |p_i - t_i|^2)^{1/2} / (sum_i w_i |t_i|^2)^{1/2},
+
+    with w = 1 unless weights are given. A point of zero weight is left out altogether:
+    neither its values nor its gradient matter, not even if they are NaN, so zero
+    weights mask padding. The gradient at `prediction == target` is zero.
+
+    Args:
+      prediction: values at the `n` points, shape `(n,)` or `(n, c)`.
+      target: reference values of the same shape; if it vanishes at every weighted
+        point the result is inf, or NaN if the prediction vanishes as well.
+      quadrature_weights: non-negative weights of the points; their scale cancels.
+
+    Returns:
+      The relative error, a scalar.
+
+    Raises:
+      TypeError: if an argument is not floating point.
+      ValueError: if the shapes do not match.
+    """
+    _checks.floating(prediction=prediction, target=target)
+    prediction, target = jnp.asarray(prediction), jnp.asarray(target)
+    _same_shape(prediction, target)
+    difference = prediction - target
+    if quadrature_weights is None:
+        return _norm(difference) / _norm(target)
+    _checks.floating(quadrature_weights=quadrature_weights)
+    if jnp.shape(quadrature_weights) != prediction.shape[:1]:
+        raise ValueError(
+            f"quadrature_weights has shape {jnp.shape(quadrature_weights)}, expected "
+            f"{prediction.shape[:1]}: one weight for each point of prediction."
+        )
+    weights = jnp.asarray(quadrature_weights, prediction.dtype)
+    weights = weights.reshape(weights.shape + (1,) * (prediction.ndim - 1))
+    weights = jnp.broadcast_to(weights, prediction.shape)
+    # Selecting before any arithmetic keeps NaN padding out of the gradient too: the
+    # derivative of `0 * (nan - t)` would be NaN.
+    keep = weights > 0
+    target = jnp.where(keep, target, 0)
+    difference = jnp.where(keep, prediction, 0) - target
+    root = jnp.sqrt(jnp.where(keep, weights, 1))
+    return _norm(root * difference) / _norm(root * target)
+
+
+def relative_gradient_error(
+    prediction: Array,
+    target: Array,
+    *,
+    grid_shape: tuple[int, ...],
+) -> Array:
+    r"""Relative error of the spatial gradient on a grid, summed over directions.
+
+        sum_a |D_a p_0 - D_a t|_2 / |D_a t|_2,
+
+    where D_a is the central difference along axis `a` of the field padded by one ring
+    of zeros, and p_0 is the prediction with its boundary ring set to zero (the target
+    keeps its own). That asymmetry suits fields that vanish on the boundary, such as
+    Darcy pressure, and makes this the gradient term of the Darcy training loss. The
+    spacing cancels.
+
+    Args:
+      prediction: values on the grid, last axis fastest, `(n,)` or `(n, c)`.
+      target: reference values of the same shape.
+      grid_shape: number of points along each axis; its product is `n`.
+
+    Returns:
+      The sum of one relative error per axis, a scalar.
+
+    Raises:
+      TypeError: if an argument is not floating point.
+      ValueError: if the shapes do not match each other or the grid.
+
+    References:
+      Xiao et al., "Functional Attention", ICML 2026 (arXiv:2605.31559), Darcy loss.
+    """
+    _checks.floating(prediction=prediction, target=target)
+    prediction, target = jnp.asarray(prediction), jnp.asarray(target)
+    _same_shape(prediction, target)
+    num_points = 1
+    for length in grid_shape:
+        num_points *= length
+    if num_points != prediction.shape[0]:
+        raise ValueError(
+            f"grid_shape={tuple(grid_shape)} has {num_points} points, but prediction "
+            f"has shape {prediction.shape}; the first axis must run over the grid."
+        )
+    return _gradient_error(prediction, target, tuple(grid_shape))
+
+
+def _gradient_error(prediction: Array, target: Array, grid_shape: tuple) -> Array:
+    shape = grid_shape + prediction.shape[1:]
+    dimension = len(grid_shape)
+    interior = (slice(1, -1),) * dimension
+    field = prediction.reshape(shape)
+    field = jnp.zeros_like(field).at[interior].set(field[interior])
+    reference = target.reshape(shape)
+    total = jnp.zeros((), prediction.dtype)
+    for axis in range(dimension):
+        expected = _central_difference(reference, axis)
+        error = _central_difference(field, axis) - expected
+        total = total + _norm(error) / _norm(expected)
+    return total
+
+
+def _central_difference(field: Array, axis: int) -> Array:
+    """Differences of the neighbours along `axis`, zero outside the grid."""
+    padding = [(0, 0)] * field.ndim
+    padding[axis] = (1, 1)
+    padded = jnp.pad(field, padding)
+    length = padded.shape[axis]
+    upper = jax.lax.slice_in_dim(padded, 2, length, axis=axis)
+    lower = jax.lax.slice_in_dim(padded, 0, length - 2, axis=axis)
+    return upper - lower
+
+
+def _norm(values: Array) -> Array:
+    """Euclidean norm of all entries, with a zero gradient at zero."""
+    square = jnp.sum(values * values)
+    positive = square != 0
+    # The square root's derivative is infinite at zero; the inner select keeps it out.
+    return jnp.where(positive, jnp.sqrt(jnp.where(positive, square, 1)), 0)
+
+
+def _same_shape(prediction: Array, target: Array) -> None:
+    if prediction.shape != target.shape:
+        raise ValueError(
+            f"prediction has shape {prediction.shape} but target has shape "
+            f"{target.shape}; they must be equal (flatten grids to points)."
+        )
+    if prediction.ndim not in (1, 2):
+        raise ValueError(
+            f"prediction has shape {prediction.shape}, expected (n,) or (n, c): one "
+            "sample; use `jax.vmap` for batches."
+        )

@@ -1,0 +1,145 @@
+r"""Gaussian random fields on the unit square, synthesised from cosine modes.
+
+Fields live on the cell centres `x_i = (i + 1/2) / num_points` of a square grid, rows
+first. They have Neumann symmetry and zero mean: the constant mode is left out.
+"""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+from jax.typing import ArrayLike, DTypeLike
+
+from opjax import _checks
+
+
+def spectral_deviations(
+    *,
+    num_points: int,
+    alpha: float = 2.0,
+    tau: float = 3.0,
+    dtype: DTypeLike | None = None,
+) -> jax.Array:
+    r"""Standard deviations of the cosine coefficients of a Gaussian random field.
+
+    For the orthonormal discrete cosine transform on `K x K` cell centres, `K =
+    num_points`, the coefficient of `cos(pi k_1 x) cos(pi k_2 y)` has deviation
+
+        K tau^(alpha - 1) (pi^2 |k|^2 + tau^2)^(-alpha / 2),     zero for k = (0, 0),
+
+    so the field approximates `N(0, tau^(2 alpha - 2) (-Laplace + tau^2)^(-alpha))`
+    whatever the number of points.
+
+    Args:
+      num_points: cell centres per side.
+      alpha: decay of the spectrum; the field is smoother for larger values.
+      tau: inverse correlation length, in reciprocal domain lengths.
+      dtype: floating-point dtype; JAX's default one if left out.
+
+    Returns:
+      Standard deviations, shape `(num_points, num_points)`, indexed by wave number.
+
+    Raises:
+      ValueError: if `num_points`, `alpha` or `tau` is not positive.
+      TypeError: if `dtype` is not floating point, or is float64 while x64 is off.
+
+    References:
+      Li et al., "Fourier Neural Operator", ICLR 2021 (arXiv:2010.08895), App. A.3.2.
+    """
+    _checks.positive(num_points=num_points, alpha=alpha, tau=tau)
+    dtype = available_dtype(dtype)
+    squares = jnp.square(jnp.pi * jnp.arange(num_points, dtype=dtype))
+    modes = squares[:, None] + squares[None, :] + tau**2
+    deviations = num_points * tau ** (alpha - 1) * modes ** (-alpha / 2)
+    return deviations.at[0, 0].set(0)
+
+
+@jax.jit
+def cosine_synthesis(coefficients: ArrayLike) -> jax.Array:
+    r"""Evaluates a cosine series on cell centres, the inverse of an orthonormal DCT-II.
+
+        u(x_i, y_j) = sum_{k, l} c_k c_l u_kl cos(pi k x_i) cos(pi l y_j),
+
+    with `x_i = (i + 1/2) / K`, `c_0 = K^(-1/2)` and `c_k = (2 / K)^(1/2)` otherwise: an
+    orthogonal map, which keeps the sum of squares.
+
+    Args:
+      coefficients: cosine coefficients, shape `(K, K)`.
+
+    Returns:
+      Values at the cell centres, shape `(K, K)`, in the dtype of `coefficients`.
+
+    Raises:
+      ValueError: if `coefficients` is not a square matrix.
+      TypeError: if `coefficients` is not floating point.
+    """
+    _checks.floating(coefficients=coefficients)
+    square(coefficients=coefficients)
+    return jax.scipy.fft.idctn(jnp.asarray(coefficients), norm="ortho")
+
+
+@partial(jax.jit, static_argnames=("num_points", "alpha", "tau", "dtype"))
+def gaussian_random_field(
+    key: jax.Array,
+    *,
+    num_points: int,
+    alpha: float = 2.0,
+    tau: float = 3.0,
+    dtype: DTypeLike | None = None,
+) -> jax.Array:
+    r"""Draws a Gaussian random field with mean zero on cell centres.
+
+    The field is `cosine_synthesis(spectral_deviations(...) * xi)` with independent
+    standard normal `xi`: the prior of the Darcy data of the Fourier neural operator.
+
+    Args:
+      key: PRNG key.
+      num_points: cell centres per side.
+      alpha: decay of the spectrum; the field is smoother for larger values.
+      tau: inverse correlation length, in reciprocal domain lengths.
+      dtype: floating-point dtype; JAX's default one if left out.
+
+    Returns:
+      The field at the cell centres, shape `(num_points, num_points)`.
+
+    Raises:
+      ValueError: if `num_points`, `alpha` or `tau` is not positive.
+      TypeError: if `dtype` is not floating point, or is float64 while x64 is off.
+
+    References:
+      Li et al., "Fourier Neural Operator", ICLR 2021 (arXiv:2010.08895), App. A.3.2.
+    """
+    deviations = spectral_deviations(
+        num_points=num_points, alpha=alpha, tau=tau, dtype=dtype
+    )
+    xi = jax.random.normal(key, deviations.shape, deviations.dtype)
+    return cosine_synthesis(deviations * xi)
+
+
+def available_dtype(dtype: DTypeLike | None) -> jnp.dtype:
+    """Resolves a floating-point dtype; None is float64 or float32, as x64 is on or off.
+
+    Raises:
+      TypeError: if `dtype` is not floating point, or is float64 while x64 is off.
+    """
+    available = jax.dtypes.canonicalize_dtype(float if dtype is None else dtype)
+    if not jnp.issubdtype(available, jnp.floating):
+        raise TypeError(f"{dtype=} is not a floating-point dtype; use `jnp.float32`.")
+    if dtype is not None and jnp.dtype(dtype) != available:
+        raise TypeError(
+            f"dtype={jnp.dtype(dtype)} is not available, JAX would use {available}; "
+            "pass that or enable float64 with `jax.config.update('jax_enable_x64', "
+            "True)` or `with jax.enable_x64(True):`."
+        )
+    return available
+
+
+def square(**arrays: ArrayLike) -> None:
+    """Raises ValueError unless every array is a square matrix."""
+    _checks.rank(2, **arrays)
+    for name, array in arrays.items():
+        if jnp.shape(array)[0] != jnp.shape(array)[1]:
+            raise ValueError(
+                f"{name} has shape {jnp.shape(array)}, expected as many rows as "
+                "columns: values on a square grid of cell centres."
+            )

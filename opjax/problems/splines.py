@@ -1,0 +1,82 @@
+"""Tensor-product cubic splines between the cell centres and the nodes of a square.
+
+Cell centres are `(i + 1/2) / K`, nodes `i / (K - 1)`, `i = 0, ..., K - 1`, along each
+axis. The outer nodes lie half a cell beyond the outer centres: splines extrapolate.
+"""
+
+from functools import lru_cache, partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+
+
+def cells_to_nodes(values: ArrayLike) -> jax.Array:
+    """Carries values from cell centres to nodes by not-a-knot cubic splines.
+
+    Args:
+      values: floating-point values at the cell centres, shape `(K, K)`, `K >= 4`.
+
+    Returns:
+      Values at the nodes, same shape and dtype.
+
+    Raises:
+      ValueError: if there are fewer than four points.
+    """
+    values = jnp.asarray(values)
+    return apply_to_axes(spline_matrix(values.shape[0], to_nodes=True), values)
+
+
+def nodes_to_cells(values: ArrayLike) -> jax.Array:
+    """Carries values from nodes to cell centres, otherwise like `cells_to_nodes`."""
+    values = jnp.asarray(values)
+    return apply_to_axes(spline_matrix(values.shape[0], to_nodes=False), values)
+
+
+def apply_to_axes(matrix: ArrayLike, values: jax.Array) -> jax.Array:
+    """`matrix @ values @ matrix.T`, in full precision on every accelerator."""
+    matrix = jnp.asarray(matrix, values.dtype)
+    product = partial(jnp.matmul, precision=jax.lax.Precision.HIGHEST)
+    return product(product(matrix, values), matrix.T)
+
+
+@lru_cache(maxsize=16)
+def spline_matrix(num_points: int, *, to_nodes: bool) -> np.ndarray:
+    r"""Matrix of not-a-knot cubic spline interpolation between cells and nodes.
+
+    The second derivatives m of the spline through f at unit spacing solve
+
+        m_{i-1} + 4 m_i + m_{i+1} = 6 (f_{i-1} - 2 f_i + f_{i+1}),
+
+    closed by continuous third derivatives at the second and last but one point,
+    `m_0 - 2 m_1 + m_2 = 0`. Outside the points the end polynomials are continued.
+
+    Args:
+      num_points: `K >= 4` points per side, of cells and nodes alike.
+      to_nodes: from cells to nodes, or back.
+
+    Returns:
+      The matrix, float64, shape `(K, K)`; do not write to it, it is shared.
+
+    Raises:
+      ValueError: if there are fewer than four points.
+    """
+    if num_points < 4:
+        raise ValueError(f"A not-a-knot spline needs four points, not {num_points}.")
+    n = num_points
+    cells, nodes = (np.arange(n) + 0.5) / n, np.arange(n) / (n - 1)
+    # In units of the spacing, counted from the first point that carries data.
+    positions = (nodes - cells[0]) * n if to_nodes else cells * (n - 1)
+    second = np.zeros((n, n))
+    second[range(1, n - 1), range(1, n - 1)] = -2
+    second[range(1, n - 1), range(n - 2)] = second[range(1, n - 1), range(2, n)] = 1
+    system = second + 6 * np.diag([0, *np.ones(n - 2), 0])
+    system[0, :3] = system[-1, -3:] = 1, -2, 1
+    curvature = np.linalg.solve(system, 6 * second)
+    left = np.clip(np.floor(positions).astype(int), 0, n - 2)
+    t = (positions - left)[:, None]
+    s, identity = 1 - t, np.eye(n)
+    linear = s * identity[left] + t * identity[left + 1]
+    cubic = (s**3 - s) * curvature[left] + (t**3 - t) * curvature[left + 1]
+    return linear + cubic / 6

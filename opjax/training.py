@@ -1,0 +1,289 @@
+"""Training any pytree model: a step, an epoch on the device, and an honest stop at NaN.
+
+Everything here is a pure function of its arguments, the order of the samples included,
+so the position of a run is its `TrainState` alone: `state.step` says which batch comes
+next, and a run continued from a saved state equals the uninterrupted one bit for bit.
+
+Every real floating-point leaf of a model is trained; other leaves (integers, PRNG keys)
+are carried along. So keep constants such as mesh coordinates out of a model's arrays.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax import Array
+
+from opjax.optimizers import (
+    adamw,
+    adamw_onecycle,
+    clip_gradient_norm,
+    onecycle,
+    onecycle_momentum,
+)
+
+__all__ = [
+    "NonFiniteError",
+    "TrainState",
+    "adamw",
+    "adamw_onecycle",
+    "clip_gradient_norm",
+    "evaluate",
+    "first_non_finite",
+    "init",
+    "make_epoch",
+    "make_step",
+    "onecycle",
+    "onecycle_momentum",
+    "sample_order",
+]
+
+
+class TrainState(NamedTuple):
+    """All that changes during training.
+
+    Attributes:
+      model: any pytree, e.g. a Flax NNX module.
+      optimizer_state: the optimizer's state for the trained leaves of `model`.
+      step: number of updates applied so far, int32.
+    """
+
+    model: Any
+    optimizer_state: Any
+    step: Array
+
+
+class NonFiniteError(FloatingPointError):
+    """A loss or gradient was NaN or infinite; the message names step and samples."""
+
+
+def init(model: Any, optimizer: optax.GradientTransformation) -> TrainState:
+    """Builds the state before the first step.
+
+    Args:
+      model: pytree of arrays, copied so that donating the state leaves it alone.
+      optimizer: gradient transformation.
+
+    Returns:
+      The state at step zero.
+
+    Raises:
+      TypeError: if a leaf is complex.
+      ValueError: if no leaf is floating point.
+    """
+    model = jax.tree.map(_copy, model)
+    trained, _ = _partition(model)
+    if not jax.tree.leaves(trained):
+        raise ValueError("The model has no floating-point leaf to train.")
+    return TrainState(model, optimizer.init(trained), jnp.zeros((), jnp.int32))
+
+
+def make_step(
+    loss: Callable[..., Any],
+    optimizer: optax.GradientTransformation,
+    *,
+    key: Array | None = None,
+) -> Callable[[TrainState, Any], tuple[TrainState, dict[str, Array]]]:
+    """Builds the update of one batch; jit it, or use `make_epoch`, which does.
+
+    An update with a non-finite loss or gradient is not applied: the state comes back as
+    it was, its step included, and `metrics["finite"]` is False.
+
+    Args:
+      loss: `loss(model, batch)` returns a scalar, or a scalar and a dict of scalars.
+      optimizer: gradient transformation.
+      key: if given, `loss` is called with `key=` a PRNG key folded with the step, for
+        dropout; the same step then draws the same numbers in a resumed run.
+
+    Returns:
+      `step(state, batch) -> (state, metrics)`, with the metrics "loss",
+      "gradient_norm" (before clipping) and "finite", and those of `loss`.
+    """
+
+    def objective(trained: Any, carried: Any, batch: Any, step: Array) -> Any:
+        model = _merge(trained, carried)
+        keys = {} if key is None else {"key": jax.random.fold_in(key, step)}
+        value = loss(model, batch, **keys)
+        return value if isinstance(value, tuple) else (value, {})
+
+    def step(state: TrainState, batch: Any) -> tuple[TrainState, dict[str, Array]]:
+        trained, carried = _partition(state.model)
+        gradient = jax.value_and_grad(objective, has_aux=True)
+        (value, aux), gradients = gradient(trained, carried, batch, state.step)
+        norm = optax.tree.norm(gradients)
+        finite = jnp.isfinite(value) & jnp.isfinite(norm)
+        updates, new = optimizer.update(gradients, state.optimizer_state, trained)
+        new = (jax.tree.map(jnp.add, trained, updates), new, state.step + 1)
+        # Selecting leaf by leaf fuses with the update; `lax.cond` would not, and
+        # neither it nor a second pass over the state costs nothing.
+        old = (trained, state.optimizer_state, state.step)
+        trained, opt_state, count = jax.tree.map(partial(jnp.where, finite), new, old)
+        state = TrainState(_merge(trained, carried), opt_state, count)
+        return state, {**aux, "loss": value, "gradient_norm": norm, "finite": finite}
+
+    return step
+
+
+def make_epoch(
+    loss: Callable[..., Any],
+    optimizer: optax.GradientTransformation,
+    *,
+    key: Array | None = None,
+    on_device_scan: bool | None = None,
+) -> Callable[[TrainState, Any, Array], tuple[TrainState, dict[str, Array]]]:
+    """Builds the updates of many batches, gathered from data kept on the device.
+
+    After the first non-finite loss or gradient the state is frozen, so the last good
+    one is returned; `first_non_finite` tells whether and where that happened.
+
+    Args:
+      loss: as for `make_step`.
+      optimizer: gradient transformation.
+      key: as for `make_step`.
+      on_device_scan: one `lax.scan` for all batches, or one dispatch for each. The
+        default is to scan except on CPU, where XLA runs the gradients of convolutions
+        inside loops an order of magnitude slower. The two may differ in rounding.
+
+    Returns:
+      `epoch(state, data, order) -> (state, history)`: `data` is a pytree of arrays with
+      samples along axis 0, `order` holds sample indices, shape `(num_steps, batch)`,
+      and `history` the metrics of `make_step`, each of shape `(num_steps,)`. The
+      arrays of `state` are donated: use the returned state only.
+    """
+    update = make_step(loss, optimizer, key=key)
+    if on_device_scan is None:
+        on_device_scan = jax.default_backend() != "cpu"
+
+    def body(data: Any, carry: tuple[TrainState, Array], rows: Array) -> Any:
+        state, good = carry
+        batch = jax.tree.map(lambda x: jnp.take(x, rows, axis=0), data)
+        new, metrics = update(state, batch)
+        good = good & metrics["finite"]
+        frozen = TrainState(
+            _freeze(good, new.model, state.model),
+            jax.tree.map(
+                partial(jnp.where, good), new.optimizer_state, state.optimizer_state
+            ),
+            jnp.where(good, new.step, state.step),
+        )
+        return (frozen, good), metrics
+
+    @partial(jax.jit, donate_argnums=0)
+    def scan(state: TrainState, data: Any, order: Array) -> Any:
+        carry = (state, jnp.array(True))
+        (state, _), history = jax.lax.scan(partial(body, data), carry, order)
+        return state, history
+
+    @partial(jax.jit, donate_argnums=0)
+    def single(carry: tuple[TrainState, Array], data: Any, rows: Array) -> Any:
+        return body(data, carry, rows)
+
+    def loop(state: TrainState, data: Any, order: Array) -> Any:
+        carry, history = (state, jnp.array(True)), []
+        for rows in order:
+            carry, metrics = single(carry, data, rows)
+            history.append(metrics)
+        return carry[0], jax.tree.map(lambda *rows: jnp.stack(rows), *history)
+
+    return scan if on_device_scan else loop
+
+
+def first_non_finite(history: dict[str, Array]) -> int | None:
+    """Finds the first step of an epoch whose update was not applied.
+
+    Args:
+      history: per-step metrics of `make_epoch`.
+
+    Returns:
+      Its row in the order, or None if all losses and gradients were finite.
+    """
+    bad = np.flatnonzero(~np.asarray(history["finite"]))
+    return int(bad[0]) if bad.size else None
+
+
+def sample_order(
+    seed: int, epoch: int | Array, num_samples: int, batch_size: int
+) -> Array:
+    """Draws the sample order of an epoch, a pure function of seed and epoch.
+
+    Samples left over by the last full batch are left out of this epoch; the next one
+    shuffles anew. (torch's loaders keep a smaller last batch by default; choose a batch
+    size that divides the number of samples to agree with them.)
+
+    Args:
+      seed: seed of the run.
+      epoch: number of the epoch.
+      num_samples: number of training samples.
+      batch_size: samples in a batch.
+
+    Returns:
+      Sample indices, int32, shape `(num_samples // batch_size, batch_size)`.
+
+    Raises:
+      ValueError: if there are too few samples for one batch.
+    """
+    if not 1 <= batch_size <= num_samples:
+        raise ValueError(
+            f"{batch_size=} must lie between 1 and {num_samples=}; choose a smaller "
+            "batch or give more samples."
+        )
+    key = jax.random.fold_in(jax.random.key(seed), epoch)
+    order = jax.random.permutation(key, jnp.arange(num_samples, dtype=jnp.int32))
+    steps = num_samples // batch_size
+    return order[: steps * batch_size].reshape(steps, batch_size)
+
+
+@partial(jax.jit, static_argnames=("metric", "batch_size"))
+def evaluate(
+    metric: Callable[[Any, Any], Any], model: Any, data: Any, *, batch_size: int
+) -> Any:
+    """Applies a metric of one sample to every sample of a data set.
+
+    Args:
+      metric: `metric(model, sample)` returns a scalar or a pytree of arrays. Reuse the
+        same function object: each new one is compiled anew.
+      model: any pytree.
+      data: pytree of arrays with samples along axis 0.
+      batch_size: samples evaluated at once; need not divide their number.
+
+    Returns:
+      The values, stacked along a new axis 0.
+    """
+    return jax.lax.map(partial(metric, model), data, batch_size=batch_size)
+
+
+def _partition(model: Any) -> tuple[Any, Any]:
+    """Splits into trained and carried leaves, None standing for those of the other."""
+
+    def is_trained(leaf: Any) -> bool:
+        if jnp.issubdtype(leaf.dtype, jnp.complexfloating):
+            raise TypeError(
+                f"The model has a {leaf.dtype} leaf of shape {leaf.shape}; store "
+                "complex parameters as two real arrays."
+            )
+        return bool(jnp.issubdtype(leaf.dtype, jnp.floating))
+
+    trained = jax.tree.map(lambda leaf: leaf if is_trained(leaf) else None, model)
+    carried = jax.tree.map(lambda leaf: None if is_trained(leaf) else leaf, model)
+    return trained, carried
+
+
+def _merge(trained: Any, carried: Any) -> Any:
+    def pick(a: Any, b: Any) -> Any:
+        return b if a is None else a
+
+    return jax.tree.map(pick, trained, carried, is_leaf=lambda leaf: leaf is None)
+
+
+def _freeze(good: Array, new: Any, old: Any) -> Any:
+    (new, _), (old, carried) = _partition(new), _partition(old)
+    return _merge(jax.tree.map(partial(jnp.where, good), new, old), carried)
+
+
+def _copy(leaf: Any) -> Array:
+    key = isinstance(leaf, Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+    return leaf.copy() if key else jnp.array(leaf)

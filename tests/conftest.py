@@ -1,0 +1,44 @@
+"""The strict session every test runs in, and the fixtures they share."""
+
+import os
+import pathlib
+
+import jax
+import numpy as np
+import pytest
+
+jax.config.update("jax_enable_x64", True)
+jax.config.update("jax_numpy_dtype_promotion", "strict")
+jax.config.update("jax_numpy_rank_promotion", "raise")
+
+# Papers, data sets and golden vectors, too large for the repository.
+SHARED = pathlib.Path(
+    os.environ.get("OPJAX_SHARED", pathlib.Path(__file__).parents[2] / "shared")
+)
+
+
+@pytest.fixture
+def shared_dir() -> pathlib.Path:
+    """Returns the folder of shared data; skips the test where there is none."""
+    if not SHARED.is_dir():
+        pytest.skip(f"no shared data at {SHARED}; set OPJAX_SHARED to their folder")
+    return SHARED
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    return np.random.default_rng(0)
+
+
+@pytest.fixture
+def sample(rng):
+    """Returns query, key, value, query_basis and key_basis, all axes different."""
+    m, n, d, c, kq, kk = 7, 11, 4, 2, 3, 5
+    shapes = [(m, d), (n, d), (n, c), (m, kq), (n, kk)]
+    return tuple(rng.normal(size=shape) for shape in shapes)
+
+
+@pytest.fixture
+def weights(rng):
+    """Returns positive quadrature weights of the points of `sample`, (m,) and (n,)."""
+    return rng.uniform(0.5, 1.5, 7), rng.uniform(0.5, 1.5, 11)

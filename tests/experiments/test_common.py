@@ -1,0 +1,199 @@
+import dataclasses
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from experiments import common
+from opjax import checkpoint, training
+from tests.experiments import resumable
+
+ROOT = pathlib.Path(__file__).parents[2]
+
+
+@dataclasses.dataclass(frozen=True)
+class Other:
+    width: int = 5
+    depth: int = 1
+
+
+def assert_identical(a, b):
+    a, b = a._replace(seconds=0.0), b._replace(seconds=0.0)
+    for rows in (a.history, b.history):
+        for row in rows:
+            row.pop("seconds")
+    assert a.history == b.history
+    assert jax.tree.structure(a) == jax.tree.structure(b)
+    for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
+        assert np.asarray(x).tobytes() == np.asarray(y).tobytes()
+
+
+@pytest.mark.parametrize("on_device_scan", [False, True])
+def test_a_run_resumed_anywhere_equals_the_uninterrupted_one(tmp_path, on_device_scan):
+    class Stop(Exception):
+        pass
+
+    options = {"on_device_scan": on_device_scan, "quiet": True}
+    # Always due: a checkpoint after every call, most of them inside an epoch.
+    options |= {"checkpoint_seconds": 0.0, "keep": 100}
+    whole = resumable.run(tmp_path / "whole", **options)
+    steps = checkpoint.all_steps(tmp_path / "whole" / "checkpoints")
+    assert len(steps) == 18
+    assert [row["step"] for row in whole.history] == list(range(11, 67, 11))
+    assert whole.best_metric < whole.history[0]["validation"]
+    original, count = checkpoint.save, 0
+
+    def stop(*args, **kwargs):
+        nonlocal count
+        original(*args, **kwargs)
+        count += 1
+        if count in (2, 3, 7, 12):
+            raise Stop
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(checkpoint, "save", stop)
+        for _ in range(4):
+            with pytest.raises(Stop):
+                resumable.run(tmp_path / "parts", **options)
+    parts = resumable.run(tmp_path / "parts", **options)
+    assert_identical(parts, whole)
+    assert_identical(resumable.run(tmp_path / "parts", **options), parts)
+
+
+def test_a_killed_process_resumes_by_its_workdir_alone(tmp_path):
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "JAX_ENABLE_X64": "0"}
+
+    def start(*arguments):
+        command = [sys.executable, "-W", "error", resumable.__file__, *arguments]
+        return subprocess.run(
+            command, cwd=ROOT, env=environment, capture_output=True, text=True
+        )
+
+    killed = start(str(tmp_path / "a"), "5")
+    assert killed.returncode == -9, killed.stderr
+    assert len(common.read_metrics(tmp_path / "a")) == 5
+    resumed, whole = start(str(tmp_path / "a")), start(str(tmp_path / "b"))
+    assert resumed.returncode == whole.returncode == 0, resumed.stderr + whole.stderr
+    assert "step_0000000044" in resumed.stderr
+    assert resumed.stdout == whole.stdout
+    assert len(whole.stdout.splitlines()) == 1
+    rows = [common.read_metrics(tmp_path / name) for name in "ab"]
+    for row in rows[0] + rows[1]:
+        row.pop("seconds")
+    assert rows[0] == rows[1]
+    manifests = [
+        json.loads(
+            (
+                tmp_path / n / "checkpoints/step_0000000066/opjax_manifest.json"
+            ).read_text()
+        )
+        for n in "ab"
+    ]
+    assert manifests[0]["metadata"] == manifests[1]["metadata"]
+    environment_file = json.loads((tmp_path / "a" / "environment.json").read_text())
+    assert len(environment_file["starts"]) == 2
+    assert {"jax", "flax", "optax"} <= environment_file["packages"].keys()
+
+
+def test_a_nan_stops_the_run_and_names_step_samples_and_checkpoint(tmp_path):
+    train = resumable.data()
+    train["y"] = train["y"].at[3].set(jnp.nan)
+    with pytest.raises(training.NonFiniteError) as caught:
+        resumable.run(tmp_path, train=train)
+    order = np.asarray(training.sample_order(0, 0, 22, 2))
+    step = int(np.flatnonzero((order == 3).any(1))[0])
+    assert f"Step {step} " in str(caught.value)
+    assert str(order[step].tolist()) in str(caught.value)
+    assert "none yet" in str(caught.value)
+
+
+def test_a_late_nan_names_the_last_good_checkpoint(tmp_path):
+    train, calls = resumable.data(), tmp_path / "checkpoints"
+    resumable.run(tmp_path / "a", num_epochs=1, quiet=True)
+    path = checkpoint.all_steps(tmp_path / "a" / "checkpoints")
+    assert path == [11]
+    train["x"] = train["x"].at[:].set(jnp.inf)
+    with pytest.raises(training.NonFiniteError, match=r"Step 11 .*step_0000000011"):
+        resumable.run(tmp_path / "a", train=train, num_epochs=2)
+    assert not calls.exists()
+
+
+def test_a_second_run_in_the_same_folder_names_the_first(tmp_path):
+    with (
+        common.open_run(tmp_path, resumable.Config()),
+        pytest.raises(RuntimeError, match=f"{os.getpid()} is already running.*workdir"),
+    ):
+        common.open_run(tmp_path, resumable.Config())
+    common.open_run(tmp_path, resumable.Config()).close()
+
+
+def test_another_configuration_is_refused_field_by_field(tmp_path):
+    with common.open_run(tmp_path, resumable.Config()) as run:
+        assert not run.resumed
+    with pytest.raises(ValueError, match=r"depth.*shape.*width: 4 there, 5 now.*Give"):
+        common.open_run(tmp_path, Other())
+    with common.open_run(tmp_path, resumable.Config()) as run:
+        assert run.resumed
+    stored = common.stored_config(tmp_path, resumable.Config)
+    assert stored == resumable.Config()
+    assert common.stored_config(tmp_path / "none", resumable.Config) is None
+
+
+def test_an_unwritable_workdir_names_the_way_out(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OSError, match=r"Not a directory.*another --workdir"):
+        common.open_run(tmp_path / "file" / "run", resumable.Config())
+
+
+def test_metrics_drop_the_rows_after_the_checkpoint(tmp_path):
+    with common.open_run(tmp_path, resumable.Config()) as run:
+        writer = common.MetricsWriter(run)
+        for step in range(4):
+            writer.write({"step": step, "loss": np.float32(np.nan)})
+        writer.close()
+        with open(tmp_path / "metrics.jsonl", "a") as file:
+            file.write('{"step": 4, "lo')  # killed while writing
+        assert len(common.read_metrics(tmp_path)) == 4
+        writer = common.MetricsWriter(run, rows=2)
+        writer.write({"step": 9, "loss": 1.0})
+        writer.close()
+    rows = common.read_metrics(tmp_path)
+    assert rows == [
+        {"step": 0, "loss": None},
+        {"step": 1, "loss": None},
+        {"step": 9, "loss": 1.0},
+    ]
+
+
+def test_the_result_is_one_line_of_json(tmp_path, capsys):
+    with common.open_run(tmp_path, resumable.Config()) as run:
+        common.print_result(run, {"error": jnp.float32(0.5), "n": (1, 2), "x": np.inf})
+    printed = capsys.readouterr().out
+    assert printed.endswith("\n")
+    assert json.loads(printed.splitlines()[-1]) == {
+        "error": 0.5,
+        "n": [1, 2],
+        "x": None,
+    }
+    assert json.loads((tmp_path / "result.json").read_text())["error"] == 0.5
+
+
+def test_missing_tensorboard_names_the_extra(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorboardX", None)
+    with (
+        common.open_run(tmp_path, resumable.Config()) as run,
+        pytest.raises(ModuleNotFoundError, match=r"opjax\[tensorboard\]"),
+    ):
+        common.MetricsWriter(run, tensorboard=True)
+
+
+def test_unequal_numbers_of_samples_are_refused(tmp_path):
+    train = resumable.data() | {"y": jnp.ones(3)}
+    with pytest.raises(ValueError, match=r"train hold \[3, 22\] samples"):
+        resumable.run(tmp_path, train=train)

@@ -1,0 +1,294 @@
+"""Builds opjax modules from parameters under the original authors' names.
+
+An adapter is a function of the authors' parameters and inputs, so that gradients with
+respect to either compare without a second mapping. Torch kernels are `(out, in, ...)`,
+ours `(..., in, out)`.
+"""
+
+import dataclasses
+import itertools
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+import opjax
+from opjax import metrics, nn, normalize
+from opjax.nn.attention import merge_heads
+
+
+@dataclasses.dataclass(frozen=True)
+class Adapter:
+    """How a family of golden files is computed by opjax.
+
+    Attributes:
+      model: `(params, inputs, config) -> output`, differentiated.
+      outputs: `(inputs, config) -> {key: array}`, for families without parameters.
+      not_offered: keys of the reference code that opjax has no function for.
+    """
+
+    model: Callable | None = None
+    outputs: Callable | None = None
+    not_offered: frozenset = frozenset()
+
+
+def find(name: str) -> Adapter | None:
+    """Returns the adapter of the longest prefix of a file's name, if there is one."""
+    matches = [prefix for prefix in ADAPTERS if name.startswith(prefix)]
+    return ADAPTERS[max(matches, key=len)] if matches else None
+
+
+def _assign_linear(linear, params, name):
+    linear.kernel = nnx.Param(params[f"{name}.weight"].T)
+    if f"{name}.bias" in params:
+        linear.bias = nnx.Param(params[f"{name}.bias"])
+
+
+def _assign_norm(norm, params, name):
+    norm.scale = nnx.Param(params[f"{name}.weight"])
+    norm.bias = nnx.Param(params[f"{name}.bias"])
+
+
+def _assign_mlp(mlp, params, name):
+    _assign_linear(mlp.hidden, params, f"{name}.linear_pre.0")
+    _assign_linear(mlp.out, params, f"{name}.linear_post")
+
+
+def _assign_basis(basis, params, prefix=""):
+    """The two projections of the reference are one of ours, features before scores."""
+    names = (f"{prefix}in_project_fx", f"{prefix}in_project_x")
+    kernels = [
+        jnp.moveaxis(params[f"{name}.weight"], (0, 1), (-1, -2)) for name in names
+    ]
+    basis.projection.kernel = nnx.Param(jnp.concatenate(kernels, axis=-1))
+    biases = [params[f"{name}.bias"] for name in names]
+    basis.projection.bias = nnx.Param(jnp.concatenate(biases))
+    for name in ("in_project_basis", "in_project_slice", "slice1"):
+        if f"{prefix}{name}.weight" in params:
+            _assign_linear(basis.scores, params, prefix + name)
+    basis.temperature = nnx.Param(params[f"{prefix}temperature"].reshape(-1))
+
+
+def _assign_attention(attention, params, prefix=""):
+    for name, letter in (("query", "q"), ("key", "k"), ("value", "v")):
+        _assign_linear(getattr(attention, name), params, f"{prefix}to_{letter}")
+    attention.ridge_logit = nnx.Param(params[f"{prefix}alpha"])
+    _assign_linear(attention.out, params, f"{prefix}to_out.0")
+
+
+def _attention(params, inputs, config):
+    grid = (config["H"], config["W"]) if "H" in config else None
+    layer = nn.FunctionalAttention(
+        config["embed_dim"],
+        num_heads=config["heads"],
+        num_basis=config["basis"],
+        grid_shape=grid,
+        rngs=nnx.Rngs(0),
+    )
+    _assign_basis(layer.basis, params)
+    _assign_attention(layer, params)
+    return jax.vmap(layer)(inputs["x"])
+
+
+def _attention_core(params, inputs, config):
+    """Attention between given coefficients, in a given basis."""
+    del config
+
+    def sample(tokens, basis):
+        q, k, v = (tokens @ params[f"to_{letter}.weight"].T for letter in "qkv")
+
+        def head(q, k, v, phi):
+            ridge = jax.nn.sigmoid(params["alpha"])
+            moved = opjax.transport(q, k, v, ridge=ridge, regularization="convex")
+            return opjax.reconstruct(moved, phi)
+
+        merged = merge_heads(jax.vmap(head)(q, k, v, basis))
+        return merged @ params["to_out.0.weight"].T + params["to_out.0.bias"][None, :]
+
+    return jax.vmap(sample)(inputs["slice_token"], inputs["slice_weights"])
+
+
+def _model(params, inputs, config, *, structured, shared, bounds):
+    model = nn.OperatorTransformer(
+        point_dim=2,
+        feature_dim=config["fx"],
+        out_features=config["out"],
+        features=config["hid"],
+        num_layers=config["L"],
+        num_heads=config["h"],
+        num_basis=config["k"],
+        mlp_ratio=config["mr"],
+        grid_shape=(config["H"], config["W"]) if structured else None,
+        shared_basis=shared,
+        reference_points=config["ref"] if config["uni"] else None,
+        time_embedding=config["T"],
+        temperature_bounds=bounds,
+        rngs=nnx.Rngs(0),
+    )
+    _assign_mlp(model.encoder, params, "preprocess")
+    if not structured or config["fx"] == 0:
+        # A constant added to the encoder's output: part of its bias here.
+        model.encoder.out.bias = nnx.Param(
+            params["preprocess.linear_post.bias"] + params["placeholder"]
+        )
+    if config["T"]:
+        _assign_linear(model.time_embedding.hidden, params, "time_fc.0")
+        _assign_linear(model.time_embedding.out, params, "time_fc.2")
+    if shared:
+        _assign_basis(model.basis, params)
+    blocks = [_block(params, f"blocks.{i}.", model) for i in range(config["L"])]
+    model.blocks = jax.tree.map(lambda *leaves: jnp.stack(leaves), *blocks)
+    last = f"blocks.{config['L'] - 1}."
+    _assign_norm(model.decoder_norm, params, last + "ln_3")
+    _assign_linear(model.decoder, params, last + "mlp2")
+
+    mesh_points = inputs["x"]
+    if structured and config["uni"]:
+        mesh_points = jnp.broadcast_to(_nodes(config)[None], mesh_points.shape)
+    time = inputs["T"][:, 0] if config["T"] else None
+    axes = (0, 0 if config["fx"] else None, 0 if config["T"] else None)
+    return jax.vmap(lambda x, f, t: model(x, f, time=t), in_axes=axes)(
+        mesh_points, inputs.get("fx"), time
+    )
+
+
+def _block(params, prefix, model):
+    block = jax.tree.map(lambda leaf: leaf[0], model.blocks)
+    _assign_norm(block.attention_norm, params, prefix + "ln_1")
+    _assign_norm(block.mlp_norm, params, prefix + "ln_2")
+    _assign_mlp(block.mlp, params, prefix + "mlp")
+    _assign_attention(block.attention, params, prefix + "Attn.")
+    if block.attention.basis is not None:
+        _assign_basis(block.attention.basis, params, prefix + "Attn.")
+    return block
+
+
+def _nodes(config):
+    axes = [[i / (n - 1) for i in range(n)] for n in (config["H"], config["W"])]
+    return jnp.asarray(list(itertools.product(*axes)))
+
+
+def _intention(params, inputs, config):
+    """Few-shot regression; heads add up, each with its own ridge regression."""
+
+    def encode(x, name):
+        for layer in (0, 2, 4, 6):
+            weight, bias = (params[f"{name}.{layer}.{k}"] for k in ("weight", "bias"))
+            x = x @ weight.T + bias[None, :]
+            x = jax.nn.relu(x) if layer < 6 else x
+        return nn.attention.split_heads(x, config["num_heads"])
+
+    def sample(xc, yc, xq):
+        key = encode(xc, "enc_k")
+        query = encode(xq, "enc_k" if config["shared_encoder"] else "enc_q")
+
+        def head(q, k):
+            return opjax.intention(q, k, yc, ridge=config["ridge"] + 1e-5)
+
+        return jnp.sum(jax.vmap(head)(query, key), axis=0)
+
+    return jax.vmap(sample)(inputs["xc"], inputs["yc"], inputs["xq"])
+
+
+def _normalizer(inputs, config):
+    del config
+    out = {}
+    for rank in ("2d", "3d"):
+        fitted, values = inputs[f"fit{rank}"], inputs[f"apply{rank}"]
+        if rank == "2d":
+            fitted, values = fitted[..., None], values[..., None]
+        normalizer = normalize.fit(fitted)
+        shape = (1, 1) if rank == "2d" else (1, 1, -1)
+        out[f"out.mean{rank}"] = normalizer.mean.reshape(shape)
+        out[f"out.std{rank}"] = normalizer.std.reshape(shape)
+        encode = normalize.encode(normalizer, values)
+        decode = normalize.decode(normalizer, values)
+        out[f"out.encode{rank}"] = encode.reshape(inputs[f"apply{rank}"].shape)
+        out[f"out.decode{rank}"] = decode.reshape(inputs[f"apply{rank}"].shape)
+    pointwise = normalize.fit(inputs["fit2d"][..., None], pointwise=True)
+    values = inputs["apply2d"][..., None]
+    out["out.gauss_mean"] = pointwise.mean.reshape(-1)
+    # The reference keeps its offset out of the stored deviation.
+    out["out.gauss_std"] = pointwise.std.reshape(-1) - 1e-5
+    out["out.gauss_encode"] = normalize.encode(pointwise, values)[..., 0]
+    out["out.gauss_decode"] = normalize.decode(pointwise, values)[..., 0]
+    return out
+
+
+def _relative_l2(inputs, config):
+    del config
+    x, y = inputs["x"], inputs["y"]
+
+    def total(x, y):
+        return jnp.sum(jax.vmap(metrics.relative_l2)(x, y))
+
+    per_sample = jax.vmap(metrics.relative_l2)(x, y)
+    gradient = jax.grad(total, argnums=(0, 1))(x, y)
+    return {
+        "out.rel_per_sample": per_sample,
+        "out.rel_sum": jnp.sum(per_sample),
+        "out.rel_mean": jnp.mean(per_sample),
+        "grad_rel_sum.x": gradient[0],
+        "grad_rel_sum.y": gradient[1],
+    }
+
+
+def _darcy_loss(inputs, config):
+    grid_shape = (config["s"], config["s"])
+    normalizer = normalize.Normalizer(inputs["y_mean"][0], inputs["y_std"][0])
+
+    def parts(model_out, y_encoded):
+        prediction = normalize.decode(normalizer, model_out[..., None])
+        target = normalize.decode(normalizer, y_encoded[..., None])
+        l2 = jnp.sum(jax.vmap(metrics.relative_l2)(prediction, target))
+
+        def gradient_error(p, t):
+            return metrics.relative_gradient_error(p, t, grid_shape=grid_shape)
+
+        return l2, jnp.sum(jax.vmap(gradient_error)(prediction, target))
+
+    def loss(*fields):
+        l2, gradient_error = parts(*fields)
+        return l2 + 0.1 * gradient_error
+
+    fields = inputs["model_out"], inputs["y_encoded"]
+    l2, gradient_error = parts(*fields)
+    gradient = jax.grad(loss, argnums=(0, 1))(*fields)
+    return {
+        "out.l2loss": l2,
+        "out.deriv_loss": gradient_error,
+        "out.loss": loss(*fields),
+        "grad_input.model_out": gradient[0],
+        "grad_input.y_encoded": gradient[1],
+    }
+
+
+def _model_family(**options):
+    return Adapter(lambda p, i, c: _model(p, i, c, **options))
+
+
+CLIPPED = (0.1, 5.0)
+ADAPTERS = {
+    "funcattn_structured2d": Adapter(_attention),
+    "funcattn_structured2d_shared_core": Adapter(_attention_core),
+    "funcattn_irregular_shared_core": Adapter(_attention_core),
+    "rna_attention": Adapter(_attention),
+    "airfrans_attention": Adapter(_attention),
+    "model_irregular_shared": _model_family(structured=False, shared=True, bounds=None),
+    "model_structured2d": _model_family(structured=True, shared=False, bounds=CLIPPED),
+    "model_structured2d_shared": _model_family(
+        structured=True, shared=True, bounds=CLIPPED
+    ),
+    "fewshot_intention": Adapter(_intention),
+    "normalizer": Adapter(outputs=_normalizer),
+    "testloss": Adapter(
+        outputs=_relative_l2,
+        not_offered=frozenset({"out.rel_mean_p1", "out.abs_mean", "out.abs_sum"}),
+    ),
+    "darcy_derivative_loss": Adapter(
+        outputs=_darcy_loss,
+        # Differences of a field are internal to the loss, which cancels their spacing.
+        not_offered=frozenset({"out.field_gx", "out.field_gy"}),
+    ),
+}

@@ -1,0 +1,182 @@
+"""The ridge problem against stacked least squares, in every form and dtype."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import opjax
+from opjax import linalg
+from tests import oracles
+
+SHAPES = {"wide": (3, 6), "tall": (6, 3), "single": (1, 5)}
+ORACLES = {"additive": oracles.ridge_lstsq, "convex": oracles.convex_ridge_lstsq}
+
+
+@pytest.fixture(params=SHAPES)
+def problem(request, rng):
+    k, d = SHAPES[request.param]
+    return rng.normal(size=(k, d)), rng.normal(size=(k, 2))
+
+
+def solver(regularization="additive", formulation="automatic"):
+    def function(matrix, target, ridge):
+        return opjax.ridge_solve(
+            matrix,
+            target,
+            ridge=ridge,
+            regularization=regularization,
+            formulation=formulation,
+        )
+
+    return function
+
+
+def oracle(regularization="additive"):
+    return lambda a, b, ridge: ORACLES[regularization](a, b, ridge=ridge)
+
+
+@pytest.mark.parametrize("regularization", linalg.REGULARIZATIONS)
+@pytest.mark.parametrize("formulation", ["primal", "dual"])
+def test_ridge_solve_is_the_stacked_least_squares_fit(
+    problem, formulation, regularization
+):
+    function = solver(regularization, formulation)
+    oracles.check_value(function, oracle(regularization), (*problem, 0.1))
+    oracles.check_gradient(function, oracle(regularization), (*problem, 0.1))
+
+
+@pytest.mark.parametrize("formulation", ["primal", "dual"])
+@pytest.mark.parametrize("regularization", linalg.REGULARIZATIONS)
+def test_ridge_solve_transforms(problem, formulation, regularization):
+    function = solver(regularization, formulation)
+    oracles.check_transforms(function, (*problem, np.array(0.1)))
+
+
+@pytest.mark.parametrize("regularization", linalg.REGULARIZATIONS)
+@pytest.mark.parametrize("ridge", [1e-6, 1e-2, 0.9])
+def test_primal_equals_dual(problem, ridge, regularization):
+    primal = solver(regularization, "primal")(*problem, ridge)
+    dual = solver(regularization, "dual")(*problem, ridge)
+    np.testing.assert_allclose(primal, dual, rtol=1e-7)
+
+
+@pytest.mark.parametrize(("shape", "smaller"), [((3, 6), "primal"), ((6, 3), "dual")])
+def test_automatic_solves_the_smaller_system(rng, shape, smaller):
+    args = rng.normal(size=shape), rng.normal(size=(shape[0], 2)), 0.1
+    automatic = jax.make_jaxpr(solver(formulation="automatic"))(*args)
+    assert str(automatic) == str(jax.make_jaxpr(solver(formulation=smaller))(*args))
+
+
+def test_convex_ridge_of_one_is_the_adjoint(problem):
+    matrix, target = problem
+    actual = opjax.ridge_solve(matrix, target, ridge=1.0, regularization="convex")
+    np.testing.assert_allclose(actual, matrix.T @ target, rtol=1e-12)
+
+
+def test_without_ridge_wide_data_are_interpolated(rng):
+    matrix, target = rng.normal(size=(3, 6)), rng.normal(size=(3, 2))
+    solution = opjax.ridge_solve(matrix, target, ridge=0.0)
+    np.testing.assert_allclose(matrix @ solution, target, rtol=1e-10)
+    minimal_norm = np.linalg.pinv(matrix) @ target
+    np.testing.assert_allclose(solution, minimal_norm, rtol=1e-10)
+
+
+@pytest.mark.parametrize("half", [jnp.bfloat16, jnp.float16])
+def test_half_precision_is_solved_in_single_and_returned_in_half(problem, half):
+    rounded = [jnp.asarray(a, half) for a in problem]
+    actual = opjax.ridge_solve(*rounded, ridge=0.1)
+    single = opjax.ridge_solve(*[a.astype(jnp.float32) for a in rounded], ridge=0.1)
+    assert actual.dtype == half
+    np.testing.assert_array_equal(actual, single.astype(half))
+
+
+def test_solve_is_a_linear_solve(rng):
+    args = rng.normal(size=(4, 4)), rng.normal(size=(4, 2))
+    oracles.check_value(linalg.solve, np.linalg.solve, args)
+    oracles.check_gradient(linalg.solve, np.linalg.solve, args)
+    oracles.check_transforms(linalg.solve, args)
+
+
+def test_solve_keeps_the_dtype_of_the_right_hand_side(rng):
+    system, rhs = np.eye(3) * 2, jnp.asarray(rng.normal(size=(3, 1)), jnp.bfloat16)
+    solution = linalg.solve(jnp.asarray(system, jnp.bfloat16), rhs)
+    assert solution.dtype == jnp.bfloat16
+    np.testing.assert_array_equal(solution, rhs / 2)
+
+
+@pytest.mark.parametrize(
+    ("regularization", "data_weight"), [("additive", 1.0), ("convex", 0.9)]
+)
+def test_condition_number_is_that_of_the_system(problem, regularization, data_weight):
+    matrix, _ = problem
+
+    def function(matrix):
+        return opjax.condition_number(matrix, ridge=0.1, regularization=regularization)
+
+    def oracle(matrix):
+        return oracles.condition_number(matrix, ridge=0.1, data_weight=data_weight)
+
+    oracles.check_value(function, oracle, (matrix,))
+    if matrix.shape[0] > 1:  # a single row is perfectly conditioned, always
+        oracles.check_gradient(function, oracle, (matrix,))
+    oracles.check_transforms(function, (matrix,))
+
+
+def test_condition_number_of_a_singular_system_is_infinite(rng):
+    assert opjax.condition_number(rng.normal(size=(5, 2)), ridge=0.0) == np.inf
+
+
+def test_a_system_beyond_the_reach_of_its_gram_matrix_has_the_right_condition():
+    matrix = np.diag([1.0, 1e-10])  # squared: below the resolution of float64
+    actual = opjax.condition_number(matrix, ridge=0.0)
+    np.testing.assert_allclose(actual, 1e20, rtol=1e-10)
+
+
+A, B = np.ones((3, 4)), np.ones((3, 2))
+BAD = {
+    "rows": (A, B[1:], {}, ValueError, r"rows: matrix \(3, 4\), target \(2, 2\)"),
+    "axes": (A, B[0], {}, ValueError, r"target has shape \(2,\)"),
+    "integers": (A.astype(int), B, {}, TypeError, "matrix has dtype int64"),
+    "target integers": (A, B.astype(int), {}, TypeError, "target has dtype int64"),
+    "negative": (A, B, {"ridge": -1.0}, ValueError, r"ridge=-1.0 must be non-neg"),
+    "convex": (
+        A,
+        B,
+        {"ridge": 1.5, "regularization": "convex"},
+        ValueError,
+        "ridge=1.5 must be at most 1",
+    ),
+    "regularization": (
+        A,
+        B,
+        {"regularization": "lasso"},
+        ValueError,
+        "regularization='lasso'.*'additive', 'convex'",
+    ),
+    "formulation": (
+        A,
+        B,
+        {"formulation": "svd"},
+        ValueError,
+        "formulation='svd'.*'automatic', 'primal', 'dual'",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_named_in_the_error(case):
+    matrix, target, options, error, message = BAD[case]
+    with pytest.raises(error, match=message):
+        opjax.ridge_solve(matrix, target, **{"ridge": 0.1, **options})
+
+
+def test_condition_number_checks_its_input():
+    with pytest.raises(TypeError, match="matrix has dtype int64"):
+        opjax.condition_number(A.astype(int), ridge=0.1)
+    with pytest.raises(ValueError, match=r"matrix has shape \(4,\)"):
+        opjax.condition_number(A[0], ridge=0.1)
+    with pytest.raises(ValueError, match="regularization='lasso'"):
+        opjax.condition_number(A, ridge=0.1, regularization="lasso")
+    with pytest.raises(ValueError, match="ridge=2.0 must be at most 1"):
+        opjax.condition_number(A, ridge=2.0, regularization="convex")

@@ -1,0 +1,150 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from opjax import metrics
+
+
+def numpy_relative_l2(p, t, w=None):
+    w = np.ones(len(p)) if w is None else w
+    w = w.reshape(-1, *[1] * (p.ndim - 1))
+    return np.sqrt(np.sum(w * (p - t) ** 2) / np.sum(w * t**2))
+
+
+def numpy_gradient_error(p, t, shape):
+    p, t = p.reshape(shape).copy(), t.reshape(shape)
+    inside = np.zeros(shape, bool)
+    inside[(slice(1, -1),) * len(shape)] = True
+    p[~inside] = 0
+    total = 0.0
+    for axis in range(len(shape)):
+        dp, dt = (
+            np.diff(np.pad(f, 1), axis=axis)[(slice(None),) * axis + (slice(1, None),)]
+            + np.diff(np.pad(f, 1), axis=axis)[(slice(None),) * axis + (slice(-1),)]
+            for f in (p, t)
+        )
+        keep = tuple(slice(None) if a == axis else slice(1, -1) for a in range(p.ndim))
+        total += np.linalg.norm((dp - dt)[keep]) / np.linalg.norm(dt[keep])
+    return total
+
+
+def numerical_gradient(f, x, h=1e-6):
+    gradient = np.zeros_like(x)
+    for i in np.ndindex(x.shape):
+        e = np.zeros_like(x)
+        e[i] = h
+        gradient[i] = (f(x + e) - f(x - e)) / (2 * h)
+    return gradient
+
+
+@pytest.fixture
+def pair():
+    return np.random.default_rng(0).normal(size=(2, 12, 2))
+
+
+@pytest.mark.parametrize("shape", [(9,), (12, 2)])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_relative_l2_matches_numpy_in_value_and_gradient(shape, weighted):
+    rng = np.random.default_rng(1)
+    p, t = rng.normal(size=(2, *shape))
+    w = rng.uniform(0.5, 1, size=shape[0]) if weighted else None
+
+    def f(x):
+        return metrics.relative_l2(x, t, quadrature_weights=w)
+
+    np.testing.assert_allclose(f(p), numpy_relative_l2(p, t, w), rtol=1e-13)
+    expected = numerical_gradient(lambda x: numpy_relative_l2(x, t, w), p)
+    np.testing.assert_allclose(jax.grad(f)(p), expected, atol=1e-8)
+
+
+def test_nan_padding_of_zero_weight_changes_neither_value_nor_gradient(pair):
+    p, t = pair
+    w = np.ones(15)
+    w[12:] = 0
+    padding = np.full((3, 2), np.nan)
+    padded = [np.concatenate([x, padding]) for x in (p, t)]
+    f = jax.value_and_grad(metrics.relative_l2, argnums=(0, 1))
+    value, gradients = f(*padded, quadrature_weights=w)
+    expected_value, expected = f(p, t)
+    np.testing.assert_allclose(value, expected_value, rtol=1e-14)
+    for gradient, e in zip(gradients, expected, strict=True):
+        np.testing.assert_allclose(gradient[:12], e, rtol=1e-12)
+        np.testing.assert_array_equal(gradient[12:], 0)
+
+
+def test_exact_prediction_has_zero_error_and_zero_gradient(pair):
+    for f in (
+        metrics.relative_l2,
+        lambda p, t: metrics.relative_gradient_error(
+            p, t.reshape(12, 2), grid_shape=(3, 4)
+        ),
+    ):
+        t = pair[1].copy().reshape(3, 4, 2)
+        inside = np.zeros_like(t)
+        inside[1:-1, 1:-1] = t[1:-1, 1:-1]
+        inside = inside.reshape(12, 2)
+        value, gradient = jax.value_and_grad(f)(inside, inside)
+        assert value == 0
+        np.testing.assert_array_equal(gradient, 0)
+
+
+def test_scaling_both_fields_leaves_the_errors_unchanged(pair):
+    p, t = pair
+    np.testing.assert_allclose(
+        metrics.relative_l2(3 * p, 3 * t), metrics.relative_l2(p, t), rtol=1e-13
+    )
+    a, b = (
+        metrics.relative_gradient_error(c * p, c * t, grid_shape=(3, 4)) for c in (1, 5)
+    )
+    np.testing.assert_allclose(a, b, rtol=1e-13)
+
+
+@pytest.mark.parametrize("shape", [(7,), (4, 5), (3, 4, 5)])
+def test_gradient_error_matches_numpy_in_value_and_gradient(shape):
+    p, t = np.random.default_rng(2).normal(size=(2, np.prod(shape)))
+
+    def f(x):
+        return metrics.relative_gradient_error(x, t, grid_shape=shape)
+
+    np.testing.assert_allclose(f(p), numpy_gradient_error(p, t, shape), rtol=1e-12)
+    expected = numerical_gradient(lambda x: numpy_gradient_error(x, t, shape), p)
+    np.testing.assert_allclose(jax.grad(f)(p), expected, atol=1e-8)
+
+
+def test_gradient_error_ignores_the_boundary_of_the_prediction_only(pair):
+    p, t = (x.reshape(3, 4, 2) for x in pair)
+    q, s = p.copy(), t.copy()
+    q[0], s[0] = 7, 7
+
+    def f(p, t):
+        flat = (x.reshape(12, 2) for x in (p, t))
+        return metrics.relative_gradient_error(*flat, grid_shape=(3, 4))
+
+    assert f(q, t) == f(p, t)
+    assert f(p, s) != f(p, t)
+
+
+def test_metrics_batch_under_vmap_and_jit_and_keep_float32(pair):
+    p, t = (jnp.asarray(np.stack([x, 2 * x]), jnp.float32) for x in pair)
+    for f in (
+        metrics.relative_l2,
+        lambda p, t: metrics.relative_gradient_error(p, t, grid_shape=(3, 4)),
+    ):
+        batched = jax.jit(jax.vmap(f))(p, t)
+        assert batched.dtype == jnp.float32
+        np.testing.assert_allclose(batched, [f(p[0], t[0]), f(p[1], t[1])], rtol=1e-6)
+
+
+def test_bad_shapes_and_dtypes_are_named_in_the_error(pair):
+    p, t = pair
+    with pytest.raises(ValueError, match=r"\(12, 2\).*\(11, 2\)"):
+        metrics.relative_l2(p, t[1:])
+    with pytest.raises(ValueError, match="vmap"):
+        metrics.relative_l2(p[None], t[None])
+    with pytest.raises(TypeError, match="target"):
+        metrics.relative_l2(p, t.astype(int))
+    with pytest.raises(ValueError, match="one weight for each point"):
+        metrics.relative_l2(p, t, quadrature_weights=np.ones(3))
+    with pytest.raises(ValueError, match="20 points"):
+        metrics.relative_gradient_error(p, t, grid_shape=(4, 5))

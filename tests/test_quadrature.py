@@ -1,0 +1,231 @@
+"""Quadrature weights against written-out rules, exactness and orders of convergence."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import opjax
+from opjax import quadrature
+from tests import oracles
+
+AXES = {
+    "trapezoid": oracles.trapezoid_axis,
+    "midpoint": oracles.cell_axis,
+    "periodic": oracles.cell_axis,
+}
+
+
+def nodes(n, length, rule):
+    """Returns the mesh points of one axis under a rule."""
+    if rule == "trapezoid":
+        return np.linspace(0, length, n)
+    return length * (np.arange(n) + (0.5 if rule == "midpoint" else 0)) / n
+
+
+def integral(function, n, rule):
+    return opjax.grid_weights((n,), rule=rule) @ function(nodes(n, 1.0, rule))
+
+
+@pytest.mark.parametrize("rule", quadrature.RULES)
+@pytest.mark.parametrize(
+    ("shape", "lengths"), [((5,), (2.0,)), ((3, 4), (1.0, 0.5)), ((2, 3, 4), (1, 2, 3))]
+)
+def test_grid_weights_are_products_of_axis_weights(shape, lengths, rule):
+    axes = [AXES[rule](n, length) for n, length in zip(shape, lengths, strict=True)]
+    expected = functools.reduce(np.multiply.outer, axes).ravel()  # row-major
+    actual = opjax.grid_weights(shape, lengths=lengths, rule=rule)
+    np.testing.assert_allclose(actual, expected, rtol=1e-12)
+    np.testing.assert_allclose(np.sum(actual), np.prod(lengths), rtol=1e-12)
+
+
+@pytest.mark.parametrize("rule", quadrature.RULES)
+def test_grid_weights_transform_and_keep_the_dtype(rule):
+    def scaled(values):
+        return opjax.grid_weights((3, 2), rule=rule, dtype=values.dtype) * values
+
+    oracles.check_transforms(scaled, (np.arange(1.0, 7),))
+
+
+def test_grid_weights_default_to_the_unit_box_and_the_trapezoid():
+    np.testing.assert_allclose(opjax.grid_weights((3,)), [0.25, 0.5, 0.25])
+
+
+@pytest.mark.parametrize("rule", ["trapezoid", "midpoint"])
+def test_grid_weights_integrate_linear_functions_exactly(rule):
+    shape, lengths = (4, 5), (2.0, 3.0)
+    x, y = np.meshgrid(nodes(4, 2.0, rule), nodes(5, 3.0, rule), indexing="ij")
+    weights = opjax.grid_weights(shape, lengths=lengths, rule=rule)
+    actual = weights @ (1 + 2 * x - 3 * y).ravel()
+    np.testing.assert_allclose(actual, 6 + 2 * 6 - 3 * 9, rtol=1e-12)
+
+
+def test_periodic_weights_integrate_trigonometric_functions_exactly_below_aliasing():
+    n = 8
+    for j in range(n):
+        wave = integral(lambda x, j=j: np.cos(2 * np.pi * j * x), n, "periodic")
+        np.testing.assert_allclose(wave, float(j == 0), atol=1e-14)
+    aliased = integral(lambda x: np.cos(2 * np.pi * n * x), n, "periodic")
+    np.testing.assert_allclose(aliased, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("rule", "order"), [("trapezoid", 2), ("midpoint", 2), ("periodic", 1)]
+)
+def test_grid_weights_converge_at_their_order(rule, order):
+    errors = [abs(integral(np.exp, n, rule) - (np.e - 1)) for n in (16, 32)]
+    np.testing.assert_allclose(np.log2(errors[0] / errors[1]), order, atol=0.15)
+
+
+@pytest.mark.parametrize(
+    ("shape", "options", "message"),
+    [
+        ((3,), {"rule": "simpson"}, "rule='simpson'.*'midpoint', 'trapezoid'"),
+        ((3, 4), {"lengths": (1.0,)}, r"lengths=\(1.0,\).*one entry per axis"),
+        ((3,), {"lengths": (0.0,)}, r"lengths=\(0.0,\) must be positive"),
+        ((3, 1), {"rule": "trapezoid"}, r"grid_shape=\(3, 1\): trapezoid needs >= 2"),
+        ((0,), {"rule": "periodic"}, r"grid_shape=\(0,\): periodic needs >= 1"),
+    ],
+)  # fmt: skip
+def test_bad_grids_are_named_in_the_error(shape, options, message):
+    with pytest.raises(ValueError, match=message):
+        opjax.grid_weights(shape, **options)
+
+
+@pytest.mark.parametrize("dimension", [1, 2, 3])
+def test_scattered_weights_are_neighbour_distances_to_the_dimension(rng, dimension):
+    points = rng.uniform(size=(12, dimension))
+
+    def function(points):
+        return opjax.scattered_weights(points, num_neighbors=3, volume=2.0)
+
+    def oracle(points):
+        return oracles.scattered_weights(points, 3, 2.0)
+
+    oracles.check_value(function, oracle, (points,))
+    oracles.check_gradient(function, oracle, (points,), step=1e-5, rtol=1e-6)
+    oracles.check_transforms(function, (points,))
+
+
+def test_scattered_weights_do_not_depend_on_the_batch_of_the_loop(rng):
+    points = rng.uniform(size=(300, 2))  # more than one batch, the last one smaller
+    expected = oracles.scattered_weights(points, 8, 1.0)
+    np.testing.assert_allclose(opjax.scattered_weights(points), expected, rtol=1e-10)
+    np.testing.assert_allclose(np.sum(opjax.scattered_weights(points)), 1, rtol=1e-12)
+
+
+def test_scattered_weights_are_equal_inside_a_uniform_grid():
+    x = np.arange(9.0)
+    points = np.stack(np.meshgrid(x, x, indexing="ij"), axis=-1).reshape(-1, 2)
+    weights = np.reshape(opjax.scattered_weights(points, num_neighbors=8), (9, 9))
+    inside = weights[1:-1, 1:-1]
+    np.testing.assert_allclose(inside, np.full((7, 7), inside[0, 0]), rtol=1e-12)
+    assert weights[0, 0] > inside[0, 0]  # the documented error: corners count more
+
+
+def test_scattered_weights_beat_equal_weights_on_a_graded_cloud(rng):
+    points = rng.uniform(size=(2000, 2)) ** 2  # dense near the axes
+    values = np.exp(-points[:, 0]) * np.cos(points[:, 1])
+    exact = (1 - np.exp(-1)) * np.sin(1)
+    equal = abs(np.mean(values) - exact)
+    scattered = abs(opjax.scattered_weights(points) @ values - exact)
+    assert scattered < equal / 5
+
+
+@pytest.mark.parametrize(
+    ("points", "options", "error", "message"),
+    [
+        (np.ones((8, 2)), {}, ValueError, r"mesh_points \(8, 2\).*num_neighbors=8"),
+        (np.ones((9, 2)), {"volume": 0.0}, ValueError, "volume=0.0 must be positive"),
+        (np.ones((9, 2)), {"num_neighbors": 0}, ValueError, "num_neighbors=0"),
+        (np.ones((9, 2), int), {}, TypeError, "mesh_points has dtype int64"),
+        (np.ones(9), {}, ValueError, r"mesh_points has shape \(9,\)"),
+    ],
+)
+def test_bad_clouds_are_named_in_the_error(points, options, error, message):
+    with pytest.raises(error, match=message):
+        opjax.scattered_weights(points, **options)
+
+
+@pytest.fixture
+def square():
+    """Returns a triangulation of the unit square with an irregular inner vertex."""
+    points = np.array([[0, 0], [1, 0], [1, 1], [0, 1], [0.3, 0.6]], float)
+    triangles = np.array([[0, 1, 4], [1, 2, 4], [2, 3, 4], [3, 0, 4]])
+    return points, triangles
+
+
+@pytest.mark.parametrize("dimension", [2, 3])
+def test_triangle_weights_are_thirds_of_areas(square, rng, dimension):
+    points, triangles = square
+    points = rng.normal(size=(5, dimension))
+
+    def function(points):
+        return opjax.triangle_weights(points, triangles)
+
+    def oracle(points):
+        return oracles.triangle_weights(points, triangles)
+
+    oracles.check_value(function, oracle, (points,))
+    oracles.check_gradient(function, oracle, (points,), rtol=1e-6)
+    oracles.check_transforms(function, (points,))
+
+
+def test_triangle_weights_sum_to_the_area_and_integrate_linear_functions(square):
+    points, triangles = square
+    weights = opjax.triangle_weights(points, triangles)
+    np.testing.assert_allclose(np.sum(weights), 1, rtol=1e-12)
+    actual = weights @ (1 + 2 * points[:, 0] - 3 * points[:, 1])
+    np.testing.assert_allclose(actual, 1 + 1 - 1.5, rtol=1e-12)
+
+
+def test_triangle_weights_do_not_depend_on_orientation_or_rotation(square, rng):
+    points, triangles = square
+    expected = opjax.triangle_weights(points, triangles)
+    flipped = opjax.triangle_weights(points, triangles[:, ::-1])
+    np.testing.assert_allclose(flipped, expected, rtol=1e-12)
+    rotation, _ = np.linalg.qr(rng.normal(size=(3, 3)))
+    in_space = np.pad(points, ((0, 0), (0, 1))) @ rotation.T + rng.normal(size=3)
+    rotated = opjax.triangle_weights(in_space, triangles)
+    np.testing.assert_allclose(rotated, expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("padding", [[7, 7, 7], [0, 1, 7], [2, 6, 6]])
+def test_padded_triangles_and_unused_vertices_weigh_nothing(square, padding):
+    points, triangles = square
+    expected = np.append(opjax.triangle_weights(points, triangles), 0)  # unused vertex
+    more_points = np.vstack([points, [[np.nan, np.nan]]])
+    more_triangles = np.vstack([triangles, [padding]])
+    actual = opjax.triangle_weights(more_points, more_triangles)
+    np.testing.assert_array_equal(actual, expected)
+
+
+@pytest.mark.parametrize("corners", [[0, 0, 1], [2, 2, 2], [0, 1, 5]])
+def test_degenerate_triangles_have_finite_gradients(square, corners):
+    points, triangles = square
+    points = np.vstack([points, [[0.5, 0.0]]])  # in line with vertices 0 and 1
+
+    def moment(points, triangles):
+        return jnp.sum(opjax.triangle_weights(points, triangles) * jnp.arange(6.0))
+
+    expected = jax.grad(moment)(jnp.asarray(points), triangles)
+    more = np.vstack([triangles, [corners]])
+    actual = jax.grad(moment)(jnp.asarray(points), more)
+    np.testing.assert_allclose(actual, expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("points", "triangles", "error", "message"),
+    [
+        (np.ones((3, 2), int), np.ones((1, 3), int), TypeError, "points has dtype"),
+        (np.ones((3, 2)), np.ones((1, 3)), TypeError, "triangles have dtype float64"),
+        (np.ones((3, 4)), np.ones((1, 3), int), ValueError, r"mesh_points \(3, 4\)"),
+        (np.ones((3, 2)), np.ones((1, 4), int), ValueError, r"triangles \(1, 4\)"),
+        (np.ones((3, 2)), np.ones(3, int), ValueError, r"triangles has shape \(3,\)"),
+    ],
+)  # fmt: skip
+def test_bad_meshes_are_named_in_the_error(points, triangles, error, message):
+    with pytest.raises(error, match=message):
+        opjax.triangle_weights(points, triangles)

@@ -1,0 +1,233 @@
+import pathlib
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from flax import nnx
+
+from opjax import training
+
+GOLDEN = np.load(pathlib.Path(__file__).parent / "golden" / "onecycle.npz")
+OPTIONS = {
+    "clipped": {"peak": 0.05, "clip_norm": 1.0},
+    "fixed": {
+        "peak": 0.1,
+        "pct_start": 0.1,
+        "div_factor": 1e4,
+        "final_div_factor": 1e3,
+        "cycle_momentum": False,
+    },
+}
+
+
+class Model(nnx.Module):
+    def __init__(self, *, rngs, dtype=jnp.float64):
+        self.first = nnx.Linear(3, 4, rngs=rngs, param_dtype=dtype, dtype=dtype)
+        self.last = nnx.Linear(4, 1, rngs=rngs, param_dtype=dtype, dtype=dtype)
+        self.offset = jnp.arange(2)
+        self.dropout = nnx.Dropout(0.5, rngs=rngs)
+
+    def __call__(self, x):
+        return self.last(jnp.tanh(self.first(x)))[..., 0]
+
+
+def loss(model, batch):
+    return jnp.mean((model(batch["x"]) - batch["y"]) ** 2)
+
+
+@pytest.fixture
+def data():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(10, 3))
+    return {"x": jnp.asarray(x), "y": jnp.asarray(np.sin(x.sum(1)))}
+
+
+@pytest.fixture
+def model():
+    return Model(rngs=nnx.Rngs(0))
+
+
+def leaves(tree):
+    def plain(x):
+        key = jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
+        return np.asarray(jax.random.key_data(x) if key else x)
+
+    return [plain(x) for x in jax.tree.leaves(tree)]
+
+
+def assert_equal(a, b):
+    assert jax.tree.structure(a) == jax.tree.structure(b)
+    for x, y in zip(leaves(a), leaves(b), strict=True):
+        np.testing.assert_array_equal(x, y)
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+@pytest.mark.parametrize("dtype", [jnp.float64, jnp.float32])
+def test_the_trajectory_is_that_of_torch(name, dtype):
+    matrix, targets = (jnp.asarray(GOLDEN[k], dtype) for k in ("matrix", "targets"))
+
+    def objective(m, target):
+        residual = matrix @ m["x"] - target
+        return 0.5 * jnp.sum(residual**2) + jnp.sum(jnp.cos(3 * m["b"]))
+
+    options = dict(OPTIONS[name])
+    rule = training.adamw_onecycle(
+        options.pop("peak"), 50, weight_decay=0.05, **options
+    )
+    step = jax.jit(training.make_step(objective, rule))
+    state = training.init({k: jnp.asarray(GOLDEN[k], dtype) for k in "xb"}, rule)
+    rows = []
+    for target in targets:
+        state, m = step(state, target)
+        rate = optax.tree.get(state.optimizer_state, "learning_rate")
+        beta = optax.tree.get(state.optimizer_state, "beta1")
+        rows.append([rate, beta, m["loss"], m["gradient_norm"]])
+        rows[-1] += [*state.model["x"], *state.model["b"]]
+    assert state.model["x"].dtype == dtype
+    tolerance = 1e-12 if dtype == jnp.float64 else 2e-5
+    np.testing.assert_allclose(np.array(rows), GOLDEN[name], atol=tolerance, rtol=1e-11)
+
+
+def numpy_onecycle(i, peak, total, pct, div, final):
+    turn, end, low = pct * total - 1, total - 1, peak / div
+    if i <= turn:
+        a, b, t = low, peak, i / turn
+    else:
+        a, b, t = peak, low / final, (i - turn) / (end - turn)
+    return b + (a - b) / 2 * (1 + np.cos(np.pi * t))
+
+
+@pytest.mark.parametrize("total", [1, 7, 1000])
+@pytest.mark.parametrize("pct", [0.25, 0.3])
+def test_onecycle_is_the_published_formula(total, pct):
+    schedule = training.onecycle(2.0, total, pct_start=pct)
+    expected = [numpy_onecycle(i, 2.0, total, pct, 25.0, 1e4) for i in range(total)]
+    np.testing.assert_allclose(schedule(np.arange(total)), expected, rtol=1e-9)
+    assert schedule(total + 5) == schedule(total - 1)
+
+
+def test_onecycle_starts_peaks_and_ends_where_it_should():
+    rate, beta = training.onecycle(1.0, 10), training.onecycle_momentum(10)
+    for step, r, b in ((0, 0.04, 0.95), (2, 1.0, 0.85), (9, 4e-6, 0.95)):
+        np.testing.assert_allclose([rate(step), beta(step)], [r, b], rtol=1e-10)
+    # A warm-up of no length: torch divides by zero, here the first step is the peak.
+    assert training.onecycle(1.0, 10, pct_start=0.1)(0) == 1.0
+
+
+def test_an_unclipped_gradient_passes_and_a_large_one_has_the_given_norm():
+    rule = training.adamw_onecycle(1.0, 5, weight_decay=0.0, clip_norm=2.0)
+    assert len(rule.init({"w": jnp.ones(3)})) == 2
+    clip = training.clip_gradient_norm(2.0)
+    for scale in (0.1, 100.0):
+        g = {"w": jnp.array([3.0, 4.0]) * scale}
+        out, _ = clip.update(g, clip.init(g))
+        np.testing.assert_allclose(
+            np.linalg.norm(out["w"]), min(5 * scale, 2.0), rtol=1e-5
+        )
+
+
+def test_integer_and_key_leaves_are_carried_unchanged(model, data):
+    rule = training.adamw_onecycle(1e-2, 5, weight_decay=0.1)
+    state = training.init(model, rule)
+    after, _ = jax.jit(training.make_step(loss, rule))(state, data)
+    assert type(after.model) is Model
+    np.testing.assert_array_equal(after.model.offset, model.offset)
+    np.testing.assert_array_equal(
+        *(jax.random.key_data(m.dropout.rngs.key[...]) for m in (after.model, model))
+    )
+    assert not np.array_equal(after.model.first.kernel[...], model.first.kernel[...])
+    assert int(after.step) == 1
+
+
+@pytest.mark.parametrize("on_device_scan", [False, True])
+def test_an_epoch_equals_its_steps(model, data, on_device_scan):
+    rule = training.adamw_onecycle(1e-2, 5, weight_decay=0.1)
+    order = training.sample_order(0, 0, 10, 2)
+    epoch = training.make_epoch(loss, rule, on_device_scan=on_device_scan)
+    state, history = epoch(training.init(model, rule), data, order)
+    expected, step = training.init(model, rule), training.make_step(loss, rule)
+    losses = []
+    for rows in order:
+        expected, m = step(expected, jax.tree.map(lambda x, r=rows: x[r], data))
+        losses.append(m["loss"])
+    np.testing.assert_allclose(history["loss"], losses, rtol=1e-12)
+    for a, b in zip(leaves(state), leaves(expected), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-14)
+    assert training.first_non_finite(history) is None
+    assert model(data["x"]).shape == (10,), "donation must not delete the caller's"
+
+
+@pytest.mark.parametrize("on_device_scan", [False, True])
+def test_the_state_before_a_nan_survives_it(model, data, on_device_scan):
+    rule = training.adamw_onecycle(1e-2, 5, weight_decay=0.1, clip_norm=1.0)
+    data["y"] = data["y"].at[5].set(jnp.nan)
+    order = jnp.arange(10).reshape(5, 2)
+    epoch = training.make_epoch(loss, rule, on_device_scan=on_device_scan)
+    state, history = epoch(training.init(model, rule), data, order)
+    good, _ = epoch(training.init(model, rule), data, order[:2])
+    assert training.first_non_finite(history) == 2
+    assert np.isnan(history["loss"][2])
+    assert int(state.step) == 2
+    assert_equal(state, good)
+
+
+def test_a_finite_loss_with_an_infinite_gradient_is_not_applied():
+    rule = training.adamw(1e-2, weight_decay=0.0)
+    state = training.init({"w": jnp.zeros(2)}, rule)
+    step = jax.jit(training.make_step(lambda m, _: jnp.sum(jnp.sqrt(m["w"])), rule))
+    after, metrics = step(state, None)
+    assert metrics["loss"] == 0
+    assert not metrics["finite"]
+    assert_equal(after, state)
+
+
+def test_dropout_keys_depend_on_the_step_alone(data):
+    def noisy(model, batch, *, key):
+        noise = jax.random.normal(key)
+        return jnp.sum(model["w"] ** 2) + 0 * batch["x"].sum(), {"noise": noise}
+
+    rule = training.adamw(1e-2, weight_decay=0.0)
+    step = training.make_step(noisy, rule, key=jax.random.key(1))
+    state = training.init({"w": jnp.ones(2)}, rule)
+    after, first = step(state, data)
+    _, again = step(state, data)
+    _, second = step(after, data)
+    assert first["noise"] == again["noise"] != second["noise"]
+
+
+def test_the_sample_order_is_a_permutation_fixed_by_seed_and_epoch():
+    order = training.sample_order(3, 7, 10, 5)
+    assert sorted(np.ravel(order).tolist()) == list(range(10))
+    np.testing.assert_array_equal(order, training.sample_order(3, 7, 10, 5))
+    jitted = jax.jit(lambda epoch: training.sample_order(3, epoch, 10, 5))(7)
+    np.testing.assert_array_equal(order, jitted)
+    assert not np.array_equal(order, training.sample_order(3, 8, 10, 5))
+    assert not np.array_equal(order, training.sample_order(4, 7, 10, 5))
+    partial = np.ravel(training.sample_order(3, 7, 10, 4))
+    assert partial.size == len(set(partial.tolist())) == 8
+
+
+@pytest.mark.parametrize("batch_size", [1, 3, 10, 20])
+def test_evaluation_does_not_depend_on_the_batch_size(model, data, batch_size):
+    values = training.evaluate(loss, model, data, batch_size=batch_size)
+    expected = (model(data["x"]) - data["y"]) ** 2
+    np.testing.assert_allclose(values, expected, rtol=1e-12)
+
+
+def test_bad_options_are_refused_with_the_way_out():
+    with pytest.raises(ValueError, match="smaller batch"):
+        training.sample_order(0, 0, 3, 4)
+    with pytest.raises(ValueError, match="total_steps=0"):
+        training.onecycle(1.0, 0)
+    with pytest.raises(ValueError, match="peak=-1"):
+        training.onecycle(-1.0, 5)
+    with pytest.raises(ValueError, match="pct_start=2"):
+        training.onecycle_momentum(5, pct_start=2.0)
+    with pytest.raises(ValueError, match="max_norm=0"):
+        training.clip_gradient_norm(0.0)
+    with pytest.raises(TypeError, match="two real arrays"):
+        training.init({"w": jnp.ones(2, complex)}, training.adamw(1.0, weight_decay=0))
+    with pytest.raises(ValueError, match="no floating-point leaf"):
+        training.init({"w": jnp.arange(2)}, training.adamw(1.0, weight_decay=0))
