@@ -147,7 +147,7 @@ def fit(
     total = s.num_epochs * per_epoch
 
     state = training.init(model, optimizer)
-    progress = {
+    progress: dict[str, Any] = {
         "state": state,
         "best_model": _copy(state.model),
         "best_metric": np.float64(np.inf),
@@ -224,7 +224,7 @@ def fit(
                     progress["best_metric"] = np.float64(value)
                     progress["best_step"] = step
                     progress["best_model"] = _copy(state.model)
-                row = {"epoch": epochs, "step": step}
+                row: dict[str, Any] = {"epoch": epochs, "step": step}
                 rate = optax.tree.get(state.optimizer_state, "learning_rate")
                 row |= {} if rate is None else {"learning_rate": float(rate)}
                 row["train_loss"] = float(np.mean(progress["losses"]))

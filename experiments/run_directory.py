@@ -255,7 +255,7 @@ def _environment(path: pathlib.Path) -> dict[str, Any]:
         "packages": versions,
         "devices": [str(device) for device in jax.devices()],
         "device_kind": jax.devices()[0].device_kind,
-        "x64": bool(jax.config.jax_enable_x64),
+        "x64": jax.dtypes.canonicalize_dtype("float64") == "float64",
         "cpu_count": os.cpu_count(),
         "git_commit": _git("rev-parse", "HEAD"),
         "git_modified": bool(_git("status", "--porcelain", "--untracked-files=no")),

@@ -81,7 +81,7 @@ def save(
     if keep < 1 or not 0 <= step < 10**10:
         raise ValueError(f"{keep=} must be at least 1, {step=} between 0 and 10^10.")
     directory = pathlib.Path(directory).absolute()
-    path = directory / f"step_{step:010d}"
+    path: Any = directory / f"step_{step:010d}"  # Orbax's own annotation is narrower
     arrays = {k: v for k, v in _flatten(payload).items() if v.size}
     info = {"step": step, "metric": metric, "metadata": metadata or {}}
     try:
@@ -173,7 +173,7 @@ class _Mismatch(Exception):
     pass
 
 
-def _read(path: pathlib.Path, like: Any) -> tuple[dict[str, np.ndarray], dict]:
+def _read(path: Any, like: Any) -> tuple[dict[str, np.ndarray], dict]:
     expected = _flatten(like, abstract=True)
     info = json.loads((path / _MANIFEST).read_text())
     if info["crc32"] != _checksums(path):
@@ -196,8 +196,9 @@ def _read(path: pathlib.Path, like: Any) -> tuple[dict[str, np.ndarray], dict]:
             if have != (leaf.shape, leaf.dtype):
                 raise _Mismatch(
                     f"{path}: {name} was saved with shape {have[0]} and dtype "
-                    f"{have[1]}, expected {leaf.shape} and {leaf.dtype}. Use the "
-                    "configuration it was saved with (config.json), or another directory."
+                    f"{have[1]}, expected {leaf.shape} and {leaf.dtype}. Use "
+                    "the configuration it was saved with (config.json), or another "
+                    "directory."
                 )
         template = {k: np.empty(v.shape, v.dtype) for k, v in names.items()}
         loaded = ocp.load_checkpointables(path, {"arrays": template})
@@ -217,7 +218,8 @@ def _checksums(path: pathlib.Path) -> dict[str, int]:
 
 def _flatten(tree: Any, *, abstract: bool = False) -> dict[str, Any]:
     """Maps each leaf's path to a NumPy array (or its shape and dtype)."""
-    flat = {}
+    flat: dict[str, Any] = {}
+    leaf: Any
     for path, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]:
         name = jax.tree_util.keystr(path).replace("/", "|") or "value"
         if not isinstance(leaf, jax.ShapeDtypeStruct):
@@ -229,11 +231,8 @@ def _flatten(tree: Any, *, abstract: bool = False) -> dict[str, Any]:
             if not isinstance(leaf, jax.Array):
                 leaf = np.asarray(leaf)
         if _is_key(leaf):
-            leaf = (
-                jax.eval_shape(jax.random.key_data, leaf)
-                if abstract
-                else jax.random.key_data(leaf)
-            )
+            data: Any = jax.random.key_data
+            leaf = jax.eval_shape(data, leaf) if abstract else data(leaf)
         flat[name] = (
             jax.ShapeDtypeStruct(leaf.shape, leaf.dtype)
             if abstract
@@ -254,9 +253,9 @@ def _convert(value: np.ndarray, leaf: Any) -> Any:
     if isinstance(leaf, (np.ndarray, np.generic)):
         return value if isinstance(leaf, np.ndarray) else value[()]
     if _is_key(leaf):
-        return jax.random.wrap_key_data(
-            jnp.asarray(value), impl=jax.random.key_impl(leaf)
-        )
+        found = []  # traced, because the template may be abstract
+        jax.eval_shape(lambda key: found.append(jax.random.key_impl(key)), leaf)
+        return jax.random.wrap_key_data(jnp.asarray(value), impl=found[0])
     sharding = getattr(leaf, "sharding", None)
     # Copied: device_put may alias a NumPy buffer, and donated buffers must be ours.
     return jax.device_put(jnp.array(value), sharding)

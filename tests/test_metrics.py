@@ -100,7 +100,7 @@ def test_scaling_both_fields_leaves_the_errors_unchanged(pair):
     np.testing.assert_allclose(a, b, rtol=1e-13)
 
 
-@pytest.mark.parametrize("shape", [(7,), (4, 5), (3, 4, 5)])
+@pytest.mark.parametrize("shape", [(7,), (4, 5), (3, 3, 4)])
 def test_gradient_error_matches_numpy_in_value_and_gradient(shape):
     p, t = np.random.default_rng(2).normal(size=(2, np.prod(shape)))
 

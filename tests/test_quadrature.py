@@ -192,7 +192,7 @@ def test_triangle_weights_do_not_depend_on_orientation_or_rotation(square, rng):
     np.testing.assert_allclose(rotated, expected, rtol=1e-12)
 
 
-@pytest.mark.parametrize("padding", [[7, 7, 7], [0, 1, 7], [2, 6, 6]])
+@pytest.mark.parametrize("padding", [[7, 7, 7], [1, 2, 6], [2, 6, 6]])
 def test_padded_triangles_and_unused_vertices_weigh_nothing(square, padding):
     points, triangles = square
     expected = np.append(opjax.triangle_weights(points, triangles), 0)  # unused vertex

@@ -147,7 +147,8 @@ def test_an_epoch_equals_its_steps(model, data, on_device_scan):
     order = training.sample_order(0, 0, 10, 2)
     epoch = training.make_epoch(loss, rule, on_device_scan=on_device_scan)
     state, history = epoch(training.init(model, rule), data, order)
-    expected, step = training.init(model, rule), training.make_step(loss, rule)
+    expected = training.init(model, rule)
+    step = jax.jit(training.make_step(loss, rule))
     losses = []
     for rows in order:
         expected, m = step(expected, jax.tree.map(lambda x, r=rows: x[r], data))

@@ -1,10 +1,11 @@
 """Multi-head functional attention on irregular points and uniform grids."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
+from jax.ad_checkpoint import checkpoint_name
 
 import opjax
 from opjax.nn.layers import GridConvolution, Linear, fan_in_uniform
@@ -65,18 +66,28 @@ class LearnedBasis(nnx.Module):
 
     def __call__(self, x: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Maps `(n, c)` to features `(h, n, c / h)` and basis functions `(h, n, k)`."""
-        both = split_heads(self.projection(x), 2 * self.num_heads)
-        values, score_features = both[: self.num_heads], both[self.num_heads :]
-        h, n, d = score_features.shape
-        # One flat product: the weight gradient of a batched one is much slower.
-        scores = self.scores(score_features.reshape(h * n, d)).reshape(h, n, -1)
+        values, *scores = self.project(x)
+        return values, jax.vmap(head_basis)(*scores)
+
+    def project(self, x: jax.Array) -> tuple[jax.Array, ...]:
+        """Returns features to expand, and per head the arguments of `head_basis`.
+
+        The temperature divides the weights of the scores rather than the scores: the
+        same numbers for a fraction of the work.
+        """
+        projected = checkpoint_name(self.projection(x), "projected")
+        heads = split_heads(projected, 2 * self.num_heads)
         temperature = self.temperature[...]
         if self.temperature_bounds is not None:
             temperature = jnp.clip(temperature, *self.temperature_bounds)
-        basis = jax.vmap(lambda s, tau: opjax.softmax_basis(s, temperature=tau))(
-            scores, temperature
-        )
-        return values, basis
+        kernel = self.scores.kernel[...][None] / temperature[:, None, None]
+        bias = self.scores.bias[...][None] / temperature[:, None]
+        return heads[: self.num_heads], heads[self.num_heads :], kernel, bias
+
+
+def head_basis(features: jax.Array, kernel: jax.Array, bias: jax.Array) -> jax.Array:
+    """Returns the softmax basis `(n, k)` of one head from features `(n, d)`."""
+    return opjax.softmax_basis(features @ kernel + bias[None, :])
 
 
 class FunctionalAttention(nnx.Module):
@@ -148,16 +159,34 @@ class FunctionalAttention(nnx.Module):
         basis: LearnedBasis | None = None,
         quadrature_weights: jax.Array | None = None,
     ) -> jax.Array:
-        """Maps features `(n, c)` to `(n, c)`; see `coefficients` for the arguments."""
-        values, phi = self._basis(basis)(x)
-        query, key, value = self._coefficients(values, phi, quadrature_weights)
+        """Evaluates the layer on one sample.
+
+        Args:
+          x: features at the points, shape `(n, c)`.
+          basis: the shared basis module, if the layer owns none.
+          quadrature_weights: weights of the points, shape `(n,)`; zero masks a point.
+
+        Returns:
+          Features at the points, shape `(n, c)`.
+
+        Raises:
+          ValueError: if a basis is missing, or passed to a layer that owns one.
+        """
         ridge = jax.nn.sigmoid(self.ridge_logit[...])
 
-        def transport(q, k, v):
-            return opjax.transport(q, k, v, ridge=ridge, regularization="convex")
+        def head(values, *scores):
+            phi = head_basis(*scores)
+            query, key, value = self._coefficients(values, phi, quadrature_weights)
+            transported = opjax.transport(
+                query, key, value, ridge=ridge, regularization="convex"
+            )
+            return opjax.reconstruct(transported, phi)
 
-        transported = jax.vmap(transport)(query, key, value)
-        return self.out(merge_heads(jax.vmap(opjax.reconstruct)(transported, phi)))
+        # The basis is the largest array of the layer; computing it again in the
+        # backward pass costs less than keeping it.
+        head = jax.checkpoint(head)
+        heads = _map_heads(head, *self._basis(basis).project(x))
+        return self.out(checkpoint_name(merge_heads(heads), "attended"))
 
     def inspect(
         self,
@@ -167,14 +196,16 @@ class FunctionalAttention(nnx.Module):
         quadrature_weights: jax.Array | None = None,
     ) -> opjax.Transport:
         """Returns the functional maps `(h, k, k)` and bases `(h, n, k)` of a call."""
-        values, phi = self._basis(basis)(x)
-        query, key, _ = self._coefficients(values, phi, quadrature_weights)
         ridge = jax.nn.sigmoid(self.ridge_logit[...])
 
-        def functional_map(q, k):
-            return opjax.functional_map(q, k, ridge=ridge, regularization="convex")
+        def head(values, phi):
+            query, key, _ = self._coefficients(values, phi, quadrature_weights)
+            return opjax.functional_map(
+                query, key, ridge=ridge, regularization="convex"
+            )
 
-        return opjax.Transport(jax.vmap(functional_map)(query, key), phi, phi)
+        values, phi = self._basis(basis)(x)
+        return opjax.Transport(jax.vmap(head)(values, phi), phi, phi)
 
     def _basis(self, shared: LearnedBasis | None) -> LearnedBasis:
         if (shared is None) == (self.basis is None):
@@ -184,17 +215,23 @@ class FunctionalAttention(nnx.Module):
         return self.basis if shared is None else shared
 
     def _coefficients(self, values, phi, quadrature_weights):
-        def project(f, p):
-            return opjax.project(
-                f, p, quadrature_weights=quadrature_weights, method="mean"
-            )
-
-        coefficients = jax.vmap(project)(values, phi)
+        coefficients = opjax.project(
+            values, phi, quadrature_weights=quadrature_weights, method="mean"
+        )
         return (
             self.query(coefficients),
             self.key(coefficients),
             self.value(coefficients),
         )
+
+
+def _map_heads(function: Callable, *arrays: jax.Array) -> jax.Array:
+    """Applies a function to every head."""
+    # One by one on CPU, where the arrays of a head stay in cache: three times faster
+    # forward and backward at 7225 points.
+    if jax.default_backend() == "cpu":
+        return jax.lax.map(lambda head: function(*head), arrays)
+    return jax.vmap(function)(*arrays)
 
 
 def split_heads(x: jax.Array, num_heads: int) -> jax.Array:

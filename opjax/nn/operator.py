@@ -170,8 +170,14 @@ class OperatorTransformer(nnx.Module):
             z = block(z, basis=self.basis, quadrature_weights=quadrature_weights)
             return z, None
 
-        if self.rematerialize:
-            layer = jax.checkpoint(layer, prevent_cse=False)
+        policies = jax.checkpoint_policies
+        layer = jax.checkpoint(
+            layer,
+            prevent_cse=False,
+            policy=policies.nothing_saveable
+            if self.rematerialize
+            else policies.save_only_these_names("projected", "attended"),
+        )
         z, _ = lax.scan(layer, z, self.blocks)
         return self.decoder(self.decoder_norm(z))
 

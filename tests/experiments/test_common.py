@@ -24,10 +24,11 @@ class Other:
 
 
 def assert_identical(a, b):
-    a, b = a._replace(seconds=0.0), b._replace(seconds=0.0)
-    for rows in (a.history, b.history):
-        for row in rows:
-            row.pop("seconds")
+    def timeless(result):
+        rows = [{**row, "seconds": 0.0} for row in result.history]
+        return result._replace(seconds=0.0, history=rows)
+
+    a, b = timeless(a), timeless(b)
     assert a.history == b.history
     assert jax.tree.structure(a) == jax.tree.structure(b)
     for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
@@ -53,52 +54,47 @@ def test_a_run_resumed_anywhere_equals_the_uninterrupted_one(tmp_path, on_device
         nonlocal count
         original(*args, **kwargs)
         count += 1
-        if count in (2, 3, 7, 12):
+        if count in (2, 7):
             raise Stop
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(checkpoint, "save", stop)
-        for _ in range(4):
+        for _ in range(2):
             with pytest.raises(Stop):
                 resumable.run(tmp_path / "parts", **options)
     parts = resumable.run(tmp_path / "parts", **options)
     assert_identical(parts, whole)
-    assert_identical(resumable.run(tmp_path / "parts", **options), parts)
+    if not on_device_scan:  # once is enough: a finished run is only read back
+        assert_identical(resumable.run(tmp_path / "parts", **options), parts)
 
 
-def test_a_killed_process_resumes_by_its_workdir_alone(tmp_path):
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "JAX_ENABLE_X64": "0"}
-
-    def start(*arguments):
-        command = [sys.executable, "-W", "error", resumable.__file__, *arguments]
-        return subprocess.run(
-            command, cwd=ROOT, env=environment, capture_output=True, text=True
-        )
-
-    killed = start(str(tmp_path / "a"), "5")
+def test_a_killed_process_resumes_by_its_workdir_alone(tmp_path, capsys):
+    strict = {
+        "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
+        "JAX_ENABLE_X64": "1",
+        "JAX_NUMPY_DTYPE_PROMOTION": "strict",
+        "JAX_NUMPY_RANK_PROMOTION": "raise",
+    }
+    command = [sys.executable, "-W", "error", resumable.__file__]
+    killed = subprocess.run(
+        [*command, str(tmp_path / "a"), "5"],
+        cwd=ROOT,
+        env=os.environ | strict,
+        capture_output=True,
+        text=True,
+    )
     assert killed.returncode == -9, killed.stderr
+    assert killed.stdout == ""
     assert len(common.read_metrics(tmp_path / "a")) == 5
-    resumed, whole = start(str(tmp_path / "a")), start(str(tmp_path / "b"))
-    assert resumed.returncode == whole.returncode == 0, resumed.stderr + whole.stderr
-    assert "step_0000000044" in resumed.stderr
-    assert resumed.stdout == whole.stdout
-    assert len(whole.stdout.splitlines()) == 1
-    rows = [common.read_metrics(tmp_path / name) for name in "ab"]
-    for row in rows[0] + rows[1]:
-        row.pop("seconds")
-    assert rows[0] == rows[1]
-    manifests = [
-        json.loads(
-            (
-                tmp_path / n / "checkpoints/step_0000000066/opjax_manifest.json"
-            ).read_text()
-        )
-        for n in "ab"
-    ]
-    assert manifests[0]["metadata"] == manifests[1]["metadata"]
-    environment_file = json.loads((tmp_path / "a" / "environment.json").read_text())
-    assert len(environment_file["starts"]) == 2
-    assert {"jax", "flax", "optax"} <= environment_file["packages"].keys()
+    assert checkpoint.all_steps(tmp_path / "a" / "checkpoints") == [22, 44]
+    resumed, whole = resumable.run(tmp_path / "a"), resumable.run(tmp_path / "b")
+    assert_identical(resumed, whole)
+    printed = capsys.readouterr()
+    assert "step_0000000044" in printed.err
+    assert len(set(printed.out.splitlines())) == 1
+    environment = json.loads((tmp_path / "a" / "environment.json").read_text())
+    assert len(environment["starts"]) == 2
+    assert {"jax", "flax", "optax"} <= environment["packages"].keys()
 
 
 def test_a_nan_stops_the_run_and_names_step_samples_and_checkpoint(tmp_path):
@@ -114,14 +110,13 @@ def test_a_nan_stops_the_run_and_names_step_samples_and_checkpoint(tmp_path):
 
 
 def test_a_late_nan_names_the_last_good_checkpoint(tmp_path):
-    train, calls = resumable.data(), tmp_path / "checkpoints"
+    train = resumable.data()
     resumable.run(tmp_path / "a", num_epochs=1, quiet=True)
     path = checkpoint.all_steps(tmp_path / "a" / "checkpoints")
     assert path == [11]
     train["x"] = train["x"].at[:].set(jnp.inf)
     with pytest.raises(training.NonFiniteError, match=r"Step 11 .*step_0000000011"):
         resumable.run(tmp_path / "a", train=train, num_epochs=2)
-    assert not calls.exists()
 
 
 def test_a_second_run_in_the_same_folder_names_the_first(tmp_path):

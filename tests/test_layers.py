@@ -1,0 +1,180 @@
+"""Imports point one way; the proof walks the syntax tree of every module."""
+
+import ast
+import graphlib
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+import opjax
+
+ROOT = pathlib.Path(opjax.__file__).parent
+
+PURE = {"_checks", "linalg", "quadrature", "basis", "attention"}
+PURE |= {"convolution", "schwarz"}
+
+# Part of opjax (a module or a subpackage): the parts that it may import.
+PARTS = {
+    "_checks": set(),
+    "linalg": {"_checks"},
+    "quadrature": {"_checks"},
+    "convolution": {"_checks"},
+    "basis": {"_checks", "linalg", "quadrature"},
+    "attention": {"_checks", "linalg", "quadrature", "basis"},
+    "schwarz": {"_checks", "linalg"},
+    "metrics": {"_checks"},
+    "normalize": {"_checks"},
+    "optimizers": {"_checks"},
+    "training": {"_checks", "metrics", "normalize", "optimizers"},
+    "checkpoint": {"_checks", "metrics", "normalize", "optimizers", "training"},
+    "problems": PURE,
+    "datasets": PURE | {"problems"},  # some data sets are generated
+    "nn": PURE,
+    "__init__": PURE | {"metrics", "normalize"},
+}
+
+# What a part may import from outside, beyond the standard library, JAX and NumPy.
+OUTSIDE = {
+    "optimizers": {"optax"},
+    "training": {"optax"},
+    "checkpoint": {"optax", "orbax"},
+    "nn": {"flax"},
+}
+
+FILES = sorted(ROOT.rglob("*.py"))
+NAMES = [str(path.relative_to(ROOT)) for path in FILES]
+
+
+def part_of(path):
+    return path.relative_to(ROOT).parts[0].removesuffix(".py")
+
+
+def imported(tree):
+    """Yields the dotted names that the nodes of a syntax tree import."""
+    for node in tree:
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "imports are absolute"
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def inner_imports(source):
+    """Returns the parts of opjax that a source imports, anywhere in it."""
+    parts = set()
+    for name in imported(ast.walk(ast.parse(source))):
+        first, *rest = name.split(".")
+        if first == "opjax":
+            parts.add(rest[0] if rest and rest[0] in PARTS else "__init__")
+    return parts
+
+
+def outer_imports(source, *, nested):
+    """Returns the packages outside opjax that a source imports."""
+    tree = ast.parse(source)
+    nodes = ast.walk(tree) if nested else _executed(tree.body)
+    return {name.split(".")[0] for name in imported(nodes)} - {"opjax"}
+
+
+def _executed(statements):
+    """Yields the statements that run on import: not the bodies of functions."""
+    for node in statements:
+        yield node
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield from _executed(ast.iter_child_nodes(node))
+
+
+def test_the_walk_finds_every_form_of_import():
+    source = """
+import opjax
+import numpy as np, h5py.h5
+from opjax import linalg as la, basis
+from opjax.nn.layers import Linear
+try:
+    import scipy
+except ImportError:
+    pass
+class A:
+    import orbax
+def function():
+    import matplotlib.pyplot
+    from opjax.training import fit
+"""
+    assert inner_imports(source) == {"__init__", "linalg", "basis", "nn", "training"}
+    at_import = {"numpy", "h5py", "scipy", "orbax"}
+    assert outer_imports(source, nested=False) == at_import
+    assert outer_imports(source, nested=True) == at_import | {"matplotlib"}
+
+
+def test_every_module_has_its_place():
+    assert {part_of(path) for path in FILES} <= set(PARTS)
+    order = tuple(graphlib.TopologicalSorter(PARTS).static_order())  # no cycle
+    assert set(order) == set(PARTS)
+
+
+@pytest.mark.parametrize("path", FILES, ids=NAMES)
+def test_imports_inside_point_one_way(path):
+    part = part_of(path)
+    allowed = PARTS[part] | {part}
+    if part == "nn":
+        allowed = allowed | {"__init__"}  # `import opjax` for the pure functions
+    assert inner_imports(path.read_text()) <= allowed
+
+
+@pytest.mark.parametrize("path", FILES, ids=NAMES)
+def test_imports_from_outside_are_those_of_the_layer(path):
+    allowed = {"jax", "numpy"} | set(sys.stdlib_module_names)
+    allowed |= OUTSIDE.get(part_of(path), set())
+    source = path.read_text()
+    assert outer_imports(source, nested=False) <= allowed
+    # Optional readers of published files may be imported where they are used.
+    readers = {"h5py", "scipy"} if part_of(path) == "datasets" else set()
+    assert outer_imports(source, nested=True) <= allowed | readers
+
+
+def test_importing_opjax_leaves_the_outer_layers_alone():
+    program = """
+import sys
+import opjax
+outer = {"flax", "optax", "orbax", "h5py", "matplotlib", "experiments"}
+print(*sorted(outer & {name.split(".")[0] for name in sys.modules}))
+"""
+    run = subprocess.run(
+        [sys.executable, "-W", "error", "-c", program],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.strip() == ""
+
+
+def test_the_public_names():
+    assert opjax.__all__ == [
+        "Transport",
+        "attention",
+        "basis",
+        "condition_number",
+        "fourier_basis",
+        "functional_attention",
+        "functional_map",
+        "gram",
+        "grid_weights",
+        "hat_basis",
+        "indicator_basis",
+        "intention",
+        "linalg",
+        "orthonormalize",
+        "project",
+        "quadrature",
+        "reconstruct",
+        "ridge_solve",
+        "scattered_weights",
+        "softmax_attention",
+        "softmax_basis",
+        "transport",
+        "triangle_weights",
+    ]
+    assert all(getattr(opjax, name).__doc__ for name in opjax.__all__)
