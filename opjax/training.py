@@ -133,7 +133,7 @@ def make_epoch(
     optimizer: optax.GradientTransformation,
     *,
     key: Array | None = None,
-    on_device_scan: bool | None = None,
+    on_device_scan: bool = True,
 ) -> Callable[[TrainState, Any, Array], tuple[TrainState, dict[str, Array]]]:
     """Builds the updates of many batches, gathered from data kept on the device.
 
@@ -144,9 +144,8 @@ def make_epoch(
       loss: as for `make_step`.
       optimizer: gradient transformation.
       key: as for `make_step`.
-      on_device_scan: one `lax.scan` for all batches, or one dispatch for each. The
-        default is to scan except on CPU, where XLA runs the gradients of convolutions
-        inside loops an order of magnitude slower. The two may differ in rounding.
+      on_device_scan: one `lax.scan` for all batches, or one dispatch for each, for
+        losses that XLA handles badly inside loops. The two may differ in rounding.
 
     Returns:
       `epoch(state, data, order) -> (state, history)`: `data` is a pytree of arrays with
@@ -155,8 +154,6 @@ def make_epoch(
       arrays of `state` are donated: use the returned state only.
     """
     update = make_step(loss, optimizer, key=key)
-    if on_device_scan is None:
-        on_device_scan = jax.default_backend() != "cpu"
 
     def body(data: Any, carry: tuple[TrainState, Array], rows: Array) -> Any:
         state, good = carry
@@ -286,4 +283,6 @@ def _freeze(good: Array, new: Any, old: Any) -> Any:
 
 def _copy(leaf: Any) -> Array:
     key = isinstance(leaf, Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
-    return leaf.copy() if key else jnp.array(leaf)
+    # With its dtype: a weakly typed leaf would turn strong in the first step, and the
+    # second one be compiled again.
+    return leaf.copy() if key else jnp.array(leaf, jnp.result_type(leaf))

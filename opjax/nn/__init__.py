@@ -6,7 +6,7 @@ like any other. Every module acts on one sample; batch with `jax.vmap`.
 
 from opjax.nn.attention import FunctionalAttention, LearnedBasis
 from opjax.nn.embedding import TimeEmbedding, reference_distances
-from opjax.nn.layers import MLP, GridConvolution, Linear
+from opjax.nn.layers import MLP, GridConvolution, LayerNorm, Linear
 from opjax.nn.operator import Block, OperatorTransformer
 
 __all__ = [
@@ -14,6 +14,7 @@ __all__ = [
     "Block",
     "FunctionalAttention",
     "GridConvolution",
+    "LayerNorm",
     "LearnedBasis",
     "Linear",
     "OperatorTransformer",

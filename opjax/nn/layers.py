@@ -77,6 +77,28 @@ class GridConvolution(nnx.Module):
         return y + bias[None, :]
 
 
+class LayerNorm(nnx.Module):
+    r"""Normalises the features of every point, `s (x - mean) / sqrt(var + 1e-5) + b`.
+
+    Our own because `nnx.LayerNorm` promotes dtypes implicitly and subtracts squares to
+    get the variance, which cancels in float32.
+
+    Args:
+      features: channels.
+    """
+
+    def __init__(self, features: int):
+        self.scale = nnx.Param(jnp.ones(features, jnp.float32))
+        self.bias = nnx.Param(jnp.zeros(features, jnp.float32))
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        """Maps features `(n, c)` to `(n, c)`."""
+        centred = x - jnp.mean(x, axis=1, keepdims=True)
+        variance = jnp.mean(centred**2, axis=1, keepdims=True)
+        normalized = centred * jax.lax.rsqrt(variance + 1e-5)
+        return normalized * self.scale[...][None, :] + self.bias[...][None, :]
+
+
 class MLP(nnx.Module):
     """A perceptron of one hidden layer, `W_2 gelu(W_1 x + b_1) + b_2`, exact GELU.
 

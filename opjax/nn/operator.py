@@ -11,7 +11,7 @@ import opjax
 from opjax import _checks
 from opjax.nn.attention import FunctionalAttention, LearnedBasis
 from opjax.nn.embedding import TimeEmbedding, reference_distances
-from opjax.nn.layers import MLP, Linear
+from opjax.nn.layers import MLP, LayerNorm, Linear
 
 
 class Block(nnx.Module):
@@ -25,9 +25,9 @@ class Block(nnx.Module):
     """
 
     def __init__(self, features: int, *, mlp_ratio: int, rngs: nnx.Rngs, **attention):
-        self.attention_norm = nnx.LayerNorm(features, epsilon=1e-5, rngs=rngs)
+        self.attention_norm = LayerNorm(features)
         self.attention = FunctionalAttention(features, **attention, rngs=rngs)
-        self.mlp_norm = nnx.LayerNorm(features, epsilon=1e-5, rngs=rngs)
+        self.mlp_norm = LayerNorm(features)
         self.mlp = MLP(features, mlp_ratio * features, features, rngs=rngs)
 
     def __call__(
@@ -137,7 +137,7 @@ class OperatorTransformer(nnx.Module):
             )
 
         self.blocks = jax.vmap(block)(jax.random.split(rngs.params(), num_layers))
-        self.decoder_norm = nnx.LayerNorm(features, epsilon=1e-5, rngs=rngs)
+        self.decoder_norm = LayerNorm(features)
         self.decoder = Linear(features, out_features, rngs=rngs)
 
     def __call__(

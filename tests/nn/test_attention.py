@@ -1,0 +1,141 @@
+"""Functional attention as a layer: against an oracle, and its symmetries."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+from opjax import nn
+from tests import oracles
+
+FEATURES, HEADS, BASIS = 12, 3, 5
+
+
+def make(**options):
+    options = {"num_heads": HEADS, "num_basis": BASIS} | options
+    layer = nn.FunctionalAttention(FEATURES, rngs=nnx.Rngs(0), **options)
+    # Large enough that attention is far from its small start, where all is zero.
+    return jax.tree.map(lambda p: jnp.asarray(p, float) * 4, layer)
+
+
+@pytest.fixture
+def x(rng):
+    return jnp.asarray(rng.normal(size=(20, FEATURES)))
+
+
+def oracle(layer, x):
+    """The layer from its equations, head by head, point by point where it matters."""
+    p = jax.tree.map(np.asarray, layer)
+    width = FEATURES // HEADS
+    projected = x @ p.basis.projection.kernel[...] + p.basis.projection.bias[...]
+    values, features = projected[:, :FEATURES], projected[:, FEATURES:]
+    a = 1 / (1 + np.exp(-p.ridge_logit[...]))
+    outputs = []
+    for head in range(HEADS):
+        columns = slice(head * width, (head + 1) * width)
+        scores = features[:, columns] @ p.basis.scores.kernel[...]
+        scores = scores + p.basis.scores.bias[...]
+        tau = np.clip(p.basis.temperature[...][head], 0.1, 5.0)
+        phi = oracles.softmax_rows(scores, tau)
+        s = phi.T @ values[:, columns] / (phi.sum(0) + 1e-5)[:, None]
+        q, k, v = (s @ m.kernel[...] for m in (p.query, p.key, p.value))
+        system = (1 - a) * k @ k.T + a * np.eye(BASIS)
+        outputs.append(phi @ (q @ k.T @ np.linalg.inv(system) @ v))
+    return np.concatenate(outputs, 1) @ p.out.kernel[...] + p.out.bias[...]
+
+
+def test_the_layer_equals_its_equations(x):
+    layer = make()
+    np.testing.assert_allclose(layer(x), oracle(layer, np.asarray(x)), rtol=1e-9)
+
+
+def test_jit_and_vmap_change_nothing(x):
+    layer = make()
+    batch = jnp.stack([x, 2 * x, x - 1])
+    expected = jnp.stack([layer(sample) for sample in batch])
+    np.testing.assert_allclose(jax.jit(jax.vmap(layer))(batch), expected, rtol=1e-9)
+
+
+def test_permuting_the_points_permutes_the_output(x, rng):
+    layer, order = make(), rng.permutation(len(x))
+    np.testing.assert_allclose(layer(x[order]), layer(x)[order], rtol=1e-9)
+
+
+def test_duplicated_points_change_nothing_with_halved_weights(x):
+    layer, n = make(), len(x)
+    once = layer(x, quadrature_weights=jnp.full(n, 1 / n))
+    doubled = jnp.concatenate([x, x])
+    twice = layer(doubled, quadrature_weights=jnp.full(2 * n, 0.5 / n))
+    # The offset of the means counts points, hence the looser tolerance.
+    np.testing.assert_allclose(twice[:n], once, rtol=2e-5, atol=1e-6)
+
+
+def test_padding_changes_neither_values_nor_gradients(x, rng):
+    layer, n = make(), len(x)
+    padded = jnp.concatenate([x, jnp.asarray(rng.normal(size=(7, FEATURES)))])
+    weights = jnp.concatenate([jnp.ones(n), jnp.zeros(7)])
+    cotangent = jnp.asarray(rng.normal(size=(n, FEATURES)))
+
+    def loss(layer, x, weights):
+        return jnp.sum(layer(x, quadrature_weights=weights)[:n] * cotangent)
+
+    run = jax.value_and_grad(loss, argnums=(0, 1))
+    expected, expected_gradients = run(layer, x, None)
+    actual, (layer_gradient, x_gradient) = run(layer, padded, weights)
+    np.testing.assert_allclose(actual, expected, rtol=1e-10)
+    np.testing.assert_array_equal(x_gradient[n:], 0)
+    for a, b in zip(
+        jax.tree.leaves((layer_gradient, x_gradient[:n])),
+        jax.tree.leaves(expected_gradients),
+        strict=True,
+    ):
+        np.testing.assert_allclose(a, b, rtol=1e-8, atol=1e-11)
+
+
+def test_a_shared_basis_is_the_owned_one(x):
+    layer = make()
+    shared = make(shared_basis=True)
+    for name in ("query", "key", "value", "ridge_logit", "out"):
+        setattr(shared, name, getattr(layer, name))
+    np.testing.assert_array_equal(shared(x, basis=layer.basis), layer(x))
+
+
+def test_inspection_reproduces_the_call(x):
+    layer = make()
+    seen = layer.inspect(x)
+    values, phi = layer.basis(x)
+    np.testing.assert_array_equal(seen.query_basis, phi)
+    means = jnp.einsum("hnk,hnd->hkd", phi, values) / (phi.sum(1) + 1e-5)[:, :, None]
+    moved = seen.functional_map @ layer.value(means)
+    expected = layer.out(nn.attention.merge_heads(phi @ moved))
+    np.testing.assert_allclose(layer(x), expected, rtol=1e-9)
+
+
+def test_convolutional_projections_see_neighbours(rng):
+    x = jnp.asarray(rng.normal(size=(20, FEATURES)))
+    layer = make(grid_shape=(4, 5))
+    assert layer(x).shape == x.shape
+    order = rng.permutation(20)
+    assert float(jnp.max(jnp.abs(layer(x[order]) - layer(x)[order]))) > 1e-3
+
+
+def test_float32_stays_float32_and_close(x):
+    layer = make()
+    single = jax.tree.map(lambda p: p.astype(jnp.float32), layer)
+    output = single(x.astype(jnp.float32))
+    assert output.dtype == jnp.float32
+    np.testing.assert_allclose(output, layer(x), rtol=1e-3, atol=1e-4)
+
+
+def test_heads_must_divide_the_features():
+    with pytest.raises(ValueError, match="num_heads=5 must divide features=12"):
+        make(num_heads=5)
+
+
+def test_a_basis_is_passed_if_and_only_if_shared(x):
+    with pytest.raises(ValueError, match="shared_basis=True"):
+        make(shared_basis=True)(x)
+    layer = make()
+    with pytest.raises(ValueError, match="shared_basis=True"):
+        layer(x, basis=layer.basis)

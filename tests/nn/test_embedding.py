@@ -1,0 +1,81 @@
+"""Position features, time embedding and plain layers, against NumPy."""
+
+import itertools
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+from opjax import nn
+
+
+@pytest.mark.parametrize("p", [1, 2, 3])
+def test_reference_distances_are_euclidean(rng, p):
+    points = rng.uniform(size=(6, p))
+    grid = list(itertools.product(np.linspace(0, 1, 3), repeat=p))
+    expected = [[math.dist(x, r) for r in grid] for x in points]
+    actual = nn.reference_distances(jnp.asarray(points), num_reference=3)
+    np.testing.assert_allclose(actual, expected, rtol=1e-12)
+
+
+def test_reference_distances_have_a_gradient_at_a_reference_point():
+    def total(x):
+        return jnp.sum(nn.reference_distances(x, num_reference=2))
+
+    gradient = jax.grad(total)(jnp.zeros((1, 2)))
+    # Towards (0,1), (1,0) and (1,1); the coincident point contributes nothing.
+    np.testing.assert_allclose(gradient, [[-1 - 0.5**0.5, -1 - 0.5**0.5]], rtol=1e-12)
+
+
+def test_a_box_moves_the_reference_points():
+    actual = nn.reference_distances(
+        jnp.asarray([[2.0, 3.0]]), num_reference=2, lower=(2.0, 3.0), upper=(3.0, 5.0)
+    )
+    np.testing.assert_allclose(actual, [[0, 2, 1, 5**0.5]], rtol=1e-12)
+
+
+def test_one_reference_point_is_refused():
+    with pytest.raises(ValueError, match="num_reference=1"):
+        nn.reference_distances(jnp.zeros((1, 2)), num_reference=1)
+
+
+def test_time_embedding_equals_its_formula():
+    layer = nn.TimeEmbedding(6, rngs=nnx.Rngs(0))
+    layer = jax.tree.map(lambda p: p.astype(float) * 20, layer)
+    w = [10000 ** (-m / 3) for m in range(3)]
+    waves = np.array([math.cos(0.3 * v) for v in w] + [math.sin(0.3 * v) for v in w])
+    hidden = waves @ np.asarray(layer.hidden.kernel[...])
+    expected = (hidden / (1 + np.exp(-hidden))) @ np.asarray(layer.out.kernel[...])
+    np.testing.assert_allclose(layer(jnp.asarray(0.3)), expected, rtol=1e-10)
+
+
+def test_an_odd_time_embedding_is_refused():
+    with pytest.raises(ValueError, match="features=5"):
+        nn.TimeEmbedding(5, rngs=nnx.Rngs(0))
+
+
+def test_mlp_uses_the_exact_gelu(rng):
+    layer = nn.MLP(3, 4, 2, rngs=nnx.Rngs(0))
+    layer = jax.tree.map(lambda p: p.astype(float) * 50, layer)
+    x = rng.normal(size=(5, 3))
+    hidden = x @ np.asarray(layer.hidden.kernel[...])
+    gelu = hidden * 0.5 * (1 + np.vectorize(math.erf)(hidden / math.sqrt(2)))
+    expected = gelu @ np.asarray(layer.out.kernel[...])
+    np.testing.assert_allclose(layer(jnp.asarray(x)), expected, rtol=1e-9)
+
+
+def test_initial_parameters_follow_the_reference_code():
+    basis = nn.LearnedBasis(128, num_heads=8, num_basis=64, rngs=nnx.Rngs(1))
+    kernel = np.asarray(basis.scores.kernel[...])
+    np.testing.assert_allclose(kernel @ kernel.T, np.eye(16), atol=1e-5)
+    assert np.all(np.asarray(basis.temperature[...]) == 0.5)
+    projection = np.asarray(basis.projection.kernel[...])
+    assert np.max(np.abs(projection)) <= 128**-0.5
+    assert abs(np.std(projection) - (3 * 128) ** -0.5) < 1e-3
+    trunk = np.asarray(nn.Linear(128, 128, rngs=nnx.Rngs(2)).kernel[...])
+    assert abs(np.std(trunk) - 0.02) < 1e-3
+    grid = nn.GridConvolution(16, 32, grid_shape=(4, 4), rngs=nnx.Rngs(3))
+    assert np.max(np.abs(np.asarray(grid.kernel[...]))) <= (9 * 16) ** -0.5
