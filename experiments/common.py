@@ -49,7 +49,7 @@ class FitSettings:
       checkpoint_every: epochs between checkpoints; the last epoch is always saved.
       checkpoint_seconds: save also when the last checkpoint is older than this.
       steps_per_call: batches between looks at the clock and at NaN; None for a whole
-        epoch when scanning on the device, 16 otherwise.
+        epoch.
       keep: number of latest checkpoints to keep.
       on_device_scan: see `opjax.training.make_epoch`.
       needs_key: whether the loss takes `key=`, for dropout.
@@ -65,7 +65,7 @@ class FitSettings:
     checkpoint_seconds: float = 120.0
     steps_per_call: int | None = None
     keep: int = 2
-    on_device_scan: bool | None = None
+    on_device_scan: bool = True
     needs_key: bool = False
     tensorboard: bool = False
 
@@ -139,11 +139,11 @@ def fit(
     samples = _num_samples("train", train)
     _num_samples("validation", validation)
     key = jax.random.fold_in(jax.random.key(s.seed), 1) if s.needs_key else None
-    scan = s.on_device_scan
-    scan = jax.default_backend() != "cpu" if scan is None else scan
-    epoch_of = training.make_epoch(loss, optimizer, key=key, on_device_scan=scan)
+    epoch_of = training.make_epoch(
+        loss, optimizer, key=key, on_device_scan=s.on_device_scan
+    )
     per_epoch = len(training.sample_order(s.seed, 0, samples, s.batch_size))
-    per_call = s.steps_per_call or (per_epoch if scan else 16)
+    per_call = s.steps_per_call or per_epoch
     total = s.num_epochs * per_epoch
 
     state = training.init(model, optimizer)

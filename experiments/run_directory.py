@@ -28,7 +28,7 @@ class RunDirectory:
     Attributes:
       path: the folder.
       config: the configuration as JSON object.
-      resumed: whether the folder held this configuration already.
+      resumed: whether the folder held a run of this configuration already.
     """
 
     path: pathlib.Path
@@ -58,7 +58,8 @@ def open_run(workdir: str | os.PathLike, config: Any) -> RunDirectory:
     """Creates or reopens the folder of a run and takes its lock.
 
     Args:
-      workdir: folder; created if missing, continued if it holds the same configuration.
+      workdir: folder; created if missing, continued if it holds a run of the same
+        configuration.
       config: frozen dataclass of JSON values (not containing `workdir`).
 
     Returns:
@@ -67,7 +68,7 @@ def open_run(workdir: str | os.PathLike, config: Any) -> RunDirectory:
     Raises:
       OSError: if the folder cannot be written.
       RuntimeError: if another process is using it.
-      ValueError: if it holds a different configuration.
+      ValueError: if it holds a run of a different configuration.
     """
     path = pathlib.Path(workdir).absolute()
     try:
@@ -222,7 +223,8 @@ def write_text(path: pathlib.Path, text: str) -> None:
 
 def _match(path: pathlib.Path, fields: dict[str, Any]) -> bool:
     file = path / "config.json"
-    if not file.exists():
+    # Where training never began, for want of data say, there is nothing to lose.
+    if not file.exists() or not (path / "metrics.jsonl").exists():
         return False
     stored = json.loads(file.read_text())
     missing = object()
@@ -235,7 +237,8 @@ def _match(path: pathlib.Path, fields: dict[str, Any]) -> bool:
     if differing:
         raise ValueError(
             f"{path} holds a run with another configuration ({'; '.join(differing)}). "
-            "Give another --workdir, or the same configuration to continue that run."
+            "Give another --workdir, or the same configuration to continue that run "
+            "(--workdir alone does)."
         )
     return True
 

@@ -1,16 +1,16 @@
 """Convolution of values on a uniform grid, for grids of any dimension."""
 
-import functools
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.custom_batching import sequential_vmap
 from jax.typing import ArrayLike
 
-from opjax import _checks
+from opjax import _checks, _winograd
 
 
 def grid_convolution(
@@ -20,9 +20,13 @@ def grid_convolution(
 
         y[i, o] = sum_{s, c} kernel[s, c, o] v[i + s - (size - 1) / 2, c].
 
-    Reverse mode only (C): the rule for the gradient is our own. On CPU the library's
-    gradient with respect to the kernel is tens of times slower inside `lax.scan` and
-    `lax.while_loop` than outside; ours is one matrix product per kernel entry.
+    Reverse mode only (C): the rule for the gradient is our own, and saves the arguments
+    alone. On CPU the library's gradient with respect to the kernel is tens of times
+    slower inside `lax.scan` and `lax.while_loop` than outside; ours is one matrix
+    product per kernel entry. There, 3 x 3 kernels with 64 channels or more in and out
+    on grids of 16 x 16 points or more use Winograd's minimal filtering, one sample of
+    a batch after the other: about twice as fast forward and backward, with the largest
+    float32 error about 3e-6 of the largest value instead of 1e-6.
 
     Args:
       values: values at the mesh points in row-major order, shape `(n, c)`.
@@ -58,6 +62,26 @@ def grid_convolution(
     return _correlate(field, kernel).reshape(-1, out_channels)
 
 
+@jax.custom_vjp
+def _correlate(field: jax.Array, kernel: jax.Array) -> jax.Array:
+    return lax.platform_dependent(
+        field, kernel, cpu=_correlate_cpu, default=_correlate_native
+    )
+
+
+def _correlate_forward(field, kernel):
+    return _correlate(field, kernel), (field, kernel)
+
+
+def _correlate_backward(residuals, cotangent):
+    return lax.platform_dependent(
+        *residuals, cotangent, cpu=_pullback_cpu, default=_pullback(_correlate_native)
+    )
+
+
+_correlate.defvjp(_correlate_forward, _correlate_backward)
+
+
 def _correlate_native(field: jax.Array, kernel: jax.Array) -> jax.Array:
     letters = "XYZTUV"[: field.ndim - 1]
     numbers = (f"N{letters}C", f"{letters}IO", f"N{letters}C")
@@ -67,28 +91,52 @@ def _correlate_native(field: jax.Array, kernel: jax.Array) -> jax.Array:
     )[0]
 
 
-@jax.custom_vjp
-def _correlate(field: jax.Array, kernel: jax.Array) -> jax.Array:
+def _correlate_cpu(field: jax.Array, kernel: jax.Array) -> jax.Array:
+    if _winograd.pays_off(field, kernel):
+        return _one_by_one(_winograd.correlate)(field, kernel)
     return _correlate_native(field, kernel)
 
 
-def _correlate_forward(field, kernel):
-    return _correlate(field, kernel), (field, kernel)
-
-
-def _correlate_backward(residuals, cotangent):
-    field, kernel = residuals
-    stencil_axes = tuple(range(kernel.ndim - 2))
+def _pullback_cpu(field, kernel, cotangent):
+    if _winograd.pays_off(field, kernel):
+        # The transforms are linear, and XLA drops the products of the forward pass:
+        # what remains are the transposed transforms and two products per entry.
+        pullback = _pullback(_winograd.correlate)
+        return _one_by_one(pullback)(field, kernel, cotangent)
     # The adjoint of a correlation is a correlation with the reflected stencil and
     # input and output channels exchanged.
-    reflected = jnp.swapaxes(jnp.flip(kernel, stencil_axes), -1, -2)
-    kernel_cotangent = lax.platform_dependent(
-        field,
-        cotangent,
-        cpu=functools.partial(_kernel_cotangent_products, sizes=kernel.shape[:-2]),
-        default=functools.partial(_kernel_cotangent_native, shape=kernel.shape),
-    )
+    reflected = jnp.swapaxes(jnp.flip(kernel, range(kernel.ndim - 2)), -1, -2)
+    sizes = kernel.shape[:-2]
+    kernel_cotangent = _kernel_cotangent_products(field, cotangent, sizes=sizes)
     return _correlate(cotangent, reflected), kernel_cotangent
+
+
+def _pullback(function: Callable) -> Callable:
+    """Returns the map from arguments and the output's cotangent to cotangents."""
+    return lambda *args: jax.vjp(function, *args[:-1])[1](args[-1])
+
+
+def _one_by_one(function: Callable) -> Callable:
+    """Makes `jax.vmap` map the samples in turn, in `function` and its derivatives.
+
+    The intermediate arrays of one sample stay in cache, those of a batch do not: for
+    the products of Winograd's filters this is a factor of two.
+    """
+
+    @jax.custom_vjp
+    def mapped(*args):
+        return sequential_vmap(function)(*args)
+
+    def forward(*args):
+        return mapped(*args), args
+
+    def backward(args, cotangent):
+        # A rule for batching hides the function from reverse mode; hence this one,
+        # again batched in turn, and so to any order.
+        return _one_by_one(_pullback(function))(*args, cotangent)
+
+    mapped.defvjp(forward, backward)
+    return mapped
 
 
 def _kernel_cotangent_products(field, cotangent, *, sizes):
@@ -101,12 +149,3 @@ def _kernel_cotangent_products(field, cotangent, *, sizes):
         window = tuple(slice(s, s + n) for s, n in zip(shift, grid_shape, strict=True))
         products.append(padded[window].reshape(-1, channels).T @ flat)
     return jnp.stack(products).reshape(*sizes, channels, flat.shape[1])
-
-
-def _kernel_cotangent_native(field, cotangent, *, shape):
-    zeros = jnp.zeros(shape, field.dtype)
-    _, pullback = jax.vjp(lambda kernel: _correlate_native(field, kernel), zeros)
-    return pullback(cotangent)[0]
-
-
-_correlate.defvjp(_correlate_forward, _correlate_backward)

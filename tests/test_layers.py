@@ -13,14 +13,15 @@ import opjax
 ROOT = pathlib.Path(opjax.__file__).parent
 
 PURE = {"_checks", "linalg", "quadrature", "basis", "attention"}
-PURE |= {"convolution", "schwarz"}
+PURE |= {"_winograd", "convolution", "schwarz"}
 
 # Part of opjax (a module or a subpackage): the parts that it may import.
 PARTS = {
     "_checks": set(),
     "linalg": {"_checks"},
     "quadrature": {"_checks"},
-    "convolution": {"_checks"},
+    "_winograd": set(),
+    "convolution": {"_checks", "_winograd"},
     "basis": {"_checks", "linalg", "quadrature"},
     "attention": {"_checks", "linalg", "quadrature", "basis"},
     "schwarz": {"_checks", "linalg"},

@@ -174,6 +174,21 @@ def test_the_state_before_a_nan_survives_it(model, data, on_device_scan):
     assert_equal(state, good)
 
 
+def test_weakly_typed_leaves_do_not_compile_the_second_epoch_again(data):
+    traced = []
+
+    def counted(model, batch):
+        traced.append(model)
+        return jnp.mean((batch["x"] @ model - batch["y"]) ** 2)
+
+    rule = training.adamw_onecycle(1e-2, 4, weight_decay=0.1)
+    epoch = training.make_epoch(counted, rule)
+    state, _ = epoch(training.init(jnp.full(3, 0.5), rule), data, jnp.array([[0, 1]]))
+    traces = len(traced)
+    epoch(state, data, jnp.array([[2, 3]]))
+    assert len(traced) == traces
+
+
 def test_a_finite_loss_with_an_infinite_gradient_is_not_applied():
     rule = training.adamw(1e-2, weight_decay=0.0)
     state = training.init({"w": jnp.zeros(2)}, rule)

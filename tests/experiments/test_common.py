@@ -131,6 +131,7 @@ def test_a_second_run_in_the_same_folder_names_the_first(tmp_path):
 def test_another_configuration_is_refused_field_by_field(tmp_path):
     with common.open_run(tmp_path, resumable.Config()) as run:
         assert not run.resumed
+        common.MetricsWriter(run).close()
     with pytest.raises(ValueError, match=r"depth.*shape.*width: 4 there, 5 now.*Give"):
         common.open_run(tmp_path, Other())
     with common.open_run(tmp_path, resumable.Config()) as run:

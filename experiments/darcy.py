@@ -1,0 +1,476 @@
+"""Darcy flow: learns the operator from permeability to pressure.
+
+    python -m experiments.darcy --preset=quick
+    python -m experiments.darcy --workdir=runs/darcy-quick-functional-0
+
+The first line generates data, trains, and writes a folder with configuration, metrics,
+checkpoints, figures and result; the second continues that run after an interruption.
+The model reported is the best on validation samples, evaluated once on test samples.
+"""
+
+import dataclasses
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from absl import app, flags
+from flax import nnx
+
+from experiments import common, figures, options
+from experiments.options import option
+from opjax import metrics, nn, normalize, training
+from opjax.datasets import darcy as dataset
+from opjax.normalize import Normalizer
+from opjax.problems import darcy as problem
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """All that the numbers of a run depend on; the defaults are the quick preset."""
+
+    preset: str = option("quick", "Values of all flags that are not given")
+    model: str = option("functional", "Name of the model")
+    seed: int = option(0, "Seed of parameters and sample order", minimum=0)
+    # Data.
+    data_dir: str = option("", "Folder of the published files; empty: own solver")
+    data_seed: int = option(0, "Seed of our own solver's samples", minimum=0)
+    num_train: int = option(900, "Training samples", minimum=2)
+    num_validation: int = option(100, "Validation samples", minimum=1)
+    num_test: int = option(200, "Test samples", minimum=1)
+    num_points: int = option(141, "Points per side, solved or in the files", minimum=4)
+    stride: int = option(5, "Keep every so many points of a side", minimum=1)
+    # Model.
+    features: int = option(64, "Channels", minimum=1)
+    num_layers: int = option(4, "Blocks", minimum=1)
+    num_heads: int = option(4, "Heads; must divide the features", minimum=1)
+    num_basis: int = option(32, "Basis functions per head", minimum=1)
+    mlp_ratio: int = option(1, "Hidden width of perceptrons over features", minimum=1)
+    convolution: bool = option(True, "3 x 3 instead of pointwise projections")
+    shared_basis: bool = option(True, "One basis module for all blocks")
+    reference_points: int = option(
+        8, "Reference points per side for position features; 0: coordinates", minimum=0
+    )
+    ridge_logit: float = option(0.0, "Initial logit of the learned ridge")
+    min_temperature: float = option(0.1, "Smallest temperature of the basis", above=0)
+    max_temperature: float = option(5.0, "Largest temperature of the basis", above=0)
+    rematerialize: bool = option(False, "Recompute blocks backward, to save memory")
+    # Training.
+    num_epochs: int = option(12, "Passes over the training samples", minimum=1)
+    batch_size: int = option(4, "Samples in a batch", minimum=1)
+    learning_rate: float = option(1e-3, "Peak of the one-cycle schedule", above=0)
+    weight_decay: float = option(1e-5, "Decoupled decay of all parameters", minimum=0)
+    clip_norm: float = option(0.1, "Largest gradient norm; 0: no clipping", minimum=0)
+    gradient_weight: float = option(0.1, "Weight of the gradient's error", minimum=0)
+    pct_start: float = option(
+        0.3, "Fraction of the run with rising rate", minimum=0, maximum=1
+    )
+    div_factor: float = option(25.0, "Peak over first learning rate", above=0)
+    final_div_factor: float = option(1e4, "First over last learning rate", above=0)
+    cycle_momentum: bool = option(True, "Cycle beta1 0.95, 0.85, 0.95")
+    beta1: float = option(0.9, "Decay of the mean if not cycled", minimum=0, maximum=1)
+    beta2: float = option(0.999, "Decay of the mean square", minimum=0, maximum=1)
+    eval_every: int = option(1, "Epochs between validations", minimum=1)
+    checkpoint_every: int = option(5, "Epochs between checkpoints", minimum=1)
+
+    def __post_init__(self):
+        """Refuses what no run could use, before any work is done."""
+        options.check(self)
+        options.check_choice("model", self.model, MODELS)
+        problem.check_stride(self.num_points, self.stride)
+        if self.features % self.num_heads:
+            raise ValueError(
+                f"num_heads={self.num_heads} must divide features={self.features}."
+            )
+        if self.min_temperature > self.max_temperature:
+            raise ValueError(
+                f"min_temperature={self.min_temperature} must not be above "
+                f"max_temperature={self.max_temperature}."
+            )
+        if self.batch_size > self.num_train:
+            raise ValueError(
+                f"batch_size={self.batch_size} must be at most "
+                f"num_train={self.num_train}."
+            )
+
+    @property
+    def grid_shape(self) -> tuple[int, int]:
+        """Points per axis the model sees."""
+        size = (self.num_points - 1) // self.stride + 1
+        return size, size
+
+
+def functional(config: Config, *, rngs: nnx.Rngs) -> nnx.Module:
+    """Builds the operator transformer with functional attention."""
+    return nn.OperatorTransformer(
+        point_dim=2,
+        feature_dim=1,
+        out_features=1,
+        features=config.features,
+        num_layers=config.num_layers,
+        num_heads=config.num_heads,
+        num_basis=config.num_basis,
+        mlp_ratio=config.mlp_ratio,
+        grid_shape=config.grid_shape if config.convolution else None,
+        shared_basis=config.shared_basis,
+        reference_points=config.reference_points or None,
+        ridge_logit=config.ridge_logit,
+        temperature_bounds=(config.min_temperature, config.max_temperature),
+        rematerialize=config.rematerialize,
+        rngs=rngs,
+    )
+
+
+# A model maps mesh points (n, 2) and encoded coefficients (n, 1) to encoded solutions
+# (n, 1). One with a method `inspect` also gets figures of its bases and maps.
+MODELS: dict[str, Callable[..., nnx.Module]] = {"functional": functional}
+
+PRESETS = {
+    "smoke": Config(
+        preset="smoke",
+        num_train=32,
+        num_validation=8,
+        num_test=8,
+        num_points=61,
+        features=16,
+        num_layers=2,
+        num_heads=2,
+        num_basis=8,
+        num_epochs=6,
+        checkpoint_every=2,
+    ),
+    "quick": Config(),
+    # As published. 24 samples validate, so that 1024, the length of the published
+    # files, serve for training and validation, and --data_dir changes the source only.
+    "paper": Config(
+        preset="paper",
+        num_train=1000,
+        num_validation=24,
+        num_points=421,
+        features=128,
+        num_layers=8,
+        num_heads=8,
+        num_basis=64,
+        num_epochs=500,
+    ),
+}
+
+
+class Data(NamedTuple):
+    """Samples as the model sees them.
+
+    Attributes:
+      train: "coefficient", encoded, and "solution", in physical units, each of shape
+        `(samples, n, 1)`; likewise `validation` and `test`.
+      validation: chooses the model.
+      test: used once.
+      normalizers: of "coefficient" and "solution", fitted to the training samples.
+      source: where the samples come from.
+    """
+
+    train: dict[str, np.ndarray]
+    validation: dict[str, np.ndarray]
+    test: dict[str, np.ndarray]
+    normalizers: dict[str, Normalizer]
+    source: str
+
+
+def load(config: Config, *, cache_dir: str | None = None) -> Data:
+    """Generates or reads the three sets of samples and normalises them."""
+    splits, source = _read(config) if config.data_dir else _generate(config, cache_dir)
+    train, validation, test = (
+        {
+            "coefficient": split["coeff"].reshape(len(split["coeff"]), -1, 1),
+            "solution": split["sol"].reshape(len(split["sol"]), -1, 1),
+        }
+        for split in splits
+    )
+    # One mean and deviation for all points: the mesh may change.
+    normalizers = {
+        name: normalize.fit(values[..., 0]) for name, values in train.items()
+    }
+    for split in (train, validation, test):
+        encoded = normalize.encode(normalizers["coefficient"], split["coefficient"])
+        split["coefficient"] = np.asarray(encoded)
+    return Data(train, validation, test, normalizers, source)
+
+
+def _generate(config: Config, cache_dir: str | None) -> tuple[list[dict], str]:
+    # A seed for each set: none changes with the size of another.
+    sizes = config.num_train, config.num_validation, config.num_test
+    splits = [
+        dataset.generate(
+            num_samples,
+            seed=3 * config.data_seed + i,
+            num_points=config.num_points,
+            stride=config.stride,
+            cache_dir=cache_dir,
+        )
+        for i, num_samples in enumerate(sizes)
+    ]
+    source = f"own solver, {config.num_points} points, seed {config.data_seed}"
+    return splits, source
+
+
+def _read(config: Config) -> tuple[list[dict], str]:
+    try:
+        first, test = dataset.load(
+            config.data_dir,
+            num_points=config.num_points,
+            stride=config.stride,
+            num_train=config.num_train + config.num_validation,
+            num_test=config.num_test,
+        )
+    except FileNotFoundError as error:
+        raise FileNotFoundError(
+            f"{error} The number in the names is --num_points; the published files "
+            "have 421 or 241."
+        ) from None
+    train = {name: values[: config.num_train] for name, values in first.items()}
+    validation = {name: values[config.num_train :] for name, values in first.items()}
+    return [train, validation, test], config.data_dir
+
+
+class Objective(NamedTuple):
+    """Functions of the model, in physical units.
+
+    Attributes:
+      predict: `predict(model, sample)`, the solution `(n, 1)`.
+      error: `error(model, sample)`, its relative L2 error.
+      loss: `loss(model, batch)`, to be minimised.
+    """
+
+    predict: Callable[[Any, Any], jax.Array]
+    error: Callable[[Any, Any], jax.Array]
+    loss: Callable[[Any, Any], jax.Array]
+
+
+def objective(config: Config, normalizers: dict[str, Normalizer]) -> Objective:
+    """Builds prediction, error and loss.
+
+        loss = sum_b |p_b - t_b| / |t_b| + gradient_weight (relative gradient error),
+
+    summed over the batch, as in the published runs: with clipping, scale matters.
+    """
+    points = mesh_points(config.grid_shape)
+
+    def predict(model: Any, sample: Any) -> jax.Array:
+        encoded = model(points, sample["coefficient"])
+        return normalize.decode(normalizers["solution"], encoded)
+
+    def error(model: Any, sample: Any) -> jax.Array:
+        return metrics.relative_l2(predict(model, sample), sample["solution"])
+
+    def sample_loss(model: Any, sample: Any) -> jax.Array:
+        prediction, target = predict(model, sample), sample["solution"]
+        gradient_error = metrics.relative_gradient_error(
+            prediction, target, grid_shape=config.grid_shape
+        )
+        value = metrics.relative_l2(prediction, target)
+        return value + config.gradient_weight * gradient_error
+
+    def loss(model: Any, batch: Any) -> jax.Array:
+        return jnp.sum(jax.vmap(sample_loss, in_axes=(None, 0))(model, batch))
+
+    return Objective(predict, error, loss)
+
+
+def mesh_points(grid_shape: tuple[int, int]) -> jax.Array:
+    """Returns the nodes of a uniform grid on the unit square, `(n, 2)`, row by row."""
+    axes = (jnp.linspace(0, 1, size, dtype=jnp.float32) for size in grid_shape)
+    return jnp.stack(jnp.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, 2)
+
+
+def run(
+    config: Config,
+    *,
+    workdir: str | os.PathLike | None = None,
+    cache_dir: str | None = None,
+    tensorboard: bool = False,
+) -> dict[str, Any]:
+    """Trains one operator, or continues, or reads the result of a finished run.
+
+    Trains in float32 whatever the caller's settings.
+
+    Args:
+      config: all that the numbers depend on.
+      workdir: folder of the run; `runs/darcy-<preset>-<model>-<seed>` by default.
+      cache_dir: folder of generated data, see `opjax.datasets.darcy.generate`.
+      tensorboard: write TensorBoard files too.
+
+    Returns:
+      What the last line of the program says: mean and deviation of the relative L2
+      error on the test samples, the validation error, and how they came about.
+
+    Raises:
+      ImportError: if matplotlib is missing.
+      OSError: if data cannot be read or the folder cannot be written.
+      RuntimeError: if another process works in the folder.
+      ValueError: if the folder holds another configuration or data are damaged.
+      opjax.training.NonFiniteError: if the loss diverges.
+    """
+    figures.require_matplotlib()
+    if config.data_dir:
+        absolute = os.path.abspath(os.path.expanduser(config.data_dir))
+        config = dataclasses.replace(config, data_dir=absolute)
+    workdir = workdir or f"runs/darcy-{config.preset}-{config.model}-{config.seed}"
+    with jax.enable_x64(False), common.open_run(workdir, config) as directory:
+        finished = directory.path / "result.json"
+        if finished.exists():
+            print(f"{directory.path} holds a finished run.", file=sys.stderr)
+            result = json.loads(finished.read_text())
+        else:
+            result = _train(config, directory, cache_dir, tensorboard)
+        common.print_result(directory, result)
+    return result
+
+
+def _train(
+    config: Config,
+    directory: common.RunDirectory,
+    cache_dir: str | None,
+    tensorboard: bool,
+) -> dict[str, Any]:
+    begin = time.monotonic()
+    data = load(config, cache_dir=cache_dir)
+    goal = objective(config, data.normalizers)
+    settings = common.FitSettings(
+        num_epochs=config.num_epochs,
+        batch_size=config.batch_size,
+        seed=config.seed,
+        eval_every=config.eval_every,
+        checkpoint_every=config.checkpoint_every,
+        tensorboard=tensorboard,
+    )
+    loaded = time.monotonic()
+    fitted = common.fit(
+        directory,
+        model=MODELS[config.model](config, rngs=nnx.Rngs(config.seed)),
+        loss=goal.loss,
+        metric=goal.error,
+        train=data.train,
+        validation=data.validation,
+        optimizer=_optimizer(config, common.num_steps(config.num_train, settings)),
+        settings=settings,
+        extra={"normalizers": data.normalizers},
+    )
+    trained = time.monotonic()
+    model = fitted.best_model
+    errors = training.evaluate(
+        goal.error, model, data.test, batch_size=config.batch_size
+    )
+    errors = np.asarray(errors, np.float64)
+    _draw(config, directory, data, goal, fitted, errors)
+    steps_per_epoch = config.num_train // config.batch_size
+    device = jax.devices()[0]
+    return {
+        "relative_l2": float(np.mean(errors)),
+        "relative_l2_std": float(np.std(errors)),
+        "validation": fitted.best_metric,
+        "best_epoch": fitted.best_step // steps_per_epoch,
+        # Those of interrupted parts are in `fitted.seconds`.
+        "seconds": loaded - begin + fitted.seconds + time.monotonic() - trained,
+        "data_seconds": loaded - begin,
+        "parameters": sum(leaf.size for leaf in jax.tree.leaves(model)),
+        "epochs": config.num_epochs,
+        "preset": config.preset,
+        "model": config.model,
+        "seed": config.seed,
+        "data": data.source,
+        "device": f"{device.platform} ({device.device_kind})",
+        "workdir": str(directory.path),
+    }
+
+
+def _optimizer(config: Config, total_steps: int) -> Any:
+    return training.adamw_onecycle(
+        config.learning_rate,
+        total_steps,
+        weight_decay=config.weight_decay,
+        clip_norm=config.clip_norm or None,
+        b1=config.beta1,
+        b2=config.beta2,
+        cycle_momentum=config.cycle_momentum,
+        pct_start=config.pct_start,
+        div_factor=config.div_factor,
+        final_div_factor=config.final_div_factor,
+    )
+
+
+def _draw(
+    config: Config,
+    directory: common.RunDirectory,
+    data: Data,
+    goal: Objective,
+    fitted: common.FitResult,
+    errors: np.ndarray,
+) -> None:
+    """Writes `predictions.npz` and the figures."""
+    folder = directory.path / "figures"
+    folder.mkdir(exist_ok=True)
+    order = np.argsort(errors)
+    index = order[[0, (len(order) - 1) // 2, -1]]
+    chosen = {name: values[index] for name, values in data.test.items()}
+    predicted = training.evaluate(
+        goal.predict, fitted.best_model, chosen, batch_size=len(index)
+    )
+    coefficient = normalize.decode(
+        data.normalizers["coefficient"], jnp.asarray(chosen["coefficient"])
+    )
+    fields: dict[str, Any] = {
+        "coefficient": coefficient,
+        "solution": chosen["solution"],
+        "prediction": predicted,
+    }
+    grid = (len(index), *config.grid_shape)
+    fields = {name: np.asarray(values).reshape(grid) for name, values in fields.items()}
+    np.savez_compressed(
+        directory.path / "predictions.npz", index=index, relative_l2=errors, **fields
+    )
+    figures.predictions(
+        folder / "predictions.png",
+        **fields,
+        errors=errors[index],
+        names=("best", "median", "worst"),
+    )
+    figures.curves(
+        folder / "curves.png",
+        fitted.history,
+        batch_size=config.batch_size,
+        test_error=float(np.mean(errors)),
+    )
+    inspect = getattr(fitted.best_model, "inspect", None)
+    if inspect is not None:
+        points = mesh_points(config.grid_shape)
+        seen = jax.jit(inspect)(points, jnp.asarray(chosen["coefficient"][1]))
+        bases = np.asarray(seen.key_basis)
+        figures.basis_functions(
+            folder / "basis.png",
+            bases.reshape(*bases.shape[:2], *config.grid_shape, -1),
+        )
+        figures.functional_maps(
+            folder / "functional_map.png", np.asarray(seen.functional_map)
+        )
+
+
+def main(argv: Sequence[str]) -> None:
+    """Runs the program on the flags."""
+    if len(argv) > 1:
+        raise app.UsageError(f"Unexpected arguments: {argv[1:]}.")
+    with options.console():
+        run(
+            options.read_flags(PRESETS),
+            workdir=flags.FLAGS.workdir,
+            cache_dir=flags.FLAGS.cache_dir,
+            tensorboard=flags.FLAGS.tensorboard,
+        )
+
+
+if __name__ == "__main__":
+    options.define_flags(PRESETS)
+    app.run(main)

@@ -1,0 +1,52 @@
+import pathlib
+
+import pytest
+
+jupytext = pytest.importorskip(
+    "jupytext", reason="notebooks need `pip install 'opjax[notebooks]'`"
+)
+pytest.importorskip(
+    "nbclient", reason="notebooks need `pip install 'opjax[notebooks]'`"
+)
+
+from tests import notebooks  # noqa: E402 - needs both
+
+WRITE = "run `python -m tests.notebooks` and commit the .ipynb"
+sources = pytest.mark.parametrize(
+    "source", notebooks.SOURCES, ids=lambda path: path.stem
+)
+
+
+def cells(path: pathlib.Path, kind: str) -> list[str]:
+    return [c.source for c in jupytext.read(path).cells if c.cell_type == kind]
+
+
+def test_there_are_notebooks():
+    assert notebooks.SOURCES, f"no *.py in {notebooks.FOLDER}"
+
+
+@sources
+@pytest.mark.parametrize("kind", ["code", "markdown"])
+def test_notebook_is_in_sync_with_its_source(source, kind):
+    pair = source.with_suffix(".ipynb")
+    assert pair.is_file(), f"{pair} is missing; {WRITE}"
+    assert cells(pair, kind) == cells(source, kind), f"{pair} is out of date; {WRITE}"
+
+
+@sources
+def test_committed_outputs_are_complete_and_small(source):
+    pair = source.with_suffix(".ipynb")
+    code = [c for c in jupytext.read(pair).cells if c.cell_type == "code"]
+    counts = [c.execution_count for c in code]
+    assert counts == list(range(1, len(code) + 1)), f"not run top to bottom; {WRITE}"
+    outputs = [output for c in code for output in c.outputs]
+    assert not [output for output in outputs if output.output_type == "error"]
+    assert pair.stat().st_size < 1e6
+
+
+# Asyncio and ZeroMQ sockets of nbclient may outlive the test for an instant.
+@pytest.mark.filterwarnings("default")
+@pytest.mark.slow
+@sources
+def test_notebook_executes(source):
+    notebooks.execute(source)  # raises CellExecutionError, with the cell's traceback
