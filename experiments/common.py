@@ -133,119 +133,160 @@ def fit(
       opjax.checkpoint.CheckpointError: if a checkpoint cannot be written.
       ValueError: if sizes do not match.
     """
-    begin = time.monotonic()
-    s, extra = settings, {} if extra is None else extra
-    train, validation = jax.device_put((train, validation))
-    samples = _num_samples("train", train)
-    _num_samples("validation", validation)
-    key = jax.random.fold_in(jax.random.key(s.seed), 1) if s.needs_key else None
-    epoch_of = training.make_epoch(
-        loss, optimizer, key=key, on_device_scan=s.on_device_scan
-    )
-    per_epoch = len(training.sample_order(s.seed, 0, samples, s.batch_size))
-    per_call = s.steps_per_call or per_epoch
-    total = s.num_epochs * per_epoch
-
-    state = training.init(model, optimizer)
-    progress: dict[str, Any] = {
-        "state": state,
-        "best_model": _copy(state.model),
-        "best_metric": np.float64(np.inf),
-        "best_step": 0,
-        "losses": np.zeros(per_epoch),
-        "norms": np.zeros(per_epoch),
-        "seconds": 0.0,
-        "extra": extra,
-    }
-    found = checkpoint.restore(run.checkpoints, progress)
-    saved, rows = None, 0
-    if found is not None:
-        progress, saved, rows = found.payload, found.step, found.metadata["rows"]
-        print(f"Continuing from {found.path}.", file=sys.stderr)
-    state, earlier = progress["state"], progress["seconds"]
-    writer = MetricsWriter(run, rows=rows, tensorboard=s.tensorboard)
-
-    def seconds() -> float:
-        return earlier + time.monotonic() - begin
-
-    def save() -> None:
-        nonlocal saved, saved_at
-        at = int(progress["state"].step)
-        if at != saved:
-            progress["seconds"] = seconds()
-            metadata = {"config": run.config, "rows": writer.rows, "step": at}
-            metadata |= {"epoch": at // per_epoch, "batch": at % per_epoch}
-            checkpoint.save(
-                run.checkpoints, at, progress, metadata=metadata, keep=s.keep
-            )
-            saved = at
-        saved_at = time.monotonic()
-
-    step, saved_at = int(state.step), time.monotonic()
-    with contextlib.closing(writer), _Progress(total, step) as bar:
-        while step < total:
-            epoch, first = divmod(step, per_epoch)
-            order = training.sample_order(s.seed, epoch, samples, s.batch_size)
-            # Calls start at multiples of `per_call`, so a resumed run makes the same.
-            rows_now = order[first : first + per_call]
-            state, history = epoch_of(state, train, rows_now)
-            progress["state"] = state
-            bad = training.first_non_finite(history)
-            if bad is not None:
-                value = float(history["loss"][bad])
-                norm = float(history["gradient_norm"][bad])
-                last = (
-                    f"{run.checkpoints}/step_{saved:010d}"
-                    if saved is not None
-                    else None
-                )
-                raise training.NonFiniteError(
-                    f"Step {step + bad} (epoch {epoch}) has loss {value} and "
-                    f"gradient norm {norm}; its batch holds the training samples "
-                    f"{np.asarray(rows_now[bad]).tolist()}. Last good checkpoint: "
-                    f"{last or 'none yet'}. Continuing would meet the same batch: "
-                    "check those samples, lower the learning rate or clip the "
-                    "gradient, in another --workdir."
-                )
-            done = slice(first, first + len(rows_now))
-            progress["losses"][done] = np.asarray(history["loss"])
-            progress["norms"][done] = np.asarray(history["gradient_norm"])
-            step += len(rows_now)
-            ended, epochs = step % per_epoch == 0, step // per_epoch
-            if ended and (epochs % s.eval_every == 0 or step == total):
-                values = training.evaluate(
-                    metric,
-                    state.model,
-                    validation,
-                    batch_size=s.eval_batch_size or s.batch_size,
-                )
-                value = float(np.mean(np.asarray(values, np.float64)))
-                if value < progress["best_metric"]:
-                    progress["best_metric"] = np.float64(value)
-                    progress["best_step"] = step
-                    progress["best_model"] = _copy(state.model)
-                row: dict[str, Any] = {"epoch": epochs, "step": step}
-                rate = optax.tree.get(state.optimizer_state, "learning_rate")
-                row |= {} if rate is None else {"learning_rate": float(rate)}
-                row["train_loss"] = float(np.mean(progress["losses"]))
-                row["grad_norm"] = float(np.mean(progress["norms"]))
-                row |= {"validation": value, "seconds": seconds()}
-                writer.write(row)
+    loop = _Loop(run, settings, loss, metric, optimizer, train, validation)
+    loop.start(training.init(model, optimizer), {} if extra is None else extra)
+    with contextlib.closing(loop.writer), _Progress(loop.total, loop.step) as bar:
+        while loop.step < loop.total:
+            loop.advance()
+            row = loop.validate_if_due()
+            if row is not None:
+                loop.writer.write(row)
                 bar.report(row)
-            bar.update(step)
-            due = ended and epochs % s.checkpoint_every == 0
-            old = time.monotonic() - saved_at > s.checkpoint_seconds
-            if due or old or step == total:
-                save()
+            bar.update(loop.step)
+            loop.save_if_due()
+    progress = loop.progress
     return FitResult(
-        state.model,
+        progress["state"].model,
         progress["best_model"],
         float(progress["best_metric"]),
         progress["best_step"],
         progress["extra"],
         read_metrics(run.path),
-        seconds(),
+        loop.seconds(),
     )
+
+
+class _Loop:
+    """The state of a run between batches, and what `fit` does with it.
+
+    `progress` is what a checkpoint holds: all that the rest of the run depends on.
+    """
+
+    def __init__(self, run, settings, loss, metric, optimizer, train, validation):
+        self.run, self.settings, self.metric = run, settings, metric
+        self.train, self.validation = jax.device_put((train, validation))
+        self.samples = _num_samples("train", train)
+        _num_samples("validation", validation)
+        key = jax.random.key(settings.seed)
+        self.epoch = training.make_epoch(
+            loss,
+            optimizer,
+            key=jax.random.fold_in(key, 1) if settings.needs_key else None,
+            on_device_scan=settings.on_device_scan,
+        )
+        self.per_epoch = len(self._order(0))
+        self.per_call = settings.steps_per_call or self.per_epoch
+        self.total = settings.num_epochs * self.per_epoch
+
+    def start(self, state: training.TrainState, extra: Any) -> None:
+        """Begins at step zero or at the newest checkpoint."""
+        self.progress: dict[str, Any] = {
+            "state": state,
+            "best_model": _copy(state.model),
+            "best_metric": np.float64(np.inf),
+            "best_step": 0,
+            "losses": np.zeros(self.per_epoch),
+            "norms": np.zeros(self.per_epoch),
+            "seconds": 0.0,
+            "extra": extra,
+        }
+        found = checkpoint.restore(self.run.checkpoints, self.progress)
+        self.saved, rows = None, 0
+        if found is not None:
+            self.progress = found.payload
+            self.saved, rows = found.step, found.metadata["rows"]
+            print(f"Continuing from {found.path}.", file=sys.stderr)
+        self.writer = MetricsWriter(
+            self.run, rows=rows, tensorboard=self.settings.tensorboard
+        )
+        self.step = int(self.progress["state"].step)
+        self.begin = self.saved_at = time.monotonic()
+        self.earlier = self.progress["seconds"]
+
+    def seconds(self) -> float:
+        """Time spent in this and earlier parts of the run."""
+        return self.earlier + time.monotonic() - self.begin
+
+    def advance(self) -> None:
+        """Trains on the next batches, at most to the end of the epoch."""
+        first = self.step % self.per_epoch
+        # Calls start at multiples of `per_call`, so a resumed run makes the same.
+        batches = self._order(self.step // self.per_epoch)
+        batches = batches[first : first + self.per_call]
+        state, history = self.epoch(self.progress["state"], self.train, batches)
+        self.progress["state"] = state
+        bad = training.first_non_finite(history)
+        if bad is not None:
+            self._refuse(bad, batches[bad], history)
+        done = slice(first, first + len(batches))
+        self.progress["losses"][done] = np.asarray(history["loss"])
+        self.progress["norms"][done] = np.asarray(history["gradient_norm"])
+        self.step += len(batches)
+
+    def validate_if_due(self) -> dict[str, Any] | None:
+        """Validates at the end of an epoch; returns the row of metrics."""
+        epochs, within = divmod(self.step, self.per_epoch)
+        last = self.step == self.total
+        if within or (epochs % self.settings.eval_every and not last):
+            return None
+        progress, model = self.progress, self.progress["state"].model
+        values = training.evaluate(
+            self.metric,
+            model,
+            self.validation,
+            batch_size=self.settings.eval_batch_size or self.settings.batch_size,
+        )
+        value = float(np.mean(np.asarray(values, np.float64)))
+        if value < progress["best_metric"]:
+            progress["best_metric"] = np.float64(value)
+            progress["best_step"] = self.step
+            progress["best_model"] = _copy(model)
+        row: dict[str, Any] = {"epoch": epochs, "step": self.step}
+        rate = optax.tree.get(progress["state"].optimizer_state, "learning_rate")
+        row |= {} if rate is None else {"learning_rate": float(rate)}
+        row["train_loss"] = float(np.mean(progress["losses"]))
+        row["grad_norm"] = float(np.mean(progress["norms"]))
+        return row | {"validation": value, "seconds": self.seconds()}
+
+    def save_if_due(self) -> None:
+        """Saves after the last step, at the end of some epochs, and by the clock."""
+        epochs, within = divmod(self.step, self.per_epoch)
+        due = not within and epochs % self.settings.checkpoint_every == 0
+        age = time.monotonic() - self.saved_at
+        old = age > self.settings.checkpoint_seconds
+        if not (due or old or self.step == self.total):
+            return
+        if self.step != self.saved:
+            self.progress["seconds"] = self.seconds()
+            metadata = {"config": self.run.config, "rows": self.writer.rows}
+            metadata |= {"step": self.step, "epoch": epochs, "batch": within}
+            checkpoint.save(
+                self.run.checkpoints,
+                self.step,
+                self.progress,
+                metadata=metadata,
+                keep=self.settings.keep,
+            )
+            self.saved = self.step
+        self.saved_at = time.monotonic()
+
+    def _order(self, epoch: int) -> Any:
+        return training.sample_order(
+            self.settings.seed, epoch, self.samples, self.settings.batch_size
+        )
+
+    def _refuse(self, bad: int, samples: Any, history: dict[str, Any]) -> None:
+        last = "none yet"
+        if self.saved is not None:
+            last = f"{self.run.checkpoints}/step_{self.saved:010d}"
+        raise training.NonFiniteError(
+            f"Step {self.step + bad} (epoch {self.step // self.per_epoch}) has loss "
+            f"{float(history['loss'][bad])} and gradient norm "
+            f"{float(history['gradient_norm'][bad])}; its batch holds the training "
+            f"samples {np.asarray(samples).tolist()}. Last good checkpoint: {last}. "
+            "Continuing would meet the same batch: check those samples, lower the "
+            "learning rate or clip the gradient, in another --workdir."
+        )
 
 
 class _Progress:

@@ -7,7 +7,7 @@ numbers are checked when they are concrete and skipped when they are traced.
 from collections.abc import Collection
 from typing import Any
 
-import jax
+import jax.core
 import jax.numpy as jnp
 import numpy as np
 

@@ -55,14 +55,11 @@ class LearnedBasis(nnx.Module):
             self.projection = GridConvolution(
                 features, 2 * features, grid_shape=grid_shape, rngs=rngs
             )
-        self.scores = Linear(
-            width,
-            num_basis,
-            kernel_init=jax.nn.initializers.orthogonal(),
-            bias_init=fan_in_uniform(width),
-            rngs=rngs,
-        )
-        self.temperature = nnx.Param(jnp.full(num_heads, temperature))
+        orthogonal = jax.nn.initializers.orthogonal()
+        self.score_kernel = nnx.Param(orthogonal(rngs.params(), (width, num_basis)))
+        bias_init = fan_in_uniform(width)
+        self.score_bias = nnx.Param(bias_init(rngs.params(), (num_basis,)))
+        self.temperature = nnx.Param(jnp.full(num_heads, temperature, jnp.float32))
 
     def __call__(self, x: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Maps `(n, c)` to features `(h, n, c / h)` and basis functions `(h, n, k)`."""
@@ -80,8 +77,8 @@ class LearnedBasis(nnx.Module):
         temperature = self.temperature[...]
         if self.temperature_bounds is not None:
             temperature = jnp.clip(temperature, *self.temperature_bounds)
-        kernel = self.scores.kernel[...][None] / temperature[:, None, None]
-        bias = self.scores.bias[...][None] / temperature[:, None]
+        kernel = self.score_kernel[...][None] / temperature[:, None, None]
+        bias = self.score_bias[...][None] / temperature[:, None]
         return heads[: self.num_heads], heads[self.num_heads :], kernel, bias
 
 
@@ -208,11 +205,12 @@ class FunctionalAttention(nnx.Module):
         return opjax.Transport(jax.vmap(head)(values, phi), phi, phi)
 
     def _basis(self, shared: LearnedBasis | None) -> LearnedBasis:
-        if (shared is None) == (self.basis is None):
+        basis = self.basis if shared is None else shared
+        if basis is None or (shared is not None and self.basis is not None):
             raise ValueError(
                 "Pass `basis` to a layer built with shared_basis=True and to no other."
             )
-        return self.basis if shared is None else shared
+        return basis
 
     def _coefficients(self, values, phi, quadrature_weights):
         coefficients = opjax.project(

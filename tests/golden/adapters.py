@@ -66,7 +66,9 @@ def _assign_basis(basis, params, prefix=""):
     basis.projection.bias = nnx.Param(jnp.concatenate(biases))
     for name in ("in_project_basis", "in_project_slice", "slice1"):
         if f"{prefix}{name}.weight" in params:
-            _assign_linear(basis.scores, params, prefix + name)
+            weight = params[f"{prefix}{name}.weight"]
+            basis.score_kernel = nnx.Param(weight.T)
+            basis.score_bias = nnx.Param(params[f"{prefix}{name}.bias"])
     basis.temperature = nnx.Param(params[f"{prefix}temperature"].reshape(-1))
 
 

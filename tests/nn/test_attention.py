@@ -34,8 +34,8 @@ def oracle(layer, x):
     outputs = []
     for head in range(HEADS):
         columns = slice(head * width, (head + 1) * width)
-        scores = features[:, columns] @ p.basis.scores.kernel[...]
-        scores = scores + p.basis.scores.bias[...]
+        scores = features[:, columns] @ p.basis.score_kernel[...]
+        scores = scores + p.basis.score_bias[...]
         tau = np.clip(p.basis.temperature[...][head], 0.1, 5.0)
         phi = oracles.softmax_rows(scores, tau)
         s = phi.T @ values[:, columns] / (phi.sum(0) + 1e-5)[:, None]

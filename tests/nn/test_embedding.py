@@ -69,7 +69,7 @@ def test_mlp_uses_the_exact_gelu(rng):
 
 def test_initial_parameters_follow_the_reference_code():
     basis = nn.LearnedBasis(128, num_heads=8, num_basis=64, rngs=nnx.Rngs(1))
-    kernel = np.asarray(basis.scores.kernel[...])
+    kernel = np.asarray(basis.score_kernel[...])
     np.testing.assert_allclose(kernel @ kernel.T, np.eye(16), atol=1e-5)
     assert np.all(np.asarray(basis.temperature[...]) == 0.5)
     projection = np.asarray(basis.projection.kernel[...])
