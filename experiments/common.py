@@ -52,6 +52,7 @@ class FitSettings:
         epoch.
       keep: number of latest checkpoints to keep.
       on_device_scan: see `opjax.training.make_epoch`.
+      microbatch: see `opjax.training.make_step`.
       needs_key: whether the loss takes `key=`, for dropout.
       tensorboard: write TensorBoard files besides metrics.jsonl.
     """
@@ -66,6 +67,7 @@ class FitSettings:
     steps_per_call: int | None = None
     keep: int = 2
     on_device_scan: bool = True
+    microbatch: int | None = None
     needs_key: bool = False
     tensorboard: bool = False
 
@@ -172,6 +174,7 @@ class _Loop:
             loss,
             optimizer,
             key=jax.random.fold_in(key, 1) if settings.needs_key else None,
+            microbatch=settings.microbatch,
             on_device_scan=settings.on_device_scan,
         )
         self.per_epoch = len(self._order(0))

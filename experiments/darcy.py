@@ -63,6 +63,9 @@ class Config:
     # Training.
     num_epochs: int = option(12, "Passes over the training samples", minimum=1)
     batch_size: int = option(4, "Samples in a batch", minimum=1)
+    microbatch: int = option(
+        0, "Samples differentiated at once; 0: one on CPU, else the batch", minimum=0
+    )
     learning_rate: float = option(1e-3, "Peak of the one-cycle schedule", above=0)
     weight_decay: float = option(1e-5, "Decoupled decay of all parameters", minimum=0)
     clip_norm: float = option(0.1, "Largest gradient norm; 0: no clipping", minimum=0)
@@ -96,6 +99,12 @@ class Config:
             raise ValueError(
                 f"batch_size={self.batch_size} must be at most "
                 f"num_train={self.num_train}."
+            )
+
+        if self.microbatch and self.batch_size % self.microbatch:
+            raise ValueError(
+                f"microbatch={self.microbatch} must divide "
+                f"batch_size={self.batch_size}."
             )
 
     @property
@@ -345,6 +354,7 @@ def _train(
         seed=config.seed,
         eval_every=config.eval_every,
         checkpoint_every=config.checkpoint_every,
+        microbatch=config.microbatch or (1 if jax.default_backend() == "cpu" else None),
         tensorboard=tensorboard,
     )
     loaded = time.monotonic()

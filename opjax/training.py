@@ -87,6 +87,7 @@ def make_step(
     optimizer: optax.GradientTransformation,
     *,
     key: Array | None = None,
+    microbatch: int | None = None,
 ) -> Callable[[TrainState, Any], tuple[TrainState, dict[str, Array]]]:
     """Builds the update of one batch; jit it, or use `make_epoch`, which does.
 
@@ -98,22 +99,32 @@ def make_step(
       optimizer: gradient transformation.
       key: if given, `loss` is called with `key=` a PRNG key folded with the step, for
         dropout; the same step then draws the same numbers in a resumed run.
+      microbatch: samples whose gradients are computed at once, a divisor of the batch;
+        the whole batch by default. Losses, gradients and metrics of the parts are
+        added, so `loss` must be a sum over samples. Takes the memory of one part, and
+        on CPU, where its arrays stay in cache, less time.
 
     Returns:
       `step(state, batch) -> (state, metrics)`, with the metrics "loss",
       "gradient_norm" (before clipping) and "finite", and those of `loss`.
+
+    Raises:
+      ValueError: from `step`, if `microbatch` does not divide the batch.
     """
 
-    def objective(trained: Any, carried: Any, batch: Any, step: Array) -> Any:
+    def objective(trained: Any, carried: Any, batch: Any, key: Array | None) -> Any:
         model = _merge(trained, carried)
-        keys = {} if key is None else {"key": jax.random.fold_in(key, step)}
+        keys = {} if key is None else {"key": key}
         value = loss(model, batch, **keys)
         return value if isinstance(value, tuple) else (value, {})
 
     def step(state: TrainState, batch: Any) -> tuple[TrainState, dict[str, Array]]:
         trained, carried = _partition(state.model)
         gradient = jax.value_and_grad(objective, has_aux=True)
-        (value, aux), gradients = gradient(trained, carried, batch, state.step)
+        if microbatch is not None:
+            gradient = _in_parts(gradient, microbatch)
+        step_key = None if key is None else jax.random.fold_in(key, state.step)
+        (value, aux), gradients = gradient(trained, carried, batch, step_key)
         norm = optax.tree.norm(gradients)
         finite = jnp.isfinite(value) & jnp.isfinite(norm)
         updates, new = optimizer.update(gradients, state.optimizer_state, trained)
@@ -128,11 +139,38 @@ def make_step(
     return step
 
 
+def _in_parts(gradient: Callable[..., Any], microbatch: int) -> Callable[..., Any]:
+    """Makes a function of a batch the sum of its values on the parts of the batch."""
+
+    def total(trained: Any, carried: Any, batch: Any, key: Array | None) -> Any:
+        size = jax.tree.leaves(batch)[0].shape[0]
+        if size % microbatch:
+            raise ValueError(f"{microbatch=} must divide the batch of {size} samples.")
+        count = size // microbatch
+        parts = jax.tree.map(
+            lambda x: x.reshape(count, microbatch, *x.shape[1:]), batch
+        )
+        keys = None if key is None else jax.random.split(key, count)
+
+        def evaluate(part: Any) -> Any:
+            return gradient(trained, carried, *part)
+
+        def add(sum_so_far: Any, part: Any) -> Any:
+            return jax.tree.map(jnp.add, sum_so_far, evaluate(part)), None
+
+        one = jax.eval_shape(evaluate, jax.tree.map(lambda x: x[0], (parts, keys)))
+        zero = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), one)
+        return jax.lax.scan(add, zero, (parts, keys))[0]
+
+    return total
+
+
 def make_epoch(
     loss: Callable[..., Any],
     optimizer: optax.GradientTransformation,
     *,
     key: Array | None = None,
+    microbatch: int | None = None,
     on_device_scan: bool = True,
 ) -> Callable[[TrainState, Any, Array], tuple[TrainState, dict[str, Array]]]:
     """Builds the updates of many batches, gathered from data kept on the device.
@@ -144,6 +182,7 @@ def make_epoch(
       loss: as for `make_step`.
       optimizer: gradient transformation.
       key: as for `make_step`.
+      microbatch: as for `make_step`.
       on_device_scan: one `lax.scan` for all batches, or one dispatch for each, for
         losses that XLA handles badly inside loops. The two may differ in rounding.
 
@@ -153,7 +192,7 @@ def make_epoch(
       and `history` the metrics of `make_step`, each of shape `(num_steps,)`. The
       arrays of `state` are donated: use the returned state only.
     """
-    update = make_step(loss, optimizer, key=key)
+    update = make_step(loss, optimizer, key=key, microbatch=microbatch)
 
     def body(data: Any, carry: tuple[TrainState, Array], rows: Array) -> Any:
         state, good = carry

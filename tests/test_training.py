@@ -1,5 +1,6 @@
 import pathlib
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -247,3 +248,36 @@ def test_bad_options_are_refused_with_the_way_out():
         training.init({"w": jnp.ones(2, complex)}, training.adamw(1.0, weight_decay=0))
     with pytest.raises(ValueError, match="no floating-point leaf"):
         training.init({"w": jnp.arange(2)}, training.adamw(1.0, weight_decay=0))
+
+
+def test_gradients_in_parts_add_up_to_those_of_the_batch():
+    model = {"w": jnp.arange(3.0), "count": jnp.int32(0)}
+    batch = {"x": jnp.cos(jnp.arange(24.0)).reshape(8, 3), "y": jnp.arange(8.0)}
+
+    def loss(model, batch):
+        error = batch["x"] @ model["w"] - batch["y"]
+        return jnp.sum(error**2), {"largest_sum": jnp.sum(error)}
+
+    optimizer = training.adamw(1e-2, weight_decay=0.1)
+    state = training.init(model, optimizer)
+    whole, metrics = training.make_step(loss, optimizer)(state, batch)
+    for microbatch in (1, 2, 8):
+        step = jax.jit(training.make_step(loss, optimizer, microbatch=microbatch))
+        parts, metrics_of_parts = step(state, batch)
+        chex.assert_trees_all_close(parts, whole, rtol=1e-12)
+        chex.assert_trees_all_close(metrics_of_parts, metrics, rtol=1e-12)
+    with pytest.raises(ValueError, match="microbatch=3 must divide"):
+        training.make_step(loss, optimizer, microbatch=3)(state, batch)
+
+
+def test_parts_of_a_batch_draw_different_numbers():
+    def loss(model, batch, *, key):
+        return jnp.sum(model["w"]) * 0 + jax.random.uniform(key) * len(batch)
+
+    optimizer = training.adamw(1e-2, weight_decay=0.0)
+    state = training.init({"w": jnp.ones(2)}, optimizer)
+    key, batch = jax.random.key(0), jnp.ones((2, 1))
+    step = training.make_step(loss, optimizer, key=key, microbatch=1)
+    first, second = jax.random.split(jax.random.fold_in(key, 0))
+    expected = jax.random.uniform(first) + jax.random.uniform(second)
+    np.testing.assert_allclose(step(state, batch)[1]["loss"], expected, rtol=1e-12)
