@@ -164,8 +164,6 @@ def measure_opjax(case: Case, steps: int) -> dict[str, Any]:
     points, features, target = jax.block_until_ready(
         jax.tree.map(jnp.asarray, batch_arrays(case))
     )
-    if case.model["grid_shape"] is not None:
-        points = points[0]  # one grid for all samples
     batch = {"points": points, "features": features, "target": target}
     baseline = _peak_mib()
     model = nn.OperatorTransformer(
@@ -177,10 +175,9 @@ def measure_opjax(case: Case, steps: int) -> dict[str, Any]:
         rngs=nnx.Rngs(0),
     )
     parameters = sum(leaf.size for leaf in jax.tree.leaves(nnx.state(model, nnx.Param)))
-    point_axis = 0 if case.model["grid_shape"] is None else None
 
     def predict(model, batch):
-        axes = (point_axis, None if batch["features"] is None else 0)
+        axes = (0, None if batch["features"] is None else 0)
         return jax.vmap(model, in_axes=axes)(batch["points"], batch["features"])
 
     def loss(model, batch):
@@ -195,8 +192,8 @@ def measure_opjax(case: Case, steps: int) -> dict[str, Any]:
     optimizer = training.adamw_onecycle(_PEAK_LEARNING_RATE, _TOTAL_STEPS, **_OPTIMIZER)
     state = training.init(model, optimizer)
     # One sample at a time, as the experiments do on a CPU.
-    step = training.make_step(loss, optimizer, microbatch=1)
-    step_function = jax.jit(step, donate_argnums=0)
+    update = training.make_step(loss, optimizer, microbatch=1)
+    step_function = jax.jit(update, donate_argnums=0)
     start = time.perf_counter()
     step_compiled = step_function.lower(state, batch).compile()
     compile_s = time.perf_counter() - start

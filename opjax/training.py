@@ -143,9 +143,13 @@ def _in_parts(gradient: Callable[..., Any], microbatch: int) -> Callable[..., An
     """Makes a function of a batch the sum of its values on the parts of the batch."""
 
     def total(trained: Any, carried: Any, batch: Any, key: Array | None) -> Any:
-        size = jax.tree.leaves(batch)[0].shape[0]
-        if size % microbatch:
-            raise ValueError(f"{microbatch=} must divide the batch of {size} samples.")
+        sizes = {jnp.shape(x)[0] for x in jax.tree.leaves(batch)}
+        if len(sizes) > 1 or min(sizes) % microbatch:
+            raise ValueError(
+                f"{microbatch=} must divide the number of samples, axis 0 of every "
+                f"array of the batch; these have {sorted(sizes)}."
+            )
+        size = min(sizes)
         count = size // microbatch
         parts = jax.tree.map(
             lambda x: x.reshape(count, microbatch, *x.shape[1:]), batch

@@ -266,7 +266,7 @@ def test_gradients_in_parts_add_up_to_those_of_the_batch():
         parts, metrics_of_parts = step(state, batch)
         chex.assert_trees_all_close(parts, whole, rtol=1e-12)
         chex.assert_trees_all_close(metrics_of_parts, metrics, rtol=1e-12)
-    with pytest.raises(ValueError, match="microbatch=3 must divide"):
+    with pytest.raises(ValueError, match="microbatch=3 must divide the number"):
         training.make_step(loss, optimizer, microbatch=3)(state, batch)
 
 
