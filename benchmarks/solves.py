@@ -2,9 +2,9 @@
 
     python benchmarks/solves.py
 
-For batches of `heads x samples` systems of every shape it solves the smaller of the
-primal and dual forms in both ways, forward and with the gradient, alternating within
-one process, and prints medians in milliseconds and their ratio.
+For batches of `heads x samples` systems of every shape it solves the dual form, the
+smaller one here, in both ways, forward and with the gradient, alternating within one
+process, and prints medians in milliseconds and their ratio.
 """
 
 import functools

@@ -131,7 +131,8 @@ def fit(
       The trained models and the history.
 
     Raises:
-      opjax.training.NonFiniteError: at the first NaN or infinite loss or gradient.
+      opjax.training.NonFiniteError: at the first NaN or infinite loss, gradient or
+        validation metric.
       opjax.checkpoint.CheckpointError: if a checkpoint cannot be written.
       ValueError: if sizes do not match.
     """
@@ -239,7 +240,10 @@ class _Loop:
             self.validation,
             batch_size=self.settings.eval_batch_size or self.settings.batch_size,
         )
-        value = float(np.mean(np.asarray(values, np.float64)))
+        values = np.asarray(values, np.float64)
+        if not np.isfinite(values).all():
+            self._refuse_validation(np.flatnonzero(~np.isfinite(values)), epochs)
+        value = float(np.mean(values))
         if value < progress["best_metric"]:
             progress["best_metric"] = np.float64(value)
             progress["best_step"] = self.step
@@ -279,17 +283,28 @@ class _Loop:
         )
 
     def _refuse(self, bad: int, samples: Any, history: dict[str, Any]) -> None:
-        last = "none yet"
-        if self.saved is not None:
-            last = f"{self.run.checkpoints}/step_{self.saved:010d}"
         raise training.NonFiniteError(
             f"Step {self.step + bad} (epoch {self.step // self.per_epoch}) has loss "
             f"{float(history['loss'][bad])} and gradient norm "
             f"{float(history['gradient_norm'][bad])}; its batch holds the training "
-            f"samples {np.asarray(samples).tolist()}. Last good checkpoint: {last}. "
+            f"samples {np.asarray(samples).tolist()}. {self._last_checkpoint()} "
             "Continuing would meet the same batch: check those samples, lower the "
             "learning rate or clip the gradient, in another --workdir."
         )
+
+    def _refuse_validation(self, bad: np.ndarray, epoch: int) -> None:
+        raise training.NonFiniteError(
+            f"After step {self.step} (epoch {epoch}) the metric is NaN or infinite on "
+            f"{bad.size} validation samples, first ones {bad[:8].tolist()}, though "
+            f"training was finite. {self._last_checkpoint()} Continuing would end the "
+            "same: check those samples, lower the learning rate or clip the gradient, "
+            "in another --workdir."
+        )
+
+    def _last_checkpoint(self) -> str:
+        if self.saved is None:
+            return "Last good checkpoint: none yet."
+        return f"Last good checkpoint: {self.run.checkpoints}/step_{self.saved:010d}."
 
 
 class _Progress:

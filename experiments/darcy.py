@@ -22,10 +22,10 @@ import numpy as np
 from absl import app, flags
 from flax import nnx
 
-from experiments import common, figures, options
+from experiments import common, darcy_data, figures, options
 from experiments.options import option
+from experiments.run_directory import replacing
 from opjax import metrics, nn, normalize, training
-from opjax.datasets import darcy as dataset
 from opjax.normalize import Normalizer
 from opjax.problems import darcy as problem
 
@@ -45,6 +45,7 @@ class Config:
     num_test: int = option(200, "Test samples", minimum=1)
     num_points: int = option(141, "Points per side, solved or in the files", minimum=4)
     stride: int = option(5, "Keep every so many points of a side", minimum=1)
+    tolerance: float = option(1e-9, "Relative residual of our own solver", above=0)
     # Model.
     features: int = option(64, "Channels", minimum=1)
     num_layers: int = option(4, "Blocks", minimum=1)
@@ -57,6 +58,7 @@ class Config:
         8, "Reference points per side for position features; 0: coordinates", minimum=0
     )
     ridge_logit: float = option(0.0, "Initial logit of the learned ridge")
+    temperature: float = option(0.5, "Initial temperature of the basis", above=0)
     min_temperature: float = option(0.1, "Smallest temperature of the basis", above=0)
     max_temperature: float = option(5.0, "Largest temperature of the basis", above=0)
     rematerialize: bool = option(False, "Recompute blocks backward, to save memory")
@@ -76,8 +78,9 @@ class Config:
     div_factor: float = option(25.0, "Peak over first learning rate", above=0)
     final_div_factor: float = option(1e4, "First over last learning rate", above=0)
     cycle_momentum: bool = option(True, "Cycle beta1 0.95, 0.85, 0.95")
-    beta1: float = option(0.9, "Decay of the mean if not cycled", minimum=0, maximum=1)
-    beta2: float = option(0.999, "Decay of the mean square", minimum=0, maximum=1)
+    beta1: float = option(0.9, "Decay of the mean if not cycled", minimum=0, below=1)
+    beta2: float = option(0.999, "Decay of the mean square", above=0, below=1)
+    eps: float = option(1e-8, "Added to the root mean square", above=0)
     eval_every: int = option(1, "Epochs between validations", minimum=1)
     checkpoint_every: int = option(5, "Epochs between checkpoints", minimum=1)
 
@@ -90,6 +93,10 @@ class Config:
             raise ValueError(
                 f"num_heads={self.num_heads} must divide features={self.features}."
             )
+        if self.reference_points == 1:
+            raise ValueError(
+                "reference_points=1 must be 0, for coordinates, or at least 2."
+            )
         if self.min_temperature > self.max_temperature:
             raise ValueError(
                 f"min_temperature={self.min_temperature} must not be above "
@@ -100,7 +107,6 @@ class Config:
                 f"batch_size={self.batch_size} must be at most "
                 f"num_train={self.num_train}."
             )
-
         if self.microbatch and self.batch_size % self.microbatch:
             raise ValueError(
                 f"microbatch={self.microbatch} must divide "
@@ -129,6 +135,7 @@ def functional(config: Config, *, rngs: nnx.Rngs) -> nnx.Module:
         shared_basis=config.shared_basis,
         reference_points=config.reference_points or None,
         ridge_logit=config.ridge_logit,
+        temperature=config.temperature,
         temperature_bounds=(config.min_temperature, config.max_temperature),
         rematerialize=config.rematerialize,
         rngs=rngs,
@@ -170,81 +177,6 @@ PRESETS = {
 }
 
 
-class Data(NamedTuple):
-    """Samples as the model sees them.
-
-    Attributes:
-      train: "coefficient", encoded, and "solution", in physical units, each of shape
-        `(samples, n, 1)`; likewise `validation` and `test`.
-      validation: chooses the model.
-      test: used once.
-      normalizers: of "coefficient" and "solution", fitted to the training samples.
-      source: where the samples come from.
-    """
-
-    train: dict[str, np.ndarray]
-    validation: dict[str, np.ndarray]
-    test: dict[str, np.ndarray]
-    normalizers: dict[str, Normalizer]
-    source: str
-
-
-def load(config: Config, *, cache_dir: str | None = None) -> Data:
-    """Generates or reads the three sets of samples and normalises them."""
-    splits, source = _read(config) if config.data_dir else _generate(config, cache_dir)
-    train, validation, test = (
-        {
-            "coefficient": split["coeff"].reshape(len(split["coeff"]), -1, 1),
-            "solution": split["sol"].reshape(len(split["sol"]), -1, 1),
-        }
-        for split in splits
-    )
-    # One mean and deviation for all points: the mesh may change.
-    normalizers = {
-        name: normalize.fit(values[..., 0]) for name, values in train.items()
-    }
-    for split in (train, validation, test):
-        encoded = normalize.encode(normalizers["coefficient"], split["coefficient"])
-        split["coefficient"] = np.asarray(encoded)
-    return Data(train, validation, test, normalizers, source)
-
-
-def _generate(config: Config, cache_dir: str | None) -> tuple[list[dict], str]:
-    # A seed for each set: none changes with the size of another.
-    sizes = config.num_train, config.num_validation, config.num_test
-    splits = [
-        dataset.generate(
-            num_samples,
-            seed=3 * config.data_seed + i,
-            num_points=config.num_points,
-            stride=config.stride,
-            cache_dir=cache_dir,
-        )
-        for i, num_samples in enumerate(sizes)
-    ]
-    source = f"own solver, {config.num_points} points, seed {config.data_seed}"
-    return splits, source
-
-
-def _read(config: Config) -> tuple[list[dict], str]:
-    try:
-        first, test = dataset.load(
-            config.data_dir,
-            num_points=config.num_points,
-            stride=config.stride,
-            num_train=config.num_train + config.num_validation,
-            num_test=config.num_test,
-        )
-    except FileNotFoundError as error:
-        raise FileNotFoundError(
-            f"{error} The number in the names is --num_points; the published files "
-            "have 421 or 241."
-        ) from None
-    train = {name: values[: config.num_train] for name, values in first.items()}
-    validation = {name: values[config.num_train :] for name, values in first.items()}
-    return [train, validation, test], config.data_dir
-
-
 class Objective(NamedTuple):
     """Functions of the model, in physical units.
 
@@ -266,7 +198,7 @@ def objective(config: Config, normalizers: dict[str, Normalizer]) -> Objective:
 
     summed over the batch, as in the published runs: with clipping, scale matters.
     """
-    points = mesh_points(config.grid_shape)
+    points = darcy_data.mesh_points(config.grid_shape)
 
     def predict(model: Any, sample: Any) -> jax.Array:
         encoded = model(points, sample["coefficient"])
@@ -287,12 +219,6 @@ def objective(config: Config, normalizers: dict[str, Normalizer]) -> Objective:
         return jnp.sum(jax.vmap(sample_loss, in_axes=(None, 0))(model, batch))
 
     return Objective(predict, error, loss)
-
-
-def mesh_points(grid_shape: tuple[int, int]) -> jax.Array:
-    """Returns the nodes of a uniform grid on the unit square, `(n, 2)`, row by row."""
-    axes = (jnp.linspace(0, 1, size, dtype=jnp.float32) for size in grid_shape)
-    return jnp.stack(jnp.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, 2)
 
 
 def run(
@@ -346,7 +272,7 @@ def _train(
     tensorboard: bool,
 ) -> dict[str, Any]:
     begin = time.monotonic()
-    data = load(config, cache_dir=cache_dir)
+    data = darcy_data.load(config, cache_dir=cache_dir)
     goal = objective(config, data.normalizers)
     settings = common.FitSettings(
         num_epochs=config.num_epochs,
@@ -405,6 +331,7 @@ def _optimizer(config: Config, total_steps: int) -> Any:
         clip_norm=config.clip_norm or None,
         b1=config.beta1,
         b2=config.beta2,
+        eps=config.eps,
         cycle_momentum=config.cycle_momentum,
         pct_start=config.pct_start,
         div_factor=config.div_factor,
@@ -415,7 +342,7 @@ def _optimizer(config: Config, total_steps: int) -> Any:
 def _draw(
     config: Config,
     directory: common.RunDirectory,
-    data: Data,
+    data: darcy_data.Data,
     goal: Objective,
     fitted: common.FitResult,
     errors: np.ndarray,
@@ -439,9 +366,11 @@ def _draw(
     }
     grid = (len(index), *config.grid_shape)
     fields = {name: np.asarray(values).reshape(grid) for name, values in fields.items()}
-    np.savez_compressed(
-        directory.path / "predictions.npz", index=index, relative_l2=errors, **fields
-    )
+    with (
+        replacing(directory.path / "predictions.npz") as path,
+        open(path, "wb") as file,
+    ):
+        np.savez_compressed(file, index=index, relative_l2=errors, **fields)
     figures.predictions(
         folder / "predictions.png",
         **fields,
@@ -456,7 +385,7 @@ def _draw(
     )
     inspect = getattr(fitted.best_model, "inspect", None)
     if inspect is not None:
-        points = mesh_points(config.grid_shape)
+        points = darcy_data.mesh_points(config.grid_shape)
         seen = jax.jit(inspect)(points, jnp.asarray(chosen["coefficient"][1]))
         bases = np.asarray(seen.key_basis)
         figures.basis_functions(

@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from experiments.run_directory import replacing
+
 _DPI = 110
 
 
@@ -42,7 +44,6 @@ def predictions(
     coefficient, solution, prediction = map(
         np.asarray, (coefficient, solution, prediction)
     )
-    rows = len(solution)
     rows = len(solution)
     figure = _figure(11.0, 2.7 * rows)
     axes = figure.subplots(rows, 4, squeeze=False, sharex=True, sharey=True)
@@ -206,12 +207,11 @@ def _image(axis: Any, values: np.ndarray, **colours: Any) -> Any:
 
 def _save(figure: Any, path: str | os.PathLike) -> None:
     """Writes the file in one piece, without metadata that changes from run to run."""
-    temporary = f"{os.fspath(path)}.tmp"
-    figure.savefig(
-        temporary,
-        dpi=_DPI,
-        format="png",
-        bbox_inches="tight",
-        metadata={"Software": None},
-    )
-    os.replace(temporary, path)
+    with replacing(path) as temporary:
+        figure.savefig(
+            temporary,
+            dpi=_DPI,
+            format="png",
+            bbox_inches="tight",
+            metadata={"Software": None},
+        )

@@ -30,6 +30,7 @@ def option(
     minimum: float = -math.inf,
     above: float = -math.inf,
     maximum: float = math.inf,
+    below: float = math.inf,
 ) -> Any:
     """Declares a field of a configuration.
 
@@ -39,11 +40,12 @@ def option(
       minimum: smallest value of a number.
       above: a number must be larger than this.
       maximum: largest value of a number.
+      below: a number must be smaller than this.
 
     Returns:
       A dataclass field.
     """
-    limits = {"at least": minimum, "above": above, "at most": maximum}
+    limits = {"at least": minimum, "above": above, "at most": maximum, "below": below}
     return dataclasses.field(default=default, metadata={"text": text, "limits": limits})
 
 
@@ -58,7 +60,8 @@ def check(config: Any) -> None:
         if isinstance(value, str):
             continue
         inside = limits["at least"] <= value <= limits["at most"]
-        if not (math.isfinite(value) and inside and value > limits["above"]):
+        inside = inside and limits["above"] < value < limits["below"]
+        if not (math.isfinite(value) and inside):
             words = [f"{k} {v}" for k, v in limits.items() if math.isfinite(v)]
             words = ["finite", *words]
             raise ValueError(f"{field.name}={value} must be {' and '.join(words)}.")

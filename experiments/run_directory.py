@@ -3,20 +3,27 @@
 import contextlib
 import dataclasses
 import datetime
-import fcntl
 import importlib.metadata
 import json
+import logging
 import math
 import os
 import pathlib
 import platform
 import subprocess
 import sys
-from typing import Any, TypeVar
+from collections.abc import Iterator
+from typing import IO, Any, TypeVar
 
 import jax
 import numpy as np
 
+try:
+    import fcntl
+except ImportError:  # Windows: nothing keeps a second process out
+    fcntl = None
+
+_LOGGER = logging.getLogger(__name__)
 _Config = TypeVar("_Config")
 _PACKAGES = ("opjax", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
 
@@ -80,33 +87,37 @@ def open_run(workdir: str | os.PathLike, config: Any) -> RunDirectory:
             "it writable or give another --workdir."
         ) from error
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        lock.seek(0)
-        owner = lock.read().strip() or "unknown"
-        lock.close()
-        raise RuntimeError(
-            f"Process {owner} is already running in {path}. Wait for it, stop it "
-            f"(kill {owner}), or give another --workdir."
-        ) from None
-    try:
-        lock.truncate(0)
-        lock.write(str(os.getpid()))
-        lock.flush()
+        _take(lock, path)
         fields = to_json(dataclasses.asdict(config))
         resumed = _match(path, fields)
         if not resumed:
             write_json(path / "config.json", fields)
         write_json(path / "environment.json", _environment(path))
-    except BaseException as error:
-        lock.close()
-        if isinstance(error, OSError):
-            raise OSError(
-                f"Cannot write to the run folder {path}: {error.strerror or error}. "
-                "Free disk space or give another --workdir."
-            ) from error
+    except BaseException:
+        with contextlib.suppress(OSError):  # a full disk fails once more at closing
+            lock.close()
         raise
     return RunDirectory(path, fields, resumed, lock)
+
+
+def _take(lock: IO[str], path: pathlib.Path) -> None:
+    """Locks the open file, where the system has locks to give, and signs it."""
+    if fcntl is not None:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            lock.seek(0)
+            owner = lock.read().strip() or "unknown"
+            raise RuntimeError(
+                f"Process {owner} is already running in {path}. Wait for it, stop it "
+                f"(kill {owner}), or give another --workdir."
+            ) from None
+        except OSError as error:  # a network file system without locks
+            _LOGGER.warning("No lock for %s, use it once at a time: %s", path, error)
+    with writing(path / ".lock"):
+        lock.truncate(0)
+        lock.write(str(os.getpid()))
+        lock.flush()
 
 
 def stored_config(workdir: str | os.PathLike, cls: type[_Config]) -> _Config | None:
@@ -118,15 +129,26 @@ def stored_config(workdir: str | os.PathLike, cls: type[_Config]) -> _Config | N
 
     Returns:
       The configuration, or None if the folder has none.
+
+    Raises:
+      ValueError: if `config.json` is damaged or lacks or adds fields.
     """
-    path = pathlib.Path(workdir) / "config.json"
-    if not path.exists():
+    path = pathlib.Path(workdir)
+    if not (path / "config.json").exists():
         return None
 
     def tuples(value: Any) -> Any:
         return tuple(map(tuples, value)) if isinstance(value, list) else value
 
-    fields = json.loads(path.read_text())
+    fields = _stored_fields(path)
+    names = {field.name for field in dataclasses.fields(cls)}  # pyright: ignore
+    if names != fields.keys():
+        raise ValueError(
+            f"{path} holds a run of another program or version: its config.json lacks "
+            f"{sorted(names - fields.keys())} and has the unknown fields "
+            f"{sorted(fields.keys() - names)}. Continue it with the program it was "
+            "started with, or give another --workdir."
+        )
     return cls(**{name: tuples(value) for name, value in fields.items()})
 
 
@@ -155,7 +177,9 @@ class MetricsWriter:
         old = path.read_text().splitlines(keepends=True) if path.exists() else []
         write_text(path, "".join(old[:rows]))
         self.rows = rows
-        self._file = open(path, "a")  # noqa: SIM115 - closed by `close`
+        self._path = path
+        with writing(path):
+            self._file = open(path, "a")  # noqa: SIM115 - closed by `close`
         self._board = None
         if tensorboard:
             try:
@@ -168,14 +192,19 @@ class MetricsWriter:
                     "metrics.jsonl is written in any case."
                 ) from None
             step = json.loads(old[rows - 1])["step"] + 1 if 0 < rows <= len(old) else 0
-            self._board = SummaryWriter(str(run.path / "tensorboard"), purge_step=step)
+            self._board = SummaryWriter(
+                str(run.path / "tensorboard"),
+                purge_step=step,
+                filename_suffix=f".{rows}",  # two files may be of the same second
+            )
 
     def write(self, row: dict[str, Any]) -> None:
         """Appends one row, which must have a "step", and pushes it to the disk."""
         row = to_json(row)
-        self._file.write(json.dumps(row, allow_nan=False) + "\n")
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        with writing(self._path):
+            self._file.write(json.dumps(row, allow_nan=False) + "\n")
+            self._file.flush()
+            os.fsync(self._file.fileno())
         self.rows += 1
         if self._board is not None:
             for name, value in row.items():
@@ -184,7 +213,8 @@ class MetricsWriter:
 
     def close(self) -> None:
         """Closes the files."""
-        self._file.close()
+        with writing(self._path):
+            self._file.close()
         if self._board is not None:
             self._board.close()
 
@@ -216,17 +246,55 @@ def write_json(path: pathlib.Path, value: Any) -> None:
 
 def write_text(path: pathlib.Path, text: str) -> None:
     """Writes a text file in one piece: readers see the old file or the new one."""
+    with replacing(path) as temporary:
+        temporary.write_text(text)
+
+
+@contextlib.contextmanager
+def replacing(path: str | os.PathLike) -> Iterator[pathlib.Path]:
+    """Gives a temporary path to write to, which becomes `path` when complete."""
+    path = pathlib.Path(path)
     temporary = path.with_name(path.name + ".tmp")
-    temporary.write_text(text)
-    temporary.replace(path)
+    with writing(path):
+        try:
+            yield temporary
+            temporary.replace(path)
+        finally:
+            with contextlib.suppress(OSError):
+                temporary.unlink()
+
+
+@contextlib.contextmanager
+def writing(path: str | os.PathLike) -> Iterator[None]:
+    """Raises OSErrors of its body with the name of the file and the way out."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(
+            f"Cannot write {os.fspath(path)}: {error.strerror or error}. Free disk "
+            "space or make the folder writable, then start again with the same "
+            "--workdir: the last checkpoint is kept."
+        ) from error
+
+
+def _stored_fields(path: pathlib.Path) -> dict[str, Any]:
+    try:
+        fields = json.loads((path / "config.json").read_text())
+        if not isinstance(fields, dict):
+            raise ValueError("not a JSON object")
+    except ValueError as error:
+        raise ValueError(
+            f"{path} has a damaged config.json ({error}). Restore it from a copy, "
+            "delete it where nothing is to be continued, or give another --workdir."
+        ) from error
+    return fields
 
 
 def _match(path: pathlib.Path, fields: dict[str, Any]) -> bool:
-    file = path / "config.json"
     # Where training never began, for want of data say, there is nothing to lose.
-    if not file.exists() or not (path / "metrics.jsonl").exists():
+    if not (path / "config.json").exists() or not (path / "metrics.jsonl").exists():
         return False
-    stored = json.loads(file.read_text())
+    stored = _stored_fields(path)
     missing = object()
     differing = [
         f"{name}: {stored.get(name, '(absent)')!r} there, "

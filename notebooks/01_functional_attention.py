@@ -281,7 +281,7 @@ plt.show()
 # sets of points, so the map should be the identity; the values are the data. Two
 # relatives serve as comparison: softmax attention, a weighted average of the data, and
 # Intention, a ridge regression of values on keys, which functional attention becomes
-# in a basis that spans all functions on the mesh (Prop. A.4).
+# in an orthonormal basis of all functions on the mesh (Prop. A.4).
 
 
 # %%

@@ -65,10 +65,12 @@ def non_negative(**numbers: Any) -> None:
 
 
 def positive(**numbers: Any) -> None:
-    """Raises ValueError if a concrete number is not positive."""
+    """Raises ValueError if a concrete number is not positive and finite."""
     for name, number in numbers.items():
-        if _is_concrete(number) and not np.all(np.asarray(number) > 0):
-            raise ValueError(f"{name}={number} must be positive.")
+        if _is_concrete(number) and not np.all(
+            np.isfinite(number) & (np.asarray(number) > 0)
+        ):
+            raise ValueError(f"{name}={number} must be positive and finite.")
 
 
 def at_most(bound: float, **numbers: Any) -> None:

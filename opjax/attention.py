@@ -154,8 +154,8 @@ def functional_attention(
 
     Raises:
       TypeError: if an array is not floating point.
-      ValueError: if points or channels do not match, the ridge is negative, or an
-        option is unknown.
+      ValueError: if points or channels do not match, a weight or a ridge is negative,
+        or an option is unknown.
 
     References:
       Xiao et al., "Functional Attention", 2026, Eq. 4-8.
@@ -170,12 +170,14 @@ def functional_attention(
     _checks.same_points(query=query, query_basis=query_basis)
     _checks.same_points(key=key, value=value, key_basis=key_basis)
     _checks.same_channels(query=query, key=key)
+    _checks.option("projection", projection, basis.PROJECTIONS)
+    _checks.non_negative(projection_ridge=projection_ridge)
     if query_weights is not None:
-        _checks.rank(1, query_weights=query_weights)
-        _checks.same_points(query=query, query_weights=query_weights)
+        query_weights = jnp.asarray(query_weights)
+        _check_weights(query=query, query_weights=query_weights)
     if key_weights is not None:
-        _checks.rank(1, key_weights=key_weights)
-        _checks.same_points(key=key, key_weights=key_weights)
+        key_weights = jnp.asarray(key_weights)
+        _check_weights(key=key, key_weights=key_weights)
     analyse = functools.partial(
         basis.project, method=projection, ridge=projection_ridge
     )
@@ -191,11 +193,16 @@ def functional_attention(
 
 
 def intention(
-    query: ArrayLike, key: ArrayLike, value: ArrayLike, *, ridge: ArrayLike
+    query: ArrayLike,
+    key: ArrayLike,
+    value: ArrayLike,
+    *,
+    ridge: ArrayLike,
+    key_weights: ArrayLike | None = None,
 ) -> jax.Array:
     r"""Predicts at queries from a ridge regression of values on keys.
 
-        Intention(Q, K, V) = Q (K^T K + ridge I_d)^{-1} K^T V,
+        Intention(Q, K, V) = Q (K^T W K + ridge I_d)^{-1} K^T W V,
 
     functional attention in any orthonormal basis of all functions on the mesh. The
     smaller of the `d x d` and `n x n` systems is solved.
@@ -204,14 +211,17 @@ def intention(
       query: features at the query points, shape `(m, d)`.
       key: features at the mesh points, shape `(n, d)`.
       value: features to transport, shape `(n, c)`.
-      ridge: Tikhonov weight, squared key units.
+      ridge: Tikhonov weight, squared key units (times those of the weights).
+      key_weights: quadrature weights `W = diag(w)` of the mesh points, shape `(n,)`;
+        ones by default, zero masks a point.
 
     Returns:
       The predictions at the query points, shape `(m, c)`.
 
     Raises:
       TypeError: if an array is not floating point.
-      ValueError: if points or channels do not match or the ridge is negative.
+      ValueError: if points or channels do not match, or a weight or the ridge is
+        negative.
 
     References:
       Garnelo and Czarnecki, "Exploring the space of key-value-query models with
@@ -219,8 +229,18 @@ def intention(
     """
     query, key = _coefficients(query=query, key=key)
     value = jnp.asarray(value)
+    _checks.floating(value=value)
     _checks.rank(2, value=value)
     _checks.same_points(key=key, value=value)
+    if key_weights is not None:
+        weights = jnp.asarray(key_weights)
+        _check_weights(key_weights=weights, key=key)
+        active = (weights > 0)[:, None]
+        # Selects before arithmetic: zero times a padded NaN would be NaN.
+        root = jnp.sqrt(jnp.where(active, weights[:, None], 1))
+        key, value = (
+            root.astype(a.dtype) * jnp.where(active, a, 0) for a in (key, value)
+        )
     return transport(query, key, value, ridge=ridge)
 
 
@@ -246,11 +266,11 @@ def softmax_attention(
         default, zero masks a point.
 
     Returns:
-      The averages at the query points, shape `(m, c)`.
+      The averages at the query points, shape `(m, c)`; zero if all points are masked.
 
     Raises:
       TypeError: if an array is not floating point.
-      ValueError: if points or channels do not match.
+      ValueError: if points or channels do not match or a weight is negative.
 
     References:
       Vaswani et al., "Attention is all you need", 2017; Xiao et al., 2026, Eq. 1.
@@ -265,16 +285,25 @@ def softmax_attention(
     bias = jnp.zeros((1, 1), dtype)
     if key_weights is not None:
         weights = jnp.asarray(key_weights)
-        _checks.floating(key_weights=weights)
-        _checks.rank(1, key_weights=weights)
-        _checks.same_points(key_weights=weights, key=key)
+        _check_weights(key_weights=weights, key=key)
         masked = weights == 0
         logarithm = jnp.log(jnp.where(masked, 1, weights)).astype(dtype)
-        bias = jnp.where(masked, -jnp.inf, logarithm)[None, :]
+        # Not where all are masked: the average of the zeroed values is zero, not NaN.
+        dropped = masked & ~jnp.all(masked)
+        bias = jnp.where(dropped, -jnp.inf, logarithm)[None, :]
         key, value = (jnp.where(masked[:, None], 0, a) for a in (key, value))
     scores = jnp.matmul(query, key.T, preferred_element_type=dtype)
     attended = jax.nn.softmax(query.shape[1] ** -0.5 * scores + bias, axis=1)
     return attended.astype(value.dtype) @ value
+
+
+def _check_weights(**arrays: jax.Array) -> None:
+    """Checks quadrature weights, the argument so named, against their points."""
+    weights = {name: a for name, a in arrays.items() if name.endswith("_weights")}
+    _checks.floating(**weights)
+    _checks.rank(1, **weights)
+    _checks.same_points(**arrays)
+    _checks.non_negative(**weights)
 
 
 def _coefficients(**arrays: ArrayLike) -> list[jax.Array]:

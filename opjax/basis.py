@@ -181,14 +181,14 @@ def gram(basis: ArrayLike, *, quadrature_weights: ArrayLike | None = None) -> ja
 
     Args:
       basis: basis functions at the points, shape `(n, k)`.
-      quadrature_weights: weights `W`, shape `(n,)`; ones by default.
+      quadrature_weights: non-negative weights `W`, shape `(n,)`; ones by default.
 
     Returns:
       The Gram matrix, shape `(k, k)`, formed at the highest matrix-product precision.
 
     Raises:
       TypeError: if an array is not floating point.
-      ValueError: if the points do not match.
+      ValueError: if the points do not match or a weight is negative.
     """
     basis = jnp.asarray(basis)
     _checks.floating(basis=basis)
@@ -212,22 +212,24 @@ def orthonormalize(
 
     Args:
       basis: independent basis functions at the points, shape `(n, k)`, `n >= k`.
-      quadrature_weights: weights `W`, shape `(n,)`; ones by default.
+      quadrature_weights: non-negative weights `W`, shape `(n,)`; ones by default.
       method: `"qr"` or `"cholesky"`.
 
     Returns:
-      The orthonormal basis at the points, shape `(n, k)`, zero where the weight is.
+      The orthonormal basis at the points, shape `(n, k)`, zero where the weight is;
+      half precision is factorised in float32 and rounded at the end.
 
     Raises:
       TypeError: if an array is not floating point.
       ValueError: if the points do not match, there are fewer points than basis
-        functions, or the method is unknown.
+        functions, a weight is negative, or the method is unknown.
     """
     basis = jnp.asarray(basis)
     _checks.floating(basis=basis)
     _checks.rank(2, basis=basis)
     _checks.option("method", method, ORTHONORMALIZATIONS)
     n, k = basis.shape
+    dtype, basis = basis.dtype, linalg.at_least_single(basis)
     if n < k:
         raise ValueError(
             f"basis {basis.shape}: {n} points cannot carry {k} orthonormal functions."
@@ -242,9 +244,11 @@ def orthonormalize(
     basis = jnp.where(active, basis, 0)
     if method == "qr":
         q, r = jnp.linalg.qr(root * basis)
-        return jnp.where(active, q * jnp.sign(jnp.diagonal(r))[None, :] / root, 0)
-    factor = jnp.linalg.cholesky(gram(root * basis), symmetrize_input=False)
-    return jax.scipy.linalg.solve_triangular(factor, basis.T, lower=True).T
+        q = jnp.where(active, q * jnp.sign(jnp.diagonal(r))[None, :] / root, 0)
+    else:
+        factor = jnp.linalg.cholesky(gram(root * basis), symmetrize_input=False)
+        q = jax.scipy.linalg.solve_triangular(factor, basis.T, lower=True).T
+    return q.astype(dtype)
 
 
 def project(
@@ -258,12 +262,14 @@ def project(
 ) -> jax.Array:
     r"""Projects values at points to coefficients in a basis (analysis).
 
-        transpose        Phi^T W f                                inner products
-        mean             (diag(Phi^T w) + offset)^{-1} Phi^T W f  weighted means
-        pseudo_inverse   (Phi^T W Phi + ridge I)^{-1} Phi^T W f   least squares
+        transpose        Phi^T W f                                   inner products
+        mean             (diag(Phi^T w) + offset mean(w) I)^{-1} Phi^T W f
+        pseudo_inverse   (Phi^T W Phi + ridge I)^{-1} Phi^T W f      least squares
 
-    The three agree for an orthonormal basis and zero ridge, up to the scaling of the
-    mean. The mean needs basis functions of one sign.
+    with `mean(w)` over the points of positive weight. The three agree for an
+    orthonormal basis and zero ridge, up to the scaling of the mean. The mean needs
+    basis functions of one sign. The pseudo-inverse of half precision is formed and
+    solved in float32.
 
     Args:
       values: values at the points, shape `(n, d)`.
@@ -279,8 +285,8 @@ def project(
 
     Raises:
       TypeError: if an array is not floating point.
-      ValueError: if the points do not match, the ridge or the offset is negative, or
-        the method is unknown.
+      ValueError: if the points do not match, a weight, the ridge or the offset is
+        negative, or the method is unknown.
 
     References:
       Xiao et al., "Functional Attention", 2026, Eq. 4, Remark 4.1 and App. D.2.
@@ -291,9 +297,15 @@ def project(
     _checks.same_points(values=values, basis=basis)
     _checks.option("method", method, PROJECTIONS)
     _checks.non_negative(ridge=ridge, offset=offset)
+    dtype = values.dtype
+    if method == "pseudo_inverse":
+        values, basis = map(linalg.at_least_single, (values, basis))
     weighted = _weigh(values, quadrature_weights, points_of=dict(values=values))
     basis = _mask(basis, quadrature_weights)
-    inner_products = basis.T @ weighted
+    if method == "pseudo_inverse":
+        inner_products = jnp.matmul(basis.T, weighted, precision=lax.Precision.HIGHEST)
+    else:
+        inner_products = basis.T @ weighted
     if method == "transpose":
         return inner_products
     if method == "mean":
@@ -305,7 +317,7 @@ def project(
     system = system + jnp.asarray(ridge, system.dtype) * jnp.eye(
         basis.shape[1], dtype=system.dtype
     )
-    return linalg.solve(system, inner_products)
+    return linalg.solve(system, inner_products).astype(dtype)
 
 
 def reconstruct(coefficients: ArrayLike, basis: ArrayLike) -> jax.Array:
@@ -345,7 +357,8 @@ def _masses(
     # Counting points of positive weight only makes padded and unpadded data equal; the
     # one keeps the mean finite where every point is masked.
     average = jnp.sum(jnp.where(active, weights, 0)) / jnp.maximum(count, 1)
-    return weights @ basis, jnp.where(count > 0, average, 1)
+    unit = jnp.where(count > 0, average, 1)
+    return weights.astype(basis.dtype) @ basis, unit.astype(basis.dtype)
 
 
 def _weigh(
@@ -368,11 +381,14 @@ def _mask(array: jax.Array, quadrature_weights: ArrayLike | None) -> jax.Array:
 
 
 def _column(name: str, weights: ArrayLike, **points: jax.Array) -> jax.Array:
+    """Returns checked weights as a column, in the dtype of the points' values."""
     weights = jnp.asarray(weights)
     _checks.floating(**{name: weights})
     _checks.rank(1, **{name: weights})
     _checks.same_points(**{name: weights}, **points)
-    return weights[:, None]
+    _checks.non_negative(**{name: weights})
+    (dtype,) = {array.dtype for array in points.values()}
+    return weights[:, None].astype(dtype)
 
 
 def _per_axis(name: str, value, p: int) -> tuple:

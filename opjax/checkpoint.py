@@ -57,7 +57,6 @@ def save(
     payload: Any,
     *,
     metadata: dict[str, Any] | None = None,
-    metric: float | None = None,
     keep: int = 2,
 ) -> pathlib.Path:
     """Writes a checkpoint, then deletes the ones no longer needed.
@@ -67,8 +66,7 @@ def save(
       step: number of the checkpoint; an existing one is replaced.
       payload: pytree of arrays and numbers: states, keys, normalisers, positions.
       metadata: JSON object, such as the configuration.
-      metric: validation error; the checkpoint with the smallest is never deleted.
-      keep: number of latest checkpoints to keep besides.
+      keep: number of latest checkpoints to keep, this one included.
 
     Returns:
       The path of the complete checkpoint.
@@ -83,7 +81,7 @@ def save(
     directory = pathlib.Path(directory).absolute()
     path: Any = directory / f"step_{step:010d}"  # Orbax's own annotation is narrower
     arrays = {k: v for k, v in _flatten(payload).items() if v.size}
-    info = {"step": step, "metric": metric, "metadata": metadata or {}}
+    info = {"step": step, "metadata": metadata or {}}
     try:
         # Orbax hangs for minutes at exit if it cannot create its folder; ask first.
         directory.mkdir(parents=True, exist_ok=True)
@@ -267,17 +265,8 @@ def _is_key(leaf: Any) -> bool:
 
 
 def _prune(directory: pathlib.Path, keep: int) -> None:
-    steps = all_steps(directory)
-    metrics = {}
-    for step in steps if len(steps) > keep else ():
-        path = directory / f"step_{step:010d}"
-        with contextlib.suppress(OSError, ValueError, KeyError):
-            metrics[step] = json.loads((path / _MANIFEST).read_text())["metric"]
-    ranked = [s for s, value in metrics.items() if value is not None and value == value]
-    best = min(ranked, key=metrics.__getitem__, default=None)
-    for step in steps[:-keep]:
-        if step != best:
-            shutil.rmtree(directory / f"step_{step:010d}", ignore_errors=True)
+    for step in all_steps(directory)[:-keep]:
+        shutil.rmtree(directory / f"step_{step:010d}", ignore_errors=True)
 
 
 @contextlib.contextmanager

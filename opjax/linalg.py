@@ -29,9 +29,18 @@ def solve(system: ArrayLike, rhs: ArrayLike) -> jax.Array:
 
     Returns:
       The solution, shape `(k, c)`, in the dtype of `rhs`.
+
+    Raises:
+      TypeError: if an array is not floating point.
+      ValueError: if the system is not square or the rows do not match.
     """
     system, rhs = jnp.asarray(system), jnp.asarray(rhs)
-    solution = jnp.linalg.solve(_at_least_single(system), _at_least_single(rhs))
+    _checks.floating(system=system, rhs=rhs)
+    _checks.rank(2, system=system, rhs=rhs)
+    if system.shape[0] != system.shape[1]:
+        raise ValueError(f"system has shape {system.shape}, expected a square matrix.")
+    _checks.same_axis(0, "rows", system=system, rhs=rhs)
+    solution = jnp.linalg.solve(at_least_single(system), at_least_single(rhs))
     return solution.astype(rhs.dtype)
 
 
@@ -91,11 +100,11 @@ def ridge_solve(
     k, d = matrix.shape
     if formulation == "automatic":
         formulation = "primal" if k <= d else "dual"
-    a, b = _at_least_single(matrix), _at_least_single(target)
+    a, b = at_least_single(matrix), at_least_single(target)
     if formulation == "primal":
-        x = a.T @ solve(_system(a, ridge, regularization), b)
+        x = _product(a.T, solve(_system(a, ridge, regularization), b))
     else:
-        x = solve(_system(a.T, ridge, regularization), a.T @ b)
+        x = solve(_system(a.T, ridge, regularization), _product(a.T, b))
     return x.astype(target.dtype)
 
 
@@ -109,10 +118,13 @@ def condition_number(
 
     From the singular values of `A = matrix`, without forming the Gram matrix:
 
-        kappa = (s_max^2 + ridge) / (s_min^2 + ridge),
+        kappa = (s_max^2 + ridge) / (s_min^2 + ridge)                    (additive),
+        kappa = (a s_max^2 + ridge) / (a s_min^2 + ridge), a = 1 - ridge   (convex),
 
-    where `s_min` is zero if `k > d`. A single-precision solve loses about
-    `log10(kappa)` of its seven digits.
+    where `s_min` is zero if `k > d`: the number of the `k x k` system, whatever
+    `ridge_solve` solves. Its dual system for `k > d` has the `d` singular values only,
+    without those zeros, and may be much better conditioned. A single-precision solve
+    loses about `log10(kappa)` of its seven digits.
 
     Args:
       matrix: the data `A`, shape `(k, d)`.
@@ -120,7 +132,8 @@ def condition_number(
       regularization: `"additive"` or `"convex"`, as in `ridge_solve`.
 
     Returns:
-      The condition number, a scalar; infinite if singular.
+      The condition number, a scalar; infinite if singular, NaN if the system is zero
+      (a zero matrix without ridge).
 
     Raises:
       TypeError: if `matrix` is not floating point.
@@ -134,7 +147,7 @@ def condition_number(
     _checks.rank(2, matrix=matrix)
     _check_ridge(ridge, regularization)
     k, d = matrix.shape
-    squares = jnp.linalg.svd(_at_least_single(matrix), compute_uv=False) ** 2
+    squares = jnp.linalg.svd(at_least_single(matrix), compute_uv=False) ** 2
     largest = squares[0]
     smallest = squares[-1] if k <= d else jnp.zeros_like(largest)
     weight = jnp.asarray(ridge, squares.dtype)
@@ -151,14 +164,19 @@ def _check_ridge(ridge: ArrayLike, regularization: str) -> None:
 
 def _system(a: jax.Array, ridge: ArrayLike, regularization: str) -> jax.Array:
     """Returns the regularised Gram matrix of the rows of `a`."""
-    # On accelerators the default product of float32 rounds to 10 bits or fewer, and the
-    # solve multiplies that error by the condition number.
-    gram = jnp.matmul(a, a.T, precision=lax.Precision.HIGHEST)
+    gram = _product(a, a.T)
     weight = jnp.asarray(ridge, gram.dtype)
     if regularization == "convex":
         gram = (1 - weight) * gram
     return gram + weight * jnp.eye(a.shape[0], dtype=gram.dtype)
 
 
-def _at_least_single(a: jax.Array) -> jax.Array:
+def _product(a: jax.Array, b: jax.Array) -> jax.Array:
+    # On accelerators the default product of float32 rounds to 10 bits or fewer, and the
+    # solve multiplies that error by the condition number.
+    return jnp.matmul(a, b, precision=lax.Precision.HIGHEST)
+
+
+def at_least_single(a: jax.Array) -> jax.Array:
+    """Returns half precision as float32 and anything else as it is."""
     return a.astype(jnp.float32) if jnp.finfo(a.dtype).bits < 32 else a

@@ -81,7 +81,8 @@ def relative_gradient_error(
 
     Args:
       prediction: values on the grid, last axis fastest, `(n,)` or `(n, c)`.
-      target: reference values of the same shape.
+      target: reference values of the same shape; if D_a t vanishes along some axis the
+        result is inf, or NaN if D_a p_0 vanishes there as well.
       grid_shape: number of points along each axis; its product is `n`.
 
     Returns:

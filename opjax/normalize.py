@@ -48,8 +48,8 @@ def fit(values: Any, *, weights: Any = None, pointwise: bool = False) -> Normali
 
     Raises:
       TypeError: if `values` is not floating point.
-      ValueError: if shapes do not match, an entry is not finite, or fewer than two
-        entries are left to measure a deviation with.
+      ValueError: if shapes do not match, an entry is not finite, a weight is negative
+        or not finite, or fewer than two entries are left to measure a deviation with.
     """
     _checks.floating(values=values)
     dtype = jnp.asarray(values[:0]).dtype
@@ -92,6 +92,7 @@ def encode(normalizer: Normalizer, values: Array) -> Array:
       The normalised values, same shape and dtype as `values`.
 
     Raises:
+      TypeError: if `values` is not floating point.
       ValueError: if the trailing axes do not match the normaliser.
     """
     mean, std = _broadcast(normalizer, values)
@@ -109,6 +110,7 @@ def decode(normalizer: Normalizer, values: Array) -> Array:
       The values in physical units, same shape and dtype as `values`.
 
     Raises:
+      TypeError: if `values` is not floating point.
       ValueError: if the trailing axes do not match the normaliser.
     """
     mean, std = _broadcast(normalizer, values)
@@ -116,6 +118,7 @@ def decode(normalizer: Normalizer, values: Array) -> Array:
 
 
 def _broadcast(normalizer: Normalizer, values: Array) -> tuple[Array, Array]:
+    _checks.floating(values=values)
     shape, own = jnp.shape(values), jnp.shape(normalizer.mean)
     if shape[len(shape) - len(own) :] != own:
         raise ValueError(
@@ -135,7 +138,7 @@ def _weights(weights: Any, values: np.ndarray) -> np.ndarray:
             f"weights has shape {weights.shape}, expected {values.shape[:2]} or "
             f"{values.shape[1:2]}: one weight for each point of values {values.shape}."
         )
-    if not np.all(weights >= 0):
+    if not np.all(np.isfinite(weights) & (weights >= 0)):
         raise ValueError("weights must be non-negative and finite; use 0 for padding.")
     return np.broadcast_to(weights, values.shape[:2])
 

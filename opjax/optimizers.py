@@ -14,6 +14,8 @@ import jax.numpy as jnp
 import optax
 from jax import Array
 
+from opjax import _checks
+
 Schedule = Callable[[Any], Array]
 
 
@@ -144,14 +146,24 @@ def adamw(
       weight_decay: decoupled decay, multiplied by the learning rate.
       b1: decay of the mean of the gradient; number or function of the step.
       b2: decay of the mean of its square.
-      eps: added to the root mean square.
+      eps: positive, added to the root mean square.
 
     Returns:
       The gradient transformation; its state is an `AdamWState`.
 
+    Raises:
+      ValueError: if `b1` (when a number) or `b2` is not in [0, 1), `eps` is not
+        positive or `weight_decay` is negative.
+
     References:
       Loshchilov and Hutter, "Decoupled Weight Decay Regularization", ICLR 2019.
     """
+    for name, beta in (("b1", b1), ("b2", b2)):
+        if isinstance(beta, int | float) and not 0 <= beta < 1:
+            raise ValueError(f"{name}={beta} must satisfy 0 <= {name} < 1.")
+    _checks.positive(eps=eps)
+    _checks.non_negative(weight_decay=weight_decay)
+    log_b2 = math.log(b2) if b2 > 0 else -math.inf
 
     def at(value: float | Schedule, count: Array) -> Array:
         return jnp.asarray(value(count) if callable(value) else value, float)
@@ -170,7 +182,7 @@ def adamw(
         steps = count.astype(rate.dtype)
         # 1 - b^t by expm1: float32 would lose four digits of 1 - 0.999.
         unbias1 = -jnp.expm1(steps * jnp.log(beta))
-        unbias2 = -jnp.expm1(steps * math.log(b2))
+        unbias2 = -jnp.expm1(steps * log_b2)
 
         def moment(m: Array, g: Array) -> Array:
             return m + (1 - beta).astype(g.dtype) * (g - m)

@@ -41,17 +41,19 @@ def grid_weights(
       Quadrature weights, shape `(prod(grid_shape),)`, summing to the domain's volume.
 
     Raises:
+      TypeError: if `dtype` is not floating point.
       ValueError: if an axis is empty (or has one point, trapezoid), the lengths do not
-        match the axes or are not positive, or the rule is unknown.
+        match the axes or are not positive and finite, or the rule is unknown.
     """
+    if not jnp.issubdtype(dtype, jnp.floating):
+        raise TypeError(f"dtype={jnp.dtype(dtype)} must be a floating-point dtype.")
     _checks.option("rule", rule, RULES)
     lengths = (1.0,) * len(grid_shape) if lengths is None else tuple(lengths)
     if len(lengths) != len(grid_shape):
         raise ValueError(
             f"{lengths=} must have one entry per axis of {tuple(grid_shape)}."
         )
-    if any(length <= 0 for length in lengths):
-        raise ValueError(f"{lengths=} must be positive.")
+    _checks.positive(lengths=lengths)
     fewest = 2 if rule == "trapezoid" else 1
     if any(n < fewest for n in grid_shape):
         raise ValueError(f"grid_shape={tuple(grid_shape)}: {rule} needs >= {fewest}.")
@@ -91,7 +93,7 @@ def scattered_weights(
     Raises:
       TypeError: if `mesh_points` is not floating point.
       ValueError: if there are no more than `num_neighbors` points, or a number is not
-        positive.
+        positive and finite.
     """
     mesh_points = jnp.asarray(mesh_points)
     _checks.floating(mesh_points=mesh_points)
@@ -124,7 +126,7 @@ def triangle_weights(mesh_points: ArrayLike, triangles: ArrayLike) -> jax.Array:
     Args:
       mesh_points: vertices in the plane or in space, shape `(n, 2)` or `(n, 3)`.
       triangles: vertex indices, integers of shape `(t, 3)`; a triangle with an index
-        at or beyond `n` is ignored, so padded triangles may point there.
+        below zero or at or beyond `n` is ignored, so padded triangles may point there.
 
     Returns:
       Quadrature weights, shape `(n,)`, summing to the area; zero for unused vertices.
@@ -144,6 +146,7 @@ def triangle_weights(mesh_points: ArrayLike, triangles: ArrayLike) -> jax.Array:
             f"mesh_points {mesh_points.shape} and triangles {triangles.shape} must "
             "have shapes (n, 2) or (n, 3), and (t, 3)."
         )
+    triangles = jnp.where(triangles < 0, n, triangles)  # or they count from the end
     origin, first, second = (
         mesh_points.at[triangles[:, corner]].get(mode="fill", fill_value=0)
         for corner in range(3)

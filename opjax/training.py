@@ -111,6 +111,21 @@ def make_step(
     Raises:
       ValueError: from `step`, if `microbatch` does not divide the batch.
     """
+    update = _make_update(loss, optimizer, key, microbatch)
+
+    def step(state: TrainState, batch: Any) -> tuple[TrainState, dict[str, Array]]:
+        return update(state, batch, jnp.array(True))
+
+    return step
+
+
+def _make_update(
+    loss: Callable[..., Any],
+    optimizer: optax.GradientTransformation,
+    key: Array | None,
+    microbatch: int | None,
+) -> Callable[[TrainState, Any, Array], tuple[TrainState, dict[str, Array]]]:
+    """Builds `make_step`'s step with a third argument, whether to apply it at all."""
 
     def objective(trained: Any, carried: Any, batch: Any, key: Array | None) -> Any:
         model = _merge(trained, carried)
@@ -118,7 +133,9 @@ def make_step(
         value = loss(model, batch, **keys)
         return value if isinstance(value, tuple) else (value, {})
 
-    def step(state: TrainState, batch: Any) -> tuple[TrainState, dict[str, Array]]:
+    def update(
+        state: TrainState, batch: Any, good: Array
+    ) -> tuple[TrainState, dict[str, Array]]:
         trained, carried = _partition(state.model)
         gradient = jax.value_and_grad(objective, has_aux=True)
         if microbatch is not None:
@@ -129,14 +146,15 @@ def make_step(
         finite = jnp.isfinite(value) & jnp.isfinite(norm)
         updates, new = optimizer.update(gradients, state.optimizer_state, trained)
         new = (jax.tree.map(jnp.add, trained, updates), new, state.step + 1)
-        # Selecting leaf by leaf fuses with the update; `lax.cond` would not, and
-        # neither it nor a second pass over the state costs nothing.
+        # Selecting leaf by leaf fuses with the update; `lax.cond` would not, and take
+        # another pass over the state.
         old = (trained, state.optimizer_state, state.step)
-        trained, opt_state, count = jax.tree.map(partial(jnp.where, finite), new, old)
+        select = partial(jnp.where, good & finite)
+        trained, opt_state, count = jax.tree.map(select, new, old)
         state = TrainState(_merge(trained, carried), opt_state, count)
         return state, {**aux, "loss": value, "gradient_norm": norm, "finite": finite}
 
-    return step
+    return update
 
 
 def _in_parts(gradient: Callable[..., Any], microbatch: int) -> Callable[..., Any]:
@@ -196,21 +214,13 @@ def make_epoch(
       and `history` the metrics of `make_step`, each of shape `(num_steps,)`. The
       arrays of `state` are donated: use the returned state only.
     """
-    update = make_step(loss, optimizer, key=key, microbatch=microbatch)
+    update = _make_update(loss, optimizer, key, microbatch)
 
     def body(data: Any, carry: tuple[TrainState, Array], rows: Array) -> Any:
         state, good = carry
         batch = jax.tree.map(lambda x: jnp.take(x, rows, axis=0), data)
-        new, metrics = update(state, batch)
-        good = good & metrics["finite"]
-        frozen = TrainState(
-            _freeze(good, new.model, state.model),
-            jax.tree.map(
-                partial(jnp.where, good), new.optimizer_state, state.optimizer_state
-            ),
-            jnp.where(good, new.step, state.step),
-        )
-        return (frozen, good), metrics
+        state, metrics = update(state, batch, good)
+        return (state, good & metrics["finite"]), metrics
 
     @partial(jax.jit, donate_argnums=0)
     def scan(state: TrainState, data: Any, order: Array) -> Any:
@@ -317,11 +327,6 @@ def _merge(trained: Any, carried: Any) -> Any:
         return b if a is None else a
 
     return jax.tree.map(pick, trained, carried, is_leaf=lambda leaf: leaf is None)
-
-
-def _freeze(good: Array, new: Any, old: Any) -> Any:
-    (new, _), (old, carried) = _partition(new), _partition(old)
-    return _merge(jax.tree.map(partial(jnp.where, good), new, old), carried)
 
 
 def _copy(leaf: Any) -> Array:

@@ -152,9 +152,11 @@ def functional_attention(
     return query_basis @ (c @ v)
 
 
-def intention(query, key, value, *, ridge):
+def intention(query, key, value, weights=None, *, ridge):
     """Eq. 46: the ridge regression of values on keys, evaluated at queries."""
-    return query @ ridge_lstsq(key, value, ridge=ridge)
+    weights = np.ones(len(key)) if weights is None else weights
+    root = np.sqrt(weights)[:, None]
+    return query @ ridge_lstsq(root * key, root * value, ridge=ridge)
 
 
 def softmax_attention(query, key, value, weights=None):

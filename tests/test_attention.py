@@ -92,6 +92,11 @@ CASES = {
         lambda q, k, v, r: oracles.intention(q, k, v, ridge=r),
         (*POINTS, ridge),
     ),
+    "intention weighted": (
+        lambda q, k, v, w, r: opjax.intention(q, k, v, ridge=r, key_weights=w),
+        lambda q, k, v, w, r: oracles.intention(q, k, v, w, ridge=r),
+        (*POINTS, positive(N), ridge),
+    ),
     "softmax": (opjax.softmax_attention, oracles.softmax_attention, POINTS),
     "softmax weighted": (
         lambda q, k, v, w: opjax.softmax_attention(q, k, v, key_weights=w),
@@ -266,6 +271,27 @@ def test_padded_points_do_not_change_softmax_attention(rng):
     check_equal_on_real_points(function, args, padded)
 
 
+def test_padded_points_do_not_change_intention(rng):
+    def function(q, k, v, phi, psi, query_weights, key_weights):
+        return opjax.intention(q, k, v, ridge=0.1, key_weights=key_weights)
+
+    args, padded = padded_and_not(rng, {1: np.nan, 2: np.nan, 6: 0.0})
+    check_equal_on_real_points(function, args, padded)
+
+
+def test_softmax_attention_to_no_point_is_zero_without_gradient(rng):
+    def energy(q, k, v, w):
+        output = opjax.softmax_attention(q, k, v, key_weights=w)
+        return jnp.sum((output + 1) ** 2), output
+
+    args = [jnp.asarray(make(rng)) for make in POINTS]
+    grad = jax.grad(energy, argnums=(0, 1, 2, 3), has_aux=True)
+    gradients, output = grad(*args, jnp.zeros(N))
+    np.testing.assert_array_equal(output, 0)
+    for gradient in gradients:
+        np.testing.assert_array_equal(gradient, 0)
+
+
 # refinement
 
 
@@ -317,14 +343,17 @@ def layer():
     rng = np.random.default_rng(3)
     x = rng.normal(size=(n, d))
     weights = [rng.normal(size=(d, width)) for width in (d, d, d, k, k)]
+    return x, weights, differential_norm(x, weights)
 
+
+def differential_norm(x, weights):
     def attend(x, ridge):
         q, key, v, phi, psi = (x @ jnp.asarray(w) for w in weights)
         phi, psi = opjax.softmax_basis(phi), opjax.softmax_basis(psi)
         return opjax.functional_attention(q, key, v, phi, psi, ridge=ridge)
 
     jacobian = jax.jit(jax.jacobian(attend))
-    return x, weights, lambda r: norm(np.reshape(jacobian(x, r), (n * d, n * d)))
+    return lambda r: norm(np.reshape(jacobian(x, r), (x.size, x.size)))
 
 
 @pytest.mark.parametrize("ridge", [1e-3, 1e-1, 1e1, 1e3])
@@ -360,6 +389,21 @@ def test_differential_of_generic_data_stays_bounded_without_ridge(layer):
     np.testing.assert_allclose(differential(1e-8), differential(1e-5), rtol=1e-4)
 
 
+def test_differential_at_keys_of_deficient_rank_grows_as_the_ridge_falls():
+    # The values have a channel that no key sees, and the second input vanishes: moving
+    # it opens a direction of the keys, in which the ridge alone bounds the fit.
+    rng = np.random.default_rng(0)
+    n, d, k = 8, 3, 4
+    x = rng.normal(size=(n, d))
+    weights = [rng.normal(size=(d, width)) for width in (d, d, d, k, k)]
+    x[:, 1] = 0
+    weights[1][2] = 0
+    differential = differential_norm(x, weights)
+    growing = np.array([differential(ridge) for ridge in (1e-2, 1e-4, 1e-6)])
+    orders = np.diff(np.log10(growing)) / 2
+    assert np.all((orders >= 0.9) & (orders <= 2))
+
+
 # errors
 
 Q, K, V, PHI, PSI = (np.ones(s) for s in [(M, D), (N, D), (N, C), (M, KQ), (N, KK)])
@@ -389,13 +433,19 @@ BAD_OPTIONS = {
         {"ridge": 1.1, "regularization": "convex"},
         "ridge=1.1 must be at most 1",
     ),
-    "projection": ({"projection": "inverse"}, "'inverse'.*'transpose', 'mean'"),
+    "projection": (
+        {"projection": "inverse"},
+        "^projection='inverse'.*'transpose', 'mean'",
+    ),
     "regularization": ({"regularization": "lasso"}, "'lasso'.*'additive', 'convex'"),
     "query weights": (
         {"query_weights": np.ones(N)},
         r"query \(7, 4\), query_weights \(11,\)",
     ),
     "key weights": ({"key_weights": np.ones(M)}, r"key \(11, 4\), key_weights \(7,\)"),
+    "projection ridge": ({"projection_ridge": -1.0}, "^projection_ridge=-1.0"),
+    "negative query weights": ({"query_weights": -np.ones(M)}, r"^query_weights="),
+    "negative key weights": ({"key_weights": -np.ones(N)}, r"^key_weights="),
 }
 
 
@@ -448,6 +498,34 @@ BAD_CALLS = {
     "softmax weights": (
         lambda: opjax.softmax_attention(Q, K, V, key_weights=np.ones(M)),
         r"key_weights \(7,\), key \(11, 4\)",
+    ),
+    "functional query weights dtype": (
+        lambda: opjax.functional_attention(
+            Q, K, V, PHI, PSI, ridge=0.1, query_weights=np.ones(M, int)
+        ),
+        "^query_weights has dtype int64",
+    ),
+    "functional key weights dtype": (
+        lambda: opjax.functional_attention(
+            Q, K, V, PHI, PSI, ridge=0.1, key_weights=np.ones(N, int)
+        ),
+        "^key_weights has dtype int64",
+    ),
+    "intention value dtype": (
+        lambda: opjax.intention(Q, K, V.astype(int), ridge=0.1),
+        "value has dtype int64",
+    ),
+    "intention weights": (
+        lambda: opjax.intention(Q, K, V, ridge=0.1, key_weights=np.ones(M)),
+        r"key_weights \(7,\), key \(11, 4\)",
+    ),
+    "intention negative weights": (
+        lambda: opjax.intention(Q, K, V, ridge=0.1, key_weights=-np.ones(N)),
+        "key_weights=.* must be non-negative",
+    ),
+    "softmax negative weights": (
+        lambda: opjax.softmax_attention(Q, K, V, key_weights=-np.ones(N)),
+        "key_weights=.* must be non-negative",
     ),
     "softmax weights dtype": (
         lambda: opjax.softmax_attention(Q, K, V, key_weights=np.ones(N, int)),

@@ -246,6 +246,51 @@ def test_orthonormalize_ignores_points_of_zero_weight(rng, method):
     np.testing.assert_allclose(d_zero, np.pad(d_weights, (0, 2)), atol=1e-11)
 
 
+@pytest.mark.parametrize("half", [jnp.bfloat16, jnp.float16])
+def test_half_precision_is_factorised_in_single_and_returned_in_half(rng, half):
+    values, phi = rng.normal(size=(300, 2)), rng.uniform(0.5, 1.5, (300, 4))
+    weights = jnp.asarray(rng.uniform(0.5, 1.5, 300), jnp.float32)
+    rounded = [jnp.asarray(a, half) for a in (values, phi)]
+    single = [a.astype(jnp.float32) for a in rounded]
+    options = {"quadrature_weights": weights, "method": "pseudo_inverse", "ridge": 0.1}
+    actual, expected = (opjax.project(*a, **options) for a in (rounded, single))
+    assert actual.dtype == half
+    np.testing.assert_array_equal(actual, expected.astype(half))
+    for method in basis.ORTHONORMALIZATIONS:
+        options = {"quadrature_weights": weights, "method": method}
+        actual, expected = (
+            opjax.orthonormalize(a[1], **options) for a in (rounded, single)
+        )
+        assert actual.dtype == half
+        np.testing.assert_array_equal(actual, expected.astype(half))
+
+
+@pytest.mark.parametrize("method", basis.PROJECTIONS)
+def test_single_weights_keep_half_precision_values(rng, method):
+    values, phi = (
+        jnp.asarray(rng.uniform(0.5, 1.5, shape), jnp.bfloat16)
+        for shape in ((9, 2), (9, 3))
+    )
+    weights = jnp.asarray(rng.uniform(0.5, 1.5, 9), jnp.float32)
+    options = {"quadrature_weights": weights, "method": method, "ridge": 0.1}
+    actual = opjax.project(values, phi, **options)
+    assert actual.dtype == jnp.bfloat16
+    assert opjax.gram(phi, quadrature_weights=weights).dtype == jnp.bfloat16
+    expected = opjax.project(*(a.astype(jnp.float32) for a in (values, phi)), **options)
+    error = np.linalg.norm(np.asarray(actual, np.float32) - expected)
+    assert error < 0.02 * np.linalg.norm(expected)
+
+
+def test_inner_products_of_the_pseudo_inverse_have_the_highest_precision():
+    one = jnp.ones((5, 2))
+    jaxpr = jax.make_jaxpr(
+        lambda values, phi: opjax.project(values, phi, method="pseudo_inverse")
+    )(one, one)
+    products = [e for e in jaxpr.eqns if e.primitive.name == "dot_general"]
+    highest = (jax.lax.Precision.HIGHEST,) * 2
+    assert [e.params["precision"] for e in products] == [highest] * 2
+
+
 # project and reconstruct
 
 
@@ -368,6 +413,14 @@ BAD = {
     "integer weights": (
         lambda: opjax.gram(X, quadrature_weights=W.astype(int)),
         "quadrature_weights has dtype int64",
+    ),
+    "negative weights": (
+        lambda: opjax.project(F, X, quadrature_weights=-W),
+        "quadrature_weights=.* must be non-negative and finite",
+    ),
+    "orthonormal weights": (
+        lambda: opjax.orthonormalize(X, quadrature_weights=-W),
+        "quadrature_weights=.* must be non-negative and finite",
     ),
     "too few points": (
         lambda: opjax.orthonormalize(X[:1]),

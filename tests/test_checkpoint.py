@@ -90,13 +90,13 @@ def test_restored_arrays_may_be_donated(tmp_path):
     np.testing.assert_array_equal(double, [0, 2, 4])
 
 
-def test_the_latest_and_the_best_are_kept(tmp_path):
-    for step, metric in enumerate([3.0, 1.0, float("nan"), 2.0, 4.0]):
-        checkpoint.save(tmp_path, step, {"x": step}, metric=metric, keep=2)
-    assert checkpoint.all_steps(tmp_path) == [1, 3, 4]
-    restored = checkpoint.restore(tmp_path, {"x": 0}, step=1)
+def test_the_latest_are_kept(tmp_path):
+    for step in range(5):
+        checkpoint.save(tmp_path, step, {"x": step}, keep=2)
+    assert checkpoint.all_steps(tmp_path) == [3, 4]
+    restored = checkpoint.restore(tmp_path, {"x": 0}, step=3)
     assert restored is not None
-    assert restored.payload == {"x": 1}
+    assert restored.payload == {"x": 3}
 
 
 def test_nothing_to_restore_is_none(tmp_path):

@@ -75,6 +75,11 @@ BAD = {
         ValueError,
         "culprit=0.0 must be positive",
     ),
+    "infinitely positive": (
+        lambda: _checks.positive(culprit=float("inf")),
+        ValueError,
+        "culprit=inf must be positive and finite",
+    ),
     "too large": (
         lambda: _checks.at_most(1, good=0.5, culprit=1.5),
         ValueError,

@@ -108,6 +108,28 @@ def test_solve_keeps_the_dtype_of_the_right_hand_side(rng):
     np.testing.assert_array_equal(solution, rhs / 2)
 
 
+@pytest.mark.parametrize("formulation", ["primal", "dual"])
+def test_every_product_of_ridge_solve_has_the_highest_precision(problem, formulation):
+    jaxpr = jax.make_jaxpr(solver(formulation=formulation))(*problem, 0.1)
+    products = [e for e in jaxpr.eqns if e.primitive.name == "dot_general"]
+    highest = (jax.lax.Precision.HIGHEST,) * 2
+    assert [e.params["precision"] for e in products] == [highest] * 2
+
+
+@pytest.mark.parametrize(
+    ("system", "rhs", "error", "message"),
+    [
+        (np.ones((2, 3)), np.ones((2, 1)), ValueError, r"system has shape \(2, 3\)"),
+        (np.eye(2), np.ones((3, 1)), ValueError, r"system \(2, 2\), rhs \(3, 1\)"),
+        (np.eye(2), np.ones(2), ValueError, r"rhs has shape \(2,\)"),
+        (np.eye(2), np.ones((2, 1), int), TypeError, "rhs has dtype int64"),
+    ],
+)
+def test_solve_names_bad_input(system, rhs, error, message):
+    with pytest.raises(error, match=message):
+        linalg.solve(system, rhs)
+
+
 @pytest.mark.parametrize(
     ("regularization", "data_weight"), [("additive", 1.0), ("convex", 0.9)]
 )
@@ -128,6 +150,7 @@ def test_condition_number_is_that_of_the_system(problem, regularization, data_we
 
 def test_condition_number_of_a_singular_system_is_infinite(rng):
     assert opjax.condition_number(rng.normal(size=(5, 2)), ridge=0.0) == np.inf
+    assert np.isnan(opjax.condition_number(np.zeros((2, 3)), ridge=0.0))
 
 
 def test_a_system_beyond_the_reach_of_its_gram_matrix_has_the_right_condition():

@@ -1,3 +1,5 @@
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -50,12 +52,15 @@ def test_relative_l2_matches_numpy_in_value_and_gradient(shape, weighted):
     p, t = rng.normal(size=(2, *shape))
     w = rng.uniform(0.5, 1, size=shape[0]) if weighted else None
 
-    def f(x):
-        return metrics.relative_l2(x, t, quadrature_weights=w)
+    def f(p, t):
+        return metrics.relative_l2(p, t, quadrature_weights=w)
 
-    np.testing.assert_allclose(f(p), numpy_relative_l2(p, t, w), rtol=1e-13)
+    np.testing.assert_allclose(f(p, t), numpy_relative_l2(p, t, w), rtol=1e-13)
+    of_prediction, of_target = jax.grad(f, argnums=(0, 1))(p, t)
     expected = numerical_gradient(lambda x: numpy_relative_l2(x, t, w), p)
-    np.testing.assert_allclose(jax.grad(f)(p), expected, atol=1e-8)
+    np.testing.assert_allclose(of_prediction, expected, atol=1e-8)
+    expected = numerical_gradient(lambda x: numpy_relative_l2(p, x, w), t)
+    np.testing.assert_allclose(of_target, expected, atol=1e-8)
 
 
 def test_nan_padding_of_zero_weight_changes_neither_value_nor_gradient(pair):
@@ -104,12 +109,22 @@ def test_scaling_both_fields_leaves_the_errors_unchanged(pair):
 def test_gradient_error_matches_numpy_in_value_and_gradient(shape):
     p, t = np.random.default_rng(2).normal(size=(2, np.prod(shape)))
 
-    def f(x):
-        return metrics.relative_gradient_error(x, t, grid_shape=shape)
+    def f(p, t):
+        return metrics.relative_gradient_error(p, t, grid_shape=shape)
 
-    np.testing.assert_allclose(f(p), numpy_gradient_error(p, t, shape), rtol=1e-12)
+    np.testing.assert_allclose(f(p, t), numpy_gradient_error(p, t, shape), rtol=1e-12)
+    of_prediction, of_target = jax.grad(f, argnums=(0, 1))(p, t)
     expected = numerical_gradient(lambda x: numpy_gradient_error(x, t, shape), p)
-    np.testing.assert_allclose(jax.grad(f)(p), expected, atol=1e-8)
+    np.testing.assert_allclose(of_prediction, expected, atol=1e-8)
+    expected = numerical_gradient(lambda x: numpy_gradient_error(p, x, shape), t)
+    np.testing.assert_allclose(of_target, expected, atol=1e-8)
+
+
+def test_gradient_error_of_a_target_without_gradient_is_not_finite(pair):
+    f = functools.partial(metrics.relative_gradient_error, grid_shape=(3, 4))
+    zero = np.zeros((12, 2))
+    assert f(pair[0], zero) == np.inf
+    assert np.isnan(f(zero, zero))
 
 
 def test_gradient_error_ignores_the_boundary_of_the_prediction_only(pair):
@@ -134,6 +149,17 @@ def test_metrics_batch_under_vmap_and_jit_and_keep_float32(pair):
         batched = jax.jit(jax.vmap(f))(p, t)
         assert batched.dtype == jnp.float32
         np.testing.assert_allclose(batched, [f(p[0], t[0]), f(p[1], t[1])], rtol=1e-6)
+
+
+def test_weighted_relative_l2_batches_under_vmap_and_keeps_float32(pair):
+    w = np.random.default_rng(3).uniform(0.5, 1, size=(2, 12))
+    p, t = (np.stack([x, 2 * x + 1]) for x in pair)
+    batched = jax.jit(
+        jax.vmap(lambda p, t, w: metrics.relative_l2(p, t, quadrature_weights=w))
+    )(*(jnp.asarray(a, jnp.float32) for a in (p, t, w)))
+    assert batched.dtype == jnp.float32
+    expected = [numpy_relative_l2(*triple) for triple in zip(p, t, w, strict=True)]
+    np.testing.assert_allclose(batched, expected, rtol=1e-5)
 
 
 def test_bad_shapes_and_dtypes_are_named_in_the_error(pair):

@@ -72,6 +72,21 @@ def test_the_gradient_of_encode_is_the_inverse_deviation(data):
     np.testing.assert_allclose(g, np.broadcast_to(1 / n.std, (5, 2)), rtol=1e-14)
 
 
+def test_the_gradient_of_decode_is_the_deviation(data):
+    n = normalize.fit(data)
+    g = jax.grad(lambda x: normalize.decode(n, x).sum())(data[0])
+    np.testing.assert_allclose(g, np.broadcast_to(n.std, (5, 2)), rtol=1e-14)
+
+
+def test_decode_batches_under_vmap_and_keeps_float32(data):
+    n = normalize.fit(data.astype(np.float32))
+    values = jnp.asarray(data, jnp.float32)
+    batched = jax.jit(jax.vmap(normalize.decode, in_axes=(None, 0)))(n, values)
+    assert batched.dtype == jnp.float32
+    expected = np.asarray(n.std, float) * data + np.asarray(n.mean, float)
+    np.testing.assert_allclose(batched, expected, rtol=1e-5, atol=1e-5)
+
+
 def test_float32_is_kept_and_a_constant_field_encodes_to_zero():
     data = jnp.full((4, 3), 1e4, jnp.float32)
     n = normalize.fit(data)
@@ -92,8 +107,13 @@ def test_bad_data_are_refused_with_the_way_out(data):
         normalize.fit(np.ones((2, 3)), weights=np.ones(4))
     with pytest.raises(ValueError, match="non-negative"):
         normalize.fit(np.ones((2, 3)), weights=np.array([1.0, -1.0, 1.0]))
+    with pytest.raises(ValueError, match="finite"):
+        normalize.fit(np.ones((2, 3)), weights=np.array([1.0, np.inf, 1.0]))
     with pytest.raises(TypeError, match="floating"):
         normalize.fit(np.ones((2, 3), int))
     n = normalize.fit(np.ones((2, 3, 2)))
+    for function in (normalize.encode, normalize.decode):
+        with pytest.raises(TypeError, match="values has dtype int"):
+            function(n, jnp.ones((3, 2), int))
     with pytest.raises(ValueError, match=r"\(3, 1\).*\(2,\)"):
         normalize.encode(n, jnp.ones((3, 1)))

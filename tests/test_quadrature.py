@@ -85,6 +85,7 @@ def test_grid_weights_converge_at_their_order(rule, order):
         ((3,), {"rule": "simpson"}, "rule='simpson'.*'midpoint', 'trapezoid'"),
         ((3, 4), {"lengths": (1.0,)}, r"lengths=\(1.0,\).*one entry per axis"),
         ((3,), {"lengths": (0.0,)}, r"lengths=\(0.0,\) must be positive"),
+        ((3,), {"lengths": (np.nan,)}, r"lengths=\(nan,\) must be positive"),
         ((3, 1), {"rule": "trapezoid"}, r"grid_shape=\(3, 1\): trapezoid needs >= 2"),
         ((0,), {"rule": "periodic"}, r"grid_shape=\(0,\): periodic needs >= 1"),
     ],
@@ -92,6 +93,11 @@ def test_grid_weights_converge_at_their_order(rule, order):
 def test_bad_grids_are_named_in_the_error(shape, options, message):
     with pytest.raises(ValueError, match=message):
         opjax.grid_weights(shape, **options)
+
+
+def test_integer_grid_weights_are_refused():
+    with pytest.raises(TypeError, match="dtype=int64 must be a floating-point"):
+        opjax.grid_weights((3,), dtype=int)
 
 
 @pytest.mark.parametrize("dimension", [1, 2, 3])
@@ -192,7 +198,7 @@ def test_triangle_weights_do_not_depend_on_orientation_or_rotation(square, rng):
     np.testing.assert_allclose(rotated, expected, rtol=1e-12)
 
 
-@pytest.mark.parametrize("padding", [[7, 7, 7], [1, 2, 6], [2, 6, 6]])
+@pytest.mark.parametrize("padding", [[7, 7, 7], [1, 2, 6], [2, 6, 6], [-1, 1, 2]])
 def test_padded_triangles_and_unused_vertices_weigh_nothing(square, padding):
     points, triangles = square
     expected = np.append(opjax.triangle_weights(points, triangles), 0)  # unused vertex

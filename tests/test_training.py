@@ -190,6 +190,30 @@ def test_weakly_typed_leaves_do_not_compile_the_second_epoch_again(data):
     assert len(traced) == traces
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"b1": 1.0}, "b1=1.0 must satisfy 0 <= b1 < 1"),
+        ({"b1": -0.1}, "b1=-0.1"),
+        ({"b2": 1.0}, "b2=1.0 must satisfy 0 <= b2 < 1"),
+        ({"eps": 0.0}, "eps=0.0 must be positive"),
+        ({"weight_decay": -0.1}, "weight_decay=-0.1 must be non-negative"),
+    ],
+)
+def test_bad_numbers_of_adamw_are_named_in_the_error(options, message):
+    with pytest.raises(ValueError, match=message):
+        training.adamw(1e-2, **{"weight_decay": 0.0, **options})
+
+
+def test_adamw_without_memory_steps_along_the_sign_of_the_gradient():
+    rule = training.adamw(0.5, weight_decay=0.0, b1=0.0, b2=0.0)
+    params, gradient = jnp.zeros(3), jnp.array([2.0, -3.0, 1e-3])
+    state = rule.init(params)
+    for _ in range(2):
+        updates, state = rule.update(gradient, state, params)
+        np.testing.assert_allclose(updates, -0.5 * jnp.sign(gradient), rtol=1e-4)
+
+
 def test_a_finite_loss_with_an_infinite_gradient_is_not_applied():
     rule = training.adamw(1e-2, weight_decay=0.0)
     state = training.init({"w": jnp.zeros(2)}, rule)

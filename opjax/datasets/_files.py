@@ -11,6 +11,10 @@ from typing import Any
 import numpy as np
 
 _KEYS = ("coeff", "sol")
+_SOURCE = (
+    "the Google Drive folder 1UnbQh2WWc6knEHbLn-ZaXrKUZhp7pjt- of the Fourier neural "
+    "operator"
+)
 
 
 def find(data_dir: str | os.PathLike, stem: str) -> Path:
@@ -27,9 +31,8 @@ def find(data_dir: str | os.PathLike, stem: str) -> Path:
             return path
     listed = "".join(f"\n  {path}" for path in paths)
     raise FileNotFoundError(
-        f"No Darcy file, looked for{listed}\nGet it from the Google Drive folder "
-        "1UnbQh2WWc6knEHbLn-ZaXrKUZhp7pjt- of the Fourier neural operator, or generate "
-        "data by leaving out --data_dir."
+        f"No Darcy file, looked for{listed}\nGet it from {_SOURCE}, or generate data "
+        "by leaving out --data_dir."
     )
 
 
@@ -42,7 +45,7 @@ def read(
       ImportError: if scipy or h5py is needed and missing.
       ValueError: if the file is damaged or its arrays are not as expected.
     """
-    variable = _reader(path)
+    variable = _reader(path, f"(samples, {num_points}, {num_points})")
     size = (num_points - 1) // stride + 1
     arrays = {}
     for key in _KEYS:
@@ -95,7 +98,7 @@ def _optional(module: str, path: Path) -> ModuleType:
         ) from error
 
 
-def _reader(path: Path) -> Callable[[str], np.ndarray]:
+def _reader(path: Path, shape: str) -> Callable[[str], np.ndarray]:
     """A function from array name to array, for the format of the file."""
     if path.suffix == ".npz":
         load = _load_npz
@@ -113,10 +116,13 @@ def _reader(path: Path) -> Callable[[str], np.ndarray]:
             raise ValueError(
                 f"Cannot read {path} ({path.stat().st_size} bytes): "
                 f"{type(error).__name__}: {error}. It seems damaged or incomplete; "
-                "download or generate it again."
+                f"download it again from {_SOURCE}, or generate it again."
             ) from error
         if array is None:
-            raise ValueError(f"{path} has arrays {sorted(found)}, expected {_KEYS}.")
+            raise ValueError(
+                f"{path} has arrays {sorted(found)}, expected {_KEYS}, each of shape "
+                f"{shape}; rename them, or get the file from {_SOURCE}."
+            )
         return array
 
     return variable
@@ -167,7 +173,8 @@ def _check_array(path, key, array, num_samples: int, num_points: int) -> None:
     if len(array) < num_samples:
         raise ValueError(
             f"{path} has {len(array)} samples, {num_samples} were asked for; lower "
-            "num_train or num_test, or generate more."
+            "num_train or num_test (validation samples come from the training file and "
+            "count too: num_validation), or generate more."
         )
 
 
@@ -178,5 +185,5 @@ def _check_finite(path, key, array: np.ndarray) -> None:
         raise ValueError(
             f"{key} in {path} has {np.count_nonzero(~finite)} values that are not "
             f"finite, in {samples.size} samples, first ones {samples[:8].tolist()}; "
-            "download or generate it again."
+            f"download it again from {_SOURCE}, or generate it again."
         )

@@ -8,6 +8,7 @@ from flax import nnx
 from jax.ad_checkpoint import checkpoint_name
 
 import opjax
+from opjax import _checks
 from opjax.nn.layers import GridConvolution, Linear, fan_in_uniform
 
 
@@ -29,7 +30,8 @@ class LearnedBasis(nnx.Module):
       rngs: source of the initial parameters; the map to scores starts orthogonal.
 
     Raises:
-      ValueError: if the heads do not divide the features.
+      ValueError: if the heads do not divide the features, or there is no basis function
+        or no positive temperature.
     """
 
     def __init__(
@@ -44,6 +46,7 @@ class LearnedBasis(nnx.Module):
         rngs: nnx.Rngs,
     ):
         width = _head_width(features, num_heads)
+        _checks.positive(num_basis=num_basis, temperature=temperature)
         self.num_heads = num_heads
         self.temperature_bounds = temperature_bounds
         if grid_shape is None:
@@ -63,10 +66,10 @@ class LearnedBasis(nnx.Module):
 
     def __call__(self, x: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Maps `(n, c)` to features `(h, n, c / h)` and basis functions `(h, n, k)`."""
-        values, *scores = self.project(x)
+        values, *scores = self.head_inputs(x)
         return values, jax.vmap(head_basis)(*scores)
 
-    def project(self, x: jax.Array) -> tuple[jax.Array, ...]:
+    def head_inputs(self, x: jax.Array) -> tuple[jax.Array, ...]:
         """Returns features to expand, and per head the arguments of `head_basis`.
 
         The temperature divides the weights of the scores rather than the scores: the
@@ -92,13 +95,14 @@ class FunctionalAttention(nnx.Module):
 
     Per head, with features `f` and basis `Phi` from a `LearnedBasis`,
 
-        S = D^{-1} Phi^T f,    y = Phi C (S W_v),
+        S = D^{-1} Phi^T W f,    y = Phi C (S W_v),
         C = Q K^T ((1 - a) K K^T + a I)^{-1},    Q = S W_q, K = S W_k,
 
-    where `D = diag(Phi^T 1)` makes coefficients weighted means, which converge under
-    mesh refinement, `a = sigmoid(ridge_logit)` is learned and `W_q, W_k, W_v` are
-    shared by the heads. In the notation of the paper this is the ridge
-    `exp(ridge_logit)` and a factor `1 + exp(ridge_logit)`.
+    where `W = diag(w)` holds the quadrature weights (ones by default) and
+    `D = diag(Phi^T w)`, offset as in `opjax.project`, makes coefficients weighted
+    means, which converge under mesh refinement. The number `a = sigmoid(ridge_logit)`
+    is learned, and the heads share `W_q, W_k, W_v`. In the notation of the paper this
+    is the ridge `exp(ridge_logit)` and a factor `1 + exp(ridge_logit)`.
 
     Args:
       features: channels `c` of input and output.
@@ -108,6 +112,7 @@ class FunctionalAttention(nnx.Module):
       shared_basis: whether a basis module is passed with every call, for sharing it
         across layers, rather than owned.
       ridge_logit: initial value of the learned logit.
+      temperature: see `LearnedBasis`.
       temperature_bounds: see `LearnedBasis`.
       rngs: source of the initial parameters.
 
@@ -127,6 +132,7 @@ class FunctionalAttention(nnx.Module):
         grid_shape: Sequence[int] | None = None,
         shared_basis: bool = False,
         ridge_logit: float = 0.0,
+        temperature: float = 0.5,
         temperature_bounds: tuple[float, float] | None = (0.1, 5.0),
         rngs: nnx.Rngs,
     ):
@@ -139,6 +145,7 @@ class FunctionalAttention(nnx.Module):
                 num_heads=num_heads,
                 num_basis=num_basis,
                 grid_shape=grid_shape,
+                temperature=temperature,
                 temperature_bounds=temperature_bounds,
                 rngs=rngs,
             )
@@ -161,7 +168,9 @@ class FunctionalAttention(nnx.Module):
         Args:
           x: features at the points, shape `(n, c)`.
           basis: the shared basis module, if the layer owns none.
-          quadrature_weights: weights of the points, shape `(n,)`; zero masks a point.
+          quadrature_weights: weights of the points, shape `(n,)`; zero masks a point,
+            whose features must still be finite. Convolutional projections do read
+            masked neighbours.
 
         Returns:
           Features at the points, shape `(n, c)`.
@@ -182,7 +191,7 @@ class FunctionalAttention(nnx.Module):
         # The basis is the largest array of the layer; computing it again in the
         # backward pass costs less than keeping it.
         head = jax.checkpoint(head)
-        heads = _map_heads(head, *self._basis(basis).project(x))
+        heads = _map_heads(head, *self._basis(basis).head_inputs(x))
         return self.out(checkpoint_name(merge_heads(heads), "attended"))
 
     def inspect(

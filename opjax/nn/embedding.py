@@ -76,7 +76,9 @@ class TimeEmbedding(nnx.Module):
         self.out = Linear(features, features, rngs=rngs)
 
     def __call__(self, time: jax.Array) -> jax.Array:
-        """Maps a scalar time to an embedding of shape `(features,)`."""
+        """Maps a floating-point scalar to an embedding of shape `(features,)`."""
+        _checks.floating(time=time)
+        _checks.rank(0, time=time)
         m = np.arange(self.num_frequencies)
         frequencies = 10000.0 ** (-m / self.num_frequencies)
         angle = time * jnp.asarray(frequencies, jnp.result_type(time))

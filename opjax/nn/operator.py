@@ -68,13 +68,15 @@ class OperatorTransformer(nnx.Module):
         place of coordinates, see `reference_distances`.
       time_embedding: whether calls take a scalar `time`.
       ridge_logit: see `FunctionalAttention`.
+      temperature: see `LearnedBasis`.
       temperature_bounds: see `LearnedBasis`.
       rematerialize: whether to recompute the blocks in the backward pass, which keeps
         one array of features per block.
       rngs: source of the initial parameters.
 
     Raises:
-      ValueError: if a count is not positive or the heads do not divide the features.
+      ValueError: if a count is not positive, the heads do not divide the features, or
+        the grid has not the dimension of space.
 
     References:
       Xiao et al., "Functional Attention", 2026, Fig. 1 and App. C.2.
@@ -96,6 +98,7 @@ class OperatorTransformer(nnx.Module):
         reference_points: int | None = None,
         time_embedding: bool = False,
         ridge_logit: float = 0.0,
+        temperature: float = 0.5,
         temperature_bounds: tuple[float, float] | None = (0.1, 5.0),
         rematerialize: bool = False,
         rngs: nnx.Rngs,
@@ -108,10 +111,15 @@ class OperatorTransformer(nnx.Module):
             num_basis=num_basis,
             mlp_ratio=mlp_ratio,
         )
+        if grid_shape is not None and len(grid_shape) != point_dim:
+            raise ValueError(f"{grid_shape=} must have one entry per {point_dim=}.")
+        if reference_points == 1:
+            raise ValueError(f"{reference_points=} must be at least 2, or None.")
         basis_options = {
             "num_heads": num_heads,
             "num_basis": num_basis,
             "grid_shape": grid_shape,
+            "temperature": temperature,
             "temperature_bounds": temperature_bounds,
         }
         self.point_dim, self.feature_dim = point_dim, feature_dim
@@ -154,7 +162,8 @@ class OperatorTransformer(nnx.Module):
           mesh_points: points, shape `(n, p)`.
           features: values of the input function, shape `(n, feature_dim)`; `None` if
             `feature_dim` is zero.
-          quadrature_weights: weights of the points, shape `(n,)`; zero masks a point.
+          quadrature_weights: weights of the points, shape `(n,)`; zero masks a point,
+            see `FunctionalAttention`.
           time: scalar, if the model has a time embedding.
 
         Returns:
@@ -225,6 +234,7 @@ class OperatorTransformer(nnx.Module):
             )
         if features is not None:
             _checks.floating(features=features)
+            _checks.rank(2, features=features)
             _checks.same_points(mesh_points=mesh_points, features=features)
             inputs = jnp.concatenate([inputs, features], axis=1)
         z = self.encoder(inputs)

@@ -11,6 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
+from opjax import _checks
+
 
 def cells_to_nodes(values: ArrayLike) -> jax.Array:
     """Carries values from cell centres to nodes by not-a-knot cubic splines.
@@ -22,15 +24,20 @@ def cells_to_nodes(values: ArrayLike) -> jax.Array:
       Values at the nodes, same shape and dtype.
 
     Raises:
-      ValueError: if there are fewer than four points.
+      TypeError: if `values` is not floating point.
+      ValueError: if `values` has not two axes or there are fewer than four points.
     """
     values = jnp.asarray(values)
+    _checks.floating(values=values)
+    _checks.rank(2, values=values)
     return apply_to_axes(spline_matrix(values.shape[0], to_nodes=True), values)
 
 
 def nodes_to_cells(values: ArrayLike) -> jax.Array:
     """Carries values from nodes to cell centres, otherwise like `cells_to_nodes`."""
     values = jnp.asarray(values)
+    _checks.floating(values=values)
+    _checks.rank(2, values=values)
     return apply_to_axes(spline_matrix(values.shape[0], to_nodes=False), values)
 
 

@@ -146,7 +146,7 @@ def test_a_damaged_file_is_named(kind, pairs, tmp_path):
     path = tmp_path / f"{TRAIN}{'.npz' if kind == '.npz' else '.mat'}"
     (write_matlab_73 if kind == "7.3" else darcy.save)(path, *pairs)
     path.write_bytes(path.read_bytes()[: 2 * path.stat().st_size // 3])
-    with pytest.raises(ValueError, match=f"Cannot read .*{TRAIN}.*incomplete"):
+    with pytest.raises(ValueError, match=f"Cannot read .*{TRAIN}.*incomplete.*Drive"):
         read(tmp_path)
 
 
@@ -166,14 +166,14 @@ def test_a_missing_array_is_named(kind, pairs, tmp_path):
             file["a"], file["u"] = pairs
     else:
         np.savez(path, a=pairs[0], u=pairs[1])
-    with pytest.raises(ValueError, match=r"\['a', 'u'\], expected \('coeff', 'sol'\)"):
+    with pytest.raises(ValueError, match=r"\['a', 'u'\], expected .*, 21, 21\).*Drive"):
         read(tmp_path)
 
 
 def test_wrong_contents_are_named(pairs, tmp_path):
     path = tmp_path / f"{TRAIN}.npz"
     darcy.save(path, *pairs)
-    with pytest.raises(ValueError, match="5 samples, 6 were asked for"):
+    with pytest.raises(ValueError, match="5 samples, 6 were asked for.*num_validation"):
         read(tmp_path, num_train=6)
     darcy.save(path, *pairs[:, :, :6, :6])
     with pytest.raises(ValueError, match=r"\(5, 6, 6\), expected \(samples, 21, 21\)"):

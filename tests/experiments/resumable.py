@@ -45,7 +45,7 @@ def data(num_samples=22):
     return {"x": x, "y": jnp.sin(x.sum(1))}
 
 
-def run(workdir, *, train=None, quiet=False, **overrides):
+def run(workdir, *, train=None, validation=None, quiet=False, **overrides):
     options = {
         "num_epochs": 6,
         "batch_size": 2,
@@ -66,7 +66,7 @@ def run(workdir, *, train=None, quiet=False, **overrides):
             loss=loss,
             metric=metric,
             train=train,
-            validation=data(7),
+            validation=data(7) if validation is None else validation,
             optimizer=rule,
             settings=settings,
             extra={"normalizer": normalize.fit(jnp.ones((2, 3)))},

@@ -1,4 +1,5 @@
 import dataclasses
+import errno
 import json
 import os
 import pathlib
@@ -10,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments import common
+from experiments import common, run_directory
 from opjax import checkpoint, training
 from tests.experiments import resumable
 
@@ -119,6 +120,17 @@ def test_a_late_nan_names_the_last_good_checkpoint(tmp_path):
         resumable.run(tmp_path / "a", train=train, num_epochs=2)
 
 
+def test_a_nan_in_validation_names_step_samples_and_checkpoint(tmp_path):
+    resumable.run(tmp_path, num_epochs=1, quiet=True)
+    bad = resumable.data(7)
+    bad["y"] = bad["y"].at[jnp.array([2, 5])].set(jnp.nan)
+    with pytest.raises(
+        training.NonFiniteError,
+        match=r"step 22 .*2 validation samples.*\[2, 5\].*step_0000000011",
+    ):
+        resumable.run(tmp_path, validation=bad, num_epochs=2)
+
+
 def test_a_second_run_in_the_same_folder_names_the_first(tmp_path):
     with (
         common.open_run(tmp_path, resumable.Config()),
@@ -139,6 +151,44 @@ def test_another_configuration_is_refused_field_by_field(tmp_path):
     stored = common.stored_config(tmp_path, resumable.Config)
     assert stored == resumable.Config()
     assert common.stored_config(tmp_path / "none", resumable.Config) is None
+
+
+def test_a_folder_of_another_program_is_refused_field_by_field(tmp_path):
+    common.open_run(tmp_path, resumable.Config()).close()
+    with pytest.raises(ValueError, match=r"lacks \['depth'\].*\['shape'\].*--workdir"):
+        common.stored_config(tmp_path, Other)
+    (tmp_path / "config.json").write_text('{"width": 4, "sh')
+    with pytest.raises(ValueError, match=r"damaged config.json.*--workdir"):
+        common.stored_config(tmp_path, resumable.Config)
+
+
+@pytest.mark.parametrize("error", [None, OSError(errno.ENOLCK, "No locks available")])
+def test_a_system_without_locks_is_good_enough(tmp_path, monkeypatch, error, caplog):
+    def refuse(*args):
+        raise error
+
+    if error is None:
+        monkeypatch.setattr(run_directory, "fcntl", None)
+    else:
+        monkeypatch.setattr(run_directory.fcntl, "flock", refuse)
+    common.open_run(tmp_path, resumable.Config()).close()
+    assert (error is None) or "No locks available" in caplog.text
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+def test_a_full_disk_names_the_file_and_the_way_out(tmp_path):
+    with common.open_run(tmp_path, resumable.Config()) as run:
+        writer = common.MetricsWriter(run)
+        writer._file.close()
+        writer._file = open("/dev/full", "a")  # noqa: SIM115
+        for call in (lambda: writer.write({"step": 1}), writer.close):
+            with pytest.raises(OSError, match=r"metrics.jsonl: No space.*--workdir"):
+                call()
+        with (
+            pytest.raises(OSError, match=r"a.json: No space.*same --workdir"),
+            run_directory.replacing(tmp_path / "a.json"),
+        ):
+            raise OSError(errno.ENOSPC, "No space left on device")
 
 
 def test_an_unwritable_workdir_names_the_way_out(tmp_path):
@@ -187,6 +237,18 @@ def test_missing_tensorboard_names_the_extra(tmp_path, monkeypatch):
         pytest.raises(ModuleNotFoundError, match=r"opjax\[tensorboard\]"),
     ):
         common.MetricsWriter(run, tensorboard=True)
+
+
+def test_tensorboard_gets_every_number(tmp_path):
+    pytest.importorskip("tensorboardX")
+    with common.open_run(tmp_path, resumable.Config()) as run:
+        for rows in (0, 1):  # the second one continues
+            writer = common.MetricsWriter(run, rows=rows, tensorboard=True)
+            writer.write({"step": 3 + rows, "loss": 0.5, "none": np.nan})
+            writer.close()
+    content = b"".join(f.read_bytes() for f in (tmp_path / "tensorboard").iterdir())
+    assert content.count(b"loss") == 2
+    assert b"none" not in content
 
 
 def test_unequal_numbers_of_samples_are_refused(tmp_path):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from experiments import common, darcy
+from experiments import common, darcy, darcy_data
 from opjax import checkpoint
 from opjax.datasets import darcy as dataset
 
@@ -92,7 +92,7 @@ def test_the_reported_error_is_that_of_the_predictions(finished):
 
 def test_a_finished_run_is_read_and_not_repeated(finished, monkeypatch, capsys):
     workdir, result = finished
-    monkeypatch.setattr(darcy, "load", None)
+    monkeypatch.setattr(darcy_data, "load", None)
     monkeypatch.setattr(common, "fit", None)
     assert darcy.run(TINY, workdir=workdir) == result
     assert json.loads(capsys.readouterr().out) == result
@@ -106,7 +106,7 @@ def test_another_configuration_is_refused_with_its_fields(finished):
 
 
 def test_normalizers_know_the_training_samples_only(cache_dir):
-    data = darcy.load(TINY, cache_dir=cache_dir)
+    data = darcy_data.load(TINY, cache_dir=cache_dir)
     coefficient = data.train["coefficient"]
     np.testing.assert_allclose(coefficient.mean(), 0, atol=1e-6)
     np.testing.assert_allclose(coefficient.std(ddof=1), 1, rtol=1e-6)
@@ -115,13 +115,13 @@ def test_normalizers_know_the_training_samples_only(cache_dir):
     np.testing.assert_allclose(
         data.normalizers["solution"].mean, solution.mean(), rtol=1e-6
     )
-    more = darcy.load(dataclasses.replace(TINY, num_test=2), cache_dir=cache_dir)
+    more = darcy_data.load(dataclasses.replace(TINY, num_test=2), cache_dir=cache_dir)
     np.testing.assert_array_equal(more.test["solution"], data.test["solution"][:2])
     jax.tree.map(np.testing.assert_array_equal, more.normalizers, data.normalizers)
 
 
 def test_training_validation_and_test_share_no_sample(cache_dir):
-    data = darcy.load(TINY, cache_dir=cache_dir)
+    data = darcy_data.load(TINY, cache_dir=cache_dir)
     sets = data.train, data.validation, data.test
     samples = [row.tobytes() for split in sets for row in split["solution"]]
     assert len(set(samples)) == len(samples) == 4 + 2 + 3
@@ -131,7 +131,7 @@ def test_published_files_take_the_place_of_the_solver(tmp_path, rng):
     coeff, sol = rng.uniform(1, 2, (2, 7, 21, 21)).astype(np.float32)
     dataset.save(tmp_path / "piececonst_r21_N1024_smooth1.npz", coeff, sol)
     dataset.save(tmp_path / "piececonst_r21_N1024_smooth2.npz", coeff + 1, sol + 1)
-    data = darcy.load(dataclasses.replace(TINY, data_dir=str(tmp_path)))
+    data = darcy_data.load(dataclasses.replace(TINY, data_dir=str(tmp_path)))
     coarse = sol[:, ::5, ::5].reshape(7, 25, 1)
     np.testing.assert_array_equal(data.train["solution"], coarse[:4])
     np.testing.assert_array_equal(data.validation["solution"], coarse[4:6])
@@ -149,13 +149,13 @@ def test_the_paper_preset_has_the_published_number_of_parameters():
 
 
 def test_mesh_points_run_along_the_second_axis_first():
-    points = np.asarray(darcy.mesh_points((3, 5))).reshape(3, 5, 2)
+    points = np.asarray(darcy_data.mesh_points((3, 5))).reshape(3, 5, 2)
     np.testing.assert_allclose(points[2, 1], [1, 0.25])
     np.testing.assert_allclose(points[1, 4], [0.5, 1])
 
 
 def test_the_loss_sums_errors_of_values_and_differences(cache_dir):
-    data = darcy.load(TINY, cache_dir=cache_dir)
+    data = darcy_data.load(TINY, cache_dir=cache_dir)
     goal = darcy.objective(
         dataclasses.replace(TINY, gradient_weight=0.3), data.normalizers
     )
@@ -194,6 +194,10 @@ def test_the_loss_sums_errors_of_values_and_differences(cache_dir):
         ({"batch_size": 901}, "batch_size=901 .* num_train=900"),
         ({"model": "fourier"}, "model='fourier' is unknown; choose from functional"),
         ({"min_temperature": 6.0}, "max_temperature=5.0"),
+        ({"reference_points": 1}, "reference_points=1 must be 0, .* at least 2"),
+        ({"beta1": 1.0}, "beta1=1.0 must be .*at least 0 and below 1"),
+        ({"beta2": 0.0}, "beta2=0.0 must be .*above 0 and below 1"),
+        ({"tolerance": 0.0}, "tolerance=0.0 must be .*above 0"),
     ],
 )
 def test_bad_hyper_parameters_are_refused_before_any_work(change, message):
@@ -214,6 +218,27 @@ def test_an_unwritable_folder_names_the_way_out(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(OSError, match="another --workdir"):
         darcy.run(TINY, workdir=tmp_path / "file" / "run")
+
+
+def test_a_failed_figure_costs_only_the_last_steps(tmp_path, cache_dir, monkeypatch):
+    def full(*args, **kwargs):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(np, "savez_compressed", full)
+        with pytest.raises(OSError, match=r"predictions.npz: No space.*same --workdir"):
+            darcy.run(TINY, workdir=tmp_path, cache_dir=cache_dir)
+    assert not list(tmp_path.glob("*.tmp"))
+    assert darcy.run(TINY, workdir=tmp_path, cache_dir=cache_dir)["epochs"] == 2
+
+
+def test_the_initial_temperature_reaches_every_basis():
+    config = dataclasses.replace(TINY, temperature=0.75)
+    model = darcy.functional(config, rngs=nnx.Rngs(0))
+    leaves = jax.tree.leaves_with_path(model)
+    found = [x for path, x in leaves if "temperature" in jax.tree_util.keystr(path)]
+    assert found
+    assert all((np.asarray(x) == 0.75).all() for x in found)
 
 
 def test_missing_matplotlib_is_noticed_before_training(tmp_path, monkeypatch):

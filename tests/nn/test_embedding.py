@@ -57,6 +57,14 @@ def test_an_odd_time_embedding_is_refused():
         nn.TimeEmbedding(5, rngs=nnx.Rngs(0))
 
 
+def test_a_time_that_is_no_floating_scalar_is_refused():
+    layer = nn.TimeEmbedding(4, rngs=nnx.Rngs(0))
+    with pytest.raises(TypeError, match="time has dtype int"):
+        layer(jnp.asarray(1))
+    with pytest.raises(ValueError, match=r"time has shape \(2,\)"):
+        layer(jnp.ones(2))
+
+
 def test_mlp_uses_the_exact_gelu(rng):
     layer = nn.MLP(3, 4, 2, rngs=nnx.Rngs(0))
     layer = jax.tree.map(lambda p: p.astype(float) * 50, layer)

@@ -165,6 +165,36 @@ def test_integer_points_are_refused(mesh):
         make()(jnp.ones((30, 2), int), mesh[1])
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"grid_shape": (30,)},
+            r"grid_shape=\(30,\) must have one entry per point_dim=2",
+        ),
+        ({"reference_points": 1}, "reference_points=1"),
+        ({"temperature": 0.0}, "temperature=0.0 must be positive"),
+    ],
+)
+def test_impossible_models_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        make(**options)
+
+
+def test_batches_by_vmap_and_single_precision(mesh):
+    model, (points, features) = make(), mesh
+    batch = jnp.stack([features, 2 * features])
+    expected = jnp.stack([model(points, sample) for sample in batch])
+    batched = jax.jit(jax.vmap(model, in_axes=(None, 0)))(points, batch)
+    np.testing.assert_allclose(batched, expected, rtol=1e-9)
+    single = make(jnp.float32)
+    points, features = (a.astype(jnp.float32) for a in (points, features))
+    assert single(points, features).dtype == jnp.float32
+    np.testing.assert_allclose(
+        single(points, features), expected[0], rtol=1e-3, atol=1e-4
+    )
+
+
 @pytest.mark.parametrize("option", ["num_layers", "num_basis", "features"])
 def test_counts_must_be_positive(option):
     with pytest.raises(ValueError, match=f"{option}=0 must be positive"):

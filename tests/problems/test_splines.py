@@ -37,3 +37,11 @@ def test_dtype_is_kept():
 def test_too_few_points_are_named_in_the_error():
     with pytest.raises(ValueError, match="four points, not 3"):
         splines.cells_to_nodes(np.ones((3, 3)))
+
+
+def test_integers_and_vectors_are_refused():
+    for carry in (splines.cells_to_nodes, splines.nodes_to_cells):
+        with pytest.raises(TypeError, match="values has dtype int"):
+            carry(np.ones((6, 6), int))
+        with pytest.raises(ValueError, match=r"values has shape \(6,\)"):
+            carry(np.ones(6))

@@ -1,0 +1,105 @@
+"""The samples of the Darcy experiment, from our own solver or the published files."""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from opjax import normalize
+from opjax.datasets import darcy as dataset
+from opjax.normalize import Normalizer
+
+
+class Data(NamedTuple):
+    """Samples as the model sees them.
+
+    Attributes:
+      train: "coefficient", encoded, and "solution", in physical units, each of shape
+        `(samples, n, 1)`; likewise `validation` and `test`.
+      validation: chooses the model.
+      test: used once.
+      normalizers: of "coefficient" and "solution", fitted to the training samples.
+      source: where the samples come from.
+    """
+
+    train: dict[str, np.ndarray]
+    validation: dict[str, np.ndarray]
+    test: dict[str, np.ndarray]
+    normalizers: dict[str, Normalizer]
+    source: str
+
+
+def load(config: Any, *, cache_dir: str | None = None) -> Data:
+    """Generates or reads the three sets of samples and normalises them.
+
+    Args:
+      config: has the data fields of `experiments.darcy.Config`.
+      cache_dir: folder of generated data, see `opjax.datasets.darcy.generate`.
+
+    Returns:
+      The samples.
+
+    Raises:
+      OSError: if a file is missing or cannot be read.
+      ValueError: if a file is damaged or holds too few samples.
+    """
+    splits, source = _read(config) if config.data_dir else _generate(config, cache_dir)
+    train, validation, test = (
+        {
+            "coefficient": split["coeff"].reshape(len(split["coeff"]), -1, 1),
+            "solution": split["sol"].reshape(len(split["sol"]), -1, 1),
+        }
+        for split in splits
+    )
+    # One mean and deviation for all points: the mesh may change.
+    normalizers = {
+        name: normalize.fit(values[..., 0]) for name, values in train.items()
+    }
+    for split in (train, validation, test):
+        encoded = normalize.encode(normalizers["coefficient"], split["coefficient"])
+        split["coefficient"] = np.asarray(encoded)
+    return Data(train, validation, test, normalizers, source)
+
+
+def _generate(config: Any, cache_dir: str | None) -> tuple[list[dict], str]:
+    # A seed for each set: none changes with the size of another.
+    sizes = config.num_train, config.num_validation, config.num_test
+    splits = [
+        dataset.generate(
+            num_samples,
+            seed=3 * config.data_seed + i,
+            num_points=config.num_points,
+            stride=config.stride,
+            tolerance=config.tolerance,
+            cache_dir=cache_dir,
+        )
+        for i, num_samples in enumerate(sizes)
+    ]
+    source = f"own solver, {config.num_points} points, seed {config.data_seed}"
+    return splits, source
+
+
+def _read(config: Any) -> tuple[list[dict], str]:
+    try:
+        first, test = dataset.load(
+            config.data_dir,
+            num_points=config.num_points,
+            stride=config.stride,
+            num_train=config.num_train + config.num_validation,
+            num_test=config.num_test,
+        )
+    except FileNotFoundError as error:
+        raise FileNotFoundError(
+            f"{error} The number in the names is --num_points; the published files "
+            "have 421 or 241."
+        ) from None
+    train = {name: values[: config.num_train] for name, values in first.items()}
+    validation = {name: values[config.num_train :] for name, values in first.items()}
+    return [train, validation, test], config.data_dir
+
+
+def mesh_points(grid_shape: tuple[int, int]) -> jax.Array:
+    """Returns the nodes of a uniform grid on the unit square, `(n, 2)`, row by row."""
+    axes = (jnp.linspace(0, 1, size, dtype=jnp.float32) for size in grid_shape)
+    return jnp.stack(jnp.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, 2)

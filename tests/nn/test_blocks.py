@@ -1,0 +1,84 @@
+"""Plain layers and the transformer block, against NumPy and against their parts."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+from opjax import nn
+from tests import oracles
+
+
+def enlarged(module, factor=5.0):
+    return jax.tree.map(lambda p: p.astype(float) * factor + 0.1, module)
+
+
+def normalized(x, scale, bias):
+    rows = [(row - row.mean()) / np.sqrt(row.var() + 1e-5) for row in x]
+    return np.stack(rows) * scale + bias
+
+
+def test_layer_norm_equals_its_formula_in_value_and_gradient(rng):
+    def layer(x, scale, bias):
+        module = nn.LayerNorm(4)
+        module.scale, module.bias = nnx.Param(scale), nnx.Param(bias)
+        return module(x)
+
+    args = rng.normal(size=(5, 4)), rng.normal(size=4), rng.normal(size=4)
+    oracles.check_value(layer, normalized, args)
+    oracles.check_gradient(layer, normalized, args)
+
+
+def test_layer_norm_does_not_cancel_in_single_precision():
+    x = 1e4 + jnp.arange(8.0, dtype=jnp.float32)[None, :]
+    expected = normalized(np.asarray(x, np.float64), 1, 0)
+    np.testing.assert_allclose(nn.LayerNorm(8)(x), expected, rtol=1e-4)
+
+
+@pytest.mark.parametrize("grid_shape", [(7,), (3, 4), (2, 3, 2)])
+def test_grid_convolution_sums_over_neighbours(rng, grid_shape):
+    layer = enlarged(nn.GridConvolution(2, 3, grid_shape=grid_shape, rngs=nnx.Rngs(0)))
+    kernel, bias = np.asarray(layer.kernel[...]), np.asarray(layer.bias[...])
+    x = rng.normal(size=(int(np.prod(grid_shape)), 2))
+    field = x.reshape(*grid_shape, 2)
+    expected = np.zeros((*grid_shape, 3)) + bias
+    for node in np.ndindex(*grid_shape):
+        for offset in np.ndindex(*kernel.shape[:-2]):
+            neighbour = tuple(np.add(node, offset) - 1)
+            if all(0 <= i < n for i, n in zip(neighbour, grid_shape, strict=True)):
+                expected[node] += field[neighbour] @ kernel[offset]
+    np.testing.assert_allclose(
+        layer(jnp.asarray(x)), expected.reshape(-1, 3), rtol=1e-9
+    )
+
+
+def test_a_block_adds_attention_and_then_a_perceptron(rng):
+    block = nn.Block(8, mlp_ratio=2, num_heads=2, num_basis=3, rngs=nnx.Rngs(0))
+    block = enlarged(block)
+    z = jnp.asarray(rng.normal(size=(9, 8)))
+    middle = z + block.attention(block.attention_norm(z))
+    expected = middle + block.mlp(block.mlp_norm(middle))
+    np.testing.assert_allclose(block(z), expected, rtol=1e-12)
+    assert block.mlp.hidden.kernel.shape == (8, 16)
+
+
+def test_mlp_gradient_equals_differences_of_its_formula(rng):
+    erf = np.vectorize(math.erf)
+
+    def formula(x, w1, b1, w2, b2):
+        hidden = x @ w1 + b1
+        return hidden * 0.5 * (1 + erf(hidden / np.sqrt(2))) @ w2 + b2
+
+    def layer(x, w1, b1, w2, b2):
+        module = nn.MLP(3, 4, 2, rngs=nnx.Rngs(0))
+        module.hidden.kernel, module.hidden.bias = nnx.Param(w1), nnx.Param(b1)
+        module.out.kernel, module.out.bias = nnx.Param(w2), nnx.Param(b2)
+        return module(x)
+
+    shapes = (5, 3), (3, 4), (4,), (4, 2), (2,)
+    args = tuple(rng.normal(size=shape) for shape in shapes)
+    oracles.check_value(layer, formula, args)
+    oracles.check_gradient(layer, formula, args)
