@@ -139,3 +139,21 @@ def test_a_basis_is_passed_if_and_only_if_shared(x):
     layer = make()
     with pytest.raises(ValueError, match="shared_basis=True"):
         layer(x, basis=layer.basis)
+
+
+@pytest.mark.parametrize("entries", [0, 2**20])
+def test_heads_one_by_one_or_together_are_the_same(x, monkeypatch, entries):
+    layer = make()
+    expected = oracle(layer, np.asarray(x))
+
+    def loss(layer):
+        return jnp.sum(layer(x) ** 2)
+
+    gradient = jax.grad(loss)(layer)
+    monkeypatch.setattr(nn.attention, "_ENTRIES_IN_CACHE", entries)
+    np.testing.assert_allclose(layer(x), expected, rtol=1e-9)
+    assert ("scan" in str(jax.make_jaxpr(layer)(x))) == (entries == 0)
+    for a, b in zip(
+        jax.tree.leaves(jax.grad(loss)(layer)), jax.tree.leaves(gradient), strict=True
+    ):
+        np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12)
