@@ -44,6 +44,12 @@ OUTSIDE = {
     "nn": {"flax"},
 }
 
+# What it may import where it is used, inside functions.
+NESTED = {
+    "datasets": {"h5py", "scipy"},  # optional readers of published files
+    "schwarz": {"scipy"},  # graphs and trees; JAX depends on it anyway
+}
+
 FILES = sorted(ROOT.rglob("*.py"))
 NAMES = [str(path.relative_to(ROOT)) for path in FILES]
 
@@ -130,9 +136,8 @@ def test_imports_from_outside_are_those_of_the_layer(path):
     allowed |= OUTSIDE.get(part_of(path), set())
     source = path.read_text()
     assert outer_imports(source, nested=False) <= allowed
-    # Optional readers of published files may be imported where they are used.
-    readers = {"h5py", "scipy"} if part_of(path) == "datasets" else set()
-    assert outer_imports(source, nested=True) <= allowed | readers
+    nested = NESTED.get(part_of(path), set())
+    assert outer_imports(source, nested=True) <= allowed | nested
 
 
 def test_importing_opjax_leaves_the_outer_layers_alone():

@@ -5,9 +5,11 @@ like any other. Every module acts on one sample; batch with `jax.vmap`.
 """
 
 from opjax.nn.attention import FunctionalAttention, LearnedBasis
+from opjax.nn.calibration import calibrate, principal_keys
 from opjax.nn.embedding import TimeEmbedding, reference_distances
 from opjax.nn.layers import MLP, GridConvolution, LayerNorm, Linear
 from opjax.nn.operator import Block, OperatorTransformer
+from opjax.nn.schwarz import LowRankAttention, SchwarzAttention
 
 __all__ = [
     "MLP",
@@ -17,7 +19,11 @@ __all__ = [
     "LayerNorm",
     "LearnedBasis",
     "Linear",
+    "LowRankAttention",
     "OperatorTransformer",
+    "SchwarzAttention",
     "TimeEmbedding",
+    "calibrate",
+    "principal_keys",
     "reference_distances",
 ]

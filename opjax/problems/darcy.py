@@ -17,14 +17,11 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.typing import ArrayLike, DTypeLike
 
 from opjax import _checks
 from opjax.problems import random_fields, splines
-
-# Two matrix products per transform beat two FFTs up to about this many points (CPU).
-_DENSE_TRANSFORM_POINTS = 200
+from opjax.problems.laplacian import laplacian_inverse
 
 
 class Solution(NamedTuple):
@@ -119,7 +116,7 @@ def solve(
         right_side = splines.cells_to_nodes(right_side)[1:-1, 1:-1]
     right_side = jnp.broadcast_to(right_side, (num_points - 2, num_points - 2))
     apply = partial(_flux_balance, nodes)
-    inverse = _poisson_inverse(num_points, dtype)
+    inverse = laplacian_inverse((num_points - 2, num_points - 2), dtype)
     interior, iterations = jax.lax.custom_linear_solve(
         apply,
         right_side,
@@ -261,31 +258,3 @@ def _relative_residual(apply, inverse, interior, right_side) -> jax.Array:
     squares = [jnp.vdot(v, inverse(v)) for v in (residual, right_side)]
     tiny = jnp.finfo(right_side.dtype).tiny
     return jnp.sqrt(jnp.maximum(squares[0], 0) / jnp.maximum(squares[1], tiny))
-
-
-def _poisson_inverse(
-    num_points: int, dtype: DTypeLike
-) -> Callable[[jax.Array], jax.Array]:
-    """Inverse of the five-point Laplacian on interior nodes, by sine transforms."""
-    size = num_points - 2
-    modes = np.arange(1, size + 1)
-    # Reduced modulo the period in integers, so the sine argument stays accurate.
-    angles = np.outer(modes, modes) % (2 * size + 2) * (np.pi / (size + 1))
-    eigenvalues = (2 * (size + 1) * np.sin(np.pi * modes / (2 * size + 2))) ** 2
-    weights = 1 / (eigenvalues[:, None] + eigenvalues[None, :])
-    weights = jnp.asarray(weights * (2 / (size + 1)) ** 2, dtype)
-    if size <= _DENSE_TRANSFORM_POINTS:
-        sines = jnp.asarray(np.sin(angles), dtype)
-        transform = partial(splines.apply_to_axes, sines)
-    else:
-        transform = _sine_transform_fft
-    return lambda values: transform(weights * transform(values))
-
-
-def _sine_transform_fft(values: jax.Array) -> jax.Array:
-    """Type-I sine transform of both axes, `sum_j v_j sin(pi j k / (n + 1))`."""
-    for _ in range(2):
-        odd = jnp.pad(values, ((0, 0), (1, 1)))
-        odd = jnp.concatenate([odd, -values[:, ::-1]], axis=1)
-        values = (jnp.fft.rfft(odd).imag[:, 1:-1] / -2).T
-    return values

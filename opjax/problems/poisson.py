@@ -1,0 +1,184 @@
+r"""Poisson's equation on the unit cube, with mixed Fourier right-hand sides.
+
+`-Laplace u = f`, `u = 0` on the boundary, by second-order finite differences at the
+interior points `i / (n + 1)` of each axis. The right-hand sides span few modes, so an
+error over all of them is a trace: `population_moment`.
+"""
+
+import functools
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike, DTypeLike
+
+from opjax import _checks
+from opjax.problems.laplacian import laplacian_inverse
+
+
+class FourierProblem(NamedTuple):
+    """The space of right-hand sides, with the exact discrete solutions.
+
+    Attributes:
+      modes: right-hand sides `sin(pi m x)` and `cos(pi m x)`, alternating, in several
+        dimensions their products, shape `(n, k)`.
+      solutions: the discrete solutions, shape `(n, k)`.
+      damping: factors of the modes in random combinations, shape `(k,)`.
+    """
+
+    modes: jax.Array
+    solutions: jax.Array
+    damping: jax.Array
+
+
+class Samples(NamedTuple):
+    """Right-hand sides and solutions, one sample a column, shape `(n, b)`."""
+
+    right_sides: jax.Array
+    solutions: jax.Array
+
+
+def solve(right_side: ArrayLike) -> jax.Array:
+    r"""Solves the discrete problem directly, in `O(n log n)` operations.
+
+        sum_axes (2 u_i - u_{i-1} - u_{i+1}) / h^2 = f_i,    h = 1 / (n + 1).
+
+    Args:
+      right_side: values at the interior points, one axis for each dimension.
+
+    Returns:
+      The solution at the same points.
+
+    Raises:
+      TypeError: if the right-hand side is not floating point.
+      ValueError: if it is a number.
+
+    References:
+      Köhler and Rheinbach, "Hierarchical Attention via Domain Decomposition", 2026,
+      Eq. 2-5.
+    """
+    right_side = jnp.asarray(right_side)
+    _checks.floating(right_side=right_side)
+    if right_side.ndim == 0 or right_side.size == 0:
+        raise ValueError(
+            f"right_side has shape {right_side.shape}, expected one axis of interior "
+            "points for each dimension."
+        )
+    return laplacian_inverse(right_side.shape, right_side.dtype)(right_side)
+
+
+def fourier_problem(
+    grid_shape: int | Sequence[int],
+    *,
+    num_modes: int = 16,
+    decay: float = 1.5,
+    dtype: DTypeLike | None = None,
+) -> FourierProblem:
+    """Tabulates the first sine and cosine modes and their solutions.
+
+    Args:
+      grid_shape: interior points per axis, in row-major order; a number for 1-D.
+      num_modes: modes `m = 1, ...` per axis; `k = (2 num_modes)^p` functions in all.
+      decay: exponent of the damping `m^-decay`, a product over the axes.
+      dtype: floating-point dtype; JAX's default one if left out.
+
+    Returns:
+      The problem.
+
+    Raises:
+      ValueError: if a number of points or modes is not positive, or the decay negative.
+
+    References:
+      Köhler and Rheinbach, 2026, section 5.3.
+    """
+    shape = (grid_shape,) if isinstance(grid_shape, int) else tuple(grid_shape)
+    _checks.positive(grid_shape=shape, num_modes=num_modes)
+    _checks.non_negative(decay=decay)
+    axes = [_modes_on_axis(size, num_modes) for size in shape]
+    modes = jnp.asarray(functools.reduce(_tensor_product, axes), dtype)
+    orders = np.repeat(np.arange(1, num_modes + 1), 2) ** -float(decay)
+    damping = functools.reduce(np.multiply.outer, [orders] * len(shape)).ravel()
+    on_grid = jnp.moveaxis(modes, 1, 0).reshape(-1, *shape)
+    solutions = jax.lax.map(solve, on_grid).reshape(len(on_grid), -1).T
+    return FourierProblem(modes, solutions, jnp.asarray(damping, dtype))
+
+
+def sample(key: jax.Array, problem: FourierProblem, *, num_samples: int) -> Samples:
+    """Draws mixed Fourier right-hand sides of unit norm, with their solutions.
+
+    Half of them, rounded down, are single modes with a random sign, the others random
+    combinations with normal coefficients times the damping; shuffled.
+
+    Args:
+      key: PRNG key.
+      problem: modes, solutions and damping.
+      num_samples: number `b` of samples.
+
+    Returns:
+      The samples.
+
+    Raises:
+      ValueError: if the number of samples is not positive.
+
+    References:
+      Köhler and Rheinbach, 2026, section 5.3.
+    """
+    _checks.positive(num_samples=num_samples)
+    pure_key, sign_key, normal_key, order_key = jax.random.split(key, 4)
+    num_modes, dtype = problem.damping.size, problem.modes.dtype
+    num_pure = num_samples // 2
+    mode = jax.random.randint(pure_key, (num_pure,), 0, num_modes)
+    sign = jax.random.rademacher(sign_key, (num_pure, 1), dtype)
+    pure = sign * jax.nn.one_hot(mode, num_modes, dtype=dtype)
+    shape = (num_samples - num_pure, num_modes)
+    mixed = jax.random.normal(normal_key, shape, dtype) * problem.damping[None, :]
+    coefficients = jax.random.permutation(order_key, jnp.concatenate([pure, mixed])).T
+    right_sides = problem.modes @ coefficients
+    scale = 1 / jnp.linalg.norm(right_sides, axis=0, keepdims=True)
+    return Samples(scale * right_sides, problem.solutions @ (scale * coefficients))
+
+
+def population_moment(
+    key: jax.Array, problem: FourierProblem, *, num_samples: int = 400_000
+) -> np.ndarray:
+    r"""Returns the weighted second moment of the samples' coefficients.
+
+        C = E[c c^T / |u|^2],    weighted MSE of M = trace(E^T E C),    E = M F - U,
+
+    for samples `f = F c`, `u = U c`: single modes exactly, combinations by Monte Carlo.
+
+    Args:
+      key: PRNG key.
+      problem: modes `F` and solutions `U`.
+      num_samples: number of random combinations.
+
+    Returns:
+      The moment in float64, shape `(k, k)`, symmetric positive definite.
+    """
+    solutions = np.asarray(problem.solutions, np.float64)
+    damping = np.asarray(problem.damping, np.float64)
+    seed = np.asarray(jax.random.key_data(key)).ravel()
+    normal = np.random.default_rng(seed).normal
+    # Norms from the triangular factor: few operations, and no squares to cancel.
+    factor = np.linalg.qr(solutions, mode="r")
+    moment = np.zeros((damping.size, damping.size))
+    for size in np.diff(np.linspace(0, num_samples, 21).astype(int)):
+        mixed = normal(size=(size, damping.size)) * damping
+        mixed /= np.linalg.norm(mixed @ factor.T, axis=1, keepdims=True)
+        moment += mixed.T @ mixed / num_samples
+    pure = np.diag(1 / np.sum(solutions**2, axis=0)) / damping.size
+    return (moment + pure) / 2
+
+
+def _modes_on_axis(size: int, num_modes: int) -> np.ndarray:
+    points = np.arange(1, size + 1) / (size + 1)
+    angles = np.pi * np.outer(points, np.arange(1, num_modes + 1))
+    return np.stack([np.sin(angles), np.cos(angles)], axis=-1).reshape(size, -1)
+
+
+def _tensor_product(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    return np.einsum("ik,jl->ijkl", left, right).reshape(
+        len(left) * len(right), left.shape[1] * right.shape[1]
+    )

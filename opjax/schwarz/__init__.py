@@ -1,0 +1,42 @@
+r"""Overlapping Schwarz decompositions: covers, coarse spaces, two-level attention.
+
+A `Cover` holds subdomains with a partition of unity; a coarse space is one too, its
+weights being the values of its functions. Operators take local and coarse solvers as
+callables and know no attention but the low-rank one, `Q (K^T f)`.
+
+Scope. Mathematical: subdomains and coarse functions are fixed sets of points, so moving
+a mesh point does not move them. Convenience: covers are built with NumPy on the host.
+"""
+
+from opjax.schwarz.boxes import box_cover, interface_hats, uniform_hats
+from opjax.schwarz.covers import Cover, cover, prolong, restrict
+from opjax.schwarz.meshes import mesh_edges, partition_cover
+from opjax.schwarz.operators import (
+    additive,
+    assemble,
+    coarse_prolong,
+    coarse_restrict,
+    low_rank_attention,
+    two_level_attention,
+)
+from opjax.schwarz.partitions import partition_graph, partition_points
+
+__all__ = [
+    "Cover",
+    "additive",
+    "assemble",
+    "box_cover",
+    "coarse_prolong",
+    "coarse_restrict",
+    "cover",
+    "interface_hats",
+    "low_rank_attention",
+    "mesh_edges",
+    "partition_cover",
+    "partition_graph",
+    "partition_points",
+    "prolong",
+    "restrict",
+    "two_level_attention",
+    "uniform_hats",
+]

@@ -1,0 +1,187 @@
+"""Covers of points by overlapping subdomains, and functions supported on them."""
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+
+from opjax import _checks
+
+
+@functools.partial(
+    jax.tree_util.register_dataclass,
+    data_fields=("indices", "weights"),
+    meta_fields=("num_points",),
+)
+@dataclasses.dataclass(frozen=True, eq=False)
+class Cover:
+    """Subdomains `I_i` of `n` points, padded to one size, with weights on them.
+
+    Built once, outside `jax.jit`, by the functions of this module. A pytree: pass it to
+    compiled functions like any array, and stack equally padded ones for `jax.vmap`.
+
+    Attributes:
+      indices: points of the subdomains, shape `(s, m)`; padding repeats a point.
+      weights: positive weights of these points, zero on padding, shape `(s, m)`: of a
+        cover the partition of unity `D_i`, of a coarse space the values of its
+        functions.
+      num_points: number `n` of all points.
+    """
+
+    indices: ArrayLike
+    weights: ArrayLike
+    num_points: int
+
+    @property
+    def num_subdomains(self) -> int:
+        """Number `s` of subdomains, or of functions of a coarse space."""
+        return jnp.shape(self.indices)[0]
+
+    @property
+    def sizes(self) -> np.ndarray:
+        """Points of each subdomain, without padding, shape `(s,)`."""
+        return np.count_nonzero(self.weights, axis=1)
+
+
+def cover(subdomains: Sequence[ArrayLike], *, num_points: int) -> Cover:
+    r"""Builds a cover with its partition of unity from lists of points.
+
+        D_i = diag(1 / m_j : j in I_i),    sum_i R_i^T D_i R_i = I,
+
+    where `m_j` counts the subdomains that contain point `j`.
+
+    Args:
+      subdomains: indices of the points of each subdomain; sizes may differ.
+      num_points: number of all points.
+
+    Returns:
+      The cover.
+
+    Raises:
+      TypeError: if indices are not integers.
+      ValueError: if there is no subdomain, one is empty, repeats a point or contains
+        one that does not exist, or a point is in no subdomain.
+
+    References:
+      Köhler and Rheinbach, "Hierarchical Attention via Domain Decomposition", 2026,
+      Eq. 10 and 11.
+    """
+    sets = [np.asarray(indices) for indices in subdomains]
+    _check_subdomains(sets, num_points)
+    multiplicity = np.bincount(np.concatenate(sets), minlength=num_points)
+    if not multiplicity.all():
+        missing = np.flatnonzero(multiplicity == 0)
+        raise ValueError(
+            f"{missing.size} of {num_points} points are in no subdomain, first ones "
+            f"{missing[:8].tolist()}; every point needs one."
+        )
+    return padded(
+        sets, [1 / multiplicity[indices] for indices in sets], num_points=num_points
+    )
+
+
+def padded(
+    supports: Sequence[np.ndarray], values: Sequence[np.ndarray], *, num_points: int
+) -> Cover:
+    """Stacks supports and the values on them, padded to the largest support."""
+    width = max(map(len, supports))
+    # Padding repeats the last point, so that it is always one that exists.
+    indices = np.stack([np.pad(i, (0, width - len(i)), mode="edge") for i in supports])
+    weights = np.stack([np.pad(v, (0, width - len(v))) for v in values])
+    return Cover(indices.astype(np.int32), weights.astype(float), num_points)
+
+
+def restrict(cover: Cover, values: ArrayLike) -> jax.Array:
+    """Returns the values on every subdomain, `R_i u`, zero on padding.
+
+    Args:
+      cover: subdomains.
+      values: values at all points, shape `(n, c)`.
+
+    Returns:
+      Local values, shape `(s, m, c)`.
+
+    Raises:
+      TypeError: if `values` is not floating point.
+      ValueError: if there are not `n` of them.
+    """
+    values = checked_values(cover, values=values)
+    inside = (jnp.asarray(cover.weights) > 0)[..., None]
+    return jnp.where(inside, values[jnp.asarray(cover.indices)], 0)
+
+
+def prolong(cover: Cover, local: ArrayLike) -> jax.Array:
+    """Returns the sum of local values extended by zero, `sum_i R_i^T u_i`.
+
+    The exact adjoint of `restrict`: values on padding are ignored.
+
+    Args:
+      cover: subdomains.
+      local: values on every subdomain, shape `(s, m, c)`.
+
+    Returns:
+      Values at all points, shape `(n, c)`.
+
+    Raises:
+      TypeError: if `local` is not floating point.
+      ValueError: if its shape is not that of the cover.
+    """
+    local = jnp.asarray(local)
+    _checks.floating(local=local)
+    _checks.rank(3, local=local)
+    if local.shape[:2] != jnp.shape(cover.indices):
+        raise ValueError(
+            f"local {local.shape} does not fit the cover's subdomains "
+            f"{jnp.shape(cover.indices)}; expected shape (s, m, c)."
+        )
+    inside = (jnp.asarray(cover.weights) > 0)[..., None]
+    return sum_to_points(cover, jnp.where(inside, local, 0))
+
+
+def sum_to_points(cover: Cover, local: jax.Array) -> jax.Array:
+    """`prolong` for values that are zero on padding."""
+    indices = jnp.asarray(cover.indices).reshape(-1)
+    flat = local.reshape(-1, local.shape[-1])
+    return jax.ops.segment_sum(flat, indices, num_segments=cover.num_points)
+
+
+def checked_values(cover: Cover, **values: ArrayLike) -> jax.Array:
+    """Checks values at the points of a cover and returns them as array."""
+    ((name, given),) = values.items()
+    array = jnp.asarray(given)
+    _checks.floating(**{name: array})
+    _checks.rank(2, **{name: array})
+    if array.shape[0] != cover.num_points:
+        raise ValueError(
+            f"{name} {array.shape} must have one row for each of the "
+            f"{cover.num_points} points of the cover."
+        )
+    return array
+
+
+def _check_subdomains(sets: Sequence[np.ndarray], num_points: int) -> None:
+    if not sets:
+        raise ValueError("A cover needs at least one subdomain.")
+    for number, indices in enumerate(sets):
+        if indices.ndim != 1 or indices.size == 0:
+            raise ValueError(
+                f"Subdomain {number} has shape {indices.shape}; it must list at least "
+                "one point. Merge empty subdomains with others or leave them out."
+            )
+        if not np.issubdtype(indices.dtype, np.integer):
+            raise TypeError(
+                f"Subdomain {number} has dtype {indices.dtype}; indices of points are "
+                "integers."
+            )
+        if indices.min() < 0 or indices.max() >= num_points:
+            raise ValueError(
+                f"Subdomain {number} contains point "
+                f"{indices.min() if indices.min() < 0 else indices.max()}, but points "
+                f"are numbered from 0 to {num_points - 1}."
+            )
+        if np.unique(indices).size < indices.size:
+            raise ValueError(f"Subdomain {number} contains a point twice.")

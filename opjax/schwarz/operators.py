@@ -1,0 +1,211 @@
+"""One- and two-level additive Schwarz operators, matrix-free."""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+from jax.typing import ArrayLike, DTypeLike
+
+from opjax import _checks
+from opjax.schwarz.covers import Cover, checked_values, sum_to_points
+
+_WEIGHTINGS = ("symmetric", "restricted")
+
+
+def low_rank_attention(query: ArrayLike, key: ArrayLike, value: ArrayLike) -> jax.Array:
+    r"""Applies attention without softmax or scaling, `Q (K^T V)`.
+
+    Complexity: `O((m + n) r c)`.
+
+    Args:
+      query: factor at the query points, shape `(m, r)`.
+      key: factor at the mesh points, shape `(n, r)`.
+      value: functions to apply the operator to, shape `(n, c)`.
+
+    Returns:
+      The images, shape `(m, c)`.
+
+    Raises:
+      TypeError: if an array is not floating point.
+      ValueError: if points or ranks do not match.
+
+    References:
+      Köhler and Rheinbach, "Hierarchical Attention via Domain Decomposition", 2026,
+      Eq. 6-8.
+    """
+    query, key, value = map(jnp.asarray, (query, key, value))
+    _checks.floating(query=query, key=key, value=value)
+    _checks.rank(2, query=query, key=key, value=value)
+    _checks.same_channels(query=query, key=key)
+    _checks.same_points(key=key, value=value)
+    return query @ (key.T @ value)
+
+
+def additive(
+    local: Callable[..., jax.Array],
+    cover: Cover,
+    values: ArrayLike,
+    *arguments: ArrayLike,
+    weighting: str = "symmetric",
+) -> jax.Array:
+    r"""Sums local operators over subdomains, glued by the partition of unity.
+
+        symmetric:   sum_i R_i^T D_i^{1/2} G_i(D_i^{1/2} R_i f),
+        restricted:  sum_i R_i^T D_i G_i(R_i f).
+
+    Symmetric weighting keeps symmetric operators symmetric; restricted weighting leaves
+    the input as it is, for operators that are not linear.
+
+    Args:
+      local: `local(*arguments_i, f_i)`, the operator `G_i` on one subdomain, from local
+        values `(m, c)` to `(m, c')`. On padding its input is zero and its output has no
+        effect.
+      cover: subdomains with their partition of unity.
+      values: the function `f`, shape `(n, c)`.
+      *arguments: arrays with one slice for each subdomain, shape `(s, ...)`.
+      weighting: `"symmetric"` or `"restricted"`.
+
+    Returns:
+      The image, shape `(n, c')`.
+
+    Raises:
+      TypeError: if `values` is not floating point.
+      ValueError: if points or subdomains do not match or the weighting is unknown.
+
+    References:
+      Köhler and Rheinbach, "Hierarchical Attention via Domain Decomposition", 2026,
+      Eq. 12-14; Cai and Sarkis, "A restricted additive Schwarz preconditioner", 1999.
+    """
+    values = checked_values(cover, values=values)
+    _checks.option("weighting", weighting, _WEIGHTINGS)
+    for number, argument in enumerate(arguments):
+        if jnp.shape(argument)[:1] != (cover.num_subdomains,):
+            raise ValueError(
+                f"Argument {number} of the local operators has shape "
+                f"{jnp.shape(argument)}; expected one slice for each of the "
+                f"{cover.num_subdomains} subdomains."
+            )
+    weights = jnp.asarray(cover.weights).astype(values.dtype)[..., None]
+    restricted = values[jnp.asarray(cover.indices)]
+    if weighting == "symmetric":
+        weights = jnp.sqrt(weights)
+        restricted = weights * restricted
+    else:
+        restricted = jnp.where(weights > 0, restricted, 0)
+    images = jax.vmap(local)(*arguments, restricted)
+    return sum_to_points(cover, jnp.where(weights > 0, weights * images, 0))
+
+
+def coarse_restrict(coarse_space: Cover, values: ArrayLike) -> jax.Array:
+    """Returns the inner products with the coarse functions, `Phi^T f`.
+
+    Args:
+      coarse_space: functions `phi_i`, such as hats.
+      values: the function `f`, shape `(n, c)`.
+
+    Returns:
+      Coarse values, shape `(n0, c)`.
+
+    Raises:
+      TypeError: if `values` is not floating point.
+      ValueError: if there are not `n` of them.
+    """
+    values = checked_values(coarse_space, values=values)
+    weights = jnp.asarray(coarse_space.weights).astype(values.dtype)
+    return jnp.einsum("sm,smc->sc", weights, values[jnp.asarray(coarse_space.indices)])
+
+
+def coarse_prolong(coarse_space: Cover, coefficients: ArrayLike) -> jax.Array:
+    """Returns the function with given coarse coefficients, `Phi c`.
+
+    The exact adjoint of `coarse_restrict`.
+
+    Args:
+      coarse_space: functions `phi_i`, such as hats.
+      coefficients: shape `(n0, c)`.
+
+    Returns:
+      Values at all points, shape `(n, c)`.
+
+    Raises:
+      TypeError: if the coefficients are not floating point.
+      ValueError: if there are not `n0` of them.
+    """
+    coefficients = jnp.asarray(coefficients)
+    _checks.floating(coefficients=coefficients)
+    _checks.rank(2, coefficients=coefficients)
+    if coefficients.shape[0] != coarse_space.num_subdomains:
+        raise ValueError(
+            f"coefficients {coefficients.shape} must have one row for each of the "
+            f"{coarse_space.num_subdomains} functions of the coarse space."
+        )
+    weights = jnp.asarray(coarse_space.weights).astype(coefficients.dtype)
+    return sum_to_points(coarse_space, weights[..., None] * coefficients[:, None, :])
+
+
+def two_level_attention(
+    query: ArrayLike,
+    key: ArrayLike,
+    value: ArrayLike,
+    cover: Cover,
+    *,
+    coarse_space: Cover | None = None,
+    coarse: Callable[[jax.Array], jax.Array] | None = None,
+) -> jax.Array:
+    r"""Applies two-level overlapping Schwarz attention, matrix-free.
+
+        M f = Phi G_0(Phi^T f) + sum_i R_i^T D_i^{1/2} Q_i K_i^T D_i^{1/2} R_i f.
+
+    Linear in `f`, so columns of `value` may be channels or a whole batch. Without a
+    coarse space the operator has one level; with another two-level operator as `G_0` it
+    has three.
+
+    Complexity: `O(sum_i n_i r c)` and memory likewise.
+
+    Args:
+      query: local factors `Q_i`, shape `(s, m, r)`; padding has no effect.
+      key: local factors `K_i`, shape `(s, m, r)`.
+      value: functions to apply the operator to, shape `(n, c)`.
+      cover: subdomains with their partition of unity.
+      coarse_space: the functions `Phi`, such as interface hats.
+      coarse: the operator `G_0` from coarse values `(n0, c)` to coefficients `(n0, c)`,
+        such as `functools.partial(low_rank_attention, query, key)`.
+
+    Returns:
+      The images, shape `(n, c)`.
+
+    Raises:
+      TypeError: if an array is not floating point.
+      ValueError: if points, subdomains or ranks do not match, or only one of coarse
+        space and coarse operator is given.
+
+    References:
+      Köhler and Rheinbach, "Hierarchical Attention via Domain Decomposition", 2026,
+      Eq. 14-18.
+    """
+    if (coarse_space is None) != (coarse is None):
+        raise ValueError("coarse_space and coarse go together: give both or neither.")
+    image = additive(low_rank_attention, cover, value, query, key)
+    if coarse_space is None or coarse is None:
+        return image
+    coefficients = coarse(coarse_restrict(coarse_space, value))
+    return image + coarse_prolong(coarse_space, coefficients)
+
+
+def assemble(
+    operator: Callable[[jax.Array], jax.Array],
+    num_points: int,
+    *,
+    dtype: DTypeLike | None = None,
+) -> jax.Array:
+    """Returns the dense matrix of a linear operator, for inspection.
+
+    Args:
+      operator: linear, from `(n, c)` to `(m, c)`, one column like the other.
+      num_points: number `n`.
+      dtype: floating-point dtype; JAX's default one if left out.
+
+    Returns:
+      The matrix, shape `(m, n)`.
+    """
+    return operator(jnp.eye(num_points, dtype=dtype))
