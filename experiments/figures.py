@@ -45,18 +45,18 @@ def predictions(
         np.asarray, (coefficient, solution, prediction)
     )
     rows = len(solution)
-    figure = _figure(11.0, 2.7 * rows)
+    figure = new_figure(11.0, 2.7 * rows)
     axes = figure.subplots(rows, 4, squeeze=False, sharex=True, sharey=True)
     for row, name, error, a, u, p in zip(
         axes, names, errors, coefficient, solution, prediction, strict=True
     ):
         # Truth and prediction share their colours, so they can be compared by eye.
         shared = {"cmap": "viridis", "vmin": u.min(), "vmax": u.max()}
-        _colorbar(figure, _image(row[0], a, cmap="cividis"), row[0])
+        add_colorbar(figure, _image(row[0], a, cmap="cividis"), row[0])
         _image(row[1], u, **shared)
-        _colorbar(figure, _image(row[2], p, **shared), row[1:3])
+        add_colorbar(figure, _image(row[2], p, **shared), row[1:3])
         difference = _image(row[3], np.abs(p - u), cmap="magma", vmin=0.0)
-        _colorbar(figure, difference, row[3])
+        add_colorbar(figure, difference, row[3])
         row[0].set_ylabel(f"{name} sample\n$x_2$")
         row[0].set_title("input: permeability $a$", fontsize=10)
         row[1].set_title("truth: pressure $u$", fontsize=10)
@@ -64,7 +64,7 @@ def predictions(
         row[3].set_title(f"$|p - u|$, relative $L^2$ {error:.2e}", fontsize=9)
     for axis in axes[-1]:
         axis.set_xlabel("$x_1$")
-    _save(figure, path)
+    save(figure, path)
 
 
 def curves(
@@ -82,7 +82,7 @@ def curves(
       batch_size: samples the training loss is summed over.
       test_error: mean test error, drawn as a line.
     """
-    figure = _figure(9.0, 3.4, "constrained")
+    figure = new_figure(9.0, 3.4, "constrained")
     left, right = figure.subplots(1, 2, width_ratios=[2, 1])
     column = {
         name: np.asarray([row[name] for row in history], float)
@@ -112,7 +112,7 @@ def curves(
         axis.grid(alpha=0.25, which="both", linewidth=0.5)
         axis.spines[["top", "right"]].set_visible(False)
         axis.locator_params(axis="x", integer=True)
-    _save(figure, path)
+    save(figure, path)
 
 
 def basis_functions(
@@ -128,7 +128,7 @@ def basis_functions(
     """
     layers = _layers(len(bases))
     columns = min(columns, bases.shape[-1])
-    figure = _figure(1.45 * columns + 0.3, 1.75 * len(layers) + 0.4)
+    figure = new_figure(1.45 * columns + 0.3, 1.75 * len(layers) + 0.4)
     axes = figure.subplots(len(layers), columns, squeeze=False)
     for row, layer in zip(axes, layers, strict=True):
         functions = np.moveaxis(bases[layer, head], -1, 0)
@@ -145,7 +145,7 @@ def basis_functions(
         f"Basis functions of head {head + 1} that vary most, each in its own colours",
         fontsize=10,
     )
-    _save(figure, path)
+    save(figure, path)
 
 
 def functional_maps(
@@ -159,7 +159,7 @@ def functional_maps(
       columns: heads per layer, the first ones.
     """
     layers, columns = _layers(len(maps)), min(columns, maps.shape[1])
-    figure = _figure(2.3 * columns + 1.0, 2.3 * len(layers) + 0.5)
+    figure = new_figure(2.3 * columns + 1.0, 2.3 * len(layers) + 0.5)
     axes = figure.subplots(len(layers), columns, squeeze=False)
     for row, layer in zip(axes, layers, strict=True):
         # The largest entries of one head would leave the others blank.
@@ -179,20 +179,22 @@ def functional_maps(
     for axis in axes[-1]:
         axis.set_xlabel("key basis")
     figure.suptitle("Functional maps of one test sample", fontsize=10)
-    _save(figure, path)
+    save(figure, path)
 
 
 def _layers(count: int) -> list[int]:
     return sorted({0, count // 2, count - 1})
 
 
-def _figure(width: float, height: float, layout: Any = "compressed") -> Any:
+def new_figure(width: float, height: float, layout: Any = "compressed") -> Any:
+    """Returns an empty figure of so many inches, outside of matplotlib's state."""
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width, height), layout=layout)
 
 
-def _colorbar(figure: Any, image: Any, axes: Any) -> None:
+def add_colorbar(figure: Any, image: Any, axes: Any) -> None:
+    """Draws the colours of an image beside its axes."""
     bar = figure.colorbar(image, ax=axes, pad=0.02, aspect=15)
     bar.formatter.set_powerlimits((-2, 3))
 
@@ -205,7 +207,7 @@ def _image(axis: Any, values: np.ndarray, **colours: Any) -> Any:
     return axis.imshow(values.T, origin="lower", extent=extent, **colours)
 
 
-def _save(figure: Any, path: str | os.PathLike) -> None:
+def save(figure: Any, path: str | os.PathLike) -> None:
     """Writes the file in one piece, without metadata that changes from run to run."""
     with replacing(path) as temporary:
         figure.savefig(

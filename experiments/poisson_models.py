@@ -1,12 +1,11 @@
 """Models of the inverse Laplacian and how their training starts."""
 
 import dataclasses
+import math
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-import optax
 from flax import nnx
 
 from opjax import nn, schwarz
@@ -23,7 +22,7 @@ class Start:
       beta1: decay of the optimizer's mean.
       beta2: decay of its mean square.
       principal: keys from principal components, see `nn.principal_keys`.
-      whitening: the smallest direction that coarse keys resolve; 1 for hardly any.
+      whitening: of the coarse keys, see `nn.principal_keys`.
       calibrated: scale and rate of every level from a batch, see `nn.calibrate`; the
         learning rate is relative to them.
     """
@@ -34,7 +33,7 @@ class Start:
     beta1: float = 0.9
     beta2: float = 0.999
     principal: bool = False
-    whitening: float = 1e-2
+    whitening: float | None = 1e-2
     calibrated: bool = False
 
 
@@ -53,20 +52,24 @@ STARTS = {
 }
 
 
+COARSE_SPACES = ("interface", "uniform", "partition", "none")
+
+
 @dataclasses.dataclass(frozen=True)
 class Setup:
-    """A model and its domain.
+    """A domain and the structure of a model on it.
 
     Attributes:
       grid_shape: interior points per axis.
-      num_boxes: subdomains per axis; none for the global model.
+      num_boxes: subdomains per axis.
       overlap: points by which they grow.
       local_rank: columns of local factors.
-      coarse_rank: columns of coarse factors, cut to the coarse dimension.
-      coarse_space: `"interface"`, `"uniform"`, `"partition"` or `"none"`.
+      coarse_rank: columns of the coarsest factors, cut to the coarse dimension.
+      coarse_space: one of `COARSE_SPACES`.
       coarse_hats: uniform hats per axis.
-      levels: two, or three with a two-level coarse block.
-      global_rank: columns of the global model; 0 for the Schwarz model.
+      levels: two, or more with a hierarchy of subdomains in the coarse block.
+      coarse_boxes: subdomains per axis of coarse blocks with levels of their own.
+      global_rank: columns of a global model in place of the Schwarz model, if positive.
     """
 
     grid_shape: tuple[int, ...] = (256,)
@@ -77,50 +80,117 @@ class Setup:
     coarse_space: str = "interface"
     coarse_hats: int = 7
     levels: int = 2
+    coarse_boxes: int = 4
     global_rank: int = 0
 
     @property
     def num_points(self) -> int:
         """Interior points of the domain."""
-        return int(np.prod(self.grid_shape))
-
-
-COARSE_SPACES = ("interface", "uniform", "partition", "none")
+        return math.prod(self.grid_shape)
 
 
 def domain(setup: Setup) -> tuple[schwarz.Cover, schwarz.Cover | None]:
-    """Returns subdomains and coarse space of a setup."""
-    boxes = (setup.num_boxes,) * len(setup.grid_shape)
+    """Returns the subdomains and the coarse space of a setup."""
+    axes = len(setup.grid_shape)
+    boxes, hats = (setup.num_boxes,) * axes, (setup.coarse_hats,) * axes
     cover = schwarz.box_cover(setup.grid_shape, boxes, overlap=setup.overlap)
-    if setup.coarse_space == "none":
-        return cover, None
-    if setup.coarse_space == "partition":
-        return cover, cover
+    if setup.coarse_space == "interface":
+        return cover, schwarz.interface_hats(setup.grid_shape, boxes)
     if setup.coarse_space == "uniform":
-        hats = (setup.coarse_hats,) * len(setup.grid_shape)
         return cover, schwarz.uniform_hats(setup.grid_shape, hats)
-    return cover, schwarz.interface_hats(setup.grid_shape, boxes)
+    return cover, cover if setup.coarse_space == "partition" else None
 
 
 def build(setup: Setup, start: Start, key: jax.Array) -> Any:
     """Builds a model with random factors."""
-    init = jax.nn.initializers.normal(start.scale)
-    options: dict[str, Any] = {"factor_init": init, "rngs": nnx.Rngs(key)}
+    options: dict[str, Any] = {
+        "factor_init": jax.nn.initializers.normal(start.scale),
+        "rngs": nnx.Rngs(key),
+    }
     if setup.global_rank:
-        return nn.LowRankAttention(
-            setup.num_points, rank=setup.global_rank, **options
-        )
+        return nn.LowRankAttention(setup.num_points, rank=setup.global_rank, **options)
     cover, space = domain(setup)
-    options |= {"rank": setup.local_rank, "coarse_space": space}
-    if space is None or setup.levels == 2:
-        # The local factors are drawn before the coarse ones, as in the paper's code.
-        local = nn.SchwarzAttention(cover, rank=setup.local_rank, **_rest(options))
-        if space is None:
-            return local
-        local._coarse_space = None
-        return local
-    raise NotImplementedError
+    coarse = None
+    if space is not None and setup.levels > 2:
+        coarse = build(_coarse_setup(setup), start, jax.random.fold_in(key, 1))
+    elif space is not None:
+        coarse = nn.LowRankAttention(
+            space.num_subdomains, rank=setup.coarse_rank, **options
+        )
+    return nn.SchwarzAttention(
+        cover, rank=setup.local_rank, coarse_space=space, coarse=coarse, **options
+    )
 
 
-def _rest(options):
-    return options
+def _coarse_setup(setup: Setup) -> Setup:
+    """The same structure on the grid of coarse functions, one level less."""
+    lengths = {
+        "interface": setup.num_boxes - 1,
+        "uniform": setup.coarse_hats,
+        "partition": setup.num_boxes,
+    }
+    return dataclasses.replace(
+        setup,
+        grid_shape=(lengths[setup.coarse_space],) * len(setup.grid_shape),
+        num_boxes=setup.coarse_boxes,
+        levels=setup.levels - 1,
+        coarse_space="interface",
+    )
+
+
+def closed_form(setup: Setup, inputs: np.ndarray) -> Any:
+    r"""Returns a model whose factors are computed instead of learned, in 1-D.
+
+    Between the maxima of interface hats the exact inverse splits: the Galerkin solution
+    in the coarse space is exact at the maxima, and what remains are Dirichlet problems
+    between them,
+
+        A^{-1} = Phi (Phi^T A Phi)^{-1} Phi^T + sum_i S_i^T B_i S_i,
+        B_i = (S_i A S_i^T)^{-1}.
+
+    The images of the inputs under `B_i` are truncated to the local rank: with left
+    singular vectors `U` of `B_i S_i inputs`, `B_i` becomes `U U^T B_i`.
+
+    Args:
+      setup: one axis, interface hats, two levels, coarse rank at least that dimension.
+      inputs: columns whose mean square error counts, shape `(n, k)`.
+
+    Returns:
+      The model, in float64.
+    """
+    model = build(setup, Start(), jax.random.key(0))
+    (size,), cover = setup.grid_shape, model.cover
+    scale = float(size + 1) ** 2
+    peaks = [-1, *np.argmax(_dense(model.coarse_space), axis=0), size]
+    query = np.zeros(model.query.shape)
+    key = np.zeros(model.query.shape)
+    for i, (left, right) in enumerate(zip(peaks, peaks[1:], strict=False)):
+        inside = np.arange(left + 1, right)
+        inverse = np.linalg.inv(_second_difference(len(inside)) * scale)
+        vectors, _, _ = np.linalg.svd(inverse @ inputs[inside], full_matrices=False)
+        vectors = vectors[:, : query.shape[2]]
+        rows = np.searchsorted(np.asarray(cover.indices)[i, : cover.sizes[i]], inside)
+        roots = np.sqrt(np.asarray(cover.weights)[i, rows])[:, None]
+        query[i, rows, : vectors.shape[1]] = vectors / roots
+        key[i, rows, : vectors.shape[1]] = inverse @ vectors / roots
+    hats = _dense(model.coarse_space)
+    galerkin = hats.T @ (_second_difference(size) * scale) @ hats
+    vectors, values, _ = np.linalg.svd(np.linalg.inv(galerkin))
+    rank = model.coarse.query.shape[1]
+    model.query, model.key = nnx.Param(query), nnx.Param(key)
+    model.coarse.query = nnx.Param(vectors[:, :rank] * values[:rank])
+    model.coarse.key = nnx.Param(vectors[:, :rank])
+    return model
+
+
+def _dense(space: schwarz.Cover) -> np.ndarray:
+    dense = np.zeros((space.num_points, space.num_subdomains))
+    columns = np.broadcast_to(
+        np.arange(space.num_subdomains)[:, None], np.shape(space.indices)
+    )
+    np.add.at(dense, (np.asarray(space.indices), columns), np.asarray(space.weights))
+    return dense
+
+
+def _second_difference(size: int) -> np.ndarray:
+    return 2 * np.eye(size) - np.eye(size, k=1) - np.eye(size, k=-1)

@@ -72,19 +72,23 @@ class LearnedBasis(nnx.Module):
         return values, jax.vmap(head_basis)(*scores)
 
     def head_inputs(self, x: jax.Array) -> tuple[jax.Array, ...]:
-        """Returns features to expand, and per head the arguments of `head_basis`.
+        """Returns features to expand, and per head the arguments of `head_basis`."""
+        projected, kernel, bias = self.point_inputs(x)
+        heads = split_heads(projected, 2 * self.num_heads)
+        return heads[: self.num_heads], heads[self.num_heads :], kernel, bias
+
+    def point_inputs(self, x: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """Returns both projections `(n, 2 c)`, and kernels and biases of the scores.
 
         The temperature divides the weights of the scores rather than the scores: the
         same numbers for a fraction of the work.
         """
-        projected = checkpoint_name(self.projection(x), "projected")
-        heads = split_heads(projected, 2 * self.num_heads)
         temperature = self.temperature[...]
         if self.temperature_bounds is not None:
             temperature = jnp.clip(temperature, *self.temperature_bounds)
         kernel = self.score_kernel[...][None] / temperature[:, None, None]
         bias = self.score_bias[...][None] / temperature[:, None]
-        return heads[: self.num_heads], heads[self.num_heads :], kernel, bias
+        return checkpoint_name(self.projection(x), "projected"), kernel, bias
 
 
 def head_basis(features: jax.Array, kernel: jax.Array, bias: jax.Array) -> jax.Array:
@@ -92,7 +96,66 @@ def head_basis(features: jax.Array, kernel: jax.Array, bias: jax.Array) -> jax.A
     return opjax.softmax_basis(features @ kernel + bias[None, :])
 
 
-class FunctionalAttention(nnx.Module):
+class HeadMaps(nnx.Module):
+    """The maps of coefficients that the heads of one functional attention share.
+
+    Args:
+      width: channels `d` of a head.
+      ridge_logit: initial value of the learned logit of the ridge.
+      rngs: source of the initial parameters.
+    """
+
+    def __init__(self, width: int, *, ridge_logit: float, rngs: nnx.Rngs):
+        self.query = Linear(width, width, use_bias=False, rngs=rngs)
+        self.key = Linear(width, width, use_bias=False, rngs=rngs)
+        self.value = Linear(width, width, use_bias=False, rngs=rngs)
+        self.ridge_logit = nnx.Param(jnp.asarray(ridge_logit, jnp.float32))
+
+    @property
+    def ridge(self) -> jax.Array:
+        """Weight of the convex regularisation, between zero and one."""
+        return jax.nn.sigmoid(self.ridge_logit[...])
+
+    def attend(
+        self,
+        values: jax.Array,
+        phi: jax.Array,
+        quadrature_weights: jax.Array | None,
+    ) -> jax.Array:
+        """Attends to features `(n, d)` of one head in the basis `(n, k)`."""
+        coefficients = _means(values, phi, quadrature_weights)
+        transported = opjax.transport(
+            self.query(coefficients),
+            self.key(coefficients),
+            self.value(coefficients),
+            ridge=self.ridge,
+            regularization="convex",
+        )
+        return opjax.reconstruct(transported, phi)
+
+    def functional_map(
+        self,
+        values: jax.Array,
+        phi: jax.Array,
+        quadrature_weights: jax.Array | None,
+    ) -> jax.Array:
+        """Returns the map `(k, k)` that `attend` applies to the value coefficients."""
+        coefficients = _means(values, phi, quadrature_weights)
+        return opjax.functional_map(
+            self.query(coefficients),
+            self.key(coefficients),
+            ridge=self.ridge,
+            regularization="convex",
+        )
+
+
+def _means(values, phi, quadrature_weights):
+    return opjax.project(
+        values, phi, quadrature_weights=quadrature_weights, method="mean"
+    )
+
+
+class FunctionalAttention(HeadMaps):
     r"""Multi-head functional self-attention in a learned basis.
 
     Per head, with features `f` and basis `Phi` from a `LearnedBasis`,
@@ -152,10 +215,7 @@ class FunctionalAttention(nnx.Module):
                 rngs=rngs,
             )
         )
-        self.query = Linear(width, width, use_bias=False, rngs=rngs)
-        self.key = Linear(width, width, use_bias=False, rngs=rngs)
-        self.value = Linear(width, width, use_bias=False, rngs=rngs)
-        self.ridge_logit = nnx.Param(jnp.asarray(ridge_logit, jnp.float32))
+        super().__init__(width, ridge_logit=ridge_logit, rngs=rngs)
         self.out = Linear(features, features, rngs=rngs)
 
     def __call__(
@@ -180,20 +240,14 @@ class FunctionalAttention(nnx.Module):
         Raises:
           ValueError: if a basis is missing, or passed to a layer that owns one.
         """
-        ridge = jax.nn.sigmoid(self.ridge_logit[...])
-
         def head(values, *scores):
             phi = head_basis(*scores)
-            query, key, value = self._coefficients(values, phi, quadrature_weights)
-            transported = opjax.transport(
-                query, key, value, ridge=ridge, regularization="convex"
-            )
-            return opjax.reconstruct(transported, phi)
+            return self.attend(values, phi, quadrature_weights)
 
         # The basis is the largest array of the layer; computing it again in the
         # backward pass costs less than keeping it.
         head = jax.checkpoint(head)
-        heads = _map_heads(head, *self._basis(basis).head_inputs(x))
+        heads = map_heads(head, *self.choose_basis(basis).head_inputs(x))
         return self.out(checkpoint_name(merge_heads(heads), "attended"))
 
     def inspect(
@@ -204,18 +258,14 @@ class FunctionalAttention(nnx.Module):
         quadrature_weights: jax.Array | None = None,
     ) -> opjax.Transport:
         """Returns the functional maps `(h, k, k)` and bases `(h, n, k)` of a call."""
-        ridge = jax.nn.sigmoid(self.ridge_logit[...])
+        values, phi = self.choose_basis(basis)(x)
+        maps = jax.vmap(self.functional_map, in_axes=(0, 0, None))(
+            values, phi, quadrature_weights
+        )
+        return opjax.Transport(maps, phi, phi)
 
-        def head(values, phi):
-            query, key, _ = self._coefficients(values, phi, quadrature_weights)
-            return opjax.functional_map(
-                query, key, ridge=ridge, regularization="convex"
-            )
-
-        values, phi = self._basis(basis)(x)
-        return opjax.Transport(jax.vmap(head)(values, phi), phi, phi)
-
-    def _basis(self, shared: LearnedBasis | None) -> LearnedBasis:
+    def choose_basis(self, shared: LearnedBasis | None) -> LearnedBasis:
+        """Returns the basis module of a call: the owned one, or the one passed."""
         basis = self.basis if shared is None else shared
         if basis is None or (shared is not None and self.basis is not None):
             raise ValueError(
@@ -223,18 +273,8 @@ class FunctionalAttention(nnx.Module):
             )
         return basis
 
-    def _coefficients(self, values, phi, quadrature_weights):
-        coefficients = opjax.project(
-            values, phi, quadrature_weights=quadrature_weights, method="mean"
-        )
-        return (
-            self.query(coefficients),
-            self.key(coefficients),
-            self.value(coefficients),
-        )
 
-
-def _map_heads(function: Callable, values: jax.Array, *scores: jax.Array) -> jax.Array:
+def map_heads(function: Callable, values: jax.Array, *scores: jax.Array) -> jax.Array:
     """Applies a function to every head: its values and its arguments of the basis."""
     h, n, _ = values.shape
     entries = h * n * scores[-1].shape[-1]

@@ -23,7 +23,7 @@ _Block = tuple[jax.Array, jax.Array]  # queries and keys
 
 
 def principal_keys(
-    model: _Model, inputs: jax.Array, targets: jax.Array, *, whitening: float = 1e-2
+    model: _Model, inputs: jax.Array, targets: jax.Array, *, whitening: float | None = 1e-2
 ) -> _Model:
     r"""Returns the model with keys from principal components and with zero queries.
 
@@ -42,7 +42,8 @@ def principal_keys(
       inputs: functions, one a column, shape `(n, b)`; at least as many as the largest
         rank.
       targets: their images under the operator to be learned, shape `(n, b)`.
-      whitening: smallest singular value to resolve, over the largest.
+      whitening: smallest singular value to resolve, over the largest; `None` for
+        orthonormal keys in all blocks.
 
     Returns:
       A new model of the same structure.
@@ -56,7 +57,8 @@ def principal_keys(
       Köhler and Rheinbach, "Hierarchical Attention via Domain Decomposition", 2026,
       section 7, leave the start open.
     """
-    _checks.positive(whitening=whitening)
+    if whitening is not None:
+        _checks.positive(whitening=whitening)
 
     def update(query, key, x, targets, weights, *, local):
         del targets, weights

@@ -6,8 +6,9 @@ error over all of them is a trace: `population_moment`.
 """
 
 import functools
+import operator
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -88,16 +89,26 @@ def fourier_problem(
       The problem.
 
     Raises:
-      ValueError: if a number of points or modes is not positive, or the decay negative.
+      TypeError: if a number is not whole or the dtype not floating point.
+      ValueError: if a number of points or modes is not positive, the decay is negative,
+        or there are more modes than points on an axis.
 
     References:
       Köhler and Rheinbach, 2026, section 5.3.
     """
-    shape = (grid_shape,) if isinstance(grid_shape, int) else tuple(grid_shape)
+    axes = grid_shape if isinstance(grid_shape, Sequence) else (grid_shape,)
+    shape, num_modes = tuple(map(operator.index, axes)), operator.index(num_modes)
+    if dtype is not None and not jnp.issubdtype(dtype, jnp.floating):
+        raise TypeError(f"dtype={jnp.dtype(dtype)} must be a floating-point dtype.")
     _checks.positive(grid_shape=shape, num_modes=num_modes)
+    if not 1 <= num_modes <= min(shape, default=0):
+        raise ValueError(
+            f"{num_modes=} is more than the points of an axis of grid_shape={shape} "
+            "can tell apart; use fewer modes or more points."
+        )
     _checks.non_negative(decay=decay)
-    axes = [_modes_on_axis(size, num_modes) for size in shape]
-    modes = jnp.asarray(functools.reduce(_tensor_product, axes), dtype)
+    factors = [_modes_on_axis(size, num_modes) for size in shape]
+    modes = jnp.asarray(functools.reduce(_tensor_product, factors), dtype)
     orders = np.repeat(np.arange(1, num_modes + 1), 2) ** -float(decay)
     damping = functools.reduce(np.multiply.outer, [orders] * len(shape)).ravel()
     on_grid = jnp.moveaxis(modes, 1, 0).reshape(-1, *shape)
@@ -140,6 +151,38 @@ def sample(key: jax.Array, problem: FourierProblem, *, num_samples: int) -> Samp
     return Samples(scale * right_sides, problem.solutions @ (scale * coefficients))
 
 
+def weighted_mse(
+    prediction: ArrayLike, solution: ArrayLike, *, floor: float = 1e-30
+) -> jax.Array:
+    r"""Returns the mean over samples of the squared relative error.
+
+        mean_b (|p_b - u_b|^2 / n) / max(|u_b|^2 / n, floor)
+
+    Args:
+      prediction: one sample a column, shape `(n, b)`.
+      solution: likewise.
+      floor: smallest mean square to divide by.
+
+    Returns:
+      The scalar error.
+
+    Raises:
+      TypeError: if an array is not floating point.
+      ValueError: if shapes do not match.
+
+    References:
+      Köhler and Rheinbach, 2026, Eq. 21.
+    """
+    prediction, solution = jnp.asarray(prediction), jnp.asarray(solution)
+    _checks.floating(prediction=prediction, solution=solution)
+    _checks.rank(2, prediction=prediction, solution=solution)
+    _checks.same_points(prediction=prediction, solution=solution)
+    _checks.same_channels(prediction=prediction, solution=solution)
+    _checks.non_negative(floor=floor)
+    error = jnp.mean((prediction - solution) ** 2, axis=0)
+    return jnp.mean(error / jnp.maximum(jnp.mean(solution**2, axis=0), floor))
+
+
 def population_moment(
     key: jax.Array, problem: FourierProblem, *, num_samples: int = 400_000
 ) -> np.ndarray:
@@ -156,13 +199,17 @@ def population_moment(
 
     Returns:
       The moment in float64, shape `(k, k)`, symmetric positive definite.
+
+    Raises:
+      ValueError: if the number of samples is not positive.
     """
+    _checks.positive(num_samples=num_samples)
     solutions = np.asarray(problem.solutions, np.float64)
     damping = np.asarray(problem.damping, np.float64)
     seed = np.asarray(jax.random.key_data(key)).ravel()
     normal = np.random.default_rng(seed).normal
     # Norms from the triangular factor: few operations, and no squares to cancel.
-    factor = np.linalg.qr(solutions, mode="r")
+    factor: Any = np.linalg.qr(solutions, mode="r")
     moment = np.zeros((damping.size, damping.size))
     for size in np.diff(np.linspace(0, num_samples, 21).astype(int)):
         mixed = normal(size=(size, damping.size)) * damping

@@ -2,6 +2,7 @@
 
 import functools
 import itertools
+import operator
 from collections.abc import Sequence
 
 import numpy as np
@@ -37,6 +38,7 @@ def box_cover(grid_shape: _Shape, num_boxes: _Shape, *, overlap: int) -> Cover:
     """
     shape, boxes = _axes(grid_shape=grid_shape, num_boxes=num_boxes)
     _checks.non_negative(overlap=overlap)
+    overlap = operator.index(overlap)
     axes = []
     for size, count in zip(shape, boxes, strict=True):
         starts = interval_starts(size, count)
@@ -100,7 +102,7 @@ def uniform_hats(grid_shape: _Shape, num_hats: _Shape) -> Cover:
     Raises:
       ValueError: if the axes do not match or an axis has more hats than points.
     """
-    shape, counts = _axes(grid_shape=grid_shape, num_boxes=num_hats)
+    shape, counts = _axes(grid_shape=grid_shape, num_hats=num_hats)
     peaks = [
         np.arange(1, count + 1) * (size + 1) / (count + 1) - 1
         for size, count in zip(shape, counts, strict=True)
@@ -147,12 +149,13 @@ def _row_major(shape: tuple[int, ...], sides: Sequence[np.ndarray]) -> np.ndarra
 def _axes(**lengths: _Shape) -> list[tuple[int, ...]]:
     grid_name, count_name = lengths
     grid, counts = (
-        (value,) if isinstance(value, int) else tuple(value)
+        tuple(map(operator.index, value if isinstance(value, Sequence) else (value,)))
         for value in lengths.values()
     )
-    if len(grid) != len(counts):
+    if not grid or len(grid) != len(counts):
         raise ValueError(
-            f"{grid_name}={grid} and {count_name}={counts} must have the same axes."
+            f"{grid_name}={grid} and {count_name}={counts} must have the same axes, "
+            "at least one."
         )
     for size, count in zip(grid, counts, strict=True):
         if not 1 <= count <= size:

@@ -88,7 +88,9 @@ def additive(
     weights = jnp.asarray(cover.weights).astype(values.dtype)[..., None]
     restricted = values[jnp.asarray(cover.indices)]
     if weighting == "symmetric":
-        weights = jnp.sqrt(weights)
+        # Selects before the root, whose derivative is infinite on padding.
+        inside = weights > 0
+        weights = jnp.where(inside, jnp.sqrt(jnp.where(inside, weights, 1)), 0)
         restricted = weights * restricted
     else:
         restricted = jnp.where(weights > 0, restricted, 0)
@@ -163,7 +165,7 @@ def two_level_attention(
     Complexity: `O(sum_i n_i r c)` and memory likewise.
 
     Args:
-      query: local factors `Q_i`, shape `(s, m, r)`; padding has no effect.
+      query: local factors `Q_i`, shape `(s, m, r)`; finite padding has no effect.
       key: local factors `K_i`, shape `(s, m, r)`.
       value: functions to apply the operator to, shape `(n, c)`.
       cover: subdomains with their partition of unity.

@@ -51,7 +51,7 @@ def test_solution_converges_with_second_order(dimension):
             factors[axis] = minus_u2
             f += functools.reduce(np.multiply.outer, factors)
         exact = functools.reduce(np.multiply.outer, [u] * dimension)
-        return relative_error(poisson.solve(f), exact)
+        return relative_error(jax.jit(poisson.solve)(f), exact)
 
     assert np.log2(error(15) / error(31)) == pytest.approx(2, abs=0.05)
 
@@ -59,8 +59,11 @@ def test_solution_converges_with_second_order(dimension):
 @pytest.mark.parametrize("shape", [(150,), (1000,), (40, 40)])
 def test_single_precision_is_accurate_to_its_rounding(shape, rng):
     values = rng.normal(size=shape)
-    single = poisson.solve(values.astype(np.float32))
-    assert relative_error(single, poisson.solve(values)) < 1e-5
+    single, double = (
+        jax.jit(poisson.solve)(values.astype(dtype)) for dtype in (np.float32, float)
+    )
+    assert single.dtype == jnp.float32
+    assert relative_error(single, double) < 1e-5
 
 
 # problem
@@ -94,7 +97,7 @@ def test_modes_in_several_dimensions_are_products():
             np.testing.assert_allclose(problem.damping[column], expected)
 
 
-@pytest.mark.parametrize("shape", [(20,), (5, 7), (3, 4, 5)])
+@pytest.mark.parametrize("shape", [(20,), (3, 4, 5)])
 def test_solutions_are_those_of_the_modes(shape):
     problem = poisson.fourier_problem(shape, num_modes=2)
     for f, u in zip(problem.modes.T, problem.solutions.T, strict=True):
@@ -118,7 +121,7 @@ def test_problem_and_samples_have_the_dtype_asked_for():
         assert s.dtype == jnp.float32
         assert d.dtype == jnp.float64
         assert relative_error(s, d) < 1e-6
-    right_sides, solutions = draw(single, 6)
+    right_sides, solutions = draw(single, 7)
     assert right_sides.dtype == solutions.dtype == np.float32
     exact = np.linalg.solve(test_laplacian.matrix_on_axis(40), right_sides)
     assert relative_error(solutions, exact) < 1e-4
@@ -152,7 +155,7 @@ def is_pure(problem, right_sides):
     return products.max(axis=0) > 1 - 1e-12
 
 
-@pytest.mark.parametrize("num_samples", [1, 63, 64])
+@pytest.mark.parametrize("num_samples", [7, 64])
 def test_half_of_the_samples_are_single_modes(problem, num_samples):
     right_sides, _ = draw(problem, num_samples)
     assert right_sides.shape == (24, num_samples)

@@ -1,0 +1,310 @@
+"""Figures of the Poisson program, drawn from arrays and written to a path.
+
+Values that are not finite come from runs that diverged; they are left out.
+"""
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy import ndarray
+
+from experiments.figures import add_colorbar, new_figure, save
+
+_MAX_STEPS = 500  # points of a curve; more are thinner than a pixel
+_MAX_BLOCKS = 16
+_Path = str | os.PathLike
+
+
+def sweep(
+    path: _Path,
+    rates: Sequence[float],
+    curves: Mapping[str, ndarray],
+    *,
+    paper: Mapping[str, Sequence[float]] | None = None,
+) -> None:
+    """Draws training losses by learning rate, median and extremes of the seeds.
+
+    Args:
+      path: file to write.
+      rates: learning rates, one for each panel.
+      curves: weighted MSE of every batch by model, shape `(rates, seeds, steps)`.
+      paper: the paper's final values by model, one for each rate.
+    """
+    figure, grid = _panels(len(rates), 3, 3.5, 2.5, sharey=True)
+    for i, (axis, rate) in enumerate(zip(grid.flat, rates, strict=False)):
+        diverged = 0
+        for k, (name, values) in enumerate(curves.items()):
+            run, color = values[i], f"C{k}"
+            steps = np.arange(run.shape[1])[:: -math.ceil(run.shape[1] / _MAX_STEPS)]
+            low, median, high = _spread(run[:, steps].T)
+            axis.plot(steps + 1, median, color=color, linewidth=1.2, label=name)
+            axis.fill_between(steps + 1, low, high, color=color, alpha=0.25, lw=0)
+            diverged += np.sum(~np.isfinite(run).all(axis=1))
+        for name, finals in (paper or {}).items():
+            color, step = f"C{list(curves).index(name)}", curves[name].shape[2]
+            label = f"{name}: final value in the paper"
+            axis.plot(step, finals[i], "D", color=color, mec="black", label=label)
+        note = f" ({diverged} runs diverged)" if diverged else ""
+        axis.set_title(f"learning rate {rate:g}{note}", fontsize=10)
+        axis.set_yscale("log")
+    _label(figure, grid, "step", "weighted MSE of the batch", min(len(rates), 2))
+    save(figure, path)
+
+
+def solutions(
+    path: _Path,
+    mesh_points: ndarray,
+    right_sides: ndarray,
+    exact: ndarray,
+    predicted: ndarray,
+    *,
+    title: str,
+) -> None:
+    """Draws solutions in one dimension with their predictions, a sample to a panel.
+
+    Args:
+      path, title: file to write and what to call the figure.
+      mesh_points: coordinates, shape `(n,)`.
+      right_sides, exact, predicted: one sample a column, shape `(n, b)`.
+    """
+    figure, grid = _panels(exact.shape[1], 4, 2.5, 1.55)
+    samples = zip(right_sides.T, exact.T, predicted.T, strict=True)
+    for axis, (f, u, p) in zip(grid.flat, samples, strict=False):
+        # In thousandths, so that no axis needs an exponent.
+        lines = (1e3 / _limit(f) * _limit(u) * f, 1e3 * u, 1e3 * p)
+        axis.plot(mesh_points, lines[0], color="#a3dba3", lw=1, label="rescaled $f$")
+        axis.plot(mesh_points, lines[1], color="C0", lw=1.8, label="exact $u$")
+        axis.plot(mesh_points, lines[2], "--", color="C1", label="prediction")
+        axis.set_title(_relative(p, u), fontsize=8, pad=3)
+        axis.tick_params(labelsize=8)
+        axis.locator_params(axis="y", nbins=4)
+        axis.set(xlim=(0, 1), xticks=[0, 0.5, 1])
+    _label(figure, grid, "$x$", "$10^3\\,u$")
+    figure.suptitle(title)
+    save(figure, path)
+
+
+def solutions_2d(
+    path: _Path, right_sides: ndarray, exact: ndarray, predicted: ndarray, *, title: str
+) -> None:
+    """Draws the first four solutions in two dimensions with their predictions.
+
+    Args:
+      path, title: file to write and what to call the figure.
+      right_sides, exact, predicted: values on the unit square, shape `(n1, n2, b)`.
+    """
+    rows = min(4, exact.shape[2])
+    figure = new_figure(11.5, 2.5 * rows + 0.4)
+    grid = figure.subplots(rows, 4, squeeze=False, sharex=True, sharey=True)
+    names = "right-hand side $f$", "exact $u$", "prediction $p$"
+    for sample, row in enumerate(grid):
+        f, u, p = (a[:, :, sample].T for a in (right_sides, exact, predicted))
+        titles = *names, f"$p - u$, {_relative(p, u)}"
+        # Solution and prediction share their colours, so they can be compared by eye.
+        limits = _limit(f), _limit(u), _limit(u), _limit(p - u)
+        for axis, *panel in zip(row, (f, u, p, p - u), titles, limits, strict=True):
+            image = _show(axis, *panel, extent=(0, 1, 0, 1), origin="lower")
+            add_colorbar(figure, image, axis)
+            axis.set(xlabel="$x_1$", ylabel="$x_2$")
+            axis.label_outer()
+    figure.suptitle(title, fontsize=11)
+    save(figure, path)
+
+
+def operator(
+    path: _Path, local: ndarray, coarse: ndarray, exact: ndarray, hats: ndarray
+) -> None:
+    """Draws the levels of a learned operator beside the exact inverse.
+
+    Args:
+      path: file to write.
+      local, coarse, exact: levels and exact inverse, matrices of shape `(n, n)`.
+      hats: coarse functions at the points, shape `(n, n0)`.
+    """
+    full, limit = local + coarse, _limit(exact)
+    error = (full - exact) / limit
+    # Local factors may exceed the inverse many times, where training leaves them free.
+    panels = (
+        (local, "local $M_\\mathrm{loc}$", limit),
+        (coarse, "coarse $M_0$", limit),
+        (full, "learned $M = M_\\mathrm{loc} + M_0$", limit),
+        (exact, "exact $A^{-1}$", limit),
+        (error, "error $(M - A^{-1})\\,/\\,\\max|A^{-1}|$", _limit(error)),
+    )
+    figure = new_figure(10.5, 6.6)
+    grid = figure.subplots(2, 3)
+    for axis, panel in zip(grid.flat, panels, strict=False):
+        add_colorbar(figure, _show(axis, *panel, extent=(0, 1, 1, 0)), axis)
+        axis.set(xlabel="$y$", ylabel="$x$")
+    _draw_hats(grid[1, 2], np.arange(1, len(hats) + 1) / (len(hats) + 1), hats)
+    grid[1, 2].set_box_aspect(1)
+    grid[1, 2].set_title("coarse functions $\\phi_j$", fontsize=10)
+    figure.suptitle("All in the colours of $A^{-1}$, except for the error", fontsize=10)
+    save(figure, path)
+
+
+def blocks(path: _Path, local_blocks: ndarray, coarse_block: ndarray) -> None:
+    """Draws local blocks, 16 of them if there are more, and the coarse block.
+
+    Args:
+      path: file to write.
+      local_blocks: `Q_i K_i^T`, NaN on padding, shape `(s, m, m)`.
+      coarse_block: `Q_0 K_0^T`, shape `(n0, n0)`.
+    """
+    count = min(len(local_blocks), _MAX_BLOCKS)
+    shown = np.linspace(0, len(local_blocks) - 1, count).round().astype(int)
+    rows, columns = math.ceil(count / 4), min(count, 4)
+    figure = new_figure(1.7 * columns + 4.0, max(1.8 * rows, 2.6))
+    left, right = figure.subfigures(1, 2, width_ratios=[1.7 * columns + 0.8, 3.2])
+    grid, axis = left.subplots(rows, columns, squeeze=False), right.subplots()
+    image = _show(axis, coarse_block, "coarse $Q_0 K_0^T$", _limit(coarse_block))
+    add_colorbar(right, image, axis)
+    for i, axis in zip(shown, grid.flat, strict=False):
+        title = f"$Q_{{{i + 1}}} K_{{{i + 1}}}^T$"
+        image = _show(axis, local_blocks[i], title, _limit(local_blocks[shown]))
+    add_colorbar(left, image, grid)
+    for axis in grid.flat[count:]:
+        axis.set_visible(False)
+    save(figure, path)
+
+
+def hats(
+    path: _Path,
+    mesh_points: ndarray,
+    hats: ndarray,
+    boundaries: Sequence[float] | ndarray,
+    *,
+    overlap: float = 0.0,
+) -> None:
+    """Draws the coarse functions in one dimension over the subdomains.
+
+    Args:
+      path: file to write.
+      mesh_points: coordinates, shape `(n,)`.
+      hats: coarse functions at the points, shape `(n, n0)`.
+      boundaries: where two subdomains meet, in domain lengths.
+      overlap: by which subdomains grow into their neighbours, in domain lengths.
+    """
+    figure, grid = _panels(1, 1, 7.4, 2.0)
+    axis = grid[0, 0]
+    for k, border in enumerate(boundaries):
+        ends = border - overlap, border + overlap
+        if overlap > 0:
+            axis.axvspan(*ends, color="0.87", lw=0, label="_" if k else "overlap")
+        label = "_" if k else "border of subdomains"
+        axis.axvline(border, color="0.45", ls="--", lw=0.8, label=label)
+    _draw_hats(axis, mesh_points, hats)
+    _label(figure, grid, "$x$", "$\\phi_j(x)$")
+    save(figure, path)
+
+
+def growth(
+    path: _Path,
+    sizes: Sequence[int],
+    errors: Mapping[str, ndarray],
+    *,
+    floors: Sequence[float | None] | None = None,
+) -> None:
+    """Draws errors against the number of points, median and extremes of the seeds.
+
+    Args:
+      path: file to write.
+      sizes: numbers of points.
+      errors: weighted MSE by start, shape `(sizes, seeds)`; NaN where not trained.
+      floors: weighted MSE of the closed form, one for each size.
+    """
+    figure, grid = _panels(1, 1, 5.0, 3.2)
+    axis = grid[0, 0]
+    for name, values in errors.items():
+        low, median, high = _spread(values)
+        bars = median - low, high - median
+        axis.errorbar(sizes, median, bars, fmt="o-", ms=5, capsize=3, label=name)
+    if floors is not None:
+        values = np.asarray(floors, float)
+        axis.plot(sizes, values, "--", color="0.35", label="closed form")
+    axis.set_xscale("log", base=2)
+    axis.set_yscale("log")
+    axis.set_xticks(sizes, [str(size) for size in sizes])
+    axis.set_xlim(min(sizes) / 1.2, max(sizes) * 1.2)
+    _label(figure, grid, "number of points $n$", "weighted MSE (population)")
+    save(figure, path)
+
+
+def ablation(path: _Path, names: Sequence[str], errors: Sequence[ndarray]) -> None:
+    """Draws the error of every seed and the median, one variant to a row.
+
+    Args:
+      path: file to write.
+      names: variants, from top to bottom.
+      errors: weighted MSE of each variant, shape `(seeds,)`.
+    """
+    figure, grid = _panels(1, 1, 7.4, 0.36 * len(names) + 0.2)
+    axis = grid[0, 0]
+    for row, values in enumerate(errors):
+        median, diverged = _spread(values[None])[1, 0], np.sum(~np.isfinite(values))
+        axis.plot(values, [row] * values.size, "o", color="C0", alpha=0.55, ms=5)
+        axis.vlines(median, row - 0.3, row + 0.3, color="C1", linewidth=2.5)
+        note = f"{median:.2e}" if diverged < values.size else ""
+        note += f" {diverged} of {values.size} diverged" if diverged else ""
+        beside = {"transform": axis.get_yaxis_transform(), "va": "center", "size": 9}
+        axis.text(1.015, row, note.strip(), **beside)
+    axis.set_yticks(range(len(names)), names)
+    axis.set(ylim=(len(names) - 0.5, -0.5), xscale="log")
+    _label(figure, grid, "weighted MSE (population) of all seeds, and their median")
+    save(figure, path)
+
+
+def _panels(
+    count: int, columns: int, width: float, height: float, *, sharey: bool = False
+) -> tuple[Any, ndarray]:
+    rows, columns = math.ceil(count / columns), min(columns, count)
+    figure = new_figure(width * columns + 0.6, height * rows + 0.8, "constrained")
+    grid = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=sharey)
+    for number, axis in enumerate(grid.flat):
+        axis.set_visible(number < count)
+        axis.grid(alpha=0.25, linewidth=0.5)
+        axis.spines[["top", "right"]].set_visible(False)
+    return figure, grid
+
+
+def _label(figure: Any, grid: ndarray, x: str, y: str = "", columns: int = 3) -> None:
+    """Names the axes on the rim of the figure, and the lines below it."""
+    for axis in grid.flat:
+        axis.set(xlabel=x, ylabel=y)
+        axis.label_outer()
+    figure.align_ylabels(grid[:, 0])
+    entries = grid[0, 0].get_legend_handles_labels()
+    figure.legend(*entries, loc="outside lower center", ncols=columns, frameon=False)
+
+
+def _spread(values: ndarray) -> ndarray:
+    """Minimum, median and maximum of what is finite along the last axis, or NaN."""
+    rows = [row[np.isfinite(row)] for row in values]
+    rows = [row if row.size else np.full(1, np.nan) for row in rows]
+    return np.transpose([(row.min(), np.median(row), row.max()) for row in rows])
+
+
+def _show(axis: Any, values: ndarray, title: str, limit: float, **options: Any) -> Any:
+    axis.set_title(title, fontsize=10)
+    axis.locator_params(nbins=4, integer=not options)
+    return axis.imshow(values, cmap="RdBu_r", vmin=-limit, vmax=limit, **options)
+
+
+def _draw_hats(axis: Any, mesh_points: ndarray, hats: ndarray) -> None:
+    for hat in hats.T:
+        support = np.convolve(hat > 0, np.ones(3), "same") > 0
+        axis.plot(mesh_points[support], hat[support], linewidth=1.3)
+    axis.set(xlim=(0, 1), ylim=(0, 1.05), xlabel="$x$")
+
+
+def _limit(values: ndarray) -> float:
+    """Largest finite absolute value, or one."""
+    return float(np.abs(values[np.isfinite(values)]).max(initial=0.0)) or 1.0
+
+
+def _relative(predicted: ndarray, exact: ndarray) -> str:
+    error = np.linalg.norm(predicted - exact) / np.linalg.norm(exact)
+    return f"relative $L^2$ {error:.2e}"
