@@ -54,7 +54,7 @@ class Config:
     repeats: int = 5
     steps: int = 2000
     batch: int = 256
-    torch_threads: int = 0
+    threads: int = 0
     output: str = "results/benchmark_schwarz.md"
 
 
@@ -70,10 +70,10 @@ _REPEATS = flags.DEFINE_integer(
 _STEPS = flags.DEFINE_integer(
     "steps", Config.steps, "Training steps of a run.", lower_bound=1
 )
-_TORCH_THREADS = flags.DEFINE_integer(
-    "torch_threads",
-    Config.torch_threads,
-    "Threads of PyTorch; zero: the cores of this process, as many as opjax has.",
+_THREADS = flags.DEFINE_integer(
+    "threads",
+    Config.threads,
+    "Threads of both sides; zero: as many as cores.",
     lower_bound=0,
 )
 _OUTPUT = flags.DEFINE_string("output", Config.output, "Markdown report; empty: none.")
@@ -151,7 +151,7 @@ def torch_sides(
     from benchmarks import torch_schwarz
 
     torch.manual_seed(0)
-    torch.set_num_threads(config.torch_threads or num_threads())
+    torch.set_num_threads(config.threads or num_cores())
 
     def tensor(array) -> "torch.Tensor":
         return torch.tensor(np.asarray(array, np.float32))
@@ -282,7 +282,8 @@ def _on_device(array: np.ndarray) -> jax.Array:
 def apply_operator(levels: tuple[Any, ...], value: jax.Array) -> jax.Array:
     """Applies the operator of `build_operator`, one level inside the other."""
     if len(levels) == 1:
-        return schwarz.low_rank_attention(*levels[0], value)
+        query, key = levels[0]
+        return schwarz.low_rank_attention(query, key, value)
     query, key, cover, hats = levels[0]
     coarse = functools.partial(apply_operator, levels[1:])
     return schwarz.two_level_attention(
@@ -303,7 +304,7 @@ def measure_apply(config: Config) -> list[dict[str, Any]]:
                 "points": num_points,
                 "levels": levels,
                 "compile_s": time.perf_counter() - start,
-                "temporary_mib": compiled.memory_analysis().temp_size_in_bytes / 2**20,
+                "temporary_mib": _temporary_bytes(compiled) / 2**20,
                 "operator_mib": sum(a.nbytes for a in jax.tree.leaves(operator))
                 / 2**20,
                 "dense_gib": 4 * num_points**2 / 2**30,
@@ -323,6 +324,11 @@ def measure_apply(config: Config) -> list[dict[str, Any]]:
     return rows
 
 
+def _temporary_bytes(compiled: jax.stages.Compiled) -> int:
+    analysis = compiled.memory_analysis()
+    return 0 if analysis is None else analysis.temp_size_in_bytes
+
+
 def memory_slopes(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
     """Log-log slopes of memory and time in the number of points, three levels."""
     rows = [row for row in rows if row["levels"] == 3]
@@ -338,8 +344,8 @@ def memory_slopes(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
 # --- The report.
 
 
-def num_threads() -> int:
-    """Number of threads of both sides: the cores this process may use."""
+def num_cores() -> int:
+    """Number of cores this process may use."""
     return len(os.sched_getaffinity(0))
 
 
@@ -364,7 +370,7 @@ def provenance() -> dict[str, str]:
         "command": shlex.join(["python", "-m", "benchmarks.schwarz", *sys.argv[1:]]),
         "commit": sha
         + (" (with uncommitted changes)" if changes.stdout.strip() else ""),
-        "hardware": f"{cpu}, {num_threads()} cores and threads, {jax.devices()[0]}",
+        "hardware": f"{cpu}, {num_cores()} cores, {jax.devices()[0]}",
         "load average before": ", ".join(f"{load:.1f}" for load in os.getloadavg()),
         "versions": ", ".join([f"Python {platform.python_version()}", *versions]),
         "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
@@ -409,8 +415,8 @@ def report(
             f"{config.repeats} alternating runs after one; ratios are of paired runs. "
             f"opjax compiles in {train['compile_s']:.1f} s, not included. With the "
             "same factors and samples the initial losses agree to 2e-5; afterwards "
-            "each side draws its own samples. PyTorch has "
-            f"{config.torch_threads or num_threads()} threads, which wait without "
+            "each side draws its own samples. Either framework has "
+            f"{config.threads or num_cores()} thread(s); those of PyTorch wait without "
             "spinning unless OMP_WAIT_POLICY says otherwise.",
             "",
             "| side | seconds | time over opjax | initial loss | last loss |",
@@ -430,8 +436,8 @@ def report(
             "## Matrix-free application to one right-hand side",
             "",
             "Subdomains of 32 points, overlap 2, rank 4; the second of three levels "
-            f"has 64 hats a subdomain; coarsest rank {_COARSEST_RANK}. Median (range) of "
-            f"{_CALLS * config.repeats} calls; covers and factors are arguments.",
+            f"has 64 hats a subdomain; coarsest rank {_COARSEST_RANK}. Median (range) "
+            f"of {_CALLS * config.repeats} calls; covers and factors are arguments.",
             "",
             "| points | levels | ms | operator MiB | temporary MiB | dense GiB "
             "| compile s |",
@@ -466,9 +472,11 @@ def main(argv: Sequence[str]) -> None:
         parts=tuple(_PARTS_FLAG.value),
         repeats=_REPEATS.value,
         steps=_STEPS.value,
-        torch_threads=_TORCH_THREADS.value,
+        threads=_THREADS.value,
         output=_OUTPUT.value,
     )
+    if config.threads:
+        os.environ["NPROC"] = str(config.threads)  # read when XLA starts
     origin = provenance()
     start = time.perf_counter()
     results = run(config)

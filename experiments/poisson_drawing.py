@@ -11,6 +11,7 @@ from experiments.poisson_rows import LABELS, PAPER, PAPER_FINAL, Row
 from experiments.poisson_training import Problem, problem
 from opjax import schwarz
 from opjax.problems import poisson
+from opjax.schwarz.boxes import interval_starts
 
 
 def draw(
@@ -65,13 +66,15 @@ def _solutions(
     """The 16 right-hand sides of the paper's figures, first seed."""
     model = row.model(rate)
     predicted = np.asarray(model(np.asarray(data.shown.right_sides, np.float32)))
-    arrays = (*map(np.asarray, data.shown), predicted)
-    shape = data.shape
-    if len(shape) == 1:
-        figures.solutions(path, _points(shape[0]), *arrays, title=title)
-    elif len(shape) == 2:
-        fields = (array.reshape(*shape, -1) for array in arrays)
-        figures.solutions_2d(path, *fields, title=title)
+    right_sides, exact = map(np.asarray, data.shown)
+    if len(data.shape) == 1:
+        points = _points(data.shape[0])
+        figures.solutions(path, points, right_sides, exact, predicted, title=title)
+    elif len(data.shape) == 2:
+        right_sides, exact, predicted = (
+            array.reshape(*data.shape, -1) for array in (right_sides, exact, predicted)
+        )
+        figures.solutions_2d(path, right_sides, exact, predicted, title=title)
 
 
 def _anatomy(folder: pathlib.Path, row: Row, rate: float, data: Problem) -> None:
@@ -102,11 +105,13 @@ def _anatomy(folder: pathlib.Path, row: Row, rate: float, data: Problem) -> None
     inside = np.asarray(cover.weights) > 0
     blocks = np.where(inside[:, :, None] & inside[:, None, :], blocks, np.nan)
     figures.blocks(folder / "05_blocks.png", blocks, np.asarray(coarse_block))
+    setup = row.study.setup
     figures.hats(
         folder / "06_hats.png",
         _points(size),
         np.asarray(hats),
-        _points(size)[np.argmax(hats, axis=0)],
+        _points(size)[interval_starts(size, setup.num_boxes)[1:-1]],
+        overlap=setup.overlap / (size + 1),
     )
 
 
@@ -133,7 +138,7 @@ def _studies(folder: pathlib.Path, rows: dict[str, dict[str, Row]]) -> None:
         folder / "11_growth.png",
         sizes,
         found,
-        floors=[floor["weighted_mse"] for floor in floors if floor is not None],
+        floors=[None if floor is None else floor["weighted_mse"] for floor in floors],
     )
     figures.ablation(
         folder / "12_ablation.png",

@@ -33,7 +33,9 @@ def sweep(
       curves: weighted MSE of every batch by model, shape `(rates, seeds, steps)`.
       paper: the paper's final values by model, one for each rate.
     """
-    figure, grid = _panels(len(rates), 3, 3.5, 2.5, sharey=True)
+    label = "weighted MSE of the batch"
+    columns = 4 if len(rates) > 6 else 3
+    figure, grid = _panels(len(rates), columns, (3.4, 2.5), "step", label, sharey=True)
     for i, (axis, rate) in enumerate(zip(grid.flat, rates, strict=False)):
         diverged = 0
         for k, (name, values) in enumerate(curves.items()):
@@ -50,7 +52,7 @@ def sweep(
         note = f" ({diverged} runs diverged)" if diverged else ""
         axis.set_title(f"learning rate {rate:g}{note}", fontsize=10)
         axis.set_yscale("log")
-    _label(figure, grid, "step", "weighted MSE of the batch", min(len(rates), 2))
+    _legend(figure, grid[0, 0], min(len(rates), 2))
     save(figure, path)
 
 
@@ -66,11 +68,14 @@ def solutions(
     """Draws solutions in one dimension with their predictions, a sample to a panel.
 
     Args:
-      path, title: file to write and what to call the figure.
+      path: file to write.
       mesh_points: coordinates, shape `(n,)`.
-      right_sides, exact, predicted: one sample a column, shape `(n, b)`.
+      right_sides: one sample a column, shape `(n, b)`.
+      exact: solutions, same shape.
+      predicted: predictions, same shape.
+      title: of the figure.
     """
-    figure, grid = _panels(exact.shape[1], 4, 2.5, 1.55)
+    figure, grid = _panels(exact.shape[1], 4, (2.5, 1.55), "$x$", "$10^3\\,u$")
     samples = zip(right_sides.T, exact.T, predicted.T, strict=True)
     for axis, (f, u, p) in zip(grid.flat, samples, strict=False):
         # In thousandths, so that no axis needs an exponent.
@@ -82,7 +87,7 @@ def solutions(
         axis.tick_params(labelsize=8)
         axis.locator_params(axis="y", nbins=4)
         axis.set(xlim=(0, 1), xticks=[0, 0.5, 1])
-    _label(figure, grid, "$x$", "$10^3\\,u$")
+    _legend(figure, grid[0, 0])
     figure.suptitle(title)
     save(figure, path)
 
@@ -93,8 +98,11 @@ def solutions_2d(
     """Draws the first four solutions in two dimensions with their predictions.
 
     Args:
-      path, title: file to write and what to call the figure.
-      right_sides, exact, predicted: values on the unit square, shape `(n1, n2, b)`.
+      path: file to write.
+      right_sides: values on the unit square, shape `(n1, n2, b)`.
+      exact: solutions, same shape.
+      predicted: predictions, same shape.
+      title: of the figure.
     """
     rows = min(4, exact.shape[2])
     figure = new_figure(11.5, 2.5 * rows + 0.4)
@@ -102,10 +110,11 @@ def solutions_2d(
     names = "right-hand side $f$", "exact $u$", "prediction $p$"
     for sample, row in enumerate(grid):
         f, u, p = (a[:, :, sample].T for a in (right_sides, exact, predicted))
-        titles = *names, f"$p - u$, {_relative(p, u)}"
+        titles = *names, f"error $p - u$\n{_relative(p, u)}"
         # Solution and prediction share their colours, so they can be compared by eye.
         limits = _limit(f), _limit(u), _limit(u), _limit(p - u)
-        for axis, *panel in zip(row, (f, u, p, p - u), titles, limits, strict=True):
+        panels: Any = zip((f, u, p, p - u), titles, limits, strict=True)
+        for axis, panel in zip(row, panels, strict=True):
             image = _show(axis, *panel, extent=(0, 1, 0, 1), origin="lower")
             add_colorbar(figure, image, axis)
             axis.set(xlabel="$x_1$", ylabel="$x_2$")
@@ -121,13 +130,15 @@ def operator(
 
     Args:
       path: file to write.
-      local, coarse, exact: levels and exact inverse, matrices of shape `(n, n)`.
+      local: sum of the local operators, shape `(n, n)`.
+      coarse: the coarse operator on all points, same shape.
+      exact: the exact inverse, same shape.
       hats: coarse functions at the points, shape `(n, n0)`.
     """
     full, limit = local + coarse, _limit(exact)
     error = (full - exact) / limit
     # Local factors may exceed the inverse many times, where training leaves them free.
-    panels = (
+    panels: Any = (
         (local, "local $M_\\mathrm{loc}$", limit),
         (coarse, "coarse $M_0$", limit),
         (full, "learned $M = M_\\mathrm{loc} + M_0$", limit),
@@ -142,7 +153,9 @@ def operator(
     _draw_hats(grid[1, 2], np.arange(1, len(hats) + 1) / (len(hats) + 1), hats)
     grid[1, 2].set_box_aspect(1)
     grid[1, 2].set_title("coarse functions $\\phi_j$", fontsize=10)
-    figure.suptitle("All in the colours of $A^{-1}$, except for the error", fontsize=10)
+    figure.suptitle(
+        "Colours end at the largest entry of $A^{-1}$, or of the error", fontsize=10
+    )
     save(figure, path)
 
 
@@ -157,11 +170,12 @@ def blocks(path: _Path, local_blocks: ndarray, coarse_block: ndarray) -> None:
     count = min(len(local_blocks), _MAX_BLOCKS)
     shown = np.linspace(0, len(local_blocks) - 1, count).round().astype(int)
     rows, columns = math.ceil(count / 4), min(count, 4)
-    figure = new_figure(1.7 * columns + 4.0, max(1.8 * rows, 2.6))
+    figure = new_figure(1.7 * columns + 4.0, max(1.8 * rows, 2.6), "constrained")
     left, right = figure.subfigures(1, 2, width_ratios=[1.7 * columns + 0.8, 3.2])
     grid, axis = left.subplots(rows, columns, squeeze=False), right.subplots()
     image = _show(axis, coarse_block, "coarse $Q_0 K_0^T$", _limit(coarse_block))
-    add_colorbar(right, image, axis)
+    bar: Any = right.colorbar(image, cax=axis.inset_axes((1.05, 0, 0.06, 1)))
+    bar.formatter.set_powerlimits((-2, 3))
     for i, axis in zip(shown, grid.flat, strict=False):
         title = f"$Q_{{{i + 1}}} K_{{{i + 1}}}^T$"
         image = _show(axis, local_blocks[i], title, _limit(local_blocks[shown]))
@@ -188,7 +202,7 @@ def hats(
       boundaries: where two subdomains meet, in domain lengths.
       overlap: by which subdomains grow into their neighbours, in domain lengths.
     """
-    figure, grid = _panels(1, 1, 7.4, 2.0)
+    figure, grid = _panels(1, 1, (7.4, 2.0), "$x$", "$\\phi_j(x)$")
     axis = grid[0, 0]
     for k, border in enumerate(boundaries):
         ends = border - overlap, border + overlap
@@ -197,7 +211,7 @@ def hats(
         label = "_" if k else "border of subdomains"
         axis.axvline(border, color="0.45", ls="--", lw=0.8, label=label)
     _draw_hats(axis, mesh_points, hats)
-    _label(figure, grid, "$x$", "$\\phi_j(x)$")
+    _legend(figure, axis)
     save(figure, path)
 
 
@@ -216,7 +230,8 @@ def growth(
       errors: weighted MSE by start, shape `(sizes, seeds)`; NaN where not trained.
       floors: weighted MSE of the closed form, one for each size.
     """
-    figure, grid = _panels(1, 1, 5.0, 3.2)
+    label = "weighted MSE (population)"
+    figure, grid = _panels(1, 1, (5.0, 3.2), "number of points $n$", label)
     axis = grid[0, 0]
     for name, values in errors.items():
         low, median, high = _spread(values)
@@ -229,7 +244,7 @@ def growth(
     axis.set_yscale("log")
     axis.set_xticks(sizes, [str(size) for size in sizes])
     axis.set_xlim(min(sizes) / 1.2, max(sizes) * 1.2)
-    _label(figure, grid, "number of points $n$", "weighted MSE (population)")
+    _legend(figure, axis)
     save(figure, path)
 
 
@@ -241,42 +256,49 @@ def ablation(path: _Path, names: Sequence[str], errors: Sequence[ndarray]) -> No
       names: variants, from top to bottom.
       errors: weighted MSE of each variant, shape `(seeds,)`.
     """
-    figure, grid = _panels(1, 1, 7.4, 0.36 * len(names) + 0.2)
+    label = "weighted MSE (population) of all seeds, and their median"
+    figure, grid = _panels(1, 1, (7.4, 0.36 * len(names) + 0.2), label)
     axis = grid[0, 0]
     for row, values in enumerate(errors):
         median, diverged = _spread(values[None])[1, 0], np.sum(~np.isfinite(values))
         axis.plot(values, [row] * values.size, "o", color="C0", alpha=0.55, ms=5)
         axis.vlines(median, row - 0.3, row + 0.3, color="C1", linewidth=2.5)
-        note = f"{median:.2e}" if diverged < values.size else ""
-        note += f" {diverged} of {values.size} diverged" if diverged else ""
+        note = f"{median:.2e}" if diverged < values.size else "none"
+        note += f" ({diverged} of {values.size} diverged)" if diverged else ""
         beside = {"transform": axis.get_yaxis_transform(), "va": "center", "size": 9}
-        axis.text(1.015, row, note.strip(), **beside)
+        axis.text(1.015, row, note, **beside)
     axis.set_yticks(range(len(names)), names)
     axis.set(ylim=(len(names) - 0.5, -0.5), xscale="log")
-    _label(figure, grid, "weighted MSE (population) of all seeds, and their median")
     save(figure, path)
 
 
 def _panels(
-    count: int, columns: int, width: float, height: float, *, sharey: bool = False
+    count: int,
+    columns: int,
+    size: tuple[float, float],
+    x: str,
+    y: str = "",
+    **axes: Any,
 ) -> tuple[Any, ndarray]:
+    """Returns a figure and its panels, with labels on the rim."""
     rows, columns = math.ceil(count / columns), min(columns, count)
-    figure = new_figure(width * columns + 0.6, height * rows + 0.8, "constrained")
-    grid = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=sharey)
+    width, height = columns * size[0] + 0.6, rows * size[1] + 0.8
+    figure = new_figure(width, height, "constrained")
+    grid = figure.subplots(rows, columns, squeeze=False, sharex=True, **axes)
     for number, axis in enumerate(grid.flat):
         axis.set_visible(number < count)
+        axis.set_ylabel(y if number % columns == 0 else "")
+        # The last row may have holes, with the rim above them.
+        axis.set_xlabel(x if number >= count - columns else "")
+        axis.tick_params(labelbottom=number >= count - columns)
         axis.grid(alpha=0.25, linewidth=0.5)
         axis.spines[["top", "right"]].set_visible(False)
+    figure.align_ylabels(grid[:, 0])
     return figure, grid
 
 
-def _label(figure: Any, grid: ndarray, x: str, y: str = "", columns: int = 3) -> None:
-    """Names the axes on the rim of the figure, and the lines below it."""
-    for axis in grid.flat:
-        axis.set(xlabel=x, ylabel=y)
-        axis.label_outer()
-    figure.align_ylabels(grid[:, 0])
-    entries = grid[0, 0].get_legend_handles_labels()
+def _legend(figure: Any, axis: Any, columns: int = 3) -> None:
+    entries = axis.get_legend_handles_labels()
     figure.legend(*entries, loc="outside lower center", ncols=columns, frameon=False)
 
 
@@ -289,7 +311,7 @@ def _spread(values: ndarray) -> ndarray:
 
 def _show(axis: Any, values: ndarray, title: str, limit: float, **options: Any) -> Any:
     axis.set_title(title, fontsize=10)
-    axis.locator_params(nbins=4, integer=not options)
+    axis.locator_params(nbins=2 if options else 4, integer=not options)
     return axis.imshow(values, cmap="RdBu_r", vmin=-limit, vmax=limit, **options)
 
 

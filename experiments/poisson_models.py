@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from functools import partial
 from typing import Any
 
 import jax
@@ -161,19 +162,25 @@ def closed_form(setup: Setup, inputs: np.ndarray) -> Any:
     model = build(setup, Start(), jax.random.key(0))
     (size,), cover = setup.grid_shape, model.cover
     scale = float(size + 1) ** 2
-    peaks = [-1, *np.argmax(_dense(model.coarse_space), axis=0), size]
-    query = np.zeros(model.query.shape)
-    key = np.zeros(model.query.shape)
+    hats = schwarz.assemble(
+        partial(schwarz.coarse_prolong, model.coarse_space), setup.num_boxes - 1
+    )
+    hats = np.asarray(hats, np.float64)
+    peaks = [-1, *np.argmax(hats, axis=0), size]
+    shape: Any = np.shape(model.query[...])
+    query, key = np.zeros(shape), np.zeros(shape)
+    rank = shape[-1]
     for i, (left, right) in enumerate(zip(peaks, peaks[1:], strict=False)):
         inside = np.arange(left + 1, right)
+        if not inside.size:
+            continue
         inverse = np.linalg.inv(_second_difference(len(inside)) * scale)
         vectors, _, _ = np.linalg.svd(inverse @ inputs[inside], full_matrices=False)
-        vectors = vectors[:, : query.shape[2]]
+        vectors = vectors[:, :rank]
         rows = np.searchsorted(np.asarray(cover.indices)[i, : cover.sizes[i]], inside)
         roots = np.sqrt(np.asarray(cover.weights)[i, rows])[:, None]
         query[i, rows, : vectors.shape[1]] = vectors / roots
         key[i, rows, : vectors.shape[1]] = inverse @ vectors / roots
-    hats = _dense(model.coarse_space)
     galerkin = hats.T @ (_second_difference(size) * scale) @ hats
     vectors, values, _ = np.linalg.svd(np.linalg.inv(galerkin))
     rank = model.coarse.query.shape[1]
@@ -181,15 +188,6 @@ def closed_form(setup: Setup, inputs: np.ndarray) -> Any:
     model.coarse.query = nnx.Param(vectors[:, :rank] * values[:rank])
     model.coarse.key = nnx.Param(vectors[:, :rank])
     return model
-
-
-def _dense(space: schwarz.Cover) -> np.ndarray:
-    dense = np.zeros((space.num_points, space.num_subdomains))
-    columns = np.broadcast_to(
-        np.arange(space.num_subdomains)[:, None], np.shape(space.indices)
-    )
-    np.add.at(dense, (np.asarray(space.indices), columns), np.asarray(space.weights))
-    return dense
 
 
 def _second_difference(size: int) -> np.ndarray:

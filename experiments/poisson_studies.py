@@ -47,7 +47,7 @@ def main(config: Any) -> dict[str, Study]:
     studies = [
         dataclasses.replace(base, rates=rates),
         _variant(base, "global", globally, start, rates),
-        _variant(base, "global_matched", small, start),
+        _variant(base, "global_matched", small, start, (config.rate,)),
         _variant(base, "global_small", globally, GLOBAL_START),
         _variant(base, "global_whitened", globally, _DEFAULT),
         _variant(base, "schwarz_default", setup, _DEFAULT),

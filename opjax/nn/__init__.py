@@ -7,6 +7,7 @@ like any other. Every module acts on one sample; batch with `jax.vmap`.
 from opjax.nn.attention import FunctionalAttention, LearnedBasis
 from opjax.nn.calibration import calibrate, principal_keys
 from opjax.nn.embedding import TimeEmbedding, reference_distances
+from opjax.nn.functional_schwarz import FunctionalSchwarzAttention, SchwarzTransport
 from opjax.nn.layers import MLP, GridConvolution, LayerNorm, Linear
 from opjax.nn.operator import Block, OperatorTransformer
 from opjax.nn.schwarz import LowRankAttention, SchwarzAttention
@@ -15,6 +16,7 @@ __all__ = [
     "MLP",
     "Block",
     "FunctionalAttention",
+    "FunctionalSchwarzAttention",
     "GridConvolution",
     "LayerNorm",
     "LearnedBasis",
@@ -22,6 +24,7 @@ __all__ = [
     "LowRankAttention",
     "OperatorTransformer",
     "SchwarzAttention",
+    "SchwarzTransport",
     "TimeEmbedding",
     "calibrate",
     "principal_keys",

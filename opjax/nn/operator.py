@@ -1,6 +1,8 @@
 """The operator transformer: encoder, scanned pre-norm blocks, decoder."""
 
+import functools
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -8,10 +10,17 @@ from flax import nnx
 from jax import lax
 
 import opjax
-from opjax import _checks
+from opjax import _checks, schwarz
 from opjax.nn.attention import FunctionalAttention, LearnedBasis
 from opjax.nn.embedding import TimeEmbedding, reference_distances
+from opjax.nn.functional_schwarz import FunctionalSchwarzAttention, SchwarzTransport
 from opjax.nn.layers import MLP, LayerNorm, Linear
+from opjax.schwarz import Cover
+
+ATTENTIONS = {
+    "functional": FunctionalAttention,
+    "functional_schwarz": FunctionalSchwarzAttention,
+}
 
 
 class Block(nnx.Module):
@@ -20,27 +29,31 @@ class Block(nnx.Module):
     Args:
       features: channels `c`.
       mlp_ratio: width of the hidden layer of the perceptron over `c`.
+      attention: name of the attention, see `OperatorTransformer`.
       rngs: source of the initial parameters.
-      **attention: options of `FunctionalAttention`.
+      **options: options of the attention.
     """
 
-    def __init__(self, features: int, *, mlp_ratio: int, rngs: nnx.Rngs, **attention):
+    def __init__(
+        self,
+        features: int,
+        *,
+        mlp_ratio: int,
+        attention: str = "functional",
+        rngs: nnx.Rngs,
+        **options: Any,
+    ):
         self.attention_norm = LayerNorm(features)
-        self.attention = FunctionalAttention(features, **attention, rngs=rngs)
+        self.attention = ATTENTIONS[attention](features, **options, rngs=rngs)
         self.mlp_norm = LayerNorm(features)
         self.mlp = MLP(features, mlp_ratio * features, features, rngs=rngs)
 
-    def __call__(
-        self,
-        z: jax.Array,
-        *,
-        basis: LearnedBasis | None = None,
-        quadrature_weights: jax.Array | None = None,
-    ) -> jax.Array:
-        """Maps features `(n, c)` to `(n, c)`."""
-        z = z + self.attention(
-            self.attention_norm(z), basis=basis, quadrature_weights=quadrature_weights
-        )
+    def __call__(self, z: jax.Array, **given: Any) -> jax.Array:
+        """Maps features `(n, c)`, and keyword arguments of the attention, to `(n, c)`.
+
+        For functional attention these are `basis` and `quadrature_weights`.
+        """
+        z = z + self.attention(self.attention_norm(z), **given)
         return z + self.mlp(self.mlp_norm(z))
 
 
@@ -63,6 +76,14 @@ class OperatorTransformer(nnx.Module):
       mlp_ratio: width of the perceptrons' hidden layers over `features`.
       grid_shape: points per axis of a uniform grid, for convolutional projections;
         `None` for pointwise projections on any mesh.
+      attention: `"functional"`, `FunctionalAttention` of all points, or
+        `"functional_schwarz"`, `FunctionalSchwarzAttention` on subdomains.
+      coarse: whether Schwarz attention has a coarse level.
+      num_boxes: boxes per axis of the grid, as subdomains of calls without a cover;
+        `None` if every call passes one.
+      overlap: points by which a box grows on either side.
+      coarse_hats: hats per axis as coarse space, see `schwarz.partition_hats`;
+        `num_boxes + 1` if left out.
       shared_basis: whether all blocks share one basis module.
       reference_points: reference points per axis for distances as position features in
         place of coordinates, see `reference_distances`.
@@ -75,8 +96,9 @@ class OperatorTransformer(nnx.Module):
       rngs: source of the initial parameters.
 
     Raises:
-      ValueError: if a count is not positive, the heads do not divide the features, or
-        the grid has not the dimension of space.
+      ValueError: if a count is not positive, the heads do not divide the features, the
+        grid has not the dimension of space, the attention is unknown, or boxes do not
+        fit the grid or the attention.
 
     References:
       Xiao et al., "Functional Attention", 2026, Fig. 1 and App. C.2.
@@ -94,6 +116,11 @@ class OperatorTransformer(nnx.Module):
         num_basis: int = 64,
         mlp_ratio: int = 1,
         grid_shape: Sequence[int] | None = None,
+        attention: str = "functional",
+        coarse: bool = True,
+        num_boxes: int | Sequence[int] | None = None,
+        overlap: int = 2,
+        coarse_hats: int | Sequence[int] | None = None,
         shared_basis: bool = True,
         reference_points: int | None = None,
         time_embedding: bool = False,
@@ -115,6 +142,21 @@ class OperatorTransformer(nnx.Module):
             raise ValueError(f"{grid_shape=} must have one entry per {point_dim=}.")
         if reference_points == 1:
             raise ValueError(f"{reference_points=} must be at least 2, or None.")
+        _checks.option("attention", attention, ATTENTIONS)
+        has_subdomains = attention == "functional_schwarz"
+        if num_boxes is not None and (grid_shape is None or not has_subdomains):
+            raise ValueError(
+                f"{num_boxes=} needs a grid_shape and attention='functional_schwarz'; "
+                f"got {grid_shape=}, {attention=}. On other meshes pass covers with "
+                "every call."
+            )
+        self.attention, self.has_coarse_level = attention, coarse
+        self.boxes = None
+        if grid_shape is not None and num_boxes is not None:
+            boxes = _per_axis(num_boxes, point_dim)
+            hats = [n + 1 for n in boxes] if coarse_hats is None else coarse_hats
+            self.boxes = (tuple(grid_shape), boxes, overlap, _per_axis(hats, point_dim))
+            grid_levels(*self.boxes)  # refuses boxes that do not fit
         basis_options = {
             "num_heads": num_heads,
             "num_basis": num_basis,
@@ -138,9 +180,11 @@ class OperatorTransformer(nnx.Module):
             return Block(
                 features,
                 mlp_ratio=mlp_ratio,
+                attention=attention,
                 shared_basis=shared_basis,
                 ridge_logit=ridge_logit,
                 **basis_options,
+                **({"coarse": coarse} if has_subdomains else {}),
                 rngs=nnx.Rngs(key),
             )
 
@@ -155,6 +199,8 @@ class OperatorTransformer(nnx.Module):
         *,
         quadrature_weights: jax.Array | None = None,
         time: jax.Array | None = None,
+        cover: Cover | None = None,
+        coarse_space: Cover | None = None,
     ) -> jax.Array:
         """Evaluates the operator on one sample.
 
@@ -165,6 +211,9 @@ class OperatorTransformer(nnx.Module):
           quadrature_weights: weights of the points, shape `(n,)`; zero masks a point,
             see `FunctionalAttention`.
           time: scalar, if the model has a time embedding.
+          cover: subdomains for Schwarz attention; by default those of the model's grid.
+          coarse_space: their coarse functions; by default those of the model's grid, or
+            the partition of unity of a cover that is given.
 
         Returns:
           Values of the output function at the mesh points, shape `(n, out_features)`.
@@ -174,10 +223,11 @@ class OperatorTransformer(nnx.Module):
           ValueError: if shapes do not match the model or each other.
         """
         z = self._encode(mesh_points, features, time)
+        given = {"basis": self.basis, "quadrature_weights": quadrature_weights}
+        given |= self._levels(cover, coarse_space)
 
         def layer(z, block):
-            z = block(z, basis=self.basis, quadrature_weights=quadrature_weights)
-            return z, None
+            return block(z, **given), None
 
         policies = jax.checkpoint_policies
         layer = jax.checkpoint(
@@ -197,16 +247,44 @@ class OperatorTransformer(nnx.Module):
         *,
         quadrature_weights: jax.Array | None = None,
         time: jax.Array | None = None,
-    ) -> opjax.Transport:
-        """Returns maps `(l, h, k, k)` and bases `(l, h, n, k)` of all layers."""
+        cover: Cover | None = None,
+        coarse_space: Cover | None = None,
+    ) -> opjax.Transport | SchwarzTransport:
+        """Returns what the attentions' `inspect` do, stacked over the layers.
+
+        For functional attention, maps `(l, h, k, k)` and bases `(l, h, n, k)`.
+        """
         z = self._encode(mesh_points, features, time)
         given = {"basis": self.basis, "quadrature_weights": quadrature_weights}
+        given |= self._levels(cover, coarse_space)
 
         def layer(z, block):
             seen = block.attention.inspect(block.attention_norm(z), **given)
             return block(z, **given), seen
 
         return lax.scan(layer, z, self.blocks)[1]
+
+    def _levels(self, cover: Cover | None, coarse_space: Cover | None) -> dict:
+        """Returns subdomains and coarse functions as arguments of the attention."""
+        if self.attention == "functional":
+            if cover is not None or coarse_space is not None:
+                raise ValueError(
+                    "cover and coarse_space are for a model built with "
+                    "attention='functional_schwarz'; this one has 'functional'."
+                )
+            return {}
+        hats = cover
+        if cover is None:
+            if self.boxes is None:
+                raise ValueError(
+                    "Pass `cover`, the subdomains of the mesh, or build a model of a "
+                    "grid with grid_shape and num_boxes: attention="
+                    "'functional_schwarz' needs subdomains."
+                )
+            cover, hats = grid_levels(*self.boxes)
+        if coarse_space is None and self.has_coarse_level:
+            coarse_space = hats
+        return {"cover": cover, "coarse_space": coarse_space}
 
     def _encode(self, mesh_points, features, time):
         _checks.floating(mesh_points=mesh_points)
@@ -241,3 +319,21 @@ class OperatorTransformer(nnx.Module):
         if self.time_embedding is not None:
             z = z + self.time_embedding(time)[None, :]
         return z
+
+
+@functools.lru_cache(maxsize=16)
+def grid_levels(
+    grid_shape: tuple[int, ...],
+    num_boxes: tuple[int, ...],
+    overlap: int,
+    coarse_hats: tuple[int, ...],
+) -> tuple[Cover, Cover]:
+    """Returns the subdomains and the coarse functions of a model of a grid."""
+    return (
+        schwarz.box_cover(grid_shape, num_boxes, overlap=overlap),
+        schwarz.partition_hats(grid_shape, coarse_hats),
+    )
+
+
+def _per_axis(count: int | Sequence[int], p: int) -> tuple[int, ...]:
+    return (count,) * p if isinstance(count, int) else tuple(count)

@@ -120,7 +120,8 @@ def sample(key: jax.Array, problem: FourierProblem, *, num_samples: int) -> Samp
     """Draws mixed Fourier right-hand sides of unit norm, with their solutions.
 
     Half of them, rounded down, are single modes with a random sign, the others random
-    combinations with normal coefficients times the damping; shuffled.
+    combinations with normal coefficients times the damping. They take turns, where the
+    paper shuffles them: the same batches but for their order.
 
     Args:
       key: PRNG key.
@@ -137,15 +138,18 @@ def sample(key: jax.Array, problem: FourierProblem, *, num_samples: int) -> Samp
       Köhler and Rheinbach, 2026, section 5.3.
     """
     _checks.positive(num_samples=num_samples)
-    pure_key, sign_key, normal_key, order_key = jax.random.split(key, 4)
+    pure_key, normal_key = jax.random.split(key)
     num_modes, dtype = problem.damping.size, problem.modes.dtype
-    num_pure = num_samples // 2
-    mode = jax.random.randint(pure_key, (num_pure,), 0, num_modes)
-    sign = jax.random.rademacher(sign_key, (num_pure, 1), dtype)
-    pure = sign * jax.nn.one_hot(mode, num_modes, dtype=dtype)
-    shape = (num_samples - num_pure, num_modes)
-    mixed = jax.random.normal(normal_key, shape, dtype) * problem.damping[None, :]
-    coefficients = jax.random.permutation(order_key, jnp.concatenate([pure, mixed])).T
+    shape = (num_modes, (num_samples + 1) // 2)
+    # One number chooses mode and sign: that of -1 - m is mode m with the sign minus.
+    choice = jax.random.randint(pure_key, (1, shape[1]), -num_modes, num_modes)
+    mode = jnp.where(choice < 0, -1 - choice, choice)
+    sign = jnp.where(choice < 0, -1, 1).astype(dtype)
+    pure = jnp.where(mode == jnp.arange(num_modes)[:, None], sign, 0)
+    mixed = jax.random.normal(normal_key, shape, dtype) * problem.damping[:, None]
+    # Taking turns mixes both kinds as well as a permutation, without its sorting.
+    coefficients = jnp.stack([mixed, pure], axis=2).reshape(num_modes, -1)
+    coefficients = coefficients[:, :num_samples]
     right_sides = problem.modes @ coefficients
     scale = 1 / jnp.linalg.norm(right_sides, axis=0, keepdims=True)
     return Samples(scale * right_sides, problem.solutions @ (scale * coefficients))

@@ -8,7 +8,12 @@ Scope. Mathematical: subdomains and coarse functions are fixed sets of points, s
 a mesh point does not move them. Convenience: covers are built with NumPy on the host.
 """
 
-from opjax.schwarz.boxes import box_cover, interface_hats, uniform_hats
+from opjax.schwarz.boxes import (
+    box_cover,
+    interface_hats,
+    partition_hats,
+    uniform_hats,
+)
 from opjax.schwarz.covers import Cover, cover, prolong, restrict
 from opjax.schwarz.meshes import mesh_edges, partition_cover
 from opjax.schwarz.operators import (
@@ -34,6 +39,7 @@ __all__ = [
     "mesh_edges",
     "partition_cover",
     "partition_graph",
+    "partition_hats",
     "partition_points",
     "prolong",
     "restrict",

@@ -110,6 +110,35 @@ def uniform_hats(grid_shape: _Shape, num_hats: _Shape) -> Cover:
     return _hats(shape, peaks)
 
 
+def partition_hats(grid_shape: _Shape, num_hats: _Shape) -> Cover:
+    """Returns the coarse space of hats on a uniform grid with nodes on the boundary.
+
+    Maxima are at equal distances from the first to the last point of each axis. The
+    hats are a partition of unity, so that the space contains the constants.
+
+    Args:
+      grid_shape: points per axis, in row-major order; a number for 1-D.
+      num_hats: hats per axis, at least two.
+
+    Returns:
+      The coarse space of `prod(num_hats)` functions.
+
+    Raises:
+      ValueError: if the axes do not match or an axis has a single hat or more hats than
+        points.
+    """
+    shape, counts = _axes(grid_shape=grid_shape, num_hats=num_hats)
+    if min(counts) < 2:
+        raise ValueError(
+            f"{num_hats=} must be at least 2 per axis: one at either end of it."
+        )
+    peaks = [
+        np.arange(count) * (size - 1) / (count - 1)
+        for size, count in zip(shape, counts, strict=True)
+    ]
+    return _hats(shape, peaks)
+
+
 def interval_starts(size: int, count: int) -> np.ndarray:
     """First points of `count` consecutive intervals, and `size` itself at the end."""
     lengths = np.full(count, size // count)

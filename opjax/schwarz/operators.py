@@ -9,6 +9,8 @@ from jax.typing import ArrayLike, DTypeLike
 from opjax import _checks
 from opjax.schwarz.covers import Cover, checked_values, sum_to_points
 
+# Share of the points in a support from which a dense product beats gathering it.
+_WIDE_SUPPORT = 1 / 32
 _WEIGHTINGS = ("symmetric", "restricted")
 
 
@@ -113,6 +115,8 @@ def coarse_restrict(coarse_space: Cover, values: ArrayLike) -> jax.Array:
       ValueError: if there are not `n` of them.
     """
     values = checked_values(coarse_space, values=values)
+    if _is_wide(coarse_space, values.shape[1]):
+        return _matrix(coarse_space, values.dtype).T @ values
     weights = jnp.asarray(coarse_space.weights).astype(values.dtype)
     return jnp.einsum("sm,smc->sc", weights, values[jnp.asarray(coarse_space.indices)])
 
@@ -141,6 +145,8 @@ def coarse_prolong(coarse_space: Cover, coefficients: ArrayLike) -> jax.Array:
             f"coefficients {coefficients.shape} must have one row for each of the "
             f"{coarse_space.num_subdomains} functions of the coarse space."
         )
+    if _is_wide(coarse_space, coefficients.shape[1]):
+        return _matrix(coarse_space, coefficients.dtype) @ coefficients
     weights = jnp.asarray(coarse_space.weights).astype(coefficients.dtype)
     return sum_to_points(coarse_space, weights[..., None] * coefficients[:, None, :])
 
@@ -211,3 +217,18 @@ def assemble(
       The matrix, shape `(m, n)`.
     """
     return operator(jnp.eye(num_points, dtype=dtype))
+
+
+def _is_wide(coarse_space: Cover, columns: int) -> bool:
+    """Whether the dense `Phi` is fast and no larger than the values on supports."""
+    width, n = jnp.shape(coarse_space.indices)[1], coarse_space.num_points
+    return width >= _WIDE_SUPPORT * n and width * columns >= n
+
+
+def _matrix(coarse_space: Cover, dtype: DTypeLike) -> jax.Array:
+    """The functions as columns of a dense matrix, shape `(n, n0)`."""
+    weights = jnp.asarray(coarse_space.weights).astype(dtype)
+    shape = (coarse_space.num_points, coarse_space.num_subdomains)
+    columns = jnp.arange(shape[1])[:, None]
+    rows = jnp.asarray(coarse_space.indices)
+    return jnp.zeros(shape, dtype).at[rows, columns].add(weights)

@@ -16,7 +16,9 @@ BY_HAND = [[3, 0, 1], [1, 2, 3, 4, 5], [3], [5, 3, 6]]
 
 def normal(key, shape):
     """Larger than the default, so that no tolerance is absolute; nothing to compile."""
-    return np.random.default_rng(np.asarray(jax.random.key_data(key))).normal(size=shape)
+    return np.random.default_rng(np.asarray(jax.random.key_data(key))).normal(
+        size=shape
+    )
 
 
 apply = jax.jit(lambda model, f: model(f))
@@ -350,9 +352,7 @@ def test_covers_of_one_shape_with_other_points_are_told_apart():
     f = np.ones((4, 1))
     for sets in ([[0, 1], [2, 3]], [[0, 2], [1, 3]], [[0, 3], [2, 1]]):
         cover = schwarz.cover(sets, num_points=4)
-        model = nn.SchwarzAttention(
-            cover, rank=1, factor_init=normal, rngs=nnx.Rngs(0)
-        )
+        model = nn.SchwarzAttention(cover, rank=1, factor_init=normal, rngs=nnx.Rngs(0))
         expected = local_part(model, sets, 4) @ f
         np.testing.assert_allclose(apply(model, f), expected, rtol=1e-12)
 

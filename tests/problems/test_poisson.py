@@ -290,8 +290,61 @@ def test_moment_depends_on_the_key_and_its_error_falls(problem):
     assert few > 4 * many
 
 
+# weighted mse
+
+
+def paper_weighted_mse(prediction, solution, floor=1e-30):
+    """Eq. 21 in loops: squared errors over squared norms, both as means."""
+    total = 0.0
+    for p, u in zip(prediction.T, solution.T, strict=True):
+        error = sum((a - b) ** 2 for a, b in zip(p, u, strict=True)) / len(u)
+        total += error / max(sum(b**2 for b in u) / len(u), floor)
+    return np.array(total / solution.shape[1])
+
+
+def test_weighted_mse_is_that_of_the_paper(rng):
+    args = rng.normal(size=(2, 7, 3)) * np.array([1.0, 2.0, 4.0])
+    oracles.check_value(poisson.weighted_mse, paper_weighted_mse, args)
+    oracles.check_gradient(poisson.weighted_mse, paper_weighted_mse, args)
+    oracles.check_transforms(poisson.weighted_mse, args)
+
+
+def test_weighted_mse_of_zero_is_one_and_of_the_solution_zero(rng):
+    solution = rng.normal(size=(7, 3))
+    assert poisson.weighted_mse(np.zeros((7, 3)), solution) == 1
+    assert poisson.weighted_mse(solution, solution) == 0
+
+
+def test_weighted_mse_is_free_of_units_sample_by_sample(rng):
+    prediction, solution = rng.normal(size=(2, 7, 3))
+    units = np.array([1e-6, 1.0, 1e6])
+    actual = poisson.weighted_mse(units * prediction, units * solution)
+    np.testing.assert_allclose(actual, poisson.weighted_mse(prediction, solution))
+
+
+def test_small_solutions_are_divided_by_the_floor(rng):
+    prediction, solution = rng.normal(size=(2, 7, 3))
+    args = prediction, solution * np.array([1e-3, 1, 0])
+    floored = functools.partial(poisson.weighted_mse, floor=0.1)
+    oracle = functools.partial(paper_weighted_mse, floor=0.1)
+    oracles.check_value(floored, oracle, args)
+    oracles.check_gradient(floored, oracle, args)
+
+
+def test_zero_solutions_have_finite_errors_and_gradients():
+    zero, small = np.zeros((5, 2)), np.full((5, 2), 1e-15)
+    for dtype in (np.float32, np.float64):
+        value_and_grad = jax.value_and_grad(poisson.weighted_mse)
+        value, gradient = value_and_grad(zero.astype(dtype), zero.astype(dtype))
+        assert value == 0
+        np.testing.assert_array_equal(gradient, 0)
+        error = poisson.weighted_mse(small.astype(dtype), zero.astype(dtype))
+        np.testing.assert_allclose(error, 1, rtol=1e-6)  # (1e-15)^2 / 1e-30
+
+
 # errors
 
+ONES = np.ones((4, 2))
 BAD_CALLS = {
     "solve number": (lambda: poisson.solve(1.0), r"right_side has shape \(\)"),
     "solve empty": (
@@ -317,6 +370,48 @@ BAD_CALLS = {
     "sample number": (
         lambda: draw(poisson.fourier_problem(4, num_modes=1), 0),
         "num_samples=0 must be positive",
+    ),
+    "too many modes": (
+        lambda: poisson.fourier_problem(4, num_modes=5),
+        r"num_modes=5 is more than the points of an axis of grid_shape=\(4,\)",
+    ),
+    "too many modes on one axis": (
+        lambda: poisson.fourier_problem((9, 4), num_modes=5),
+        r"num_modes=5 is more than the points .* grid_shape=\(9, 4\)",
+    ),
+    "problem dtype": (
+        lambda: poisson.fourier_problem(4, num_modes=1, dtype=int),
+        "dtype=int64 must be a floating-point dtype",
+    ),
+    "fraction of a mode, as a dtype": (
+        lambda: poisson.fourier_problem(4, num_modes=1.5),
+        "'float' object cannot be interpreted as an integer",
+    ),
+    "moment number": (
+        lambda: poisson.population_moment(
+            jax.random.key(0), poisson.fourier_problem(4, num_modes=1), num_samples=0
+        ),
+        "num_samples=0 must be positive",
+    ),
+    "mse points": (
+        lambda: poisson.weighted_mse(ONES, ONES[1:]),
+        r"points .*prediction \(4, 2\), solution \(3, 2\)",
+    ),
+    "mse samples": (
+        lambda: poisson.weighted_mse(ONES[:, 1:], ONES),
+        r"prediction \(4, 1\), solution \(4, 2\)",
+    ),
+    "mse axes": (
+        lambda: poisson.weighted_mse(ONES[0], ONES),
+        r"prediction has shape \(2,\), expected 2 axes",
+    ),
+    "mse dtype": (
+        lambda: poisson.weighted_mse(ONES, ONES.astype(int)),
+        "solution has dtype int64",
+    ),
+    "mse floor": (
+        lambda: poisson.weighted_mse(ONES, ONES, floor=-1.0),
+        "floor=-1.0 must be non-negative",
     ),
 }
 

@@ -1,0 +1,95 @@
+import numpy as np
+import pytest
+
+pytest.importorskip("matplotlib")
+from matplotlib import image
+
+from experiments import poisson_figures as draw
+
+
+@pytest.fixture
+def path(tmp_path):
+    """Returns a path, and afterwards checks that a picture was written to it."""
+    path = tmp_path / "a.png"
+    yield path
+    assert path.stat().st_size < 4e5
+    pixels = image.imread(path)
+    assert min(pixels.shape[:2]) > 100
+    assert pixels[..., :3].std() > 0.01
+    assert [file.name for file in tmp_path.iterdir()] == ["a.png"]
+
+
+def with_nan(values):
+    values = values.copy()
+    values.flat[0] = np.nan
+    return values
+
+
+@pytest.mark.parametrize("num_seeds", [1, 3])
+@pytest.mark.parametrize("rates", [(0.1,), (1e-4, 3e-4, 1e-3, 3e-3, 1e-2)])
+def test_sweep(path, rng, rates, num_seeds):
+    losses = rng.uniform(0.1, 1, size=(2, len(rates), num_seeds, 1203))
+    losses[0, 0, 0, 600:] = np.inf
+    losses[1, -1] = np.nan
+    curves = {"global, rank 40": losses[0], "Schwarz": losses[1]}
+    draw.sweep(path, rates, curves, paper={"Schwarz": [0.2] * len(rates)})
+
+
+def test_sweep_of_one_step(path):
+    draw.sweep(path, (0.1,), {"Schwarz": np.ones((1, 1, 1))})
+
+
+@pytest.mark.parametrize("num_samples", [1, 6, 16])
+def test_solutions(path, rng, num_samples):
+    fields = rng.normal(size=(3, 9, num_samples))
+    points = np.linspace(0.1, 0.9, 9)
+    draw.solutions(path, points, *fields[:2], with_nan(fields[2]), title="Schwarz")
+
+
+@pytest.mark.parametrize("num_samples", [1, 16])
+def test_solutions_2d(path, rng, num_samples):
+    fields = rng.normal(size=(3, 6, 5, num_samples)).astype(np.float32)
+    draw.solutions_2d(path, *fields[:2], with_nan(fields[2]), title="Schwarz")
+
+
+def test_operator(path, rng):
+    local, coarse, exact = rng.normal(size=(3, 12, 12))
+    hats = rng.uniform(size=(12, 3))
+    draw.operator(path, with_nan(local), coarse, exact, hats)
+
+
+@pytest.mark.parametrize("num_subdomains", [1, 8, 21])
+def test_blocks(path, rng, num_subdomains):
+    local = with_nan(rng.normal(size=(num_subdomains, 5, 5)))
+    draw.blocks(path, local, rng.normal(size=(3, 3)))
+
+
+@pytest.mark.parametrize("overlap", [0.0, 0.02])
+def test_hats(path, overlap):
+    points = np.linspace(0.05, 0.95, 19)
+    hats = np.maximum(0, 1 - 4 * np.abs(points[:, None] - [0.25, 0.5, 0.75]))
+    draw.hats(path, points, hats, [0.25, 0.5, 0.75], overlap=overlap)
+
+
+@pytest.mark.parametrize("num_seeds", [1, 3])
+@pytest.mark.parametrize("floors", [None, [1e-6, None, 1e-7]])
+def test_growth(path, rng, num_seeds, floors):
+    errors = rng.uniform(1e-5, 1e-4, size=(2, 3, num_seeds))
+    errors[0, 2] = np.nan
+    errors[1, 0, 0] = np.nan
+    named = {"paper's start": errors[0], "our default": errors[1]}
+    draw.growth(path, [256, 512, 1024], named, floors=floors)
+
+
+@pytest.mark.parametrize("num_seeds", [1, 3])
+def test_ablation(path, rng, num_seeds):
+    errors = rng.uniform(1e-5, 1e-4, size=(3, num_seeds))
+    errors[1] = np.nan
+    errors[2, 0] = np.inf
+    draw.ablation(path, ["default", "without cosine", "random keys"], list(errors))
+
+
+def test_medians_leave_out_what_is_not_finite():
+    values = np.array([[3.0, np.nan, 1.0, np.inf, 2.0], [np.nan] * 5])
+    expected = [[1, np.nan], [2, np.nan], [3, np.nan]]
+    np.testing.assert_array_equal(draw._spread(values), expected)
