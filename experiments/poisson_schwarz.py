@@ -76,6 +76,11 @@ class Config:
             )
         if len(set(self.seed_numbers)) < len(seeds):
             raise ValueError(f"seeds={self.seeds!r} contains a seed twice.")
+        if self.modes > self.n:
+            raise ValueError(
+                f"modes={self.modes} is more than the n={self.n} points of an axis can "
+                "tell apart."
+            )
         if (2 * self.modes) ** self.dim > 4096:
             raise ValueError(
                 f"modes={self.modes} in {self.dim} dimensions span "

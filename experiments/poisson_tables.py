@@ -110,9 +110,7 @@ def _main_table(main: dict[str, Row], config: Any) -> str:
         else f"global, rank {row.study.setup.global_rank}": row
         for name, row in main.items()
     }
-    return _table(
-        "Comparison", named, {"schwarz": config.rate}, main["schwarz"].closed_form
-    )
+    return _table("Comparison", named, config.rate, main["schwarz"].closed_form)
 
 
 def _growth_table(rows: dict[str, dict[str, Row]]) -> str:
@@ -138,14 +136,14 @@ def _growth_table(rows: dict[str, dict[str, Row]]) -> str:
 def _table(
     title: str,
     rows: dict[str, Row],
-    rates: dict[str, float] | None = None,
+    rate: float = 0.0,
     closed_form: dict[str, float] | None = None,
 ) -> str:
     lines = _head(title, f"model | parameters | rate | {' | '.join(COLUMNS.values())}")
     for label, row in rows.items():
-        rate = (rates or {}).get(row.study.name, row.study.rates[0])
-        ours = " | ".join(_spread(row.values(name, rate)) for name in COLUMNS)
-        lines.append(f"| {label} | {row.parameters} | {rate:g} | {ours} |")
+        shown = rate if rate in row.study.rates else row.study.rates[0]
+        ours = " | ".join(_spread(row.values(name, shown)) for name in COLUMNS)
+        lines.append(f"| {label} | {row.parameters} | {shown:g} | {ours} |")
     if closed_form is not None:
         exact = " | ".join(_number(closed_form[name]) for name in COLUMNS)
         parameters = next(iter(rows.values())).parameters

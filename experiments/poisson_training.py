@@ -5,7 +5,7 @@ import math
 import sys
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import jax
@@ -94,9 +94,14 @@ class Outcome(NamedTuple):
 def problem(study: Study) -> Problem:
     """Tabulates the problem of a study."""
     shape, decay = study.setup.grid_shape, study.decay
-    higher = min(2 * study.num_modes, *shape)
+    return _tabulate(shape, study.num_modes, decay)
+
+
+@lru_cache(maxsize=1)  # studies of one problem follow each other
+def _tabulate(shape: tuple[int, ...], num_modes: int, decay: float) -> Problem:
+    higher = min(2 * num_modes, *shape)
     with jax.enable_x64(True):
-        double = poisson.fourier_problem(shape, num_modes=study.num_modes, decay=decay)
+        double = poisson.fourier_problem(shape, num_modes=num_modes, decay=decay)
         single = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), double)
         keys = jax.random.split(jax.random.key(4712), 3)
         return Problem(

@@ -292,7 +292,9 @@ def _stored_fields(path: pathlib.Path) -> dict[str, Any]:
 
 def _match(path: pathlib.Path, fields: dict[str, Any]) -> bool:
     # Where training never began, for want of data say, there is nothing to lose.
-    if not (path / "config.json").exists() or not (path / "metrics.jsonl").exists():
+    traces = ("metrics.jsonl", "checkpoints", "result.json")
+    begun = any((path / name).exists() for name in traces)
+    if not begun or not (path / "config.json").exists():
         return False
     stored = _stored_fields(path)
     missing = object()

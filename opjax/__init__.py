@@ -2,7 +2,7 @@
 
 from importlib import metadata as _metadata
 
-from opjax import attention, basis, linalg, quadrature
+from opjax import attention, basis, linalg, quadrature, schwarz
 from opjax.attention import (
     Transport,
     functional_attention,
@@ -46,6 +46,7 @@ __all__ = [
     "reconstruct",
     "ridge_solve",
     "scattered_weights",
+    "schwarz",
     "softmax_attention",
     "softmax_basis",
     "transport",

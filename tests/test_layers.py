@@ -178,6 +178,7 @@ def test_the_public_names():
         "reconstruct",
         "ridge_solve",
         "scattered_weights",
+        "schwarz",
         "softmax_attention",
         "softmax_basis",
         "transport",

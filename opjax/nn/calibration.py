@@ -17,13 +17,18 @@ from flax import nnx
 
 from opjax import _checks, schwarz
 from opjax.nn.schwarz import LowRankAttention, SchwarzAttention
+from opjax.schwarz.covers import weights_as
 
 _Model = TypeVar("_Model", LowRankAttention, SchwarzAttention)
 _Block = tuple[jax.Array, jax.Array]  # queries and keys
 
 
 def principal_keys(
-    model: _Model, inputs: jax.Array, targets: jax.Array, *, whitening: float | None = 1e-2
+    model: _Model,
+    inputs: jax.Array,
+    targets: jax.Array,
+    *,
+    whitening: float | None = 1e-2,
 ) -> _Model:
     r"""Returns the model with keys from principal components and with zero queries.
 
@@ -32,10 +37,11 @@ def principal_keys(
         K_i = sqrt(n_i) U                                        local blocks,
         K_0 = sqrt(n_0) U T / (T^2 + whitening^2),  T = S / S_1  other blocks,
 
-    the leading `r` columns. Local blocks have few columns, which orthonormality keeps
-    apart. Others resolve all directions: whitening gives each an equal share, down to
-    `whitening` times the largest and no further, because amplifying what the batch does
-    not contain would spoil the operator outside the batch.
+    the leading `r` columns, with `n_i` the points of a block that see anything. Local
+    blocks have few columns, which orthonormality keeps apart. Others resolve all
+    directions: whitening gives each an equal share, down to `whitening` times the
+    largest and no further, because amplifying what the batch does not contain would
+    spoil the operator outside the batch.
 
     Args:
       model: a `LowRankAttention` or `SchwarzAttention`.
@@ -80,8 +86,9 @@ def calibrate(
 
     The factors of a level are multiplied by `sqrt(s)`, where queries of independent
     standard normal entries in place of the level's own would give its output `s^-1`
-    times the mean square of its share: locally what the coarse space cannot represent,
-    on the coarse level the rest. The share enters divided by the norms of the targets.
+    times the root mean square of its share: locally what the coarse space cannot
+    represent, on the coarse level the rest, each divided by the norms of the targets.
+    Coarse functions count by their squares, without their products.
 
     Args:
       model: a `LowRankAttention` or `SchwarzAttention` with keys of any size.
@@ -128,8 +135,7 @@ def _principal(x: jax.Array, rank: int, whitening: float | None) -> jax.Array:
         largest = jnp.maximum(values[:, :1], jnp.finfo(x.dtype).tiny)
         relative = values / largest
         keys = keys * (relative / (relative**2 + whitening**2))[:, None, :]
-    missing = max(rank - keys.shape[2], 0)
-    return jnp.pad(keys[:, :, :rank], ((0, 0), (0, 0), (0, missing)))
+    return keys[:, :, :rank]
 
 
 def _update(
@@ -150,17 +156,22 @@ def _update(
     _checks.same_points(inputs=inputs, targets=targets)
     _checks.same_channels(inputs=inputs, targets=targets)
     norms = jnp.linalg.norm(targets, axis=0, keepdims=True)
-    norms = jnp.maximum(norms, jnp.finfo(norms.dtype).tiny)
-    share = jnp.sqrt(jnp.asarray(inputs.shape[1], norms.dtype))
+    # A sample without target counts for nothing.
+    factor = jnp.where(norms > 0, 1 / jnp.where(norms > 0, norms, 1), 0)
+    factor = factor / jnp.sqrt(jnp.asarray(inputs.shape[1], norms.dtype))
     weights = jnp.ones(inputs.shape[0], inputs.dtype)
     model = jax.tree.map(lambda leaf: leaf, model)  # a copy, to be written into
-    norms = norms * share
-    _replace(model, inputs / norms, targets / norms, weights, update)
+    _replace(model, inputs * factor, targets * factor, weights, update)
     return model
 
 
 def _replace(model, inputs, targets, weights, update) -> None:
     if isinstance(model, LowRankAttention):
+        if len(inputs) != len(model.key[...]):
+            raise ValueError(
+                f"inputs have {len(inputs)} points, the model has "
+                f"{len(model.key[...])}; calibrate it on functions at its own points."
+            )
         factors = (f[...][None] for f in (model.query, model.key))
         blocks = (inputs[None], targets[None], weights[None])
         query, key = update(*factors, *blocks, local=False)
@@ -172,7 +183,7 @@ def _replace(model, inputs, targets, weights, update) -> None:
     if space is not None:
         coefficients = _best_coefficients(space, targets)
         squares = schwarz.Cover(
-            space.indices, jnp.square(space.weights), space.num_points
+            space.indices, jnp.square(weights_as(space, inputs.dtype)), space.num_points
         )
         _replace(
             model.coarse,
@@ -182,7 +193,7 @@ def _replace(model, inputs, targets, weights, update) -> None:
             update,
         )
         targets = targets - schwarz.coarse_prolong(space, coefficients)
-    unity = jnp.asarray(cover.weights).astype(inputs.dtype)
+    unity = weights_as(cover, inputs.dtype)
     blocks = (
         jnp.sqrt(unity)[..., None] * schwarz.restrict(cover, inputs),
         schwarz.restrict(cover, targets),

@@ -183,8 +183,9 @@ def weighted_mse(
     _checks.same_points(prediction=prediction, solution=solution)
     _checks.same_channels(prediction=prediction, solution=solution)
     _checks.non_negative(floor=floor)
-    error = jnp.mean((prediction - solution) ** 2, axis=0)
-    return jnp.mean(error / jnp.maximum(jnp.mean(solution**2, axis=0), floor))
+    size = jnp.sqrt(jnp.maximum(jnp.mean(solution**2, axis=0), floor))
+    # Divides before it squares, so that derivatives in float32 stay finite.
+    return jnp.mean(jnp.mean(((prediction - solution) / size[None, :]) ** 2, axis=0))
 
 
 def population_moment(

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.typing import ArrayLike
+from jax.typing import ArrayLike, DTypeLike
 
 from opjax import _checks
 
@@ -110,7 +110,7 @@ def restrict(cover: Cover, values: ArrayLike) -> jax.Array:
       ValueError: if there are not `n` of them.
     """
     values = checked_values(cover, values=values)
-    inside = (jnp.asarray(cover.weights) > 0)[..., None]
+    inside = weights_as(cover, values.dtype)[..., None] > 0
     return jnp.where(inside, values[jnp.asarray(cover.indices)], 0)
 
 
@@ -138,7 +138,7 @@ def prolong(cover: Cover, local: ArrayLike) -> jax.Array:
             f"local {local.shape} does not fit the cover's subdomains "
             f"{jnp.shape(cover.indices)}; expected shape (s, m, c)."
         )
-    inside = (jnp.asarray(cover.weights) > 0)[..., None]
+    inside = weights_as(cover, local.dtype)[..., None] > 0
     return sum_to_points(cover, jnp.where(inside, local, 0))
 
 
@@ -147,6 +147,15 @@ def sum_to_points(cover: Cover, local: jax.Array) -> jax.Array:
     indices = jnp.asarray(cover.indices).reshape(-1)
     flat = local.reshape(-1, local.shape[-1])
     return jax.ops.segment_sum(flat, indices, num_segments=cover.num_points)
+
+
+def weights_as(cover: Cover, dtype: DTypeLike) -> jax.Array:
+    """The weights in a given precision."""
+    weights = cover.weights
+    if isinstance(weights, np.ndarray):
+        # Rounded by NumPy: JAX may keep what it made of an array in another precision.
+        weights = weights.astype(dtype)
+    return jnp.asarray(weights).astype(dtype)
 
 
 def checked_values(cover: Cover, **values: ArrayLike) -> jax.Array:

@@ -404,6 +404,14 @@ def test_single_precision_stays_single_and_close():
         np.testing.assert_allclose(np.abs(other), np.abs(one), **close)
 
 
+def test_samples_that_vanish_are_left_out():
+    f, u = data(block(13, 4))
+    padded = [np.pad(values, ((0, 0), (0, 1))) for values in (f, u)]
+    expected = principal_keys(block(13, 4), f, u).key[...]
+    actual = principal_keys(block(13, 4), *padded).key[...]
+    np.testing.assert_allclose(np.abs(actual), np.abs(expected), rtol=1e-7)
+
+
 # errors
 
 MODEL = MODELS["by hand"]()
@@ -427,6 +435,12 @@ def test_bad_input_is_named_in_the_error(case, function):
     call, message = BAD_CALLS[case]
     with pytest.raises(TypeError if "dtype" in case else ValueError, match=message):
         call(function)
+
+
+@pytest.mark.parametrize("function", [nn.principal_keys, nn.calibrate])
+def test_points_of_a_global_model_are_those_of_the_data(function):
+    with pytest.raises(ValueError, match="9 points"):
+        function(block(9, 2), X, X)
 
 
 def test_a_batch_holds_a_sample_for_each_column():
