@@ -25,7 +25,7 @@ from flax import nnx
 from experiments import common, darcy_data, figures, options
 from experiments.options import option
 from experiments.run_directory import replacing
-from opjax import metrics, nn, normalize, training
+from opjax import metrics, nn, normalize, schwarz, training
 from opjax.normalize import Normalizer
 from opjax.problems import darcy as problem
 
@@ -61,6 +61,8 @@ class Config:
     temperature: float = option(0.5, "Initial temperature of the basis", above=0)
     min_temperature: float = option(0.1, "Smallest temperature of the basis", above=0)
     max_temperature: float = option(5.0, "Largest temperature of the basis", above=0)
+    num_boxes: int = option(4, "Subdomains per side, of Schwarz models", minimum=1)
+    overlap: int = option(2, "Points by which subdomains grow", minimum=0)
     rematerialize: bool = option(False, "Recompute blocks backward, to save memory")
     # Training.
     num_epochs: int = option(12, "Passes over the training samples", minimum=1)
@@ -107,6 +109,13 @@ class Config:
                 f"batch_size={self.batch_size} must be at most "
                 f"num_train={self.num_train}."
             )
+        if self.model == "functional_schwarz":
+            if not self.convolution:
+                raise ValueError(
+                    "model='functional_schwarz' divides a grid: leave convolution on."
+                )
+            boxes = self.num_boxes, self.num_boxes
+            schwarz.box_cover(self.grid_shape, boxes, overlap=self.overlap)
         if self.microbatch and self.batch_size % self.microbatch:
             raise ValueError(
                 f"microbatch={self.microbatch} must divide "
@@ -120,7 +129,7 @@ class Config:
         return size, size
 
 
-def functional(config: Config, *, rngs: nnx.Rngs) -> nnx.Module:
+def functional(config: Config, *, rngs: nnx.Rngs, **options: Any) -> nnx.Module:
     """Builds the operator transformer with functional attention."""
     return nn.OperatorTransformer(
         point_dim=2,
@@ -139,12 +148,27 @@ def functional(config: Config, *, rngs: nnx.Rngs) -> nnx.Module:
         temperature_bounds=(config.min_temperature, config.max_temperature),
         rematerialize=config.rematerialize,
         rngs=rngs,
+        **options,
+    )
+
+
+def functional_schwarz(config: Config, *, rngs: nnx.Rngs) -> nnx.Module:
+    """Builds the operator transformer with functional Schwarz attention."""
+    return functional(
+        config,
+        rngs=rngs,
+        attention="functional_schwarz",
+        num_boxes=config.num_boxes,
+        overlap=config.overlap,
     )
 
 
 # A model maps mesh points (n, 2) and encoded coefficients (n, 1) to encoded solutions
 # (n, 1). One with a method `inspect` also gets figures of its bases and maps.
-MODELS: dict[str, Callable[..., nnx.Module]] = {"functional": functional}
+MODELS: dict[str, Callable[..., nnx.Module]] = {
+    "functional": functional,
+    "functional_schwarz": functional_schwarz,
+}
 
 PRESETS = {
     "smoke": Config(
@@ -387,14 +411,15 @@ def _draw(
     if inspect is not None:
         points = darcy_data.mesh_points(config.grid_shape)
         seen = jax.jit(inspect)(points, jnp.asarray(chosen["coefficient"][1]))
-        bases = np.asarray(seen.key_basis)
+        # Schwarz models have many local maps and one coarse map, which is shown.
+        local = not hasattr(seen, "coarse_map")
+        bases = np.asarray(seen.key_basis if local else seen.basis)
+        maps = seen.functional_map if local else seen.coarse_map
         figures.basis_functions(
             folder / "basis.png",
             bases.reshape(*bases.shape[:2], *config.grid_shape, -1),
         )
-        figures.functional_maps(
-            folder / "functional_map.png", np.asarray(seen.functional_map)
-        )
+        figures.functional_maps(folder / "functional_map.png", np.asarray(maps))
 
 
 def main(argv: Sequence[str]) -> None:

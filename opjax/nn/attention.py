@@ -96,6 +96,13 @@ def head_basis(features: jax.Array, kernel: jax.Array, bias: jax.Array) -> jax.A
     return opjax.softmax_basis(features @ kernel + bias[None, :])
 
 
+def convex_transport(
+    query: jax.Array, key: jax.Array, value: jax.Array, ridge: jax.Array
+) -> jax.Array:
+    """Returns `opjax.transport` of one head, with convex regularisation."""
+    return opjax.transport(query, key, value, ridge=ridge, regularization="convex")
+
+
 class HeadMaps(nnx.Module):
     """The maps of coefficients that the heads of one functional attention share.
 
@@ -121,15 +128,16 @@ class HeadMaps(nnx.Module):
         values: jax.Array,
         phi: jax.Array,
         quadrature_weights: jax.Array | None,
+        *,
+        transport: Callable[..., jax.Array] = convex_transport,
     ) -> jax.Array:
         """Attends to features `(n, d)` of one head in the basis `(n, k)`."""
         coefficients = _means(values, phi, quadrature_weights)
-        transported = opjax.transport(
+        transported = transport(
             self.query(coefficients),
             self.key(coefficients),
             self.value(coefficients),
-            ridge=self.ridge,
-            regularization="convex",
+            self.ridge,
         )
         return opjax.reconstruct(transported, phi)
 

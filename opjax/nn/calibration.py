@@ -170,7 +170,7 @@ def _replace(model, inputs, targets, weights, update) -> None:
         if len(inputs) != len(model.key[...]):
             raise ValueError(
                 f"inputs have {len(inputs)} points, the model has "
-                f"{len(model.key[...])}; calibrate it on functions at its own points."
+                f"{len(model.key[...])} points; pass functions at the model's points."
             )
         factors = (f[...][None] for f in (model.query, model.key))
         blocks = (inputs[None], targets[None], weights[None])

@@ -7,12 +7,12 @@ import jax.numpy as jnp
 from flax import nnx
 from jax.ad_checkpoint import checkpoint_name
 
-import opjax
 from opjax import _checks, schwarz
 from opjax.nn.attention import (
     FunctionalAttention,
     HeadMaps,
     LearnedBasis,
+    convex_transport,
     head_basis,
     map_heads,
     merge_heads,
@@ -122,17 +122,21 @@ class FunctionalSchwarzAttention(nnx.Module):
             or passed to a layer that owns or has none.
         """
         levels = self._levels(x, cover, coarse_space, quadrature_weights)
+        on_cpu = jax.default_backend() == "cpu"
+        transport = _transport_one_by_one if on_cpu else convex_transport
 
         def head(f, *scores):
             def local(weights, f):
-                return self.local.attend(*_expand(f, *scores), weights)
+                return self.local.attend(
+                    *_expand(f, *scores), weights, transport=transport
+                )
 
             y = schwarz.additive(
                 local, cover, f, levels.local_weights, weighting="restricted"
             )
             if coarse_space is None or self.coarse is None:
                 return y
-            means = _coarse_means(coarse_space, f, levels.support_weights)
+            means = _coarse_means(coarse_space, f, levels)
             y0 = self.coarse.attend(*_expand(means, *scores), levels.coarse_weights)
             return y + schwarz.coarse_prolong(coarse_space, y0)
 
@@ -165,7 +169,7 @@ class FunctionalSchwarzAttention(nnx.Module):
             _, phi = _expand(f, *scores)
             if coarse_space is None or self.coarse is None:
                 return SchwarzTransport(maps, None, phi)
-            means = _coarse_means(coarse_space, f, levels.support_weights)
+            means = _coarse_means(coarse_space, f, levels)
             coarse_map = self.coarse.functional_map(
                 *_expand(means, *scores), levels.coarse_weights
             )
@@ -207,19 +211,32 @@ class FunctionalSchwarzAttention(nnx.Module):
         partition = jnp.asarray(cover.weights).astype(weights.dtype)
         local_weights = partition * schwarz.restrict(cover, column)[..., 0]
         if coarse_space is None:
-            return _Levels(local_weights)
-        return _Levels(
-            local_weights,
-            schwarz.restrict(coarse_space, column)[..., 0],
-            schwarz.coarse_restrict(coarse_space, column)[:, 0],
-        )
+            return _Levels(weights, local_weights)
+        coarse_weights = schwarz.coarse_restrict(coarse_space, column)[:, 0]
+        return _Levels(weights, local_weights, coarse_weights)
+
+
+# The solves of all subdomains in one batch would be split over the threads of the CPU,
+# and two such batches at once, forward and backward, can wait for each other for ever:
+# so do 64 systems of 16 unknowns with jaxlib 0.10.2 on two cores.
+_transport_one_by_one = jax.custom_batching.custom_vmap(convex_transport)
+
+
+@_transport_one_by_one.def_vmap
+def _(size, batched, query, key, value, ridge):
+    del size, batched  # coefficients differ between subdomains, the ridge does not
+    transported = jax.lax.map(
+        lambda coefficients: convex_transport(*coefficients, ridge),
+        (query, key, value),
+    )
+    return transported, True
 
 
 class _Levels(NamedTuple):
-    """Quadrature weights: `D_i R_i w`, those on coarse supports, and `H^T w`."""
+    """Quadrature weights: `w` of the points, `D_i R_i w` and `H^T w`."""
 
+    weights: jax.Array
     local_weights: jax.Array
-    support_weights: jax.Array | None = None
     coarse_weights: jax.Array | None = None
 
 
@@ -229,14 +246,12 @@ def _expand(f, kernel, bias):
     return values, head_basis(features, kernel, bias)
 
 
-def _coarse_means(coarse_space, f, support_weights):
-    """Means over the coarse functions, each on its own support: `H` is sparse."""
-
-    def mean(f, function, weights):
-        return opjax.project(
-            f, function[:, None], quadrature_weights=weights, method="mean"
-        )[0]
-
-    functions = jnp.asarray(coarse_space.weights).astype(f.dtype)
-    restricted = schwarz.restrict(coarse_space, f)
-    return jax.vmap(mean)(restricted, functions, support_weights)
+def _coarse_means(coarse_space, f, levels):
+    """Means over the coarse functions: `opjax.project` for sparse `H`."""
+    weights, masses = levels.weights.astype(f.dtype), levels.coarse_weights
+    count = jnp.sum((weights > 0).astype(f.dtype))
+    average = jnp.sum(weights) / jnp.maximum(count, 1)
+    unit = jnp.where(count > 0, average, 1)
+    weighted = weights[:, None] * f
+    sums = schwarz.coarse_restrict(coarse_space, weighted)
+    return sums / (masses.astype(f.dtype) + 1e-5 * unit)[:, None]
