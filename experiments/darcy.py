@@ -13,20 +13,25 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from absl import app, flags
 from flax import nnx
 
-from experiments import common, darcy_data, figures, options
+from experiments import (
+    common,
+    darcy_data,
+    darcy_figures,
+    darcy_models,
+    figures,
+    options,
+)
+from experiments.darcy_models import MODELS, objective
 from experiments.options import option
-from experiments.run_directory import replacing
-from opjax import metrics, nn, normalize, schwarz, training
-from opjax.normalize import Normalizer
+from opjax import training
 from opjax.problems import darcy as problem
 
 
@@ -109,13 +114,7 @@ class Config:
                 f"batch_size={self.batch_size} must be at most "
                 f"num_train={self.num_train}."
             )
-        if self.model == "functional_schwarz":
-            if not self.convolution:
-                raise ValueError(
-                    "model='functional_schwarz' divides a grid: leave convolution on."
-                )
-            boxes = self.num_boxes, self.num_boxes
-            schwarz.box_cover(self.grid_shape, boxes, overlap=self.overlap)
+        darcy_models.check(self)
         if self.microbatch and self.batch_size % self.microbatch:
             raise ValueError(
                 f"microbatch={self.microbatch} must divide "
@@ -128,47 +127,6 @@ class Config:
         size = (self.num_points - 1) // self.stride + 1
         return size, size
 
-
-def functional(config: Config, *, rngs: nnx.Rngs, **options: Any) -> nnx.Module:
-    """Builds the operator transformer with functional attention."""
-    return nn.OperatorTransformer(
-        point_dim=2,
-        feature_dim=1,
-        out_features=1,
-        features=config.features,
-        num_layers=config.num_layers,
-        num_heads=config.num_heads,
-        num_basis=config.num_basis,
-        mlp_ratio=config.mlp_ratio,
-        grid_shape=config.grid_shape if config.convolution else None,
-        shared_basis=config.shared_basis,
-        reference_points=config.reference_points or None,
-        ridge_logit=config.ridge_logit,
-        temperature=config.temperature,
-        temperature_bounds=(config.min_temperature, config.max_temperature),
-        rematerialize=config.rematerialize,
-        rngs=rngs,
-        **options,
-    )
-
-
-def functional_schwarz(config: Config, *, rngs: nnx.Rngs) -> nnx.Module:
-    """Builds the operator transformer with functional Schwarz attention."""
-    return functional(
-        config,
-        rngs=rngs,
-        attention="functional_schwarz",
-        num_boxes=config.num_boxes,
-        overlap=config.overlap,
-    )
-
-
-# A model maps mesh points (n, 2) and encoded coefficients (n, 1) to encoded solutions
-# (n, 1). One with a method `inspect` also gets figures of its bases and maps.
-MODELS: dict[str, Callable[..., nnx.Module]] = {
-    "functional": functional,
-    "functional_schwarz": functional_schwarz,
-}
 
 PRESETS = {
     "smoke": Config(
@@ -199,50 +157,6 @@ PRESETS = {
         num_epochs=500,
     ),
 }
-
-
-class Objective(NamedTuple):
-    """Functions of the model, in physical units.
-
-    Attributes:
-      predict: `predict(model, sample)`, the solution `(n, 1)`.
-      error: `error(model, sample)`, its relative L2 error.
-      loss: `loss(model, batch)`, to be minimised.
-    """
-
-    predict: Callable[[Any, Any], jax.Array]
-    error: Callable[[Any, Any], jax.Array]
-    loss: Callable[[Any, Any], jax.Array]
-
-
-def objective(config: Config, normalizers: dict[str, Normalizer]) -> Objective:
-    """Builds prediction, error and loss.
-
-        loss = sum_b |p_b - t_b| / |t_b| + gradient_weight (relative gradient error),
-
-    summed over the batch, as in the published runs: with clipping, scale matters.
-    """
-    points = darcy_data.mesh_points(config.grid_shape)
-
-    def predict(model: Any, sample: Any) -> jax.Array:
-        encoded = model(points, sample["coefficient"])
-        return normalize.decode(normalizers["solution"], encoded)
-
-    def error(model: Any, sample: Any) -> jax.Array:
-        return metrics.relative_l2(predict(model, sample), sample["solution"])
-
-    def sample_loss(model: Any, sample: Any) -> jax.Array:
-        prediction, target = predict(model, sample), sample["solution"]
-        gradient_error = metrics.relative_gradient_error(
-            prediction, target, grid_shape=config.grid_shape
-        )
-        value = metrics.relative_l2(prediction, target)
-        return value + config.gradient_weight * gradient_error
-
-    def loss(model: Any, batch: Any) -> jax.Array:
-        return jnp.sum(jax.vmap(sample_loss, in_axes=(None, 0))(model, batch))
-
-    return Objective(predict, error, loss)
 
 
 def run(
@@ -325,7 +239,7 @@ def _train(
         goal.error, model, data.test, batch_size=config.batch_size
     )
     errors = np.asarray(errors, np.float64)
-    _draw(config, directory, data, goal, fitted, errors)
+    darcy_figures.draw(config, directory, data, goal.predict, fitted, errors)
     steps_per_epoch = config.num_train // config.batch_size
     device = jax.devices()[0]
     return {
@@ -361,65 +275,6 @@ def _optimizer(config: Config, total_steps: int) -> Any:
         div_factor=config.div_factor,
         final_div_factor=config.final_div_factor,
     )
-
-
-def _draw(
-    config: Config,
-    directory: common.RunDirectory,
-    data: darcy_data.Data,
-    goal: Objective,
-    fitted: common.FitResult,
-    errors: np.ndarray,
-) -> None:
-    """Writes `predictions.npz` and the figures."""
-    folder = directory.path / "figures"
-    folder.mkdir(exist_ok=True)
-    order = np.argsort(errors)
-    index = order[[0, (len(order) - 1) // 2, -1]]
-    chosen = {name: values[index] for name, values in data.test.items()}
-    predicted = training.evaluate(
-        goal.predict, fitted.best_model, chosen, batch_size=len(index)
-    )
-    coefficient = normalize.decode(
-        data.normalizers["coefficient"], jnp.asarray(chosen["coefficient"])
-    )
-    fields: dict[str, Any] = {
-        "coefficient": coefficient,
-        "solution": chosen["solution"],
-        "prediction": predicted,
-    }
-    grid = (len(index), *config.grid_shape)
-    fields = {name: np.asarray(values).reshape(grid) for name, values in fields.items()}
-    with (
-        replacing(directory.path / "predictions.npz") as path,
-        open(path, "wb") as file,
-    ):
-        np.savez_compressed(file, index=index, relative_l2=errors, **fields)
-    figures.predictions(
-        folder / "predictions.png",
-        **fields,
-        errors=errors[index],
-        names=("best", "median", "worst"),
-    )
-    figures.curves(
-        folder / "curves.png",
-        fitted.history,
-        batch_size=config.batch_size,
-        test_error=float(np.mean(errors)),
-    )
-    inspect = getattr(fitted.best_model, "inspect", None)
-    if inspect is not None:
-        points = darcy_data.mesh_points(config.grid_shape)
-        seen = jax.jit(inspect)(points, jnp.asarray(chosen["coefficient"][1]))
-        # Schwarz models have many local maps and one coarse map, which is shown.
-        local = not hasattr(seen, "coarse_map")
-        bases = np.asarray(seen.key_basis if local else seen.basis)
-        maps = seen.functional_map if local else seen.coarse_map
-        figures.basis_functions(
-            folder / "basis.png",
-            bases.reshape(*bases.shape[:2], *config.grid_shape, -1),
-        )
-        figures.functional_maps(folder / "functional_map.png", np.asarray(maps))
 
 
 def main(argv: Sequence[str]) -> None:

@@ -126,7 +126,7 @@ def calibrate(
 
 def _principal(x: jax.Array, rank: int, whitening: float | None) -> jax.Array:
     """Leading left singular vectors of blocks `(s, m, b)`, entries of size one."""
-    vectors, values, _ = jnp.linalg.svd(x, full_matrices=False)
+    vectors, values = jax.vmap(_left_singular)(x)
     # A padded point sees zero; vectors that the data leave free may not.
     seen = jnp.any(x != 0, axis=2)
     sizes = jnp.sqrt(jnp.sum(seen, axis=1).astype(x.dtype))
@@ -136,6 +136,22 @@ def _principal(x: jax.Array, rank: int, whitening: float | None) -> jax.Array:
         relative = values / largest
         keys = keys * (relative / (relative**2 + whitening**2))[:, None, :]
     return keys[:, :, :rank]
+
+
+@jax.custom_batching.custom_vmap
+def _left_singular(x: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Left singular vectors and singular values, never of a batch.
+
+    jaxlib spreads a batch over the threads of the CPU and waits for them on one of
+    those: two batches at once, of two levels here, may wait for ever on two cores.
+    """
+    return jnp.linalg.svd(x, full_matrices=False)[:2]
+
+
+@_left_singular.def_vmap
+def _(size, batched, x):
+    del size, batched
+    return jax.lax.map(_left_singular, x), (True, True)
 
 
 def _update(

@@ -216,20 +216,21 @@ class FunctionalSchwarzAttention(nnx.Module):
         return _Levels(weights, local_weights, coarse_weights)
 
 
-# The solves of all subdomains in one batch would be split over the threads of the CPU,
-# and two such batches at once, forward and backward, can wait for each other for ever:
-# so do 64 systems of 16 unknowns with jaxlib 0.10.2 on two cores.
-_transport_one_by_one = jax.custom_batching.custom_vmap(convex_transport)
+# jaxlib splits a large batch of solves over the threads of the CPU and waits for them
+# on one of these threads: two such batches at once, forward and backward, wait for
+# ever on two cores, from 64 systems of 16 unknowns on (jaxlib 0.10.2).
+@jax.custom_batching.custom_vmap
+def _transport_one_by_one(*arguments: jax.Array) -> jax.Array:
+    return convex_transport(*arguments)
 
 
 @_transport_one_by_one.def_vmap
-def _(size, batched, query, key, value, ridge):
-    del size, batched  # coefficients differ between subdomains, the ridge does not
-    transported = jax.lax.map(
-        lambda coefficients: convex_transport(*coefficients, ridge),
-        (query, key, value),
-    )
-    return transported, True
+def _(size, batched, *arguments):
+    arguments = [
+        argument if is_batched else jnp.broadcast_to(argument, (size, *argument.shape))
+        for argument, is_batched in zip(arguments, batched, strict=True)
+    ]
+    return jax.lax.map(lambda one: convex_transport(*one), arguments), True
 
 
 class _Levels(NamedTuple):

@@ -150,6 +150,8 @@ class OperatorTransformer(nnx.Module):
                 f"got {grid_shape=}, {attention=}. On other meshes pass covers with "
                 "every call."
             )
+        if coarse_hats is not None and num_boxes is None:
+            raise ValueError(f"{coarse_hats=} goes with num_boxes, which is None.")
         self.attention, self.has_coarse_level = attention, coarse
         self.boxes = None
         if grid_shape is not None and num_boxes is not None:
