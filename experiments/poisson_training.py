@@ -251,7 +251,8 @@ def _optimizer(study: Study, rate: Any, sizes: Any) -> optax.GradientTransformat
     start, schedule = study.start, rate
     if start.cosine:
         warm_up = max(study.num_steps // 20, 1)
-        shape = optax.warmup_cosine_decay_schedule(0.0, 1.0, warm_up, study.num_steps)
+        total = max(study.num_steps, warm_up + 1)
+        shape = optax.warmup_cosine_decay_schedule(0.0, 1.0, warm_up, total)
 
         def schedule(count):
             return rate * shape(count)
@@ -353,13 +354,20 @@ def closed_form_errors(study: Study, data: Problem) -> dict[str, float] | None:
 
 def _relative_l2(model: Any, right_sides: jax.Array, solutions: jax.Array) -> jax.Array:
     """Relative errors of all samples, some columns at a time."""
+    size, count = right_sides.shape
+    columns = min(_COLUMNS, count)
+    chunks = -(-count // columns)
+
+    def stack(values):  # (n, b) as (chunks, n, columns), the last one padded with zeros
+        padded = jnp.pad(values, ((0, 0), (0, chunks * columns - count)))
+        return padded.reshape(size, chunks, columns).swapaxes(0, 1)
 
     def relative(pair):
-        error = jnp.linalg.norm(model(pair[0][:, None])[:, 0] - pair[1])
-        return error / jnp.linalg.norm(pair[1])
+        error = jnp.linalg.norm(model(pair[0]) - pair[1], axis=0)
+        return error / jnp.linalg.norm(pair[1], axis=0)
 
-    pairs = right_sides.T, solutions.T
-    return jax.lax.map(relative, pairs, batch_size=_COLUMNS)
+    pairs = stack(right_sides), stack(solutions)
+    return jax.lax.map(relative, pairs).reshape(-1)[:count]
 
 
 def _operator_error(model: Any, shape: Sequence[int]) -> jax.Array:
