@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from experiments import common, darcy, darcy_data
+from experiments import common, darcy, darcy_data, darcy_models
 from opjax import checkpoint
 from opjax.datasets import darcy as dataset
 
@@ -29,6 +29,7 @@ TINY = dataclasses.replace(
     batch_size=2,
     checkpoint_every=1,
 )
+SCHWARZ = {"model": "functional_schwarz"}
 
 
 @pytest.fixture(scope="module")
@@ -139,9 +140,22 @@ def test_published_files_take_the_place_of_the_solver(tmp_path, rng):
     assert data.source == str(tmp_path)
 
 
+def test_a_schwarz_model_trains(tmp_path, cache_dir):
+    config = dataclasses.replace(TINY, **SCHWARZ, num_boxes=2, overlap=1)
+    result = darcy.run(config, workdir=tmp_path, cache_dir=cache_dir)
+    assert result["model"] == "functional_schwarz"
+    # Three maps of the coarse coefficients and a ridge in each of the two blocks.
+    plain = darcy_models.functional(TINY, rngs=nnx.Rngs(0))
+    sizes = [leaf.size for leaf in jax.tree.leaves(plain)]
+    assert result["parameters"] == sum(sizes) + 2 * (3 * 4**2 + 1)
+    losses = [row["train_loss"] for row in common.read_metrics(tmp_path)]
+    assert losses[1] < losses[0]
+    assert (tmp_path / "figures" / "functional_map.png").stat().st_size > 1e3
+
+
 def test_the_paper_preset_has_the_published_number_of_parameters():
     def build(key):
-        return darcy.functional(darcy.PRESETS["paper"], rngs=nnx.Rngs(key))
+        return darcy_models.functional(darcy.PRESETS["paper"], rngs=nnx.Rngs(key))
 
     model = jax.eval_shape(build, jax.random.key(0))
     assert sum(leaf.size for leaf in jax.tree.leaves(model)) == 752_977
@@ -156,7 +170,7 @@ def test_mesh_points_run_along_the_second_axis_first():
 
 def test_the_loss_sums_errors_of_values_and_differences(cache_dir):
     data = darcy_data.load(TINY, cache_dir=cache_dir)
-    goal = darcy.objective(
+    goal = darcy_models.objective(
         dataclasses.replace(TINY, gradient_weight=0.3), data.normalizers
     )
     mean, std = (float(x) for x in data.normalizers["solution"])
@@ -197,6 +211,10 @@ def test_the_loss_sums_errors_of_values_and_differences(cache_dir):
         ({"reference_points": 1}, "reference_points=1 must be 0, .* at least 2"),
         ({"beta1": 1.0}, "beta1=1.0 must be .*at least 0 and below 1"),
         ({"beta2": 0.0}, "beta2=0.0 must be .*above 0 and below 1"),
+        ({"num_boxes": 0}, "num_boxes=0 must be .*at least 1"),
+        (SCHWARZ | {"overlap": 8}, "overlap=8 is larger than .* interval of 7 points"),
+        (SCHWARZ | {"num_boxes": 29, "overlap": 0}, r"num_hats=\(30, 30\) must be"),
+        (SCHWARZ | {"convolution": False}, "leave convolution on"),
         ({"tolerance": 0.0}, "tolerance=0.0 must be .*above 0"),
     ],
 )
@@ -234,7 +252,7 @@ def test_a_failed_figure_costs_only_the_last_steps(tmp_path, cache_dir, monkeypa
 
 def test_the_initial_temperature_reaches_every_basis():
     config = dataclasses.replace(TINY, temperature=0.75)
-    model = darcy.functional(config, rngs=nnx.Rngs(0))
+    model = darcy_models.functional(config, rngs=nnx.Rngs(0))
     leaves = jax.tree.leaves_with_path(model)
     found = [x for path, x in leaves if "temperature" in jax.tree_util.keystr(path)]
     assert found

@@ -7,9 +7,10 @@ import pytest
 from flax import nnx
 
 import opjax
-from opjax import nn
+from opjax import nn, schwarz
 
 SMALL = {"features": 8, "num_layers": 3, "num_heads": 2, "num_basis": 4}
+GRID = {"attention": "functional_schwarz", "grid_shape": (5, 6), "num_boxes": 2}
 
 
 def make(dtype=jnp.float64, **options):
@@ -115,6 +116,79 @@ def test_inspection_has_a_map_and_bases_per_layer_and_head(mesh):
     np.testing.assert_allclose(seen.query_basis.sum(-1), 1, rtol=1e-12)
 
 
+def test_schwarz_models_of_grids_build_their_levels(mesh):
+    model = make(**GRID, overlap=1)
+    cover = schwarz.box_cover((5, 6), (2, 2), overlap=1)
+    hats = schwarz.partition_hats((5, 6), (3, 3))
+    explicit = make(attention="functional_schwarz", grid_shape=(5, 6))
+    expected = explicit(*mesh, cover=cover, coarse_space=hats)
+    np.testing.assert_array_equal(model(*mesh), expected)
+    z = model.encoder(jnp.concatenate(mesh, axis=1))
+    given = {"basis": model.basis, "cover": cover, "coarse_space": hats}
+    for layer in range(3):
+        block = jax.tree.map(lambda p, layer=layer: p[layer], model.blocks)
+        z = block(z, **given)
+    expected = model.decoder(model.decoder_norm(z))
+    np.testing.assert_allclose(model(*mesh), expected, rtol=1e-10)
+    jitted = jax.jit(jax.vmap(model, in_axes=(None, 0)))(mesh[0], mesh[1][None])
+    np.testing.assert_allclose(jitted[0], expected, rtol=1e-10)
+    other = make(**GRID, overlap=1, coarse_hats=(2, 4))
+    hats = schwarz.partition_hats((5, 6), (2, 4))
+    np.testing.assert_allclose(
+        other(*mesh), model(*mesh, coarse_space=hats), rtol=1e-12
+    )
+
+
+def test_covers_of_the_call_win_and_serve_as_coarse_space(mesh):
+    model = make(**GRID)
+    cover = schwarz.box_cover((5, 6), (1, 3), overlap=1)
+    actual = model(*mesh, cover=cover)
+    expected = model(*mesh, cover=cover, coarse_space=cover)
+    np.testing.assert_array_equal(actual, expected)
+    assert np.max(np.abs(actual - model(*mesh))) > 1e-6
+
+
+def test_schwarz_models_act_on_point_clouds(mesh):
+    model = make(attention="functional_schwarz")
+    labels = schwarz.partition_points(mesh[0], num_subdomains=4)
+    cover = schwarz.partition_cover(labels, overlap=0.1, mesh_points=mesh[0])
+    output = model(*mesh, cover=cover)
+    order = np.random.default_rng(1).permutation(30)
+    turned = schwarz.Cover(np.argsort(order)[cover.indices], cover.weights, 30)
+    permuted = model(*(a[order] for a in mesh), cover=turned)
+    np.testing.assert_allclose(permuted, output[order], rtol=1e-9, atol=1e-11)
+    seen = model.inspect(*mesh, cover=cover)
+    assert seen.functional_map.shape == (3, 2, 4, 4, 4)
+    assert seen.coarse_map.shape == (3, 2, 4, 4)
+    assert seen.basis.shape == (3, 2, 30, 4)
+
+
+def test_one_level_models_have_the_parameters_of_functional_ones(mesh):
+    cover = schwarz.box_cover(30, 1, overlap=0)
+    model = make(attention="functional_schwarz", coarse=False)
+    plain = make()
+    np.testing.assert_allclose(
+        model(*mesh, cover=cover), plain(*mesh), rtol=1e-10, atol=1e-12
+    )
+    leaves = [jax.tree.leaves(m) for m in (model, plain)]
+    assert [p.shape for p in leaves[0]] == [p.shape for p in leaves[1]]
+
+
+@pytest.mark.parametrize("name", ["cover", "coarse_space"])
+def test_functional_models_refuse_covers(mesh, name):
+    with pytest.raises(ValueError, match="cover and coarse_space are for"):
+        make()(*mesh, **{name: schwarz.box_cover(30, 1, overlap=0)})
+
+
+def test_schwarz_models_without_a_grid_need_a_cover(mesh):
+    model = make(attention="functional_schwarz")
+    with pytest.raises(ValueError, match="Pass `cover`.* num_boxes"):
+        model(*mesh)
+    short = schwarz.box_cover(29, 1, overlap=0)
+    with pytest.raises(ValueError, match=r"x \(30, 8\) must .* 29 points of cover"):
+        model(*mesh, cover=short)
+
+
 def test_time_reaches_the_output(mesh):
     model = make(time_embedding=True)
     early, late = (model(*mesh, time=jnp.float64(t)) for t in (0.1, 0.9))
@@ -168,6 +242,22 @@ def test_integer_points_are_refused(mesh):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        ({"attention": "softmax"}, "attention='softmax' is unknown; choose from 'func"),
+        (
+            {"attention": "functional_schwarz", "num_boxes": 2},
+            r"num_boxes=2 needs a grid_shape .* grid_shape=None",
+        ),
+        (
+            {"grid_shape": (5, 6), "num_boxes": 2},
+            "num_boxes=2 needs .* attention='functional'",
+        ),
+        ({"coarse_hats": 3}, "coarse_hats=3 goes with num_boxes"),
+        (
+            GRID | {"num_boxes": (2, 3), "overlap": 3},
+            "overlap=3 is larger than a neighbouring interval of 2 points",
+        ),
+        (GRID | {"num_boxes": (2,)}, r"num_boxes=\(2,\) must have the same axes"),
+        (GRID | {"coarse_hats": 7}, r"num_hats=\(7, 7\) must be between"),
         (
             {"grid_shape": (30,)},
             r"grid_shape=\(30,\) must have one entry per point_dim=2",

@@ -1,0 +1,408 @@
+"""Functional Schwarz attention: against dense matrices, and its symmetries."""
+
+import math
+
+import jax
+import jax.extend.core
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+from opjax import nn, schwarz
+from tests import oracles
+from tests.schwarz.test_covers import dense
+
+FEATURES, HEADS, BASIS, POINTS = 12, 3, 5, 20
+WIDTH = FEATURES // HEADS
+# By hand: different sizes, a point in three subdomains, not in order.
+SETS = [[3, 0, 1, 2, 7, 5], [4, 5, 6, 7, 8, 9, 10, 11], [*range(10, 20), 5]]
+COVERS = {
+    "by hand": lambda: schwarz.cover(SETS, num_points=POINTS),
+    "boxes": lambda: schwarz.box_cover((4, 5), (2, 2), overlap=1),
+    "one": lambda: schwarz.box_cover(POINTS, 1, overlap=0),
+}
+SPACES = {
+    "none": lambda: None,
+    "hats": lambda: schwarz.partition_hats((4, 5), (2, 3)),
+    "interface": lambda: schwarz.interface_hats((4, 5), (2, 2)),  # not a partition
+    "cover": COVERS["by hand"],
+}
+
+
+def make(**options):
+    options = {"num_heads": HEADS, "num_basis": BASIS} | options
+    layer = nn.FunctionalSchwarzAttention(FEATURES, rngs=nnx.Rngs(0), **options)
+    # Large enough that attention is far from its small start, where all is zero.
+    return jax.tree.map(lambda p: jnp.asarray(p, float) * 4, layer)
+
+
+@pytest.fixture
+def x(rng):
+    return jnp.asarray(rng.normal(size=(POINTS, FEATURES)))
+
+
+@pytest.fixture
+def weights(rng):
+    """Returns quadrature weights, two of them zero."""
+    weights = rng.uniform(0.5, 1.5, POINTS)
+    weights[[2, 13]] = 0
+    return jnp.asarray(weights)
+
+
+def attend(maps, values, scores, tau, score, weights):
+    """One functional attention with a system of all basis functions."""
+    phi = oracles.softmax_rows(scores @ score[0] + score[1], tau)
+    s = oracles.project(values, phi, weights, method="mean")
+    q, k, v = (s @ m.kernel[...] for m in (maps.query, maps.key, maps.value))
+    a = 1 / (1 + np.exp(-maps.ridge_logit[...]))
+    return phi @ oracles.functional_map(q, k, ridge=a, regularization="convex") @ v
+
+
+def oracle(layer, cover, coarse_space, x, weights=None):
+    """The layer from its equations: head by head, subdomain by subdomain."""
+    p = jax.tree.map(np.asarray, layer)
+    x, n = np.asarray(x), len(x)
+    w = np.ones(n) if weights is None else np.asarray(weights)
+    basis = p.local.basis
+    projected = x @ basis.projection.kernel[...] + basis.projection.bias[...]
+    score = basis.score_kernel[...], basis.score_bias[...]
+    outputs = np.zeros((n, FEATURES))
+    for head in range(HEADS):
+        columns = slice(head * WIDTH, (head + 1) * WIDTH)
+        values = projected[:, :FEATURES][:, columns]
+        scores = projected[:, FEATURES:][:, columns]
+        tau = np.clip(basis.temperature[...][head], 0.1, 5.0)
+        for indices, d in zip(cover.indices, cover.weights, strict=True):
+            r = np.eye(n)[indices[d > 0]]
+            d = np.diag(d[d > 0])
+            local = attend(p.local, r @ values, r @ scores, tau, score, d @ r @ w)
+            outputs[:, columns] += r.T @ d @ local
+        if coarse_space is not None:
+            h = dense(coarse_space)
+            means = (oracles.project(f, h, w, method="mean") for f in (values, scores))
+            outputs[:, columns] += h @ attend(p.coarse, *means, tau, score, h.T @ w)
+    return outputs @ p.local.out.kernel[...] + p.local.out.bias[...]
+
+
+@pytest.mark.parametrize("space", SPACES)
+@pytest.mark.parametrize("name", COVERS)
+def test_the_layer_equals_its_equations(x, weights, name, space):
+    cover, coarse_space = COVERS[name](), SPACES[space]()
+    layer = make(coarse=coarse_space is not None)
+    given = {"cover": cover, "coarse_space": coarse_space}
+    for w in (None, weights):
+        expected = oracle(layer, cover, coarse_space, x, w)
+        actual = layer(x, **given, quadrature_weights=w)
+        np.testing.assert_allclose(actual, expected, rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize("space", ["none", "hats"])
+def test_gradients_are_those_of_the_equations(x, weights, space):
+    cover, coarse_space = COVERS["by hand"](), SPACES[space]()
+    leaves, structure = jax.tree.flatten(make(coarse=coarse_space is not None))
+    inside = np.flatnonzero(weights)
+
+    def function(x, positive, *leaves):
+        w = jnp.zeros(POINTS).at[inside].set(positive)
+        layer = jax.tree.unflatten(structure, leaves)
+        given = {"cover": cover, "coarse_space": coarse_space}
+        return layer(x, **given, quadrature_weights=w)
+
+    def expected(x, positive, *leaves):
+        w = np.zeros(POINTS)
+        w[inside] = positive
+        layer = jax.tree.unflatten(structure, leaves)
+        return oracle(layer, cover, coarse_space, x, w)
+
+    args = [x, weights[inside], *leaves]
+    oracles.check_gradient(function, expected, args, rtol=1e-6, step=2e-4)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_one_subdomain_without_coarse_level_is_functional_attention(
+    x, weights, weighted
+):
+    layer, cover = make(coarse=False), COVERS["one"]()
+    w = weights if weighted else None
+    actual = layer(x, cover=cover, quadrature_weights=w)
+    expected = layer.local(x, quadrature_weights=w)
+    np.testing.assert_allclose(actual, expected, rtol=1e-12, atol=1e-12)
+    alone = nn.FunctionalAttention(
+        FEATURES, num_heads=HEADS, num_basis=BASIS, rngs=nnx.Rngs(0)
+    )
+    for a, b in zip(jax.tree.leaves(alone), jax.tree.leaves(layer.local), strict=True):
+        np.testing.assert_array_equal(4 * a, b)
+
+
+def test_coefficients_of_every_subdomain_come_from_its_own_points(x):
+    layer, cover = make(coarse=False), COVERS["by hand"]()
+    changed = layer(x.at[12].add(1.0), cover=cover) != layer(x, cover=cover)
+    np.testing.assert_array_equal(changed.all(axis=1), np.isin(range(20), SETS[2]))
+    layer, space = make(), SPACES["hats"]()
+    given = {"cover": cover, "coarse_space": space}
+    assert np.all(layer(x.at[12].add(1.0), **given) != layer(x, **given))
+
+
+@pytest.mark.parametrize("space", SPACES)
+def test_permuting_points_and_cover_permutes_the_output(x, rng, space):
+    order = rng.permutation(POINTS)
+    rank = np.argsort(order)
+
+    def permuted(cover):
+        return schwarz.Cover(rank[cover.indices], cover.weights, POINTS)
+
+    cover, coarse_space = COVERS["by hand"](), SPACES[space]()
+    layer = make(coarse=coarse_space is not None)
+    expected = layer(x, cover=cover, coarse_space=coarse_space)
+    coarse_space = coarse_space and permuted(coarse_space)
+    actual = layer(x[order], cover=permuted(cover), coarse_space=coarse_space)
+    np.testing.assert_allclose(actual, expected[order], rtol=1e-9, atol=1e-12)
+
+
+def test_renumbering_the_subdomains_changes_nothing(x):
+    layer, cover = make(), COVERS["by hand"]()
+    turned = jax.tree.map(lambda a: a[::-1], cover)
+    expected = layer(x, cover=cover, coarse_space=cover)
+    actual = layer(x, cover=turned, coarse_space=turned)
+    np.testing.assert_allclose(actual, expected, rtol=1e-9, atol=1e-12)
+
+
+def test_masked_points_change_neither_values_nor_gradients(x, rng):
+    layer, cotangent = make(), jnp.asarray(rng.normal(size=x.shape))
+    cover, n = COVERS["by hand"](), POINTS
+    # Five points of zero weight, in subdomains old and new.
+    sets = [[*SETS[0], 20], [*SETS[1], 20, 21], SETS[2], [22, 23, 24]]
+    padded = schwarz.cover(sets, num_points=25)
+    junk = jnp.concatenate([x, jnp.asarray(rng.normal(size=(5, FEATURES)))])
+
+    def loss(layer, x, cover, weights):
+        given = {"cover": cover, "coarse_space": cover}
+        return jnp.sum(layer(x, **given, quadrature_weights=weights)[:n] * cotangent)
+
+    run = jax.jit(jax.value_and_grad(loss, argnums=(0, 1)))
+    expected, expected_gradients = run(layer, x, cover, None)
+    mask = jnp.concatenate([jnp.ones(n), jnp.zeros(5)])
+    actual, (layer_gradient, x_gradient) = run(layer, junk, padded, mask)
+    np.testing.assert_allclose(actual, expected, rtol=1e-10)
+    np.testing.assert_array_equal(x_gradient[n:], 0)
+    for a, b in zip(
+        jax.tree.leaves((layer_gradient, x_gradient[:n])),
+        jax.tree.leaves(expected_gradients),
+        strict=True,
+    ):
+        np.testing.assert_allclose(a, b, rtol=1e-8, atol=1e-11)
+
+
+def test_convolutional_projections_see_across_subdomains(rng):
+    layer = make(grid_shape=(4, 5), coarse=False)
+    x = jnp.asarray(rng.normal(size=(POINTS, FEATURES)))
+    cover = schwarz.box_cover((4, 5), (2, 1), overlap=0)
+    changed = layer(x.at[5].add(1.0), cover=cover) != layer(x, cover=cover)
+    assert changed.any(axis=1).all()  # point 5 is in the first box, next to the second
+    changed = layer(x.at[0].add(1.0), cover=cover) != layer(x, cover=cover)
+    np.testing.assert_array_equal(changed.any(axis=1), np.arange(POINTS) < 10)
+
+
+def test_jit_vmap_and_single_precision(x, weights):
+    layer, cover, space = make(), COVERS["by hand"](), SPACES["hats"]()
+
+    def compiled(layer, x, w, cover, space):
+        given = {"cover": cover, "coarse_space": space}
+        return layer(x, **given, quadrature_weights=w)
+
+    def in_precision_of_x(x, w):
+        cast = jax.tree.map(lambda p: p.astype(x.dtype), layer)
+        return compiled(cast, x, w, cover, space)
+
+    oracles.check_transforms(in_precision_of_x, (x, weights), rtol32=1e-3)
+    expected = compiled(layer, x, weights, cover, space)
+    # Covers may be arguments of compiled functions, too.
+    actual = jax.jit(compiled)(layer, x, weights, cover, space)
+    np.testing.assert_allclose(actual, expected, rtol=1e-9, atol=1e-11)
+    single = jax.tree.map(lambda p: p.astype(jnp.float32), layer)
+    output = compiled(single, x.astype(jnp.float32), weights, cover, space)
+    assert output.dtype == jnp.float32
+    np.testing.assert_allclose(output, expected, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("order", ["grad of vmap", "vmap of grad"])
+def test_gradients_of_batches(x, order):
+    layer, cover = make(), COVERS["by hand"]()
+
+    def loss(layer, x):
+        return jnp.sum(layer(x, cover=cover, coarse_space=cover) ** 2)
+
+    batch = jnp.stack([x, x - 1])
+    gradient = jax.jit(jax.grad(loss))
+    one_by_one = [gradient(layer, sample) for sample in batch]
+    expected = jax.tree.map(lambda *g: sum(g), *one_by_one)
+    mapped = jax.vmap(loss if order == "grad of vmap" else jax.grad(loss), (None, 0))
+    if order == "grad of vmap":
+        actual = jax.jit(jax.grad(lambda layer: jnp.sum(mapped(layer, batch))))(layer)
+    else:
+        actual = jax.tree.map(lambda g: jnp.sum(g, 0), jax.jit(mapped)(layer, batch))
+    for a, b in zip(jax.tree.leaves(actual), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-8, atol=1e-10)
+
+
+def test_heads_one_by_one_are_heads_together(x, monkeypatch):
+    layer, cover = make(), COVERS["by hand"]()
+    expected = layer(x, cover=cover, coarse_space=cover)
+    monkeypatch.setattr(nn.attention, "_ENTRIES_IN_CACHE", 0)
+    actual = layer(x, cover=cover, coarse_space=cover)
+    np.testing.assert_allclose(actual, expected, rtol=1e-9, atol=1e-12)
+
+
+def test_solves_of_all_subdomains_together_are_those_one_by_one(x, monkeypatch):
+    layer, cover = make(), COVERS["by hand"]()
+
+    def value_and_gradient():
+        def loss(layer):
+            return jnp.sum(layer(x, cover=cover, coarse_space=cover) ** 2)
+
+        return jax.tree.leaves(jax.value_and_grad(loss)(layer))
+
+    expected = value_and_gradient()
+    # As on accelerators, where there are no threads to wait for each other.
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    for a, b in zip(value_and_gradient(), expected, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-8, atol=1e-11)
+
+
+def solved_systems(jaxpr):
+    """Yields how many systems every factorisation of a program has in one batch."""
+    for equation in jaxpr.eqns:
+        if equation.primitive.name == "lu":
+            yield math.prod(equation.invars[0].aval.shape[:-2])
+        for inner in jax.extend.core.jaxprs_in_params(equation.params):
+            yield from solved_systems(inner)
+
+
+def test_on_cpu_no_batch_of_solves_grows_with_the_subdomains(x):
+    # Large batches, forward and backward, waited for each other for ever.
+    layer, cover = make(), schwarz.box_cover((4, 5), (4, 5), overlap=1)
+
+    def loss(layer):
+        return jnp.sum(layer(x, cover=cover, coarse_space=cover) ** 2)
+
+    program = jax.make_jaxpr(jax.grad(loss))(layer).jaxpr
+    assert set(solved_systems(program)) == {HEADS}
+
+
+def test_a_shared_basis_is_the_owned_one(x):
+    layer, shared = make(), make(shared_basis=True)
+    for name in ("query", "key", "value", "ridge_logit", "out"):
+        setattr(shared.local, name, getattr(layer.local, name))
+    shared.coarse = layer.coarse
+    cover = COVERS["boxes"]()
+    given = {"cover": cover, "coarse_space": cover}
+    actual = shared(x, basis=layer.local.basis, **given)
+    np.testing.assert_array_equal(actual, layer(x, **given))
+
+
+def test_inspection_shows_the_maps_of_both_levels(x, weights):
+    layer, cover, space = make(), COVERS["by hand"](), SPACES["hats"]()
+    given = {"cover": cover, "quadrature_weights": weights}
+    seen = jax.jit(layer.inspect)(x, coarse_space=space, **given)
+    assert seen.functional_map.shape == (HEADS, 3, BASIS, BASIS)
+    values, phi = layer.local.basis(x)
+    np.testing.assert_allclose(seen.basis, phi, rtol=1e-12)
+    # A subdomain's map is that of functional attention to its points alone.
+    indices = cover.indices[1][cover.weights[1] > 0]
+    alone = layer.local.inspect(
+        x[indices],
+        quadrature_weights=cover.weights[1][cover.weights[1] > 0] * weights[indices],
+    )
+    np.testing.assert_allclose(
+        seen.functional_map[:, 1], alone.functional_map, rtol=1e-9
+    )
+    # The coarse map is that of functional attention to the means.
+    means = oracles.project(
+        np.asarray(layer.local.basis.projection(x)),
+        dense(space),
+        np.asarray(weights),
+        method="mean",
+    )
+    coarse = make(coarse=False)
+    coarse.local.basis.projection = lambda means: means
+    for name in ("query", "key", "ridge_logit"):
+        setattr(coarse.local, name, getattr(layer.coarse, name))
+    alone = coarse.local.inspect(
+        jnp.asarray(means), quadrature_weights=dense(space).T @ weights
+    )
+    np.testing.assert_allclose(seen.coarse_map, alone.functional_map, rtol=1e-9)
+    assert make(coarse=False).inspect(x, **given).coarse_map is None
+
+
+def test_the_coarse_level_costs_three_maps_and_a_ridge():
+    def size(**options):
+        return sum(leaf.size for leaf in jax.tree.leaves(make(**options)))
+
+    alone = nn.FunctionalAttention(
+        FEATURES, num_heads=HEADS, num_basis=BASIS, rngs=nnx.Rngs(0)
+    )
+    assert size(coarse=False) == sum(leaf.size for leaf in jax.tree.leaves(alone))
+    assert size() - size(coarse=False) == 3 * WIDTH**2 + 1
+
+
+ONE = schwarz.box_cover(POINTS, 1, overlap=0)
+SHORT = schwarz.box_cover(POINTS - 1, 1, overlap=0)
+BAD_CALLS = {
+    "cover points": (
+        lambda x: make(coarse=False)(x, cover=SHORT),
+        r"x \(20, 12\) must have one row for each of the 19 points of cover",
+    ),
+    "coarse points": (
+        lambda x: make()(x, cover=ONE, coarse_space=SHORT),
+        r"x \(20, 12\) must have one row for each of the 19 points of coarse_space",
+    ),
+    "coarse missing": (
+        lambda x: make()(x, cover=ONE),
+        "coarse_space is missing, the layer has coarse=True",
+    ),
+    "coarse superfluous": (
+        lambda x: make(coarse=False)(x, cover=ONE, coarse_space=ONE),
+        "coarse_space is given, the layer has coarse=False",
+    ),
+    "weights points": (
+        lambda x: make()(
+            x, cover=ONE, coarse_space=ONE, quadrature_weights=jnp.ones(19)
+        ),
+        r"x \(20, 12\), quadrature_weights \(19,\)",
+    ),
+    "weights axes": (
+        lambda x: make()(
+            x, cover=ONE, coarse_space=ONE, quadrature_weights=jnp.ones((20, 1))
+        ),
+        r"quadrature_weights has shape \(20, 1\)",
+    ),
+    "weights negative": (
+        lambda x: make()(
+            x, cover=ONE, coarse_space=ONE, quadrature_weights=-jnp.ones(20)
+        ),
+        "must be non-negative",
+    ),
+    "weights dtype": (
+        lambda x: make()(
+            x, cover=ONE, coarse_space=ONE, quadrature_weights=jnp.ones(20, int)
+        ),
+        "quadrature_weights has dtype int64",
+    ),
+    "heads": (lambda x: make(num_heads=5), "num_heads=5 must divide features=12"),
+    "basis missing": (
+        lambda x: make(shared_basis=True)(x, cover=ONE, coarse_space=ONE),
+        "shared_basis=True",
+    ),
+    "basis superfluous": (
+        lambda x: make()(x, cover=ONE, coarse_space=ONE, basis=make().local.basis),
+        "shared_basis=True",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD_CALLS)
+def test_bad_calls_name_both_sides(x, case):
+    call, message = BAD_CALLS[case]
+    with pytest.raises(TypeError if "dtype" in case else ValueError, match=message):
+        call(x)
