@@ -120,16 +120,16 @@ def _studies(folder: pathlib.Path, rows: dict[str, dict[str, Row]]) -> None:
     sizes = sorted(
         {row.study.setup.num_points for name, row in sized.items() if "default" in name}
     )
-    missing = np.full(len(next(iter(sized.values())).study.seeds), np.nan)
+    num_seeds = max(len(row.study.seeds) for row in sized.values())
 
     def errors(start: str) -> np.ndarray:
-        group = [sized.get(f"{start}_{size}") for size in sizes]
-        return np.stack(
-            [
-                missing if r is None else r.values("weighted_mse", r.study.rates[0])
-                for r in group
-            ]
-        )
+        # Studies that are missing, or have fewer seeds, leave gaps.
+        found = np.full((len(sizes), num_seeds), np.nan)
+        for values, size in zip(found, sizes, strict=True):
+            if row := sized.get(f"{start}_{size}"):
+                errors = row.values("weighted_mse", row.study.rates[0])
+                values[: len(errors)] = errors
+        return found
 
     sized["paper_256"] = rows["ablation"]["the paper's start and constant rate"]
     found = {"paper's start": errors("paper"), "our default": errors("default")}

@@ -116,7 +116,7 @@ def _main_table(main: dict[str, Row], config: Any) -> str:
 def _growth_table(rows: dict[str, dict[str, Row]]) -> str:
     lines = _head(
         "More points, 32 in a subdomain",
-        "n | start | parameters | initial loss | weighted MSE (population) | "
+        "n | start | seeds | parameters | initial loss | weighted MSE (population) | "
         "mean rel. L2 | operator Frobenius | paper, final | closed form, weighted MSE",
     )
     named = {"default_256": rows["ablation"]["default"], **rows["growth"]}
@@ -127,7 +127,8 @@ def _growth_table(rows: dict[str, dict[str, Row]]) -> str:
         exact = "" if row.closed_form is None else row.closed_form["weighted_mse"]
         label = name.rsplit("_", 1)[0].replace("_", " ")
         lines.append(
-            f"| {_size(row)} | {label} | {row.parameters} | {ours} | "
+            f"| {_size(row)} | {label} | {len(row.study.seeds)} | {row.parameters} | "
+            f"{ours} | "
             f"{_number(PAPER_FINAL.get(name, ''))} | {_number(exact)} |"
         )
     return "\n".join([*lines, ""])

@@ -145,7 +145,8 @@ def _left_singular(x: jax.Array) -> tuple[jax.Array, jax.Array]:
     jaxlib spreads a batch over the threads of the CPU and waits for them on one of
     those: two batches at once, of two levels here, may wait for ever on two cores.
     """
-    return jnp.linalg.svd(x, full_matrices=False)[:2]
+    vectors, values, _ = jnp.linalg.svd(x, full_matrices=False)
+    return vectors, values
 
 
 @_left_singular.def_vmap
