@@ -65,10 +65,7 @@ def growth(config: Any) -> dict[str, Study]:
         setup = Setup((size,), size // 32, coarse_rank=size // 32)
         if size <= 1024:  # section 7 of the paper
             studies.append(_variant(base, f"paper_{size}", setup, _PAPER))
-        study = _variant(base, f"default_{size}", setup, _DEFAULT)
-        if size > 2048:  # a minute a seed
-            study = dataclasses.replace(study, seeds=study.seeds[:3])
-        studies.append(study)
+        studies.append(_variant(base, f"default_{size}", setup, _DEFAULT))
     setup = Setup((1024,), 32, coarse_rank=32, levels=3)
     studies.append(_variant(base, "three_levels_1024", setup, _DEFAULT))
     return {study.name: study for study in studies}
