@@ -12,12 +12,9 @@ The last line printed is one JSON object; the Markdown report goes to `--output`
 """
 
 import dataclasses
-import datetime
-import importlib.metadata
 import json
 import os
 import pathlib
-import platform
 import resource
 import shlex
 import statistics
@@ -28,6 +25,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from absl import app, flags, logging
+
+from benchmarks.provenance import provenance
 
 # This process imports neither numpy, torch nor jax: on Linux a child's ru_maxrss
 # starts from the resident size of the process that started it.
@@ -56,6 +55,7 @@ CASES = {
 _TRUNK = {"features": 128, "num_layers": 8, "num_heads": 8, "num_basis": 64}
 _OPTIMIZER = {"weight_decay": 1e-5, "clip_norm": 0.1}
 _PEAK_LEARNING_RATE = 1e-3
+_PACKAGES = ("torch", "jax", "jaxlib", "flax", "optax", "numpy")
 _TOTAL_STEPS = 1000
 _WARM_UP = 2
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -294,41 +294,6 @@ def run(config: Config) -> dict[str, Any]:
     return results
 
 
-def provenance() -> dict[str, str]:
-    """Returns what is needed to repeat the measurement and to judge it."""
-    commit, changes = (
-        subprocess.run(["git", *arguments], cwd=_ROOT, capture_output=True, text=True)
-        for arguments in (
-            ["rev-parse", "--short=12", "HEAD"],
-            ["status", "--porcelain"],
-        )
-    )
-    cpu = platform.processor() or platform.machine()
-    info = pathlib.Path("/proc/cpuinfo")
-    if info.exists():
-        models = [s for s in info.read_text().splitlines() if "model name" in s]
-        cpu = models[0].partition(":")[2].strip() if models else cpu
-    packages = ("torch", "jax", "jaxlib", "flax", "optax", "numpy")
-    versions = [f"{name} {_version(name)}" for name in packages]
-    sha = "none" if commit.returncode else commit.stdout.strip()
-    return {
-        "command": shlex.join(["python", *sys.argv]),
-        "commit": sha
-        + (" (with uncommitted changes)" if changes.stdout.strip() else ""),
-        "CPU": f"{cpu}, {os.cpu_count()} cores",
-        "load average": ", ".join(f"{load:.1f}" for load in os.getloadavg()),
-        "versions": ", ".join([f"Python {platform.python_version()}", *versions]),
-        "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
-    }
-
-
-def _version(package: str) -> str:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return "missing"
-
-
 def report(config: Config, results: dict[str, Any], origin: dict[str, str]) -> str:
     """Returns the Markdown report."""
     lines = ["# One training step of the Darcy model: opjax and eager PyTorch", ""]
@@ -381,7 +346,7 @@ def main(argv: Sequence[str]) -> None:
         rounds=_ROUNDS.value,
         output=_OUTPUT.value,
     )
-    origin = provenance()
+    origin = provenance(_PACKAGES)
     results = run(config)
     text = report(config, results, origin)
     print(text)

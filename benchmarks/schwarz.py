@@ -11,16 +11,10 @@ all three must give the same loss for the same factors and right-hand sides.
 """
 
 import dataclasses
-import datetime
 import functools
-import importlib.metadata
 import os
 import pathlib
-import platform
-import shlex
 import statistics
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -31,10 +25,11 @@ import numpy as np
 import optax
 from absl import app, flags, logging
 
+from benchmarks.provenance import num_cores, provenance
 from opjax import schwarz
 from opjax.problems import poisson
 
-_ROOT = pathlib.Path(__file__).resolve().parents[1]
+_PACKAGES = ("torch", "jax", "jaxlib", "optax", "numpy")
 _PARTS = ("train", "apply")
 _SIDES = {"opjax": "opjax", "plain": "PyTorch, loop", "batched": "PyTorch, batched"}
 _POINTS, _SUBDOMAINS, _MODES, _RATE, _SCALE = 256, 8, 16, 1e-3, 0.02
@@ -344,46 +339,6 @@ def memory_slopes(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
 # --- The report.
 
 
-def num_cores() -> int:
-    """Number of cores this process may use."""
-    return len(os.sched_getaffinity(0))
-
-
-def provenance() -> dict[str, str]:
-    """Returns what is needed to repeat the measurement and to judge it."""
-    commit, changes = (
-        subprocess.run(["git", *arguments], cwd=_ROOT, capture_output=True, text=True)
-        for arguments in (
-            ["rev-parse", "--short=12", "HEAD"],
-            ["status", "--porcelain"],
-        )
-    )
-    cpu = platform.processor() or platform.machine()
-    info = pathlib.Path("/proc/cpuinfo")
-    if info.exists():
-        models = [s for s in info.read_text().splitlines() if "model name" in s]
-        cpu = models[0].partition(":")[2].strip() if models else cpu
-    versions = [f"{name} {_version(name)}" for name in ("torch", "jax", "jaxlib")]
-    versions += [f"{name} {_version(name)}" for name in ("optax", "numpy")]
-    sha = "none" if commit.returncode else commit.stdout.strip()
-    return {
-        "command": shlex.join(["python", "-m", "benchmarks.schwarz", *sys.argv[1:]]),
-        "commit": sha
-        + (" (with uncommitted changes)" if changes.stdout.strip() else ""),
-        "hardware": f"{cpu}, {num_cores()} cores, {jax.devices()[0]}",
-        "load average before": ", ".join(f"{load:.1f}" for load in os.getloadavg()),
-        "versions": ", ".join([f"Python {platform.python_version()}", *versions]),
-        "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
-    }
-
-
-def _version(package: str) -> str:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return "missing"
-
-
 def _spread(values: Sequence[float], digits: int = 2) -> str:
     return (
         f"{statistics.median(values):.{digits}f} "
@@ -477,7 +432,7 @@ def main(argv: Sequence[str]) -> None:
     )
     if config.threads:
         os.environ["NPROC"] = str(config.threads)  # read when XLA starts
-    origin = provenance()
+    origin = provenance(_PACKAGES)
     start = time.perf_counter()
     results = run(config)
     text = report(config, results, origin, time.perf_counter() - start)

@@ -18,6 +18,7 @@ from experiments.run_directory import (
     open_run,
     print_result,
     read_metrics,
+    run_once,
     stored_config,
 )
 from opjax import checkpoint, training
@@ -32,6 +33,7 @@ __all__ = [
     "open_run",
     "print_result",
     "read_metrics",
+    "run_once",
     "stored_config",
 ]
 

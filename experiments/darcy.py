@@ -9,9 +9,7 @@ The model reported is the best on validation samples, evaluated once on test sam
 """
 
 import dataclasses
-import json
 import os
-import sys
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -192,15 +190,11 @@ def run(
         absolute = os.path.abspath(os.path.expanduser(config.data_dir))
         config = dataclasses.replace(config, data_dir=absolute)
     workdir = workdir or f"runs/darcy-{config.preset}-{config.model}-{config.seed}"
-    with jax.enable_x64(False), common.open_run(workdir, config) as directory:
-        finished = directory.path / "result.json"
-        if finished.exists():
-            print(f"{directory.path} holds a finished run.", file=sys.stderr)
-            result = json.loads(finished.read_text())
-        else:
-            result = _train(config, directory, cache_dir, tensorboard)
-        common.print_result(directory, result)
-    return result
+    return common.run_once(
+        workdir,
+        config,
+        lambda directory: _train(config, directory, cache_dir, tensorboard),
+    )
 
 
 def _train(

@@ -7,8 +7,8 @@ import jax
 import numpy as np
 
 from experiments import poisson_figures as figures
+from experiments.poisson_evaluation import Problem, problem
 from experiments.poisson_rows import LABELS, PAPER, PAPER_FINAL, Row
-from experiments.poisson_training import Problem, problem
 from opjax import schwarz
 from opjax.problems import poisson
 from opjax.schwarz.boxes import interval_starts

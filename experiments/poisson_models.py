@@ -90,6 +90,33 @@ class Setup:
         return math.prod(self.grid_shape)
 
 
+@dataclasses.dataclass(frozen=True)
+class Study:
+    """One model trained for all rates and seeds.
+
+    Attributes:
+      name: of the study, and of its folder.
+      setup: domain and model.
+      start: starting factors and optimizer.
+      rates: learning rates.
+      seeds: seeds of factors and right-hand sides.
+      num_modes: sine and cosine modes per axis.
+      decay: damping exponent of random combinations.
+      num_steps: optimizer steps.
+      batch_size: right-hand sides of a step.
+    """
+
+    name: str
+    setup: Setup
+    start: Start
+    rates: tuple[float, ...]
+    seeds: tuple[int, ...]
+    num_modes: int = 16
+    decay: float = 1.5
+    num_steps: int = 2000
+    batch_size: int = 256
+
+
 def domain(setup: Setup) -> tuple[schwarz.Cover, schwarz.Cover | None]:
     """Returns the subdomains and the coarse space of a setup."""
     axes = len(setup.grid_shape)

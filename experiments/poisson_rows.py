@@ -6,7 +6,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from experiments.poisson_training import Outcome, Study
+from experiments.poisson_models import Study
+from experiments.poisson_training import Outcome
 
 # Table 1 of the paper: final weighted MSE, mean and maximum relative L2 error of 16
 # right-hand sides, relative Frobenius error; by model and learning rate.

@@ -10,9 +10,7 @@ continue it when they are interrupted and run again.
 """
 
 import dataclasses
-import json
 import os
-import sys
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -29,9 +27,10 @@ from experiments import (
     poisson_tables,
 )
 from experiments.options import option
-from experiments.poisson_models import COARSE_SPACES, STARTS, Setup, build
+from experiments.poisson_evaluation import closed_form_errors, problem
+from experiments.poisson_models import COARSE_SPACES, STARTS, Setup, Study, build
 from experiments.poisson_rows import Row
-from experiments.poisson_training import Study, closed_form_errors, problem, train
+from experiments.poisson_training import train
 
 
 @dataclasses.dataclass(frozen=True)
@@ -159,15 +158,7 @@ def run(
     del unused
     figures.require_matplotlib()
     workdir = workdir or f"runs/poisson_schwarz-{config.preset}-{config.init}"
-    with jax.enable_x64(False), common.open_run(workdir, config) as directory:
-        finished = directory.path / "result.json"
-        if finished.exists():
-            print(f"{directory.path} holds a finished run.", file=sys.stderr)
-            result = json.loads(finished.read_text())
-        else:
-            result = _run(config, directory)
-        common.print_result(directory, result)
-    return result
+    return common.run_once(workdir, config, lambda directory: _run(config, directory))
 
 
 def _run(config: Config, directory: common.RunDirectory) -> dict[str, Any]:

@@ -5,8 +5,7 @@ from typing import Any
 
 import jax
 
-from experiments.poisson_models import STARTS, Setup, Start, build
-from experiments.poisson_training import Study
+from experiments.poisson_models import STARTS, Setup, Start, Study, build
 
 # Table 1 of the paper.
 RATES = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2)

@@ -12,7 +12,7 @@ import pathlib
 import platform
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import IO, Any, TypeVar
 
 import jax
@@ -163,6 +163,37 @@ def print_result(run: RunDirectory, result: dict[str, Any]) -> None:
     write_json(run.path / "result.json", result)
     sys.stderr.flush()
     print(json.dumps(result, allow_nan=False), flush=True)
+
+
+def run_once(
+    workdir: str | os.PathLike,
+    config: Any,
+    work: Callable[[RunDirectory], dict[str, Any]],
+) -> dict[str, Any]:
+    """Runs a program in float32 in its folder, or reads the result of a finished run.
+
+    Args:
+      workdir: folder of the run, see `open_run`.
+      config: frozen dataclass of JSON values.
+      work: computes the result, continuing from what the folder holds.
+
+    Returns:
+      The result, also written and printed by `print_result`.
+
+    Raises:
+      OSError: if the folder cannot be written.
+      RuntimeError: if another process works in it.
+      ValueError: if it holds another configuration.
+    """
+    with jax.enable_x64(False), open_run(workdir, config) as directory:
+        finished = directory.path / "result.json"
+        if finished.exists():
+            print(f"{directory.path} holds a finished run.", file=sys.stderr)
+            result = json.loads(finished.read_text())
+        else:
+            result = work(directory)
+        print_result(directory, result)
+    return result
 
 
 class MetricsWriter:

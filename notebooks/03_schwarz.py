@@ -36,7 +36,7 @@ import numpy as np
 import optax
 from flax import nnx
 
-from opjax import nn, schwarz
+from opjax import nn, schwarz, training
 from opjax.problems import poisson
 
 plt.rcParams.update(
@@ -191,7 +191,7 @@ def default_start(n, num_subdomains, problem):
     schedule = optax.warmup_cosine_decay_schedule(0.0, 0.1, 100, 2000)
     optimizer = optax.chain(
         optax.adam(schedule, b1=0.95, b2=0.98),
-        optax.stateless(lambda updates, _: jax.tree.map(jnp.multiply, updates, sizes)),
+        training.scale_updates(sizes),
     )
     return model, optimizer
 

@@ -224,6 +224,26 @@ def clip_gradient_norm(max_norm: float) -> optax.GradientTransformation:
     return optax.stateless(update)
 
 
+def scale_updates(sizes: Any) -> optax.GradientTransformation:
+    """Multiplies updates by given sizes, so that rates are relative to them.
+
+    Chained after Adam, a rate of 0.1 moves every parameter by a tenth of its size.
+
+    Args:
+      sizes: numbers or arrays in the structure of the parameters, such as the second
+        result of `opjax.nn.calibrate`.
+
+    Returns:
+      A stateless gradient transformation.
+    """
+
+    def update(updates: Any, params: Any = None) -> Any:
+        del params
+        return jax.tree.map(jnp.multiply, updates, sizes)
+
+    return optax.stateless(update)
+
+
 def adamw_onecycle(
     peak: float,
     total_steps: int,

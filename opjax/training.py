@@ -24,6 +24,7 @@ from opjax.optimizers import (
     clip_gradient_norm,
     onecycle,
     onecycle_momentum,
+    scale_updates,
 )
 
 __all__ = [
@@ -40,6 +41,7 @@ __all__ = [
     "onecycle",
     "onecycle_momentum",
     "sample_order",
+    "scale_updates",
 ]
 
 

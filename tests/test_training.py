@@ -117,6 +117,17 @@ def test_onecycle_starts_peaks_and_ends_where_it_should():
     assert training.onecycle(1.0, 10, pct_start=0.1)(0) == 1.0
 
 
+def test_scaled_updates_are_multiples_of_the_sizes():
+    sizes = {"a": jnp.float32(0.5), "b": jnp.array([1.0, 3.0], jnp.float32)}
+    updates = {"a": jnp.ones((2, 2), jnp.float32), "b": jnp.full(2, 2, jnp.float32)}
+    rule = training.scale_updates(sizes)
+    out, _ = jax.jit(rule.update)(updates, rule.init(updates))
+    np.testing.assert_array_equal(out["a"], np.full((2, 2), 0.5, np.float32))
+    np.testing.assert_array_equal(out["b"], np.array([2, 6], np.float32))
+    with pytest.raises(ValueError, match="structure|mismatch|keys"):
+        rule.update({"a": updates["a"]}, rule.init(updates))
+
+
 def test_an_unclipped_gradient_passes_and_a_large_one_has_the_given_norm():
     rule = training.adamw_onecycle(1.0, 5, weight_decay=0.0, clip_norm=2.0)
     assert len(rule.init({"w": jnp.ones(3)})) == 2

@@ -112,16 +112,13 @@ def calibrate(
         tiny = jnp.finfo(share.dtype).tiny
         return (jnp.maximum(share, tiny) / jnp.maximum(energy, tiny)) ** 0.25
 
-    def scale(query, key, x, targets, weights, *, local):
-        del local
-        size = root(key, x, targets, weights)
-        return size * query, size * key
-
-    def rate(query, key, x, targets, weights, *, local):
+    def size(query, key, x, targets, weights, *, local):
         del query, local
-        return (root(key, x, targets, weights),) * 2
+        common = root(key, x, targets, weights)
+        return common, common
 
-    return tuple(_update(model, inputs, targets, f) for f in (scale, rate))  # pyright: ignore
+    sizes = _update(model, inputs, targets, size)
+    return jax.tree.map(jnp.multiply, model, sizes), sizes
 
 
 def _principal(x: jax.Array, rank: int, whitening: float | None) -> jax.Array:

@@ -18,6 +18,7 @@ from opjax.nn.attention import (
     merge_heads,
 )
 from opjax.schwarz import Cover
+from opjax.schwarz.covers import weights_as
 
 
 class SchwarzTransport(NamedTuple):
@@ -208,7 +209,7 @@ class FunctionalSchwarzAttention(nnx.Module):
         _checks.same_points(x=x, quadrature_weights=weights)
         _checks.non_negative(quadrature_weights=quadrature_weights)
         column = weights[:, None]
-        partition = jnp.asarray(cover.weights).astype(weights.dtype)
+        partition = weights_as(cover, weights.dtype)
         local_weights = partition * schwarz.restrict(cover, column)[..., 0]
         if coarse_space is None:
             return _Levels(weights, local_weights)

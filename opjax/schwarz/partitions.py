@@ -78,9 +78,8 @@ def partition_graph(
         _, component = csgraph.connected_components(inside, directed=False)
         last = np.cumsum(np.bincount(component)) - 1
         numbering, numbers = np.argsort(component, kind="stable"), []
-        for _ in range(
-            3
-        ):  # a search ends far from its start, where the next one begins
+        # A search ends far from its start, where the next one begins.
+        for _ in range(3):
             numbering = _breadth_first(inside, component, numbering[last])
             numbers.append(np.argsort(numbering))
         height = (numbers[2] - numbers[1]).astype(float)

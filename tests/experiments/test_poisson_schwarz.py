@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from experiments import common, poisson_drawing, poisson_models, poisson_schwarz
+from experiments import poisson_evaluation as evaluation
 from experiments import poisson_training as training
-from experiments.poisson_models import STARTS, Setup, Start
+from experiments.poisson_models import STARTS, Setup, Start, Study
 from opjax import checkpoint
 from opjax.training import NonFiniteError
 
@@ -28,7 +29,7 @@ TINY = dataclasses.replace(
     batch_size=16,
 )
 SETUP = Setup((32,), 4, overlap=1, local_rank=2)
-STUDY = training.Study(
+STUDY = Study(
     "tiny", SETUP, STARTS["paper"], (1e-3, 1e-2), (3, 5), 4, num_steps=6, batch_size=16
 )
 
@@ -61,7 +62,7 @@ def finished(tmp_path_factory, user_session):
 @pytest.fixture(scope="module")
 def data(user_session):
     with jax.enable_x64(False):
-        return training.problem(STUDY)
+        return evaluation.problem(STUDY)
 
 
 def train(study, data, folder=None):
@@ -242,7 +243,7 @@ def checkpointed(name):
     study = poisson_schwarz.poisson_studies.main(TINY)[name]
     with jax.enable_x64(False):
         seeds, rates = np.asarray(study.seeds), np.asarray(study.rates, np.float32)
-        single = training.problem(study).single
+        single = evaluation.problem(study).single
         start = training._every_model(partial(training._start, study), None)
         state = jax.eval_shape(start, seeds, rates, single)
     losses = np.zeros((len(study.rates), len(study.seeds), study.num_steps), np.float32)
@@ -339,13 +340,13 @@ def dense_inverse(shape):
 @pytest.mark.parametrize("shape", [(600,), (24, 25)])
 def test_errors_are_those_of_the_dense_matrices(shape, user_session):
     setup = Setup(shape, global_rank=3)
-    study = training.Study("dense", setup, Start(scale=0.02), (1.0,), (0, 1), 2)
+    study = Study("dense", setup, Start(scale=0.02), (1.0,), (0, 1), 2)
     with jax.enable_x64(False):
-        data = training.problem(study)
+        data = evaluation.problem(study)
         keys = jax.random.split(jax.random.key(0), (1, 2))
         build = partial(poisson_models.build, setup, study.start)
         models = jax.vmap(jax.vmap(build))(keys)
-        found = training.evaluate(models, data)
+        found = evaluation.evaluate(models, data)
     inverse = dense_inverse(shape)
     modes = np.asarray(data.double.modes)
     np.testing.assert_allclose(inverse @ modes, data.double.solutions, atol=1e-12)
@@ -379,24 +380,22 @@ def test_errors_are_those_of_the_dense_matrices(shape, user_session):
 
 
 def test_computed_factors_need_no_training(user_session):
-    study = training.Study("closed", Setup(), Start(), (1.0,), (0,))
+    study = Study("closed", Setup(), Start(), (1.0,), (0,))
     with jax.enable_x64(False):
-        found = training.closed_form_errors(study, training.problem(study))
+        found = evaluation.closed_form_errors(study, evaluation.problem(study))
     assert found["weighted_mse"] <= 3e-7
     assert found["relative_l2"] <= 1e-3
     two_dimensions = dataclasses.replace(study, setup=Setup((32, 32), 4))
-    assert training.closed_form_errors(two_dimensions, None) is None
+    assert evaluation.closed_form_errors(two_dimensions, None) is None
 
 
 # what training reaches
 
 
 def population(setup, start, rate=None, seeds=(0,), **options):
-    study = training.Study(
-        "bar", setup, start, (rate or start.learning_rate,), seeds, **options
-    )
+    study = Study("bar", setup, start, (rate or start.learning_rate,), seeds, **options)
     with jax.enable_x64(False):
-        return training.train(study, training.problem(study))
+        return training.train(study, evaluation.problem(study))
 
 
 def test_the_default_reaches_what_the_start_of_the_paper_misses(user_session):

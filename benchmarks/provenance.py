@@ -1,0 +1,53 @@
+"""Where and how a benchmark was measured; imports nothing that takes memory."""
+
+import datetime
+import importlib.metadata
+import os
+import pathlib
+import platform
+import shlex
+import subprocess
+import sys
+from collections.abc import Sequence
+
+_ROOT = pathlib.Path(__file__).resolve().parent.parent
+
+
+def provenance(packages: Sequence[str]) -> dict[str, str]:
+    """Returns what is needed to repeat the measurement and to judge it."""
+    commit, changes = (
+        subprocess.run(["git", *arguments], cwd=_ROOT, capture_output=True, text=True)
+        for arguments in (
+            ["rev-parse", "--short=12", "HEAD"],
+            ["status", "--porcelain"],
+        )
+    )
+    cpu = platform.processor() or platform.machine()
+    info = pathlib.Path("/proc/cpuinfo")
+    if info.exists():
+        models = [s for s in info.read_text().splitlines() if "model name" in s]
+        cpu = models[0].partition(":")[2].strip() if models else cpu
+    versions = [f"{name} {_version(name)}" for name in packages]
+    sha = "none" if commit.returncode else commit.stdout.strip()
+    module = pathlib.Path(sys.argv[0]).stem
+    return {
+        "command": shlex.join(["python", "-m", f"benchmarks.{module}", *sys.argv[1:]]),
+        "commit": sha
+        + (" (with uncommitted changes)" if changes.stdout.strip() else ""),
+        "hardware": f"{cpu}, {num_cores()} cores",
+        "load average before": ", ".join(f"{load:.1f}" for load in os.getloadavg()),
+        "versions": ", ".join([f"Python {platform.python_version()}", *versions]),
+        "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
+    }
+
+
+def num_cores() -> int:
+    """Number of cores this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "missing"
