@@ -1,8 +1,4 @@
-"""Functional attention and the attentions it is first compared with.
-
-All act on one head of one sample: queries at `m` points, keys and values at `n` points.
-Heads and batches are `jax.vmap`.
-"""
+"""Functional attention: coefficients, a small map between them, reconstruction."""
 
 import functools
 from typing import NamedTuple
@@ -12,6 +8,7 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from opjax import _checks, basis, linalg
+from opjax.attention._arguments import check_weights, features
 
 
 class Transport(NamedTuple):
@@ -60,7 +57,7 @@ def functional_map(
       Xiao et al., "Functional Attention", 2026, Eq. 6 and 7.
       Ovsjanikov et al., "Functional Maps", ACM TOG 31(4), 2012.
     """
-    query, key = _coefficients(query=query, key=key)
+    query, key = features(query=query, key=key)
     identity = jnp.eye(key.shape[0], dtype=key.dtype)
     return query @ linalg.ridge_solve(
         key, identity, ridge=ridge, regularization=regularization
@@ -99,7 +96,7 @@ def transport(
     References:
       Xiao et al., "Functional Attention", 2026, Eq. 8 and App. B.1.
     """
-    query, key = _coefficients(query=query, key=key)
+    query, key = features(query=query, key=key)
     value = jnp.asarray(value)
     _checks.floating(value=value)
     _checks.rank(2, value=value)
@@ -174,10 +171,10 @@ def functional_attention(
     _checks.non_negative(projection_ridge=projection_ridge)
     if query_weights is not None:
         query_weights = jnp.asarray(query_weights)
-        _check_weights(query=query, query_weights=query_weights)
+        check_weights(query=query, query_weights=query_weights)
     if key_weights is not None:
         key_weights = jnp.asarray(key_weights)
-        _check_weights(key=key, key_weights=key_weights)
+        check_weights(key=key, key_weights=key_weights)
     analyse = functools.partial(
         basis.project, method=projection, ridge=projection_ridge
     )
@@ -227,14 +224,14 @@ def intention(
       Garnelo and Czarnecki, "Exploring the space of key-value-query models with
       intention", 2023; Xiao et al., 2026, Eq. 46 and Prop. A.4.
     """
-    query, key = _coefficients(query=query, key=key)
+    query, key = features(query=query, key=key)
     value = jnp.asarray(value)
     _checks.floating(value=value)
     _checks.rank(2, value=value)
     _checks.same_points(key=key, value=value)
     if key_weights is not None:
         weights = jnp.asarray(key_weights)
-        _check_weights(key_weights=weights, key=key)
+        check_weights(key_weights=weights, key=key)
         active = (weights > 0)[:, None]
         # Selects before arithmetic: zero times a padded NaN would be NaN.
         root = jnp.sqrt(jnp.where(active, weights[:, None], 1))
@@ -242,73 +239,3 @@ def intention(
             root.astype(a.dtype) * jnp.where(active, a, 0) for a in (key, value)
         )
     return transport(query, key, value, ridge=ridge)
-
-
-def softmax_attention(
-    query: ArrayLike,
-    key: ArrayLike,
-    value: ArrayLike,
-    *,
-    key_weights: ArrayLike | None = None,
-) -> jax.Array:
-    r"""Averages values by the softmax of scaled dot products of queries and keys.
-
-        Attention(Q, K, V)_i = sum_j w_j e_ij V_j / sum_j w_j e_ij,
-        e_ij = exp(<Q_i, K_j> / sqrt(d)).
-
-    Complexity: `O(m n d)`.
-
-    Args:
-      query: features at the query points, shape `(m, d)`.
-      key: features at the mesh points, shape `(n, d)`.
-      value: features to average, shape `(n, c)`.
-      key_weights: quadrature weights `w` of the mesh points, shape `(n,)`; ones by
-        default, zero masks a point.
-
-    Returns:
-      The averages at the query points, shape `(m, c)`; zero if all points are masked.
-
-    Raises:
-      TypeError: if an array is not floating point.
-      ValueError: if points or channels do not match or a weight is negative.
-
-    References:
-      Vaswani et al., "Attention is all you need", 2017; Xiao et al., 2026, Eq. 1.
-    """
-    query, key = _coefficients(query=query, key=key)
-    value = jnp.asarray(value)
-    _checks.floating(value=value)
-    _checks.rank(2, value=value)
-    _checks.same_points(key=key, value=value)
-    # At least single; `jax.nn.dot_product_attention` would round double to single.
-    dtype = jnp.float32 if jnp.finfo(query.dtype).bits < 32 else query.dtype
-    bias = jnp.zeros((1, 1), dtype)
-    if key_weights is not None:
-        weights = jnp.asarray(key_weights)
-        _check_weights(key_weights=weights, key=key)
-        masked = weights == 0
-        logarithm = jnp.log(jnp.where(masked, 1, weights)).astype(dtype)
-        # Not where all are masked: the average of the zeroed values is zero, not NaN.
-        dropped = masked & ~jnp.all(masked)
-        bias = jnp.where(dropped, -jnp.inf, logarithm)[None, :]
-        key, value = (jnp.where(masked[:, None], 0, a) for a in (key, value))
-    scores = jnp.matmul(query, key.T, preferred_element_type=dtype)
-    attended = jax.nn.softmax(query.shape[1] ** -0.5 * scores + bias, axis=1)
-    return attended.astype(value.dtype) @ value
-
-
-def _check_weights(**arrays: jax.Array) -> None:
-    """Checks quadrature weights, the argument so named, against their points."""
-    weights = {name: a for name, a in arrays.items() if name.endswith("_weights")}
-    _checks.floating(**weights)
-    _checks.rank(1, **weights)
-    _checks.same_points(**arrays)
-    _checks.non_negative(**weights)
-
-
-def _coefficients(**arrays: ArrayLike) -> list[jax.Array]:
-    converted = {name: jnp.asarray(array) for name, array in arrays.items()}
-    _checks.floating(**converted)
-    _checks.rank(2, **converted)
-    _checks.same_channels(**converted)
-    return list(converted.values())
