@@ -112,6 +112,7 @@ def fit(
     optimizer: optax.GradientTransformation,
     settings: FitSettings,
     extra: Any = None,
+    probe: Callable[[Any], dict[str, Any]] | None = None,
 ) -> FitResult:
     """Trains a model, or continues from the newest checkpoint of the run folder.
 
@@ -128,6 +129,7 @@ def fit(
       optimizer: gradient transformation.
       settings: lengths and intervals.
       extra: pytree to save along, such as normalisers.
+      probe: `probe(model)`, further numbers for the rows of the history.
 
     Returns:
       The trained models and the history.
@@ -138,7 +140,7 @@ def fit(
       opjax.checkpoint.CheckpointError: if a checkpoint cannot be written.
       ValueError: if sizes do not match.
     """
-    loop = _Loop(run, settings, loss, metric, optimizer, train, validation)
+    loop = _Loop(run, settings, loss, metric, optimizer, train, validation, probe)
     loop.start(training.init(model, optimizer), {} if extra is None else extra)
     with contextlib.closing(loop.writer), _Progress(loop.total, loop.step) as bar:
         while loop.step < loop.total:
@@ -167,8 +169,11 @@ class _Loop:
     `progress` is what a checkpoint holds: all that the rest of the run depends on.
     """
 
-    def __init__(self, run, settings, loss, metric, optimizer, train, validation):
+    def __init__(
+        self, run, settings, loss, metric, optimizer, train, validation, probe=None
+    ):
         self.run, self.settings, self.metric = run, settings, metric
+        self.probe = None if probe is None else jax.jit(probe)
         self.train, self.validation = jax.device_put((train, validation))
         self.samples = _num_samples("train", train)
         _num_samples("validation", validation)
@@ -255,6 +260,8 @@ class _Loop:
         row |= {} if rate is None else {"learning_rate": float(rate)}
         row["train_loss"] = float(np.mean(progress["losses"]))
         row["grad_norm"] = float(np.mean(progress["norms"]))
+        if self.probe is not None:
+            row |= {name: float(v) for name, v in self.probe(model).items()}
         return row | {"validation": value, "seconds": self.seconds()}
 
     def save_if_due(self) -> None:

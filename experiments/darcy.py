@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from absl import app, flags
 from flax import nnx
@@ -193,16 +194,27 @@ def run(
     return common.run_once(
         workdir,
         config,
-        lambda directory: _train(config, directory, cache_dir, tensorboard),
+        lambda directory: train(config, directory, cache_dir, tensorboard),
     )
 
 
-def _train(
+def train(
     config: Config,
     directory: common.RunDirectory,
-    cache_dir: str | None,
-    tensorboard: bool,
+    cache_dir: str | None = None,
+    tensorboard: bool = False,
 ) -> dict[str, Any]:
+    """Trains one operator in an open folder, evaluates it and draws its figures.
+
+    Args:
+      config: all that the numbers depend on.
+      directory: open folder of the run.
+      cache_dir: folder of generated data.
+      tensorboard: write TensorBoard files too.
+
+    Returns:
+      As `run`.
+    """
     begin = time.monotonic()
     data = darcy_data.load(config, cache_dir=cache_dir)
     goal = objective(config, data.normalizers)
@@ -226,6 +238,7 @@ def _train(
         optimizer=_optimizer(config, common.num_steps(config.num_train, settings)),
         settings=settings,
         extra={"normalizers": data.normalizers},
+        probe=_probe(config, data),
     )
     trained = time.monotonic()
     model = fitted.best_model
@@ -245,6 +258,7 @@ def _train(
         "seconds": loaded - begin + fitted.seconds + time.monotonic() - trained,
         "data_seconds": loaded - begin,
         "parameters": sum(leaf.size for leaf in jax.tree.leaves(model)),
+        "condition": fitted.history[-1].get("condition"),
         "epochs": config.num_epochs,
         "preset": config.preset,
         "model": config.model,
@@ -253,6 +267,19 @@ def _train(
         "device": f"{device.platform} ({device.device_kind})",
         "workdir": str(directory.path),
     }
+
+
+def _probe(config: Config, data: darcy_data.Data) -> Any:
+    """The mean condition number of a model's small systems, on one sample."""
+    if config.model != "functional":
+        return None
+    points = darcy_data.mesh_points(config.grid_shape)
+    coefficient = jnp.asarray(data.validation["coefficient"][0])
+
+    def probe(model: Any) -> dict[str, jax.Array]:
+        return {"condition": jnp.mean(model.condition_numbers(points, coefficient))}
+
+    return probe
 
 
 def _optimizer(config: Config, total_steps: int) -> Any:

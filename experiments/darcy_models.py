@@ -1,6 +1,7 @@
 """The models of the Darcy experiment, by name, and what they are trained for."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -8,6 +9,7 @@ import jax.numpy as jnp
 from flax import nnx
 
 from experiments import darcy_data
+from experiments.basis_choice import ATTENTIONS, BASES, PROJECTIONS, ChosenOperator
 from opjax import metrics, nn, normalize, schwarz
 from opjax.normalize import Normalizer
 
@@ -69,6 +71,24 @@ def functional_schwarz(config: Any, *, rngs: nnx.Rngs) -> nnx.Module:
 MODELS: dict[str, Callable[..., nnx.Module]] = {
     "functional": functional,
     "functional_schwarz": functional_schwarz,
+    "transolver": partial(functional, attention="physics"),
+    # Every basis with every attention, every projection: `experiments.ablation`.
+    **{
+        f"{basis}_{attention}": partial(
+            ChosenOperator, attention=attention, basis=basis
+        )
+        for basis in BASES
+        for attention in ATTENTIONS
+    },
+    **{
+        f"projected_{projection}": partial(
+            ChosenOperator,
+            attention="functional",
+            basis="learned",
+            projection=projection,
+        )
+        for projection in PROJECTIONS
+    },
 }
 
 

@@ -21,6 +21,7 @@ from absl import app, flags
 from experiments import (
     common,
     figures,
+    members,
     options,
     poisson_drawing,
     poisson_studies,
@@ -67,14 +68,7 @@ class Config:
         options.check(self)
         options.check_choice("init", self.init, STARTS)
         options.check_choice("coarse_space", self.coarse_space, COARSE_SPACES)
-        seeds = self.seeds.split(",")
-        if not all(seed.strip().isdecimal() for seed in seeds):
-            raise ValueError(
-                f"seeds={self.seeds!r} must be non-negative whole numbers separated by "
-                "commas, such as 0,1,2."
-            )
-        if len(set(self.seed_numbers)) < len(seeds):
-            raise ValueError(f"seeds={self.seeds!r} contains a seed twice.")
+        members.seed_numbers(self.seeds)
         if self.modes > self.n:
             raise ValueError(
                 f"modes={self.modes} is more than the n={self.n} points of an axis can "
@@ -91,7 +85,7 @@ class Config:
     @property
     def seed_numbers(self) -> tuple[int, ...]:
         """Seeds as numbers."""
-        return tuple(int(seed) for seed in self.seeds.split(","))
+        return members.seed_numbers(self.seeds)
 
     @property
     def setup(self) -> Setup:

@@ -1,6 +1,5 @@
 """Tables of the Poisson program."""
 
-import json
 import pathlib
 from typing import Any
 
@@ -8,6 +7,7 @@ import numpy as np
 
 from experiments.poisson_rows import COLUMNS, LABELS, PAPER, PAPER_FINAL, Row
 from experiments.poisson_studies import RATES
+from experiments.reports import provenance
 from experiments.run_directory import to_json, write_json, write_text
 
 
@@ -46,24 +46,9 @@ def write(
         "seeds. Weighted MSE is exact over the space of right-hand sides. Data come "
         "from our own solver: finite differences and their exact inverse.\n"
     )
-    text = ["# Poisson, learned\n", notes, _provenance(folder, seconds), *parts]
+    origin = provenance(folder, "poisson_schwarz", seconds=seconds)
+    text = ["# Poisson, learned\n", notes, origin, *parts]
     write_text(folder / "tables.md", "\n".join(text))
-
-
-def _provenance(folder: pathlib.Path, seconds: float) -> str:
-    found = json.loads((folder / "environment.json").read_text())
-    modified = " with uncommitted changes" if found["git_modified"] else ""
-    packages = ", ".join(
-        f"{k} {found['packages'][k]}" for k in ("jax", "flax", "optax")
-    )
-    command = " ".join(["python -m experiments.poisson_schwarz", *found["command"][2:]])
-    return (
-        f"- command: `{command}`\n"
-        f"- commit {found['git_commit']}{modified}, {found['starts'][-1][:10]}\n"
-        f"- {found['cpu_count']} cores, {found['device_kind']}; {found['platform']}\n"
-        f"- Python {found['python']}, {packages}\n"
-        f"- {seconds:.0f} s for all studies of the last process, with compilation\n"
-    )
 
 
 def _sweep_table(main: dict[str, Row]) -> str:

@@ -169,6 +169,8 @@ def run_once(
     workdir: str | os.PathLike,
     config: Any,
     work: Callable[[RunDirectory], dict[str, Any]],
+    *,
+    last_line: bool = True,
 ) -> dict[str, Any]:
     """Runs a program in float32 in its folder, or reads the result of a finished run.
 
@@ -176,9 +178,10 @@ def run_once(
       workdir: folder of the run, see `open_run`.
       config: frozen dataclass of JSON values.
       work: computes the result, continuing from what the folder holds.
+      last_line: whether to print the result, as the last line of a program.
 
     Returns:
-      The result, also written and printed by `print_result`.
+      The result, also written to `result.json`.
 
     Raises:
       OSError: if the folder cannot be written.
@@ -191,8 +194,10 @@ def run_once(
             print(f"{directory.path} holds a finished run.", file=sys.stderr)
             result = json.loads(finished.read_text())
         else:
-            result = work(directory)
-        print_result(directory, result)
+            result = to_json(work(directory))
+            write_json(finished, result)
+        if last_line:
+            print_result(directory, result)
     return result
 
 

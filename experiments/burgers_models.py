@@ -1,0 +1,100 @@
+"""The models of the Burgers experiment, by name, and what they are trained for."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from experiments.burgers_data import mesh_points
+from opjax import metrics, nn
+
+
+def transformer(config: Any, *, attention: str, rngs: nnx.Rngs) -> nnx.Module:
+    """Builds the super-resolution transformer with one of the attentions.
+
+    Args:
+      config: has the model fields of `experiments.burgers.Config`; likewise below.
+      attention: name, see `nn.SuperResolutionTransformer`.
+      rngs: source of the initial parameters.
+    """
+    return nn.SuperResolutionTransformer(
+        features=config.features,
+        num_layers=config.num_layers,
+        num_heads=config.num_heads,
+        num_basis=config.num_basis,
+        attention=attention,
+        feedforward_features=config.feedforward,
+        num_modes=config.num_modes,
+        decoder_features=config.decoder_features,
+        rngs=rngs,
+    )
+
+
+def fourier_neural_operator(config: Any, *, rngs: nnx.Rngs) -> nnx.Module:
+    """Builds the Fourier neural operator."""
+    return nn.FourierNeuralOperator(
+        point_dim=1,
+        feature_dim=1,
+        out_features=1,
+        features=config.features,
+        num_layers=4,
+        num_modes=(config.num_modes,),
+        rngs=rngs,
+    )
+
+
+# A model maps points (n, 1) and initial values (n, 1) to final ones (n, 1), any n.
+ATTENTIONS = ("functional", "galerkin", "fourier", "softmax", "linear")
+MODELS: dict[str, Callable[..., nnx.Module]] = {
+    **{name: partial(transformer, attention=name) for name in ATTENTIONS},
+    "fno": fourier_neural_operator,
+}
+
+
+class Objective(NamedTuple):
+    """Functions of the model and samples.
+
+    Attributes:
+      predict: `predict(model, sample)`, the final state `(n, 1)`.
+      error: `error(model, sample)`, its relative L2 error.
+      loss: `loss(model, batch)`, to be minimised.
+    """
+
+    predict: Callable[[Any, Any], jax.Array]
+    error: Callable[[Any, Any], jax.Array]
+    loss: Callable[[Any, Any], jax.Array]
+
+
+def objective(config: Any) -> Objective:
+    """Builds prediction, error and loss.
+
+        loss = mean_b |p - t| / |t| + sqrt(gradient_weight / n) |D p - D t| / |D t|
+
+    with the periodic central difference `D`. The published loss takes `D t` from the
+    finest grid and no difference across the ends, and does not vanish at `p = t`.
+    """
+
+    def predict(model: Any, sample: Any) -> jax.Array:
+        points = jnp.asarray(mesh_points(sample["initial"].shape[0]))
+        return model(points, sample["initial"])
+
+    def error(model: Any, sample: Any) -> jax.Array:
+        return metrics.relative_l2(predict(model, sample), sample["solution"])
+
+    def sample_loss(model: Any, sample: Any) -> jax.Array:
+        prediction, target = predict(model, sample), sample["solution"]
+        weight = (config.gradient_weight / target.shape[0]) ** 0.5
+        slopes = metrics.relative_l2(_differences(prediction), _differences(target))
+        return metrics.relative_l2(prediction, target) + weight * slopes
+
+    def loss(model: Any, batch: Any) -> jax.Array:
+        return jnp.mean(jax.vmap(sample_loss, in_axes=(None, 0))(model, batch))
+
+    return Objective(predict, error, loss)
+
+
+def _differences(values: jax.Array) -> jax.Array:
+    return jnp.roll(values, -1, axis=0) - jnp.roll(values, 1, axis=0)

@@ -1,0 +1,44 @@
+"""Markdown tables of the programs, and where their numbers come from."""
+
+import json
+import pathlib
+from collections.abc import Sequence
+
+import numpy as np
+
+
+def provenance(folder: pathlib.Path, program: str, *, seconds: float) -> str:
+    """Returns a list of what produced the numbers of a run.
+
+    Args:
+      folder: of the run, with its `environment.json`.
+      program: name in `experiments`.
+      seconds: wall time of the last process.
+    """
+    found = json.loads((folder / "environment.json").read_text())
+    modified = " with uncommitted changes" if found["git_modified"] else ""
+    packages = ", ".join(
+        f"{k} {found['packages'][k]}" for k in ("jax", "flax", "optax")
+    )
+    command = " ".join([f"python -m experiments.{program}", *found["command"][2:]])
+    return (
+        f"- command: `{command}`\n"
+        f"- commit {found['git_commit']}{modified}, {found['starts'][-1][:10]}\n"
+        f"- {found['cpu_count']} cores, {found['device_kind']}; {found['platform']}\n"
+        f"- Python {found['python']}, {packages}\n"
+        f"- {seconds:.0f} s for all studies of the last process, with compilation\n"
+    )
+
+
+def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Returns a Markdown table."""
+    lines = [columns, ["---"] * len(columns), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
+
+
+def mean_and_deviation(values: Sequence[float] | np.ndarray, scale: float = 1) -> str:
+    """Returns `mean ± standard deviation` over the seeds; one value by itself."""
+    array = scale * np.asarray(values, np.float64)
+    if array.size == 1:
+        return f"{array.item():.4g}"
+    return f"{array.mean():.4g} ± {array.std(ddof=1):.2g}"
