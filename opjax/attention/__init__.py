@@ -11,13 +11,17 @@ from opjax.attention.functional import (
     intention,
     transport,
 )
-from opjax.attention.pairwise import softmax_attention
+from opjax.attention.linear import galerkin_attention, linear_attention
+from opjax.attention.pairwise import fourier_attention, softmax_attention
 
 __all__ = [
     "Transport",
+    "fourier_attention",
     "functional_attention",
     "functional_map",
+    "galerkin_attention",
     "intention",
+    "linear_attention",
     "softmax_attention",
     "transport",
 ]
