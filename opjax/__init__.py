@@ -5,12 +5,14 @@ from importlib import metadata as _metadata
 from opjax import attention, basis, linalg, quadrature, schwarz
 from opjax.attention import (
     Transport,
+    basis_attention,
     fourier_attention,
     functional_attention,
     functional_map,
     galerkin_attention,
     intention,
     linear_attention,
+    physics_attention,
     softmax_attention,
     transport,
 )
@@ -33,6 +35,7 @@ __all__ = [
     "Transport",
     "attention",
     "basis",
+    "basis_attention",
     "condition_number",
     "fourier_attention",
     "fourier_basis",
@@ -47,6 +50,7 @@ __all__ = [
     "linalg",
     "linear_attention",
     "orthonormalize",
+    "physics_attention",
     "project",
     "quadrature",
     "reconstruct",
