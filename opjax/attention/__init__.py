@@ -17,6 +17,10 @@ from opjax.attention.functional import (
 )
 from opjax.attention.linear import galerkin_attention, linear_attention
 from opjax.attention.pairwise import fourier_attention, softmax_attention
+from opjax.attention.performer import (
+    orthogonal_random_features,
+    performer_attention,
+)
 
 __all__ = [
     "Transport",
@@ -27,6 +31,8 @@ __all__ = [
     "galerkin_attention",
     "intention",
     "linear_attention",
+    "orthogonal_random_features",
+    "performer_attention",
     "physics_attention",
     "softmax_attention",
     "transport",
