@@ -1,9 +1,11 @@
-r"""Gaussian random fields on the unit square, synthesised from cosine modes.
+r"""Gaussian random fields on the unit square and on the periodic unit interval.
 
-Fields live on the cell centres `x_i = (i + 1/2) / num_points` of a square grid, rows
-first. They have Neumann symmetry and zero mean: the constant mode is left out.
+Fields on the square live on the cell centres `x_i = (i + 1/2) / num_points`, rows
+first, and have Neumann symmetry; periodic ones live on the points `i / num_points`.
+Both have zero mean: the constant mode is left out.
 """
 
+import math
 from functools import partial
 
 import jax
@@ -114,6 +116,53 @@ def gaussian_random_field(
     )
     xi = jax.random.normal(key, deviations.shape, deviations.dtype)
     return cosine_synthesis(deviations * xi)
+
+
+@partial(jax.jit, static_argnames=("num_points", "alpha", "tau", "sigma", "dtype"))
+def periodic_random_field(
+    key: jax.Array,
+    *,
+    num_points: int,
+    alpha: float = 2.0,
+    tau: float = 5.0,
+    sigma: float = 25.0,
+    dtype: DTypeLike | None = None,
+) -> jax.Array:
+    r"""Draws a periodic Gaussian random field with mean zero on the unit interval.
+
+        u(x) = sum_{k >= 1} s_k 2^(1/2) (xi_k cos(2 pi k x) + eta_k sin(2 pi k x)),
+        s_k = sigma (4 pi^2 k^2 + tau^2)^(-alpha / 2),    k < num_points / 2,
+
+    with independent standard normal `xi`, `eta`: approximately the Gaussian measure
+    `N(0, sigma^2 (-Laplace + tau^2)^(-alpha))`.
+
+    Args:
+      key: PRNG key.
+      num_points: points of the periodic grid.
+      alpha: decay of the spectrum; the field is smoother for larger values.
+      tau: inverse correlation length, in reciprocal domain lengths.
+      sigma: scale; `tau^alpha` makes the longest waves about one in size.
+      dtype: floating-point dtype; JAX's default one if left out.
+
+    Returns:
+      The field at the points `i / num_points`, shape `(num_points,)`.
+
+    Raises:
+      ValueError: if `num_points`, `alpha`, `tau` or `sigma` is not positive.
+      TypeError: if `dtype` is not floating point, or is float64 while x64 is off.
+
+    References:
+      Li et al., "Fourier Neural Operator", ICLR 2021 (arXiv:2010.08895), App. A.3.1.
+    """
+    _checks.positive(num_points=num_points, alpha=alpha, tau=tau, sigma=sigma)
+    dtype = available_dtype(dtype)
+    wave_numbers = jnp.arange(1, (num_points + 1) // 2, dtype=dtype)
+    squares = jnp.square(2 * jnp.pi * wave_numbers) + tau**2
+    deviations = sigma * squares ** (-alpha / 2) / math.sqrt(2)
+    xi = jax.random.normal(key, (wave_numbers.size, 2), dtype)
+    coefficients = jax.lax.complex(deviations * xi[:, 0], -deviations * xi[:, 1])
+    coefficients = jnp.pad(coefficients, (1, num_points // 2 - wave_numbers.size))
+    return jnp.fft.irfft(coefficients, num_points, norm="forward")
 
 
 def available_dtype(dtype: DTypeLike | None) -> jnp.dtype:
