@@ -28,6 +28,7 @@ from opjax.basis import (
 )
 from opjax.linalg import condition_number, ridge_solve
 from opjax.quadrature import grid_weights, scattered_weights, triangle_weights
+from opjax.spectral import spectral_convolution
 
 __version__ = _metadata.version("opjax")
 
@@ -59,6 +60,7 @@ __all__ = [
     "schwarz",
     "softmax_attention",
     "softmax_basis",
+    "spectral_convolution",
     "transport",
     "triangle_weights",
 ]

@@ -13,7 +13,7 @@ import opjax
 ROOT = pathlib.Path(opjax.__file__).parent
 
 PURE = {"_checks", "linalg", "quadrature", "basis", "attention"}
-PURE |= {"_winograd", "convolution", "schwarz"}
+PURE |= {"_winograd", "convolution", "schwarz", "spectral"}
 
 # Part of opjax (a module or a subpackage): the parts that it may import.
 PARTS = {
@@ -25,6 +25,7 @@ PARTS = {
     "basis": {"_checks", "linalg", "quadrature"},
     "attention": {"_checks", "linalg", "quadrature", "basis"},
     "schwarz": {"_checks", "linalg"},
+    "spectral": {"_checks"},
     "metrics": {"_checks"},
     "normalize": {"_checks"},
     "optimizers": {"_checks"},
@@ -186,6 +187,7 @@ def test_the_public_names():
         "schwarz",
         "softmax_attention",
         "softmax_basis",
+        "spectral_convolution",
         "transport",
         "triangle_weights",
     ]
