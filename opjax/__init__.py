@@ -28,6 +28,7 @@ from opjax.basis import (
     reconstruct,
     softmax_basis,
 )
+from opjax.interpolation import interpolate_grid
 from opjax.linalg import condition_number, ridge_solve
 from opjax.quadrature import grid_weights, scattered_weights, triangle_weights
 from opjax.spectral import spectral_convolution
@@ -50,6 +51,7 @@ __all__ = [
     "hat_basis",
     "indicator_basis",
     "intention",
+    "interpolate_grid",
     "linalg",
     "linear_attention",
     "orthogonal_random_features",

@@ -13,7 +13,7 @@ import opjax
 ROOT = pathlib.Path(opjax.__file__).parent
 
 PURE = {"_checks", "linalg", "quadrature", "basis", "attention"}
-PURE |= {"_winograd", "convolution", "schwarz", "spectral"}
+PURE |= {"_winograd", "convolution", "schwarz", "spectral", "interpolation"}
 
 # Part of opjax (a module or a subpackage): the parts that it may import.
 PARTS = {
@@ -26,6 +26,7 @@ PARTS = {
     "attention": {"_checks", "linalg", "quadrature", "basis"},
     "schwarz": {"_checks", "linalg"},
     "spectral": {"_checks"},
+    "interpolation": {"_checks"},
     "metrics": {"_checks"},
     "normalize": {"_checks"},
     "optimizers": {"_checks"},
@@ -175,6 +176,7 @@ def test_the_public_names():
         "hat_basis",
         "indicator_basis",
         "intention",
+        "interpolate_grid",
         "linalg",
         "linear_attention",
         "orthogonal_random_features",
