@@ -176,6 +176,8 @@ def test_the_public_names():
         "intention",
         "linalg",
         "linear_attention",
+        "linformer_attention",
+        "nystrom_attention",
         "orthogonal_random_features",
         "orthonormalize",
         "performer_attention",
