@@ -178,6 +178,7 @@ def test_the_public_names():
         "linear_attention",
         "linformer_attention",
         "nystrom_attention",
+        "orthogonal_attention",
         "orthogonal_random_features",
         "orthonormalize",
         "performer_attention",

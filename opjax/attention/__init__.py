@@ -22,6 +22,9 @@ from opjax.attention.linformer import (
 from opjax.attention.nystrom import (
     nystrom_attention,
 )
+from opjax.attention.orthogonal import (
+    orthogonal_attention,
+)
 from opjax.attention.pairwise import fourier_attention, softmax_attention
 from opjax.attention.performer import (
     orthogonal_random_features,
@@ -39,6 +42,7 @@ __all__ = [
     "linear_attention",
     "linformer_attention",
     "nystrom_attention",
+    "orthogonal_attention",
     "orthogonal_random_features",
     "performer_attention",
     "physics_attention",
