@@ -294,3 +294,8 @@ ADAPTERS = {
         not_offered=frozenset({"out.field_gx", "out.field_gy"}),
     ),
 }
+
+# At the end: the other files build on `Adapter`.
+from tests.golden import adapters_attention  # noqa: E402
+
+ADAPTERS |= adapters_attention.ADAPTERS
