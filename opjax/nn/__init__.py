@@ -4,16 +4,18 @@ Modules are plain pytrees: pass them through `jax.jit`, `jax.grad`, `jax.vmap` a
 like any other. Every module acts on one sample; batch with `jax.vmap`.
 """
 
-from opjax.nn.attention import FunctionalAttention, LearnedBasis
+from opjax.nn.attention import BasisAttention, FunctionalAttention, LearnedBasis
 from opjax.nn.calibration import calibrate, principal_keys
 from opjax.nn.embedding import TimeEmbedding, reference_distances
 from opjax.nn.functional_schwarz import FunctionalSchwarzAttention, SchwarzTransport
 from opjax.nn.layers import MLP, GridConvolution, LayerNorm, Linear
 from opjax.nn.operator import Block, OperatorTransformer
+from opjax.nn.physics import PhysicsAttention
 from opjax.nn.schwarz import LowRankAttention, SchwarzAttention
 
 __all__ = [
     "MLP",
+    "BasisAttention",
     "Block",
     "FunctionalAttention",
     "FunctionalSchwarzAttention",
@@ -23,6 +25,7 @@ __all__ = [
     "Linear",
     "LowRankAttention",
     "OperatorTransformer",
+    "PhysicsAttention",
     "SchwarzAttention",
     "SchwarzTransport",
     "TimeEmbedding",

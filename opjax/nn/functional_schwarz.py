@@ -14,6 +14,7 @@ from opjax.nn.attention import (
     LearnedBasis,
     convex_transport,
     head_basis,
+    head_width,
     map_heads,
     merge_heads,
 )
@@ -65,10 +66,11 @@ class FunctionalSchwarzAttention(nnx.Module):
       coarse: whether the layer has a coarse level.
       ridge_logit: initial value of the learned logit, of both levels.
       rngs: source of the initial parameters.
-      **options: further options of `FunctionalAttention`.
+      **options: further options of `FunctionalAttention`, except `point_dim` and
+        `ridge_per_head`.
 
     Raises:
-      ValueError: if the heads do not divide the features.
+      ValueError: if the heads do not divide the features, or an option is not offered.
 
     References:
       Xiao et al., "Functional Attention", 2026, Eq. 4-9; Köhler and Rheinbach,
@@ -85,13 +87,26 @@ class FunctionalSchwarzAttention(nnx.Module):
         rngs: nnx.Rngs,
         **options: Any,
     ):
+        if options.get("point_dim") or options.get("ridge_per_head"):
+            raise ValueError(
+                "Schwarz attention takes no coordinates and has one ridge per level; "
+                f"got point_dim={options.get('point_dim')}, "
+                f"ridge_per_head={options.get('ridge_per_head')}."
+            )
         self.num_heads = num_heads
         self.local = FunctionalAttention(
             features, num_heads=num_heads, ridge_logit=ridge_logit, rngs=rngs, **options
         )
-        width = features // num_heads
+        width = head_width(features, num_heads, options.get("head_features"))
         self.coarse = (
-            HeadMaps(width, ridge_logit=ridge_logit, rngs=rngs) if coarse else None
+            HeadMaps(
+                width,
+                ridge_logit=ridge_logit,
+                fan_in_init=options.get("fan_in_init", False),
+                rngs=rngs,
+            )
+            if coarse
+            else None
         )
 
     def __call__(
@@ -124,13 +139,11 @@ class FunctionalSchwarzAttention(nnx.Module):
         """
         levels = self._levels(x, cover, coarse_space, quadrature_weights)
         on_cpu = jax.default_backend() == "cpu"
-        transport = _transport_one_by_one if on_cpu else convex_transport
+        solve = _transport_one_by_one if on_cpu else convex_transport
 
         def head(f, *scores):
             def local(weights, f):
-                return self.local.attend(
-                    *_expand(f, *scores), weights, transport=transport
-                )
+                return self.local.attend(*_expand(f, *scores), weights, solve=solve)
 
             y = schwarz.additive(
                 local, cover, f, levels.local_weights, weighting="restricted"
@@ -181,8 +194,8 @@ class FunctionalSchwarzAttention(nnx.Module):
     def _head_inputs(self, x, shared):
         """Features and score features `(h, n, 2 d)`, and kernels and biases."""
         projected, *scores = self.local.choose_basis(shared).point_inputs(x)
-        n, c = x.shape
-        pairs = projected.reshape(n, 2, self.num_heads, c // self.num_heads)
+        n = x.shape[0]
+        pairs = projected.reshape(n, 2, self.num_heads, -1)
         heads = pairs.transpose(2, 0, 1, 3).reshape(self.num_heads, n, -1)
         # Without the barrier the compiler fuses the projection with what gathers its
         # values, and spends a third of the time of the layer on their indices.

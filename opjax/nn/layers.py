@@ -52,6 +52,7 @@ class GridConvolution(nnx.Module):
       in_features: channels in.
       out_features: channels out.
       grid_shape: points per axis.
+      use_bias: whether there is a bias.
       rngs: source of the initial parameters, U(-b, b) with `b = (3^p c)^{-1/2}`.
     """
 
@@ -61,6 +62,7 @@ class GridConvolution(nnx.Module):
         out_features: int,
         *,
         grid_shape: Sequence[int],
+        use_bias: bool = True,
         rngs: nnx.Rngs,
     ):
         self.grid_shape = tuple(grid_shape)
@@ -68,13 +70,14 @@ class GridConvolution(nnx.Module):
         init = fan_in_uniform(math.prod(stencil) * in_features)
         shape = (*stencil, in_features, out_features)
         self.kernel = nnx.Param(init(rngs.params(), shape))
-        self.bias = nnx.Param(init(rngs.params(), (out_features,)))
+        self.bias = (
+            nnx.Param(init(rngs.params(), (out_features,))) if use_bias else None
+        )
 
     def __call__(self, x: jax.Array) -> jax.Array:
         """Maps values `(n, in_features)` on the grid to `(n, out_features)`."""
-        kernel, bias = self.kernel[...], self.bias[...]
-        y = grid_convolution(x, kernel, grid_shape=self.grid_shape)
-        return y + bias[None, :]
+        y = grid_convolution(x, self.kernel[...], grid_shape=self.grid_shape)
+        return y if self.bias is None else y + self.bias[...][None, :]
 
 
 class LayerNorm(nnx.Module):
@@ -106,6 +109,8 @@ class MLP(nnx.Module):
       in_features: channels in.
       hidden_features: width of the hidden layer.
       out_features: channels out.
+      residual: whether a second hidden layer adds to the first,
+        `y + gelu(W y + b)` for `y = gelu(W_1 x + b_1)`.
       rngs: source of the initial parameters, N(0, 0.02^2) and zero biases.
     """
 
@@ -115,11 +120,18 @@ class MLP(nnx.Module):
         hidden_features: int,
         out_features: int,
         *,
+        residual: bool = False,
         rngs: nnx.Rngs,
     ):
         self.hidden = Linear(in_features, hidden_features, rngs=rngs)
+        self.residual = (
+            Linear(hidden_features, hidden_features, rngs=rngs) if residual else None
+        )
         self.out = Linear(hidden_features, out_features, rngs=rngs)
 
     def __call__(self, x: jax.Array) -> jax.Array:
         """Maps features `(n, in_features)` to `(n, out_features)`."""
-        return self.out(jax.nn.gelu(self.hidden(x), approximate=False))
+        y = jax.nn.gelu(self.hidden(x), approximate=False)
+        if self.residual is not None:
+            y = y + jax.nn.gelu(self.residual(y), approximate=False)
+        return self.out(y)

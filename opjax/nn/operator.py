@@ -15,11 +15,13 @@ from opjax.nn.attention import FunctionalAttention, LearnedBasis
 from opjax.nn.embedding import TimeEmbedding, reference_distances
 from opjax.nn.functional_schwarz import FunctionalSchwarzAttention, SchwarzTransport
 from opjax.nn.layers import MLP, LayerNorm, Linear
+from opjax.nn.physics import PhysicsAttention
 from opjax.schwarz import Cover
 
 ATTENTIONS = {
     "functional": FunctionalAttention,
     "functional_schwarz": FunctionalSchwarzAttention,
+    "physics": PhysicsAttention,
 }
 
 
@@ -51,7 +53,7 @@ class Block(nnx.Module):
     def __call__(self, z: jax.Array, **given: Any) -> jax.Array:
         """Maps features `(n, c)`, and keyword arguments of the attention, to `(n, c)`.
 
-        For functional attention these are `basis` and `quadrature_weights`.
+        For attentions in a basis these are `basis` and `quadrature_weights`.
         """
         z = z + self.attention(self.attention_norm(z), **given)
         return z + self.mlp(self.mlp_norm(z))
@@ -76,8 +78,9 @@ class OperatorTransformer(nnx.Module):
       mlp_ratio: width of the perceptrons' hidden layers over `features`.
       grid_shape: points per axis of a uniform grid, for convolutional projections;
         `None` for pointwise projections on any mesh.
-      attention: `"functional"`, `FunctionalAttention` of all points, or
-        `"functional_schwarz"`, `FunctionalSchwarzAttention` on subdomains.
+      attention: `"functional"`, `FunctionalAttention` of all points,
+        `"functional_schwarz"`, `FunctionalSchwarzAttention` on subdomains, or
+        `"physics"`, `PhysicsAttention`: Transolver, with `shared_basis=False`.
       coarse: whether Schwarz attention has a coarse level.
       num_boxes: boxes per axis of the grid, as subdomains of calls without a cover;
         `None` if every call passes one.
@@ -87,8 +90,13 @@ class OperatorTransformer(nnx.Module):
       shared_basis: whether all blocks share one basis module.
       reference_points: reference points per axis for distances as position features in
         place of coordinates, see `reference_distances`.
+      reference_box: lower and upper corner of the box of the reference points; the unit
+        cube by default.
+      residual_encoder: whether the encoder has a second hidden layer, which adds to the
+        first, both of `features` channels rather than one of `2 features`.
+      decoder_norm: whether the decoder normalises features first.
       time_embedding: whether calls take a scalar `time`.
-      ridge_logit: see `FunctionalAttention`.
+      ridge_logit: see `FunctionalAttention`; zero for attentions without a ridge.
       temperature: see `LearnedBasis`.
       temperature_bounds: see `LearnedBasis`.
       rematerialize: whether to recompute the blocks in the backward pass, which keeps
@@ -123,6 +131,9 @@ class OperatorTransformer(nnx.Module):
         coarse_hats: int | Sequence[int] | None = None,
         shared_basis: bool = True,
         reference_points: int | None = None,
+        reference_box: tuple[Sequence[float], Sequence[float]] | None = None,
+        residual_encoder: bool = False,
+        decoder_norm: bool = True,
         time_embedding: bool = False,
         ridge_logit: float = 0.0,
         temperature: float = 0.5,
@@ -142,7 +153,16 @@ class OperatorTransformer(nnx.Module):
             raise ValueError(f"{grid_shape=} must have one entry per {point_dim=}.")
         if reference_points == 1:
             raise ValueError(f"{reference_points=} must be at least 2, or None.")
+        if reference_box is not None and (
+            not reference_points or [len(c) for c in reference_box] != [point_dim] * 2
+        ):
+            raise ValueError(
+                f"{reference_box=} must be two corners of {point_dim=} coordinates and "
+                f"goes with reference_points, which is {reference_points}."
+            )
         _checks.option("attention", attention, ATTENTIONS)
+        if ridge_logit and attention == "physics":
+            raise ValueError(f"{ridge_logit=} has no meaning for {attention=}.")
         has_subdomains = attention == "functional_schwarz"
         if num_boxes is not None and (grid_shape is None or not has_subdomains):
             raise ValueError(
@@ -168,9 +188,16 @@ class OperatorTransformer(nnx.Module):
         }
         self.point_dim, self.feature_dim = point_dim, feature_dim
         self.reference_points = reference_points
+        self.reference_box = reference_box and tuple(map(tuple, reference_box))
         self.rematerialize = rematerialize
         positions = reference_points**point_dim if reference_points else point_dim
-        self.encoder = MLP(positions + feature_dim, 2 * features, features, rngs=rngs)
+        self.encoder = MLP(
+            positions + feature_dim,
+            features if residual_encoder else 2 * features,
+            features,
+            residual=residual_encoder,
+            rngs=rngs,
+        )
         self.time_embedding = (
             TimeEmbedding(features, rngs=rngs) if time_embedding else None
         )
@@ -184,14 +211,14 @@ class OperatorTransformer(nnx.Module):
                 mlp_ratio=mlp_ratio,
                 attention=attention,
                 shared_basis=shared_basis,
-                ridge_logit=ridge_logit,
                 **basis_options,
+                **({} if attention == "physics" else {"ridge_logit": ridge_logit}),
                 **({"coarse": coarse} if has_subdomains else {}),
                 rngs=nnx.Rngs(key),
             )
 
         self.blocks = jax.vmap(block)(jax.random.split(rngs.params(), num_layers))
-        self.decoder_norm = LayerNorm(features)
+        self.decoder_norm = LayerNorm(features) if decoder_norm else None
         self.decoder = Linear(features, out_features, rngs=rngs)
 
     def __call__(
@@ -240,7 +267,7 @@ class OperatorTransformer(nnx.Module):
             else policies.save_only_these_names("projected", "attended"),
         )
         z, _ = lax.scan(layer, z, self.blocks)
-        return self.decoder(self.decoder_norm(z))
+        return self.decoder(z if self.decoder_norm is None else self.decoder_norm(z))
 
     def inspect(
         self,
@@ -254,7 +281,7 @@ class OperatorTransformer(nnx.Module):
     ) -> opjax.Transport | SchwarzTransport:
         """Returns what the attentions' `inspect` do, stacked over the layers.
 
-        For functional attention, maps `(l, h, k, k)` and bases `(l, h, n, k)`.
+        For attentions in a basis, maps `(l, h, k, k)` and bases `(l, h, n, k)`.
         """
         z = self._encode(mesh_points, features, time)
         given = {"basis": self.basis, "quadrature_weights": quadrature_weights}
@@ -268,11 +295,11 @@ class OperatorTransformer(nnx.Module):
 
     def _levels(self, cover: Cover | None, coarse_space: Cover | None) -> dict:
         """Returns subdomains and coarse functions as arguments of the attention."""
-        if self.attention == "functional":
+        if self.attention != "functional_schwarz":
             if cover is not None or coarse_space is not None:
                 raise ValueError(
                     "cover and coarse_space are for a model built with "
-                    "attention='functional_schwarz'; this one has 'functional'."
+                    f"attention='functional_schwarz'; this one has {self.attention!r}."
                 )
             return {}
         hats = cover
@@ -309,8 +336,12 @@ class OperatorTransformer(nnx.Module):
             )
         inputs = mesh_points
         if self.reference_points:
+            lower, upper = self.reference_box or (None, None)
             inputs = reference_distances(
-                mesh_points, num_reference=self.reference_points
+                mesh_points,
+                num_reference=self.reference_points,
+                lower=lower,
+                upper=upper,
             )
         if features is not None:
             _checks.floating(features=features)

@@ -62,20 +62,23 @@ def _assign_basis(basis, params, prefix=""):
         jnp.moveaxis(params[f"{name}.weight"], (0, 1), (-1, -2)) for name in names
     ]
     basis.projection.kernel = nnx.Param(jnp.concatenate(kernels, axis=-1))
-    biases = [params[f"{name}.bias"] for name in names]
-    basis.projection.bias = nnx.Param(jnp.concatenate(biases))
+    if basis.projection.bias is not None:
+        biases = [params[f"{name}.bias"] for name in names]
+        basis.projection.bias = nnx.Param(jnp.concatenate(biases))
     for name in ("in_project_basis", "in_project_slice", "slice1"):
         if f"{prefix}{name}.weight" in params:
             weight = params[f"{prefix}{name}.weight"]
             basis.score_kernel = nnx.Param(weight.T)
-            basis.score_bias = nnx.Param(params[f"{prefix}{name}.bias"])
+            if basis.score_bias is not None:
+                basis.score_bias = nnx.Param(params[f"{prefix}{name}.bias"])
     basis.temperature = nnx.Param(params[f"{prefix}temperature"].reshape(-1))
 
 
 def _assign_attention(attention, params, prefix=""):
     for name, letter in (("query", "q"), ("key", "k"), ("value", "v")):
         _assign_linear(getattr(attention, name), params, f"{prefix}to_{letter}")
-    attention.ridge_logit = nnx.Param(params[f"{prefix}alpha"])
+    if f"{prefix}alpha" in params:
+        attention.ridge_logit = nnx.Param(params[f"{prefix}alpha"])
     _assign_linear(attention.out, params, f"{prefix}to_out.0")
 
 
@@ -296,6 +299,13 @@ ADAPTERS = {
 }
 
 # At the end: the other files build on `Adapter`.
-from tests.golden import adapters_attention  # noqa: E402
+from tests.golden import (  # noqa: E402
+    adapters_attention,
+    adapters_models,
+)
 
-ADAPTERS |= adapters_attention.ADAPTERS
+for module in (
+    adapters_attention,
+    adapters_models,
+):
+    ADAPTERS |= module.ADAPTERS

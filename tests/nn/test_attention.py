@@ -157,3 +157,56 @@ def test_heads_one_by_one_or_together_are_the_same(x, monkeypatch, entries):
         jax.tree.leaves(jax.grad(loss)(layer)), jax.tree.leaves(gradient), strict=True
     ):
         np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12)
+
+
+def test_coordinates_are_channels_of_the_projections_only(x, rng):
+    points = jnp.asarray(rng.uniform(size=(20, 2)))
+    layer = make(point_dim=2)
+    values, phi = layer.basis(jnp.concatenate([x, points], axis=1))
+    heads = jax.vmap(layer.attend, in_axes=(0, 0, None))(values, phi, None)
+    expected = layer.out(nn.attention.merge_heads(heads))
+    np.testing.assert_allclose(layer(x, mesh_points=points), expected, rtol=1e-9)
+    with pytest.raises(ValueError, match="0 coordinates .* point_dim=2"):
+        layer(x)
+    with pytest.raises(ValueError, match="2 coordinates .* point_dim=0"):
+        make()(x, mesh_points=points)
+
+
+def test_a_layer_without_biases_is_the_layer_with_zero_biases(x):
+    layer, plain = make(use_bias=False), make()
+    for name in ("query", "key", "value"):
+        setattr(plain, name, getattr(layer, name))
+    plain.out.kernel = layer.out.kernel
+    plain.basis.projection.kernel = layer.basis.projection.kernel
+    plain.basis.score_kernel = layer.basis.score_kernel
+    for owner in (plain.out, plain.basis.projection):
+        owner.bias = nnx.Param(jnp.zeros_like(owner.bias[...]))
+    plain.basis.score_bias = nnx.Param(jnp.zeros(BASIS))
+    np.testing.assert_allclose(layer(x), plain(x), rtol=1e-12)
+    on_grid = make(use_bias=False, grid_shape=(4, 5))
+    assert on_grid.basis.projection.bias is None
+    assert on_grid(x).shape == x.shape
+
+
+def test_every_head_can_have_a_ridge_of_its_own(x):
+    layer, shared = make(ridge_per_head=True), make()
+    layer.ridge_logit = nnx.Param(jnp.asarray([-2.0, 0.0, 1.0]))
+    maps = layer.inspect(x).functional_map
+    layer.out.kernel = shared.out.kernel = nnx.Param(jnp.eye(FEATURES))
+    columns = jnp.split(layer(x), HEADS, axis=1)
+    for head, logit in enumerate([-2.0, 0.0, 1.0]):
+        shared.ridge_logit = nnx.Param(jnp.asarray(logit))
+        expected = jnp.split(shared(x), HEADS, axis=1)[head]
+        np.testing.assert_allclose(columns[head], expected, rtol=1e-9)
+        np.testing.assert_allclose(
+            maps[head], shared.inspect(x).functional_map[head], rtol=1e-9, atol=1e-12
+        )
+
+
+def test_fan_in_starts_are_uniform_within_their_bounds():
+    layer = nn.FunctionalAttention(
+        48, num_heads=3, num_basis=BASIS, fan_in_init=True, rngs=nnx.Rngs(0)
+    )
+    for kernel, bound in ((layer.query.kernel, 1 / 4), (layer.out.kernel, 48**-0.5)):
+        assert 0.95 * bound < float(jnp.max(jnp.abs(kernel[...]))) <= bound
+    assert float(jnp.max(jnp.abs(layer.out.bias[...]))) > 0

@@ -263,6 +263,11 @@ def test_integer_points_are_refused(mesh):
             r"grid_shape=\(30,\) must have one entry per point_dim=2",
         ),
         ({"reference_points": 1}, "reference_points=1"),
+        ({"reference_box": ((0.0, 0.0), (1.0, 1.0))}, "reference_points.* is None"),
+        (
+            {"reference_box": ((0.0,), (1.0,)), "reference_points": 3},
+            "must be two corners of point_dim=2",
+        ),
         ({"temperature": 0.0}, "temperature=0.0 must be positive"),
     ],
 )
@@ -289,3 +294,29 @@ def test_batches_by_vmap_and_single_precision(mesh):
 def test_counts_must_be_positive(option):
     with pytest.raises(ValueError, match=f"{option}=0 must be positive"):
         make(**{option: 0})
+
+
+def test_the_reference_grid_can_cover_another_box(mesh):
+    box = ((-1.0, 0.0), (1.0, 3.0))
+    model = make(reference_points=2, reference_box=box)
+    corners = np.array([(-1.0, 0.0), (-1.0, 3.0), (1.0, 0.0), (1.0, 3.0)])
+    distances = np.linalg.norm(mesh[0][:, None] - corners[None], axis=2)
+    coordinates = make(point_dim=4)
+    coordinates.encoder.hidden = model.encoder.hidden
+    for part in ("basis", "blocks", "decoder"):
+        setattr(coordinates, part, getattr(model, part))
+    coordinates.encoder.out = model.encoder.out
+    expected = coordinates(jnp.asarray(distances), mesh[1])
+    np.testing.assert_allclose(model(*mesh), expected, rtol=1e-10)
+
+
+def test_deep_encoders_and_plain_decoders(mesh):
+    model = make(residual_encoder=True, decoder_norm=False, num_layers=1)
+    first = jax.nn.gelu(
+        model.encoder.hidden(jnp.concatenate(mesh, axis=1)), approximate=False
+    )
+    assert first.shape == (30, SMALL["features"])
+    second = jax.nn.gelu(model.encoder.residual(first), approximate=False)
+    block = jax.tree.map(lambda p: p[0], model.blocks)
+    z = block(model.encoder.out(first + second), basis=model.basis)
+    np.testing.assert_allclose(model(*mesh), model.decoder(z), rtol=1e-10)

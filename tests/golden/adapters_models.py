@@ -1,0 +1,181 @@
+"""Adapters of the models on point sets: Transolver, AirfRANS, RNA and Burgers."""
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from opjax import nn
+from tests.golden.adapters import (
+    Adapter,
+    _assign_attention,
+    _assign_basis,
+    _assign_linear,
+    _assign_mlp,
+    _assign_norm,
+    _block,
+    _nodes,
+)
+
+CLIPPED = (0.1, 5.0)
+
+
+def _stack(model, params, prefix, num_layers):
+    """Gives the model its blocks, parameters stacked over the layers."""
+    blocks = [_block(params, f"{prefix}blocks.{i}.", model) for i in range(num_layers)]
+    model.blocks = jax.tree.map(lambda *leaves: jnp.stack(leaves), *blocks)
+
+
+def _shift_encoder(model, params, prefix=""):
+    """A constant added to the encoder's output is part of its bias here."""
+    bias = params[f"{prefix}preprocess.linear_post.bias"]
+    bias = bias + params[f"{prefix}placeholder"]
+    model.encoder.out.bias = nnx.Param(bias)
+
+
+def _physics_attention(params, inputs, config):
+    layer = nn.PhysicsAttention(
+        config["dim"],
+        num_heads=config["heads"],
+        head_features=config["dim_head"],
+        num_basis=config["slice_num"],
+        grid_shape=config["shapelist"],
+        temperature_bounds=CLIPPED if config["shapelist"] else None,
+        rngs=nnx.Rngs(0),
+    )
+    _assign_basis(layer.basis, params)
+    _assign_attention(layer, params)
+    return jax.vmap(layer)(inputs["x"])
+
+
+def _transolver(params, inputs, config):
+    model = nn.OperatorTransformer(
+        point_dim=2,
+        feature_dim=config["fx"],
+        out_features=config["out"],
+        features=config["hid"],
+        num_layers=config["L"],
+        num_heads=config["h"],
+        num_basis=config["k"],
+        mlp_ratio=config["mr"],
+        grid_shape=config["sl"],
+        attention="physics",
+        shared_basis=False,
+        reference_points=config["ref"] if config["uni"] else None,
+        time_embedding=config["T"],
+        temperature_bounds=CLIPPED if config["sl"] else None,
+        rngs=nnx.Rngs(0),
+    )
+    _assign_mlp(model.encoder, params, "preprocess")
+    _shift_encoder(model, params)
+    if config["T"]:
+        _assign_linear(model.time_embedding.hidden, params, "time_fc.0")
+        _assign_linear(model.time_embedding.out, params, "time_fc.2")
+    _stack(model, params, "", config["L"])
+    last = f"blocks.{config['L'] - 1}."
+    _assign_norm(model.decoder_norm, params, last + "ln_3")
+    _assign_linear(model.decoder, params, last + "mlp2")
+    mesh_points = inputs["x"]
+    if config["uni"]:
+        nodes = _nodes(dict(zip("HW", config["sl"], strict=True)))
+        mesh_points = jnp.broadcast_to(nodes[None], mesh_points.shape)
+    time = inputs["T"][:, 0] if config["T"] else None
+    return jax.vmap(
+        lambda x, f, t: model(x, f, time=t), in_axes=(0, 0, 0 if config["T"] else None)
+    )(mesh_points, inputs["fx"], time)
+
+
+def _airfrans(params, inputs, config):
+    """The second perceptron of every block, `mlp_new`, is never evaluated."""
+    channels, unified = config["sd"], config["uni"]
+    model = nn.OperatorTransformer(
+        point_dim=2 if unified else channels,
+        feature_dim=channels if unified else 0,
+        out_features=config["out"],
+        features=config["hid"],
+        num_layers=config["L"],
+        num_heads=config["h"],
+        num_basis=config["k"],
+        mlp_ratio=config["mr"],
+        shared_basis=False,
+        reference_points=config["ref"] if unified else None,
+        reference_box=((-2.0, -1.5), (4.0, 1.5)) if unified else None,
+        rngs=nnx.Rngs(0),
+    )
+    _assign_mlp(model.encoder, params, "preprocess")
+    _shift_encoder(model, params)
+    if unified:
+        # Distances come first here, features of the mesh in the reference code.
+        kernel = jnp.roll(model.encoder.hidden.kernel[...], -channels, axis=0)
+        model.encoder.hidden.kernel = nnx.Param(kernel)
+    _stack(model, params, "", config["L"])
+    last = f"blocks.{config['L'] - 1}."
+    _assign_norm(model.decoder_norm, params, last + "ln_3")
+    _assign_linear(model.decoder, params, last + "mlp2")
+    if unified:
+        return model(inputs["data_pos"], inputs["data_x"])
+    return model(inputs["data_x"])
+
+
+def _rna(params, inputs, config):
+    prefix = "feature_extractor."
+    model = nn.OperatorTransformer(
+        point_dim=3,
+        feature_dim=0,
+        out_features=config["ncls"],
+        features=config["hid"],
+        num_layers=config["L"],
+        num_heads=config["h"],
+        num_basis=config["k"],
+        mlp_ratio=config["mr"],
+        shared_basis=False,
+        residual_encoder=True,
+        decoder_norm=False,
+        rngs=nnx.Rngs(0),
+    )
+    params = {name.replace("SelfAttn.", "Attn."): p for name, p in params.items()}
+    _assign_mlp(model.encoder, params, f"{prefix}preprocess")
+    _assign_linear(model.encoder.residual, params, f"{prefix}preprocess.linears.0.0")
+    _shift_encoder(model, params, prefix)
+    _stack(model, params, prefix, config["L"])
+    _assign_linear(model.decoder, params, "last_lin")
+    return jax.nn.log_softmax(jax.vmap(model)(inputs["verts"]), axis=-1)
+
+
+def _assign_coordinate_attention(layer, params, prefix=""):
+    """Attention whose projections see coordinates, without biases."""
+    names = {"in_proj.": "in_project_x.", "out_proj.": "to_out.0."}
+    own = {
+        name.removeprefix(prefix): p
+        for name, p in params.items()
+        if name.startswith(prefix)
+    }
+    for old, new in names.items():
+        own = {name.replace(old, new): p for name, p in own.items()}
+    _assign_basis(layer.basis, own)
+    ridges = {"alpha": own["alpha"].reshape(-1)}
+    _assign_attention(layer, own | ridges)
+
+
+def _burgers_attention(params, inputs, config):
+    layer = nn.FunctionalAttention(
+        config["n_dim"],
+        num_heads=config["heads"],
+        num_basis=config["basis"],
+        point_dim=1,
+        use_bias=False,
+        ridge_per_head=True,
+        rngs=nnx.Rngs(0),
+    )
+    _assign_coordinate_attention(layer, params)
+    return jax.vmap(lambda x, points: layer(x, mesh_points=points))(
+        inputs["x"], inputs["pos"]
+    )
+
+
+ADAPTERS = {
+    "transolver_attention": Adapter(_physics_attention),
+    "model_transolver": Adapter(_transolver),
+    "model_airfrans": Adapter(_airfrans),
+    "model_rna": Adapter(_rna),
+    "burgers_attention": Adapter(_burgers_attention),
+}
