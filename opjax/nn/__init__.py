@@ -7,9 +7,19 @@ like any other. Every module acts on one sample; batch with `jax.vmap`.
 from opjax.nn.attention import BasisAttention, FunctionalAttention, LearnedBasis
 from opjax.nn.calibration import calibrate, principal_keys
 from opjax.nn.embedding import TimeEmbedding, reference_distances
+from opjax.nn.few_shot import (
+    FunctionalRegressor,
+    IntentionRegressor,
+    TransolverRegressor,
+)
+from opjax.nn.few_shot_attention import (
+    LinearAttentionRegressor,
+    SoftmaxAttentionRegressor,
+)
 from opjax.nn.functional_schwarz import FunctionalSchwarzAttention, SchwarzTransport
 from opjax.nn.layers import MLP, GridConvolution, LayerNorm, Linear
 from opjax.nn.operator import Block, OperatorTransformer
+from opjax.nn.perceptron import Perceptron
 from opjax.nn.physics import PhysicsAttention
 from opjax.nn.schwarz import LowRankAttention, SchwarzAttention
 
@@ -18,17 +28,23 @@ __all__ = [
     "BasisAttention",
     "Block",
     "FunctionalAttention",
+    "FunctionalRegressor",
     "FunctionalSchwarzAttention",
     "GridConvolution",
+    "IntentionRegressor",
     "LayerNorm",
     "LearnedBasis",
     "Linear",
+    "LinearAttentionRegressor",
     "LowRankAttention",
     "OperatorTransformer",
     "PhysicsAttention",
+    "Perceptron",
     "SchwarzAttention",
     "SchwarzTransport",
+    "SoftmaxAttentionRegressor",
     "TimeEmbedding",
+    "TransolverRegressor",
     "calibrate",
     "principal_keys",
     "reference_distances",

@@ -174,28 +174,6 @@ def _nodes(config):
     return jnp.asarray(list(itertools.product(*axes)))
 
 
-def _intention(params, inputs, config):
-    """Few-shot regression; heads add up, each with its own ridge regression."""
-
-    def encode(x, name):
-        for layer in (0, 2, 4, 6):
-            weight, bias = (params[f"{name}.{layer}.{k}"] for k in ("weight", "bias"))
-            x = x @ weight.T + bias[None, :]
-            x = jax.nn.relu(x) if layer < 6 else x
-        return nn.attention.split_heads(x, config["num_heads"])
-
-    def sample(xc, yc, xq):
-        key = encode(xc, "enc_k")
-        query = encode(xq, "enc_k" if config["shared_encoder"] else "enc_q")
-
-        def head(q, k):
-            return opjax.intention(q, k, yc, ridge=config["ridge"] + 1e-5)
-
-        return jnp.sum(jax.vmap(head)(query, key), axis=0)
-
-    return jax.vmap(sample)(inputs["xc"], inputs["yc"], inputs["xq"])
-
-
 def _normalizer(inputs, config):
     del config
     out = {}
@@ -285,7 +263,6 @@ ADAPTERS = {
     "model_structured2d_shared": _model_family(
         structured=True, shared=True, bounds=CLIPPED
     ),
-    "fewshot_intention": Adapter(_intention),
     "normalizer": Adapter(outputs=_normalizer),
     "testloss": Adapter(
         outputs=_relative_l2,
@@ -301,11 +278,13 @@ ADAPTERS = {
 # At the end: the other files build on `Adapter`.
 from tests.golden import (  # noqa: E402
     adapters_attention,
+    adapters_few_shot,
     adapters_models,
 )
 
 for module in (
     adapters_attention,
+    adapters_few_shot,
     adapters_models,
 ):
     ADAPTERS |= module.ADAPTERS
