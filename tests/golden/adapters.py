@@ -294,3 +294,7 @@ ADAPTERS = {
         not_offered=frozenset({"out.field_gx", "out.field_gy"}),
     ),
 }
+
+from tests.golden import adapters_problems  # noqa: E402
+
+ADAPTERS |= adapters_problems.ADAPTERS
