@@ -109,16 +109,16 @@ def _weighted_loss(inputs, config):
     predictions, ones = inputs["preds"], jnp.ones_like(coefficients)
     side = (-1, config["n"], config["n"])
     out = {}
-    for prefix, k, power, penalised in (
-        ("", coefficients, 1, True),
-        ("noK_", ones, 1, True),
-        ("sq_", coefficients, 2, True),
-        ("noreg_", coefficients, 1, False),
+    for prefix, k, power, weight in (
+        ("", coefficients, 1, 1.0),
+        ("noK_", ones, 1, 1.0),
+        ("sq_", coefficients, 2, 1.0),
+        ("noreg_", coefficients, 1, 0.0),
     ):
 
-        def parts(predictions, k=k, power=power, penalised=penalised):
+        def parts(predictions, k=k, power=power, weight=weight):
             loss, penalty = per_sample(predictions, k)
-            return jnp.mean(loss**power), penalised * jnp.mean(penalty**power)
+            return jnp.mean(loss**power), weight * jnp.mean(penalty**power)
 
         loss, penalty = parts(predictions)
         gradient = jax.grad(lambda p, parts=parts: sum(parts(p)))(predictions)
