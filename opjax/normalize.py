@@ -26,8 +26,10 @@ class Normalizer(NamedTuple):
     std: Array
 
 
-def fit(values: Any, *, weights: Any = None, pointwise: bool = False) -> Normalizer:
-    r"""Measures the mean and unbiased standard deviation of a data set.
+def fit(
+    values: Any, *, weights: Any = None, pointwise: bool = False, unbiased: bool = True
+) -> Normalizer:
+    r"""Measures the mean and standard deviation of a data set.
 
         mean = sum w x / W,
         std = (sum w (x - mean)^2 / (W - sum w^2 / W))^{1/2} + eps,
@@ -42,6 +44,7 @@ def fit(values: Any, *, weights: Any = None, pointwise: bool = False) -> Normali
         zero weight are padding, ignored even if they are NaN.
       pointwise: keep one mean and deviation for each point (which ties the normaliser
         to this mesh) instead of one for each channel.
+      unbiased: the denominator above, or else `W`.
 
     Returns:
       The normaliser, in the dtype of `values`.
@@ -76,7 +79,8 @@ def fit(values: Any, *, weights: Any = None, pointwise: bool = False) -> Normali
         )
     mean = np.sum(kept * values, axis=axes) / total
     square = np.sum(kept * (values - mean) ** 2, axis=axes)
-    variance = square / (total - np.sum(kept**2, axis=axes) / total)
+    lost = np.sum(kept**2, axis=axes) / total if unbiased else 0
+    variance = square / (total - lost)
     std = np.sqrt(variance) + (1e-5 if pointwise else 1e-8)
     return Normalizer(jnp.asarray(mean, dtype), jnp.asarray(std, dtype))
 

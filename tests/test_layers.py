@@ -33,7 +33,7 @@ PARTS = {
     "training": {"_checks", "metrics", "normalize", "optimizers"},
     "checkpoint": {"_checks", "metrics", "normalize", "optimizers", "training"},
     "problems": PURE,
-    "datasets": PURE | {"problems"},  # some data sets are generated
+    "datasets": PURE | {"problems", "normalize"},  # some data sets are generated
     "nn": PURE,
     "__init__": PURE | {"metrics", "normalize"},
 }

@@ -31,6 +31,23 @@ def numpy_gradient_error(p, t, shape):
     return total
 
 
+def numpy_flux_error(p, g, shape, h, a=None, relative_to="flux"):
+    """Point by point, over inner points above and over all points below."""
+    a = np.ones(shape) if a is None else a.reshape(shape)
+    p, g = p.reshape(shape), g.reshape(*shape, -1)
+    above, below = [], []
+    for i in np.ndindex(shape):
+        size = sum(g[i] ** 2)
+        below.append((a[i] if relative_to == "energy" else a[i] ** 2) * size)
+        if any(j in (0, n - 1) for j, n in zip(i, shape, strict=True)):
+            continue
+        above.append(0.0)
+        for axis, step in enumerate(np.eye(len(shape), dtype=int)):
+            slope = (p[tuple(i + step)] - p[tuple(i - step)]) / (2 * h)
+            above[-1] += (a[i] * (slope - g[i][axis])) ** 2
+    return np.sqrt(np.mean(above) / np.mean(below))
+
+
 def numerical_gradient(f, x, h=1e-6):
     gradient = np.zeros_like(x)
     for i in np.ndindex(x.shape):
@@ -120,6 +137,68 @@ def test_gradient_error_matches_numpy_in_value_and_gradient(shape):
     np.testing.assert_allclose(of_target, expected, atol=1e-8)
 
 
+@pytest.mark.parametrize("shape", [(7,), (4, 5), (3, 3, 4)])
+@pytest.mark.parametrize("relative_to", [None, "flux", "energy"])
+def test_flux_error_matches_numpy_in_value_and_gradient(shape, relative_to):
+    rng = np.random.default_rng(4)
+    p, g = (
+        rng.normal(size=np.prod(shape)),
+        rng.normal(size=(np.prod(shape), len(shape))),
+    )
+    options = {"relative_to": relative_to} if relative_to else {}
+    a = rng.uniform(0.5, 2, size=p.shape) if relative_to else np.ones_like(p)
+
+    def f(p, g, a):
+        given = a if relative_to else None
+        return metrics.relative_flux_error(
+            p, g, grid_shape=shape, spacing=0.3, coefficient=given, **options
+        )
+
+    def oracle(p, g, a):
+        return numpy_flux_error(p, g, shape, 0.3, a, **options)
+
+    np.testing.assert_allclose(f(p, g, a), oracle(p, g, a), rtol=1e-12)
+    gradients = jax.grad(f, argnums=(0, 1, 2))(p, g, a)
+    for i, x in enumerate((p, g, a)[: 3 if relative_to else 2]):
+
+        def along(x, i=i):
+            return oracle(*[x if i == j else y for j, y in enumerate((p, g, a))])
+
+        np.testing.assert_allclose(
+            gradients[i], numerical_gradient(along, x), atol=1e-7
+        )
+
+
+def test_flux_error_of_the_differences_of_the_target_is_zero():
+    field = np.random.default_rng(5).normal(size=(5, 6))
+    g = np.stack(np.gradient(field, 0.2), axis=-1).reshape(30, 2)
+
+    def f(p):
+        return metrics.relative_flux_error(p, g, grid_shape=(5, 6), spacing=0.2)
+
+    value, gradient = jax.value_and_grad(f)(np.zeros(30))
+    assert value > 0.5
+    assert np.abs(gradient).max() > 0
+    np.testing.assert_allclose(f(field.ravel()), 0, atol=1e-14)
+    np.testing.assert_allclose(f(field.ravel() + 3), 0, atol=1e-14)
+    zero = jax.grad(
+        lambda p: metrics.relative_flux_error(
+            p, np.ones((5, 1)), grid_shape=(5,), spacing=1.0
+        )
+    )(np.arange(5.0))
+    np.testing.assert_array_equal(zero, 0)
+
+
+def test_flux_error_does_not_depend_on_the_scale_of_the_coefficient():
+    rng = np.random.default_rng(6)
+    p, g, a = rng.normal(size=12), rng.normal(size=(12, 2)), rng.uniform(1, 2, size=12)
+    f = functools.partial(metrics.relative_flux_error, p, g, grid_shape=(3, 4))
+    one, two = (f(spacing=0.1, coefficient=c * a) for c in (1, 4))
+    np.testing.assert_allclose(one, two, rtol=1e-13)
+    one, two = (f(spacing=0.1, coefficient=c * a, relative_to="energy") for c in (1, 4))
+    np.testing.assert_allclose(2 * one, two, rtol=1e-13)
+
+
 def test_gradient_error_of_a_target_without_gradient_is_not_finite(pair):
     f = functools.partial(metrics.relative_gradient_error, grid_shape=(3, 4))
     zero = np.zeros((12, 2))
@@ -145,6 +224,9 @@ def test_metrics_batch_under_vmap_and_jit_and_keep_float32(pair):
     for f in (
         metrics.relative_l2,
         lambda p, t: metrics.relative_gradient_error(p, t, grid_shape=(3, 4)),
+        lambda p, t: metrics.relative_flux_error(
+            p[:, 0], t, grid_shape=(3, 4), spacing=0.5, coefficient=t[:, 0]
+        ),
     ):
         batched = jax.jit(jax.vmap(f))(p, t)
         assert batched.dtype == jnp.float32
@@ -174,3 +256,18 @@ def test_bad_shapes_and_dtypes_are_named_in_the_error(pair):
         metrics.relative_l2(p, t, quadrature_weights=np.ones(3))
     with pytest.raises(ValueError, match="20 points"):
         metrics.relative_gradient_error(p, t, grid_shape=(4, 5))
+    flux = functools.partial(metrics.relative_flux_error, grid_shape=(3, 4))
+    with pytest.raises(ValueError, match="vmap"):
+        flux(p, t, spacing=1.0)
+    with pytest.raises(ValueError, match=r"\(12, 1\), expected \(12, 2\)"):
+        flux(p[:, 0], t[:, :1], spacing=1.0)
+    with pytest.raises(ValueError, match="spacing"):
+        flux(p[:, 0], t, spacing=0.0)
+    with pytest.raises(ValueError, match="points"):
+        flux(p[:, 0], t, spacing=1.0, coefficient=np.ones(3))
+    with pytest.raises(ValueError, match="relative_to='work'"):
+        flux(p[:, 0], t, spacing=1.0, relative_to="work")
+    with pytest.raises(ValueError, match="three points"):
+        metrics.relative_flux_error(p[:, 0], t, grid_shape=(6, 2), spacing=1.0)
+    with pytest.raises(TypeError, match="coefficient"):
+        flux(p[:, 0], t, spacing=1.0, coefficient=np.ones(12, int))

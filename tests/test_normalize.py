@@ -29,6 +29,17 @@ def test_pointwise_statistics_are_taken_over_samples_only(data, channels):
 
 
 @pytest.mark.parametrize("pointwise", [False, True])
+def test_the_biased_deviation_divides_by_the_number_of_entries(data, pointwise):
+    n = normalize.fit(data, pointwise=pointwise, unbiased=False)
+    guard, axes = (1e-5, 0) if pointwise else (1e-8, (0, 1))
+    np.testing.assert_allclose(n.std, data.std(axes) + guard, rtol=1e-13)
+    double = normalize.fit(
+        np.tile(data, (2, 1, 1)), pointwise=pointwise, unbiased=False
+    )
+    np.testing.assert_allclose(double.std, n.std, rtol=1e-13)
+
+
+@pytest.mark.parametrize("pointwise", [False, True])
 def test_padding_of_zero_weight_is_not_measured(data, pointwise):
     weights = np.ones((8, 5))
     weights[6:] = 0

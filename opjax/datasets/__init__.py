@@ -1,5 +1,5 @@
 """Data sets: generated and cached on disk, or read from published files."""
 
-from opjax.datasets import cache, darcy
+from opjax.datasets import burgers, cache, darcy, darcy_inverse
 
-__all__ = ["cache", "darcy"]
+__all__ = ["burgers", "cache", "darcy", "darcy_inverse"]

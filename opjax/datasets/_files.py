@@ -6,18 +6,29 @@ import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-_KEYS = ("coeff", "sol")
 _SOURCE = (
     "the Google Drive folder 1UnbQh2WWc6knEHbLn-ZaXrKUZhp7pjt- of the Fourier neural "
     "operator"
 )
 
 
-def find(data_dir: str | os.PathLike, stem: str) -> Path:
+class Layout(NamedTuple):
+    """What the files of a problem hold: arrays `(samples, points, ..., points)`."""
+
+    problem: str
+    keys: tuple[str, ...]
+    dimension: int
+
+    def describe(self, num_points: int) -> str:
+        """The shape of the arrays, in words."""
+        return f"(samples, {', '.join([str(num_points)] * self.dimension)})"
+
+
+def find(data_dir: str | os.PathLike, stem: str, layout: Layout) -> Path:
     """First existing file `stem` below `data_dir`.
 
     Raises:
@@ -31,30 +42,37 @@ def find(data_dir: str | os.PathLike, stem: str) -> Path:
             return path
     listed = "".join(f"\n  {path}" for path in paths)
     raise FileNotFoundError(
-        f"No Darcy file, looked for{listed}\nGet it from {_SOURCE}, or generate data "
-        "by leaving out --data_dir."
+        f"No {layout.problem} file, looked for{listed}\nGet it from {_SOURCE}, or "
+        "generate data by leaving out --data_dir."
     )
 
 
 def read(
-    path: Path, *, num_samples: int, num_points: int, stride: int
+    path: Path,
+    layout: Layout,
+    *,
+    num_points: int,
+    stride: int,
+    num_first: int,
+    num_last: int = 0,
+    dtype: type = np.float32,
 ) -> dict[str, np.ndarray]:
-    """First samples of `coeff` and `sol` at every `stride`-th point, checked.
+    """First and last samples of all arrays at every `stride`-th point, checked.
 
     Raises:
       ImportError: if scipy or h5py is needed and missing.
       ValueError: if the file is damaged or its arrays are not as expected.
     """
-    variable = _reader(path, f"(samples, {num_points}, {num_points})")
-    size = (num_points - 1) // stride + 1
+    variable = _reader(path, layout, num_points)
+    every = (slice(None, None, stride),) * layout.dimension
     arrays = {}
-    for key in _KEYS:
+    for key in layout.keys:
         array = variable(key)
-        _check_array(path, key, array, num_samples, num_points)
+        _check_array(path, key, array, layout, num_first + num_last, num_points)
         # A copy, so that the full array can be freed before the next one is read.
-        array = array[:num_samples, ::stride, ::stride][:, :size, :size]
-        arrays[key] = np.array(array, np.float32, order="C")
-        _check_finite(path, key, arrays[key])
+        chosen = np.r_[:num_first, len(array) - num_last : len(array)]
+        arrays[key] = np.array(array[(slice(None), *every)][chosen], dtype)
+        _check_finite(path, key, arrays[key], chosen)
     return arrays
 
 
@@ -98,7 +116,7 @@ def _optional(module: str, path: Path) -> ModuleType:
         ) from error
 
 
-def _reader(path: Path, shape: str) -> Callable[[str], np.ndarray]:
+def _reader(path: Path, layout: Layout, num_points: int) -> Callable[[str], np.ndarray]:
     """A function from array name to array, for the format of the file."""
     if path.suffix == ".npz":
         load = _load_npz
@@ -120,8 +138,9 @@ def _reader(path: Path, shape: str) -> Callable[[str], np.ndarray]:
             ) from error
         if array is None:
             raise ValueError(
-                f"{path} has arrays {sorted(found)}, expected {_KEYS}, each of shape "
-                f"{shape}; rename them, or get the file from {_SOURCE}."
+                f"{path} has arrays {sorted(found)}, expected {layout.keys}, each of "
+                f"shape {layout.describe(num_points)}; rename them, or get the "
+                f"file from {_SOURCE}."
             )
         return array
 
@@ -161,14 +180,16 @@ def _load_hdf5(h5py):
     return load
 
 
-def _check_array(path, key, array, num_samples: int, num_points: int) -> None:
-    expected = f"(samples, {num_points}, {num_points})"
+def _check_array(
+    path, key, array, layout: Layout, num_samples: int, num_points: int
+) -> None:
     if array.dtype.kind not in "fiu":
         raise ValueError(f"{key} in {path} has dtype {array.dtype}, expected numbers.")
-    if array.ndim != 3 or array.shape[1:] != (num_points, num_points):
+    if array.ndim < 1 or array.shape[1:] != (num_points,) * layout.dimension:
         raise ValueError(
-            f"{key} in {path} has shape {array.shape}, expected {expected}; "
-            "for another grid pass its `num_points` and a `stride` that fits."
+            f"{key} in {path} has shape {array.shape}, expected "
+            f"{layout.describe(num_points)}; for another grid pass its `num_points` "
+            "and a `stride` that fits."
         )
     if len(array) < num_samples:
         raise ValueError(
@@ -178,12 +199,12 @@ def _check_array(path, key, array, num_samples: int, num_points: int) -> None:
         )
 
 
-def _check_finite(path, key, array: np.ndarray) -> None:
+def _check_finite(path, key, array: np.ndarray, samples: np.ndarray) -> None:
     finite = np.isfinite(array)
     if not finite.all():
-        samples = np.flatnonzero(~finite.all(axis=(1, 2)))
+        bad = samples[~finite.reshape(len(array), -1).all(axis=1)]
         raise ValueError(
             f"{key} in {path} has {np.count_nonzero(~finite)} values that are not "
-            f"finite, in {samples.size} samples, first ones {samples[:8].tolist()}; "
+            f"finite, in {bad.size} samples, first ones {bad[:8].tolist()}; "
             f"download it again from {_SOURCE}, or generate it again."
         )

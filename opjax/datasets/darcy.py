@@ -7,16 +7,17 @@ import logging
 import os
 import time
 
-import jax
 import numpy as np
+from numpy.typing import ArrayLike
 
 from opjax import _checks
-from opjax.datasets import _files
+from opjax.datasets import _files, _reproducible
 from opjax.datasets.cache import cached
 from opjax.problems import darcy
 
 _LOGGER = logging.getLogger(__name__)
 _VERSION = 1  # raise it whenever the same arguments give other numbers
+_LAYOUT = _files.Layout("Darcy", ("coeff", "sol"), 2)
 _SECONDS_BETWEEN_REPORTS = 10.0
 
 
@@ -110,9 +111,9 @@ def load(
 
     def read(suffix: str, num_samples: int) -> dict[str, np.ndarray]:
         stem = f"piececonst_r{num_points}_N1024_{suffix}"
-        path = _files.find(data_dir, stem)
+        path = _files.find(data_dir, stem, _LAYOUT)
         return _files.read(
-            path, num_samples=num_samples, num_points=num_points, stride=stride
+            path, _LAYOUT, num_points=num_points, stride=stride, num_first=num_samples
         )
 
     return read("smooth1", num_train), read("smooth2", num_test)
@@ -141,6 +142,36 @@ def save(path: str | os.PathLike, coeff: np.ndarray, sol: np.ndarray) -> None:
     _files.write(path, {"coeff": coeff, "sol": sol})
 
 
+def gradient(sol: ArrayLike) -> np.ndarray:
+    """Derivatives of solutions by central differences, zero outside the grid.
+
+        (v_{i+1,j} - v_{i-1,j}) / (2 h),    (v_{i,j+1} - v_{i,j-1}) / (2 h),
+
+    with `h = 1 / s` and a ring of zeros around the grid: half a cell beyond the outer
+    cell centres the solution vanishes, so derivatives at the rim are only rough.
+
+    Args:
+      sol: solutions at cell centres, shape `(..., s, s)`. Take every `stride`-th point
+        afterwards, not before.
+
+    Returns:
+      The derivatives along the last two axes, shape `(..., s, s, 2)`, in float64.
+
+    Raises:
+      ValueError: if `sol` is not square.
+
+    References:
+      Cao, "Choose a Transformer", NeurIPS 2021 (arXiv:2105.14995), App. C.3.
+    """
+    sol = np.asarray(sol, np.float64)
+    if sol.ndim < 2 or sol.shape[-1] != sol.shape[-2]:
+        raise ValueError(f"sol has shape {sol.shape}, expected (..., s, s).")
+    padded = np.pad(sol, [(0, 0)] * (sol.ndim - 2) + [(1, 1)] * 2)
+    rows = padded[..., 2:, 1:-1] - padded[..., :-2, 1:-1]
+    columns = padded[..., 1:-1, 2:] - padded[..., 1:-1, :-2]
+    return np.stack([rows, columns], axis=-1) * (sol.shape[-1] / 2)
+
+
 def _build(
     *, num_samples: int, seed: int, num_points: int, stride: int, tolerance: float
 ) -> dict[str, np.ndarray]:
@@ -148,16 +179,10 @@ def _build(
     coeff, sol = np.empty((2, num_samples, size, size), np.float32)
     residual, iterations = np.empty(num_samples), np.empty(num_samples, int)
     start = reported = time.perf_counter()
-    # The flags below change the numbers, so they are part of the generator.
-    with (
-        jax.enable_x64(True),
-        jax.threefry_partitionable(True),
-        jax.default_device(_cpu()),
-    ):
-        key = jax.random.key(seed, impl="threefry2x32")
+    with _reproducible.keys(seed) as key_of:
         for i in range(num_samples):
             sample = darcy.sample(
-                jax.random.fold_in(key, i),
+                key_of(i),
                 num_points=num_points,
                 stride=stride,
                 dtype="float64",
@@ -178,14 +203,6 @@ def _build(
     )
     _warn_unsolved(residual, tolerance)
     return {"coeff": coeff, "sol": sol, "residual": residual}
-
-
-def _cpu():
-    """The first CPU; None, the default device, where JAX was told to do without."""
-    try:
-        return jax.local_devices(backend="cpu")[0]
-    except RuntimeError:
-        return None
 
 
 def _warn_unsolved(residual: np.ndarray, tolerance: float) -> None:

@@ -1,69 +1,96 @@
-"""Few-shot regression of sine waves: observations at some points, queries at others."""
+r"""Few-shot regression of sine waves, each task a wave of its own.
+
+    f(x) = amplitude sin(x - phase),    x in [-6, 6],
+
+amplitude and phase uniform in [0.1, 5] and [0, pi]. A model sees some points of a task
+with their values, the context, and predicts the values at others, the queries.
+"""
 
 import math
+from functools import partial
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.typing import DTypeLike
 
 from opjax import _checks
+from opjax.problems.random_fields import available_dtype
 
-POINTS = (-6.0, 6.0)
-AMPLITUDES = (0.1, 5.0)
-PHASES = (0.0, math.pi)
+_DOMAIN = (-6.0, 6.0)
+_AMPLITUDE = (0.1, 5.0)
+_PHASE = (0.0, math.pi)
 
 
 class Tasks(NamedTuple):
-    """Regression tasks; the axis of tasks comes first.
+    """A batch of tasks.
 
     Attributes:
-      context_points: where a wave is observed, shape `(t, n, 1)`.
-      context_values: its values there, shape `(t, n, 1)`.
-      query_points: where it is asked for, shape `(t, m, 1)`.
-      query_values: its values there, shape `(t, m, 1)`.
+      context_points: where the wave is known, shape `(num_tasks, num_context, 1)`.
+      context_values: its values there, the same shape.
+      query_points: where it is asked for, shape `(num_tasks, num_query, 1)`.
+      query_values: its values there, the same shape.
+      amplitude: shape `(num_tasks,)`.
+      phase: shape `(num_tasks,)`, in radians.
     """
 
     context_points: jax.Array
     context_values: jax.Array
     query_points: jax.Array
     query_values: jax.Array
+    amplitude: jax.Array
+    phase: jax.Array
 
 
+@partial(jax.jit, static_argnames=("num_tasks", "num_context", "num_query", "dtype"))
 def sample(
-    key: jax.Array, *, num_tasks: int, num_context: int, num_query: int
+    key: jax.Array,
+    *,
+    num_tasks: int,
+    num_context: int,
+    num_query: int,
+    dtype: DTypeLike | None = None,
 ) -> Tasks:
-    r"""Draws sine waves and points to observe and to query them at.
+    """Draws tasks, with points uniform in [-6, 6], all of them independent.
 
-        f(x) = a sin(x - g),   a ~ U(0.1, 5),   g ~ U(0, pi),   x ~ U(-6, 6),
-
-    all independent, of the default floating-point dtype.
+    Wave and query points of a task do not depend on the number of context points.
 
     Args:
       key: PRNG key.
-      num_tasks: waves `t`.
-      num_context: observations `n` of each.
-      num_query: queries `m` of each.
+      num_tasks: tasks of the batch.
+      num_context: context points of each task.
+      num_query: query points of each task.
+      dtype: floating-point dtype; JAX's default one if left out.
 
     Returns:
       The tasks.
 
     Raises:
       ValueError: if a number is not positive.
+      TypeError: if `dtype` is not floating point, or is float64 while x64 is off.
 
     References:
-      Finn et al., "Model-agnostic meta-learning", ICML 2017, Section 5.1; Xiao et al.,
-      "Functional Attention", 2026, App. C.1.
+      Xiao et al., "Functional Attention", ICML 2026 (arXiv:2605.31559), App. C.1.
+      Finn et al., "Model-Agnostic Meta-Learning", ICML 2017 (arXiv:1703.03400).
     """
     _checks.positive(num_tasks=num_tasks, num_context=num_context, num_query=num_query)
-    keys = jax.random.split(key, 3)
-    wave = (num_tasks, 1, 1)
-    points = (num_tasks, num_context + num_query, 1)
-    amplitude, phase, x = (
-        jax.random.uniform(key, shape, minval=low, maxval=high)
-        for key, shape, (low, high) in zip(
-            keys, (wave, wave, points), (AMPLITUDES, PHASES, POINTS), strict=True
+    dtype = available_dtype(dtype)
+
+    def task(key: jax.Array) -> Tasks:
+        uniform = partial(_uniform, dtype=dtype)
+        keys = jax.random.split(key, 4)
+        amplitude, phase = (
+            uniform(keys[0], (), _AMPLITUDE),
+            uniform(keys[1], (), _PHASE),
         )
-    )
-    y = amplitude * jnp.sin(x - phase)
-    seen, asked = slice(None, num_context), slice(num_context, None)
-    return Tasks(x[:, seen], y[:, seen], x[:, asked], y[:, asked])
+        context = uniform(keys[2], (num_context, 1), _DOMAIN)
+        query = uniform(keys[3], (num_query, 1), _DOMAIN)
+        values = (amplitude * jnp.sin(x - phase) for x in (context, query))
+        context_values, query_values = values
+        return Tasks(context, context_values, query, query_values, amplitude, phase)
+
+    return jax.vmap(task)(jax.random.split(key, num_tasks))
+
+
+def _uniform(key, shape, bounds, *, dtype):
+    return jax.random.uniform(key, shape, dtype, *bounds)

@@ -280,11 +280,13 @@ from tests.golden import (  # noqa: E402
     adapters_attention,
     adapters_few_shot,
     adapters_models,
+    adapters_problems,
 )
 
 for module in (
     adapters_attention,
     adapters_few_shot,
     adapters_models,
+    adapters_problems,
 ):
     ADAPTERS |= module.ADAPTERS

@@ -1,3 +1,5 @@
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -5,45 +7,77 @@ import pytest
 
 from opjax.problems import sinusoid
 
-
-@pytest.fixture(scope="module")
-def tasks():
-    return sinusoid.sample(
-        jax.random.key(0), num_tasks=2000, num_context=7, num_query=5
-    )
+draw = functools.partial(sinusoid.sample, num_context=5, num_query=7)
 
 
-def test_all_values_of_a_task_lie_on_one_sine_wave(tasks):
-    x = np.concatenate([tasks.context_points, tasks.query_points], axis=1)[..., 0]
-    y = np.concatenate([tasks.context_values, tasks.query_values], axis=1)[..., 0]
-    amplitudes, phases = np.empty((2, len(x)))
-    for i in range(len(x)):
-        waves = np.stack([np.sin(x[i]), -np.cos(x[i])], axis=1)
-        (a, b), residual, *_ = np.linalg.lstsq(waves, y[i], rcond=None)
-        assert residual < 1e-20
-        amplitudes[i], phases[i] = np.hypot(a, b), np.arctan2(b, a)
-    for values, (low, high) in (
-        (amplitudes, sinusoid.AMPLITUDES),
-        (phases, sinusoid.PHASES),
-        (x, sinusoid.POINTS),
+def test_values_are_those_of_the_wave_of_the_task():
+    tasks = draw(jax.random.key(0), num_tasks=3)
+    for points, values in (
+        (tasks.context_points, tasks.context_values),
+        (tasks.query_points, tasks.query_values),
     ):
-        assert low <= values.min() < low + 0.05 * (high - low)
-        assert high - 0.05 * (high - low) < values.max() <= high
-        uniform = (high - low) / 12**0.5
-        assert np.std(values) == pytest.approx(uniform, rel=0.05)
-        assert np.mean(values) == pytest.approx((low + high) / 2, abs=0.1 * uniform)
-    assert abs(np.corrcoef(amplitudes, phases)[0, 1]) < 0.1
+        for i in range(3):
+            expected = tasks.amplitude[i] * np.sin(
+                np.asarray(points[i]) - tasks.phase[i]
+            )
+            np.testing.assert_allclose(values[i], expected, rtol=1e-12)
 
 
-def test_shapes_and_dtypes(tasks):
-    assert [leaf.shape for leaf in tasks] == [(2000, n, 1) for n in (7, 7, 5, 5)]
-    with jax.enable_x64(False):
-        single = sinusoid.sample(
-            jax.random.key(0), num_tasks=2, num_context=1, num_query=1
-        )
-    assert all(leaf.dtype == jnp.float32 for leaf in single)
+def test_shapes_and_dtypes_are_the_ones_asked_for():
+    for dtype in (None, "float32"):
+        tasks = draw(jax.random.key(0), num_tasks=3, dtype=dtype)
+        shapes = [(3, 5, 1)] * 2 + [(3, 7, 1)] * 2 + [(3,)] * 2
+        assert [array.shape for array in tasks] == shapes
+        assert {array.dtype for array in tasks} == {jnp.dtype(dtype or "float64")}
 
 
-def test_no_observation_is_refused():
-    with pytest.raises(ValueError, match="num_context=0 must be positive"):
-        sinusoid.sample(jax.random.key(0), num_tasks=2, num_context=0, num_query=1)
+@pytest.mark.parametrize(
+    ("name", "low", "high"),
+    [
+        ("context_points", -6, 6),
+        ("query_points", -6, 6),
+        ("amplitude", 0.1, 5),
+        ("phase", 0, np.pi),
+    ],
+)
+def test_points_and_waves_are_uniform_in_the_published_ranges(name, low, high):
+    tasks = draw(jax.random.key(1), num_tasks=4000)
+    unit = (np.asarray(getattr(tasks, name)) - low) / (high - low)
+    assert 0 <= unit.min() < unit.max() <= 1
+    # Five standard errors of the mean and of the second moment of 4000 samples.
+    assert unit.mean() == pytest.approx(1 / 2, abs=5 * np.sqrt(1 / 12 / 4000))
+    assert (unit**2).mean() == pytest.approx(1 / 3, abs=5 * np.sqrt(4 / 45 / 4000))
+
+
+def test_points_and_waves_are_independent_of_each_other():
+    tasks = draw(jax.random.key(1), num_tasks=4000)
+    columns = [tasks.amplitude, tasks.phase]
+    columns += [tasks.context_points[:, i, 0] for i in range(5)]
+    columns += [tasks.query_points[:, i, 0] for i in range(7)]
+    correlation = np.corrcoef(np.stack(columns)) - np.eye(14)
+    assert np.abs(correlation).max() < 5 / np.sqrt(4000)
+
+
+def test_more_context_leaves_waves_and_queries_alone():
+    few, many = (
+        sinusoid.sample(jax.random.key(2), num_tasks=3, num_context=n, num_query=7)
+        for n in (2, 9)
+    )
+    for name in ("amplitude", "phase", "query_points", "query_values"):
+        np.testing.assert_array_equal(getattr(few, name), getattr(many, name))
+
+
+def test_the_same_key_gives_the_same_tasks_and_another_key_others():
+    first, again, other = (draw(jax.random.key(s), num_tasks=2) for s in (0, 0, 1))
+    for a, b, c in zip(first, again, other, strict=True):
+        np.testing.assert_array_equal(a, b)
+        assert np.abs(a - c).max() > 1e-3
+
+
+def test_wrong_arguments_are_named_in_the_error():
+    with pytest.raises(ValueError, match="num_tasks=0"):
+        draw(jax.random.key(0), num_tasks=0)
+    with pytest.raises(ValueError, match="num_context=0"):
+        draw(jax.random.key(0), num_tasks=1, num_context=0)
+    with pytest.raises(TypeError, match="int32"):
+        draw(jax.random.key(0), num_tasks=1, dtype="int32")
