@@ -294,3 +294,7 @@ ADAPTERS = {
         not_offered=frozenset({"out.field_gx", "out.field_gy"}),
     ),
 }
+
+from tests.golden import adapters_fno  # noqa: E402 - it builds on the above
+
+ADAPTERS |= adapters_fno.ADAPTERS
