@@ -102,7 +102,7 @@ def _neuralop_release_convolution(params, inputs, config):
     """
     grid_shape = tuple(config["n"])
     kernel = params["weight.tensor"]
-    matrices = kernel[..., 0] + 1j * kernel[..., 1]
+    matrices = jax.lax.complex(kernel[..., 0], kernel[..., 1])
     *leading, last = grid_shape
     modes = matrices.shape[2:]
     axes = tuple(range(2, 2 + len(grid_shape)))
