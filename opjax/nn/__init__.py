@@ -16,17 +16,25 @@ from opjax.nn.few_shot_attention import (
     LinearAttentionRegressor,
     SoftmaxAttentionRegressor,
 )
+from opjax.nn import initializers
+from opjax.nn.attention import FunctionalAttention, LearnedBasis
+from opjax.nn.calibration import calibrate, principal_keys
+from opjax.nn.embedding import TimeEmbedding, reference_distances
+from opjax.nn.fourier import FourierBlock, FourierNeuralOperator
 from opjax.nn.functional_schwarz import FunctionalSchwarzAttention, SchwarzTransport
 from opjax.nn.layers import MLP, GridConvolution, LayerNorm, Linear
 from opjax.nn.operator import Block, OperatorTransformer
 from opjax.nn.perceptron import Perceptron
 from opjax.nn.physics import PhysicsAttention
 from opjax.nn.schwarz import LowRankAttention, SchwarzAttention
+from opjax.nn.spectral import SpectralConvolution
 
 __all__ = [
     "MLP",
     "BasisAttention",
     "Block",
+    "FourierBlock",
+    "FourierNeuralOperator",
     "FunctionalAttention",
     "FunctionalRegressor",
     "FunctionalSchwarzAttention",
@@ -43,9 +51,11 @@ __all__ = [
     "SchwarzAttention",
     "SchwarzTransport",
     "SoftmaxAttentionRegressor",
+    "SpectralConvolution",
     "TimeEmbedding",
     "TransolverRegressor",
     "calibrate",
+    "initializers",
     "principal_keys",
     "reference_distances",
 ]

@@ -279,6 +279,7 @@ ADAPTERS = {
 from tests.golden import (  # noqa: E402
     adapters_attention,
     adapters_few_shot,
+    adapters_fno,
     adapters_models,
     adapters_problems,
 )
@@ -286,6 +287,7 @@ from tests.golden import (  # noqa: E402
 for module in (
     adapters_attention,
     adapters_few_shot,
+    adapters_fno,
     adapters_models,
     adapters_problems,
 ):
