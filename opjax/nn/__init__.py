@@ -8,16 +8,22 @@ from opjax.nn.attention import FunctionalAttention, LearnedBasis
 from opjax.nn.calibration import calibrate, principal_keys
 from opjax.nn.embedding import TimeEmbedding, reference_distances
 from opjax.nn.functional_schwarz import FunctionalSchwarzAttention, SchwarzTransport
-from opjax.nn.layers import MLP, GridConvolution, LayerNorm, Linear
+from opjax.nn.galerkin import EncoderLayer, GalerkinAttention, HeadNorm
+from opjax.nn.initializers import diagonal_xavier
+from opjax.nn.layers import MLP, FanInLinear, GridConvolution, LayerNorm, Linear
 from opjax.nn.operator import Block, OperatorTransformer
 from opjax.nn.schwarz import LowRankAttention, SchwarzAttention
 
 __all__ = [
     "MLP",
     "Block",
+    "EncoderLayer",
+    "FanInLinear",
     "FunctionalAttention",
     "FunctionalSchwarzAttention",
+    "GalerkinAttention",
     "GridConvolution",
+    "HeadNorm",
     "LayerNorm",
     "LearnedBasis",
     "Linear",
@@ -27,6 +33,7 @@ __all__ = [
     "SchwarzTransport",
     "TimeEmbedding",
     "calibrate",
+    "diagonal_xavier",
     "principal_keys",
     "reference_distances",
 ]

@@ -47,7 +47,7 @@ class LearnedBasis(nnx.Module):
         temperature_bounds: tuple[float, float] | None = (0.1, 5.0),
         rngs: nnx.Rngs,
     ):
-        width = _head_width(features, num_heads)
+        width = head_width(features, num_heads)
         _checks.positive(num_basis=num_basis, temperature=temperature)
         self.num_heads = num_heads
         self.temperature_bounds = temperature_bounds
@@ -209,7 +209,7 @@ class FunctionalAttention(HeadMaps):
         temperature_bounds: tuple[float, float] | None = (0.1, 5.0),
         rngs: nnx.Rngs,
     ):
-        width = _head_width(features, num_heads)
+        width = head_width(features, num_heads)
         self.basis = (
             None
             if shared_basis
@@ -307,7 +307,8 @@ def merge_heads(x: jax.Array) -> jax.Array:
     return x.swapaxes(0, 1).reshape(n, h * d)
 
 
-def _head_width(features: int, num_heads: int) -> int:
+def head_width(features: int, num_heads: int) -> int:
+    """Returns the channels of a head, if the heads divide the features."""
     if num_heads < 1 or features % num_heads:
         raise ValueError(f"{num_heads=} must divide {features=}.")
     return features // num_heads

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
+from opjax import _checks
 from opjax.convolution import grid_convolution
 
 Initializer = Callable[..., jax.Array]
@@ -45,6 +46,21 @@ def Linear(  # noqa: N802 - reads as the class it configures
     )
 
 
+def FanInLinear(  # noqa: N802 - reads as the class it configures
+    in_features: int, out_features: int, *, use_bias: bool = True, rngs: nnx.Rngs
+) -> nnx.Linear:
+    """Returns an `nnx.Linear` with weights and biases `fan_in_uniform(in_features)`."""
+    init = fan_in_uniform(in_features)
+    return Linear(
+        in_features,
+        out_features,
+        use_bias=use_bias,
+        kernel_init=init,
+        bias_init=init,
+        rngs=rngs,
+    )
+
+
 class GridConvolution(nnx.Module):
     """A 3 x ... x 3 convolution on a uniform grid, zero beyond the boundary.
 
@@ -52,6 +68,7 @@ class GridConvolution(nnx.Module):
       in_features: channels in.
       out_features: channels out.
       grid_shape: points per axis.
+      use_bias: whether to add a learned constant per channel.
       rngs: source of the initial parameters, U(-b, b) with `b = (3^p c)^{-1/2}`.
     """
 
@@ -61,6 +78,7 @@ class GridConvolution(nnx.Module):
         out_features: int,
         *,
         grid_shape: Sequence[int],
+        use_bias: bool = True,
         rngs: nnx.Rngs,
     ):
         self.grid_shape = tuple(grid_shape)
@@ -68,26 +86,33 @@ class GridConvolution(nnx.Module):
         init = fan_in_uniform(math.prod(stencil) * in_features)
         shape = (*stencil, in_features, out_features)
         self.kernel = nnx.Param(init(rngs.params(), shape))
-        self.bias = nnx.Param(init(rngs.params(), (out_features,)))
+        self.bias = (
+            nnx.Param(init(rngs.params(), (out_features,))) if use_bias else None
+        )
 
     def __call__(self, x: jax.Array) -> jax.Array:
         """Maps values `(n, in_features)` on the grid to `(n, out_features)`."""
-        kernel, bias = self.kernel[...], self.bias[...]
-        y = grid_convolution(x, kernel, grid_shape=self.grid_shape)
-        return y + bias[None, :]
+        y = grid_convolution(x, self.kernel[...], grid_shape=self.grid_shape)
+        return y if self.bias is None else y + self.bias[...][None, :]
 
 
 class LayerNorm(nnx.Module):
-    r"""Normalises the features of every point, `s (x - mean) / sqrt(var + 1e-5) + b`.
+    r"""Normalises features of every point, `s (x - mean) / sqrt(var + epsilon) + b`.
 
     Our own because `nnx.LayerNorm` promotes dtypes implicitly and subtracts squares to
     get the variance, which cancels in float32.
 
     Args:
       features: channels.
+      epsilon: offset of the variance, squared units of the features.
+
+    Raises:
+      ValueError: if the epsilon is not positive.
     """
 
-    def __init__(self, features: int):
+    def __init__(self, features: int, *, epsilon: float = 1e-5):
+        _checks.positive(epsilon=epsilon)
+        self.epsilon = epsilon
         self.scale = nnx.Param(jnp.ones(features, jnp.float32))
         self.bias = nnx.Param(jnp.zeros(features, jnp.float32))
 
@@ -95,7 +120,7 @@ class LayerNorm(nnx.Module):
         """Maps features `(n, c)` to `(n, c)`."""
         centred = x - jnp.mean(x, axis=1, keepdims=True)
         variance = jnp.mean(centred**2, axis=1, keepdims=True)
-        normalized = centred * jax.lax.rsqrt(variance + 1e-5)
+        normalized = centred * jax.lax.rsqrt(variance + self.epsilon)
         return normalized * self.scale[...][None, :] + self.bias[...][None, :]
 
 
