@@ -12,11 +12,14 @@ from opjax.nn.galerkin import EncoderLayer, GalerkinAttention, HeadNorm
 from opjax.nn.initializers import diagonal_xavier
 from opjax.nn.layers import MLP, FanInLinear, GridConvolution, LayerNorm, Linear
 from opjax.nn.operator import Block, OperatorTransformer
+from opjax.nn.scalers import ConvolutionBlock, DownScaler, UpScaler
 from opjax.nn.schwarz import LowRankAttention, SchwarzAttention
 
 __all__ = [
     "MLP",
     "Block",
+    "ConvolutionBlock",
+    "DownScaler",
     "EncoderLayer",
     "FanInLinear",
     "FunctionalAttention",
@@ -32,6 +35,7 @@ __all__ = [
     "SchwarzAttention",
     "SchwarzTransport",
     "TimeEmbedding",
+    "UpScaler",
     "calibrate",
     "diagonal_xavier",
     "principal_keys",

@@ -15,6 +15,8 @@ Initializer = Callable[..., jax.Array]
 # The transformer trunk of the reference code starts from N(0, 0.02^2), zero biases.
 trunk_init = jax.nn.initializers.normal(0.02)
 
+ACTIVATIONS = {"relu": jax.nn.relu, "silu": jax.nn.silu}
+
 
 def fan_in_uniform(fan_in: int) -> Initializer:
     """Returns the initialiser U(-b, b), `b = fan_in^{-1/2}`: the default of PyTorch."""

@@ -1,5 +1,6 @@
 """Builds the modules of the Galerkin transformer from its authors' parameters."""
 
+import math
 import re
 
 import jax
@@ -84,6 +85,91 @@ def _encoder(params, inputs, config):
     )
 
 
+def _assign_convolution(convolution, params, name):
+    weight = params[f"{name}.weight"]
+    convolution.kernel = nnx.Param(jnp.transpose(weight, (2, 3, 1, 0)))
+    if f"{name}.bias" in params:
+        convolution.bias = nnx.Param(params[f"{name}.bias"])
+
+
+def _on_grids(module, fields):
+    """Applies a module of flat values to a batch of fields `(B, i, j, c)`."""
+    batch, *grid, channels = fields.shape
+    output = jax.vmap(module)(fields.reshape(batch, grid[0] * grid[1], channels))
+    side = round(output.shape[1] ** 0.5)
+    grid = grid if output.shape[1] == grid[0] * grid[1] else (side, side)
+    return output.reshape(batch, *grid, -1)
+
+
+def _convolution_block(params, inputs, config):
+    block = nn.ConvolutionBlock(
+        config["in_dim"],
+        config["out_dim"],
+        grid_shape=inputs["x"].shape[2:],
+        activation=config["activation_type"],
+        use_bias=config.get("bias", False),
+        residual=config.get("residual", False),
+        double=config.get("basic_block", False),
+        rngs=nnx.Rngs(0),
+    )
+    _assign_convolution(block.convolution, params, "conv.0")
+    if block.second is not None:
+        _assign_convolution(block.second, params, "conv1.1")
+    if block.shortcut is not None:
+        _assign_linear(block.shortcut, params, "res.shortcut")
+    fields = jnp.moveaxis(inputs["x"], 1, -1)
+    return jnp.moveaxis(_on_grids(block, fields), -1, 1)
+
+
+def _sizes(size, n):
+    """Returns middle and last shape from one or two factors, or two shapes."""
+    factors = [size, size] if isinstance(size, float) else size
+    if isinstance(factors[0], list):
+        return [tuple(shape) for shape in factors]
+    middle = math.floor(n * factors[0])
+    last = math.floor(middle * factors[1])
+    return [(middle, middle), (last, last)]
+
+
+def _down_scaler(params, config, *, n, size, prefix=""):
+    in_features, out_features, activation = config
+    middle, last = _sizes(size, n)
+    scaler = nn.DownScaler(
+        in_features,
+        out_features,
+        grid_shape=(n, n),
+        middle_shape=middle,
+        new_shape=last,
+        activation=activation,
+        rngs=nnx.Rngs(0),
+    )
+    blocks = (scaler.fine, scaler.first, scaler.second, scaler.third)
+    for i, block in enumerate(blocks):
+        name = f"{prefix}downsample.conv{i}.conv.0"
+        _assign_convolution(block.convolution, params, name)
+    return scaler
+
+
+def _down(params, inputs, config):
+    features = config["in_dim"], config["out_dim"], config["act"]
+    scaler = _down_scaler(params, features, n=config["n"], size=config["size"])
+    return _on_grids(scaler, inputs["x"])
+
+
+def _up(params, inputs, config):
+    middle, last = config["size"]
+    scaler = nn.UpScaler(
+        config["in_dim"],
+        grid_shape=(config["n"], config["n"]),
+        middle_shape=middle,
+        new_shape=last,
+        activation=config["act"],
+        rngs=nnx.Rngs(0),
+    )
+    _assign_convolution(scaler.block.convolution, params, "upsample.conv.0.conv.0")
+    return _on_grids(scaler, inputs["x"])
+
+
 def _initialization_follows_the_rule(arrays):
     """Both sets of draws are diagonal plus uniform, with the same spread."""
     for name, stored in arrays.items():
@@ -114,6 +200,9 @@ ADAPTERS = {
     "galerkin_attention_galerkin_asshipped_dropout": Adapter(
         _attention_with_dropout, constants=("inter.dropout_multiplier",)
     ),
+    "galerkin_conv2dresblock": Adapter(_convolution_block),
+    "galerkin_downscaler": Adapter(_down),
     "galerkin_encoder": Adapter(_encoder),
     "galerkin_init": Adapter(check=_initialization_follows_the_rule),
+    "galerkin_upscaler": Adapter(_up),
 }
