@@ -5,9 +5,14 @@ from importlib import metadata as _metadata
 from opjax import attention, basis, linalg, quadrature, schwarz
 from opjax.attention import (
     Transport,
+    basis_attention,
+    fourier_attention,
     functional_attention,
     functional_map,
+    galerkin_attention,
     intention,
+    linear_attention,
+    physics_attention,
     softmax_attention,
     transport,
 )
@@ -21,8 +26,10 @@ from opjax.basis import (
     reconstruct,
     softmax_basis,
 )
+from opjax.interpolation import interpolate_grid
 from opjax.linalg import condition_number, ridge_solve
 from opjax.quadrature import grid_weights, scattered_weights, triangle_weights
+from opjax.spectral import spectral_convolution
 
 __version__ = _metadata.version("opjax")
 
@@ -30,17 +37,23 @@ __all__ = [
     "Transport",
     "attention",
     "basis",
+    "basis_attention",
     "condition_number",
+    "fourier_attention",
     "fourier_basis",
     "functional_attention",
     "functional_map",
+    "galerkin_attention",
     "gram",
     "grid_weights",
     "hat_basis",
     "indicator_basis",
     "intention",
+    "interpolate_grid",
     "linalg",
+    "linear_attention",
     "orthonormalize",
+    "physics_attention",
     "project",
     "quadrature",
     "reconstruct",
@@ -49,6 +62,7 @@ __all__ = [
     "schwarz",
     "softmax_attention",
     "softmax_basis",
+    "spectral_convolution",
     "transport",
     "triangle_weights",
 ]

@@ -13,7 +13,7 @@ import opjax
 ROOT = pathlib.Path(opjax.__file__).parent
 
 PURE = {"_checks", "linalg", "quadrature", "basis", "attention"}
-PURE |= {"_winograd", "convolution", "schwarz"}
+PURE |= {"_winograd", "convolution", "schwarz", "spectral", "interpolation"}
 
 # Part of opjax (a module or a subpackage): the parts that it may import.
 PARTS = {
@@ -25,6 +25,8 @@ PARTS = {
     "basis": {"_checks", "linalg", "quadrature"},
     "attention": {"_checks", "linalg", "quadrature", "basis"},
     "schwarz": {"_checks", "linalg"},
+    "spectral": {"_checks"},
+    "interpolation": {"_checks"},
     "metrics": {"_checks"},
     "normalize": {"_checks"},
     "optimizers": {"_checks"},
@@ -162,17 +164,23 @@ def test_the_public_names():
         "Transport",
         "attention",
         "basis",
+        "basis_attention",
         "condition_number",
+        "fourier_attention",
         "fourier_basis",
         "functional_attention",
         "functional_map",
+        "galerkin_attention",
         "gram",
         "grid_weights",
         "hat_basis",
         "indicator_basis",
         "intention",
+        "interpolate_grid",
         "linalg",
+        "linear_attention",
         "orthonormalize",
+        "physics_attention",
         "project",
         "quadrature",
         "reconstruct",
@@ -181,6 +189,7 @@ def test_the_public_names():
         "schwarz",
         "softmax_attention",
         "softmax_basis",
+        "spectral_convolution",
         "transport",
         "triangle_weights",
     ]

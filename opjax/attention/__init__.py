@@ -4,6 +4,10 @@ Queries are features at `m` points, keys and values at `n` points; heads and bat
 `jax.vmap`.
 """
 
+from opjax.attention.bases import (
+    basis_attention,
+    physics_attention,
+)
 from opjax.attention.functional import (
     Transport,
     functional_attention,
@@ -11,13 +15,19 @@ from opjax.attention.functional import (
     intention,
     transport,
 )
-from opjax.attention.pairwise import softmax_attention
+from opjax.attention.linear import galerkin_attention, linear_attention
+from opjax.attention.pairwise import fourier_attention, softmax_attention
 
 __all__ = [
     "Transport",
+    "basis_attention",
+    "fourier_attention",
     "functional_attention",
     "functional_map",
+    "galerkin_attention",
     "intention",
+    "linear_attention",
+    "physics_attention",
     "softmax_attention",
     "transport",
 ]

@@ -1,4 +1,4 @@
-"""Checks of arguments that all attentions take."""
+"""Checks of arguments that all attentions take, and what quadrature weights do."""
 
 import jax
 import jax.numpy as jnp
@@ -23,3 +23,45 @@ def features(**arrays: ArrayLike) -> list[jax.Array]:
     _checks.rank(2, **converted)
     _checks.same_channels(**converted)
     return list(converted.values())
+
+
+def attended(
+    query: ArrayLike, key: ArrayLike, value: ArrayLike, key_weights: ArrayLike | None
+) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array | None]:
+    """Converts and checks the arguments; keys and values of masked points are zero."""
+    query, key = features(query=query, key=key)
+    value = jnp.asarray(value)
+    _checks.floating(value=value)
+    _checks.rank(2, value=value)
+    _checks.same_points(key=key, value=value)
+    if key_weights is None:
+        return query, key, value, None
+    weights = jnp.asarray(key_weights)
+    check_weights(key_weights=weights, key=key)
+    return query, select(key, weights), select(value, weights), weights
+
+
+def select(array: jax.Array, weights: jax.Array | None) -> jax.Array:
+    """Zeroes masked points, before arithmetic: zero times a padded NaN is NaN."""
+    return array if weights is None else jnp.where(weights[:, None] != 0, array, 0)
+
+
+def integrand(array: jax.Array, weights: jax.Array | None) -> jax.Array:
+    """Weighs an array at points; by one over their number without weights."""
+    if weights is None:
+        return array / array.shape[0]
+    return weights[:, None].astype(array.dtype) * array
+
+
+def log_weights(weights: jax.Array | None, dtype: jax.typing.DTypeLike) -> jax.Array:
+    """Returns what weights add to the scores of a softmax over points, a row.
+
+    Minus infinity masks a point; not where all are masked: then the softmax averages
+    their zeros, and is not NaN.
+    """
+    if weights is None:
+        return jnp.zeros((1, 1), dtype)
+    masked = weights == 0
+    logarithm = jnp.log(jnp.where(masked, 1, weights)).astype(dtype)
+    dropped = masked & ~jnp.all(masked)
+    return jnp.where(dropped, -jnp.inf, logarithm)[None, :]

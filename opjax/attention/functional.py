@@ -1,6 +1,5 @@
 """Functional attention: coefficients, a small map between them, reconstruction."""
 
-import functools
 from typing import NamedTuple
 
 import jax
@@ -9,6 +8,7 @@ from jax.typing import ArrayLike
 
 from opjax import _checks, basis, linalg
 from opjax.attention._arguments import check_weights, features
+from opjax.attention.bases import analyse
 
 
 class Transport(NamedTuple):
@@ -160,27 +160,17 @@ def functional_attention(
     query, key, value, query_basis, key_basis = map(
         jnp.asarray, (query, key, value, query_basis, key_basis)
     )
-    _checks.floating(query=query, key=key, value=value)
-    _checks.floating(query_basis=query_basis, key_basis=key_basis)
-    _checks.rank(2, query=query, key=key, value=value)
-    _checks.rank(2, query_basis=query_basis, key_basis=key_basis)
-    _checks.same_points(query=query, query_basis=query_basis)
-    _checks.same_points(key=key, value=value, key_basis=key_basis)
-    _checks.same_channels(query=query, key=key)
-    _checks.option("projection", projection, basis.PROJECTIONS)
-    _checks.non_negative(projection_ridge=projection_ridge)
-    if query_weights is not None:
-        query_weights = jnp.asarray(query_weights)
-        check_weights(query=query, query_weights=query_weights)
-    if key_weights is not None:
-        key_weights = jnp.asarray(key_weights)
-        check_weights(key=key, key_weights=key_weights)
-    analyse = functools.partial(
-        basis.project, method=projection, ridge=projection_ridge
+    q, k, v = analyse(
+        query,
+        key,
+        value,
+        query_basis,
+        key_basis,
+        query_weights=query_weights,
+        key_weights=key_weights,
+        projection=projection,
+        projection_ridge=projection_ridge,
     )
-    q = analyse(query, query_basis, quadrature_weights=query_weights)
-    k = analyse(key, key_basis, quadrature_weights=key_weights)
-    v = analyse(value, key_basis, quadrature_weights=key_weights)
     weight = {"ridge": ridge, "regularization": regularization}
     if not return_transport:
         return basis.reconstruct(transport(q, k, v, **weight), query_basis)

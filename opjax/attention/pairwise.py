@@ -4,8 +4,7 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from opjax import _checks
-from opjax.attention._arguments import check_weights, features
+from opjax.attention._arguments import attended, integrand, log_weights
 
 
 def softmax_attention(
@@ -20,7 +19,7 @@ def softmax_attention(
         Attention(Q, K, V)_i = sum_j w_j e_ij V_j / sum_j w_j e_ij,
         e_ij = exp(<Q_i, K_j> / sqrt(d)).
 
-    Complexity: `O(m n d)`.
+    Complexity: `O(m n (d + c))`.
 
     Args:
       query: features at the query points, shape `(m, d)`.
@@ -39,23 +38,56 @@ def softmax_attention(
     References:
       Vaswani et al., "Attention is all you need", 2017; Xiao et al., 2026, Eq. 1.
     """
-    query, key = features(query=query, key=key)
-    value = jnp.asarray(value)
-    _checks.floating(value=value)
-    _checks.rank(2, value=value)
-    _checks.same_points(key=key, value=value)
+    query, key, value, weights = attended(query, key, value, key_weights)
+    averages = attention_matrix(query, key, weights)
+    return averages.astype(value.dtype) @ value
+
+
+def attention_matrix(
+    query: jax.Array, key: jax.Array, weights: jax.Array | None
+) -> jax.Array:
+    """Returns the averages of `softmax_attention` as a matrix, `(m, n)`, unchecked."""
     # At least single; `jax.nn.dot_product_attention` would round double to single.
     dtype = jnp.float32 if jnp.finfo(query.dtype).bits < 32 else query.dtype
-    bias = jnp.zeros((1, 1), dtype)
-    if key_weights is not None:
-        weights = jnp.asarray(key_weights)
-        check_weights(key_weights=weights, key=key)
-        masked = weights == 0
-        logarithm = jnp.log(jnp.where(masked, 1, weights)).astype(dtype)
-        # Not where all are masked: the average of the zeroed values is zero, not NaN.
-        dropped = masked & ~jnp.all(masked)
-        bias = jnp.where(dropped, -jnp.inf, logarithm)[None, :]
-        key, value = (jnp.where(masked[:, None], 0, a) for a in (key, value))
     scores = jnp.matmul(query, key.T, preferred_element_type=dtype)
-    attended = jax.nn.softmax(query.shape[1] ** -0.5 * scores + bias, axis=1)
-    return attended.astype(value.dtype) @ value
+    scores = query.shape[1] ** -0.5 * scores + log_weights(weights, dtype)
+    return jax.nn.softmax(scores, axis=1)
+
+
+def fourier_attention(
+    query: ArrayLike,
+    key: ArrayLike,
+    value: ArrayLike,
+    *,
+    key_weights: ArrayLike | None = None,
+) -> jax.Array:
+    r"""Integrates values against dot products of queries and keys, without a softmax.
+
+        Attention(Q, K, V)_i = sum_j w_j <Q_i, K_j> / sqrt(d) V_j,
+
+    a quadrature of a Fredholm integral with a kernel of rank `d`; the products are
+    formed in the order of the paper, `galerkin_attention` forms them in linear time.
+
+    Complexity: `O(m n (d + c))`.
+
+    Args:
+      query: features at the query points, shape `(m, d)`.
+      key: features at the mesh points, shape `(n, d)`, normalised by the caller.
+      value: features to integrate, shape `(n, c)`.
+      key_weights: quadrature weights `w` of the mesh points, shape `(n,)`; `1/n` by
+        default, zero masks a point.
+
+    Returns:
+      The integrals at the query points, shape `(m, c)`.
+
+    Raises:
+      TypeError: if an array is not floating point.
+      ValueError: if points or channels do not match or a weight is negative.
+
+    References:
+      Cao, "Choose a Transformer: Fourier or Galerkin", NeurIPS 2021, Eq. 5, with
+      the scale `1/sqrt(d)` of the code.
+    """
+    query, key, value, weights = attended(query, key, value, key_weights)
+    scores = query.shape[1] ** -0.5 * (query @ key.T)
+    return scores.astype(value.dtype) @ integrand(value, weights)

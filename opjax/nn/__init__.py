@@ -8,18 +8,27 @@ from opjax.nn.attention import BasisAttention, FunctionalAttention, LearnedBasis
 from opjax.nn.calibration import calibrate, principal_keys
 from opjax.nn.embedding import TimeEmbedding, reference_distances
 from opjax.nn.functional_schwarz import FunctionalSchwarzAttention, SchwarzTransport
-from opjax.nn.layers import MLP, GridConvolution, LayerNorm, Linear
+from opjax.nn.galerkin import EncoderLayer, GalerkinAttention, HeadNorm
+from opjax.nn.initializers import diagonal_xavier
+from opjax.nn.layers import MLP, FanInLinear, GridConvolution, LayerNorm, Linear
 from opjax.nn.operator import Block, OperatorTransformer
 from opjax.nn.physics import PhysicsAttention
+from opjax.nn.scalers import ConvolutionBlock, DownScaler, UpScaler
 from opjax.nn.schwarz import LowRankAttention, SchwarzAttention
 
 __all__ = [
     "MLP",
     "BasisAttention",
     "Block",
+    "ConvolutionBlock",
+    "DownScaler",
+    "EncoderLayer",
+    "FanInLinear",
     "FunctionalAttention",
     "FunctionalSchwarzAttention",
+    "GalerkinAttention",
     "GridConvolution",
+    "HeadNorm",
     "LayerNorm",
     "LearnedBasis",
     "Linear",
@@ -29,7 +38,9 @@ __all__ = [
     "SchwarzAttention",
     "SchwarzTransport",
     "TimeEmbedding",
+    "UpScaler",
     "calibrate",
+    "diagonal_xavier",
     "principal_keys",
     "reference_distances",
 ]

@@ -25,11 +25,15 @@ class Adapter:
     Attributes:
       model: `(params, inputs, config) -> output`, differentiated.
       outputs: `(inputs, config) -> {key: array}`, for families without parameters.
+      check: `arrays -> bool`, for random draws, which agree in law only.
+      constants: names of stored arrays that the model finds in its `config`.
       not_offered: keys of the reference code that opjax has no function for.
     """
 
     model: Callable | None = None
     outputs: Callable | None = None
+    check: Callable | None = None
+    constants: tuple[str, ...] = ()
     not_offered: frozenset = frozenset()
 
 
@@ -298,6 +302,7 @@ ADAPTERS = {
     ),
 }
 
-from tests.golden import adapters_models  # noqa: E402 - it builds on the above
+# Last: they need what is above.
+from tests.golden import adapters_galerkin, adapters_models  # noqa: E402
 
-ADAPTERS |= adapters_models.ADAPTERS
+ADAPTERS |= adapters_galerkin.ADAPTERS | adapters_models.ADAPTERS

@@ -124,8 +124,8 @@ OURS = {
     ),
 }
 # The reference initialises the trunk after the blocks, and so overwrites the basis that
-# a block owns by N(0, 0.02^2); ours starts there as everywhere.
-DIFFERENT = {"RNA": (*SLICES, "in_project_x", "in_project_fx")}
+# a block owns by N(0, 0.02^2), and leaves the layer after it; ours start as everywhere.
+DIFFERENT = {"RNA": (*SLICES, "in_project_x", "in_project_fx", "last_lin")}
 
 
 @pytest.mark.parametrize("name", OURS)

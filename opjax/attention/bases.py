@@ -1,0 +1,172 @@
+"""Any attention between coefficients in any basis."""
+
+import functools
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+from jax.typing import ArrayLike
+
+from opjax import _checks, basis
+from opjax.attention._arguments import check_weights, features
+from opjax.attention.pairwise import softmax_attention
+
+Attention = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]
+
+
+def basis_attention(
+    attention: Attention,
+    query: ArrayLike,
+    key: ArrayLike,
+    value: ArrayLike,
+    query_basis: ArrayLike,
+    key_basis: ArrayLike,
+    *,
+    query_weights: ArrayLike | None = None,
+    key_weights: ArrayLike | None = None,
+    projection: str = "mean",
+    projection_ridge: ArrayLike = 0.0,
+) -> jax.Array:
+    r"""Attends among coefficients instead of points, in any basis, by any attention.
+
+        Phi A(P_Phi Q, P_Psi K, P_Psi V),
+
+    where `P` projects features to coefficients: the choices of basis, of projection and
+    of attention are independent. With `A = transport` and a ridge this is
+    `functional_attention`.
+
+    Complexity: `O(m kq (d + c) + n kk (d + c))` and that of `A` among `kq` queries and
+    `kk` keys.
+
+    Args:
+      attention: `A(q, k, v)` of coefficients `(kq, d)`, `(kk, d)`, `(kk, c)` to
+        `(kq, c)`, such as `softmax_attention`.
+      query: features at the `m` query points, shape `(m, d)`.
+      key: features at the `n` mesh points, shape `(n, d)`.
+      value: features to transport, at the mesh points, shape `(n, c)`.
+      query_basis: basis functions at the query points, shape `(m, kq)`.
+      key_basis: basis functions at the mesh points, shape `(n, kk)`.
+      query_weights: quadrature weights of the query points, shape `(m,)`; with weights
+        the coefficients converge under refinement, and a zero masks a point.
+      key_weights: quadrature weights of the mesh points, shape `(n,)`.
+      projection: how features become coefficients, see `basis.project`.
+      projection_ridge: Tikhonov weight of `projection="pseudo_inverse"`.
+
+    Returns:
+      The attended features at the query points, shape `(m, c)`.
+
+    Raises:
+      TypeError: if an array is not floating point.
+      ValueError: if points or channels do not match, a weight or the ridge is negative,
+        or the projection is unknown.
+
+    References:
+      Xiao et al., "Functional Attention", 2026, Eq. 4, 5 and Table 7.
+    """
+    query, key, value, query_basis, key_basis = map(
+        jnp.asarray, (query, key, value, query_basis, key_basis)
+    )
+    coefficients = analyse(
+        query,
+        key,
+        value,
+        query_basis,
+        key_basis,
+        query_weights=query_weights,
+        key_weights=key_weights,
+        projection=projection,
+        projection_ridge=projection_ridge,
+    )
+    return basis.reconstruct(attention(*coefficients), query_basis)
+
+
+def physics_attention(
+    query: ArrayLike,
+    key: ArrayLike,
+    value: ArrayLike,
+    query_basis: ArrayLike,
+    key_basis: ArrayLike,
+    *,
+    query_weights: ArrayLike | None = None,
+    key_weights: ArrayLike | None = None,
+) -> jax.Array:
+    r"""Attends by a softmax among tokens, the means of features over soft slices.
+
+        Phi softmax(Qc Kc^T / sqrt(d)) Vc,
+        Qc = (diag(Phi^T w) + 1e-5 mean(w) I)^{-1} Phi^T W Q,
+
+    and `Kc`, `Vc` likewise in the basis of the keys: `basis_attention` of
+    `softmax_attention` and means. Self-attention has the same points and basis twice.
+    A basis function without points gives a token of zeros, which takes part.
+
+    Complexity: `O(m kq (d + c) + n kk (d + c) + kq kk (d + c))`.
+
+    Args:
+      query: features at the query points, shape `(m, d)`.
+      key: features at the mesh points, shape `(n, d)`.
+      value: features to average, at the mesh points, shape `(n, c)`.
+      query_basis: slice weights of the query points, shape `(m, kq)`, of one sign, such
+        as `softmax_basis`.
+      key_basis: slice weights of the mesh points, shape `(n, kk)`.
+      query_weights: quadrature weights of the query points, shape `(m,)`; ones by
+        default, zero masks a point.
+      key_weights: quadrature weights of the mesh points, shape `(n,)`.
+
+    Returns:
+      The attended features at the query points, shape `(m, c)`.
+
+    Raises:
+      TypeError: if an array is not floating point.
+      ValueError: if points or channels do not match or a weight is negative.
+
+    References:
+      Wu et al., "Transolver: a fast transformer solver for PDEs on general geometries",
+      ICML 2024; Xiao et al., 2026, App. D.2.
+    """
+    return basis_attention(
+        softmax_attention,
+        query,
+        key,
+        value,
+        query_basis,
+        key_basis,
+        query_weights=query_weights,
+        key_weights=key_weights,
+        projection="mean",
+    )
+
+
+def analyse(
+    query: jax.Array,
+    key: jax.Array,
+    value: jax.Array,
+    query_basis: jax.Array,
+    key_basis: jax.Array,
+    *,
+    query_weights: ArrayLike | None,
+    key_weights: ArrayLike | None,
+    projection: str,
+    projection_ridge: ArrayLike,
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Checks the arguments and projects queries, keys and values to coefficients."""
+    features(query=query, key=key)
+    _checks.floating(value=value, query_basis=query_basis, key_basis=key_basis)
+    _checks.rank(2, value=value, query_basis=query_basis, key_basis=key_basis)
+    _checks.same_points(query=query, query_basis=query_basis)
+    _checks.same_points(key=key, value=value, key_basis=key_basis)
+    _checks.option("projection", projection, basis.PROJECTIONS)
+    _checks.non_negative(projection_ridge=projection_ridge)
+    if query_weights is not None:
+        query_weights = jnp.asarray(query_weights)
+        check_weights(query=query, query_weights=query_weights)
+    if key_weights is not None:
+        key_weights = jnp.asarray(key_weights)
+        check_weights(key=key, key_weights=key_weights)
+    project = functools.partial(
+        basis.project, method=projection, ridge=projection_ridge
+    )
+    return (
+        project(query, query_basis, quadrature_weights=query_weights),
+        project(key, key_basis, quadrature_weights=key_weights),
+        project(value, key_basis, quadrature_weights=key_weights),
+    )

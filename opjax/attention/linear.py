@@ -1,0 +1,88 @@
+"""Attentions of linear cost: keys and values are integrated once, for all queries."""
+
+import jax
+from jax.typing import ArrayLike
+
+from opjax.attention._arguments import attended, integrand, log_weights
+
+
+def linear_attention(
+    query: ArrayLike,
+    key: ArrayLike,
+    value: ArrayLike,
+    *,
+    key_weights: ArrayLike | None = None,
+) -> jax.Array:
+    r"""Averages values in two softmax steps, over the points and over the features.
+
+        Attention(Q, K, V)_i = sum_a p_ia sum_j r_ja V_j,
+        p_ia = exp(Q_ia) / sum_b exp(Q_ib),
+        r_ja = w_j exp(K_ja) / sum_l w_l exp(K_la):
+
+    feature `a` averages the values over the mesh, a query averages over the features.
+    Rows of both steps sum to one, so that constants are kept; the linear attention of
+    Cao (2021) divides the result by the number of points once more.
+
+    Complexity: `O((m + n) d c)`.
+
+    Args:
+      query: features at the query points, shape `(m, d)`.
+      key: features at the mesh points, shape `(n, d)`.
+      value: features to average, shape `(n, c)`.
+      key_weights: quadrature weights `w` of the mesh points, shape `(n,)`; ones by
+        default, zero masks a point; a common factor cancels.
+
+    Returns:
+      The averages at the query points, shape `(m, c)`; zero if all points are masked.
+
+    Raises:
+      TypeError: if an array is not floating point.
+      ValueError: if points or channels do not match or a weight is negative.
+
+    References:
+      Shen et al., "Efficient attention: attention with linear complexities", 2021.
+    """
+    query, key, value, weights = attended(query, key, value, key_weights)
+    over_features = jax.nn.softmax(query, axis=1)
+    over_points = jax.nn.softmax(key.T + log_weights(weights, key.dtype), axis=1)
+    averages = over_points.astype(value.dtype) @ value
+    return over_features.astype(value.dtype) @ averages
+
+
+def galerkin_attention(
+    query: ArrayLike,
+    key: ArrayLike,
+    value: ArrayLike,
+    *,
+    key_weights: ArrayLike | None = None,
+) -> jax.Array:
+    r"""Expands values in the queries, with inner products of keys and values.
+
+        Attention(Q, K, V) = Q (K^T W V),   W = diag(w),
+
+    columns being functions: those of `Q` are trial functions and their coefficients are
+    inner products with those of `K`, a Petrov-Galerkin projection if the columns of `K`
+    and `Q` are dual bases.
+
+    Complexity: `O((m + n) d c)`.
+
+    Args:
+      query: features at the query points, shape `(m, d)`.
+      key: features at the mesh points, shape `(n, d)`, normalised by the caller.
+      value: features to expand, shape `(n, c)`, normalised by the caller.
+      key_weights: quadrature weights `w` of the mesh points, shape `(n,)`; `1/n` by
+        default, zero masks a point.
+
+    Returns:
+      The expansion at the query points, shape `(m, c)`.
+
+    Raises:
+      TypeError: if an array is not floating point.
+      ValueError: if points or channels do not match or a weight is negative.
+
+    References:
+      Cao, "Choose a Transformer: Fourier or Galerkin", NeurIPS 2021, Eq. 6.
+    """
+    query, key, value, weights = attended(query, key, value, key_weights)
+    inner_products = key.T.astype(value.dtype) @ integrand(value, weights)
+    return query.astype(value.dtype) @ inner_products
