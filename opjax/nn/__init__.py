@@ -4,9 +4,11 @@ Modules are plain pytrees: pass them through `jax.jit`, `jax.grad`, `jax.vmap` a
 like any other. Every module acts on one sample; batch with `jax.vmap`.
 """
 
+from opjax.nn import initializers
 from opjax.nn.attention import BasisAttention, FunctionalAttention, LearnedBasis
 from opjax.nn.calibration import calibrate, principal_keys
 from opjax.nn.embedding import TimeEmbedding, reference_distances
+from opjax.nn.fourier import FourierBlock, FourierNeuralOperator
 from opjax.nn.functional_schwarz import FunctionalSchwarzAttention, SchwarzTransport
 from opjax.nn.galerkin import EncoderLayer, GalerkinAttention, HeadNorm
 from opjax.nn.initializers import diagonal_xavier
@@ -15,6 +17,7 @@ from opjax.nn.operator import Block, OperatorTransformer
 from opjax.nn.physics import PhysicsAttention
 from opjax.nn.scalers import ConvolutionBlock, DownScaler, UpScaler
 from opjax.nn.schwarz import LowRankAttention, SchwarzAttention
+from opjax.nn.spectral import SpectralConvolution
 
 __all__ = [
     "MLP",
@@ -24,6 +27,8 @@ __all__ = [
     "DownScaler",
     "EncoderLayer",
     "FanInLinear",
+    "FourierBlock",
+    "FourierNeuralOperator",
     "FunctionalAttention",
     "FunctionalSchwarzAttention",
     "GalerkinAttention",
@@ -37,10 +42,12 @@ __all__ = [
     "PhysicsAttention",
     "SchwarzAttention",
     "SchwarzTransport",
+    "SpectralConvolution",
     "TimeEmbedding",
     "UpScaler",
     "calibrate",
     "diagonal_xavier",
+    "initializers",
     "principal_keys",
     "reference_distances",
 ]

@@ -303,6 +303,8 @@ ADAPTERS = {
 }
 
 # Last: they need what is above.
-from tests.golden import adapters_galerkin, adapters_models  # noqa: E402
+from tests.golden import adapters_fno, adapters_galerkin, adapters_models  # noqa: E402
 
-ADAPTERS |= adapters_galerkin.ADAPTERS | adapters_models.ADAPTERS
+ADAPTERS |= adapters_fno.ADAPTERS
+ADAPTERS |= adapters_galerkin.ADAPTERS
+ADAPTERS |= adapters_models.ADAPTERS
