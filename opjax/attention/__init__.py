@@ -16,7 +16,20 @@ from opjax.attention.functional import (
     transport,
 )
 from opjax.attention.linear import galerkin_attention, linear_attention
+from opjax.attention.linformer import (
+    linformer_attention,
+)
+from opjax.attention.nystrom import (
+    nystrom_attention,
+)
+from opjax.attention.orthogonal import (
+    orthogonal_attention,
+)
 from opjax.attention.pairwise import fourier_attention, softmax_attention
+from opjax.attention.performer import (
+    orthogonal_random_features,
+    performer_attention,
+)
 
 __all__ = [
     "Transport",
@@ -27,6 +40,11 @@ __all__ = [
     "galerkin_attention",
     "intention",
     "linear_attention",
+    "linformer_attention",
+    "nystrom_attention",
+    "orthogonal_attention",
+    "orthogonal_random_features",
+    "performer_attention",
     "physics_attention",
     "softmax_attention",
     "transport",

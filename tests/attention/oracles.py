@@ -44,7 +44,7 @@ def check_zero_weights_remove_points(attention, query, key, value, weights):
         output = attention(q, k, v, key_weights=w)
         return jnp.sum(output**3), output
 
-    grad = jax.grad(energy, argnums=(0, 1, 2, 3), has_aux=True)
+    grad = jax.jit(jax.grad(energy, argnums=(0, 1, 2, 3), has_aux=True))
     expected, output = grad(query, *(a[kept] for a in (key, value, weights)))
     actual, padded_output = grad(query, *padded)
     np.testing.assert_allclose(padded_output, output, rtol=1e-9, atol=1e-11)
@@ -62,9 +62,8 @@ def check_all_masked_is_zero(attention, query, key, value):
         output = attention(q, k, v, key_weights=jnp.zeros(len(key)))
         return jnp.sum((output + 1) ** 2), output
 
-    gradients, output = jax.grad(energy, argnums=(0, 1, 2), has_aux=True)(
-        query, key, value
-    )
+    grad = jax.jit(jax.grad(energy, argnums=(0, 1, 2), has_aux=True))
+    gradients, output = grad(query, key, value)
     np.testing.assert_array_equal(output, 0)
     for gradient in gradients:
         np.testing.assert_array_equal(gradient, 0)
@@ -72,6 +71,7 @@ def check_all_masked_is_zero(attention, query, key, value):
 
 def check_permutations(attention, query, key, value, weights, rng):
     """Permuting queries permutes rows; permuting mesh points changes nothing."""
+    attention = jax.jit(attention)
     expected = attention(query, key, value, key_weights=weights)
     i, j = rng.permutation(len(query)), rng.permutation(len(key))
     permuted = attention(query[i], key[j], value[j], key_weights=weights[j])
@@ -86,7 +86,7 @@ def check_refinement(attention, *, order=2, sizes=(33, 65, 129)):
         q = np.stack([np.sin(2 * x), np.exp(-x)], axis=1)[:: (n - 1) // 8]
         k = np.stack([np.cos(3 * x), x**2], axis=1)
         w = oracles.trapezoid_axis(n, 1.0)
-        return attention(q, k, np.exp(x)[:, None], key_weights=w)
+        return jax.jit(attention)(q, k, np.exp(x)[:, None], key_weights=w)
 
     outputs = [output(n) for n in sizes]
     first, second = (

@@ -303,8 +303,17 @@ ADAPTERS = {
 }
 
 # Last: they need what is above.
-from tests.golden import adapters_fno, adapters_galerkin, adapters_models  # noqa: E402
+from tests.golden import (  # noqa: E402
+    adapters_attention,
+    adapters_fno,
+    adapters_galerkin,
+    adapters_models,
+)
 
-ADAPTERS |= adapters_fno.ADAPTERS
-ADAPTERS |= adapters_galerkin.ADAPTERS
-ADAPTERS |= adapters_models.ADAPTERS
+for _family in (
+    adapters_attention,
+    adapters_fno,
+    adapters_galerkin,
+    adapters_models,
+):
+    ADAPTERS |= _family.ADAPTERS

@@ -94,14 +94,14 @@ def relative_error(actual, expected) -> float:
 def _compare_outputs(name, adapter, inputs, arrays, config) -> Report:
     """Compares named outputs and gradients of a family without parameters."""
     actual = adapter.outputs(inputs, config)
-    stored = {k for k in arrays if k.startswith(("out.", "grad"))}
+    stored = {k for k in arrays if k.startswith(("out.", "output", "grad"))}
     missing = stored - set(actual) - adapter.not_offered
     assert not missing, f"{name}: no value for {sorted(missing)}"
     errors = {key: relative_error(actual[key], arrays[key]) for key in actual}
     gradients = [error for key, error in errors.items() if key.startswith("grad")]
     return Report(
         name,
-        max(error for key, error in errors.items() if key.startswith("out.")),
+        max(error for key, error in errors.items() if key.startswith("out")),
         max(gradients, default=math.nan),
     )
 

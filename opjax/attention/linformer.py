@@ -1,0 +1,66 @@
+"""Softmax attention to a fixed number of projected keys."""
+
+import jax
+import jax.numpy as jnp
+from jax.typing import ArrayLike
+
+from opjax import _checks
+from opjax.attention._arguments import attended
+from opjax.attention.pairwise import attention_matrix
+
+
+def linformer_attention(
+    query: ArrayLike,
+    key: ArrayLike,
+    value: ArrayLike,
+    *,
+    key_projection: ArrayLike,
+    value_projection: ArrayLike,
+    key_weights: ArrayLike | None = None,
+) -> jax.Array:
+    r"""Averages projected values by the softmax of scores of projected keys.
+
+        Attention(Q, K, V) = softmax(Q (E^T W K)^T / sqrt(d)) F^T W V,   W = diag(w).
+
+    Learned projections belong to the mesh: to its number of points and to their order.
+    Columns that are functions, evaluated at the points, with quadrature weights, make
+    the attention independent of the mesh.
+
+    Complexity: `O((m + n) k (d + c))`.
+
+    Args:
+      query: features at the query points, shape `(m, d)`.
+      key: features at the mesh points, shape `(n, d)`.
+      value: features to average, shape `(n, c)`.
+      key_projection: the columns `E` that keys are integrated against, shape `(n, k)`.
+      value_projection: the columns `F` of the values, shape `(n, k)`.
+      key_weights: quadrature weights `w` of the mesh points, shape `(n,)`; ones by
+        default, zero masks a point.
+
+    Returns:
+      The averages at the query points, shape `(m, c)`; zero if all points are masked.
+
+    Raises:
+      TypeError: if an array is not floating point.
+      ValueError: if points, channels or columns do not match or a weight is negative.
+
+    References:
+      Wang et al., "Linformer: self-attention with linear complexity", 2020, Eq. 7.
+    """
+    query, key, value, weights = attended(query, key, value, key_weights)
+    projections = jnp.asarray(key_projection), jnp.asarray(value_projection)
+    named = dict(zip(("key_projection", "value_projection"), projections, strict=True))
+    _checks.floating(**named)
+    _checks.rank(2, **named)
+    _checks.same_points(key=key, **named)
+    _checks.same_axis(1, "projected points (axis 1)", **named)
+    if weights is not None:
+        # The projections of masked points may be padded too.
+        active = (weights != 0)[:, None]
+        projections = [
+            weights[:, None].astype(e.dtype) * jnp.where(active, e, 0)
+            for e in projections
+        ]
+    key = projections[0].T.astype(key.dtype) @ key
+    value = projections[1].T.astype(value.dtype) @ value
+    return attention_matrix(query, key, None).astype(value.dtype) @ value

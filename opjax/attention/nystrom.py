@@ -1,0 +1,142 @@
+"""Softmax attention through landmarks, by the Nystrom method."""
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.typing import ArrayLike
+
+from opjax import _checks, linalg
+from opjax.attention._arguments import attended, check_weights, select
+from opjax.attention.pairwise import attention_matrix
+
+
+def nystrom_attention(
+    query: ArrayLike,
+    key: ArrayLike,
+    value: ArrayLike,
+    *,
+    num_landmarks: int,
+    num_iterations: int = 6,
+    start_norm: ArrayLike | None = None,
+    query_weights: ArrayLike | None = None,
+    key_weights: ArrayLike | None = None,
+) -> jax.Array:
+    r"""Averages values by a softmax matrix of low rank, completed from landmarks.
+
+        Attention(Q, K, V) = S(Q, K~) S(Q~, K~)^+ S(Q~, K) V,
+        S(Q, K)_ij = w_j e_ij / sum_l w_l e_il,   e_ij = exp(<Q_i, K_j> / sqrt(d)),
+
+    with landmarks `Q~`, `K~`, the means over `l` segments of successive points, as
+    equal in number as possible; a landmark weighs what its points do together. The
+    pseudo-inverse comes from the third-order iteration
+
+        Z <- Z (13 I - X (15 I - X (7 I - X))) / 4,   X = A Z,   Z_0 = A^T / start_norm.
+
+    The order of points matters, that of their features does not. With a landmark at
+    every point the limit of many iterations is `softmax_attention`.
+
+    Complexity: `O((m + n) l (d + c) + num_iterations l^3)`.
+
+    Args:
+      query: features at the query points, shape `(m, d)`.
+      key: features at the mesh points, shape `(n, d)`.
+      value: features to average, shape `(n, c)`.
+      num_landmarks: number of segments `l`, at most `m` and at most `n`.
+      num_iterations: steps towards the pseudo-inverse.
+      start_norm: positive scalar, at least the squared spectral norm of `A`; the
+        product of its norms of row and column sums by default. The published code
+        takes the largest row and column sum of all heads and samples.
+      query_weights: quadrature weights of the query points, shape `(m,)`; ones by
+        default, zero masks a point.
+      key_weights: quadrature weights `w` of the mesh points, shape `(n,)`; ones by
+        default, zero masks a point; a common factor cancels.
+
+    Returns:
+      The averages at the query points, shape `(m, c)`, at masked ones those of a zero
+      query; zero if all mesh points are masked.
+
+    Raises:
+      TypeError: if an array is not floating point.
+      ValueError: if points or channels do not match, a weight is negative, or a number
+        is out of range.
+
+    References:
+      Xiong et al., "Nystromformer: a Nystrom-based algorithm for approximating
+      self-attention", AAAI 2021, Eq. 11 and 13.
+    """
+    query, key, value, weights = attended(query, key, value, key_weights)
+    query_mass = None
+    if query_weights is not None:
+        query_mass = jnp.asarray(query_weights)
+        check_weights(query_weights=query_mass, query=query)
+        query = select(query, query_mass)
+    _check_numbers(num_landmarks, num_iterations, query=query, key=key)
+    if start_norm is not None:
+        _checks.positive(start_norm=start_norm)
+    query_landmarks, query_masses = _landmarks(query, query_mass, num_landmarks)
+    key_landmarks, key_masses = _landmarks(key, weights, num_landmarks)
+    to_landmarks = attention_matrix(query, key_landmarks, key_masses)
+    # Landmarks without points: their rows vanish, then so do those of the inverse.
+    between = select(
+        attention_matrix(query_landmarks, key_landmarks, key_masses), query_masses
+    )
+    from_landmarks = attention_matrix(query_landmarks, key, weights)
+    values = from_landmarks.astype(value.dtype) @ value
+    inverse = _pseudo_inverse(between, num_iterations, start_norm)
+    completed = inverse @ values.astype(inverse.dtype)
+    return (to_landmarks @ completed).astype(value.dtype)
+
+
+def _landmarks(
+    points: jax.Array, weights: jax.Array | None, num_landmarks: int
+) -> tuple[jax.Array, jax.Array]:
+    """Returns the means of segments, `(l, d)`, and their masses, `(l,)`.
+
+    Masked points are left out of the count: padding does not move the segments.
+    """
+    if weights is None:
+        weights = jnp.ones(points.shape[0], points.dtype)
+    active = weights > 0
+    position = jnp.cumsum(active) - 1
+    segment = position * num_landmarks // jnp.maximum(jnp.sum(active), 1)
+    weights = weights.astype(linalg.at_least_single(points).dtype)
+    masses = jax.ops.segment_sum(weights, segment, num_landmarks)
+    sums = jax.ops.segment_sum(
+        weights[:, None] * points.astype(weights.dtype), segment, num_landmarks
+    )
+    means = sums / jnp.where(masses == 0, 1, masses)[:, None]
+    return means.astype(points.dtype), masses
+
+
+def _pseudo_inverse(
+    matrix: jax.Array, num_iterations: int, start_norm: ArrayLike | None
+) -> jax.Array:
+    if start_norm is None:
+        rows, columns = jnp.sum(matrix, axis=1), jnp.sum(matrix, axis=0)
+        norm = jnp.max(rows) * jnp.max(columns)
+    else:
+        norm = jnp.asarray(start_norm, matrix.dtype)
+    identity = jnp.eye(matrix.shape[0], dtype=matrix.dtype)
+
+    def product(a, b):
+        return jnp.matmul(a, b, precision=lax.Precision.HIGHEST)
+
+    def step(_, z):
+        x = product(matrix, z)
+        inner = 15 * identity - product(x, 7 * identity - x)
+        return 0.25 * product(z, 13 * identity - product(x, inner))
+
+    start = matrix.T / jnp.where(norm == 0, 1, norm)
+    return lax.fori_loop(0, num_iterations, step, start)
+
+
+def _check_numbers(
+    num_landmarks: int, num_iterations: int, *, query: jax.Array, key: jax.Array
+) -> None:
+    for name, points in (("query", query), ("key", key)):
+        if not 1 <= num_landmarks <= points.shape[0]:
+            raise ValueError(
+                f"num_landmarks={num_landmarks} must be at least 1 and at most the "
+                f"number of points (axis 0): {name} {points.shape}."
+            )
+    _checks.non_negative(num_iterations=num_iterations)

@@ -1,0 +1,81 @@
+"""Attention that amplifies the modes of an orthonormal basis."""
+
+import jax
+import jax.numpy as jnp
+from jax.typing import ArrayLike
+
+from opjax import _checks, basis
+from opjax.attention._arguments import check_weights, features, select
+
+
+def orthogonal_attention(
+    query: ArrayLike,
+    key: ArrayLike,
+    value: ArrayLike,
+    key_basis: ArrayLike,
+    *,
+    key_weights: ArrayLike | None = None,
+    orthonormalization: str = "qr",
+) -> jax.Array:
+    r"""Projects values to an orthonormal basis and amplifies its modes by attention.
+
+        Phi (c + a * c),   c = Phi^T W V,   a = softmax(tanh(q * k / sqrt(d_k))),
+
+    with products entry by entry, the softmax over the `d_k` modes, and `Phi` the
+    orthonormalised basis. Queries and keys are features of modes, not of points: `d_k`
+    numbers per channel, linear functionals of the input. The documented layer has one
+    channel; a learned map at the points, a bypass and an activation around it are the
+    caller's. It allows any `d_k`, but its product of `a` and `c` needs one number per
+    basis function: other lengths are refused.
+
+    Complexity: `O(n k^2 + n k c)`.
+
+    Args:
+      query: features of the modes, shape `(k, c)`.
+      key: features of the modes, shape `(k, c)`.
+      value: features to filter, at the mesh points, shape `(n, c)`.
+      key_basis: independent basis functions at the mesh points, shape `(n, k)`, to be
+        orthonormalised.
+      key_weights: quadrature weights `W = diag(w)` of the mesh points, shape `(n,)`;
+        ones by default, zero masks a point.
+      orthonormalization: `"qr"` or `"cholesky"`, see `basis.orthonormalize`.
+
+    Returns:
+      The filtered features at the mesh points, shape `(n, c)`, zero where the weight
+      is.
+
+    Raises:
+      TypeError: if an array is not floating point.
+      ValueError: if points or channels do not match, queries or keys are not one per
+        basis function, there are fewer points than basis functions, a weight is
+        negative, or the orthonormalisation is unknown.
+
+    References:
+      Documentation of `orthogonal_attention_layer_type` of the Fortran library athena.
+    """
+    query, key, value = features(query=query, key=key, value=value)
+    raw = jnp.asarray(key_basis)
+    _checks.floating(key_basis=raw)
+    _checks.rank(2, key_basis=raw)
+    _checks.same_points(value=value, key_basis=raw)
+    _checks.option("orthonormalization", orthonormalization, basis.ORTHONORMALIZATIONS)
+    for name, modes in (("query", query), ("key", key)):
+        if modes.shape[0] != raw.shape[1]:
+            raise ValueError(
+                f"{name} {modes.shape} has {modes.shape[0]} modes (axis 0), key_basis "
+                f"{raw.shape} has {raw.shape[1]} functions (axis 1); every basis "
+                "function needs its own query and key."
+            )
+    weights = None
+    if key_weights is not None:
+        weights = jnp.asarray(key_weights)
+        check_weights(key_weights=weights, value=value)
+    orthonormal = basis.orthonormalize(
+        raw, quadrature_weights=weights, method=orthonormalization
+    )
+    coefficients = basis.project(
+        select(value, weights), orthonormal, quadrature_weights=weights
+    )
+    scores = jnp.tanh(raw.shape[1] ** -0.5 * query * key)
+    gains = 1 + jax.nn.softmax(scores, axis=0).astype(value.dtype)
+    return basis.reconstruct(gains * coefficients, orthonormal)

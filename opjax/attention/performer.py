@@ -1,0 +1,160 @@
+"""Kernel attention of linear cost by random features."""
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.typing import ArrayLike, DTypeLike
+
+from opjax import _checks, linalg
+from opjax.attention._arguments import attended, select
+
+KERNELS = ("softmax", "relu")
+OFFSETS = {"softmax": 1e-4, "relu": 1e-3}
+
+
+def performer_attention(
+    query: ArrayLike,
+    key: ArrayLike,
+    value: ArrayLike,
+    *,
+    projection_matrix: ArrayLike,
+    kernel: str = "softmax",
+    offset: ArrayLike | None = None,
+    key_weights: ArrayLike | None = None,
+) -> jax.Array:
+    r"""Averages values by a kernel that positive features factorise.
+
+        Attention(Q, K, V)_i = phi(Q_i) sum_j w_j phi(K_j)^T V_j
+                               / phi(Q_i) sum_j w_j phi(K_j)^T,
+        softmax   phi(x) = exp(R x / d^{1/4} - |x|^2 / (2 sqrt(d)) - s) + offset,
+        relu      phi(x) = max(0, R x / d^{1/4}) + offset.
+
+    With rows of `R` from `orthogonal_random_features`, the softmax kernel is an
+    unbiased estimate of that of `softmax_attention` up to the offset. The shifts `s`,
+    the largest entry of `R x / d^{1/4}` of each query and of all keys, bound the
+    exponentials and count as constants when differentiated. They cancel without
+    offset: then the result is exact, but a small exponential may vanish.
+
+    Complexity: `O((m + n) r (d + c))`.
+
+    Args:
+      query: features at the query points, shape `(m, d)`.
+      key: features at the mesh points, shape `(n, d)`.
+      value: features to average, shape `(n, c)`.
+      projection_matrix: the random directions `R`, shape `(r, d)`.
+      kernel: `"softmax"` or `"relu"`.
+      offset: keeps the denominator positive; `1e-4` (softmax) or `1e-3` (relu) by
+        default, those of the published code.
+      key_weights: quadrature weights `w` of the mesh points, shape `(n,)`; ones by
+        default, zero masks a point; a common factor cancels.
+
+    Returns:
+      The averages at the query points, shape `(m, c)`; zero where the denominator is,
+      as if all points are masked.
+
+    Raises:
+      TypeError: if an array is not floating point.
+      ValueError: if points or channels do not match, a weight or the offset is
+        negative, or the kernel is unknown.
+
+    References:
+      Choromanski et al., "Rethinking attention with performers", ICLR 2021, Lemma 1
+      and Section 2.
+    """
+    query, key, value, weights = attended(query, key, value, key_weights)
+    directions = jnp.asarray(projection_matrix)
+    _checks.floating(projection_matrix=directions)
+    _checks.rank(2, projection_matrix=directions)
+    _checks.same_channels(query=query, projection_matrix=directions)
+    _checks.option("kernel", kernel, KERNELS)
+    offset = OFFSETS[kernel] if offset is None else offset
+    _checks.non_negative(offset=offset)
+    dtype = value.dtype
+    query, key, value, directions = (
+        linalg.at_least_single(a.astype(dtype)) for a in (query, key, value, directions)
+    )
+    small = jnp.asarray(offset, value.dtype)
+    query_features = small + _query_features(query, directions, kernel)
+    key_features = small + _key_features(key, directions, kernel, weights)
+    if weights is not None:
+        key_features = weights[:, None].astype(value.dtype) * key_features
+    numerator = query_features @ (key_features.T @ value)
+    denominator = query_features @ jnp.sum(key_features, axis=0)
+    safe = jnp.where(denominator == 0, 1, denominator)
+    return (numerator / safe[:, None]).astype(dtype)
+
+
+def orthogonal_random_features(
+    key: jax.Array, num_features: int, dim: int, *, dtype: DTypeLike = float
+) -> jax.Array:
+    r"""Draws Gaussian directions that are orthogonal in blocks.
+
+    Every row is a standard normal vector and every `dim` successive rows are
+    orthogonal, which lowers the variance of a kernel estimate against independent rows.
+
+    Complexity: `O(num_features dim^2)`.
+
+    Args:
+      key: random key.
+      num_features: number of directions `r`, positive.
+      dim: number of channels `d` of queries and keys, positive.
+      dtype: floating-point dtype; JAX's default one if left out.
+
+    Returns:
+      The directions, shape `(r, d)`, `projection_matrix` of `performer_attention`.
+
+    Raises:
+      ValueError: if a number is not positive.
+
+    References:
+      Choromanski et al., "Rethinking attention with performers", ICLR 2021, Section
+      2.4; Yu et al., "Orthogonal random features", NeurIPS 2016.
+    """
+    _checks.positive(num_features=num_features, dim=dim)
+    num_blocks = -(-num_features // dim)
+    block_key, norm_key = jax.random.split(key)
+    blocks = jax.random.normal(block_key, (num_blocks, dim, dim), dtype)
+    norms = jax.random.normal(norm_key, (num_features, dim), dtype)
+    return orthogonal_directions(blocks, norms)
+
+
+def orthogonal_directions(blocks: jax.Array, norms: jax.Array) -> jax.Array:
+    """Orthonormalises Gaussian blocks `(b, d, d)`; rows as long as those of `norms`."""
+    q, r = jnp.linalg.qr(blocks)
+    # LAPACK makes the first entry of every block negative; a positive diagonal of R
+    # makes the rotation uniformly distributed.
+    signs = jnp.sign(jnp.diagonal(r, axis1=1, axis2=2))
+    rows = jnp.swapaxes(q * signs[:, None, :], 1, 2).reshape(-1, norms.shape[1])
+    return rows[: len(norms)] * jnp.linalg.norm(norms, axis=1, keepdims=True)
+
+
+def _query_features(query: jax.Array, directions: jax.Array, kernel: str) -> jax.Array:
+    """Returns positive features of every query, `(m, r)`, without offset."""
+    projected, energy = _project(query, directions)
+    if kernel == "relu":
+        return jax.nn.relu(projected)
+    shift = jnp.max(projected, axis=1, keepdims=True)
+    return jnp.exp(projected - energy - lax.stop_gradient(shift))
+
+
+def _key_features(
+    key: jax.Array, directions: jax.Array, kernel: str, weights: jax.Array | None
+) -> jax.Array:
+    """Returns positive features of all keys, `(n, r)`, without offset."""
+    projected, energy = _project(key, directions)
+    if kernel == "relu":
+        return jax.nn.relu(projected)
+    shift = jnp.max(projected)
+    if weights is not None:
+        active = (weights > 0)[:, None]
+        among_active = jnp.max(projected, where=active, initial=-jnp.inf)
+        shift = jnp.where(jnp.any(active), among_active, shift)
+    # The exponential of a masked key, far above those of the others, could be infinite.
+    exponent = projected - energy - lax.stop_gradient(shift)
+    return jnp.exp(select(exponent, weights))
+
+
+def _project(x: jax.Array, directions: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Returns `R x / d^{1/4}` and `|x|^2 / (2 sqrt(d))`."""
+    x = x.shape[1] ** -0.25 * x
+    return x @ directions.T, 0.5 * jnp.sum(x**2, axis=1, keepdims=True)
