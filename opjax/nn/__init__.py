@@ -18,6 +18,7 @@ from opjax.nn.physics import PhysicsAttention
 from opjax.nn.scalers import ConvolutionBlock, DownScaler, UpScaler
 from opjax.nn.schwarz import LowRankAttention, SchwarzAttention
 from opjax.nn.spectral import SpectralConvolution
+from opjax.nn.super_resolution import SuperResolutionTransformer
 
 __all__ = [
     "MLP",
@@ -43,6 +44,7 @@ __all__ = [
     "SchwarzAttention",
     "SchwarzTransport",
     "SpectralConvolution",
+    "SuperResolutionTransformer",
     "TimeEmbedding",
     "UpScaler",
     "calibrate",

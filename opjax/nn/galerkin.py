@@ -8,7 +8,13 @@ from flax import nnx
 
 import opjax
 from opjax import _checks
-from opjax.nn.attention import head_width, map_heads, merge_heads, split_heads
+from opjax.nn.attention import (
+    FunctionalAttention,
+    head_width,
+    map_heads,
+    merge_heads,
+    split_heads,
+)
 from opjax.nn.initializers import diagonal_xavier
 from opjax.nn.layers import FanInLinear, Initializer, LayerNorm, Linear
 
@@ -239,9 +245,11 @@ class EncoderLayer(nnx.Module):
       hidden_features: width of the hidden layer of the perceptron.
       outer_norm: whether to normalise after both residuals; if so, the paper's code
         has no normalisation inside attention, `normalization=None`.
+      attention: `"functional"`, `FunctionalAttention`, or a name that
+        `GalerkinAttention` knows.
       epsilon: offset of the variances in all normalisations.
       rngs: source of the initial parameters.
-      **options: other options of `GalerkinAttention`.
+      **options: other options of the attention.
 
     Raises:
       ValueError: if there are no hidden features, or as `GalerkinAttention`.
@@ -256,13 +264,19 @@ class EncoderLayer(nnx.Module):
         *,
         hidden_features: int,
         outer_norm: bool = False,
+        attention: str = "galerkin",
         epsilon: float = 1e-5,
         rngs: nnx.Rngs,
         **options: Any,
     ):
+        _checks.option("attention", attention, ("functional", *ATTENTIONS))
         _checks.positive(hidden_features=hidden_features)
-        self.attention = GalerkinAttention(
-            features, epsilon=epsilon, rngs=rngs, **options
+        self.attention = (
+            FunctionalAttention(features, rngs=rngs, **options)
+            if attention == "functional"
+            else GalerkinAttention(
+                features, attention=attention, epsilon=epsilon, rngs=rngs, **options
+            )
         )
         self.attention_norm = (
             LayerNorm(features, epsilon=epsilon) if outer_norm else None
