@@ -18,28 +18,40 @@ from opjax.nn.few_shot_attention import (
 )
 from opjax.nn import initializers
 from opjax.nn.attention import FunctionalAttention, LearnedBasis
+from opjax.nn import initializers
+from opjax.nn.attention import BasisAttention, FunctionalAttention, LearnedBasis
 from opjax.nn.calibration import calibrate, principal_keys
 from opjax.nn.embedding import TimeEmbedding, reference_distances
 from opjax.nn.fourier import FourierBlock, FourierNeuralOperator
 from opjax.nn.functional_schwarz import FunctionalSchwarzAttention, SchwarzTransport
-from opjax.nn.layers import MLP, GridConvolution, LayerNorm, Linear
+from opjax.nn.galerkin import EncoderLayer, GalerkinAttention, HeadNorm
+from opjax.nn.initializers import diagonal_xavier
+from opjax.nn.layers import MLP, FanInLinear, GridConvolution, LayerNorm, Linear
 from opjax.nn.operator import Block, OperatorTransformer
 from opjax.nn.perceptron import Perceptron
 from opjax.nn.physics import PhysicsAttention
+from opjax.nn.scalers import ConvolutionBlock, DownScaler, UpScaler
 from opjax.nn.schwarz import LowRankAttention, SchwarzAttention
 from opjax.nn.spectral import SpectralConvolution
+from opjax.nn.super_resolution import SuperResolutionTransformer
 
 __all__ = [
     "MLP",
     "BasisAttention",
     "Block",
+    "ConvolutionBlock",
+    "DownScaler",
+    "EncoderLayer",
+    "FanInLinear",
     "FourierBlock",
     "FourierNeuralOperator",
     "FunctionalAttention",
     "FunctionalRegressor",
     "FunctionalSchwarzAttention",
+    "GalerkinAttention",
     "GridConvolution",
     "IntentionRegressor",
+    "HeadNorm",
     "LayerNorm",
     "LearnedBasis",
     "Linear",
@@ -52,9 +64,12 @@ __all__ = [
     "SchwarzTransport",
     "SoftmaxAttentionRegressor",
     "SpectralConvolution",
+    "SuperResolutionTransformer",
     "TimeEmbedding",
     "TransolverRegressor",
+    "UpScaler",
     "calibrate",
+    "diagonal_xavier",
     "initializers",
     "principal_keys",
     "reference_distances",

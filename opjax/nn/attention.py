@@ -10,7 +10,7 @@ from jax.ad_checkpoint import checkpoint_name
 
 import opjax
 from opjax import _checks
-from opjax.nn.layers import GridConvolution, Linear, fan_in_uniform, trunk_init
+from opjax.nn.layers import FanInLinear, GridConvolution, Linear, fan_in_uniform
 
 _ENTRIES_IN_CACHE = 2**20
 
@@ -60,15 +60,7 @@ class LearnedBasis(nnx.Module):
         self.temperature_bounds = temperature_bounds
         inputs, outputs = features + point_dim, 2 * num_heads * width
         if grid_shape is None:
-            init = fan_in_uniform(inputs)
-            self.projection = Linear(
-                inputs,
-                outputs,
-                use_bias=use_bias,
-                kernel_init=init,
-                bias_init=init,
-                rngs=rngs,
-            )
+            self.projection = FanInLinear(inputs, outputs, use_bias=use_bias, rngs=rngs)
         else:
             self.projection = GridConvolution(
                 inputs, outputs, grid_shape=grid_shape, use_bias=use_bias, rngs=rngs
@@ -135,12 +127,10 @@ class CoefficientMaps(nnx.Module):
     """
 
     def __init__(self, width: int, *, fan_in_init: bool = False, rngs: nnx.Rngs):
-        init = fan_in_uniform(width) if fan_in_init else trunk_init
-
-        def square() -> nnx.Linear:
-            return Linear(width, width, use_bias=False, kernel_init=init, rngs=rngs)
-
-        self.query, self.key, self.value = square(), square(), square()
+        linear = FanInLinear if fan_in_init else Linear
+        self.query = linear(width, width, use_bias=False, rngs=rngs)
+        self.key = linear(width, width, use_bias=False, rngs=rngs)
+        self.value = linear(width, width, use_bias=False, rngs=rngs)
 
     def transport(
         self, query: jax.Array, key: jax.Array, value: jax.Array, **options: Any
@@ -318,12 +308,8 @@ class BasisAttention(CoefficientMaps):
         )
         super().__init__(width, fan_in_init=fan_in_init, rngs=rngs, **map_options)
         merged = num_heads * width
-        out_init = (
-            {"kernel_init": fan_in_uniform(merged), "bias_init": fan_in_uniform(merged)}
-            if fan_in_init
-            else {}
-        )
-        self.out = Linear(merged, features, use_bias=use_bias, **out_init, rngs=rngs)
+        linear = FanInLinear if fan_in_init else Linear
+        self.out = linear(merged, features, use_bias=use_bias, rngs=rngs)
 
     def __call__(
         self,

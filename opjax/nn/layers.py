@@ -7,12 +7,15 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
+from opjax import _checks
 from opjax.convolution import grid_convolution
 
 Initializer = Callable[..., jax.Array]
 
 # The transformer trunk of the reference code starts from N(0, 0.02^2), zero biases.
 trunk_init = jax.nn.initializers.normal(0.02)
+
+ACTIVATIONS = {"relu": jax.nn.relu, "silu": jax.nn.silu}
 
 
 def fan_in_uniform(fan_in: int) -> Initializer:
@@ -41,6 +44,21 @@ def Linear(  # noqa: N802 - reads as the class it configures
         use_bias=use_bias,
         kernel_init=kernel_init,
         bias_init=bias_init,
+        rngs=rngs,
+    )
+
+
+def FanInLinear(  # noqa: N802 - reads as the class it configures
+    in_features: int, out_features: int, *, use_bias: bool = True, rngs: nnx.Rngs
+) -> nnx.Linear:
+    """Returns an `nnx.Linear` with weights and biases `fan_in_uniform(in_features)`."""
+    init = fan_in_uniform(in_features)
+    return Linear(
+        in_features,
+        out_features,
+        use_bias=use_bias,
+        kernel_init=init,
+        bias_init=init,
         rngs=rngs,
     )
 
@@ -81,16 +99,22 @@ class GridConvolution(nnx.Module):
 
 
 class LayerNorm(nnx.Module):
-    r"""Normalises the features of every point, `s (x - mean) / sqrt(var + 1e-5) + b`.
+    r"""Normalises features of every point, `s (x - mean) / sqrt(var + epsilon) + b`.
 
     Our own because `nnx.LayerNorm` promotes dtypes implicitly and subtracts squares to
     get the variance, which cancels in float32.
 
     Args:
       features: channels.
+      epsilon: offset of the variance, squared units of the features.
+
+    Raises:
+      ValueError: if the epsilon is not positive.
     """
 
-    def __init__(self, features: int):
+    def __init__(self, features: int, *, epsilon: float = 1e-5):
+        _checks.positive(epsilon=epsilon)
+        self.epsilon = epsilon
         self.scale = nnx.Param(jnp.ones(features, jnp.float32))
         self.bias = nnx.Param(jnp.zeros(features, jnp.float32))
 
@@ -98,7 +122,7 @@ class LayerNorm(nnx.Module):
         """Maps features `(n, c)` to `(n, c)`."""
         centred = x - jnp.mean(x, axis=1, keepdims=True)
         variance = jnp.mean(centred**2, axis=1, keepdims=True)
-        normalized = centred * jax.lax.rsqrt(variance + 1e-5)
+        normalized = centred * jax.lax.rsqrt(variance + self.epsilon)
         return normalized * self.scale[...][None, :] + self.bias[...][None, :]
 
 

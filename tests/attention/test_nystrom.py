@@ -128,10 +128,11 @@ def test_fewer_real_points_than_landmarks_leave_a_finite_exact_attention(points)
     def output(q, k, v):
         return attend(q, k, v, queries, weights, num_iterations=40)
 
-    actual = output(q, k, v)
+    actual = jax.jit(output)(q, k, v)
     expected = opjax.softmax_attention(q[:2], k, v, key_weights=weights)
     np.testing.assert_allclose(actual[:2], expected, rtol=1e-8)
-    gradients = jax.grad(lambda *a: jnp.sum(output(*a)), argnums=(0, 1, 2))(q, k, v)
+    gradient = jax.grad(lambda *args: jnp.sum(output(*args)), argnums=(0, 1, 2))
+    gradients = jax.jit(gradient)(q, k, v)
     assert all(np.all(np.isfinite(g)) for g in gradients)
 
 

@@ -108,7 +108,7 @@ def test_a_masked_key_far_above_the_others_does_no_harm(points, directions):
         weights = jnp.ones(11).at[-1].set(0.0)
         return jnp.sum(at(directions)(q, k, v, key_weights=weights))
 
-    value, gradient = jax.value_and_grad(energy)(far)
+    value, gradient = jax.jit(jax.value_and_grad(energy))(far)
     assert np.isfinite(value)
     assert np.all(np.isfinite(gradient))
 
@@ -126,8 +126,8 @@ def test_the_estimate_of_the_softmax_improves_with_features(points):
         outputs = jax.jit(jax.vmap(one))(keys)
         return np.sqrt(np.mean((outputs - expected[None]) ** 2))
 
-    errors = [error(r) for r in (64, 1024)]
-    assert errors[1] < 0.1 * np.std(points[2])
+    errors = [error(r) for r in (32, 512)]
+    assert errors[1] < 0.15 * np.std(points[2])
     # Sixteen times the features, a quarter of the error.
     np.testing.assert_allclose(np.log2(errors[0] / errors[1]), 2, atol=0.5)
 
@@ -135,7 +135,8 @@ def test_the_estimate_of_the_softmax_improves_with_features(points):
 def test_random_features_estimate_the_softmax_kernel_without_bias(rng):
     x, y = 0.7 * rng.normal(size=(2, 3))
     keys = jax.random.split(jax.random.key(1), 4000)
-    directions = jax.vmap(lambda k: opjax.orthogonal_random_features(k, 3, 3))(keys)
+    draw = functools.partial(opjax.orthogonal_random_features, num_features=3, dim=3)
+    directions = jax.jit(jax.vmap(draw))(keys)
     energy = 0.5 * (x @ x + y @ y)
     estimates = np.exp(np.asarray(directions) @ (x + y) - energy)
     # Every direction by itself: none of the block is pulled to one side.
@@ -155,7 +156,7 @@ def test_orthogonal_features_are_orthogonal_in_blocks():
 
 def test_orthogonal_features_are_standard_normal():
     draw = functools.partial(opjax.orthogonal_random_features, num_features=6, dim=4)
-    samples = jax.vmap(draw)(jax.random.split(jax.random.key(2), 5000))
+    samples = jax.jit(jax.vmap(draw))(jax.random.split(jax.random.key(2), 5000))
     np.testing.assert_allclose(np.mean(samples, axis=0), 0, atol=0.06)
     np.testing.assert_allclose(np.var(samples, axis=0), 1, atol=0.1)
 

@@ -25,11 +25,15 @@ class Adapter:
     Attributes:
       model: `(params, inputs, config) -> output`, differentiated.
       outputs: `(inputs, config) -> {key: array}`, for families without parameters.
+      check: `arrays -> bool`, for random draws, which agree in law only.
+      constants: names of stored arrays that the model finds in its `config`.
       not_offered: keys of the reference code that opjax has no function for.
     """
 
     model: Callable | None = None
     outputs: Callable | None = None
+    check: Callable | None = None
+    constants: tuple[str, ...] = ()
     not_offered: frozenset = frozenset()
 
 
@@ -280,6 +284,7 @@ from tests.golden import (  # noqa: E402
     adapters_attention,
     adapters_few_shot,
     adapters_fno,
+    adapters_galerkin,
     adapters_models,
     adapters_problems,
 )
@@ -288,6 +293,7 @@ for module in (
     adapters_attention,
     adapters_few_shot,
     adapters_fno,
+    adapters_galerkin,
     adapters_models,
     adapters_problems,
 ):

@@ -172,10 +172,42 @@ def _burgers_attention(params, inputs, config):
     )
 
 
+def _burgers_model(params, inputs, config):
+    """One head and 64 basis functions, whatever the configuration says."""
+    model = nn.SuperResolutionTransformer(
+        features=config["n_hidden"],
+        num_layers=config["num_encoder_layers"],
+        feedforward_features=config["dim_feedforward"],
+        num_modes=config["fourier_modes"],
+        decoder_features=config["freq_dim"],
+        outer_norm=config["layer_norm"],
+        rngs=nnx.Rngs(0),
+    )
+    _assign_linear(model.lift, params, "feat_extract.id")
+    layers = []
+    for i in range(config["num_encoder_layers"]):
+        layer = jax.tree.map(lambda leaf: leaf[0], model.layers)
+        prefix = f"encoder_layers.{i}."
+        _assign_coordinate_attention(layer.attention, params, f"{prefix}attn.")
+        _assign_linear(layer.hidden, params, f"{prefix}ff.lr1")
+        _assign_linear(layer.out, params, f"{prefix}ff.lr2")
+        layers.append(layer)
+    model.layers = jax.tree.map(lambda *leaves: jnp.stack(leaves), *layers)
+    for i, filters in enumerate((model.filters, model.last_filters)):
+        prefix = f"regressor.spectral_conv.{i}."
+        kernel = jnp.moveaxis(params[f"{prefix}fourier_weight"], 2, 0)
+        filters.convolution.kernel = nnx.Param(kernel)
+        _assign_linear(filters.skip, params, f"{prefix}linear")
+    _assign_linear(model.hidden, params, "regressor.regressor.0")
+    _assign_linear(model.out, params, "regressor.regressor.2")
+    return jax.vmap(model)(inputs["pos"], inputs["node"])
+
+
 ADAPTERS = {
     "transolver_attention": Adapter(_physics_attention),
     "model_transolver": Adapter(_transolver),
     "model_airfrans": Adapter(_airfrans),
     "model_rna": Adapter(_rna),
     "burgers_attention": Adapter(_burgers_attention),
+    "burgers_model": Adapter(_burgers_model),
 }

@@ -1,0 +1,208 @@
+"""Builds the modules of the Galerkin transformer from its authors' parameters."""
+
+import math
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+
+from opjax import nn
+from opjax.nn.attention import merge_heads
+from tests.golden.adapters import Adapter, _assign_linear, _assign_norm
+
+
+def _assign_attention(layer, params, prefix=""):
+    for i, name in enumerate(("query", "key", "value")):
+        _assign_linear(getattr(layer, name), params, f"{prefix}linears.{i}")
+    partner = "V" if layer.attention in ("galerkin", "linear") else "Q"
+    for norm, letter in ((layer.key_norm, "K"), (layer.partner_norm, partner)):
+        if norm is not None:
+            names = [f"{prefix}norm_{letter}.{h}" for h in range(layer.num_heads)]
+            norm.scale = nnx.Param(jnp.stack([params[f"{n}.weight"] for n in names]))
+            norm.bias = nnx.Param(jnp.stack([params[f"{n}.bias"] for n in names]))
+    _assign_linear(layer.out, params, f"{prefix}fc")
+
+
+def _attention_layer(params, config):
+    layer = nn.GalerkinAttention(
+        config["d_model"],
+        num_heads=config["heads"],
+        attention=config["attention_type"],
+        point_dim=config["pos_dim"],
+        normalization=config["norm_type"],
+        epsilon=config["eps"],
+        rngs=nnx.Rngs(0),
+    )
+    _assign_attention(layer, params)
+    return layer
+
+
+def _attention(params, inputs, config):
+    layer = _attention_layer(params, config)
+    return jax.vmap(lambda x, pos: layer(x, mesh_points=pos))(
+        inputs["x"], inputs["pos"]
+    )
+
+
+def _attention_with_dropout(params, inputs, config):
+    """Galerkin attention with the recorded mask of its matrix, which opjax has not."""
+    layer = _attention_layer(params, config)
+
+    def sample(x, pos, multiplier):
+        query, key, value = layer.head_inputs(x, mesh_points=pos)
+        matrix = multiplier * (jnp.swapaxes(key, 1, 2) @ value) / x.shape[0]
+        return layer.out(merge_heads(query @ matrix))
+
+    multiplier = config["inter.dropout_multiplier"]
+    return jax.vmap(sample)(inputs["x"], inputs["pos"], multiplier)
+
+
+def _assign_encoder(layer, params, prefix=""):
+    _assign_attention(layer.attention, params, f"{prefix}attn.")
+    _assign_linear(layer.hidden, params, f"{prefix}ff.lr1")
+    _assign_linear(layer.out, params, f"{prefix}ff.lr2")
+    if layer.attention_norm is not None:
+        _assign_norm(layer.attention_norm, params, f"{prefix}layer_norm1")
+        _assign_norm(layer.mlp_norm, params, f"{prefix}layer_norm2")
+
+
+def _encoder(params, inputs, config):
+    layer = nn.EncoderLayer(
+        config["d_model"],
+        hidden_features=config["dim_feedforward"],
+        num_heads=config["heads"],
+        attention=config["attention_type"],
+        point_dim=inputs["pos"].shape[-1],
+        normalization="layer" if config["attn_norm"] else None,
+        outer_norm=config["layer_norm"],
+        rngs=nnx.Rngs(0),
+    )
+    _assign_encoder(layer, params)
+    return jax.vmap(lambda x, pos: layer(x, mesh_points=pos))(
+        inputs["x"], inputs["pos"]
+    )
+
+
+def _assign_convolution(convolution, params, name):
+    weight = params[f"{name}.weight"]
+    convolution.kernel = nnx.Param(jnp.transpose(weight, (2, 3, 1, 0)))
+    if f"{name}.bias" in params:
+        convolution.bias = nnx.Param(params[f"{name}.bias"])
+
+
+def _on_grids(module, fields):
+    """Applies a module of flat values to a batch of fields `(B, i, j, c)`."""
+    batch, *grid, channels = fields.shape
+    output = jax.vmap(module)(fields.reshape(batch, grid[0] * grid[1], channels))
+    side = round(output.shape[1] ** 0.5)
+    grid = grid if output.shape[1] == grid[0] * grid[1] else (side, side)
+    return output.reshape(batch, *grid, -1)
+
+
+def _convolution_block(params, inputs, config):
+    block = nn.ConvolutionBlock(
+        config["in_dim"],
+        config["out_dim"],
+        grid_shape=inputs["x"].shape[2:],
+        activation=config["activation_type"],
+        use_bias=config.get("bias", False),
+        residual=config.get("residual", False),
+        double=config.get("basic_block", False),
+        rngs=nnx.Rngs(0),
+    )
+    _assign_convolution(block.convolution, params, "conv.0")
+    if block.second is not None:
+        _assign_convolution(block.second, params, "conv1.1")
+    if block.shortcut is not None:
+        _assign_linear(block.shortcut, params, "res.shortcut")
+    fields = jnp.moveaxis(inputs["x"], 1, -1)
+    return jnp.moveaxis(_on_grids(block, fields), -1, 1)
+
+
+def _sizes(size, n):
+    """Returns middle and last shape from one or two factors, or two shapes."""
+    factors = [size, size] if isinstance(size, float) else size
+    if isinstance(factors[0], list):
+        return [tuple(shape) for shape in factors]
+    middle = math.floor(n * factors[0])
+    last = math.floor(middle * factors[1])
+    return [(middle, middle), (last, last)]
+
+
+def _down_scaler(params, config, *, n, size, prefix=""):
+    in_features, out_features, activation = config
+    middle, last = _sizes(size, n)
+    scaler = nn.DownScaler(
+        in_features,
+        out_features,
+        grid_shape=(n, n),
+        middle_shape=middle,
+        new_shape=last,
+        activation=activation,
+        rngs=nnx.Rngs(0),
+    )
+    blocks = (scaler.fine, scaler.first, scaler.second, scaler.third)
+    for i, block in enumerate(blocks):
+        name = f"{prefix}downsample.conv{i}.conv.0"
+        _assign_convolution(block.convolution, params, name)
+    return scaler
+
+
+def _down(params, inputs, config):
+    features = config["in_dim"], config["out_dim"], config["act"]
+    scaler = _down_scaler(params, features, n=config["n"], size=config["size"])
+    return _on_grids(scaler, inputs["x"])
+
+
+def _up(params, inputs, config):
+    middle, last = config["size"]
+    scaler = nn.UpScaler(
+        config["in_dim"],
+        grid_shape=(config["n"], config["n"]),
+        middle_shape=middle,
+        new_shape=last,
+        activation=config["act"],
+        rngs=nnx.Rngs(0),
+    )
+    _assign_convolution(scaler.block.convolution, params, "upsample.conv.0.conv.0")
+    return _on_grids(scaler, inputs["x"])
+
+
+def _initialization_follows_the_rule(arrays):
+    """Both sets of draws are diagonal plus uniform, with the same spread."""
+    for name, stored in arrays.items():
+        if not name.startswith("weights."):
+            continue
+        numbers = re.fullmatch(r"weights\.d(.*)_eta(.*)_delta(.*)", name).groups()
+        width, scale, diagonal = map(float, numbers)
+        width = int(width)
+        init = nn.diagonal_xavier(scale, diagonal)
+        keys = jax.random.split(jax.random.key(0), len(stored))
+        ours = np.stack([init(key, (width, width), float) for key in keys])
+        bound = (3 / width) ** 0.5
+        for weights in (stored.astype(float), ours):
+            random = (weights - diagonal * np.eye(width)) / scale
+            # Single precision of the stored sums, relative to the random part.
+            limit = bound * (1 + 1e-6) + 1e-8 * diagonal / scale
+            kurtosis = np.mean(random**4) / np.mean(random**2) ** 2
+            spread = np.std(random) * 3**0.5 / bound
+            if np.max(np.abs(random)) > limit or np.max(np.abs(random)) < 0.98 * bound:
+                return False
+            if abs(spread - 1) > 0.05 or abs(kurtosis - 1.8) > 0.1:
+                return False
+    return True
+
+
+ADAPTERS = {
+    "galerkin_attention": Adapter(_attention),
+    "galerkin_attention_galerkin_asshipped_dropout": Adapter(
+        _attention_with_dropout, constants=("inter.dropout_multiplier",)
+    ),
+    "galerkin_conv2dresblock": Adapter(_convolution_block),
+    "galerkin_downscaler": Adapter(_down),
+    "galerkin_encoder": Adapter(_encoder),
+    "galerkin_init": Adapter(check=_initialization_follows_the_rule),
+    "galerkin_upscaler": Adapter(_up),
+}
