@@ -4,16 +4,19 @@ Modules are plain pytrees: pass them through `jax.jit`, `jax.grad`, `jax.vmap` a
 like any other. Every module acts on one sample; batch with `jax.vmap`.
 """
 
+from opjax.nn import initializers
 from opjax.nn.attention import FunctionalAttention, LearnedBasis
 from opjax.nn.calibration import calibrate, principal_keys
+from opjax.nn.decoders import PointwiseDecoder, SpectralDecoder, SpectralLayer
 from opjax.nn.embedding import TimeEmbedding, reference_distances
+from opjax.nn.fourier import FourierBlock, FourierNeuralOperator
 from opjax.nn.functional_schwarz import FunctionalSchwarzAttention, SchwarzTransport
 from opjax.nn.galerkin import EncoderLayer, GalerkinAttention, HeadNorm
-from opjax.nn.initializers import diagonal_xavier
 from opjax.nn.layers import MLP, FanInLinear, GridConvolution, LayerNorm, Linear
 from opjax.nn.operator import Block, OperatorTransformer
 from opjax.nn.scalers import ConvolutionBlock, DownScaler, UpScaler
 from opjax.nn.schwarz import LowRankAttention, SchwarzAttention
+from opjax.nn.spectral import SpectralConvolution
 
 __all__ = [
     "MLP",
@@ -22,6 +25,8 @@ __all__ = [
     "DownScaler",
     "EncoderLayer",
     "FanInLinear",
+    "FourierBlock",
+    "FourierNeuralOperator",
     "FunctionalAttention",
     "FunctionalSchwarzAttention",
     "GalerkinAttention",
@@ -32,12 +37,16 @@ __all__ = [
     "Linear",
     "LowRankAttention",
     "OperatorTransformer",
+    "PointwiseDecoder",
     "SchwarzAttention",
     "SchwarzTransport",
+    "SpectralConvolution",
+    "SpectralDecoder",
+    "SpectralLayer",
     "TimeEmbedding",
     "UpScaler",
     "calibrate",
-    "diagonal_xavier",
+    "initializers",
     "principal_keys",
     "reference_distances",
 ]

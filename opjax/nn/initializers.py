@@ -1,5 +1,10 @@
-"""Initialisers of the papers that JAX does not have."""
+"""Initialisers of the papers that JAX does not have, named by their source.
 
+Those of spectral kernels `(M_1, ..., K, c, o, 2)` read channels and frequencies off the
+shape, see `opjax.spectral_convolution`.
+"""
+
+import math
 from collections.abc import Sequence
 
 import jax
@@ -41,3 +46,46 @@ def diagonal_xavier(scale: float = 1e-2, diagonal: float = 1e-2) -> Initializer:
         )
 
     return init
+
+
+def _normal(key, shape, dtype, std):
+    return std * jax.random.normal(key, tuple(shape), dtype)
+
+
+def spectral_variance(
+    key: jax.Array, shape: Sequence[int], dtype=jnp.float32
+) -> jax.Array:
+    r"""Complex normal with `E |W|^2 = 2 / (c + o)`, as the neuraloperator package."""
+    channels, out_channels = shape[-3:-1]
+    return _normal(key, shape, dtype, (channels + out_channels) ** -0.5)
+
+
+def spectral_uniform(
+    key: jax.Array, shape: Sequence[int], dtype=jnp.float32
+) -> jax.Array:
+    r"""Uniform parts on `[0, 1 / (c o))`, as the original Fourier neural operator."""
+    channels, out_channels = shape[-3:-1]
+    uniform = jax.random.uniform(key, tuple(shape), dtype)
+    return uniform / (channels * out_channels)
+
+
+def spectral_galerkin(
+    key: jax.Array, shape: Sequence[int], dtype=jnp.float32
+) -> jax.Array:
+    r"""Normal parts of deviation `1 / (c o K)`, as the Galerkin Transformer."""
+    last, channels, out_channels = shape[-4:-1]
+    return _normal(key, shape, dtype, 1 / (channels * out_channels * last))
+
+
+def spectral_burgers(
+    key: jax.Array, shape: Sequence[int], dtype=jnp.float32
+) -> jax.Array:
+    r"""Normal parts of deviation `(c o)^{-1} (2 / ((c + o) 2 K))^{1/2}`.
+
+    The Burgers code of functional attention: so small (1e-5) that the spectral branch
+    starts switched off.
+    """
+    last, channels, out_channels = shape[-4:-1]
+    gain = 1 / (channels * out_channels)
+    xavier = math.sqrt(2 / ((channels + out_channels) * 2 * last))
+    return _normal(key, shape, dtype, gain * xavier)

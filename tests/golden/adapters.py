@@ -299,7 +299,7 @@ ADAPTERS = {
     ),
 }
 
-# Last: it needs the class above.
-from tests.golden import adapters_galerkin  # noqa: E402
+# Last: they need the class above.
+from tests.golden import adapters_fno, adapters_galerkin  # noqa: E402
 
-ADAPTERS |= adapters_galerkin.ADAPTERS
+ADAPTERS |= adapters_fno.ADAPTERS | adapters_galerkin.ADAPTERS

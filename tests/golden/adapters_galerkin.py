@@ -170,6 +170,74 @@ def _up(params, inputs, config):
     return _on_grids(scaler, inputs["x"])
 
 
+def _assign_spectral(layer, params, prefix):
+    _assign_linear(layer.skip, params, f"{prefix}linear")
+    low, high = (params[f"{prefix}fourier_weight.{i}"] for i in (0, 1))
+    # Ours counts the first frequency from the most negative one.
+    kernel = jnp.concatenate([high, low], axis=2)
+    layer.convolution.kernel = nnx.Param(jnp.transpose(kernel, (2, 3, 0, 1, 4)))
+
+
+def _assign_spectral_decoder(decoder, params, prefix=""):
+    if decoder.lift is not None:
+        _assign_linear(decoder.lift, params, f"{prefix}fc")
+    for i, layer in enumerate(decoder.layers):
+        _assign_spectral(layer, params, f"{prefix}spectral_conv.{i}.")
+    _assign_linear(decoder.hidden, params, f"{prefix}regressor.0")
+    _assign_linear(decoder.out, params, f"{prefix}regressor.2")
+
+
+def _assign_pointwise_decoder(decoder, params, prefix=""):
+    if decoder.lift is not None:
+        _assign_linear(decoder.lift, params, f"{prefix}fc")
+    for i, layer in enumerate(decoder.layers):
+        _assign_linear(layer, params, f"{prefix}ff.{i}.0")
+    _assign_linear(decoder.out, params, f"{prefix}out")
+
+
+def _decode(decoder, inputs, config):
+    x, grid = (
+        inputs[name].reshape(config["B"], config["n"] ** 2, -1)
+        for name in ("x", "grid")
+    )
+    if config["spacial_fc"]:
+        out = jax.vmap(lambda x, grid: decoder(x, mesh_points=grid))(x, grid)
+    else:
+        out = jax.vmap(decoder)(x)
+    return out.reshape(*inputs["x"].shape[:-1], -1)
+
+
+def _spectral_decoder(params, inputs, config):
+    decoder = nn.SpectralDecoder(
+        config["in_dim"],
+        config["out_dim"],
+        features=config["freq_dim"],
+        grid_shape=(config["n"], config["n"]),
+        modes=config["modes"],
+        num_layers=config["layers"],
+        point_dim=2 if config["spacial_fc"] else 0,
+        last_activation=config["last_activation"],
+        activation=config["act"],
+        rngs=nnx.Rngs(0),
+    )
+    _assign_spectral_decoder(decoder, params)
+    return _decode(decoder, inputs, config)
+
+
+def _pointwise_decoder(params, inputs, config):
+    decoder = nn.PointwiseDecoder(
+        config["in_dim"],
+        config["out_dim"],
+        features=config["n_hidden"],
+        num_layers=config["layers"],
+        point_dim=2 if config["spacial_fc"] else 0,
+        activation=config["act"],
+        rngs=nnx.Rngs(0),
+    )
+    _assign_pointwise_decoder(decoder, params)
+    return _decode(decoder, inputs, config)
+
+
 def _initialization_follows_the_rule(arrays):
     """Both sets of draws are diagonal plus uniform, with the same spread."""
     for name, stored in arrays.items():
@@ -178,7 +246,7 @@ def _initialization_follows_the_rule(arrays):
         numbers = re.fullmatch(r"weights\.d(.*)_eta(.*)_delta(.*)", name).groups()
         width, scale, diagonal = map(float, numbers)
         width = int(width)
-        init = nn.diagonal_xavier(scale, diagonal)
+        init = nn.initializers.diagonal_xavier(scale, diagonal)
         keys = jax.random.split(jax.random.key(0), len(stored))
         ours = np.stack([init(key, (width, width), float) for key in keys])
         bound = (3 / width) ** 0.5
@@ -204,5 +272,7 @@ ADAPTERS = {
     "galerkin_downscaler": Adapter(_down),
     "galerkin_encoder": Adapter(_encoder),
     "galerkin_init": Adapter(check=_initialization_follows_the_rule),
+    "galerkin_pointwise_regressor": Adapter(_pointwise_decoder),
+    "galerkin_spectral_regressor": Adapter(_spectral_decoder),
     "galerkin_upscaler": Adapter(_up),
 }

@@ -208,7 +208,7 @@ def test_heads_without_coordinates_have_their_own_width(data):
 @pytest.mark.parametrize(("width", "scale", "diagonal"), [(40, 1e-2, 3e-2), (40, 1, 0)])
 def test_the_projections_start_near_a_multiple_of_the_identity(width, scale, diagonal):
     keys = jax.random.split(jax.random.key(0), 20)
-    init = nn.diagonal_xavier(scale, diagonal)
+    init = nn.initializers.diagonal_xavier(scale, diagonal)
     weights = np.stack([init(key, (width, width)) for key in keys])
     assert weights.dtype == np.float32
     random = (weights - diagonal * np.eye(width)) / scale
@@ -292,6 +292,6 @@ def test_integer_coordinates_are_refused(data):
 
 def test_only_square_matrices_have_a_diagonal():
     with pytest.raises(ValueError, match=r"shape=\(3, 4\) must be square"):
-        nn.diagonal_xavier()(jax.random.key(0), (3, 4))
+        nn.initializers.diagonal_xavier()(jax.random.key(0), (3, 4))
     with pytest.raises(ValueError, match="diagonal=-1"):
-        nn.diagonal_xavier(diagonal=-1)
+        nn.initializers.diagonal_xavier(diagonal=-1)

@@ -1,0 +1,333 @@
+"""The Fourier neural operator on uniform grids."""
+
+import math
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jax import lax
+
+from opjax import _checks
+from opjax.nn.embedding import TimeEmbedding, reference_distances
+from opjax.nn.initializers import spectral_variance
+from opjax.nn.layers import MLP, Initializer, Linear, fan_in_uniform
+from opjax.nn.spectral import SpectralConvolution
+
+
+class FourierBlock(nnx.Module):
+    """A layer of the Fourier neural operator, a filter plus a pointwise map.
+
+        y = act(N(F x) + W x + b),    and with a channel MLP
+        z = act(N(MLP(y)) + g * x),
+
+    `F` the spectral convolution, `g` one factor per channel, `N` the identity or the
+    normalisation of every channel over the grid. Without activation (of the last layer)
+    `act` is the identity.
+
+    Args:
+      features: channels `c`.
+      grid_shape: points per axis, after padding.
+      modes: see `SpectralConvolution`.
+      channel_mlp_ratio: width of the channel MLP over `c`; `None` for no MLP.
+      instance_norm: whether `N` normalises.
+      kernel_init: initialiser of the spectral kernel.
+      rngs: source of the initial parameters.
+    """
+
+    def __init__(
+        self,
+        features: int,
+        *,
+        grid_shape: Sequence[int],
+        modes: int | Sequence[int],
+        channel_mlp_ratio: float | None = 0.5,
+        instance_norm: bool = False,
+        kernel_init: Initializer = spectral_variance,
+        rngs: nnx.Rngs,
+    ):
+        self.instance_norm = instance_norm
+        self.convolution = SpectralConvolution(
+            features,
+            features,
+            grid_shape=grid_shape,
+            modes=modes,
+            kernel_init=kernel_init,
+            rngs=rngs,
+        )
+        self.skip = _linear(features, features, rngs=rngs)
+        has_mlp = channel_mlp_ratio is not None
+        hidden = max(1, round(channel_mlp_ratio * features)) if has_mlp else 0
+        self.channel_mlp = (
+            _mlp(features, hidden, features, rngs=rngs) if has_mlp else None
+        )
+        self.gate = nnx.Param(jnp.ones(features, jnp.float32)) if has_mlp else None
+
+    def __call__(
+        self,
+        x: jax.Array,
+        *,
+        activate: jax.Array | bool = True,
+        grid_shape: Sequence[int] | None = None,
+    ) -> jax.Array:
+        """Maps features `(n, c)` on the grid to `(n, c)`.
+
+        `activate` may be traced, so that a scan over the layers can stop activating.
+        """
+
+        def activation(z):
+            return jnp.where(activate, jax.nn.gelu(z, approximate=False), z)
+
+        y = self._norm(self.convolution(x, grid_shape=grid_shape))
+        y = activation(y + self.skip(x))
+        if self.channel_mlp is None or self.gate is None:
+            return y
+        y = self.channel_mlp(y) + self.gate[...][None, :] * x
+        return activation(self._norm(y))
+
+    def _norm(self, x: jax.Array) -> jax.Array:
+        if not self.instance_norm:
+            return x
+        centred = x - jnp.mean(x, axis=0, keepdims=True)
+        variance = jnp.mean(centred**2, axis=0, keepdims=True)
+        return centred * lax.rsqrt(variance + 1e-5)
+
+
+class FourierNeuralOperator(nnx.Module):
+    """Learns an operator between functions on a uniform grid, by spectral convolutions.
+
+    A perceptron lifts positions and input values to `features` channels, layers of
+    `FourierBlock` act on them, the last without activation, and a perceptron projects
+    to the output. Parameters of the layers are stacked and scanned, as those of
+    `OperatorTransformer`. The defaults are those of the neuraloperator package; the
+    original has `channel_mlp_ratio=None`, `projection_ratio=1`, `pad_multiple=16`,
+    `kernel_init=spectral_uniform` and one number as `modes`.
+
+    The layers see one period of a periodic function. Zeros beyond the end of the domain
+    keep the two ends of other functions apart.
+
+    Args:
+      grid_shape: points per axis of the grid that the model is built for, 1 to 3 axes.
+      feature_dim: channels of the input function; zero if the mesh is the input.
+      out_features: channels of the output function.
+      modes: frequencies kept, see `SpectralConvolution`.
+      features: channels `c` inside.
+      num_layers: number of layers.
+      channel_mlp_ratio: see `FourierBlock`.
+      projection_ratio: width of the projection's hidden layer over `c`.
+      instance_norm: see `FourierBlock`.
+      positions: whether positions are features too.
+      reference_points: reference points per axis for distances as position features in
+        place of coordinates, see `reference_distances`.
+      padding: zeros before and after every axis, over its points.
+      pad_multiple: zeros after every axis then fill it up to a multiple of this.
+      time_embedding: whether calls take a scalar `time`.
+      kernel_init: initialiser of the spectral kernels, see `opjax.nn.initializers`.
+      rngs: source of the initial parameters.
+
+    Raises:
+      ValueError: if a count is not positive, there is no input, or the modes do not fit
+        the padded grid.
+
+    References:
+      Li et al., "Fourier Neural Operator", ICLR 2021 (arXiv:2010.08895), Fig. 2.
+      Kossaifi et al., "A Library for Learning Neural Operators", 2024
+      (arXiv:2412.10354).
+    """
+
+    def __init__(
+        self,
+        *,
+        grid_shape: Sequence[int],
+        feature_dim: int,
+        out_features: int,
+        modes: int | Sequence[int],
+        features: int = 64,
+        num_layers: int = 4,
+        channel_mlp_ratio: float | None = 0.5,
+        projection_ratio: float = 2,
+        instance_norm: bool = False,
+        positions: bool = True,
+        reference_points: int | None = None,
+        padding: float = 0.0,
+        pad_multiple: int = 1,
+        time_embedding: bool = False,
+        kernel_init: Initializer = spectral_variance,
+        rngs: nnx.Rngs,
+    ):
+        _checks.positive(
+            out_features=out_features,
+            features=features,
+            num_layers=num_layers,
+            projection_ratio=projection_ratio,
+            pad_multiple=pad_multiple,
+        )
+        _checks.non_negative(padding=padding, feature_dim=feature_dim)
+        if reference_points is not None and (reference_points < 2 or not positions):
+            raise ValueError(
+                f"{reference_points=} must be at least 2 and goes with positions=True; "
+                f"got {positions=}."
+            )
+        if feature_dim == 0 and not positions:
+            raise ValueError(
+                f"{feature_dim=} and {positions=} leave the model without input."
+            )
+        self.grid_shape = tuple(grid_shape)
+        self.feature_dim = feature_dim
+        self.positions, self.reference_points = positions, reference_points
+        self.padding, self.pad_multiple = padding, pad_multiple
+        p = len(self.grid_shape)
+        position_dim = reference_points**p if reference_points else p
+        inputs = feature_dim + (position_dim if positions else 0)
+        self.lifting = _mlp(inputs, 2 * features, features, rngs=rngs)
+        self.time_embedding = (
+            TimeEmbedding(features, rngs=rngs) if time_embedding else None
+        )
+
+        def block(key: jax.Array) -> FourierBlock:
+            return FourierBlock(
+                features,
+                grid_shape=self._padded_shape(self.grid_shape),
+                modes=modes,
+                channel_mlp_ratio=channel_mlp_ratio,
+                instance_norm=instance_norm,
+                kernel_init=kernel_init,
+                rngs=nnx.Rngs(key),
+            )
+
+        self.blocks = jax.vmap(block)(jax.random.split(rngs.params(), num_layers))
+        hidden = max(1, round(projection_ratio * features))
+        self.projection = _mlp(features, hidden, out_features, rngs=rngs)
+
+    def __call__(
+        self,
+        mesh_points: jax.Array | None,
+        features: jax.Array | None = None,
+        *,
+        time: jax.Array | None = None,
+        grid_shape: Sequence[int] | None = None,
+    ) -> jax.Array:
+        """Evaluates the operator on one sample.
+
+        Args:
+          mesh_points: points of the grid in row-major order, shape `(n, p)`; only
+            features, `None` for a model without positions.
+          features: values of the input function, shape `(n, feature_dim)`; `None` if
+            `feature_dim` is zero.
+          time: scalar, if the model has a time embedding.
+          grid_shape: points per axis of this sample's grid, if not the model's own.
+            Frequencies that it does not resolve are left out.
+
+        Returns:
+          Values of the output function at the mesh points, shape `(n, out_features)`.
+
+        Raises:
+          TypeError: if an array is not floating point.
+          ValueError: if shapes do not match the model or each other.
+        """
+        grid_shape = self.grid_shape if grid_shape is None else tuple(grid_shape)
+        if len(grid_shape) != len(self.grid_shape):
+            raise ValueError(
+                f"{grid_shape=} must have as many axes as the grid of this model, "
+                f"{self.grid_shape}."
+            )
+        z = self.lift(mesh_points, features, time=time, grid_shape=grid_shape)
+        z = self.pad(z, grid_shape)
+        padded = self._padded_shape(grid_shape)
+
+        def layer(z, block_and_activate):
+            block, activate = block_and_activate
+            return block(z, activate=activate, grid_shape=padded), None
+
+        num_layers = jax.tree.leaves(self.blocks)[0].shape[0]
+        activate = jnp.arange(num_layers) < num_layers - 1
+        z, _ = lax.scan(layer, z, (self.blocks, activate))
+        return self.projection(self.crop(z, grid_shape))
+
+    def lift(
+        self,
+        mesh_points: jax.Array | None,
+        features: jax.Array | None,
+        *,
+        time: jax.Array | None,
+        grid_shape: tuple[int, ...],
+    ) -> jax.Array:
+        """Returns the features `(n, c)` that enter the layers, before padding."""
+        n, p = math.prod(grid_shape), len(grid_shape)
+        inputs = []
+        if self.positions:
+            _expect("mesh_points", mesh_points, (n, p), grid_shape)
+            inputs.append(self._position_features(jnp.asarray(mesh_points)))
+        if self.feature_dim or features is not None:
+            _expect("features", features, (n, self.feature_dim), grid_shape)
+            inputs.append(jnp.asarray(features))
+        z = self.lifting(jnp.concatenate(inputs, axis=1))
+        if (time is None) != (self.time_embedding is None):
+            raise ValueError(
+                f"{time=} does not fit a model built with "
+                f"time_embedding={self.time_embedding is not None}."
+            )
+        if self.time_embedding is not None and time is not None:
+            z = z + self.time_embedding(time)[None, :]
+        return z
+
+    def pad(self, z: jax.Array, grid_shape: tuple[int, ...]) -> jax.Array:
+        """Maps features `(n, c)` on a grid to those on the grid with padding."""
+        widths = [*self._padding(grid_shape), (0, 0)]
+        field = jnp.pad(z.reshape(*grid_shape, -1), widths)
+        return field.reshape(-1, z.shape[1])
+
+    def crop(self, z: jax.Array, grid_shape: tuple[int, ...]) -> jax.Array:
+        """Maps features on the grid with padding to those on the grid, `(n, c)`."""
+        field = z.reshape(*self._padded_shape(grid_shape), -1)
+        inside = tuple(
+            slice(before, before + n)
+            for n, (before, _) in zip(
+                grid_shape, self._padding(grid_shape), strict=True
+            )
+        )
+        return field[inside].reshape(-1, z.shape[1])
+
+    def _padding(self, grid_shape: tuple[int, ...]) -> list[tuple[int, int]]:
+        widths = []
+        for n in grid_shape:
+            margin = round(self.padding * n)
+            filling = -(n + 2 * margin) % self.pad_multiple
+            widths.append((margin, margin + filling))
+        return widths
+
+    def _padded_shape(self, grid_shape: tuple[int, ...]) -> tuple[int, ...]:
+        widths = self._padding(grid_shape)
+        return tuple(n + sum(w) for n, w in zip(grid_shape, widths, strict=True))
+
+    def _position_features(self, mesh_points: jax.Array) -> jax.Array:
+        if self.reference_points is None:
+            return mesh_points
+        return reference_distances(mesh_points, num_reference=self.reference_points)
+
+
+def _expect(name, array, shape, grid_shape):
+    if array is None or jnp.shape(array) != shape:
+        raise ValueError(
+            f"{name} {None if array is None else jnp.shape(array)} must have shape "
+            f"{shape} for this model and {grid_shape=}."
+        )
+    _checks.floating(**{name: array})
+
+
+def _linear(in_features: int, out_features: int, *, rngs: nnx.Rngs) -> nnx.Linear:
+    """Returns a pointwise map with the initialisation of PyTorch."""
+    init = fan_in_uniform(in_features)
+    return Linear(
+        in_features, out_features, kernel_init=init, bias_init=init, rngs=rngs
+    )
+
+
+def _mlp(
+    in_features: int, hidden_features: int, out_features: int, *, rngs: nnx.Rngs
+) -> MLP:
+    """Returns a perceptron with the initialisation of PyTorch."""
+    mlp = MLP(in_features, hidden_features, out_features, rngs=rngs)
+    mlp.hidden = _linear(in_features, hidden_features, rngs=rngs)
+    mlp.out = _linear(hidden_features, out_features, rngs=rngs)
+    return mlp
