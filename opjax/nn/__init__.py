@@ -12,6 +12,7 @@ from opjax.nn.embedding import TimeEmbedding, reference_distances
 from opjax.nn.fourier import FourierBlock, FourierNeuralOperator
 from opjax.nn.functional_schwarz import FunctionalSchwarzAttention, SchwarzTransport
 from opjax.nn.galerkin import EncoderLayer, GalerkinAttention, HeadNorm
+from opjax.nn.galerkin_transformer import GalerkinTransformer2d
 from opjax.nn.layers import MLP, FanInLinear, GridConvolution, LayerNorm, Linear
 from opjax.nn.operator import Block, OperatorTransformer
 from opjax.nn.scalers import ConvolutionBlock, DownScaler, UpScaler
@@ -30,6 +31,7 @@ __all__ = [
     "FunctionalAttention",
     "FunctionalSchwarzAttention",
     "GalerkinAttention",
+    "GalerkinTransformer2d",
     "GridConvolution",
     "HeadNorm",
     "LayerNorm",
