@@ -230,11 +230,7 @@ class GalerkinTransformer2d(nnx.Module):
             coarse_points = grid_points(self.coarse_shape, values.dtype)
         if output_points is None:
             output_points = grid_points(self.output_shape, values.dtype)
-        if self.down is not None:
-            z = self.down(values)
-        else:
-            z = self.lift(jnp.concatenate([values, coarse_points], axis=1))
-        z = self.encode(z, coarse_points)
+        z = self.encode(self._extract(values, coarse_points), coarse_points)
         if self.up is not None:
             z = self.up(z)
         z = self.decoder(z, mesh_points=output_points)
@@ -254,6 +250,13 @@ class GalerkinTransformer2d(nnx.Module):
         if self.rematerialize:
             layer = jax.checkpoint(layer, prevent_cse=False)
         return lax.scan(layer, z, self.layers)[0]
+
+    def _extract(self, values: jax.Array, coarse_points: jax.Array) -> jax.Array:
+        """Returns the features `(n_coarse, c)` that enter the encoder."""
+        if self.down is not None:
+            return self.down(values)
+        assert self.lift is not None
+        return self.lift(jnp.concatenate([values, coarse_points], axis=1))
 
     def _check(self, values: jax.Array, **given: jax.Array | None) -> None:
         _checks.floating(values=values)
