@@ -21,11 +21,12 @@ from opjax.nn.attention import FunctionalAttention, LearnedBasis
 from opjax.nn import initializers
 from opjax.nn.attention import BasisAttention, FunctionalAttention, LearnedBasis
 from opjax.nn.calibration import calibrate, principal_keys
+from opjax.nn.decoders import PointwiseDecoder, SpectralDecoder, SpectralLayer
 from opjax.nn.embedding import TimeEmbedding, reference_distances
 from opjax.nn.fourier import FourierBlock, FourierNeuralOperator
 from opjax.nn.functional_schwarz import FunctionalSchwarzAttention, SchwarzTransport
 from opjax.nn.galerkin import EncoderLayer, GalerkinAttention, HeadNorm
-from opjax.nn.initializers import diagonal_xavier
+from opjax.nn.galerkin_transformer import GalerkinTransformer2d
 from opjax.nn.layers import MLP, FanInLinear, GridConvolution, LayerNorm, Linear
 from opjax.nn.operator import Block, OperatorTransformer
 from opjax.nn.perceptron import Perceptron
@@ -49,6 +50,7 @@ __all__ = [
     "FunctionalRegressor",
     "FunctionalSchwarzAttention",
     "GalerkinAttention",
+    "GalerkinTransformer2d",
     "GridConvolution",
     "IntentionRegressor",
     "HeadNorm",
@@ -60,11 +62,14 @@ __all__ = [
     "OperatorTransformer",
     "PhysicsAttention",
     "Perceptron",
+    "PointwiseDecoder",
     "SchwarzAttention",
     "SchwarzTransport",
     "SoftmaxAttentionRegressor",
     "SpectralConvolution",
     "SuperResolutionTransformer",
+    "SpectralDecoder",
+    "SpectralLayer",
     "TimeEmbedding",
     "TransolverRegressor",
     "UpScaler",
