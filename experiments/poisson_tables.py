@@ -1,6 +1,5 @@
 """Tables of the Poisson program."""
 
-import json
 import pathlib
 from typing import Any
 
@@ -9,6 +8,7 @@ import numpy as np
 from experiments.poisson_rows import COLUMNS, LABELS, PAPER, PAPER_FINAL, Row
 from experiments.poisson_studies import RATES
 from experiments.run_directory import to_json, write_json, write_text
+from experiments.tables import head, number, provenance
 
 
 def write(
@@ -46,28 +46,17 @@ def write(
         "seeds. Weighted MSE is exact over the space of right-hand sides. Data come "
         "from our own solver: finite differences and their exact inverse.\n"
     )
-    text = ["# Poisson, learned\n", notes, _provenance(folder, seconds), *parts]
+    text = [
+        "# Poisson, learned\n",
+        notes,
+        provenance(folder, "poisson_schwarz", seconds=seconds),
+        *parts,
+    ]
     write_text(folder / "tables.md", "\n".join(text))
 
 
-def _provenance(folder: pathlib.Path, seconds: float) -> str:
-    found = json.loads((folder / "environment.json").read_text())
-    modified = " with uncommitted changes" if found["git_modified"] else ""
-    packages = ", ".join(
-        f"{k} {found['packages'][k]}" for k in ("jax", "flax", "optax")
-    )
-    command = " ".join(["python -m experiments.poisson_schwarz", *found["command"][2:]])
-    return (
-        f"- command: `{command}`\n"
-        f"- commit {found['git_commit']}{modified}, {found['starts'][-1][:10]}\n"
-        f"- {found['cpu_count']} cores, {found['device_kind']}; {found['platform']}\n"
-        f"- Python {found['python']}, {packages}\n"
-        f"- {seconds:.0f} s for all studies of the last process, with compilation\n"
-    )
-
-
 def _sweep_table(main: dict[str, Row]) -> str:
-    lines = _head(
+    lines = head(
         "Table 1 of the paper: learning rates",
         "rate | model | | final weighted MSE | mean rel. L2 (16) | max rel. L2 (16) | "
         "operator Frobenius | weighted MSE (population)",
@@ -89,7 +78,7 @@ def _sweep_table(main: dict[str, Row]) -> str:
 
 
 def _second_table(main: dict[str, Row], rate: float) -> str:
-    lines = _head(
+    lines = head(
         f"Table 2 of the paper, rate {rate:g} (paper 1e-3)",
         "model | parameters | | mean rel. L2 (16) | max rel. L2 (16) | "
         "operator Frobenius",
@@ -114,7 +103,7 @@ def _main_table(main: dict[str, Row], config: Any) -> str:
 
 
 def _growth_table(rows: dict[str, dict[str, Row]]) -> str:
-    lines = _head(
+    lines = head(
         "More points, 32 in a subdomain",
         "n | start | seeds | parameters | initial loss | weighted MSE (population) | "
         "mean rel. L2 | operator Frobenius | paper, final | closed form, weighted MSE",
@@ -129,7 +118,7 @@ def _growth_table(rows: dict[str, dict[str, Row]]) -> str:
         lines.append(
             f"| {_size(row)} | {label} | {len(row.study.seeds)} | {row.parameters} | "
             f"{ours} | "
-            f"{_number(PAPER_FINAL.get(name, ''))} | {_number(exact)} |"
+            f"{number(PAPER_FINAL.get(name, ''))} | {number(exact)} |"
         )
     return "\n".join([*lines, ""])
 
@@ -140,32 +129,23 @@ def _table(
     rate: float = 0.0,
     closed_form: dict[str, float] | None = None,
 ) -> str:
-    lines = _head(title, f"model | parameters | rate | {' | '.join(COLUMNS.values())}")
+    lines = head(title, f"model | parameters | rate | {' | '.join(COLUMNS.values())}")
     for label, row in rows.items():
         shown = rate if rate in row.study.rates else row.study.rates[0]
         ours = " | ".join(_spread(row.values(name, shown)) for name in COLUMNS)
         lines.append(f"| {label} | {row.parameters} | {shown:g} | {ours} |")
     if closed_form is not None:
-        exact = " | ".join(_number(closed_form[name]) for name in COLUMNS)
+        exact = " | ".join(number(closed_form[name]) for name in COLUMNS)
         parameters = next(iter(rows.values())).parameters
         lines.append(f"| closed form, nothing trained | {parameters} | | {exact} |")
     return "\n".join([*lines, ""])
 
 
-def _head(title: str, columns: str) -> list[str]:
-    count = columns.count("|") + 1
-    return [f"## {title}\n", f"| {columns} |", f"|{' --- |' * count}"]
-
-
 def _spread(values: np.ndarray) -> str:
     if len(values) == 1:
-        return _number(values[0])
+        return number(values[0])
     low, high = np.min(values), np.max(values)
-    return f"{_number(np.median(values))} [{_number(low)}, {_number(high)}]"
-
-
-def _number(value: Any) -> str:
-    return value if isinstance(value, str) else f"{value:.3g}"
+    return f"{number(np.median(values))} [{number(low)}, {number(high)}]"
 
 
 def _size(row: Row) -> int:
