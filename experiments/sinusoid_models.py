@@ -22,8 +22,8 @@ class Setup:
     """
 
     num_basis: int = 8
-    ridge: float = 1e-3
-    intention_ridge: float = 1e-2
+    ridge: float = 1e-6
+    intention_ridge: float = 1e-4
     shrink: int = 1
 
     def width(self, features: int, num_heads: int = 1) -> int:
