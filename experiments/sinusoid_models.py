@@ -22,7 +22,7 @@ class Setup:
     """
 
     num_basis: int = 8
-    ridge: float = 1e-6
+    ridge: float = 1e-7
     intention_ridge: float = 1e-4
     shrink: int = 1
 
