@@ -43,9 +43,10 @@ class Config:
     test_tasks: int = option(500, "Test tasks", minimum=1)
     # Models.
     num_basis: int = option(8, "Basis functions, and tokens of Transolver", minimum=1)
-    # The paper gives neither weight. With 1e-7 functional attention left its plateau
-    # within 3000 steps from seeds 0, 1 and 2; with 1e-6 not from 1 within 6000, and
-    # 1e-2 to 1e-5 took longer still. 1e-4 beat 1e-2 for intention (a quarter as wide).
+    # The paper gives neither weight. With 1e-7 functional attention learned within 3000
+    # steps from seeds 0, 1 and 2; 1e-5 and 1e-6 left one of them at its start for 6000,
+    # other powers of ten seed 0 above a loss of 2. Intention, tried a quarter as wide
+    # from seed 0, did better with 1e-4 than with 1e-2.
     ridge: float = option(1e-7, "Weight of functional attention", above=0, maximum=1)
     intention_ridge: float = option(1e-4, "Weight of intention", above=0)
     shrink: int = option(1, "Divides the published widths", minimum=1)
