@@ -7,7 +7,7 @@ import numpy as np
 
 from experiments.poisson_rows import COLUMNS, LABELS, PAPER, PAPER_FINAL, Row
 from experiments.poisson_studies import RATES
-from experiments.reports import provenance
+from experiments.reports import head, number, provenance
 from experiments.run_directory import to_json, write_json, write_text
 
 
@@ -52,7 +52,7 @@ def write(
 
 
 def _sweep_table(main: dict[str, Row]) -> str:
-    lines = _head(
+    lines = head(
         "Table 1 of the paper: learning rates",
         "rate | model | | final weighted MSE | mean rel. L2 (16) | max rel. L2 (16) | "
         "operator Frobenius | weighted MSE (population)",
@@ -74,7 +74,7 @@ def _sweep_table(main: dict[str, Row]) -> str:
 
 
 def _second_table(main: dict[str, Row], rate: float) -> str:
-    lines = _head(
+    lines = head(
         f"Table 2 of the paper, rate {rate:g} (paper 1e-3)",
         "model | parameters | | mean rel. L2 (16) | max rel. L2 (16) | "
         "operator Frobenius",
@@ -99,7 +99,7 @@ def _main_table(main: dict[str, Row], config: Any) -> str:
 
 
 def _growth_table(rows: dict[str, dict[str, Row]]) -> str:
-    lines = _head(
+    lines = head(
         "More points, 32 in a subdomain",
         "n | start | seeds | parameters | initial loss | weighted MSE (population) | "
         "mean rel. L2 | operator Frobenius | paper, final | closed form, weighted MSE",
@@ -114,7 +114,7 @@ def _growth_table(rows: dict[str, dict[str, Row]]) -> str:
         lines.append(
             f"| {_size(row)} | {label} | {len(row.study.seeds)} | {row.parameters} | "
             f"{ours} | "
-            f"{_number(PAPER_FINAL.get(name, ''))} | {_number(exact)} |"
+            f"{number(PAPER_FINAL.get(name, ''))} | {number(exact)} |"
         )
     return "\n".join([*lines, ""])
 
@@ -125,32 +125,23 @@ def _table(
     rate: float = 0.0,
     closed_form: dict[str, float] | None = None,
 ) -> str:
-    lines = _head(title, f"model | parameters | rate | {' | '.join(COLUMNS.values())}")
+    lines = head(title, f"model | parameters | rate | {' | '.join(COLUMNS.values())}")
     for label, row in rows.items():
         shown = rate if rate in row.study.rates else row.study.rates[0]
         ours = " | ".join(_spread(row.values(name, shown)) for name in COLUMNS)
         lines.append(f"| {label} | {row.parameters} | {shown:g} | {ours} |")
     if closed_form is not None:
-        exact = " | ".join(_number(closed_form[name]) for name in COLUMNS)
+        exact = " | ".join(number(closed_form[name]) for name in COLUMNS)
         parameters = next(iter(rows.values())).parameters
         lines.append(f"| closed form, nothing trained | {parameters} | | {exact} |")
     return "\n".join([*lines, ""])
 
 
-def _head(title: str, columns: str) -> list[str]:
-    count = columns.count("|") + 1
-    return [f"## {title}\n", f"| {columns} |", f"|{' --- |' * count}"]
-
-
 def _spread(values: np.ndarray) -> str:
     if len(values) == 1:
-        return _number(values[0])
+        return number(values[0])
     low, high = np.min(values), np.max(values)
-    return f"{_number(np.median(values))} [{_number(low)}, {_number(high)}]"
-
-
-def _number(value: Any) -> str:
-    return value if isinstance(value, str) else f"{value:.3g}"
+    return f"{number(np.median(values))} [{number(low)}, {number(high)}]"
 
 
 def _size(row: Row) -> int:

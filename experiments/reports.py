@@ -3,6 +3,7 @@
 import json
 import pathlib
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -28,6 +29,17 @@ def provenance(folder: pathlib.Path, program: str, *, seconds: float) -> str:
         f"- Python {found['python']}, {packages}\n"
         f"- {seconds:.0f} s for all studies of the last process, with compilation\n"
     )
+
+
+def head(title: str, columns: str) -> list[str]:
+    """Returns the first lines of a table with a heading; columns are split by `|`."""
+    count = columns.count("|") + 1
+    return [f"## {title}\n", f"| {columns} |", f"|{' --- |' * count}"]
+
+
+def number(value: Any) -> str:
+    """Formats a number; text is kept."""
+    return value if isinstance(value, str) else f"{value:.3g}"
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

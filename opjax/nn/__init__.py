@@ -4,8 +4,10 @@ Modules are plain pytrees: pass them through `jax.jit`, `jax.grad`, `jax.vmap` a
 like any other. Every module acts on one sample; batch with `jax.vmap`.
 """
 
+from opjax.nn import initializers
 from opjax.nn.attention import BasisAttention, FunctionalAttention, LearnedBasis
 from opjax.nn.calibration import calibrate, principal_keys
+from opjax.nn.decoders import PointwiseDecoder, SpectralDecoder, SpectralLayer
 from opjax.nn.embedding import TimeEmbedding, reference_distances
 from opjax.nn.few_shot import (
     FunctionalRegressor,
@@ -16,13 +18,6 @@ from opjax.nn.few_shot_attention import (
     LinearAttentionRegressor,
     SoftmaxAttentionRegressor,
 )
-from opjax.nn import initializers
-from opjax.nn.attention import FunctionalAttention, LearnedBasis
-from opjax.nn import initializers
-from opjax.nn.attention import BasisAttention, FunctionalAttention, LearnedBasis
-from opjax.nn.calibration import calibrate, principal_keys
-from opjax.nn.decoders import PointwiseDecoder, SpectralDecoder, SpectralLayer
-from opjax.nn.embedding import TimeEmbedding, reference_distances
 from opjax.nn.fourier import FourierBlock, FourierNeuralOperator
 from opjax.nn.functional_schwarz import FunctionalSchwarzAttention, SchwarzTransport
 from opjax.nn.galerkin import EncoderLayer, GalerkinAttention, HeadNorm
@@ -37,7 +32,6 @@ from opjax.nn.spectral import SpectralConvolution
 from opjax.nn.super_resolution import SuperResolutionTransformer
 
 __all__ = [
-    "MLP",
     "BasisAttention",
     "Block",
     "ConvolutionBlock",
@@ -52,29 +46,29 @@ __all__ = [
     "GalerkinAttention",
     "GalerkinTransformer2d",
     "GridConvolution",
-    "IntentionRegressor",
     "HeadNorm",
+    "IntentionRegressor",
     "LayerNorm",
     "LearnedBasis",
     "Linear",
     "LinearAttentionRegressor",
     "LowRankAttention",
+    "MLP",
     "OperatorTransformer",
-    "PhysicsAttention",
     "Perceptron",
+    "PhysicsAttention",
     "PointwiseDecoder",
     "SchwarzAttention",
     "SchwarzTransport",
     "SoftmaxAttentionRegressor",
     "SpectralConvolution",
-    "SuperResolutionTransformer",
     "SpectralDecoder",
     "SpectralLayer",
+    "SuperResolutionTransformer",
     "TimeEmbedding",
     "TransolverRegressor",
     "UpScaler",
     "calibrate",
-    "diagonal_xavier",
     "initializers",
     "principal_keys",
     "reference_distances",

@@ -17,6 +17,7 @@ def test_values_and_gradients_equal_the_reference_code(file):
     report = compare.compare(file)
     assert report.status == "ok", str(report)
 
+
 TOO_LARGE = ("galerkin_darcy_dataset", "burgers_model")
 
 

@@ -27,7 +27,7 @@ def build(method, features=8, **options):
 
 def tiny(method, **options):
     """A model in float64 whose features are of the order of one."""
-    model = jax.jit(lambda: build(method, **options))()
+    model = jax.eval_shape(lambda: build(method, **options))
     leaves, structure = jax.tree.flatten(model)
     random = np.random.default_rng(1)
     leaves = [0.6 * random.normal(size=leaf.shape) for leaf in leaves]
