@@ -7,13 +7,15 @@ like any other. Every module acts on one sample; batch with `jax.vmap`.
 from opjax.nn import initializers
 from opjax.nn.attention import BasisAttention, FunctionalAttention, LearnedBasis
 from opjax.nn.calibration import calibrate, principal_keys
+from opjax.nn.decoders import PointwiseDecoder, SpectralDecoder, SpectralLayer
 from opjax.nn.embedding import TimeEmbedding, reference_distances
 from opjax.nn.fourier import FourierBlock, FourierNeuralOperator
 from opjax.nn.functional_schwarz import FunctionalSchwarzAttention, SchwarzTransport
 from opjax.nn.galerkin import EncoderLayer, GalerkinAttention, HeadNorm
-from opjax.nn.initializers import diagonal_xavier
+from opjax.nn.galerkin_transformer import GalerkinTransformer2d
 from opjax.nn.layers import MLP, FanInLinear, GridConvolution, LayerNorm, Linear
 from opjax.nn.operator import Block, OperatorTransformer
+from opjax.nn.orthogonal import OrthogonalAttention
 from opjax.nn.physics import PhysicsAttention
 from opjax.nn.scalers import ConvolutionBlock, DownScaler, UpScaler
 from opjax.nn.schwarz import LowRankAttention, SchwarzAttention
@@ -33,6 +35,7 @@ __all__ = [
     "FunctionalAttention",
     "FunctionalSchwarzAttention",
     "GalerkinAttention",
+    "GalerkinTransformer2d",
     "GridConvolution",
     "HeadNorm",
     "LayerNorm",
@@ -40,15 +43,18 @@ __all__ = [
     "Linear",
     "LowRankAttention",
     "OperatorTransformer",
+    "OrthogonalAttention",
     "PhysicsAttention",
+    "PointwiseDecoder",
     "SchwarzAttention",
     "SchwarzTransport",
     "SpectralConvolution",
+    "SpectralDecoder",
+    "SpectralLayer",
     "SuperResolutionTransformer",
     "TimeEmbedding",
     "UpScaler",
     "calibrate",
-    "diagonal_xavier",
     "initializers",
     "principal_keys",
     "reference_distances",

@@ -1,8 +1,7 @@
-"""Initialisers of the papers that JAX does not have.
+"""Initialisers of the papers that JAX does not have, named by their source.
 
-Those of spectral kernels `(M_1, ..., K, c, o, 2)` are named by their source. Each is
-called as `init(key, shape, dtype)` and reads channels and frequencies off the shape,
-see `opjax.spectral_convolution`.
+Those of spectral kernels `(M_1, ..., K, c, o, 2)` read channels and frequencies off the
+shape, see `opjax.spectral_convolution`.
 """
 
 import math

@@ -131,28 +131,30 @@ def _sizes(size, n):
     return [(middle, middle), (last, last)]
 
 
-def _down_scaler(params, config, *, n, size, prefix=""):
-    in_features, out_features, activation = config
-    middle, last = _sizes(size, n)
-    scaler = nn.DownScaler(
-        in_features,
-        out_features,
-        grid_shape=(n, n),
-        middle_shape=middle,
-        new_shape=last,
-        activation=activation,
-        rngs=nnx.Rngs(0),
-    )
+def _assign_down(scaler, params, prefix=""):
     blocks = (scaler.fine, scaler.first, scaler.second, scaler.third)
     for i, block in enumerate(blocks):
         name = f"{prefix}downsample.conv{i}.conv.0"
         _assign_convolution(block.convolution, params, name)
-    return scaler
+
+
+def _assign_up(scaler, params, prefix=""):
+    name = f"{prefix}upsample.conv.0.conv.0"
+    _assign_convolution(scaler.block.convolution, params, name)
 
 
 def _down(params, inputs, config):
-    features = config["in_dim"], config["out_dim"], config["act"]
-    scaler = _down_scaler(params, features, n=config["n"], size=config["size"])
+    middle, last = _sizes(config["size"], config["n"])
+    scaler = nn.DownScaler(
+        config["in_dim"],
+        config["out_dim"],
+        grid_shape=(config["n"], config["n"]),
+        middle_shape=middle,
+        new_shape=last,
+        activation=config["act"],
+        rngs=nnx.Rngs(0),
+    )
+    _assign_down(scaler, params)
     return _on_grids(scaler, inputs["x"])
 
 
@@ -166,8 +168,137 @@ def _up(params, inputs, config):
         activation=config["act"],
         rngs=nnx.Rngs(0),
     )
-    _assign_convolution(scaler.block.convolution, params, "upsample.conv.0.conv.0")
+    _assign_up(scaler, params)
     return _on_grids(scaler, inputs["x"])
+
+
+def _assign_spectral(layer, params, prefix):
+    _assign_linear(layer.skip, params, f"{prefix}linear")
+    low, high = (params[f"{prefix}fourier_weight.{i}"] for i in (0, 1))
+    # Ours counts the first frequency from the most negative one.
+    kernel = jnp.concatenate([high, low], axis=2)
+    layer.convolution.kernel = nnx.Param(jnp.transpose(kernel, (2, 3, 0, 1, 4)))
+
+
+def _assign_spectral_decoder(decoder, params, prefix=""):
+    if decoder.lift is not None:
+        _assign_linear(decoder.lift, params, f"{prefix}fc")
+    for i, layer in enumerate(decoder.layers):
+        _assign_spectral(layer, params, f"{prefix}spectral_conv.{i}.")
+    _assign_linear(decoder.hidden, params, f"{prefix}regressor.0")
+    _assign_linear(decoder.out, params, f"{prefix}regressor.2")
+
+
+def _assign_pointwise_decoder(decoder, params, prefix=""):
+    if decoder.lift is not None:
+        _assign_linear(decoder.lift, params, f"{prefix}fc")
+    for i, layer in enumerate(decoder.layers):
+        _assign_linear(layer, params, f"{prefix}ff.{i}.0")
+    _assign_linear(decoder.out, params, f"{prefix}out")
+
+
+def _decode(decoder, inputs, config):
+    x, grid = (
+        inputs[name].reshape(config["B"], config["n"] ** 2, -1)
+        for name in ("x", "grid")
+    )
+    if config["spacial_fc"]:
+        out = jax.vmap(lambda x, grid: decoder(x, mesh_points=grid))(x, grid)
+    else:
+        out = jax.vmap(decoder)(x)
+    return out.reshape(*inputs["x"].shape[:-1], -1)
+
+
+def _spectral_decoder(params, inputs, config):
+    decoder = nn.SpectralDecoder(
+        config["in_dim"],
+        config["out_dim"],
+        features=config["freq_dim"],
+        grid_shape=(config["n"], config["n"]),
+        modes=config["modes"],
+        num_layers=config["layers"],
+        point_dim=2 if config["spacial_fc"] else 0,
+        last_activation=config["last_activation"],
+        activation=config["act"],
+        rngs=nnx.Rngs(0),
+    )
+    _assign_spectral_decoder(decoder, params)
+    return _decode(decoder, inputs, config)
+
+
+def _pointwise_decoder(params, inputs, config):
+    decoder = nn.PointwiseDecoder(
+        config["in_dim"],
+        config["out_dim"],
+        features=config["n_hidden"],
+        num_layers=config["layers"],
+        point_dim=2 if config["spacial_fc"] else 0,
+        activation=config["act"],
+        rngs=nnx.Rngs(0),
+    )
+    _assign_pointwise_decoder(decoder, params)
+    return _decode(decoder, inputs, config)
+
+
+def _transformer(params, inputs, config):
+    fine, coarse = ((config[name],) * 2 for name in ("nf", "nc"))
+    n, down, up = config["nf"], config["downscaler_size"], config["upscaler_size"]
+    output = inputs["grid"].shape[1:3]
+    spectral = config["decoder_type"] == "ifft2"
+    model = nn.GalerkinTransformer2d(
+        grid_shape=fine,
+        coarse_shape=coarse if down else None,
+        output_shape=output,
+        features=config["n_hidden"],
+        num_layers=config["num_encoder_layers"],
+        num_heads=config["n_head"],
+        hidden_features=config["dim_feedforward"],
+        attention=config["attention_type"],
+        normalization="layer" if config["attn_norm"] else None,
+        outer_norm=config["layer_norm"],
+        epsilon=config["norm_eps"],
+        down_shape=_sizes(down, n)[0] if down else None,
+        up_shape=up[0] if up else None,
+        down_activation=config.get("downscaler_activation", "silu"),
+        up_activation=config.get("upscaler_activation", "silu"),
+        decoder="spectral" if spectral else "pointwise",
+        decoder_features=config["freq_dim"] if spectral else config["n_hidden"],
+        decoder_layers=config["num_regressor_layers"],
+        decoder_activation=config["regressor_activation"],
+        modes=config.get("fourier_modes", 1),
+        last_activation=config.get("last_activation", True),
+        boundary=config["boundary_condition"] or "free",
+        rngs=nnx.Rngs(0),
+    )
+    if down:
+        _assign_down(model.down, params, "downscaler.")
+        _assign_up(model.up, params, "upscaler.")
+    else:
+        _assign_linear(model.lift, params, "downscaler.id")
+    layers = []
+    for i in range(config["num_encoder_layers"]):
+        layer = jax.tree.map(lambda leaf: leaf[0], model.layers)
+        _assign_encoder(layer, params, f"encoder_layers.{i}.")
+        layers.append(layer)
+    model.layers = jax.tree.map(lambda *leaves: jnp.stack(leaves), *layers)
+    assign = _assign_spectral_decoder if spectral else _assign_pointwise_decoder
+    assign(model.decoder, params, "regressor.")
+
+    def sample(values, pos, grid, boundary_values):
+        return model(
+            values.reshape(-1, 1),
+            mean=inputs["norm_mean"].reshape(-1, 1),
+            std=inputs["norm_std"].reshape(-1, 1) + config["normalizer_eps"],
+            boundary_values=boundary_values,
+            coarse_points=pos,
+            output_points=grid.reshape(-1, 2),
+        ).reshape(*output, 1)
+
+    given = inputs.get("boundary_value")
+    if given is not None:
+        given = given.reshape(len(given), -1, 1)
+    axes = (0, 0, 0, None if given is None else 0)
+    return jax.vmap(sample, axes)(inputs["node"], inputs["pos"], inputs["grid"], given)
 
 
 def _initialization_follows_the_rule(arrays):
@@ -178,7 +309,7 @@ def _initialization_follows_the_rule(arrays):
         numbers = re.fullmatch(r"weights\.d(.*)_eta(.*)_delta(.*)", name).groups()
         width, scale, diagonal = map(float, numbers)
         width = int(width)
-        init = nn.diagonal_xavier(scale, diagonal)
+        init = nn.initializers.diagonal_xavier(scale, diagonal)
         keys = jax.random.split(jax.random.key(0), len(stored))
         ours = np.stack([init(key, (width, width), float) for key in keys])
         bound = (3 / width) ** 0.5
@@ -203,6 +334,9 @@ ADAPTERS = {
     "galerkin_conv2dresblock": Adapter(_convolution_block),
     "galerkin_downscaler": Adapter(_down),
     "galerkin_encoder": Adapter(_encoder),
+    "galerkin_ft2d": Adapter(_transformer),
     "galerkin_init": Adapter(check=_initialization_follows_the_rule),
+    "galerkin_pointwise_regressor": Adapter(_pointwise_decoder),
+    "galerkin_spectral_regressor": Adapter(_spectral_decoder),
     "galerkin_upscaler": Adapter(_up),
 }

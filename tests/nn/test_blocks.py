@@ -32,6 +32,17 @@ def test_layer_norm_equals_its_formula_in_value_and_gradient(rng):
     oracles.check_gradient(layer, normalized, args)
 
 
+def test_layer_norm_adds_its_epsilon_to_the_variance(rng):
+    x = rng.normal(size=(5, 4))
+    expected = (x - x.mean(axis=1, keepdims=True)) / np.sqrt(
+        x.var(axis=1, keepdims=True) + 0.5
+    )
+    layer = jax.tree.map(lambda p: p.astype(float), nn.LayerNorm(4, epsilon=0.5))
+    np.testing.assert_allclose(layer(x), expected, rtol=1e-12)
+    with pytest.raises(ValueError, match="epsilon=0 must be positive"):
+        nn.LayerNorm(4, epsilon=0)
+
+
 def test_layer_norm_does_not_cancel_in_single_precision():
     x = 1e4 + jnp.arange(8.0, dtype=jnp.float32)[None, :]
     expected = normalized(np.asarray(x, np.float64), 1, 0)
