@@ -24,6 +24,7 @@ from opjax.nn.galerkin import EncoderLayer, GalerkinAttention, HeadNorm
 from opjax.nn.galerkin_transformer import GalerkinTransformer2d
 from opjax.nn.layers import MLP, FanInLinear, GridConvolution, LayerNorm, Linear
 from opjax.nn.operator import Block, OperatorTransformer
+from opjax.nn.orthogonal import OrthogonalAttention
 from opjax.nn.perceptron import Perceptron
 from opjax.nn.physics import PhysicsAttention
 from opjax.nn.scalers import ConvolutionBlock, DownScaler, UpScaler
@@ -55,6 +56,7 @@ __all__ = [
     "LowRankAttention",
     "MLP",
     "OperatorTransformer",
+    "OrthogonalAttention",
     "Perceptron",
     "PhysicsAttention",
     "PointwiseDecoder",

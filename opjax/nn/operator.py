@@ -11,18 +11,27 @@ from jax import lax
 
 import opjax
 from opjax import _checks, schwarz
+from opjax.nn import galerkin
 from opjax.nn.attention import FunctionalAttention, LearnedBasis
 from opjax.nn.embedding import TimeEmbedding, reference_distances
 from opjax.nn.functional_schwarz import FunctionalSchwarzAttention, SchwarzTransport
+from opjax.nn.galerkin import GalerkinAttention
 from opjax.nn.layers import MLP, LayerNorm, Linear
+from opjax.nn.orthogonal import OrthogonalAttention
 from opjax.nn.physics import PhysicsAttention
 from opjax.schwarz import Cover
 
 ATTENTIONS = {
     "functional": FunctionalAttention,
     "functional_schwarz": FunctionalSchwarzAttention,
+    "orthogonal": OrthogonalAttention,
     "physics": PhysicsAttention,
+    **{
+        name: functools.partial(GalerkinAttention, attention=name)
+        for name in galerkin.ATTENTIONS
+    },
 }
+_WITH_RIDGE = ("functional", "functional_schwarz")
 
 
 class Block(nnx.Module):
@@ -53,14 +62,15 @@ class Block(nnx.Module):
     def __call__(self, z: jax.Array, **given: Any) -> jax.Array:
         """Maps features `(n, c)`, and keyword arguments of the attention, to `(n, c)`.
 
-        For attentions in a basis these are `basis` and `quadrature_weights`.
+        For attentions in a basis these are `basis` and `quadrature_weights`, for those
+        of `GalerkinAttention` `mesh_points` and `quadrature_weights`.
         """
         z = z + self.attention(self.attention_norm(z), **given)
         return z + self.mlp(self.mlp_norm(z))
 
 
 class OperatorTransformer(nnx.Module):
-    """Learns an operator between functions on any mesh, by functional attention.
+    """Learns an operator between functions on any mesh, by attention.
 
     An encoder lifts position features and input values to `features` channels, blocks
     of attention and perceptrons act on them, and a decoder reads off the output.
@@ -79,8 +89,11 @@ class OperatorTransformer(nnx.Module):
       grid_shape: points per axis of a uniform grid, for convolutional projections;
         `None` for pointwise projections on any mesh.
       attention: `"functional"`, `FunctionalAttention` of all points,
-        `"functional_schwarz"`, `FunctionalSchwarzAttention` on subdomains, or
-        `"physics"`, `PhysicsAttention`: Transolver, with `shared_basis=False`.
+        `"functional_schwarz"`, `FunctionalSchwarzAttention` on subdomains,
+        `"physics"`, `PhysicsAttention`: Transolver, with `shared_basis=False`, or
+        `"orthogonal"`, `OrthogonalAttention`. Without a basis, and so without a use for
+        its options: `"galerkin"`, `"linear"`, `"fourier"` or `"softmax"`, the
+        `GalerkinAttention` of that name, which sees the coordinates as well.
       coarse: whether Schwarz attention has a coarse level.
       num_boxes: boxes per axis of the grid, as subdomains of calls without a cover;
         `None` if every call passes one.
@@ -161,8 +174,14 @@ class OperatorTransformer(nnx.Module):
                 f"goes with reference_points, which is {reference_points}."
             )
         _checks.option("attention", attention, ATTENTIONS)
-        if ridge_logit and attention == "physics":
+        if ridge_logit and attention not in _WITH_RIDGE:
             raise ValueError(f"{ridge_logit=} has no meaning for {attention=}.")
+        has_basis = attention not in galerkin.ATTENTIONS
+        if grid_shape is not None and not has_basis:
+            raise ValueError(
+                f"{grid_shape=} is for convolutional projections, which {attention=} "
+                "does not have; leave it out."
+            )
         has_subdomains = attention == "functional_schwarz"
         if num_boxes is not None and (grid_shape is None or not has_subdomains):
             raise ValueError(
@@ -202,18 +221,26 @@ class OperatorTransformer(nnx.Module):
             TimeEmbedding(features, rngs=rngs) if time_embedding else None
         )
         self.basis = (
-            LearnedBasis(features, **basis_options, rngs=rngs) if shared_basis else None
+            LearnedBasis(features, **basis_options, rngs=rngs)
+            if has_basis and shared_basis
+            else None
         )
+        attention_options: dict[str, Any] = (
+            {**basis_options, "shared_basis": shared_basis}
+            if has_basis
+            else {"num_heads": num_heads, "point_dim": point_dim}
+        )
+        if attention in _WITH_RIDGE:
+            attention_options["ridge_logit"] = ridge_logit
+        if has_subdomains:
+            attention_options["coarse"] = coarse
 
         def block(key: jax.Array) -> Block:
             return Block(
                 features,
                 mlp_ratio=mlp_ratio,
                 attention=attention,
-                shared_basis=shared_basis,
-                **basis_options,
-                **({} if attention == "physics" else {"ridge_logit": ridge_logit}),
-                **({"coarse": coarse} if has_subdomains else {}),
+                **attention_options,
                 rngs=nnx.Rngs(key),
             )
 
@@ -252,8 +279,7 @@ class OperatorTransformer(nnx.Module):
           ValueError: if shapes do not match the model or each other.
         """
         z = self._encode(mesh_points, features, time)
-        given = {"basis": self.basis, "quadrature_weights": quadrature_weights}
-        given |= self._levels(cover, coarse_space)
+        given = self._given(mesh_points, quadrature_weights, cover, coarse_space)
 
         def layer(z, block):
             return block(z, **given), None
@@ -281,17 +307,28 @@ class OperatorTransformer(nnx.Module):
     ) -> opjax.Transport | SchwarzTransport:
         """Returns what the attentions' `inspect` do, stacked over the layers.
 
-        For attentions in a basis, maps `(l, h, k, k)` and bases `(l, h, n, k)`.
+        For functional and physics attention, maps `(l, h, k, k)` and bases
+        `(l, h, n, k)`; other attentions on all points have no such maps.
         """
+        if self.attention in galerkin.ATTENTIONS:
+            raise ValueError(f"attention={self.attention!r} has no map to inspect.")
         z = self._encode(mesh_points, features, time)
-        given = {"basis": self.basis, "quadrature_weights": quadrature_weights}
-        given |= self._levels(cover, coarse_space)
+        given = self._given(mesh_points, quadrature_weights, cover, coarse_space)
 
         def layer(z, block):
             seen = block.attention.inspect(block.attention_norm(z), **given)
             return block(z, **given), seen
 
         return lax.scan(layer, z, self.blocks)[1]
+
+    def _given(self, mesh_points, quadrature_weights, cover, coarse_space):
+        """Returns what a call gives to the attentions."""
+        given = {"quadrature_weights": quadrature_weights}
+        if self.attention in galerkin.ATTENTIONS:
+            given["mesh_points"] = mesh_points
+        else:
+            given["basis"] = self.basis
+        return given | self._levels(cover, coarse_space)
 
     def _levels(self, cover: Cover | None, coarse_space: Cover | None) -> dict:
         """Returns subdomains and coarse functions as arguments of the attention."""

@@ -9,41 +9,12 @@ from jax import lax
 
 from opjax import _checks
 from opjax.nn import galerkin
+from opjax.nn.decoders import SpectralDecoder
 from opjax.nn.galerkin import EncoderLayer
 from opjax.nn.initializers import spectral_burgers
 from opjax.nn.layers import FanInLinear
-from opjax.nn.spectral import SpectralConvolution
 
 ATTENTIONS = ("functional", *galerkin.ATTENTIONS)
-
-
-class FilterLayer(nnx.Module):
-    """A filter plus a pointwise map on a periodic grid, `silu(F x + W x + b)`.
-
-    Args:
-      in_features: channels in.
-      out_features: channels out.
-      num_modes: wave numbers `0 .. m - 1` that the filter `F` keeps.
-      rngs: source of the initial parameters; the filter starts near zero.
-    """
-
-    def __init__(
-        self, in_features: int, out_features: int, *, num_modes: int, rngs: nnx.Rngs
-    ):
-        self.convolution = SpectralConvolution(
-            in_features,
-            out_features,
-            grid_shape=(2 * num_modes,),  # the coarsest grid that resolves them
-            modes=num_modes,
-            kernel_init=spectral_burgers,
-            rngs=rngs,
-        )
-        self.skip = FanInLinear(in_features, out_features, rngs=rngs)
-
-    def __call__(self, x: jax.Array) -> jax.Array:
-        """Maps features `(n, in_features)` to `(n, out_features)`, at any `n`."""
-        filtered = self.convolution(x, grid_shape=(x.shape[0],))
-        return jax.nn.silu(filtered + self.skip(x))
 
 
 class SuperResolutionTransformer(nnx.Module):
@@ -51,13 +22,13 @@ class SuperResolutionTransformer(nnx.Module):
 
         z = W a + b,
         z <- z + Attention(z, x),    z <- z + FF(z)    (every layer),
-        y = MLP(F_2(F_1(z))),
+        y = Decoder(z),
 
-    with a ReLU perceptron `FF`, two `FilterLayer`s `F` and a perceptron `MLP` with a
-    SiLU. Nothing in it is normalised, unless `outer_norm` or the attention does.
-    Functional attention sees the coordinates `x` in its projections and has neither
-    biases nor shared ridges; the others have them as further channels of queries, keys
-    and values, see `GalerkinAttention`. The layers are stacked and scanned.
+    with a ReLU perceptron `FF` and a `SpectralDecoder` of two layers. Nothing in it is
+    normalised, unless `outer_norm` or the attention does. Functional attention sees the
+    coordinates `x` in its projections and has neither biases nor a ridge that heads
+    share; the others have them as further channels of queries, keys and values, see
+    `GalerkinAttention`. The encoder layers are stacked and scanned.
 
     The defaults are the published configuration, of 600,241 parameters. `"linear"`
     attention is over the number of points, so its output is not that of a finer grid.
@@ -144,14 +115,16 @@ class SuperResolutionTransformer(nnx.Module):
         if equal_layers:
             keys = jnp.broadcast_to(key, (num_layers,))
         self.layers = jax.vmap(layer)(keys)
-        self.filters = FilterLayer(
-            features, decoder_features, num_modes=num_modes, rngs=rngs
+        self.decoder = SpectralDecoder(
+            features,
+            out_features,
+            features=decoder_features,
+            grid_shape=(2 * num_modes,),  # the coarsest grid that resolves the modes
+            modes=num_modes,
+            hidden_features=decoder_features,
+            kernel_init=spectral_burgers,
+            rngs=rngs,
         )
-        self.last_filters = FilterLayer(
-            decoder_features, decoder_features, num_modes=num_modes, rngs=rngs
-        )
-        self.hidden = FanInLinear(decoder_features, decoder_features, rngs=rngs)
-        self.out = FanInLinear(decoder_features, out_features, rngs=rngs)
 
     def __call__(self, mesh_points: jax.Array, features: jax.Array) -> jax.Array:
         """Evaluates the operator on one sample.
@@ -181,5 +154,4 @@ class SuperResolutionTransformer(nnx.Module):
             return layer(z, mesh_points=mesh_points), None
 
         z, _ = lax.scan(step, self.lift(features), self.layers)
-        z = self.last_filters(self.filters(z))
-        return self.out(jax.nn.silu(self.hidden(z)))
+        return self.decoder(z, grid_shape=(z.shape[0],))

@@ -193,13 +193,13 @@ def _burgers_model(params, inputs, config):
         _assign_linear(layer.out, params, f"{prefix}ff.lr2")
         layers.append(layer)
     model.layers = jax.tree.map(lambda *leaves: jnp.stack(leaves), *layers)
-    for i, filters in enumerate((model.filters, model.last_filters)):
+    for i, filters in enumerate(model.decoder.layers):
         prefix = f"regressor.spectral_conv.{i}."
         kernel = jnp.moveaxis(params[f"{prefix}fourier_weight"], 2, 0)
         filters.convolution.kernel = nnx.Param(kernel)
         _assign_linear(filters.skip, params, f"{prefix}linear")
-    _assign_linear(model.hidden, params, "regressor.regressor.0")
-    _assign_linear(model.out, params, "regressor.regressor.2")
+    _assign_linear(model.decoder.hidden, params, "regressor.regressor.0")
+    _assign_linear(model.decoder.out, params, "regressor.regressor.2")
     return jax.vmap(model)(inputs["pos"], inputs["node"])
 
 

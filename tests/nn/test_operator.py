@@ -242,7 +242,18 @@ def test_integer_points_are_refused(mesh):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"attention": "softmax"}, "attention='softmax' is unknown; choose from 'func"),
+        (
+            {"attention": "mean"},
+            "attention='mean' is unknown; choose from 'functional'",
+        ),
+        (
+            {"attention": "galerkin", "grid_shape": (5, 6)},
+            "grid_shape=.* attention='galerkin' does not have",
+        ),
+        (
+            {"attention": "softmax", "ridge_logit": 1.0},
+            "ridge_logit=1.0 has no meaning for attention='softmax'",
+        ),
         (
             {"attention": "functional_schwarz", "num_boxes": 2},
             r"num_boxes=2 needs a grid_shape .* grid_shape=None",
@@ -320,3 +331,18 @@ def test_deep_encoders_and_plain_decoders(mesh):
     block = jax.tree.map(lambda p: p[0], model.blocks)
     z = block(model.encoder.out(first + second), basis=model.basis)
     np.testing.assert_allclose(model(*mesh), model.decoder(z), rtol=1e-10)
+
+
+@pytest.mark.parametrize("attention", ["galerkin", "linear", "fourier", "softmax"])
+def test_attentions_without_a_basis_see_the_coordinates(mesh, attention):
+    model = make(attention=attention, num_layers=1)
+    assert model.basis is None
+    weights = jnp.full(30, 1 / 30)
+    z = model.encoder(jnp.concatenate(mesh, axis=1))
+    block = jax.tree.map(lambda p: p[0], model.blocks)
+    z = block(z, mesh_points=mesh[0], quadrature_weights=weights)
+    expected = model.decoder(model.decoder_norm(z))
+    actual = model(*mesh, quadrature_weights=weights)
+    np.testing.assert_allclose(actual, expected, rtol=1e-10)
+    with pytest.raises(ValueError, match=f"'{attention}' has no map to inspect"):
+        model.inspect(*mesh)

@@ -46,7 +46,7 @@ def test_the_scan_equals_the_equations(outer_norm):
         z = layer.attention_norm(z) if outer_norm else z
         z = z + layer.out(jax.nn.relu(layer.hidden(z)))
         z = layer.mlp_norm(z) if outer_norm else z
-    for filters in (model.filters, model.last_filters):
+    for filters in model.decoder.layers:
         spectrum = np.fft.rfft(np.asarray(z), axis=0)
         kernel = np.asarray(filters.convolution.kernel[...])
         kept = np.einsum(
@@ -56,7 +56,7 @@ def test_the_scan_equals_the_equations(outer_norm):
         padded[:3] = kept
         filtered = np.fft.irfft(padded, 16, axis=0)
         z = jax.nn.silu(jnp.asarray(filtered) + filters.skip(z))
-    expected = model.out(jax.nn.silu(model.hidden(z)))
+    expected = model.decoder.out(jax.nn.silu(model.decoder.hidden(z)))
     np.testing.assert_allclose(model(points, features), expected, rtol=1e-9)
 
 
