@@ -16,7 +16,7 @@ def write(
     folder: pathlib.Path,
     config: Any,
     rows: Sequence[dict[str, Any]],
-    found: dict[str, float],
+    found: dict[str, Any],
     *,
     seconds: float,
 ) -> None:
