@@ -157,7 +157,7 @@ class FunctionalSchwarzAttention(nnx.Module):
         inputs = self._head_inputs(x, basis)
         num_basis = inputs[-1].shape[-1]
         heads = map_heads(
-            jax.checkpoint(head),  # as in `FunctionalAttention`
+            jax.checkpoint(head, prevent_cse=False),  # as in `FunctionalAttention`
             *inputs,
             entries=self.num_heads * levels.local_weights.size * num_basis,
         )

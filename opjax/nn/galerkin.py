@@ -180,7 +180,8 @@ class GalerkinAttention(nnx.Module):
         if forms_pairs:
             # The matrices of pairs are computed again in the backward pass.
             entries = self.num_heads * x.shape[0] ** 2
-            attended = map_heads(jax.checkpoint(attend), *heads, entries=entries)
+            head = jax.checkpoint(attend, prevent_cse=False)  # see `BasisAttention`
+            attended = map_heads(head, *heads, entries=entries)
         else:
             attended = jax.vmap(attend)(*heads)
         return self.out(merge_heads(attended))
