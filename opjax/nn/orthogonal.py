@@ -44,7 +44,10 @@ class OrthogonalAttention(BasisAttention, ModeMaps):
 
     with the weighted means `S` of `BasisAttention`. The documented layer belongs to one
     grid: its basis, queries and keys are one learned number per grid point. Here they
-    are functions of the input, so that the layer acts on any mesh.
+    are functions of the input, so that the layer acts on any mesh. Softmax functions
+    are nearly dependent where scores vary little: in single precision the trailing
+    modes of a large basis on smooth features are rounding, so prefer a small
+    `num_basis`.
 
     The product of `a` and `c` needs one number per basis function, whatever the key
     dimension `d_k` that the documentation allows: others are refused.
