@@ -343,9 +343,9 @@ class BasisAttention(CoefficientMaps):
             return self.attend(values, phi, quadrature_weights, **own)
 
         # The basis is the largest array of the layer; computing it again in the
-        # backward pass costs less than keeping it. Layers are scanned, and loops keep the
-        # two computations apart: the barriers against their merging would cost ten
-        # times as much as the layer, on the CPU.
+        # backward pass costs less than keeping it. Layers are scanned, and loops keep
+        # the two computations apart: barriers against merging them would, on a CPU,
+        # cost ten times as much as the layer.
         head = jax.checkpoint(head, prevent_cse=False)
         x = self._append(x, mesh_points)
         values, *scores = self.choose_basis(basis).head_inputs(x)
