@@ -38,6 +38,8 @@ def seed_numbers(text: str) -> tuple[int, ...]:
             "such as 0,1,2."
         )
     numbers = tuple(map(int, seeds))
+    if max(numbers) >= 2**31:
+        raise ValueError(f"seeds={text!r} must be below 2^31.")
     if len(set(numbers)) < len(numbers):
         raise ValueError(f"seeds={text!r} contains a seed twice.")
     return numbers

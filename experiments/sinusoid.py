@@ -19,7 +19,14 @@ import jax.numpy as jnp
 import numpy as np
 from absl import app, flags
 
-from experiments import common, figures, options, sinusoid_figures, sinusoid_tables
+from experiments import (
+    common,
+    figures,
+    members,
+    options,
+    sinusoid_figures,
+    sinusoid_tables,
+)
 from experiments.options import option
 from experiments.sinusoid_models import METHODS, Setup, Study, build, num_parameters
 from experiments.sinusoid_tables import Row
@@ -58,29 +65,18 @@ class Config:
     def __post_init__(self):
         """Refuses what no run could use, before any work is done."""
         options.check(self)
-        if not all(seed.strip().isdecimal() for seed in self.seeds.split(",")):
-            raise ValueError(
-                f"seeds={self.seeds!r} must be non-negative whole numbers separated by "
-                "commas, such as 0,1,2."
-            )
-        if max(self.seed_numbers) >= 2**31:
-            raise ValueError(f"seeds={self.seeds!r} must be below 2^31.")
-        for name in self.method_names:
-            options.check_choice("methods", name, METHODS)
-        for field in ("seed_numbers", "method_names"):
-            values = getattr(self, field)
-            if len(set(values)) < len(values):
-                raise ValueError(f"{field.split('_')[0]}s={values} has one twice.")
+        members.seed_numbers(self.seeds)
+        members.names(self.methods, "methods", METHODS)
 
     @property
     def seed_numbers(self) -> tuple[int, ...]:
         """Seeds as numbers."""
-        return tuple(int(seed) for seed in self.seeds.split(","))
+        return members.seed_numbers(self.seeds)
 
     @property
     def method_names(self) -> tuple[str, ...]:
         """Methods as a list."""
-        return tuple(name.strip() for name in self.methods.split(","))
+        return members.names(self.methods, "methods", METHODS)
 
     def study(self, method: str, seed: int) -> Study:
         """What to train for a method and a seed."""
@@ -183,7 +179,7 @@ def _draw(folder: Any, config: Config, rows: dict[str, Row], models: Any) -> Non
     task = sinusoid.sample(
         key, num_tasks=1, num_context=_SHOWN_CONTEXT, num_query=_SHOWN_POINTS
     )
-    x, y, points, truth = (leaf[0] for leaf in task)
+    x, y, points, truth = (leaf[0] for leaf in task[:4])
     order = jnp.argsort(points[:, 0])
     points, truth = points[order], truth[order]
     predict = jax.jit(lambda model: model(x, y, points)[:, 0])

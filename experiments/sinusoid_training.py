@@ -99,7 +99,7 @@ def _advance(
     key = jax.random.fold_in(jax.random.key(seed), 1)
 
     def loss(model, tasks):
-        *given, target = tasks
+        *given, target = tasks[:4]
         return jnp.mean((jax.vmap(model)(*given) - target) ** 2)
 
     def step(state, _):
@@ -168,7 +168,7 @@ def errors(model: Any, num_tasks: int) -> np.ndarray:
 @jax.jit
 def _errors(model: Any, tasks: sinusoid.Tasks) -> jax.Array:
     def of_task(task):
-        *given, target = task
+        *given, target = task[:4]
 
         def of_context(size):
             weights = (jnp.arange(max(CONTEXTS)) < size).astype(target.dtype)

@@ -57,7 +57,7 @@ def train(study, folder=None):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"seeds": "0,0"}, r"seeds=\(0, 0\) has one twice"),
+        ({"seeds": "0,0"}, "seeds=.0,0. contains a seed twice"),
         ({"seeds": "a"}, "seeds='a' must be non-negative whole numbers"),
         ({"seeds": ""}, "seeds='' must be non-negative whole numbers"),
         ({"seeds": "4294967296"}, "must be below 2"),
@@ -67,7 +67,7 @@ def train(study, folder=None):
             "intention, functional",
         ),
         ({"methods": ""}, "methods='' is unknown"),
-        ({"methods": "linear,linear"}, "has one twice"),
+        ({"methods": "linear,linear"}, "contains a name twice"),
         ({"num_context": 0}, "num_context=0 must be .*at least 1"),
         ({"ridge": 0.0}, "ridge=0.0 must be .*above 0"),
         ({"ridge": 1.5}, "ridge=1.5 must be .*at most 1"),
