@@ -208,7 +208,7 @@ def test_errors_are_those_of_the_first_observations():
         found = training.errors(jax.tree_util.Partial(mean), 7)
         key = jax.random.fold_in(jax.random.key(0), 2)
         tasks = sample(key, num_tasks=7, num_context=40, num_query=50)
-        _, y, _, target = map(np.asarray, tasks)
+        _, y, _, target = map(np.asarray, tasks[:4])
     for size, error in zip(training.CONTEXTS, found, strict=True):
         average = y[:, :size].mean(axis=1, keepdims=True)
         np.testing.assert_allclose(error, np.mean((target - average) ** 2), rtol=1e-5)
