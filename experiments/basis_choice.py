@@ -65,7 +65,9 @@ class ChosenAttention(nnx.Module):
         self.attention, self.choice, self.projection = attention, basis, projection
         width = features // num_heads
         self.basis = LearnedBasis(features, num_heads=num_heads, rngs=rngs, **options)
-        self.maps = [Linear(width, width, use_bias=False, rngs=rngs) for _ in range(3)]
+        self.query = Linear(width, width, use_bias=False, rngs=rngs)
+        self.key = Linear(width, width, use_bias=False, rngs=rngs)
+        self.value = Linear(width, width, use_bias=False, rngs=rngs)
         self.ridge_logit = nnx.Param(jnp.zeros((), jnp.float32))
         self.out = Linear(features, features, rngs=rngs)
 
@@ -80,7 +82,8 @@ class ChosenAttention(nnx.Module):
             elif self.choice == "orthonormal":
                 phi = opjax.orthonormalize(phi)
             coefficients = self._coefficients(values, phi)
-            q, k, v = (linear(coefficients) for linear in self.maps)
+            maps = self.query, self.key, self.value
+            q, k, v = (linear(coefficients) for linear in maps)
             attended = ATTENTIONS[self.attention](q, k, v, ridge)
             return opjax.reconstruct(attended, phi)
 
@@ -97,6 +100,30 @@ class ChosenAttention(nnx.Module):
         return opjax.project(
             values, phi, quadrature_weights=weights, method=self.projection
         )
+
+
+class ChosenBlock(nnx.Module):
+    """A pre-norm block: attention, then a perceptron.
+
+    Args:
+      features: channels.
+      mlp_ratio: width of the perceptron's hidden layer over `features`.
+      rngs: source of the initial parameters.
+      **options: options of `ChosenAttention`.
+    """
+
+    def __init__(
+        self, features: int, *, mlp_ratio: int, rngs: nnx.Rngs, **options: Any
+    ):
+        self.attention_norm = LayerNorm(features)
+        self.attention = ChosenAttention(features, rngs=rngs, **options)
+        self.mlp_norm = LayerNorm(features)
+        self.mlp = MLP(features, mlp_ratio * features, features, rngs=rngs)
+
+    def __call__(self, z: jax.Array, fourier: jax.Array) -> jax.Array:
+        """Maps features `(n, c)` to `(n, c)`, with Fourier modes `(n, k)` at hand."""
+        z = z + self.attention(self.attention_norm(z), fourier)
+        return z + self.mlp(self.mlp_norm(z))
 
 
 class ChosenOperator(nnx.Module):
@@ -122,26 +149,22 @@ class ChosenOperator(nnx.Module):
         if basis == "fourier":
             num_basis = (2 * self.num_frequencies + 1) ** 2
         self.encoder = MLP(positions + 1, 2 * features, features, rngs=rngs)
-        self.blocks = [
-            (
-                LayerNorm(features),
-                ChosenAttention(
-                    features,
-                    attention=attention,
-                    basis=basis,
-                    projection=projection,
-                    num_heads=config.num_heads,
-                    num_basis=num_basis,
-                    grid_shape=config.grid_shape if config.convolution else None,
-                    temperature=config.temperature,
-                    temperature_bounds=(config.min_temperature, config.max_temperature),
-                    rngs=rngs,
-                ),
-                LayerNorm(features),
-                MLP(features, config.mlp_ratio * features, features, rngs=rngs),
+        self.blocks = nnx.List(
+            ChosenBlock(
+                features,
+                mlp_ratio=config.mlp_ratio,
+                attention=attention,
+                basis=basis,
+                projection=projection,
+                num_heads=config.num_heads,
+                num_basis=num_basis,
+                grid_shape=config.grid_shape if config.convolution else None,
+                temperature=config.temperature,
+                temperature_bounds=(config.min_temperature, config.max_temperature),
+                rngs=rngs,
             )
             for _ in range(config.num_layers)
-        ]
+        )
         self.decoder_norm = LayerNorm(features)
         self.decoder = Linear(features, 1, rngs=rngs)
 
@@ -158,7 +181,6 @@ class ChosenOperator(nnx.Module):
         )
         fourier = fourier * mesh_points.shape[0] ** -0.5
         z = self.encoder(jnp.concatenate([inputs, features], axis=1))
-        for attention_norm, attention, mlp_norm, mlp in self.blocks:
-            z = z + attention(attention_norm(z), fourier)
-            z = z + mlp(mlp_norm(z))
+        for block in self.blocks:
+            z = block(z, fourier)
         return self.decoder(self.decoder_norm(z))

@@ -75,7 +75,10 @@ def run_all(
 def summary(
     results: Mapping[str, Sequence[Mapping[str, Any]]], columns: Sequence[str]
 ) -> dict[str, float]:
-    """Returns `<column>_<name>`, means over the seeds, and `..._std` for several."""
+    """Returns `<column>_<name>`, means over the seeds, and `..._std` for several.
+
+    A value that is None, as JSON has it for NaN, makes the mean NaN.
+    """
     found = {}
     for name, rows in results.items():
         for column in columns:
@@ -93,15 +96,27 @@ def comparison(
     """Returns a Markdown table of means and standard deviations over the seeds.
 
     Args:
-      results: as from `run_all`, with the key "parameters".
+      results: as from `run_all`, with the key "parameters". A row with the key
+        "diverged" needs none of the columns: it is counted, and the others are shown.
       columns: heading and factor of every key to show.
     """
     lines = []
     for name, rows in results.items():
-        cells = [
-            mean_and_deviation([row[key] for row in rows], scale)
-            for key, (_, scale) in columns.items()
-        ]
-        lines.append([name, f"{rows[0]['parameters']:,}", str(len(rows)), *cells])
+        kept = [row for row in rows if "diverged" not in row]
+        lost, seeds = len(rows) - len(kept), str(len(rows))
+        cells = [_cell(kept, key, scale) for key, (_, scale) in columns.items()]
+        if lost:
+            seeds += f", {lost} diverged"
+        if not kept:
+            cells[0] = "diverged"
+        parameters = max(row["parameters"] for row in rows)
+        lines.append([name, f"{parameters:,}" if parameters else "–", seeds, *cells])
     headings = [heading for heading, _ in columns.values()]
     return table(["model", "parameters", "seeds", *headings], lines)
+
+
+def _cell(rows: Sequence[Mapping[str, Any]], key: str, scale: float) -> str:
+    values = np.array([row[key] for row in rows], np.float64)  # None becomes NaN
+    if not values.size:
+        return "–"
+    return mean_and_deviation(values, scale) if np.isfinite(values).all() else "∞"

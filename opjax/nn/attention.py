@@ -227,6 +227,21 @@ class HeadMaps(CoefficientMaps):
             regularization="convex",
         )
 
+    def condition_number(
+        self,
+        values: jax.Array,
+        phi: jax.Array,
+        quadrature_weights: jax.Array | None,
+        *,
+        ridge: jax.Array | None = None,
+    ) -> jax.Array:
+        """Returns the condition number of the system `(k, k)` that `attend` solves."""
+        return opjax.condition_number(
+            self.key(means(values, phi, quadrature_weights)),
+            ridge=self.ridge if ridge is None else ridge,
+            regularization="convex",
+        )
+
 
 def means(
     values: jax.Array, phi: jax.Array, quadrature_weights: jax.Array | None
@@ -365,12 +380,16 @@ class BasisAttention(CoefficientMaps):
     ) -> opjax.Transport:
         """Returns the functional maps `(h, k, k)` and bases `(h, n, k)` of a call."""
         values, phi = self.choose_basis(basis)(self._append(x, mesh_points))
+        maps = self._of_heads(self.functional_map, values, phi, quadrature_weights)
+        return opjax.Transport(maps, phi, phi)
+
+    def _of_heads(self, function, values, phi, quadrature_weights):
+        """Applies a function of one head's maps to the features and bases of all."""
 
         def head(values, phi, own):
-            return self.functional_map(values, phi, quadrature_weights, **own)
+            return function(values, phi, quadrature_weights, **own)
 
-        maps = jax.vmap(head)(values, phi, self.head_options())
-        return opjax.Transport(maps, phi, phi)
+        return jax.vmap(head)(values, phi, self.head_options())
 
     def head_options(self) -> dict[str, jax.Array]:
         """Returns what every head has of its own: options of the maps, `(h, ...)`."""
@@ -447,6 +466,21 @@ class FunctionalAttention(BasisAttention, HeadMaps):
             rngs=rngs,
             **options,
         )
+
+    def condition_numbers(
+        self,
+        x: jax.Array,
+        *,
+        mesh_points: jax.Array | None = None,
+        basis: LearnedBasis | None = None,
+        quadrature_weights: jax.Array | None = None,
+    ) -> jax.Array:
+        """Returns the condition numbers `(h,)` of the systems that a call solves.
+
+        kappa((1 - a) K K^T + a I),    see `opjax.condition_number`.
+        """
+        values, phi = self.choose_basis(basis)(self._append(x, mesh_points))
+        return self._of_heads(self.condition_number, values, phi, quadrature_weights)
 
     def head_options(self) -> dict[str, jax.Array]:
         """Returns the ridges `(h,)`, if every head has one of its own."""

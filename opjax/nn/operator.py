@@ -314,9 +314,52 @@ class OperatorTransformer(nnx.Module):
             raise ValueError(f"attention={self.attention!r} has no map to inspect.")
         z = self._encode(mesh_points, features, time)
         given = self._given(mesh_points, quadrature_weights, cover, coarse_space)
+        return self._watch(lambda a, x, **given: a.inspect(x, **given), z, given)
+
+    def condition_numbers(
+        self,
+        mesh_points: jax.Array,
+        features: jax.Array | None = None,
+        *,
+        quadrature_weights: jax.Array | None = None,
+        time: jax.Array | None = None,
+    ) -> jax.Array:
+        """Returns the condition numbers of the small systems that a call solves.
+
+            kappa((1 - a) K K^T + a I),    K the key coefficients of a head, (k, d).
+
+        They bound what the solves lose to rounding, see `opjax.condition_number`.
+
+        Args:
+          mesh_points: see `__call__`; likewise the other arguments.
+          features: values of the input function.
+          quadrature_weights: weights of the points.
+          time: scalar, if the model has a time embedding.
+
+        Returns:
+          One number per layer and head, shape `(l, h)`.
+
+        Raises:
+          ValueError: if the attention is not `"functional"`: others solve no such
+            system, or, on subdomains, one in each of them.
+
+        References:
+          Xiao et al., "Functional Attention", 2026, App. D.2 and D.3 (Fig. 6 and 7).
+        """
+        if self.attention != "functional":
+            raise ValueError(
+                f"attention={self.attention!r} does not solve one system per head; "
+                "condition_numbers is for models built with attention='functional'."
+            )
+        z = self._encode(mesh_points, features, time)
+        given = self._given(mesh_points, quadrature_weights, None, None)
+        return self._watch(FunctionalAttention.condition_numbers, z, given)
+
+    def _watch(self, look, z, given):
+        """Returns `look(attention, its input, **given)`, stacked over the layers."""
 
         def layer(z, block):
-            seen = block.attention.inspect(block.attention_norm(z), **given)
+            seen = look(block.attention, block.attention_norm(z), **given)
             return block(z, **given), seen
 
         return lax.scan(layer, z, self.blocks)[1]

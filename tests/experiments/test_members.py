@@ -64,3 +64,20 @@ def test_a_summary_has_means_and_deviations_over_the_seeds():
         "| b | 8 | 1 | 50 |",
     ]
     assert reports.mean_and_deviation([1.0, 1.0]) == "1 ± 0"
+
+
+def test_what_diverged_is_a_row_and_counted():
+    lost = {"error": None, "parameters": 0, "diverged": "Step 3"}
+    results = {
+        "a": [{"error": 1.0, "seconds": 2.0, "parameters": 7}, lost],
+        "b": [lost, lost],
+        "c": [{"error": 5.0, "seconds": None, "parameters": 8}],
+    }
+    found = members.summary(results, ["error"])
+    assert np.isnan([found["error_a"], found["error_b"]]).all()
+    columns = {"error": ("error", 1.0), "seconds": ("seconds", 1.0)}
+    assert members.comparison(results, columns).splitlines()[2:] == [
+        "| a | 7 | 2, 1 diverged | 1 | 2 |",
+        "| b | – | 2, 2 diverged | diverged | – |",
+        "| c | 8 | 1 | 5 | ∞ |",
+    ]

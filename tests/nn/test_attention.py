@@ -112,6 +112,22 @@ def test_inspection_reproduces_the_call(x):
     np.testing.assert_allclose(layer(x), expected, rtol=1e-9)
 
 
+def test_condition_numbers_use_the_ridge_of_every_head(x):
+    layer = make(ridge_per_head=True)
+    layer.ridge_logit[...] = jnp.array([-1.0, 0.0, 2.0])
+    values, phi = layer.basis(x)
+    means = jnp.einsum("hnk,hnd->hkd", phi, values) / (phi.sum(1) + 1e-5)[:, :, None]
+    keys = np.asarray(layer.key(means))
+    for head, a in enumerate(1 / (1 + np.exp(-np.array([-1.0, 0.0, 2.0])))):
+        system = (1 - a) * keys[head] @ keys[head].T + a * np.eye(phi.shape[2])
+        actual = layer.condition_numbers(x)[head]
+        np.testing.assert_allclose(actual, np.linalg.cond(system), rtol=1e-9)
+    single = jax.tree.map(lambda p: p.astype(jnp.float32), layer)
+    numbers = single.condition_numbers(x.astype(jnp.float32))
+    assert numbers.dtype == jnp.float32
+    np.testing.assert_allclose(numbers, layer.condition_numbers(x), rtol=1e-4)
+
+
 def test_convolutional_projections_see_neighbours(rng):
     x = jnp.asarray(rng.normal(size=(20, FEATURES)))
     layer = make(grid_shape=(4, 5))

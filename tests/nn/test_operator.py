@@ -116,6 +116,40 @@ def test_inspection_has_a_map_and_bases_per_layer_and_head(mesh):
     np.testing.assert_allclose(seen.query_basis.sum(-1), 1, rtol=1e-12)
 
 
+@pytest.mark.parametrize("num_basis", [3, 7])  # fewer and more than channels
+def test_condition_numbers_are_those_of_the_systems_of_every_layer(mesh, num_basis):
+    model = make(num_basis=num_basis, time_embedding=True)
+    weights = np.linspace(0.5, 1.5, 30)
+    time = jnp.asarray(0.3)
+    actual = jax.jit(model.condition_numbers)(
+        *mesh, quadrature_weights=jnp.asarray(weights), time=time
+    )
+    z = model._encode(*mesh, time)
+    expected = np.empty((3, 2))
+    for layer in range(3):
+        block = jax.tree.map(lambda p, layer=layer: p[layer], model.blocks)
+        values, phi = map(np.asarray, model.basis(block.attention_norm(z)))
+        ridge = 1 / (1 + np.exp(-float(block.attention.ridge_logit[...])))
+        for head in range(2):
+            weighted = phi[head] * weights[:, None]
+            means = weighted.T @ values[head] / (weighted.sum(0) + 1e-5)[:, None]
+            key = means @ np.asarray(block.attention.key.kernel[...])
+            system = (1 - ridge) * key @ key.T + ridge * np.eye(num_basis)
+            expected[layer, head] = np.linalg.cond(system)
+        z = block(z, basis=model.basis, quadrature_weights=jnp.asarray(weights))
+    assert actual.shape == (3, 2)
+    np.testing.assert_allclose(actual, expected, rtol=1e-8)
+    assert np.ptp(expected) > 1e-3
+
+
+@pytest.mark.parametrize("attention", ["physics", "galerkin", "functional_schwarz"])
+def test_condition_numbers_need_functional_attention(mesh, attention):
+    options = GRID if attention == "functional_schwarz" else {"attention": attention}
+    message = f"attention='{attention}' does not solve one system per head"
+    with pytest.raises(ValueError, match=message):
+        make(**options).condition_numbers(*mesh)
+
+
 def test_schwarz_models_of_grids_build_their_levels(mesh):
     model = make(**GRID, overlap=1)
     cover = schwarz.box_cover((5, 6), (2, 2), overlap=1)
