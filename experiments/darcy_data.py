@@ -57,7 +57,8 @@ def load(config: Any, *, cache_dir: str | None = None) -> Data:
         name: normalize.fit(values[..., 0]) for name, values in train.items()
     }
     for split in (train, validation, test):
-        encoded = normalize.encode(normalizers["coefficient"], split["coefficient"])
+        values = jnp.asarray(split["coefficient"])
+        encoded = normalize.encode(normalizers["coefficient"], values)
         split["coefficient"] = np.asarray(encoded)
     return Data(train, validation, test, normalizers, source)
 

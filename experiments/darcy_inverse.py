@@ -58,7 +58,7 @@ class Config:
         12, "Wave numbers of fno, where the grid has them", minimum=1
     )
     # Training.
-    num_epochs: int = option(10, "Passes over the training samples", minimum=1)
+    num_epochs: int = option(12, "Passes over the training samples", minimum=1)
     batch_size: int = option(4, "Samples in a batch", minimum=1)
     learning_rate: float = option(1e-3, "Peak of the one-cycle schedule", above=0)
     clip_norm: float = option(0.999, "Largest gradient norm; 0: none", minimum=0)
