@@ -67,6 +67,12 @@ class Config:
     max_temperature: float = option(5.0, "Largest temperature of the basis", above=0)
     num_boxes: int = option(4, "Subdomains per side, of Schwarz models", minimum=1)
     overlap: int = option(2, "Points by which subdomains grow", minimum=0)
+    coarse_points: int = option(
+        0, "Points per side where galerkin2d attends; 0: half the grid's", minimum=0
+    )
+    num_modes: int = option(
+        12, "Wave numbers of galerkin2d and fno, where the grid has them", minimum=1
+    )
     rematerialize: bool = option(False, "Recompute blocks backward, to save memory")
     # Training.
     num_epochs: int = option(12, "Passes over the training samples", minimum=1)

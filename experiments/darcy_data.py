@@ -44,7 +44,7 @@ def load(config: Any, *, cache_dir: str | None = None) -> Data:
       OSError: if a file is missing or cannot be read.
       ValueError: if a file is damaged or holds too few samples.
     """
-    splits, source = _read(config) if config.data_dir else _generate(config, cache_dir)
+    splits, source = read(config, stride=config.stride, cache_dir=cache_dir)
     train, validation, test = (
         {
             "coefficient": split["coeff"].reshape(len(split["coeff"]), -1, 1),
@@ -57,12 +57,34 @@ def load(config: Any, *, cache_dir: str | None = None) -> Data:
         name: normalize.fit(values[..., 0]) for name, values in train.items()
     }
     for split in (train, validation, test):
-        encoded = normalize.encode(normalizers["coefficient"], split["coefficient"])
+        values = jnp.asarray(split["coefficient"])
+        encoded = normalize.encode(normalizers["coefficient"], values)
         split["coefficient"] = np.asarray(encoded)
     return Data(train, validation, test, normalizers, source)
 
 
-def _generate(config: Any, cache_dir: str | None) -> tuple[list[dict], str]:
+def read(
+    config: Any, *, stride: int, cache_dir: str | None = None
+) -> tuple[list[dict[str, np.ndarray]], str]:
+    """Generates or reads the three sets of samples as they are.
+
+    Args:
+      config: as for `load`; its stride is not used.
+      stride: keep every so many points of a side.
+      cache_dir: as for `load`.
+
+    Returns:
+      Training, validation and test sets of "coeff" and "sol", `(samples, s, s)`, and
+      where they come from.
+    """
+    if config.data_dir:
+        return _read(config, stride)
+    return _generate(config, stride, cache_dir)
+
+
+def _generate(
+    config: Any, stride: int, cache_dir: str | None
+) -> tuple[list[dict[str, np.ndarray]], str]:
     # A seed for each set: none changes with the size of another.
     sizes = config.num_train, config.num_validation, config.num_test
     splits = [
@@ -70,7 +92,7 @@ def _generate(config: Any, cache_dir: str | None) -> tuple[list[dict], str]:
             num_samples,
             seed=3 * config.data_seed + i,
             num_points=config.num_points,
-            stride=config.stride,
+            stride=stride,
             tolerance=config.tolerance,
             cache_dir=cache_dir,
         )
@@ -80,12 +102,12 @@ def _generate(config: Any, cache_dir: str | None) -> tuple[list[dict], str]:
     return splits, source
 
 
-def _read(config: Any) -> tuple[list[dict], str]:
+def _read(config: Any, stride: int) -> tuple[list[dict[str, np.ndarray]], str]:
     try:
         first, test = dataset.load(
             config.data_dir,
             num_points=config.num_points,
-            stride=config.stride,
+            stride=stride,
             num_train=config.num_train + config.num_validation,
             num_test=config.num_test,
         )

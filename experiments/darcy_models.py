@@ -1,6 +1,6 @@
 """The models of the Darcy experiment, by name, and what they are trained for."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -10,18 +10,37 @@ from flax import nnx
 
 from experiments import darcy_data
 from experiments.basis_choice import ATTENTIONS, BASES, PROJECTIONS, ChosenOperator
-from opjax import metrics, nn, normalize, schwarz
+from opjax import metrics, nn, normalize, schwarz, spectral
 from opjax.normalize import Normalizer
 
 
 def check(config: Any) -> None:
-    """Raises ValueError if the boxes of a Schwarz model do not fit the grid.
+    """Raises ValueError if boxes or the coarse grid of a model do not fit the grid.
 
     Args:
       config: has the model fields of `experiments.darcy.Config`; likewise below.
     """
-    if config.model != "functional_schwarz":
-        return
+    if config.model == "galerkin2d":
+        _check_coarse_points(config)
+    if config.model == "functional_schwarz":
+        _check_boxes(config)
+
+
+def _check_coarse_points(config: Any) -> None:
+    size = min(config.grid_shape)
+    if config.coarse_points and not 2 <= config.coarse_points <= size:
+        raise ValueError(
+            f"coarse_points={config.coarse_points} must be at least 2 and at most the "
+            f"{size} points per side of the grid, or 0 for {(size + 1) // 2}."
+        )
+    if config.features < 3:
+        raise ValueError(
+            f"features={config.features} must be at least 3 for model='galerkin2d': "
+            "its down-scaler has three blocks."
+        )
+
+
+def _check_boxes(config: Any) -> None:
     if not config.convolution:
         raise ValueError(
             "model='functional_schwarz' divides a grid: leave convolution on."
@@ -66,12 +85,66 @@ def functional_schwarz(config: Any, *, rngs: nnx.Rngs) -> nnx.Module:
     )
 
 
+class GridTransformer(nnx.Module):
+    """The Galerkin transformer between grids, called with mesh points and features."""
+
+    def __init__(self, config: Any, *, rngs: nnx.Rngs):
+        coarse = tuple(config.coarse_points or (n + 1) // 2 for n in config.grid_shape)
+        self.transformer = nn.GalerkinTransformer2d(
+            grid_shape=config.grid_shape,
+            coarse_shape=coarse,
+            features=config.features,
+            num_layers=config.num_layers,
+            num_heads=config.num_heads,
+            hidden_features=2 * config.features,
+            modes=kept_modes(config.num_modes, config.grid_shape),
+            # The samples are at cell centres, where the solution does not vanish.
+            boundary="free",
+            rematerialize=config.rematerialize,
+            rngs=rngs,
+        )
+
+    def __call__(self, mesh_points: jax.Array, features: jax.Array) -> jax.Array:
+        """Maps values `(n, 1)` at the nodes `(n, 2)` of the grid to `(n, 1)`."""
+        return self.transformer(features, output_points=mesh_points)
+
+
+def fourier(config: Any, *, rngs: nnx.Rngs) -> nnx.Module:
+    """Builds the Fourier neural operator, with zeros around the domain."""
+    return nn.FourierNeuralOperator(
+        grid_shape=config.grid_shape,
+        feature_dim=1,
+        out_features=1,
+        features=config.features,
+        num_layers=config.num_layers,
+        modes=kept_modes(config.num_modes, config.grid_shape),
+        padding=PADDING,
+        rngs=rngs,
+    )
+
+
+PADDING = 0.1  # zeros before and after each axis, over its points
+
+
+def kept_modes(num_modes: int, grid_shape: Sequence[int]) -> tuple[int, ...]:
+    """Returns the frequencies per axis of a spectral kernel, clipped to a grid.
+
+    Args:
+      num_modes: wave numbers, as one number given to `nn.SpectralConvolution`.
+      grid_shape: points per axis.
+    """
+    wanted = *(2 * num_modes for _ in grid_shape[1:]), num_modes
+    return tuple(map(min, wanted, spectral.largest_modes(grid_shape)))
+
+
 # A model maps mesh points (n, 2) and encoded coefficients (n, 1) to encoded solutions
 # (n, 1). One with a method `inspect` also gets figures of its bases and maps.
 MODELS: dict[str, Callable[..., nnx.Module]] = {
     "functional": functional,
     "functional_schwarz": functional_schwarz,
     "transolver": partial(functional, attention="physics"),
+    "galerkin2d": GridTransformer,
+    "fno": fourier,
     # Every basis with every attention, every projection: `experiments.ablation`.
     **{
         f"{basis}_{attention}": partial(

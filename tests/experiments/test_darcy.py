@@ -4,8 +4,10 @@ import os
 import pathlib
 import subprocess
 import sys
+from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
@@ -30,6 +32,7 @@ TINY = dataclasses.replace(
     checkpoint_every=1,
 )
 SCHWARZ = {"model": "functional_schwarz"}
+GALERKIN = {"model": "galerkin2d"}
 
 
 @pytest.fixture(scope="module")
@@ -196,6 +199,27 @@ def test_the_loss_sums_errors_of_values_and_differences(cache_dir):
     np.testing.assert_allclose(actual, expected, rtol=1e-5)
 
 
+@pytest.mark.parametrize("name", ["galerkin2d", "fno"])
+def test_models_of_grids_have_finite_outputs_and_gradients(name):
+    config = dataclasses.replace(TINY, model=name, num_heads=2, coarse_points=3)
+    model: Any = darcy_models.MODELS[name](config, rngs=nnx.Rngs(0))
+    points = darcy_data.mesh_points(config.grid_shape)
+    coefficient = jax.random.normal(jax.random.key(0), (25, 1), "float32")
+
+    def loss(model):
+        return jnp.mean(model(points, coefficient) ** 2)
+
+    assert model(points, coefficient).shape == (25, 1)
+    gradient = jax.tree.leaves(jax.jit(jax.grad(loss))(model))
+    assert all(np.isfinite(leaf).all() for leaf in gradient)
+    assert any(np.any(leaf) for leaf in gradient)
+
+
+def test_frequencies_are_clipped_to_the_grid():
+    assert darcy_models.kept_modes(12, (85, 85)) == (24, 12)
+    assert darcy_models.kept_modes(12, (13, 13)) == (13, 7)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -214,6 +238,9 @@ def test_the_loss_sums_errors_of_values_and_differences(cache_dir):
         ({"num_boxes": 0}, "num_boxes=0 must be .*at least 1"),
         (SCHWARZ | {"overlap": 8}, "overlap=8 is larger than .* interval of 7 points"),
         (SCHWARZ | {"num_boxes": 29, "overlap": 0}, r"num_hats=\(30, 30\) must be"),
+        (GALERKIN | {"coarse_points": 1}, "coarse_points=1 must be at least 2"),
+        (GALERKIN | {"coarse_points": 30}, "at most the 29 points .* or 0 for 15"),
+        (GALERKIN | {"features": 2, "num_heads": 1}, "must be at least 3"),
         (SCHWARZ | {"convolution": False}, "leave convolution on"),
         ({"tolerance": 0.0}, "tolerance=0.0 must be .*above 0"),
     ],
