@@ -181,6 +181,12 @@ def test_the_loss_is_the_mean_relative_error_in_physical_units(data):
     np.testing.assert_allclose(actual, errors.mean(), rtol=1e-5)
 
 
+def test_the_paper_preset_has_as_many_parameters_as_published():
+    paper = darcy_inverse.PRESETS["paper"]
+    model = jax.eval_shape(lambda: MODELS["galerkin"](paper, rngs=nnx.Rngs(0)))
+    assert sum(leaf.size for leaf in jax.tree.leaves(model)) == 2_383_873
+
+
 def test_presets_have_the_published_grids():
     paper, quick = (darcy_inverse.PRESETS[name] for name in ("paper", "quick"))
     assert (paper.grid_shape, paper.coarse_shape) == ((141, 141), (71, 71))
