@@ -77,8 +77,8 @@ plt.show()
 # %% [markdown]
 # ## Training
 #
-# Functional attention in the encoder, a spectral decoder behind it. The loss is the
-# relative $L^2$ error.
+# Functional attention in the encoder, a spectral decoder behind it. The loss is the sum
+# of relative $L^2$ errors, which may be differentiated sample by sample.
 
 # %%
 model = nn.SuperResolutionTransformer(
@@ -105,8 +105,8 @@ def error(model, sample):
 
 
 def loss(model, batch):
-    """Mean error of a batch."""
-    return jnp.mean(jax.vmap(error, in_axes=(None, 0))(model, batch))
+    """Sum of the errors of a batch."""
+    return jnp.sum(jax.vmap(error, in_axes=(None, 0))(model, batch))
 
 
 epochs, batch_size = 24, 8
@@ -120,7 +120,7 @@ history = []
 for number in range(epochs):
     order = training.sample_order(0, number, train.stop, batch_size)
     state, rows = epoch(state, data, order)
-    history.append(float(jnp.mean(rows["loss"])))
+    history.append(float(jnp.mean(rows["loss"])) / batch_size)
 print(f"{steps} steps in {time.perf_counter() - begin:.0f} s")
 
 # %% [markdown]
@@ -143,7 +143,7 @@ print(f"8192 over 2048: {errors[-1] / errors[2]:.3f}")
 
 _, axes = plt.subplots(1, 2, figsize=(10, 2.8))
 axes[0].semilogy(1 + np.arange(epochs), history)
-axes[0].set(xlabel="epoch", title="training loss")
+axes[0].set(xlabel="epoch", title="relative error, training")
 axes[1].semilogx(grids, errors, "o-", base=2)
 axes[1].axvline(2048, color="0.7", ls=":")
 axes[1].set(ylim=(0, 1.5 * max(errors)), xlabel="points", title="relative error, test")
