@@ -34,7 +34,7 @@ from experiments.burgers_models import (
     objective,
 )
 from experiments.options import option
-from opjax import training
+from opjax import metrics, training
 
 _FINEST = 8192  # points of the data
 
@@ -255,14 +255,18 @@ def _evaluate(
     data: burgers_data.Data,
     directory: common.RunDirectory,
 ) -> dict[str, Any]:
+    def both(model: Any, sample: Any) -> tuple[jax.Array, jax.Array]:
+        prediction = goal.predict(model, sample)
+        return metrics.relative_l2(prediction, sample["solution"]), prediction
+
     errors, predictions = {}, {}
+    batch = min(config.batch_size, config.num_test)
     for points in config.grids:
-        test, batch = data.tests[points], min(config.batch_size, config.num_test)
-        found = training.evaluate(goal.error, fitted.best_model, test, batch_size=batch)
+        found, predicted = training.evaluate(
+            both, fitted.best_model, data.tests[points], batch_size=batch
+        )
         errors[f"error_{points}"] = float(np.mean(np.asarray(found, np.float64)))
-        predictions[str(points)] = np.asarray(
-            training.evaluate(goal.predict, fitted.best_model, test, batch_size=batch)
-        )[:4, :, 0]
+        predictions[str(points)] = np.asarray(predicted)[:4, :, 0]
     np.savez(directory.path / "predictions.npz", **predictions)
     values = list(errors.values())
     return {

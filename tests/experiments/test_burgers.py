@@ -15,7 +15,7 @@ TINY = dataclasses.replace(
     models="functional,galerkin",
     num_train=4,
     num_validation=2,
-    num_test=3,
+    num_test=4,
     num_points=32,
     test_points="32,64",
     features=8,
@@ -71,7 +71,7 @@ def test_the_errors_are_those_of_the_predictions_on_both_grids(finished, cache_d
         for points in (32, 64):
             prediction = predictions[str(points)].astype(np.float64)
             target = data.tests[points]["solution"][..., 0].astype(np.float64)
-            assert prediction.shape == target.shape == (3, points)
+            assert prediction.shape == target.shape == (4, points)
             errors = np.linalg.norm(prediction - target, axis=1)
             errors = errors / np.linalg.norm(target, axis=1)
             expected = result[f"error_{points}_{name}"]
@@ -129,9 +129,9 @@ def test_training_validation_and_test_samples_are_disjoint(cache_dir):
     data = burgers_data.load(TINY, cache_dir=cache_dir)
     sets = data.train, data.validation, data.tests[32]
     states = np.concatenate([arrays["initial"][..., 0] for arrays in sets])
-    assert states.shape == (4 + 2 + 3, 32)
+    assert states.shape == (4 + 2 + 4, 32)
     distances = np.linalg.norm(states[:, None] - states[None, :], axis=-1)
-    assert distances[~np.eye(9, dtype=bool)].min() > 1e-2
+    assert distances[~np.eye(10, dtype=bool)].min() > 1e-2
 
 
 def test_grids_of_any_size_have_the_same_samples(cache_dir):
