@@ -59,7 +59,7 @@ class Config:
 PRESETS = {
     "smoke": Config(
         preset="smoke",
-        studies="ridge,initialization",
+        studies="projection",
         seeds="0",
         base="smoke",
         num_train=16,
