@@ -11,11 +11,9 @@ an interruption.
 import dataclasses
 import os
 import time
-from collections.abc import Sequence
 from typing import Any
 
 import jax
-from absl import app, flags
 
 from experiments import (
     ablation_report,
@@ -165,18 +163,5 @@ def train(
         return {"error": float("nan"), "parameters": 0, "diverged": str(error)}
 
 
-def main(argv: Sequence[str]) -> None:
-    """Runs the program on the flags."""
-    if len(argv) > 1:
-        raise app.UsageError(f"Unexpected arguments: {argv[1:]}.")
-    with options.console():
-        run(
-            options.read_flags(PRESETS),
-            workdir=flags.FLAGS.workdir,
-            cache_dir=flags.FLAGS.cache_dir,
-        )
-
-
 if __name__ == "__main__":
-    options.define_flags(PRESETS)
-    app.run(main)
+    options.launch(PRESETS, run)

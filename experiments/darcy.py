@@ -11,13 +11,11 @@ The model reported is the best on validation samples, evaluated once on test sam
 import dataclasses
 import os
 import time
-from collections.abc import Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from absl import app, flags
 from flax import nnx
 
 from experiments import (
@@ -304,19 +302,5 @@ def _optimizer(config: Config, total_steps: int) -> Any:
     )
 
 
-def main(argv: Sequence[str]) -> None:
-    """Runs the program on the flags."""
-    if len(argv) > 1:
-        raise app.UsageError(f"Unexpected arguments: {argv[1:]}.")
-    with options.console():
-        run(
-            options.read_flags(PRESETS),
-            workdir=flags.FLAGS.workdir,
-            cache_dir=flags.FLAGS.cache_dir,
-            tensorboard=flags.FLAGS.tensorboard,
-        )
-
-
 if __name__ == "__main__":
-    options.define_flags(PRESETS)
-    app.run(main)
+    options.launch(PRESETS, run)

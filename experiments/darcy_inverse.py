@@ -11,10 +11,7 @@ continues after an interruption.
 import dataclasses
 import os
 import time
-from collections.abc import Sequence
 from typing import Any
-
-from absl import app, flags
 
 from experiments import (
     common,
@@ -201,19 +198,5 @@ def run(
     return common.run_once(workdir, config, work)
 
 
-def main(argv: Sequence[str]) -> None:
-    """Runs the program on the flags."""
-    if len(argv) > 1:
-        raise app.UsageError(f"Unexpected arguments: {argv[1:]}.")
-    with options.console():
-        run(
-            options.read_flags(PRESETS),
-            workdir=flags.FLAGS.workdir,
-            cache_dir=flags.FLAGS.cache_dir,
-            tensorboard=flags.FLAGS.tensorboard,
-        )
-
-
 if __name__ == "__main__":
-    options.define_flags(PRESETS)
-    app.run(main)
+    options.launch(PRESETS, run)

@@ -9,10 +9,10 @@ import dataclasses
 import logging
 import math
 import sys
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
-from absl import flags
+from absl import app, flags
 from absl import logging as absl_logging
 
 from experiments.run_directory import stored_config
@@ -147,6 +147,29 @@ def read_flags(
     name = given.get("preset", cls.preset)
     check_choice("preset", name, presets)
     return dataclasses.replace(presets[name], **given)  # pyright: ignore
+
+
+def launch(presets: Mapping[str, Any], run: Callable[..., Any]) -> None:
+    """Runs a program on its flags; does not return.
+
+    Args:
+      presets: as for `define_flags`.
+      run: `run(config, workdir=..., cache_dir=..., tensorboard=...)`.
+    """
+
+    def main(argv: Sequence[str]) -> None:
+        if len(argv) > 1:
+            raise app.UsageError(f"Unexpected arguments: {argv[1:]}.")
+        with console():
+            run(
+                read_flags(presets),
+                workdir=flags.FLAGS.workdir,
+                cache_dir=flags.FLAGS.cache_dir,
+                tensorboard=flags.FLAGS.tensorboard,
+            )
+
+    define_flags(presets)
+    app.run(main)
 
 
 @contextlib.contextmanager

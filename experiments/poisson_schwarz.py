@@ -12,11 +12,9 @@ continue it when they are interrupted and run again.
 import dataclasses
 import os
 import time
-from collections.abc import Sequence
 from typing import Any
 
 import jax
-from absl import app, flags
 
 from experiments import (
     common,
@@ -200,14 +198,5 @@ def _study(study: Study, directory: common.RunDirectory) -> Row:
     )
 
 
-def main(argv: Sequence[str]) -> None:
-    """Runs the program on the flags."""
-    if len(argv) > 1:
-        raise app.UsageError(f"Unexpected arguments: {argv[1:]}.")
-    with options.console():
-        run(options.read_flags(PRESETS), workdir=flags.FLAGS.workdir)
-
-
 if __name__ == "__main__":
-    options.define_flags(PRESETS)
-    app.run(main)
+    options.launch(PRESETS, run)

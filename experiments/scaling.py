@@ -18,7 +18,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from absl import app, flags
 
 from experiments import common, figures, options, scaling_report
 from experiments.options import option
@@ -214,14 +213,5 @@ def _key(name: str, kind: str) -> str:
     return name if kind == "forward" else f"{kind}_{name}"
 
 
-def main(argv: Sequence[str]) -> None:
-    """Runs the program on the flags."""
-    if len(argv) > 1:
-        raise app.UsageError(f"Unexpected arguments: {argv[1:]}.")
-    with options.console():
-        run(options.read_flags(PRESETS), workdir=flags.FLAGS.workdir)
-
-
 if __name__ == "__main__":
-    options.define_flags(PRESETS)
-    app.run(main)
+    options.launch(PRESETS, run)

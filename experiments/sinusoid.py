@@ -11,13 +11,11 @@ folder with tables, figures and result, and continue it when run again.
 import dataclasses
 import os
 import time
-from collections.abc import Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from absl import app, flags
 
 from experiments import (
     common,
@@ -204,14 +202,5 @@ def _draw(folder: Any, config: Config, rows: dict[str, Row], models: Any) -> Non
     )
 
 
-def main(argv: Sequence[str]) -> None:
-    """Runs the program on the flags."""
-    if len(argv) > 1:
-        raise app.UsageError(f"Unexpected arguments: {argv[1:]}.")
-    with options.console():
-        run(options.read_flags(PRESETS), workdir=flags.FLAGS.workdir)
-
-
 if __name__ == "__main__":
-    options.define_flags(PRESETS)
-    app.run(main)
+    options.launch(PRESETS, run)
