@@ -9,8 +9,9 @@ from flax import nnx
 
 import opjax
 from opjax import nn
-from opjax.nn.attention import LearnedBasis, merge_heads
+from opjax.nn.heads import merge_heads
 from opjax.nn.layers import MLP, LayerNorm, Linear
+from opjax.nn.learned_basis import LearnedBasis
 
 BASES = ("fourier", "orthonormal", "learned")
 PROJECTIONS = ("mean", "transpose", "pseudo_inverse")

@@ -5,7 +5,7 @@ like any other. Every module acts on one sample; batch with `jax.vmap`.
 """
 
 from opjax.nn import initializers
-from opjax.nn.attention import BasisAttention, FunctionalAttention, LearnedBasis
+from opjax.nn.attention import BasisAttention, FunctionalAttention
 from opjax.nn.calibration import calibrate, principal_keys
 from opjax.nn.decoders import PointwiseDecoder, SpectralDecoder, SpectralLayer
 from opjax.nn.embedding import TimeEmbedding, reference_distances
@@ -23,6 +23,7 @@ from opjax.nn.functional_schwarz import FunctionalSchwarzAttention, SchwarzTrans
 from opjax.nn.galerkin import EncoderLayer, GalerkinAttention, HeadNorm
 from opjax.nn.galerkin_transformer import GalerkinTransformer2d
 from opjax.nn.layers import MLP, FanInLinear, GridConvolution, LayerNorm, Linear
+from opjax.nn.learned_basis import LearnedBasis
 from opjax.nn.operator import Block, OperatorTransformer
 from opjax.nn.orthogonal import OrthogonalAttention
 from opjax.nn.perceptron import Perceptron

@@ -6,8 +6,8 @@ from flax import nnx
 
 import opjax
 from opjax import _checks
-from opjax.nn.attention import merge_heads, split_heads
 from opjax.nn.few_shot import check_heads, observations
+from opjax.nn.heads import merge_heads, split_heads
 from opjax.nn.layers import Linear, fan_in_uniform
 from opjax.nn.perceptron import Perceptron
 

@@ -8,16 +8,9 @@ from flax import nnx
 from jax.ad_checkpoint import checkpoint_name
 
 from opjax import _checks, schwarz
-from opjax.nn.attention import (
-    FunctionalAttention,
-    HeadMaps,
-    LearnedBasis,
-    convex_transport,
-    head_basis,
-    head_width,
-    map_heads,
-    merge_heads,
-)
+from opjax.nn.attention import FunctionalAttention, HeadMaps, convex_transport
+from opjax.nn.heads import head_width, map_heads, merge_heads
+from opjax.nn.learned_basis import LearnedBasis, head_basis
 from opjax.schwarz import Cover
 from opjax.schwarz.covers import weights_as
 

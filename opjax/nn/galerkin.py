@@ -8,13 +8,8 @@ from flax import nnx
 
 import opjax
 from opjax import _checks
-from opjax.nn.attention import (
-    FunctionalAttention,
-    head_width,
-    map_heads,
-    merge_heads,
-    split_heads,
-)
+from opjax.nn.attention import FunctionalAttention
+from opjax.nn.heads import head_width, map_heads, merge_heads, split_heads
 from opjax.nn.initializers import diagonal_xavier
 from opjax.nn.layers import FanInLinear, Initializer, LayerNorm, Linear
 

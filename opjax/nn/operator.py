@@ -12,11 +12,12 @@ from jax import lax
 import opjax
 from opjax import _checks, schwarz
 from opjax.nn import galerkin
-from opjax.nn.attention import FunctionalAttention, LearnedBasis
+from opjax.nn.attention import FunctionalAttention
 from opjax.nn.embedding import TimeEmbedding, reference_distances
 from opjax.nn.functional_schwarz import FunctionalSchwarzAttention, SchwarzTransport
 from opjax.nn.galerkin import GalerkinAttention
 from opjax.nn.layers import MLP, LayerNorm, Linear
+from opjax.nn.learned_basis import LearnedBasis
 from opjax.nn.orthogonal import OrthogonalAttention
 from opjax.nn.physics import PhysicsAttention
 from opjax.schwarz import Cover

@@ -7,8 +7,9 @@ from flax import nnx
 
 import opjax
 from opjax import _checks
-from opjax.nn.attention import BasisAttention, CoefficientMaps, LearnedBasis, means
+from opjax.nn.attention import BasisAttention, CoefficientMaps, means
 from opjax.nn.layers import ACTIVATIONS, Linear
+from opjax.nn.learned_basis import LearnedBasis
 
 
 class ModeMaps(CoefficientMaps):

@@ -15,7 +15,7 @@ from flax import nnx
 
 import opjax
 from opjax import metrics, nn, normalize
-from opjax.nn.attention import merge_heads
+from opjax.nn.heads import merge_heads
 
 
 @dataclasses.dataclass(frozen=True)

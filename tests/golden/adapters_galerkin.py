@@ -9,7 +9,7 @@ import numpy as np
 from flax import nnx
 
 from opjax import nn
-from opjax.nn.attention import merge_heads
+from opjax.nn.heads import merge_heads
 from tests.golden.adapters import Adapter, _assign_linear, _assign_norm
 
 

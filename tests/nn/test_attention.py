@@ -7,6 +7,7 @@ import pytest
 from flax import nnx
 
 from opjax import nn
+from opjax.nn.heads import merge_heads
 from tests import oracles
 
 FEATURES, HEADS, BASIS = 12, 3, 5
@@ -108,7 +109,7 @@ def test_inspection_reproduces_the_call(x):
     np.testing.assert_array_equal(seen.query_basis, phi)
     means = jnp.einsum("hnk,hnd->hkd", phi, values) / (phi.sum(1) + 1e-5)[:, :, None]
     moved = seen.functional_map @ layer.value(means)
-    expected = layer.out(nn.attention.merge_heads(phi @ moved))
+    expected = layer.out(merge_heads(phi @ moved))
     np.testing.assert_allclose(layer(x), expected, rtol=1e-9)
 
 
@@ -166,7 +167,7 @@ def test_heads_one_by_one_or_together_are_the_same(x, monkeypatch, entries):
         return jnp.sum(layer(x) ** 2)
 
     gradient = jax.grad(loss)(layer)
-    monkeypatch.setattr(nn.attention, "_ENTRIES_IN_CACHE", entries)
+    monkeypatch.setattr(nn.heads, "_ENTRIES_IN_CACHE", entries)
     np.testing.assert_allclose(layer(x), expected, rtol=1e-9)
     assert ("scan" in str(jax.make_jaxpr(layer)(x))) == (entries == 0)
     for a, b in zip(
@@ -180,7 +181,7 @@ def test_coordinates_are_channels_of_the_projections_only(x, rng):
     layer = make(point_dim=2)
     values, phi = layer.basis(jnp.concatenate([x, points], axis=1))
     heads = jax.vmap(layer.attend, in_axes=(0, 0, None))(values, phi, None)
-    expected = layer.out(nn.attention.merge_heads(heads))
+    expected = layer.out(merge_heads(heads))
     np.testing.assert_allclose(layer(x, mesh_points=points), expected, rtol=1e-9)
     with pytest.raises(ValueError, match="0 coordinates .* point_dim=2"):
         layer(x)

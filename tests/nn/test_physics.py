@@ -8,6 +8,7 @@ from flax import nnx
 
 import opjax
 from opjax import nn
+from opjax.nn.heads import merge_heads
 from tests import oracles
 
 FEATURES, HEADS, BASIS = 12, 3, 5
@@ -115,7 +116,7 @@ def test_inspection_reproduces_the_call_and_rows_are_averages(x):
     np.testing.assert_array_equal(seen.query_basis, phi)
     means = jax.vmap(lambda f, phi: opjax.project(f, phi, method="mean"))(values, phi)
     moved = phi @ (seen.functional_map @ layer.value(means))
-    expected = layer.out(nn.attention.merge_heads(moved))
+    expected = layer.out(merge_heads(moved))
     np.testing.assert_allclose(layer(x), expected, rtol=1e-9)
 
 
