@@ -249,7 +249,7 @@ def test_gradients_of_batches(x, order):
 def test_heads_one_by_one_are_heads_together(x, monkeypatch):
     layer, cover = make(), COVERS["by hand"]()
     expected = layer(x, cover=cover, coarse_space=cover)
-    monkeypatch.setattr(nn.attention, "_ENTRIES_IN_CACHE", 0)
+    monkeypatch.setattr(nn.heads, "_ENTRIES_IN_CACHE", 0)
     actual = layer(x, cover=cover, coarse_space=cover)
     np.testing.assert_allclose(actual, expected, rtol=1e-9, atol=1e-12)
 
