@@ -90,9 +90,19 @@ def _performer(q, k, v, projection):
     return opjax.performer_attention(q, k, v, projection_matrix=projection.T)
 
 
-def _spectral(parameters, x):
-    n = (x.shape[0],)
-    y = opjax.spectral_convolution(x, parameters["kernel"], grid_shape=n)
+def _orthogonal(parameters, x):
+    """Modes of a learned basis, orthonormalised, amplified by attention."""
+    basis = opjax.softmax_basis((x @ parameters["features"]) @ parameters["scores"])
+    tokens = opjax.project(x, basis, method="mean")
+    q, k = tokens @ parameters["query"], tokens @ parameters["key"]
+    y = opjax.orthogonal_attention(q, k, x @ parameters["value"], basis)
+    return y @ parameters["out"]
+
+
+def _fourier_layer(parameters, x):
+    """The layer of the Fourier neural operator, not an attention, to compare with."""
+    shape = (x.shape[0],)
+    y = opjax.spectral_convolution(x, parameters["kernel"], grid_shape=shape)
     return y + x @ parameters["out"]
 
 
@@ -101,6 +111,15 @@ LAYERS: dict[str, Layer] = {
     "physics": _layer_in_basis(opjax.softmax_attention),
     "galerkin": _layer(opjax.galerkin_attention),
     "linear": _layer(opjax.linear_attention),
+    "orthogonal": Layer(
+        _projections(
+            "features", "query", "key", "value", scores=lambda n, d, k: (d, k)
+        ),
+        _orthogonal,
+    ),
+    "fourier_neural_operator": Layer(
+        _projections(kernel=lambda n, d, k: (k, d, d, 2)), _fourier_layer
+    ),
     "intention": _layer(lambda q, k, v: opjax.intention(q, k, v, ridge=1.0)),
     "performer": _layer(_performer, projection=lambda n, d, k: (d, k)),
     "linformer": _layer(
