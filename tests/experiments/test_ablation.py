@@ -19,7 +19,11 @@ from experiments import (
 from opjax import training
 
 TINY = dataclasses.replace(
-    ablation.PRESETS["smoke"], num_train=8, num_test=2, num_epochs=1
+    ablation.PRESETS["smoke"],
+    studies="ridge,initialization",
+    num_train=8,
+    num_test=2,
+    num_epochs=1,
 )
 
 
