@@ -48,6 +48,7 @@ def finished(tmp_path_factory):
         return workdir, ablation.run(TINY, workdir=workdir, cache_dir=cache_dir)
 
 
+@pytest.mark.slow
 def test_a_run_writes_tables_figure_and_result(finished):
     workdir, result = finished
     assert json.loads((workdir / "result.json").read_text()) == result
@@ -63,6 +64,7 @@ def test_a_run_writes_tables_figure_and_result(finished):
     assert "## How small a ridge float32 allows" in text
 
 
+@pytest.mark.slow
 def test_a_variant_that_diverges_is_a_row(finished):
     workdir, result = finished
     assert result["error_logit_-4"] is None
@@ -72,6 +74,7 @@ def test_a_variant_that_diverges_is_a_row(finished):
     assert stored["diverged"] == "Step 1 has loss nan."
 
 
+@pytest.mark.slow
 def test_a_finished_run_is_read_and_not_repeated(finished, monkeypatch, capsys):
     workdir, result = finished
     monkeypatch.setattr(ablation, "train", None)
@@ -80,6 +83,7 @@ def test_a_finished_run_is_read_and_not_repeated(finished, monkeypatch, capsys):
     assert json.loads(capsys.readouterr().out) == result
 
 
+@pytest.mark.slow
 def test_the_errors_of_float32_grow_as_the_ridge_falls(finished):
     workdir, _ = finished
     rows = json.loads((workdir / "studies.json").read_text())["boundary"]

@@ -42,6 +42,7 @@ def finished(tmp_path_factory, cache_dir):
     return workdir, burgers.run(TINY, workdir=workdir, cache_dir=cache_dir)
 
 
+@pytest.mark.slow
 def test_a_run_leaves_everything_in_its_folder(finished):
     workdir, result = finished
     assert json.loads((workdir / "result.json").read_text()) == result
@@ -61,6 +62,7 @@ def test_a_run_leaves_everything_in_its_folder(finished):
         assert (workdir / name).stat().st_size > 1000
 
 
+@pytest.mark.slow
 def test_the_errors_are_those_of_the_predictions_on_both_grids(finished, cache_dir):
     workdir, result = finished
     data = burgers_data.load(TINY, cache_dir=cache_dir)
@@ -78,6 +80,7 @@ def test_the_errors_are_those_of_the_predictions_on_both_grids(finished, cache_d
             np.testing.assert_allclose(errors.mean(), expected, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_a_finished_run_is_read_and_not_repeated(finished, monkeypatch, capsys):
     workdir, result = finished
     monkeypatch.setattr(burgers_data, "load", None)
@@ -86,6 +89,7 @@ def test_a_finished_run_is_read_and_not_repeated(finished, monkeypatch, capsys):
     assert json.loads(capsys.readouterr().out) == result
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_continues_with_the_missing_member(
     finished, cache_dir, tmp_path
 ):

@@ -41,6 +41,7 @@ def data(cache_dir):
     return darcy_inverse_data.load(config, cache_dir=cache_dir)
 
 
+@pytest.mark.slow
 def test_a_run_trains_evaluates_and_is_read_afterwards(tmp_path, cache_dir, capsys):
     result = darcy_inverse.run(TINY, workdir=tmp_path, cache_dir=cache_dir)
     assert json.loads(capsys.readouterr().out.splitlines()[-1]) == result
