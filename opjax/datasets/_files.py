@@ -4,6 +4,7 @@ import contextlib
 import importlib
 import os
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -118,33 +119,41 @@ def _optional(module: str, path: Path) -> ModuleType:
 
 def _reader(path: Path, layout: Layout, num_points: int) -> Callable[[str], np.ndarray]:
     """A function from array name to array, for the format of the file."""
+    expected = f"{layout.keys}, each of shape {layout.describe(num_points)}"
+    return partial(read_variable, path, source=_SOURCE, expected=expected)
+
+
+def read_variable(
+    path: Path, key: str, *, source: str, expected: str = ""
+) -> np.ndarray:
+    """Reads one array of a `.npz` or `.mat` file, never unpickling.
+
+    Raises:
+      ImportError: if scipy or h5py is needed and missing.
+      ValueError: if the file is damaged or lacks the array.
+    """
     if path.suffix == ".npz":
         load = _load_npz
     elif _is_hdf5(path):
         load = _load_hdf5(_optional("h5py", path))
     else:
         load = _load_matlab(_optional("scipy.io", path))
-
-    def variable(key: str) -> np.ndarray:
-        try:
-            found, array = load(path, key)
-        except MemoryError:
-            raise
-        except Exception as error:  # whatever a damaged byte leads the libraries into
-            raise ValueError(
-                f"Cannot read {path} ({path.stat().st_size} bytes): "
-                f"{type(error).__name__}: {error}. It seems damaged or incomplete; "
-                f"download it again from {_SOURCE}, or generate it again."
-            ) from error
-        if array is None:
-            raise ValueError(
-                f"{path} has arrays {sorted(found)}, expected {layout.keys}, each of "
-                f"shape {layout.describe(num_points)}; rename them, or get the "
-                f"file from {_SOURCE}."
-            )
-        return array
-
-    return variable
+    try:
+        found, array = load(path, key)
+    except MemoryError:
+        raise
+    except Exception as error:  # whatever a damaged byte leads the libraries into
+        raise ValueError(
+            f"Cannot read {path} ({path.stat().st_size} bytes): "
+            f"{type(error).__name__}: {error}. It seems damaged or incomplete; "
+            f"download it again from {source}, or generate it again."
+        ) from error
+    if array is None:
+        raise ValueError(
+            f"{path} has arrays {sorted(found)}, expected {expected or repr(key)}; "
+            f"rename them, or get the file from {source}."
+        )
+    return array
 
 
 def _is_hdf5(path: Path) -> bool:

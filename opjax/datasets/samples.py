@@ -123,7 +123,9 @@ def bucket_sizes(counts: Sequence[int], *, num_buckets: int = 4) -> tuple[int, .
     cost = np.where(np.arange(len(sizes) + 1) == 0, 0.0, np.inf)
     choice = []
     for _ in range(min(num_buckets, len(sizes))):
-        table = cost[None, :-1] + sizes[:, None] * (before[1:, None] - before[None, :-1])
+        table = cost[None, :-1] + sizes[:, None] * (
+            before[1:, None] - before[None, :-1]
+        )
         table[np.triu_indices(len(sizes), 1)] = np.inf
         choice.append(np.argmin(table, axis=1))
         cost = np.concatenate([[np.inf], np.min(table, axis=1)])

@@ -1,0 +1,110 @@
+"""Arrays of published files in any layout: found, read without unpickling, checked."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from opjax.datasets import _files
+
+
+def find(data_dir: str | os.PathLike, names: Sequence[str], *, source: str) -> Path:
+    """First existing file among `names`, relative to `data_dir`.
+
+    Raises:
+      FileNotFoundError: if there is none; lists the paths and says where to get it.
+    """
+    root = Path(data_dir).expanduser()
+    for name in names:
+        if (root / name).is_file():
+            return root / name
+    listed = "".join(f"\n  {root / name}" for name in names)
+    raise FileNotFoundError(
+        f"None of these files exists:{listed}\nGet it from {source}, or generate data "
+        "by leaving out --data_dir."
+    )
+
+
+def read(
+    path: Path,
+    key: str = "",
+    *,
+    shape: Sequence[int | None],
+    source: str,
+    dtype: Any = np.float32,
+    finite: bool = True,
+) -> np.ndarray:
+    """Reads one array of a `.npy`, `.npz` or `.mat` file (MATLAB 5 or 7.3).
+
+    Args:
+      path: the file.
+      key: name of the array; for `.npy` it names it in messages only.
+      shape: expected length of every axis, None for any.
+      source: where to get the file, for messages.
+      dtype: of the result.
+      finite: refuse values that are not finite.
+
+    Raises:
+      ImportError: if scipy or h5py is needed and missing.
+      ValueError: if the file is damaged or pickled, lacks the array, or its shape or
+        values are not as expected.
+    """
+    array = _load_npy(path, source) if path.suffix == ".npy" else None
+    if array is None:
+        array = _files.read_variable(path, key, source=source)
+    what = f"{key} in {path}" if key else str(path)
+    expected = f"({', '.join('any' if n is None else str(n) for n in shape)})"
+    if array.dtype.kind not in "fiu":
+        raise ValueError(f"{what} has dtype {array.dtype}, expected numbers.")
+    same = len(array.shape) == len(shape)
+    if not same or any(
+        n not in (None, m) for n, m in zip(shape, array.shape, strict=True)
+    ):
+        raise ValueError(
+            f"{what} has shape {array.shape}, expected {expected}; the axes may be in "
+            f"another order, or it is another file. Get it from {source}."
+        )
+    if finite and not np.isfinite(array).all():
+        bad = np.argwhere(~np.isfinite(array))
+        raise ValueError(
+            f"{what} has {len(bad)} values that are not finite, the first one at index "
+            f"{tuple(map(int, bad[0]))}; download it again from {source}."
+        )
+    return np.ascontiguousarray(array, dtype)
+
+
+def split(
+    num_samples: int, *, num_train: int, num_test: int, test: str, what: str
+) -> tuple[slice, slice]:
+    """Slices of the first `num_train` samples and of the test samples.
+
+    Args:
+      num_samples: in the file.
+      num_train: for training, from the start.
+      num_test: for tests.
+      test: `"last"` for the last samples, `"next"` for those after training samples.
+      what: what messages call the file.
+
+    Raises:
+      ValueError: if there are too few samples, so that both would overlap.
+    """
+    if num_train < 1 or num_test < 1 or num_train + num_test > num_samples:
+        raise ValueError(
+            f"{what} has {num_samples} samples; {num_train=} and {num_test=} must be "
+            "positive and together at most that."
+        )
+    start = num_train if test == "next" else num_samples - num_test
+    return slice(0, num_train), slice(start, start + num_test)
+
+
+def _load_npy(path: Path, source: str) -> np.ndarray:
+    try:
+        return np.load(path, mmap_mode="r", allow_pickle=False)
+    except (ValueError, EOFError, OSError) as error:
+        raise ValueError(
+            f"Cannot read {path} ({path.stat().st_size} bytes): {error}. It seems "
+            "damaged, incomplete or pickled (which could run foreign code, so it is "
+            f"refused); download it again from {source}."
+        ) from error
