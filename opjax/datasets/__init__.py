@@ -1,5 +1,21 @@
 """Data sets: generated and cached on disk, or read from published files."""
 
-from opjax.datasets import burgers, cache, darcy, darcy_inverse, samples
+from opjax.datasets import (
+    burgers,
+    cache,
+    darcy,
+    darcy_inverse,
+    darcy_notch,
+    elasticity,
+    samples,
+)
 
-__all__ = ["burgers", "cache", "darcy", "darcy_inverse", "samples"]
+__all__ = [
+    "burgers",
+    "cache",
+    "darcy",
+    "darcy_inverse",
+    "darcy_notch",
+    "elasticity",
+    "samples",
+]

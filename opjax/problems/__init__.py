@@ -3,6 +3,8 @@
 from opjax.problems import (
     burgers,
     darcy,
+    darcy_notch,
+    elasticity,
     laplacian,
     poisson,
     random_fields,
@@ -13,6 +15,8 @@ from opjax.problems import (
 __all__ = [
     "burgers",
     "darcy",
+    "darcy_notch",
+    "elasticity",
     "laplacian",
     "poisson",
     "random_fields",
