@@ -15,7 +15,6 @@ side 1, the same equation.
 
 import functools
 import math
-from types import ModuleType
 from typing import Any, NamedTuple
 
 import jax
@@ -24,6 +23,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from opjax import _checks
+from opjax.problems import _finite_elements
 
 NOTCHES = "boundary", "zero"
 _LEFT, _RIGHT, _TOP = 0.49, 0.51, 0.4  # of the notch
@@ -123,7 +123,7 @@ def operator(
     _checks.option("notch", notch, NOTCHES)
     if points is not None and (np.ndim(points) != 2 or np.shape(points)[1] != 2):
         raise ValueError(f"points has shape {np.shape(points)}, expected (n, 2).")
-    skfem = _skfem()
+    skfem = _finite_elements.skfem()
     coarse = mesh(num_columns=num_columns)
     basis = skfem.Basis(_refined(coarse), skfem.ElementTriP2())
     solutions = _solutions(basis, num_values, notch)
@@ -178,7 +178,9 @@ def mesh(*, num_columns: int = 46) -> Any:
     cells.append(np.stack([high, low + size, high + size], 1))
     cells.append(np.array([[wall[-1], wall[-1] + size, apex]]))
     nodes = np.stack([np.r_[x, 1 - x, 0.5], np.r_[y, y, _SLOPE / 2]])
-    return _skfem().MeshTri(nodes, np.ascontiguousarray(np.concatenate(cells).T))
+    return _finite_elements.skfem().MeshTri(
+        nodes, np.ascontiguousarray(np.concatenate(cells).T)
+    )
 
 
 @functools.lru_cache(maxsize=4)
@@ -208,7 +210,7 @@ def _refined(mesh: Any) -> Any:
 
 def _solutions(basis: Any, num_values: int, notch: str) -> np.ndarray:
     """Unknowns for every boundary value, and last for the source, `(N, m + 1)`."""
-    skfem = _skfem()
+    skfem = _finite_elements.skfem()
     from scipy.sparse.linalg import splu
 
     helpers = skfem.helpers
@@ -251,8 +253,11 @@ def _evaluate(
     inside &= distance > _MARGIN
     values = np.zeros((len(points), solutions.shape[1]))
     values[:, :-1] = _boundary_rows(nearest, solutions.shape[1] - 1, notch)
-    if inside.any():
-        values[inside] = basis.probes(points[inside].T) @ solutions
+    rows = np.flatnonzero(inside)
+    # Its search looks at all pairs of given points and of elements near to any of them.
+    for part in np.array_split(rows, -(-len(rows) // 256) or 1):
+        if len(part):
+            values[part] = basis.probes(points[part].T) @ solutions
     return values
 
 
@@ -266,14 +271,3 @@ def _boundary_projection(points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     distances = np.linalg.norm(points[:, None] - feet, axis=-1)
     rows = np.arange(len(points)), distances.argmin(axis=1)
     return feet[rows], distances[rows]
-
-
-def _skfem() -> ModuleType:
-    try:
-        import skfem
-        import skfem.helpers
-    except ImportError as error:
-        raise ImportError(
-            'Finite elements need scikit-fem: pip install "opjax[fem]".'
-        ) from error
-    return skfem

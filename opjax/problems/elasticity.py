@@ -10,7 +10,6 @@ ours, but of a mesh of our own, rings of elements around the void. Both discreti
 an error of 2 to 5 % in the stress, so the two sets agree in law, not in their points.
 """
 
-from types import ModuleType
 from typing import Any, NamedTuple
 
 import jax
@@ -18,6 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from opjax import _checks
+from opjax.problems import _finite_elements
 
 _CENTRE, _HALF = 0.5, 0.5  # of the cell
 _VOID = 0.3  # radius in the reference mesh
@@ -99,7 +99,7 @@ def reference_mesh(*, num_around: int = 36, num_across: int = 3) -> Any:
         raise ValueError(
             f"{num_around=} must be a multiple of 4: the cell has corners."
         )
-    skfem = _skfem()
+    skfem = _finite_elements.skfem()
     around, across = (
         index.ravel() for index in np.indices((num_around, num_across), np.int32)
     )
@@ -205,7 +205,7 @@ def solve(mesh: Any, *, traction: float = 100.0) -> Solution:
       ImportError: if scikit-fem is missing.
       RuntimeError: if Newton's method does not converge, as the traction is too large.
     """
-    skfem = _skfem()
+    skfem = _finite_elements.skfem()
     basis = vector_basis(mesh)
     top = mesh.facets_satisfying(lambda x: np.isclose(x[1], 1))
     side = skfem.FacetBasis(mesh, basis.elem, facets=top)
@@ -224,7 +224,7 @@ def vector_basis(mesh: Any) -> Any:
 
     Points go with the second coordinate of an element first.
     """
-    skfem = _skfem()
+    skfem = _finite_elements.skfem()
     nodes, weights = np.polynomial.legendre.leggauss(3)
     first, second = np.meshgrid((1 + nodes) / 2, (1 + nodes) / 2, indexing="ij")
     rule = (
@@ -250,7 +250,7 @@ def equilibrium(basis: Any, load: np.ndarray) -> np.ndarray:
     Raises:
       RuntimeError: if it does not converge.
     """
-    skfem = _skfem()
+    skfem = _finite_elements.skfem()
     from scipy.sparse.linalg import splu
 
     helpers = skfem.helpers
@@ -296,14 +296,3 @@ def _rows(field: np.ndarray) -> np.ndarray:
     """Moves elements and their points, the last two axes, to one axis in front."""
     rows = np.moveaxis(field, (-2, -1), (0, 1))
     return rows.reshape(-1, *rows.shape[2:])
-
-
-def _skfem() -> ModuleType:
-    try:
-        import skfem
-        import skfem.helpers
-    except ImportError as error:
-        raise ImportError(
-            'Finite elements need scikit-fem: pip install "opjax[fem]".'
-        ) from error
-    return skfem
