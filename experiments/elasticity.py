@@ -47,7 +47,7 @@ PRESETS = {
         num_basis=8,
         num_epochs=2,
     ),
-    "quick": Config(),
+    "quick": Config(num_epochs=30),
     # As published, but for validation samples, which leave 980 of 1000 for training.
     "paper": Config(
         preset="paper",

@@ -38,7 +38,7 @@ def generate(
     """Generates unit cells with random voids, or reads them from the cache.
 
     Sample `i` depends on `seed` and `i` only, so a smaller data set is the start of a
-    larger one. A sample takes about 70 ms.
+    larger one. A sample takes about 50 ms.
 
     Args:
       num_samples: cells to generate.

@@ -191,7 +191,7 @@ def von_mises(stress: ArrayLike) -> np.ndarray:
 def solve(mesh: Any, *, traction: float = 100.0) -> Solution:
     """Pulls a cell by its upper side while the lower one is clamped.
 
-    Quadratic displacements, three by three Gauss points for each element; about 70 ms
+    Quadratic displacements, three by three Gauss points for each element; about 50 ms
     for 108 elements.
 
     Args:
