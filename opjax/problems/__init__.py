@@ -1,8 +1,10 @@
 """Pure, seeded generators of operator learning problems."""
 
 from opjax.problems import (
+    airfoil_forces,
     burgers,
     darcy,
+    joukowski,
     laplacian,
     poisson,
     random_fields,
@@ -11,8 +13,10 @@ from opjax.problems import (
 )
 
 __all__ = [
+    "airfoil_forces",
     "burgers",
     "darcy",
+    "joukowski",
     "laplacian",
     "poisson",
     "random_fields",
