@@ -20,7 +20,14 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from experiments import benchmark, mesh_figures, operators, options, rna_data
+from experiments import (
+    benchmark,
+    mesh_figures,
+    operators,
+    options,
+    point_subsets,
+    rna_data,
+)
 from experiments.options import option
 from opjax import point_clouds, training
 from opjax.datasets import rna, samples
@@ -194,8 +201,7 @@ def loss(config: Config, model: Any, batch: Any, *, key: jax.Array) -> jax.Array
 
     def one(sample: Any, key: jax.Array) -> jax.Array:
         draw_key, rotation_key = jax.random.split(key)
-        if config.num_points < sample["target"].shape[0]:
-            sample = _draw(sample, draw_key, config.num_points)
+        sample = point_subsets.draw(sample, draw_key, config.num_points)
         if config.orientation == "random":
             points = sample["mesh_points"]
             rotation = point_clouds.random_rotation(rotation_key, dtype=points.dtype)
@@ -203,7 +209,8 @@ def loss(config: Config, model: Any, batch: Any, *, key: jax.Array) -> jax.Array
         scores = jax.nn.log_softmax(operators.call(model, sample))
         true = jnp.take_along_axis(scores, sample["target"][:, None], axis=1)[:, 0]
         smooth = config.label_smoothing
-        return -_mean((1 - smooth) * true + smooth * jnp.mean(scores, axis=1), sample)
+        values = (1 - smooth) * true + smooth * jnp.mean(scores, axis=1)
+        return -point_subsets.mean(values, sample.get("quadrature_weights"))
 
     size = batch["target"].shape[0]
     values = jax.vmap(one)(batch, jax.random.split(key, size))
@@ -219,34 +226,8 @@ def classify(model: Any, sample: Any) -> jax.Array:
 def wrong(model: Any, sample: Any) -> jax.Array:
     """Share of the points of a surface with another class than the true one."""
     differs = classify(model, sample) != sample["target"]
-    return _mean(differs.astype(jnp.float32), sample)
-
-
-def _draw(sample: Any, key: jax.Array, num_points: int) -> Any:
-    """Draws points of a surface; weights keep their sum."""
-    n = sample["target"].shape[0]
-    rows = jax.random.permutation(key, n)[:num_points]
-    drawn = {name: array[rows] for name, array in sample.items()}
-    if "quadrature_weights" in drawn:
-        factor = _size(sample["quadrature_weights"]) / _size(
-            drawn["quadrature_weights"]
-        )
-        drawn["quadrature_weights"] = factor * drawn["quadrature_weights"]
-    return drawn
-
-
-def _mean(values: jax.Array, sample: Any) -> jax.Array:
-    """Mean over the points of a surface, padding left out."""
     weights = sample.get("quadrature_weights")
-    if weights is None:
-        return jnp.mean(values)
-    return jnp.sum(weights * values) / _size(weights)
-
-
-def _size(weights: jax.Array) -> jax.Array:
-    # Points drawn from a small surface may all be padding.
-    size = jnp.sum(weights)
-    return jnp.where(size > 0, size, 1)
+    return point_subsets.mean(differs.astype(jnp.float32), weights)
 
 
 def evaluate(

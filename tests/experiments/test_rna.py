@@ -108,20 +108,6 @@ def test_random_orientation_rotates_what_the_model_sees(invariant, batch):
     assert np.isclose(*turned, rtol=1e-5) == invariant
 
 
-def test_drawn_points_keep_their_classes_and_the_sum_of_weights(batch):
-    sample = {name: array[1] for name, array in batch.items()}
-    drawn = rna._draw(sample, jax.random.key(2), 4)
-    pair = sample["mesh_points"], sample["target"]
-    known = {tuple(p): t for p, t in zip(*pair, strict=True)}
-    pair = np.asarray(drawn["mesh_points"]), drawn["target"]
-    for point, target in zip(*pair, strict=True):
-        assert known[tuple(point)] == target
-    assert float(jnp.sum(drawn["quadrature_weights"])) == pytest.approx(1)
-    padding = {name: array[3:] for name, array in sample.items()}
-    lost = rna._draw(padding, jax.random.key(2), 1)
-    assert float(rna._mean(jnp.ones(1, jnp.float32), lost)) == 0
-
-
 def test_validation_surfaces_are_training_surfaces_and_no_others(tmp_path):
     surfaces = rna_data.synthetic(9, seed=1, num_points=40)
     dataset.save(tmp_path, surfaces[:6], surfaces[6:])
