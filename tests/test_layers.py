@@ -14,6 +14,7 @@ ROOT = pathlib.Path(opjax.__file__).parent
 
 PURE = {"_checks", "linalg", "quadrature", "basis", "attention"}
 PURE |= {"_winograd", "convolution", "schwarz", "spectral", "interpolation"}
+PURE |= {"point_clouds"}
 
 # Part of opjax (a module or a subpackage): the parts that it may import.
 PARTS = {
@@ -27,6 +28,7 @@ PARTS = {
     "schwarz": {"_checks", "linalg"},
     "spectral": {"_checks"},
     "interpolation": {"_checks"},
+    "point_clouds": {"_checks"},
     "metrics": {"_checks"},
     "normalize": {"_checks"},
     "optimizers": {"_checks"},

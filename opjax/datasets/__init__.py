@@ -1,21 +1,25 @@
 """Data sets: generated and cached on disk, or read from published files."""
 
 from opjax.datasets import (
+    airfrans,
     burgers,
     cache,
     darcy,
     darcy_inverse,
     darcy_notch,
     elasticity,
+    rna,
     samples,
 )
 
 __all__ = [
+    "airfrans",
     "burgers",
     "cache",
     "darcy",
     "darcy_inverse",
     "darcy_notch",
     "elasticity",
+    "rna",
     "samples",
 ]

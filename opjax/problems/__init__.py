@@ -1,10 +1,12 @@
 """Pure, seeded generators of operator learning problems."""
 
 from opjax.problems import (
+    airfoil_forces,
     burgers,
     darcy,
     darcy_notch,
     elasticity,
+    joukowski,
     laplacian,
     poisson,
     random_fields,
@@ -13,10 +15,12 @@ from opjax.problems import (
 )
 
 __all__ = [
+    "airfoil_forces",
     "burgers",
     "darcy",
     "darcy_notch",
     "elasticity",
+    "joukowski",
     "laplacian",
     "poisson",
     "random_fields",
