@@ -1,4 +1,5 @@
 import logging
+from typing import Any
 
 import h5py
 import jax
@@ -7,7 +8,7 @@ import pytest
 
 from opjax.datasets import navier_stokes, samples
 
-SMALL = {"num_points": 8, "stride": 2}
+SMALL: dict[str, Any] = {"num_points": 8, "stride": 2}
 NAME = "NavierStokes_V1e-5_N1200_T20"
 
 
@@ -28,7 +29,8 @@ def write(folder, u, *, kind=".npz", key="u"):
 
 
 def read(folder, **changes):
-    return navier_stokes.load(folder, **({"num_train": 3, "num_test": 2} | changes))
+    arguments: dict[str, Any] = {"num_train": 3, "num_test": 2}
+    return navier_stokes.load(folder, **(arguments | changes))
 
 
 @pytest.mark.parametrize("kind", [".mat", ".npz", "7.3"])
@@ -57,7 +59,8 @@ def test_points_are_where_the_values_are(fields, tmp_path):
 def test_stride_and_numbers_of_frames_can_be_chosen(fields, tmp_path):
     write(tmp_path, fields)
     train, _ = read(tmp_path, stride=3, input_frames=1, output_frames=22)
-    assert train[0].features.shape == (4, 1)
+    expected = fields[0, ::3, ::3, :1].reshape(4, 1).astype(np.float32)
+    np.testing.assert_array_equal(train[0].features, expected)
     assert train[0].grid_shape == (2, 2)
     expected = fields[0, ::3, ::3, 1:].reshape(4, 22).astype(np.float32)
     np.testing.assert_array_equal(train[0].target, expected)
