@@ -1,5 +1,25 @@
 """Data sets: generated and cached on disk, or read from published files."""
 
-from opjax.datasets import burgers, cache, darcy, darcy_inverse, navier_stokes, samples
+from opjax.datasets import (
+    burgers,
+    cache,
+    darcy,
+    darcy_inverse,
+    darcy_notch,
+    elasticity,
+    navier_stokes,
+    plasticity,
+    samples,
+)
 
-__all__ = ["burgers", "cache", "darcy", "darcy_inverse", "navier_stokes", "samples"]
+__all__ = [
+    "burgers",
+    "cache",
+    "darcy",
+    "darcy_inverse",
+    "darcy_notch",
+    "elasticity",
+    "navier_stokes",
+    "plasticity",
+    "samples",
+]

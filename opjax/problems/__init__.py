@@ -3,8 +3,11 @@
 from opjax.problems import (
     burgers,
     darcy,
+    darcy_notch,
+    elasticity,
     laplacian,
     navier_stokes,
+    plasticity,
     poisson,
     random_fields,
     sinusoid,
@@ -14,8 +17,11 @@ from opjax.problems import (
 __all__ = [
     "burgers",
     "darcy",
+    "darcy_notch",
+    "elasticity",
     "laplacian",
     "navier_stokes",
+    "plasticity",
     "poisson",
     "random_fields",
     "sinusoid",
