@@ -51,9 +51,9 @@ def load(
 
     Looks in `data_dir`, and in its folder `plasticity`, for `plas_N987_T20` or
     `buri_plas_N987_time` with suffix `.mat` (any MATLAB version) or `.npz`. It holds
-    `input`, `(samples, n)`, and `output`, `(samples, n, m, frames, 4)`, in the published
-    file 987 samples, n = 101, m = 31 and 20 frames. The first samples are for training,
-    the last ones for tests.
+    `input`, `(samples, n)`, and `output`, `(samples, n, m, frames, 4)`: as published,
+    987 samples, n = 101, m = 31 and 20 frames. The first samples are for training, the
+    last ones for tests.
 
     Args:
       data_dir: folder of the file.
@@ -107,15 +107,15 @@ def generate(
     """Generates samples with our own solver, or reads them from the cache.
 
     Solves in float64 on the CPU whatever the caller's settings, one sample after
-    another: about 1 s each for 41 x 13 nodes and 20 s for the published 101 x 31. Sample
-    `i` depends on `seed` and `i` only, so a smaller data set is the start of a larger
-    one.
+    another: about 1 s each for 41 x 13 nodes and 8 s for the published 101 x 31.
+    Sample `i` depends on `seed` and `i` only, so a smaller data set is the start of a
+    larger one.
 
     Args:
       num_samples: samples to generate.
       seed: seed of the data set; take different ones for training and test data.
       num_points: nodes along the block and across; 101 x 31 were published. Coarser
-        meshes are stiffer: they are another operator.
+        meshes are another operator, see `opjax.problems.plasticity.solve`.
       amplitude: largest height of a die, mm.
       travel: way of the die, mm.
       coordinates: "nodes", where the values are, or "published".

@@ -178,6 +178,11 @@ def solve(
     between the nodes and constant beyond the ends of the block; the times of the frames
     are equal parts of `travel / speed`, the first is zero.
 
+    On 51 x 16 nodes, displacements differ from those on 101 x 31 by 7 percent (relative
+    L2, one die); twice the speed makes 1 percent. Not modelled: contact of the sides
+    with the die, friction, hardening. Our hourglass and contact stiffness and the bulk
+    viscosity are not those of the published program, which are not known.
+
     Args:
       die: profile at the `n` nodes along the block, mm, shape `(n,)`.
       num_across: nodes across the block.

@@ -48,6 +48,8 @@ def test_first_and_last_samples_are_read(kind, name, folder, arrays, tmp_path):
         assert len(found) == len(dies)
         for sample, die, motion in zip(found, dies, motions, strict=True):
             assert sample.grid_shape == (6, 3)
+            assert sample.target is not None
+            assert sample.features is not None
             target = sample.target.reshape(6, 3, 4, 4)
             np.testing.assert_array_equal(target, motion.astype(np.float32))
             features = sample.features.reshape(6, 3)
