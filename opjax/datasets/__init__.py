@@ -8,6 +8,8 @@ from opjax.datasets import (
     darcy_inverse,
     darcy_notch,
     elasticity,
+    navier_stokes,
+    plasticity,
     rna,
     samples,
 )
@@ -20,6 +22,8 @@ __all__ = [
     "darcy_inverse",
     "darcy_notch",
     "elasticity",
+    "navier_stokes",
+    "plasticity",
     "rna",
     "samples",
 ]
