@@ -48,7 +48,12 @@ OUTSIDE = {
 
 # What it may import where it is used, inside functions.
 NESTED = {
-    "datasets": {"h5py", "scipy", "pyvista"},  # optional readers of published files
+    "datasets": {
+        "h5py",
+        "scipy",
+        "pyvista",
+        "vtkmodules",
+    },  # optional readers of published files
     "problems": {"skfem", "scipy"},  # finite elements
     "schwarz": {"scipy"},  # graphs and trees; JAX depends on it anyway
 }
