@@ -30,6 +30,7 @@ PARTS = {
     "metrics": {"_checks"},
     "normalize": {"_checks"},
     "optimizers": {"_checks"},
+    "export": {"_checks", "normalize"},
     "training": {"_checks", "metrics", "normalize", "optimizers"},
     "checkpoint": {"_checks", "metrics", "normalize", "optimizers", "training"},
     "problems": PURE,
