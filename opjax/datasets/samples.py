@@ -148,7 +148,8 @@ def pad(sample: Sample, size: int) -> dict[str, np.ndarray]:
 
     Returns:
       `mesh_points`, `quadrature_weights` (`1 / n` each, if the sample has none, which
-      models take for the same, and zero for padding), and `features` and `target` where the sample has them.
+      models take for the same, and zero for padding), and `features` and `target` where
+      the sample has them.
 
     Raises:
       ValueError: if the sample has more points.
