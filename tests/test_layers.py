@@ -32,6 +32,7 @@ PARTS = {
     "metrics": {"_checks"},
     "normalize": {"_checks"},
     "optimizers": {"_checks"},
+    "export": {"_checks", "normalize"},
     "training": {"_checks", "metrics", "normalize", "optimizers"},
     "checkpoint": {"_checks", "metrics", "normalize", "optimizers", "training"},
     "problems": PURE,
@@ -50,7 +51,12 @@ OUTSIDE = {
 
 # What it may import where it is used, inside functions.
 NESTED = {
-    "datasets": {"h5py", "scipy", "pyvista"},  # optional readers of published files
+    "datasets": {
+        "h5py",
+        "scipy",
+        "pyvista",
+        "vtkmodules",
+    },  # optional readers of published files
     "problems": {"skfem", "scipy"},  # finite elements
     "schwarz": {"scipy"},  # graphs and trees; JAX depends on it anyway
 }
