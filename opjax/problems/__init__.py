@@ -4,18 +4,22 @@ from opjax.problems import (
     burgers,
     darcy,
     laplacian,
+    pipe,
     poisson,
     random_fields,
     sinusoid,
     splines,
+    taylor_hood,
 )
 
 __all__ = [
     "burgers",
     "darcy",
     "laplacian",
+    "pipe",
     "poisson",
     "random_fields",
     "sinusoid",
     "splines",
+    "taylor_hood",
 ]
