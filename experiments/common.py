@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -96,9 +96,15 @@ class FitResult(NamedTuple):
     seconds: float
 
 
-def num_steps(num_samples: int, settings: FitSettings) -> int:
-    """Number of optimizer steps of a run, for `adamw_onecycle(total_steps=...)`."""
-    return settings.num_epochs * (num_samples // settings.batch_size)
+def num_steps(num_samples: int | Sequence[int], settings: FitSettings) -> int:
+    """Number of optimizer steps of a run, for `adamw_onecycle(total_steps=...)`.
+
+    Args:
+      num_samples: training samples; of every bucket, if there are several.
+      settings: as for `fit`.
+    """
+    sizes = [num_samples] if isinstance(num_samples, int) else num_samples
+    return settings.num_epochs * sum(n // settings.batch_size for n in sizes)
 
 
 def fit(
@@ -124,7 +130,9 @@ def fit(
       model: any pytree, initialised from a fixed seed.
       loss: `loss(model, batch)`, as for `opjax.training.make_step`.
       metric: `metric(model, sample)`, a scalar to minimise, averaged over validation.
-      train: pytree of arrays with samples along axis 0.
+      train: pytree of arrays with samples along axis 0, or a tuple of such pytrees,
+        buckets of different shapes as from `opjax.datasets.samples.stack`. Each is
+        compiled for once; a batch holds samples of one bucket.
       validation: likewise; decides on the best model, so never the test set.
       optimizer: gradient transformation.
       settings: lengths and intervals.
@@ -174,9 +182,11 @@ class _Loop:
     ):
         self.run, self.settings, self.metric = run, settings, metric
         self.probe = None if probe is None else jax.jit(probe)
-        self.train, self.validation = jax.device_put((train, validation))
-        self.samples = _num_samples("train", train)
-        _num_samples("validation", validation)
+        self.train = jax.device_put(_buckets(train))
+        self.validation = jax.device_put(_buckets(validation))
+        self.samples = [_num_samples("train", bucket) for bucket in self.train]
+        for bucket in self.validation:
+            _num_samples("validation", bucket)
         key = jax.random.key(settings.seed)
         self.epoch = training.make_epoch(
             loss,
@@ -185,7 +195,7 @@ class _Loop:
             microbatch=settings.microbatch,
             on_device_scan=settings.on_device_scan,
         )
-        self.per_epoch = len(self._order(0))
+        self.per_epoch = len(self._order(0)[0])
         self.per_call = settings.steps_per_call or self.per_epoch
         self.total = settings.num_epochs * self.per_epoch
 
@@ -222,17 +232,34 @@ class _Loop:
         """Trains on the next batches, at most to the end of the epoch."""
         first = self.step % self.per_epoch
         # Calls start at multiples of `per_call`, so a resumed run makes the same.
-        batches = self._order(self.step // self.per_epoch)
-        batches = batches[first : first + self.per_call]
-        state, history = self.epoch(self.progress["state"], self.train, batches)
-        self.progress["state"] = state
+        buckets, batches = self._order(self.step // self.per_epoch)
+        now = slice(first, first + self.per_call)
+        buckets, batches = np.asarray(buckets[now]), batches[now]
+        history = self._update(buckets, batches)
         bad = training.first_non_finite(history)
         if bad is not None:
-            self._refuse(bad, batches[bad], history)
+            self._refuse(bad, buckets[bad], batches[bad], history)
         done = slice(first, first + len(batches))
         self.progress["losses"][done] = np.asarray(history["loss"])
         self.progress["norms"][done] = np.asarray(history["gradient_norm"])
         self.step += len(batches)
+
+    def _update(self, buckets: np.ndarray, batches: Any) -> dict[str, Any]:
+        """Updates the state by the batches; stops at one that is not finite."""
+        if len(self.train) == 1:
+            state, history = self.epoch(self.progress["state"], self.train[0], batches)
+            self.progress["state"] = state
+            return history
+        parts = []
+        for bucket, rows in zip(buckets, batches, strict=True):
+            state, part = self.epoch(
+                self.progress["state"], self.train[bucket], rows[None]
+            )
+            self.progress["state"] = state
+            parts.append(part)
+        # Looked at once for all batches: waiting for each would cost as much as small
+        # steps do. After a refused update the next ones are of no use, nor kept.
+        return jax.tree.map(lambda *values: np.concatenate(values), *parts)
 
     def validate_if_due(self) -> dict[str, Any] | None:
         """Validates at the end of an epoch; returns the row of metrics."""
@@ -241,13 +268,12 @@ class _Loop:
         if within or (epochs % self.settings.eval_every and not last):
             return None
         progress, model = self.progress, self.progress["state"].model
-        values = training.evaluate(
-            self.metric,
-            model,
-            self.validation,
-            batch_size=self.settings.eval_batch_size or self.settings.batch_size,
-        )
-        values = np.asarray(values, np.float64)
+        size = self.settings.eval_batch_size or self.settings.batch_size
+        found = [
+            training.evaluate(self.metric, model, bucket, batch_size=size)
+            for bucket in self.validation
+        ]
+        values = np.concatenate([np.asarray(part, np.float64) for part in found])
         if not np.isfinite(values).all():
             self._refuse_validation(np.flatnonzero(~np.isfinite(values)), epochs)
         value = float(np.mean(values))
@@ -286,17 +312,20 @@ class _Loop:
             self.saved = self.step
         self.saved_at = time.monotonic()
 
-    def _order(self, epoch: int) -> Any:
-        return training.sample_order(
+    def _order(self, epoch: int) -> tuple[Any, Any]:
+        return training.bucket_order(
             self.settings.seed, epoch, self.samples, self.settings.batch_size
         )
 
-    def _refuse(self, bad: int, samples: Any, history: dict[str, Any]) -> None:
+    def _refuse(
+        self, bad: int, bucket: int, samples: Any, history: dict[str, Any]
+    ) -> None:
+        which = f" of bucket {bucket}" if len(self.train) > 1 else ""
         raise training.NonFiniteError(
             f"Step {self.step + bad} (epoch {self.step // self.per_epoch}) has loss "
             f"{float(history['loss'][bad])} and gradient norm "
             f"{float(history['gradient_norm'][bad])}; its batch holds the training "
-            f"samples {np.asarray(samples).tolist()}. {self._last_checkpoint()} "
+            f"samples {np.asarray(samples).tolist()}{which}. {self._last_checkpoint()} "
             "Continuing would meet the same batch: check those samples, lower the "
             "learning rate or clip the gradient, in another --workdir."
         )
@@ -347,6 +376,10 @@ class _Progress:
             print(
                 f"{place} {text} ({row['seconds']:.0f} s)", file=sys.stderr, flush=True
             )
+
+
+def _buckets(data: Any) -> tuple[Any, ...]:
+    return data if type(data) is tuple else (data,)
 
 
 def _num_samples(name: str, data: Any) -> int:

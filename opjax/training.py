@@ -8,7 +8,7 @@ Every real floating-point leaf of a model is trained; other leaves (integers, PR
 are carried along. So keep constants such as mesh coordinates out of a model's arrays.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -32,6 +32,7 @@ __all__ = [
     "TrainState",
     "adamw",
     "adamw_onecycle",
+    "bucket_order",
     "clip_gradient_norm",
     "evaluate",
     "first_non_finite",
@@ -287,6 +288,47 @@ def sample_order(
     order = jax.random.permutation(key, jnp.arange(num_samples, dtype=jnp.int32))
     steps = num_samples // batch_size
     return order[: steps * batch_size].reshape(steps, batch_size)
+
+
+def bucket_order(
+    seed: int, epoch: int | Array, sizes: Sequence[int], batch_size: int
+) -> tuple[Array, Array]:
+    """Draws the sample order of an epoch over samples in several buckets.
+
+    A batch holds samples of one bucket, whose arrays have one shape; buckets follow
+    each other at random. As in `sample_order`, the samples of a bucket that are left
+    over by its last full batch are left out of this epoch.
+
+    Args:
+      seed: seed of the run.
+      epoch: number of the epoch.
+      sizes: samples in every bucket.
+      batch_size: samples in a batch.
+
+    Returns:
+      Buckets of the batches, int32, shape `(steps,)`, and sample indices within them,
+      `(steps, batch_size)`.
+
+    Raises:
+      ValueError: if a bucket has too few samples for one batch.
+    """
+    if not sizes or not 1 <= batch_size <= min(sizes):
+        raise ValueError(
+            f"{batch_size=} must lie between 1 and the samples of the smallest bucket, "
+            f"{sizes=}; choose a smaller batch or fewer buckets."
+        )
+    # One bucket is what `sample_order` draws, so that both are the same run.
+    seeds = [seed + bucket for bucket in range(len(sizes))]
+    rows = [
+        sample_order(own, epoch, size, batch_size)
+        for own, size in zip(seeds, sizes, strict=True)
+    ]
+    which = np.repeat(np.arange(len(sizes), dtype=np.int32), [len(r) for r in rows])
+    if len(sizes) == 1:
+        return jnp.asarray(which), rows[0]
+    key = jax.random.fold_in(jax.random.key(seed), epoch)
+    shuffle = jax.random.permutation(jax.random.fold_in(key, 1), len(which))
+    return jnp.asarray(which)[shuffle], jnp.concatenate(rows)[shuffle]
 
 
 @partial(jax.jit, static_argnames=("metric", "batch_size"))

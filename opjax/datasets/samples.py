@@ -211,10 +211,10 @@ def bucket_rows(
     Returns:
       Size and rows of the samples, in rising order, for every size.
     """
-    counts = np.asarray(counts)
+    points = np.asarray(counts)
     found, waiting, lower = [], np.zeros(0, np.int64), 0
     for size in bucket_sizes(counts, num_buckets=num_buckets):
-        rows = np.flatnonzero((counts > lower) & (counts <= size))
+        rows = np.flatnonzero((points > lower) & (points <= size))
         waiting, lower = np.sort(np.concatenate([waiting, rows])), size
         if len(waiting) >= batch_size:
             found.append((size, waiting))
