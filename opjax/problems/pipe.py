@@ -2,15 +2,16 @@ r"""Steady incompressible flow through a deformed channel, as published with Geo
 
     (u . grad) u + grad p = viscosity Laplace u,    div u = 0,
 
-in the channel `0 < x < length`, `|y - centre(x)| < 1/2`: a parabola flows in at the left,
+in the channel `0 < x < length`, `|y - centre(x)| < 1/2`. A parabola flows in at zero,
 
     u(0, y) = (max_velocity 4 t (1 - t), 0),    t = y - centre(0) + 1/2,
 
 walls do not slip, and at the right `viscosity du/dx = p (1, 0)`: the outlet does
 nothing. The centreline is a cubic Hermite spline of four pieces of equal length.
 
-Velocity is approximated by biquadratic, pressure by bilinear finite elements whose edges
-follow the channel (Taylor and Hood), on the host in NumPy and SciPy.
+Velocity is biquadratic and pressure bilinear on finite elements whose edges follow the
+channel. Compared with 64 x 64 elements, 32 x 32 are off by 0.5 to 1 % (relative L2 of
+the velocity), 16 x 16 by 5 %: the error is of third order.
 
 The published set was made on 64 x 64 elements by another code. One of its samples, seen
 in a plot, agrees with this problem to 2 %; the distributions of positions and slopes

@@ -51,6 +51,9 @@ def test_a_smaller_data_set_is_the_start_of_a_larger_one(tmp_path):
     with jax.enable_x64(False):
         again = pipe.generate(1, seed=0, num_elements=2, cache_dir=tmp_path / "b")
     np.testing.assert_array_equal(few[0].target, again[0].target)
+    half = pipe.generate(1, seed=0, num_elements=2, stride=2, cache_dir=tmp_path)[0]
+    assert half.grid_shape == (3, 3)
+    np.testing.assert_array_equal(half.target[4], few[0].target[12])
     other = pipe.generate(1, seed=1, num_elements=2, cache_dir=tmp_path)
     assert (other[0].mesh_points != few[0].mesh_points).any()
 
@@ -108,6 +111,8 @@ def test_wrong_arguments_and_missing_files_are_named_in_the_error(made, tmp_path
         pipe.generate(1, seed=0, channels="u", cache_dir=tmp_path)
     with pytest.raises(ValueError, match="num_elements"):
         pipe.generate(1, seed=0, num_elements=0, cache_dir=tmp_path)
+    with pytest.raises(ValueError, match="stride=3 must divide 2 num_elements=4"):
+        pipe.generate(1, seed=0, num_elements=2, stride=3, cache_dir=tmp_path)
     with pytest.raises(ValueError, match=r"target \(15, 1\), expected"):
         pipe.save(tmp_path, [made[0], made[1]._replace(target=np.zeros((15, 1)))])
     with pytest.raises(ValueError, match="no grid_shape"):

@@ -40,7 +40,8 @@ def force(point):
 
 
 def everywhere(function, points):
-    return jax.tree.map(np.asarray, jax.vmap(jax.vmap(function))(jnp.asarray(points)))
+    values = jax.jit(jax.vmap(jax.vmap(function)))(jnp.asarray(points))
+    return jax.tree.map(np.array, values)
 
 
 def manufactured(n, m):
@@ -58,7 +59,8 @@ def manufactured(n, m):
 def test_a_manufactured_solution_is_approximated_with_orders_three_and_two():
     errors = np.array([manufactured(n, n + 1)[:2] for n in (6, 12)])
     order = np.log2(errors[0] / errors[1])
-    assert errors[1].max() < 1e-3
+    assert errors[1, 0] < 2e-4
+    assert errors[1, 1] < 5e-3
     assert order[0] > 2.7
     assert order[1] > 1.8
 
