@@ -1,8 +1,10 @@
 """Pure, seeded generators of operator learning problems."""
 
 from opjax.problems import (
+    airfoil,
     burgers,
     darcy,
+    euler,
     laplacian,
     pipe,
     poisson,
@@ -13,8 +15,10 @@ from opjax.problems import (
 )
 
 __all__ = [
+    "airfoil",
     "burgers",
     "darcy",
+    "euler",
     "laplacian",
     "pipe",
     "poisson",
