@@ -1,6 +1,7 @@
 """Data sets: generated and cached on disk, or read from published files."""
 
 from opjax.datasets import (
+    airfrans,
     burgers,
     cache,
     darcy,
@@ -8,11 +9,15 @@ from opjax.datasets import (
     darcy_notch,
     elasticity,
     navier_stokes,
+    own,
+    pipe,
     plasticity,
+    rna,
     samples,
 )
 
 __all__ = [
+    "airfrans",
     "burgers",
     "cache",
     "darcy",
@@ -20,6 +25,9 @@ __all__ = [
     "darcy_notch",
     "elasticity",
     "navier_stokes",
+    "own",
+    "pipe",
     "plasticity",
+    "rna",
     "samples",
 ]

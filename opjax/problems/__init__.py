@@ -1,31 +1,43 @@
 """Pure, seeded generators of operator learning problems."""
 
 from opjax.problems import (
+    airfoil,
+    airfoil_forces,
     burgers,
     darcy,
     darcy_notch,
     elasticity,
     elastoplastic,
+    euler,
+    joukowski,
     laplacian,
     navier_stokes,
+    pipe,
     plasticity,
     poisson,
     random_fields,
     sinusoid,
     splines,
+    taylor_hood,
 )
 
 __all__ = [
+    "airfoil",
+    "airfoil_forces",
     "burgers",
     "darcy",
     "darcy_notch",
     "elasticity",
     "elastoplastic",
+    "euler",
+    "joukowski",
     "laplacian",
     "navier_stokes",
+    "pipe",
     "plasticity",
     "poisson",
     "random_fields",
     "sinusoid",
     "splines",
+    "taylor_hood",
 ]

@@ -1,0 +1,119 @@
+import logging
+
+import jax
+import numpy as np
+import pytest
+
+from opjax.datasets import pipe, samples
+from opjax.problems import pipe as problem
+
+
+@pytest.fixture
+def made(rng):
+    """Returns seven samples with all channels on a 5 x 3 mesh."""
+    x, y = np.meshgrid(np.arange(5.0), np.arange(3.0), indexing="ij")
+    points = np.stack([x, y], axis=-1) + 0.1 * rng.normal(size=(7, 5, 3, 2))
+    return [
+        samples.Sample(
+            mesh_points=p.reshape(15, 2).astype(np.float32),
+            target=rng.normal(size=(15, 3)).astype(np.float32),
+            grid_shape=(5, 3),
+        )
+        for p in points
+    ]
+
+
+def test_generated_samples_solve_the_problem(tmp_path, caplog):
+    with caplog.at_level(logging.INFO):
+        data = pipe.generate(
+            2, seed=3, num_elements=3, channels=pipe.CHANNELS, cache_dir=tmp_path
+        )
+    samples.check(data)
+    assert "s each" in caplog.text
+    for i, sample in enumerate(data):
+        key = jax.random.fold_in(jax.random.key(3), i)
+        flow = problem.solve(problem.random_centreline(key), num_elements=3)
+        assert sample.grid_shape == (7, 7)
+        assert sample.target is not None
+        assert sample.mesh_points.dtype == sample.target.dtype == np.float32
+        expected = np.concatenate([flow.velocity, flow.pressure[..., None]], axis=-1)
+        np.testing.assert_allclose(sample.target, expected.reshape(-1, 3), atol=1e-7)
+        np.testing.assert_allclose(
+            sample.mesh_points, flow.mesh_points.reshape(-1, 2), rtol=1e-6, atol=1e-6
+        )
+
+
+def test_a_smaller_data_set_is_the_start_of_a_larger_one(tmp_path):
+    few, many = (
+        pipe.generate(n, seed=0, num_elements=2, cache_dir=tmp_path) for n in (1, 3)
+    )
+    np.testing.assert_array_equal(few[0].target, many[0].target)
+    with jax.enable_x64(False):
+        again = pipe.generate(1, seed=0, num_elements=2, cache_dir=tmp_path / "b")
+    np.testing.assert_array_equal(few[0].target, again[0].target)
+    half = pipe.generate(1, seed=0, num_elements=2, stride=2, cache_dir=tmp_path)[0]
+    assert half.grid_shape == (3, 3)
+    np.testing.assert_array_equal(half.target[4], few[0].target[12])
+    other = pipe.generate(1, seed=1, num_elements=2, cache_dir=tmp_path)
+    assert (other[0].mesh_points != few[0].mesh_points).any()
+
+
+@pytest.mark.parametrize("folder", ["", "pipe"])
+def test_saved_samples_are_loaded_in_the_split_of_transolver(folder, made, tmp_path):
+    pipe.save(tmp_path / folder, made)
+    train, test = pipe.load(tmp_path, num_train=3, num_test=2)
+    for found, index in zip([*train, *test], range(5), strict=True):
+        np.testing.assert_array_equal(found.mesh_points, made[index].mesh_points)
+        np.testing.assert_array_equal(found.target, made[index].target[:, :1])
+        assert found.features is None
+        assert found.grid_shape == (5, 3)
+    _, test = pipe.load(tmp_path, num_train=3, num_test=2, channels=("p", "v"))
+    np.testing.assert_array_equal(test[0].target, made[3].target[:, [2, 1]])
+
+
+def test_the_split_of_functional_attention_takes_the_last_samples(made, tmp_path):
+    pipe.save(tmp_path, made)
+    _, test = pipe.load(tmp_path, num_train=3, num_test=2, split="functional")
+    for found, index in zip(test, (5, 6), strict=True):
+        np.testing.assert_array_equal(found.features, made[index].mesh_points)
+        np.testing.assert_array_equal(found.target, made[index].target[:, :1])
+        grid = found.mesh_points.reshape(5, 3, 2)
+        np.testing.assert_array_equal(grid[1, 2], [0.25, 1])
+
+
+def test_the_published_axes_are_expected(made, tmp_path):
+    pipe.save(tmp_path, made)
+    shapes = {
+        letter: np.load(tmp_path / f"Pipe_{letter}.npy").shape for letter in "XYQ"
+    }
+    assert shapes == {"X": (7, 5, 3), "Y": (7, 5, 3), "Q": (7, 3, 5, 3)}
+    for letter in "XYQ":
+        path = tmp_path / f"Pipe_{letter}.npy"
+        np.save(path, np.load(path).swapaxes(-1, -2))
+    with pytest.raises(ValueError, match="exchange the axes"):
+        pipe.load(tmp_path, num_train=3, num_test=2)
+    np.save(tmp_path / "Pipe_Q.npy", np.zeros((7, 3, 5, 3)))
+    with pytest.raises(ValueError, match=r"\(7, 3, 5, 3\), expected \(7, 3, 3, 5\)"):
+        pipe.load(tmp_path, num_train=3, num_test=2)
+
+
+def test_wrong_arguments_and_missing_files_are_named_in_the_error(made, tmp_path):
+    with pytest.raises(FileNotFoundError, match="(?s)Pipe_X.npy.*1YBuaoTdOSr"):
+        pipe.load(tmp_path)
+    pipe.save(tmp_path, made)
+    with pytest.raises(ValueError, match="7 samples"):
+        pipe.load(tmp_path)
+    with pytest.raises(ValueError, match="split='last' is unknown"):
+        pipe.load(tmp_path, split="last")
+    with pytest.raises(ValueError, match="channels="):
+        pipe.load(tmp_path, channels=("u", "w"))
+    with pytest.raises(ValueError, match="channels='u' must be a sequence"):
+        pipe.generate(1, seed=0, channels="u", cache_dir=tmp_path)
+    with pytest.raises(ValueError, match="num_elements"):
+        pipe.generate(1, seed=0, num_elements=0, cache_dir=tmp_path)
+    with pytest.raises(ValueError, match="stride=3 must divide 2 num_elements=4"):
+        pipe.generate(1, seed=0, num_elements=2, stride=3, cache_dir=tmp_path)
+    with pytest.raises(ValueError, match=r"target \(15, 1\), expected"):
+        pipe.save(tmp_path, [made[0], made[1]._replace(target=np.zeros((15, 1)))])
+    with pytest.raises(ValueError, match="no grid_shape"):
+        pipe.save(tmp_path, [made[0]._replace(grid_shape=None)])
