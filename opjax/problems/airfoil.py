@@ -102,9 +102,7 @@ def profile(displacements: ArrayLike, *, num_airfoil: int = 120) -> jax.Array:
     return jnp.stack([x, y + moved / (2 * _HALF_HEIGHT)], axis=-1)
 
 
-@partial(
-    jax.jit, static_argnames=("num_airfoil", "num_wake", "num_radial", "radius")
-)
+@partial(jax.jit, static_argnames=("num_airfoil", "num_wake", "num_radial", "radius"))
 def mesh(
     displacements: ArrayLike,
     *,
@@ -206,9 +204,7 @@ def _solve(mesh_points, mach, angle_of_attack, *, num_wake: int, **given) -> Flo
     speed = mach * math.sqrt(euler.GAMMA)
     one = jnp.ones_like(speed)
     stream = jnp.stack([one, speed * jnp.cos(angle), speed * jnp.sin(angle), one])
-    found = euler.steady(
-        euler.metrics(mesh_points), stream, num_wake=num_wake, **given
-    )
+    found = euler.steady(euler.metrics(mesh_points), stream, num_wake=num_wake, **given)
     nodes = euler.at_nodes(found.state, num_wake=num_wake)
     return Flow(
         density=nodes[0],
