@@ -1,6 +1,6 @@
 """Operators between functions on any mesh, by name, for the benchmark programs."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -66,6 +66,7 @@ def build(
     out_features: int,
     grid_shape: Sequence[int] | None = None,
     time_embedding: bool = False,
+    options: Mapping[str, Any] | None = None,
     rngs: nnx.Rngs,
 ) -> nnx.Module:
     """Builds the operator `config.models` names.
@@ -80,6 +81,7 @@ def build(
       out_features: channels of the output function.
       grid_shape: points per axis, where all samples are on such a grid.
       time_embedding: whether calls take `time`.
+      options: further options of `nn.OperatorTransformer`; fno has none of them.
       rngs: source of the initial parameters.
 
     Returns:
@@ -119,6 +121,7 @@ def build(
             rngs=rngs,
             **({"ridge_logit": config.ridge_logit} if name == "functional" else {}),
             **sizes,
+            **(options or {}),
         )
 
     def count(name: str, features: int) -> int:

@@ -80,6 +80,8 @@ def define_flags(
 ) -> None:
     """Defines one flag for each field, and --workdir, --cache_dir and --tensorboard.
 
+    A field `models` is also --model.
+
     Call it under `if __name__ == "__main__"`: two programs imported by one process
     would otherwise define the same flags twice.
 
@@ -105,6 +107,8 @@ def define_flags(
             note = ", ".join(f"{name} {value!r}" for name, value in values.items())
         define: Any = kinds[type(field.default)]
         define(field.name, None, f"{field.metadata['text']} ({note})", **given)
+    if "models" in {field.name for field in dataclasses.fields(_class(presets))}:
+        flags.DEFINE_alias("model", "models", **given)
     flags.DEFINE_string(
         "workdir",
         None,

@@ -56,14 +56,21 @@ def _pointwise(attention: Callable, *options: str) -> Callable:
 
 
 def _in_basis(attend: Callable) -> Callable:
-    """Features expanded in a learned softmax basis, mapped there, and summed up."""
+    """Features expanded in a learned softmax basis, mapped there, and summed up.
+
+    The maps of features, before and after, are linear as those to and from the basis
+    are. So they act on the `k` coefficients, or are multiplied with each other first:
+    the same numbers, for `3 n k d` rather than `3 n d (k + d)` multiplications. Maps
+    with something in between, as normalised or exponentiated queries and keys of other
+    attentions, have to be evaluated at the points.
+    """
 
     def apply(parameters, x):
-        scores = (x @ parameters["features"]) @ parameters["scores"]
+        scores = x @ (parameters["features"] @ parameters["scores"])
         basis = opjax.softmax_basis(scores, temperature=0.5)
-        tokens = opjax.project(x @ parameters["values"], basis, method="mean")
+        tokens = opjax.project(x, basis, method="mean") @ parameters["values"]
         q, k, v = (tokens @ parameters[name] for name in ("query", "key", "value"))
-        return opjax.reconstruct(attend(q, k, v), basis) @ parameters["out"]
+        return opjax.reconstruct(attend(q, k, v) @ parameters["out"], basis)
 
     return apply
 
@@ -92,7 +99,7 @@ def _performer(q, k, v, projection):
 
 def _orthogonal(parameters, x):
     """Modes of a learned basis, orthonormalised, amplified by attention."""
-    basis = opjax.softmax_basis((x @ parameters["features"]) @ parameters["scores"])
+    basis = opjax.softmax_basis(x @ (parameters["features"] @ parameters["scores"]))
     tokens = opjax.project(x, basis, method="mean")
     q, k = tokens @ parameters["query"], tokens @ parameters["key"]
     y = opjax.orthogonal_attention(q, k, x @ parameters["value"], basis)

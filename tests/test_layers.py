@@ -14,6 +14,7 @@ ROOT = pathlib.Path(opjax.__file__).parent
 
 PURE = {"_checks", "linalg", "quadrature", "basis", "attention"}
 PURE |= {"_winograd", "convolution", "schwarz", "spectral", "interpolation"}
+PURE |= {"point_clouds"}
 
 # Part of opjax (a module or a subpackage): the parts that it may import.
 PARTS = {
@@ -27,9 +28,11 @@ PARTS = {
     "schwarz": {"_checks", "linalg"},
     "spectral": {"_checks"},
     "interpolation": {"_checks"},
+    "point_clouds": {"_checks"},
     "metrics": {"_checks"},
     "normalize": {"_checks"},
     "optimizers": {"_checks"},
+    "export": {"_checks", "normalize"},
     "training": {"_checks", "metrics", "normalize", "optimizers"},
     "checkpoint": {"_checks", "metrics", "normalize", "optimizers", "training"},
     "problems": PURE,
@@ -48,7 +51,12 @@ OUTSIDE = {
 
 # What it may import where it is used, inside functions.
 NESTED = {
-    "datasets": {"h5py", "scipy", "pyvista"},  # optional readers of published files
+    "datasets": {
+        "h5py",
+        "scipy",
+        "pyvista",
+        "vtkmodules",
+    },  # optional readers of published files
     "problems": {"skfem", "scipy"},  # finite elements
     "schwarz": {"scipy"},  # graphs and trees; JAX depends on it anyway
 }

@@ -316,3 +316,30 @@ def test_parts_of_a_batch_draw_different_numbers():
     first, second = jax.random.split(jax.random.fold_in(key, 0))
     expected = jax.random.uniform(first) + jax.random.uniform(second)
     np.testing.assert_allclose(step(state, batch)[1]["loss"], expected, rtol=1e-12)
+
+
+def test_batches_of_buckets_are_a_permutation_of_full_batches():
+    sizes = [7, 4, 10]
+    which, rows = training.bucket_order(3, 5, sizes, 3)
+    assert rows.shape == (2 + 1 + 3, 3)
+    for bucket, size in enumerate(sizes):
+        found = np.asarray(rows[which == bucket]).ravel()
+        assert len(set(found)) == len(found) == 3 * (size // 3)
+        assert found.max() < size
+    again = training.bucket_order(3, 5, sizes, 3)
+    np.testing.assert_array_equal(again[0], which)
+    np.testing.assert_array_equal(again[1], rows)
+    other = training.bucket_order(3, 6, sizes, 3)
+    assert not np.array_equal(other[1], rows)
+
+
+def test_one_bucket_has_the_order_of_samples():
+    which, rows = training.bucket_order(1, 2, [9], 4)
+    np.testing.assert_array_equal(rows, training.sample_order(1, 2, 9, 4))
+    np.testing.assert_array_equal(which, 0)
+
+
+@pytest.mark.parametrize("sizes", [[], [5, 2]])
+def test_buckets_smaller_than_a_batch_are_refused(sizes):
+    with pytest.raises(ValueError, match="smallest bucket"):
+        training.bucket_order(0, 0, sizes, 3)

@@ -24,7 +24,8 @@ class Sample(NamedTuple):
       target: values of the output function, `(n, q)`; integers, shape `(n,)`, for the
         classes of a segmentation; None where it is to be predicted.
       features: values of the input function, `(n, c)`; None if the mesh is the input.
-      quadrature_weights: non-negative weights of the points, `(n,)`; None for one each.
+      quadrature_weights: non-negative weights of the points, `(n,)`; None for `1 / n`
+        each.
       cells: point indices of the mesh's cells, `(m, corners)`, for drawing and writing.
       grid_shape: points per axis if the points are a structured grid in row-major
         order.
@@ -146,8 +147,9 @@ def pad(sample: Sample, size: int) -> dict[str, np.ndarray]:
       size: number of points afterwards.
 
     Returns:
-      `mesh_points`, `quadrature_weights` (one each, if the sample has none, and zero
-      for padding), and `features` and `target` where the sample has them.
+      `mesh_points`, `quadrature_weights` (`1 / n` each, if the sample has none, which
+      models take for the same, and zero for padding), and `features` and `target` where
+      the sample has them.
 
     Raises:
       ValueError: if the sample has more points.
@@ -157,7 +159,9 @@ def pad(sample: Sample, size: int) -> dict[str, np.ndarray]:
         raise ValueError(f"A sample of {sample.num_points} points is above {size=}.")
     weights = sample.quadrature_weights
     if weights is None:
-        weights = np.ones(sample.num_points, sample.mesh_points.dtype)
+        weights = np.full(
+            sample.num_points, 1 / sample.num_points, sample.mesh_points.dtype
+        )
     arrays = {name: getattr(sample, name) for name in _FIELDS}
     arrays["quadrature_weights"] = weights
     padded = {

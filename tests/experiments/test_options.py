@@ -82,3 +82,19 @@ def test_the_console_shows_the_message_and_not_the_traceback(monkeypatch):
     assert "verbosity" in str(caught.value.code)
     with pytest.raises(TypeError), options.console():
         raise TypeError("a bug of ours keeps its traceback")
+
+
+def test_model_is_another_name_of_models():
+    several = dataclasses.make_dataclass(
+        "Several",
+        [
+            ("preset", str, options.option("quick", "Values of all other flags")),
+            ("models", str, options.option("a", "Names")),
+        ],
+        frozen=True,
+    )
+    presets = {"quick": several()}
+    values = flags.FlagValues()
+    options.define_flags(presets, flag_values=values)
+    values(["program", "--model=b"])
+    assert options.read_flags(presets, flag_values=values).models == "b"

@@ -5,6 +5,7 @@ import jax
 import numpy as np
 import pytest
 
+import opjax
 from experiments import scaling
 from experiments.scaling_layers import layers
 
@@ -31,6 +32,19 @@ def test_all_layers_are_finite_and_keep_the_shape():
     for name, y in outputs(x).items():
         assert y.shape == x.shape, name
         assert np.isfinite(y).all(), name
+
+
+def test_maps_of_coefficients_equal_maps_of_features():
+    layer = layers(4)["functional"]
+    p = layer.init(jax.random.key(0), 16, 8, 4)
+    x = np.random.default_rng(0).normal(size=(16, 8)).astype(np.float32)
+    basis = opjax.softmax_basis((x @ p["features"]) @ p["scores"], temperature=0.5)
+    tokens = opjax.project(x @ p["values"], basis, method="mean")
+    q, k, v = (tokens @ p[name] for name in ("query", "key", "value"))
+    moved = opjax.transport(q, k, v, ridge=0.5, regularization="convex")
+    expected = opjax.reconstruct(moved, basis) @ p["out"]
+    found = jax.jit(layer.apply)(p, x)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
 
 def test_a_slope_is_the_exponent_of_a_power_law():

@@ -1,0 +1,403 @@
+"""AirfRANS: learns the flow around airfoils, and with it their lift and drag.
+
+    python -m experiments.airfrans --preset=quick
+    python -m experiments.airfrans --preset=paper --data_dir=... --split=aoa
+
+Without --data_dir the flows are potential flows around Joukowski airfoils, which are no
+substitute for RANS simulations: they show that the program works. The errors of lift
+are those of the paper, integrated over the airfoil from the predicted fields.
+"""
+
+import dataclasses
+import os
+import pathlib
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+
+from experiments import (
+    benchmark,
+    mesh_figures,
+    operators,
+    options,
+    point_subsets,
+    regression,
+)
+from experiments.options import option
+from opjax import normalize, training
+from opjax.datasets import airfrans, samples
+from opjax.problems import airfoil_forces
+
+# Where the reference points of the published model are, in chords.
+_BOX = ((-2.0, -1.5), (4.0, 1.5))
+_RADII, _ANGLES = 24, 64  # mesh of our own flows
+
+
+@dataclasses.dataclass(frozen=True)
+class Config(benchmark.Config):
+    """All that the numbers of a run depend on; the defaults are the quick preset."""
+
+    data_dir: str = option("", "Folder of the data set; empty: potential flow")
+    split: str = option("full", f"One of {', '.join(airfrans.SPLITS)}, with --data_dir")
+    num_train: int = option(64, "Training cases", minimum=1)
+    num_validation: int = option(8, "Validation cases, those after", minimum=1)
+    num_test: int = option(32, "Test cases", minimum=1)
+    num_points: int = option(512, "Points drawn of a training case", minimum=1)
+    reference_points: int = option(
+        0, "Reference points per axis for distances as inputs; 0: none", minimum=0
+    )
+    num_epochs: int = option(40, "Passes over the training cases", minimum=1)
+    mlp_ratio: int = option(2, "Hidden width of perceptrons over features", minimum=1)
+    weight_decay: float = option(0.0, "Decoupled decay of all parameters", minimum=0)
+    clip_norm: float = option(1.0, "Largest gradient norm; 0: none", minimum=0)
+    surface_weight: float = option(1.0, "Weight of the error at the airfoil", minimum=0)
+
+    def __post_init__(self):
+        """Refuses what no run could use, before any work is done."""
+        super().__post_init__()
+        options.check_choice("split", self.split, airfrans.SPLITS)
+        if self.reference_points == 1:
+            raise ValueError("reference_points=1 must be at least 2, or 0 for none.")
+
+
+PRESETS = {
+    "smoke": Config(
+        preset="smoke",
+        models="functional",
+        num_train=4,
+        num_validation=2,
+        num_test=3,
+        num_points=128,
+        features=16,
+        num_layers=2,
+        num_heads=2,
+        num_basis=8,
+        num_epochs=2,
+    ),
+    "quick": Config(),
+    # Table 10 and, for reference points and the width of perceptrons, the published
+    # code; 504 training cases, the last tenth of them for validation. The other split
+    # of Table 3 is --split=aoa --num_train=723 --num_validation=81 --num_test=196.
+    "paper": Config(
+        preset="paper",
+        models="functional,transolver",
+        split="reynolds",
+        num_train=453,
+        num_validation=51,
+        num_test=496,
+        num_points=32000,
+        reference_points=8,
+        features=256,
+        num_layers=8,
+        num_heads=8,
+        num_basis=32,
+        num_epochs=400,
+        batch_size=1,
+        clip_norm=0.0,
+        checkpoint_every=10,
+    ),
+}
+
+
+def run(
+    config: Config,
+    *,
+    workdir: str | os.PathLike | None = None,
+    cache_dir: str | None = None,
+    tensorboard: bool = False,
+) -> dict[str, Any]:
+    """Trains all models and seeds; arguments and errors as for `benchmark.run`.
+
+    Returns:
+      As there; the numbers are, over the test cases, the mean of the relative error of
+      the lift coefficient `lift_error` and the rank correlation `lift_spearman`, of the
+      drag as well for RANS flows, and the mean squared errors `volume` and `surface` of
+      the normalised fields. Fields are predicted at all nodes at once, where the
+      published code averages over draws of 32000.
+    """
+    return benchmark.run(
+        config,
+        make_task,
+        program="airfrans",
+        workdir=workdir,
+        cache_dir=cache_dir,
+        tensorboard=tensorboard,
+    )
+
+
+class Cases(NamedTuple):
+    """Flows for training, validation and tests, and where they come from."""
+
+    train: list[airfrans.Case]
+    validation: list[airfrans.Case]
+    test: list[airfrans.Case]
+    source: str
+
+
+def load(config: Config, *, cache_dir: str | None = None) -> Cases:
+    """Reads the flows, or makes some; validation cases are the last of the first ones.
+
+    Args:
+      config: all that the numbers depend on.
+      cache_dir: folder of generated data.
+
+    Raises:
+      ImportError: if pyvista is needed and missing.
+      OSError: if files are missing or cannot be read.
+      ValueError: if they are damaged or there are too few, or the paper preset has no
+        data_dir.
+    """
+    first = config.num_train + config.num_validation
+    if config.data_dir:
+        train, test = airfrans.load(
+            config.data_dir,
+            split=config.split,
+            num_train=first,
+            num_test=config.num_test,
+        )
+        source = f"AirfRANS, {config.split}, {config.data_dir}"
+    elif config.preset == "paper":
+        raise ValueError(
+            "preset='paper' needs --data_dir, the folder of AirfRANS (see "
+            "opjax.datasets.airfrans); the others run on potential flow."
+        )
+    else:
+        train, test = (
+            airfrans.generate(
+                count,
+                seed=2 * config.data_seed + index,
+                num_radii=_RADII,
+                num_angles=_ANGLES,
+                cache_dir=cache_dir,
+            )
+            for index, count in enumerate((first, config.num_test))
+        )
+        source = f"potential flow, no AirfRANS data, seed {config.data_seed}"
+    return Cases(train[: config.num_train], train[config.num_train :], test, source)
+
+
+def make_task(config: Config, cache_dir: str | None = None) -> benchmark.Task:
+    """Builds the task to predict velocity, pressure and viscosity of turbulence.
+
+        loss = mean_b (L_v + surface_weight L_s),
+
+    the mean squared errors of the normalised fields at points drawn in the fluid and at
+    the airfoil.
+
+    Args:
+      config: all that the numbers depend on.
+      cache_dir: folder of generated data.
+    """
+    cases = load(config, cache_dir=cache_dir)
+    normalizers = regression.fit_normalizers(
+        [case.sample for case in cases.train], points=False, features=True, target=True
+    )
+    train, validation, test = (
+        _stack(found, normalizers, size, config.num_buckets)
+        for found, size in (
+            (cases.train, config.batch_size),
+            (cases.validation, 1),
+            (cases.test, 1),
+        )
+    )
+    return benchmark.Task(
+        train=train,
+        validation=validation,
+        test=test,
+        build=build,
+        loss=partial(loss, config),
+        metric=partial(error, config),
+        evaluate=partial(evaluate, config, cases, test, normalizers),
+        extra=normalizers,
+        source=cases.source,
+        needs_key=True,
+        draw=partial(mesh_figures.draw, _shown(cases.test)),
+    )
+
+
+def build(config: Config, rngs: nnx.Rngs) -> nnx.Module:
+    """Builds a model: every layer has its own basis, as in the published code."""
+    layout: dict[str, Any] = {"shared_basis": False}
+    if config.reference_points:
+        layout |= {"reference_points": config.reference_points, "reference_box": _BOX}
+    return operators.build(
+        config,
+        point_dim=2,
+        feature_dim=len(airfrans.FEATURES),
+        out_features=len(airfrans.TARGETS),
+        options=layout,
+        rngs=rngs,
+    )
+
+
+def parts(model: Any, sample: Any) -> tuple[jax.Array, jax.Array]:
+    """Mean squared errors in the fluid and at the airfoil, of normalised fields."""
+    weights, surface = sample.get("quadrature_weights"), sample["surface"]
+    squares = (operators.call(model, sample) - sample["target"]) ** 2
+    squares = jnp.mean(squares, axis=1)
+    given = jnp.ones_like(surface) if weights is None else weights
+    return (
+        point_subsets.mean(squares, given * (1 - surface)),
+        point_subsets.mean(squares, given * surface),
+    )
+
+
+def error(config: Config, model: Any, sample: Any) -> jax.Array:
+    """The loss of one sample at all its points."""
+    volume, surface = parts(model, sample)
+    return volume + config.surface_weight * surface
+
+
+def loss(config: Config, model: Any, batch: Any, *, key: jax.Array) -> jax.Array:
+    """The loss at points drawn from every sample, see `make_task`."""
+
+    def one(sample: Any, key: jax.Array) -> jax.Array:
+        drawn = point_subsets.draw(sample, key, config.num_points)
+        return error(config, model, drawn)
+
+    size = batch["target"].shape[0]
+    values = jax.vmap(one)(batch, jax.random.split(key, size))
+    # A sum over the parts of a batch that are differentiated one by one.
+    return jnp.sum(values) / config.batch_size
+
+
+def evaluate(
+    config: Config,
+    cases: Cases,
+    test: tuple[Any, ...],
+    normalizers: dict[str, normalize.Normalizer],
+    model: Any,
+    folder: pathlib.Path,
+) -> dict[str, float]:
+    """Makes the numbers of `Task.evaluate`, see `run`, and a file of some predictions.
+
+    Args:
+      config: all that the numbers depend on.
+      cases: the flows.
+      test: buckets of the test cases.
+      normalizers: of features and target.
+      model: a trained model.
+      folder: where to write `predictions.npz`.
+    """
+
+    def both(model: Any, sample: Any) -> tuple[Any, jax.Array]:
+        predicted = normalize.decode(
+            normalizers["target"], operators.call(model, sample)
+        )
+        return parts(model, sample), predicted
+
+    counts = [case.sample.num_points for case in cases.test]
+    errors = np.zeros((len(counts), 2))
+    fields: dict[int, np.ndarray] = {}
+    rows = samples.bucket_rows(counts, num_buckets=config.num_buckets)
+    for bucket, (_, indices) in zip(test, rows, strict=True):
+        found, predicted = training.evaluate(both, model, bucket, batch_size=1)
+        errors[indices] = np.stack(found, axis=1)
+        for index, field in zip(indices, np.asarray(predicted), strict=True):
+            fields[int(index)] = field[: counts[index]]
+    shown: dict[str, Any] = {
+        str(index): fields[index][:, 2:3]
+        for index in range(min(mesh_figures.NUM_SHOWN, len(fields)))
+    }
+    np.savez(folder / "predictions.npz", **shown)
+    ours = np.array([coefficients(c, fields[i]) for i, c in enumerate(cases.test)])
+    true = np.array([coefficients(c, _target(c)) for c in cases.test])
+    volume, surface = errors.mean(axis=0)
+    numbers = {"volume": float(volume), "surface": float(surface)}
+    # The drag of potential flow is zero.
+    names = ("drag", "lift") if config.data_dir else ("lift",)
+    forces = {}
+    for name in reversed(names):
+        column = ("drag", "lift").index(name)
+        relative = np.abs(ours[:, column] / true[:, column] - 1)
+        forces[f"{name}_error"] = float(relative.mean())
+        forces[f"{name}_spearman"] = spearman(ours[:, column], true[:, column])
+    return forces | numbers
+
+
+def coefficients(case: airfrans.Case, fields: np.ndarray) -> np.ndarray:
+    """Drag and lift coefficient of fields on the mesh of a case.
+
+    Velocity at the airfoil is set to zero, as in the published evaluation.
+
+    Args:
+      case: the flow.
+      fields: velocity, pressure and viscosity of turbulence, shape `(n, 4)`.
+    """
+    assert case.sample.cells is not None
+    assert case.sample.features is not None
+    velocity = np.array(fields[:, :2], np.float32)
+    velocity[case.surface] = 0
+    stencil = airfoil_forces.wall_stencil(case.points, case.sample.cells, case.surface)
+    normals = case.sample.features[case.surface, 5:]
+    shear = airfoil_forces.wall_shear(velocity, normals, stencil)
+    found = airfoil_forces.force_coefficients(
+        case.points[case.surface].astype(np.float32),
+        fields[case.surface, 2],
+        speed=case.speed,
+        angle=case.angle,
+        shear=shear,
+    )
+    return np.asarray(found, np.float64)
+
+
+def spearman(first: np.ndarray, second: np.ndarray) -> float:
+    """Spearman's rank correlation; equal values share their mean rank.
+
+    NaN if all values of one array are equal, or there is only one.
+    """
+
+    def ranks(values: np.ndarray) -> np.ndarray:
+        _, which, counts = np.unique(values, return_inverse=True, return_counts=True)
+        last = np.cumsum(counts)
+        return (last - (counts - 1) / 2)[which] - (len(values) + 1) / 2
+
+    one, other = ranks(first), ranks(second)
+    size = np.sqrt(np.sum(one**2) * np.sum(other**2))
+    return float(np.sum(one * other) / size) if size > 0 else float("nan")
+
+
+def _stack(
+    cases: Sequence[airfrans.Case],
+    normalizers: dict[str, normalize.Normalizer],
+    batch_size: int,
+    num_buckets: int,
+) -> tuple[dict[str, np.ndarray], ...]:
+    """Buckets of normalised features and targets, and of which points are `surface`."""
+
+    def marked(case: airfrans.Case) -> samples.Sample:
+        features = case.sample.features
+        assert features is not None
+        surface = np.zeros((len(features), 1), np.float32)
+        surface[case.surface] = 1
+        return case.sample._replace(features=np.concatenate([features, surface], 1))
+
+    buckets = samples.stack(
+        [marked(case) for case in cases], batch_size=batch_size, num_buckets=num_buckets
+    )
+    for bucket in buckets:
+        bucket["surface"] = bucket["features"][..., -1]
+        bucket["features"] = bucket["features"][..., :-1]
+        for name in ("features", "target"):
+            encoded = normalize.encode(normalizers[name], jnp.asarray(bucket[name]))
+            bucket[name] = np.asarray(encoded)
+    return buckets
+
+
+def _target(case: airfrans.Case) -> np.ndarray:
+    assert case.sample.target is not None
+    return case.sample.target
+
+
+def _shown(test: Sequence[airfrans.Case]) -> list[samples.Sample]:
+    """The pressure of the test cases, to be drawn."""
+    return [case.sample._replace(target=_target(case)[:, 2:3]) for case in test]
+
+
+if __name__ == "__main__":
+    options.launch(PRESETS, run)

@@ -1,0 +1,65 @@
+"""A small data set in the format of your own: heat that spreads from random spots.
+
+    f(x) = sum_i a_i exp(-|x - c_i|^2 / (2 s_i^2)),    u = exp(t Laplacian) f,
+
+in the whole plane, so that `u` is known exactly: spots of variance `s_i^2 + 2 t`.
+Points are scattered over random shapes, different ones in every sample.
+"""
+
+import os
+import pathlib
+
+import numpy as np
+
+from opjax.datasets import own
+from opjax.datasets.samples import Sample
+
+_TIME = 0.02
+
+
+def write(
+    folder: str | os.PathLike,
+    num_samples: int,
+    *,
+    seed: int = 0,
+    num_points: tuple[int, int] = (120, 200),
+) -> pathlib.Path:
+    """Writes samples to a folder, one `.npz` file each.
+
+    Args:
+      folder: made if missing.
+      num_samples: files to write.
+      seed: sample `i` depends on it and on `i` only.
+      num_points: fewest and most points of a sample.
+
+    Returns:
+      The folder.
+    """
+    folder = pathlib.Path(folder)
+    for i in range(num_samples):
+        rng = np.random.default_rng((seed, i))
+        own.write(folder / f"heat_{i:04d}.npz", _sample(rng, num_points))
+    return folder
+
+
+def _sample(rng: np.random.Generator, num_points: tuple[int, int]) -> Sample:
+    points = _shape(rng, int(rng.integers(*num_points, endpoint=True)))
+    centres = _shape(rng, 3)
+    amplitudes, variances = rng.uniform(0.5, 1.5, 3), rng.uniform(0.05, 0.2, 3) ** 2
+    squares = np.sum((points[:, None] - centres[None]) ** 2, axis=2)
+
+    def field(time: float) -> np.ndarray:
+        spread = variances + 2 * time
+        spots = amplitudes * variances / spread * np.exp(-squares / (2 * spread))
+        return spots.sum(axis=1, keepdims=True).astype(np.float32)
+
+    return Sample(points.astype(np.float32), field(_TIME), field(0.0))
+
+
+def _shape(rng: np.random.Generator, count: int) -> np.ndarray:
+    """Points of a shape around the origin whose radius is a wave of the angle."""
+    angle = rng.uniform(0, 2 * np.pi, count)
+    waves, depth, phase = rng.integers(2, 5), rng.uniform(0, 0.3), rng.uniform(0, 6)
+    radius = 1 + depth * np.cos(waves * angle + phase)
+    radius = radius * np.sqrt(rng.uniform(0, 1, count))
+    return np.stack([radius * np.cos(angle), radius * np.sin(angle)], axis=1)

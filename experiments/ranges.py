@@ -1,0 +1,71 @@
+"""How far a sample is from the training samples of an operator."""
+
+from typing import Any
+
+import numpy as np
+
+from opjax.datasets.samples import Sample
+
+
+def compare(description: dict[str, Any], sample: Sample) -> dict[str, Any]:
+    """Measures what lies outside the ranges of the training samples.
+
+    A sample inside all ranges may still be unlike any training sample; one outside
+    surely is.
+
+    Args:
+      description: as from `trained.describe`.
+      sample: to be predicted.
+
+    Returns:
+      `points_outside`, the share of points outside the box of the training meshes;
+      `points_distance`, the largest distance from the box along an axis, over its
+      width; `features_outside` and `features_distance`, likewise for the values at the
+      points (zero without features); `num_points_factor`, how many times as many points
+      as the largest training mesh, or as few as the smallest (1 in between).
+    """
+    found = {}
+    for name, label in (("mesh_points", "points"), ("features", "features")):
+        array = getattr(sample, name)
+        share, distance = 0.0, 0.0
+        if array is not None:
+            share, distance = _outside(array, *description["ranges"][name])
+        found[f"{label}_outside"] = share
+        found[f"{label}_distance"] = distance
+    fewest, most = description["num_points"]
+    n = sample.num_points
+    found["num_points_factor"] = max(n / most, fewest / n, 1.0)
+    return found
+
+
+def sentence(row: dict[str, Any]) -> str:
+    """Says what `compare` found, or nothing if all is inside."""
+    words = []
+    for label in ("points", "features"):
+        if row[f"{label}_outside"]:
+            words.append(
+                f"{100 * row[f'{label}_outside']:.3g} % of the {label} lie outside the "
+                f"training range, by up to {row[f'{label}_distance']:.3g} of its width"
+            )
+    if row["num_points_factor"] > 4:
+        words.append(
+            f"the number of points is {row['num_points_factor']:.3g} times off those "
+            "of training"
+        )
+    return "; ".join(words)
+
+
+def _outside(array: np.ndarray, low: Any, high: Any) -> tuple[float, float]:
+    """Share of rows outside a box, and the largest distance over the box's width.
+
+    Differences within float32 of the box's bounds count as inside. An axis without
+    width is measured by the widest one, or by the size of its value.
+    """
+    low, high = np.asarray(low, np.float64), np.asarray(high, np.float64)
+    width = high - low
+    size = np.maximum(np.abs(low), np.abs(high))
+    scale = np.where(width > 1e-6 * size, width, max(width.max(), 1e-30))
+    scale = np.where(scale > 1e-6 * size, scale, np.where(size > 0, size, 1))
+    beyond = np.maximum(np.maximum(low - array, array - high), 0)
+    distance = np.where(beyond > 1e-6 * np.maximum(size, scale), beyond / scale, 0)
+    return float((distance > 0).any(axis=1).mean()), float(distance.max())

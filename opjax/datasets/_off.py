@@ -1,0 +1,112 @@
+"""Vertices of surfaces in the Object File Format, and one label for each of them."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+
+
+def read_vertices(path: str | os.PathLike) -> np.ndarray:
+    """Reads the vertices of an `.off` file; faces are counted and left out.
+
+    The file has the word `OFF`, the numbers of vertices, faces and edges, three
+    coordinates for each vertex and a line for each face, separated by spaces or line
+    ends anywhere; what follows a `#` on a line is a comment.
+
+    Args:
+      path: the file.
+
+    Returns:
+      Coordinates, float64 of shape `(n, 3)`.
+
+    Raises:
+      OSError: if the file cannot be read.
+      ValueError: if it is not such a file, has no vertex, ends early, or a coordinate
+        is not a finite number.
+    """
+    path = Path(path)
+    words = _words(path)
+    if not words or words[0] != "OFF":
+        start = " ".join(words[:4])[:40]
+        raise ValueError(f"{path} begins with {start!r}, expected the word OFF.")
+    counts = words[1:4]
+    if len(counts) < 3 or not all(word.isdecimal() for word in counts):
+        raise ValueError(
+            f"{path} has {' '.join(counts)[:40]!r} after OFF, expected the numbers of "
+            "vertices, faces and edges."
+        )
+    num_vertices, num_faces = int(counts[0]), int(counts[1])
+    if not num_vertices:
+        raise ValueError(f"{path} has no vertices; leave the mesh out of the list.")
+    coordinates = words[4 : 4 + 3 * num_vertices]
+    found = len(words) - 4 - len(coordinates)
+    # A face takes its number of corners and three of them at least.
+    if len(coordinates) < 3 * num_vertices or found < 4 * num_faces:
+        raise ValueError(
+            f"{path} ends early: it announces {num_vertices} vertices and {num_faces} "
+            f"faces, but holds {len(coordinates)} of {3 * num_vertices} coordinates "
+            f"and {found} of at least {4 * num_faces} numbers for faces. Get it again."
+        )
+    try:
+        vertices = np.array(coordinates, np.float64).reshape(-1, 3)
+    except ValueError as error:
+        raise ValueError(
+            f"{path} has a coordinate that is not a number: {error}."
+        ) from None
+    largest = np.finfo(np.float32).max
+    bad = np.flatnonzero(~(np.abs(vertices) < largest).all(axis=1))
+    if bad.size:
+        raise ValueError(
+            f"{path} has {bad.size} vertices that are not finite, the first one "
+            f"number {bad[0]}: {vertices[bad[0]].tolist()}."
+        )
+    return vertices
+
+
+def read_labels(path: str | os.PathLike, *, lowest: int, highest: int) -> np.ndarray:
+    """Reads whole numbers, one for each vertex.
+
+    Args:
+      path: a text file, numbers separated by spaces or line ends.
+      lowest: smallest allowed label.
+      highest: largest allowed label.
+
+    Returns:
+      The labels, int32 of shape `(n,)`.
+
+    Raises:
+      OSError: if the file cannot be read.
+      ValueError: if a label is not a whole number or out of range.
+    """
+    path = Path(path)
+    try:
+        labels = np.array([int(word) for word in _words(path)], np.int64)
+    except ValueError as error:
+        raise ValueError(
+            f"{path} has a label that is no whole number: {error}."
+        ) from None
+    bad = np.flatnonzero((labels < lowest) | (labels > highest))
+    if bad.size:
+        raise ValueError(
+            f"{path} has {bad.size} labels outside {lowest} to {highest}, the first "
+            f"one {labels[bad[0]]} at vertex {bad[0]}."
+        )
+    return labels.astype(np.int32)
+
+
+def write(path: str | os.PathLike, vertices: np.ndarray) -> None:
+    """Writes vertices `(n, 3)` as a surface without faces, digit for digit."""
+    rows = "".join(" ".join(map(str, row)) + "\n" for row in vertices.tolist())
+    Path(path).write_text(f"OFF\n{len(vertices)} 0 0\n{rows}")
+
+
+def _words(path: Path) -> list[str]:
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"{path} ({path.stat().st_size} bytes) is not a text file: {error}."
+        ) from None
+    if "#" in text:
+        text = "\n".join(line.partition("#")[0] for line in text.splitlines())
+    return text.split()

@@ -1,0 +1,196 @@
+"""Meshes with fields at their points in `.vtu` and `.vtk` files, through PyVista."""
+
+import contextlib
+import logging
+import re
+import warnings
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from opjax.datasets import _own_arrays
+from opjax.datasets._own_cells import simplex_weights
+
+# VTK's numbers of the linear cells, by dimension: corners to number.
+_LINEAR = {1: {2: 3}, 2: {3: 5, 4: 9}, 3: {4: 10, 8: 12, 6: 13, 5: 14}}
+
+
+@contextlib.contextmanager
+def open_vtk(
+    path: Path, max_bytes: int, *, point_dim: int | None, quadrature: bool
+) -> Iterator[_own_arrays.Groups]:
+    """Reads a mesh: its arrays by name, with `mesh_points`, `cells` and weights.
+
+    Args:
+      path: the file.
+      max_bytes: largest size of the coordinates.
+      point_dim: number of leading axes that are space; None for all axes on which not
+        all coordinates are zero.
+      quadrature: whether to make `quadrature_weights` from the cells.
+
+    Raises:
+      ImportError: if PyVista is missing.
+      ValueError: if the file is damaged or too large, has no points, or the axes left
+        out vary.
+    """
+    mesh = _load(path, max_bytes)
+    points = np.asarray(mesh.points)
+    if not len(points):
+        raise ValueError(f"{path} has no points: the mesh is empty.")
+    arrays = {name: np.asarray(mesh.point_data[name]) for name in mesh.point_data}
+    arrays["mesh_points"] = points[:, _axes(path, points, point_dim)]
+    grid: Any = mesh.cast_to_unstructured_grid()
+    cells = _cells(grid)
+    if cells is not None:
+        arrays["cells"] = cells
+    if quadrature:
+        arrays["quadrature_weights"] = _weights(path, grid)
+    yield {"": arrays}
+
+
+def write_vtk(
+    path: Path,
+    source: Path | None,
+    arrays: Mapping[str, Any],
+    fields: Mapping[str, np.ndarray],
+) -> None:
+    """Writes the mesh of `source` with all its fields, or one of arrays, and fields."""
+    pyvista: Any = _pyvista(path)
+    if source is not None:
+        mesh = _load(source, 2**62)
+    else:
+        points = np.asarray(arrays["mesh_points"])
+        if points.shape[1] > 3:
+            raise ValueError(
+                f"{path}: points in {points.shape[1]} dimensions do not fit a VTK "
+                "file, which has three; write .npz."
+            )
+        cells, kind = _cells_of(arrays.get("cells"), points)
+        space = np.pad(points, [(0, 0), (0, 3 - points.shape[1])])
+        mesh = pyvista.UnstructuredGrid({kind: cells}, space)
+        names = set(arrays) - {"mesh_points", "cells", "grid_shape"}
+        for name in sorted(names):
+            mesh.point_data[name] = arrays[name]
+    for name, field in fields.items():
+        mesh.point_data[name] = field
+    with _own_arrays.complete(path) as temporary:
+        mesh.save(temporary)
+
+
+def _load(path: Path, max_bytes: int) -> Any:
+    """Reads a data set; whatever VTK says meanwhile means that it is damaged."""
+    pyvista: Any = _pyvista(path)
+    _check_declared(path, max_bytes)
+    said: list[str] = []
+    try:
+        with _vtk_messages(said):
+            mesh = pyvista.get_reader(path).read()
+    except MemoryError:
+        raise
+    except Exception as error:  # PyVista hands on whatever VTK's readers meet
+        said.append(str(error))
+    if said:
+        raise _own_arrays.damaged(path, " ".join(" ".join(said).split()))
+    if not isinstance(mesh, pyvista.DataSet):
+        raise ValueError(
+            f"{path} holds a {type(mesh).__name__}, expected one mesh; write every "
+            "block to a file of its own."
+        )
+    return mesh
+
+
+@contextlib.contextmanager
+def _vtk_messages(said: list[str]) -> Iterator[None]:
+    """Collects the messages of VTK and PyVista, which print them by default."""
+    from vtkmodules.vtkCommonCore import (  # pyright: ignore
+        vtkLogger,
+        vtkOutputWindow,
+        vtkStringOutputWindow,
+    )
+
+    window, before = vtkStringOutputWindow(), vtkOutputWindow.GetInstance()
+    verbosity, disabled = vtkLogger.GetCurrentVerbosityCutoff(), logging.root.manager
+    level = disabled.disable
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        vtkOutputWindow.SetInstance(window)
+        vtkLogger.SetStderrVerbosity(vtkLogger.VERBOSITY_OFF)
+        logging.disable(logging.ERROR)
+        try:
+            yield
+        finally:
+            vtkOutputWindow.SetInstance(before)
+            vtkLogger.SetStderrVerbosity(verbosity)
+            logging.disable(level)
+            said.extend(filter(None, [window.GetOutput().strip()]))
+            said.extend(str(w.message) for w in caught if w.category is UserWarning)
+
+
+def _check_declared(path: Path, max_bytes: int) -> None:
+    """Raises ValueError for sizes that VTK would allocate before it reads on."""
+    with open(path, "rb") as file:
+        start = file.read(2**16)
+    declared = re.findall(rb'NumberOf(?:Points|Cells)\s*=\s*"(\d+)"', start)
+    declared += re.findall(rb"^(?:POINTS|CELLS)\s+(\d+)", start, re.MULTILINE)
+    size = 12 * sum(map(int, declared))
+    _own_arrays.check_size(path, "its points and cells", size, max_bytes)
+
+
+def _axes(path: Path, points: np.ndarray, point_dim: int | None) -> list[int]:
+    if point_dim is None:
+        return [a for a in range(3) if points[:, a].any()] or [0]
+    left_out = points[:, point_dim:]
+    if not 1 <= point_dim <= 3 or (left_out != left_out[:1]).any():
+        raise ValueError(
+            f"{path}: {point_dim=} must be 1, 2 or 3, and axes beyond it constant; the "
+            f"mesh reaches from {points.min(axis=0)} to {points.max(axis=0)}."
+        )
+    return list(range(point_dim))
+
+
+def _cells(grid: Any) -> np.ndarray | None:
+    """Cells of the highest dimension, if all are linear and of one kind."""
+    kinds = {int(kind): cells for kind, cells in grid.cells_dict.items()}
+    linear = {number for numbers in _LINEAR.values() for number in numbers.values()}
+    if not kinds.keys() <= linear | {1}:
+        return None
+    for numbers in reversed(_LINEAR.values()):
+        found = [kinds[n] for n in numbers.values() if n in kinds]
+        if found:
+            return np.asarray(found[0], np.int64) if len(found) == 1 else None
+    return None
+
+
+def _weights(path: Path, grid: Any) -> np.ndarray:
+    simplices = {int(k): c for k, c in grid.triangulate().cells_dict.items()}
+    for kind in (10, 5, 3):  # tetrahedra, else triangles, else lines
+        if kind in simplices:
+            return simplex_weights(np.asarray(grid.points), simplices[kind])
+    raise ValueError(f"{path} has no cells to take quadrature weights from.")
+
+
+def _cells_of(cells: Any, points: np.ndarray) -> tuple[np.ndarray, int]:
+    if cells is None:
+        return np.arange(len(points))[:, None], 1
+    dimensions = [d for d, kinds in _LINEAR.items() if cells.shape[1] in kinds]
+    fitting = [d for d in dimensions if d <= points.shape[1]]
+    if not fitting:
+        raise ValueError(
+            f"Cells of {cells.shape[1]} corners in {points.shape[1]} dimensions are no "
+            "linear cells that VTK knows."
+        )
+    return cells, _LINEAR[fitting[-1]][cells.shape[1]]
+
+
+def _pyvista(path: Path) -> ModuleType:
+    try:
+        import pyvista
+    except ImportError as error:
+        raise ImportError(
+            f'{path} needs PyVista, which is not installed: pip install "opjax[vtk]", '
+            "or convert the file to .npz."
+        ) from error
+    return pyvista

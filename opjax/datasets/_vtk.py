@@ -1,0 +1,154 @@
+"""The published files of AirfRANS: a slice of the mesh and the contour in it."""
+
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+
+def read(internal: Path, aerofoil: Path, *, source: str) -> dict[str, np.ndarray]:
+    """Reads the two files of a case.
+
+    Args:
+      internal: `..._internal.vtu`, with `U`, `p`, `nut` and `implicit_distance`.
+      aerofoil: `..._aerofoil.vtp`, with `Normals`, into the airfoil, and lines.
+      source: where to get them, for messages.
+
+    Returns:
+      `points` `(n, 2)`, `cells` `(k, 4)`, `surface` `(m,)`, `fields` `(n, 4)`,
+      `distance` `(n,)` and `normals` `(m, 2)`, into the fluid, as `airfrans.Case` has
+      them.
+
+    Raises:
+      ImportError: if pyvista is missing.
+      ValueError: if a file is damaged or the two do not fit.
+    """
+    mesh, contour = _open(internal, source), _open(aerofoil, source)
+    flow = {k: _point_data(mesh, k, internal) for k in ("U", "p", "nut")}
+    signed = _point_data(mesh, "implicit_distance", internal)
+    normals = _point_data(contour, "Normals", aerofoil)
+    points = np.asarray(mesh.points, np.float64)[:, :2]
+    wall = np.flatnonzero(flow["U"][:, 0] == 0)
+    order = _around(np.asarray(contour.lines), aerofoil)
+    return {
+        "points": points,
+        "cells": _quadrilaterals(np.asarray(mesh.cells), internal),
+        "surface": _match(
+            points, wall, np.asarray(contour.points)[order, :2], internal
+        ),
+        "fields": np.concatenate(
+            [flow["U"][:, :2], flow["p"][:, None], flow["nut"][:, None]], axis=1
+        ).astype(np.float32),
+        "distance": -signed.astype(np.float32),
+        "normals": -normals[order, :2].astype(np.float32),
+    }
+
+
+def write(
+    stem: Path,
+    *,
+    points: np.ndarray,
+    cells: np.ndarray,
+    surface: np.ndarray,
+    fields: np.ndarray,
+    distance: np.ndarray,
+    normals: np.ndarray,
+) -> None:
+    """Writes what `read` returns to `<stem>_internal.vtu` and `<stem>_aerofoil.vtp`."""
+    pyvista: Any = _pyvista(stem)
+    space = np.pad(points, ((0, 0), (0, 1)))
+    counted = np.pad(cells, ((0, 0), (1, 0)), constant_values=cells.shape[1])
+    kind = {3: pyvista.CellType.TRIANGLE, 4: pyvista.CellType.QUAD}[cells.shape[1]]
+    mesh = pyvista.UnstructuredGrid(counted, np.full(len(cells), kind), space)
+    mesh.point_data["U"] = np.pad(fields[:, :2], ((0, 0), (0, 1)))
+    mesh.point_data["p"], mesh.point_data["nut"] = fields[:, 2], fields[:, 3]
+    mesh.point_data["implicit_distance"] = -distance
+    mesh.save(f"{stem}_internal.vtu")
+    rows = np.arange(len(surface))
+    lines = np.stack([np.full_like(rows, 2), rows, np.roll(rows, -1)], axis=1)
+    contour = pyvista.PolyData(space[surface], lines=lines)
+    contour.point_data["Normals"] = -np.pad(normals, ((0, 0), (0, 1)))
+    contour.save(f"{stem}_aerofoil.vtp")
+
+
+def _pyvista(path: Path) -> ModuleType:
+    try:
+        import pyvista
+    except ImportError as error:
+        raise ImportError(
+            f'{path} needs pyvista, which is not installed: pip install "opjax[vtk]", '
+            "or convert the data elsewhere with opjax.datasets.airfrans.convert."
+        ) from error
+    return pyvista
+
+
+def _open(path: Path, source: str) -> Any:
+    pyvista: Any = _pyvista(path)
+    try:
+        mesh = pyvista.read(path)
+        size = mesh.n_points
+    except Exception as error:  # whatever a damaged byte leads the library into
+        raise ValueError(
+            f"Cannot read {path}: {error}. Get it from {source}."
+        ) from error
+    if not size:
+        raise ValueError(f"{path} is empty or damaged; get it again from {source}.")
+    return mesh
+
+
+def _point_data(mesh: Any, key: str, path: Path) -> np.ndarray:
+    if key not in mesh.point_data:
+        raise ValueError(
+            f"{path} has values {sorted(mesh.point_data.keys())} at its points, "
+            f"expected {key!r} among them."
+        )
+    values = np.asarray(mesh.point_data[key])
+    if not np.isfinite(values).all():
+        raise ValueError(f"{key} in {path} has values that are not finite.")
+    return values
+
+
+def _quadrilaterals(cells: np.ndarray, path: Path) -> np.ndarray:
+    if len(cells) % 5 or np.any(cells[::5] != 4):
+        raise ValueError(f"{path} has cells that are no quadrilaterals.")
+    return cells.reshape(-1, 5)[:, 1:].astype(np.int32)
+
+
+def _around(lines: np.ndarray, path: Path) -> np.ndarray:
+    """Point indices in the order of the lines of a closed contour."""
+    wrong = ValueError(f"The lines of {path} are no closed contour of segments.")
+    if not len(lines) or len(lines) % 3 or np.any(lines[::3] != 2):
+        raise wrong
+    neighbours: dict[int, list[int]] = {}
+    for one, other in lines.reshape(-1, 3)[:, 1:].tolist():
+        neighbours.setdefault(one, []).append(other)
+        neighbours.setdefault(other, []).append(one)
+    if any(len(found) != 2 for found in neighbours.values()):
+        raise wrong
+    first = next(iter(neighbours))
+    order = [first, neighbours[first][0]]
+    while order[-1] != first:
+        one, other = neighbours[order[-1]]
+        order.append(other if one == order[-2] else one)
+    if len(order) - 1 != len(neighbours):
+        raise wrong
+    return np.array(order[:-1])
+
+
+def _match(
+    points: np.ndarray, wall: np.ndarray, contour: np.ndarray, path: Path
+) -> np.ndarray:
+    """Mesh points at the points of the contour, which may be rounded differently."""
+    size = float(np.ptp(contour, axis=0).max())
+    found = np.empty(len(contour), np.int32)
+    for row, point in enumerate(contour):
+        offsets = np.abs(points[wall] - point).max(axis=1) if len(wall) else [np.inf]
+        nearest = int(np.argmin(offsets))
+        if not offsets[nearest] < 1e-6 * size:
+            raise ValueError(
+                f"{path} has {len(wall)} points with U = 0, but none at the point "
+                f"{point.tolist()} of the airfoil."
+            )
+        found[row] = wall[nearest]
+    return found

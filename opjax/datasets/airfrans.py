@@ -1,0 +1,392 @@
+"""AirfRANS: air around airfoils, published or converted, and potential flow instead.
+
+A case is the flow around one airfoil at one speed and angle of attack. Features are
+`x, y`, the velocity far away, the distance to the airfoil and its normals, which are
+zero in the fluid; targets are velocity, pressure over density and the viscosity of
+turbulence. Velocities are in m/s, lengths in chords of one metre.
+
+`generate` makes potential flow around Joukowski airfoils in the same layout: no RANS,
+no viscosity, no boundary layer. It is for tests and for trying the program out.
+"""
+
+import json
+import math
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from opjax import _checks
+from opjax.datasets import _arrays, _files, _reproducible, samples
+from opjax.datasets.cache import cached
+from opjax.datasets.samples import Sample
+from opjax.problems import joukowski
+
+# Lists of `manifest.json` for training and tests; counts as published.
+SPLITS = {
+    "full": ("full_train", "full_test"),
+    "scarce": ("scarce_train", "full_test"),
+    "reynolds": ("reynolds_train", "reynolds_test"),
+    "aoa": ("aoa_train", "aoa_test"),
+}
+FEATURES = ("x", "y", "u_inf", "v_inf", "distance", "n_x", "n_y")
+TARGETS = ("u", "v", "p", "nut")
+
+_VERSION = 1  # raise it whenever the same arguments give other numbers
+_SOURCE = "data.isir.upmc.fr/extrality/NeurIPS_2022/Dataset.zip"
+_NAME = re.compile(r"airFoil2D_[A-Za-z]+_([0-9.]+)_(-?[0-9.]+)(_[-0-9.]+)*")
+
+
+class Case(NamedTuple):
+    """One flow.
+
+    Attributes:
+      sample: `features` and `target` as in `FEATURES` and `TARGETS`, at all nodes;
+        `cells` are the quadrilaterals of the mesh; `name` as published.
+      points: nodes in float64, `(n, 2)`: cells at the airfoil are too thin for float32.
+      surface: nodes on the airfoil in order around it, `(m,)`.
+      speed: far away.
+      angle: of attack, in radians.
+    """
+
+    sample: Sample
+    points: np.ndarray
+    surface: np.ndarray
+    speed: float
+    angle: float
+
+
+def load(
+    data_dir: str | os.PathLike,
+    *,
+    split: str = "full",
+    num_train: int | None = None,
+    num_test: int | None = None,
+) -> tuple[list[Case], list[Case]]:
+    """Reads cases as published, or as written by `convert`.
+
+    The folder, or `Dataset` in it, has `manifest.json` and for every case a folder with
+    `<case>_internal.vtu` and `<case>_aerofoil.vtp`, or a file `<case>.npz`. The last
+    tenth of the training list was used for validation.
+
+    Args:
+      data_dir: the folder.
+      split: one of `SPLITS`: all cases, few for training (tests are the same), or
+        Reynolds numbers or angles of attack in tests beyond those for training.
+      num_train: read only so many training cases, the first ones.
+      num_test: read only so many test cases.
+
+    Returns:
+      Training and test cases.
+
+    Raises:
+      FileNotFoundError: if files are missing; names them and says where to get them.
+      ImportError: if pyvista is needed and missing.
+      ValueError: if a file is damaged, or there are too few cases.
+
+    References:
+      Bonnet et al., "AirfRANS", NeurIPS 2022 (arXiv:2212.07564).
+    """
+    _checks.option("split", split, SPLITS)
+    root = _root(data_dir)
+    manifest = _manifest(root)
+    loaded = []
+    for key, limit in zip(SPLITS[split], (num_train, num_test), strict=True):
+        names = manifest.get(key)
+        if not names or not all(isinstance(name, str) for name in names):
+            raise ValueError(
+                f"{root / 'manifest.json'} has lists {sorted(manifest)}, expected "
+                f"{key!r} with the names of cases."
+            )
+        if limit is not None and not 1 <= limit <= len(names):
+            raise ValueError(
+                f"{key} in {root / 'manifest.json'} has {len(names)} cases, {limit} "
+                "were asked for (validation cases are training cases and count too)."
+            )
+        loaded.append([read_case(root, name) for name in names[:limit]])
+    train, test = loaded
+    samples.check([case.sample for case in [*train, *test]])
+    return train, test
+
+
+def read_case(data_dir: str | os.PathLike, name: str) -> Case:
+    """Reads one case; arguments and errors as for `load`."""
+    root = Path(data_dir)
+    converted = root / f"{name}.npz"
+    if converted.is_file():
+        keys = ("points", "cells", "surface", "fields", "distance", "normals")
+        arrays = {k: _files.read_variable(converted, k, source=_SOURCE) for k in keys}
+        return _case(name, converted, **arrays)
+    parts = ("internal.vtu", "aerofoil.vtp")
+    paths = [root / name / f"{name}_{part}" for part in parts]
+    missing = [str(path) for path in paths if not path.is_file()]
+    if missing:
+        raise FileNotFoundError(
+            f"Neither {converted} exists nor {', '.join(missing)}. Get the data set "
+            f"from {_SOURCE}."
+        )
+    return _case(name, paths[0], **_read_vtk(*paths))
+
+
+def convert(
+    data_dir: str | os.PathLike,
+    out_dir: str | os.PathLike,
+    *,
+    names: Sequence[str] | None = None,
+) -> None:
+    """Converts published cases to `.npz`, which are read faster and without pyvista.
+
+    Args:
+      data_dir: the published folder.
+      out_dir: folder for `<case>.npz` and a copy of `manifest.json`; cases that are
+        there already are left alone.
+      names: which cases; all of the manifest by default.
+
+    Raises:
+      FileNotFoundError: if files are missing.
+      ImportError: if pyvista is missing.
+      OSError: if a file cannot be written.
+      ValueError: if a file is damaged.
+    """
+    root, out = _root(data_dir), Path(out_dir).expanduser()
+    manifest = _manifest(root)
+    if names is None:
+        names = sorted({name for listed in manifest.values() for name in listed})
+    out.mkdir(parents=True, exist_ok=True)
+    for name in names:
+        if not (out / f"{name}.npz").exists():
+            _files.write(out / f"{name}.npz", _plain(read_case(root, name)))
+    (out / "manifest.json").write_text(json.dumps(manifest))
+
+
+def save(
+    data_dir: str | os.PathLike,
+    cases: Sequence[Case],
+    manifest: dict[str, Sequence[str]],
+) -> None:
+    """Writes cases in the published layout, so that `load` reads them.
+
+    Args:
+      data_dir: folder, made if missing.
+      cases: as from `load`.
+      manifest: lists of names.
+
+    Raises:
+      ImportError: if pyvista is missing.
+      OSError: if a file cannot be written.
+    """
+    from opjax.datasets import _vtk
+
+    root = Path(data_dir).expanduser()
+    for case in cases:
+        name = case.sample.name
+        (root / name).mkdir(parents=True, exist_ok=True)
+        _vtk.write(root / name / name, **_plain(case))
+    (root / "manifest.json").write_text(
+        json.dumps({key: list(names) for key, names in manifest.items()})
+    )
+
+
+def generate(
+    num_samples: int,
+    *,
+    seed: int,
+    num_radii: int = 24,
+    num_angles: int = 64,
+    cache_dir: str | os.PathLike | None = None,
+) -> list[Case]:
+    """Makes potential flows around Joukowski airfoils; no AirfRANS data, no RANS.
+
+    Speeds from 30 to 90, angles of attack from -5 to 15 degrees, thickness from 5 to 20
+    and camber up to 6 percent of the chord. Velocity at the airfoil is set to zero, as
+    published, though this fluid slips; pressure is that of the slipping fluid, and the
+    viscosity of turbulence is zero.
+
+    Args:
+      num_samples: number of cases; case `i` depends on `seed` and `i` only.
+      seed: of the set; take different ones for training and test data.
+      num_radii: nodes away from the airfoil, within four chords.
+      num_angles: nodes around it.
+      cache_dir: folder of the cache; `$OPJAX_CACHE` or else `~/.cache/opjax`.
+
+    Returns:
+      The cases.
+
+    Raises:
+      ValueError: if a number is not positive or `seed` is negative.
+    """
+    _checks.positive(num_samples=num_samples)
+    _checks.non_negative(seed=seed)
+    recipe = {
+        "version": _VERSION,
+        "num_samples": int(num_samples),
+        "seed": int(seed),
+        "num_radii": int(num_radii),
+        "num_angles": int(num_angles),
+    }
+    arguments = {key: value for key, value in recipe.items() if key != "version"}
+    arrays = cached(
+        lambda: _build(**arguments),
+        name="joukowski",
+        recipe=recipe,
+        cache_dir=cache_dir,
+    )
+    cells, surface = _ring(num_radii, num_angles)
+    return [
+        _case(
+            f"airFoil2D_joukowski_{speed:.3f}_{angle:.3f}_{index}",
+            Path("generated"),
+            points=arrays["points"][index],
+            cells=cells,
+            surface=surface,
+            fields=arrays["fields"][index],
+            distance=arrays["distance"][index],
+            normals=arrays["normals"][index],
+        )
+        for index, (speed, angle) in enumerate(arrays["conditions"])
+    ]
+
+
+def _root(data_dir: str | os.PathLike) -> Path:
+    names = ["manifest.json", "Dataset/manifest.json"]
+    return _arrays.find(data_dir, names, source=_SOURCE).parent
+
+
+def _manifest(root: Path) -> dict[str, list[str]]:
+    try:
+        manifest = json.loads((root / "manifest.json").read_text())
+    except ValueError as error:
+        raise ValueError(
+            f"{root / 'manifest.json'} is damaged: {error}. Get it from {_SOURCE}."
+        ) from None
+    if not isinstance(manifest, dict):
+        raise ValueError(f"{root / 'manifest.json'} must hold lists by name.")
+    return manifest
+
+
+def _read_vtk(internal: Path, aerofoil: Path) -> dict[str, np.ndarray]:
+    from opjax.datasets import _vtk
+
+    return _vtk.read(internal, aerofoil, source=_SOURCE)
+
+
+def _case(
+    name: str,
+    path: Path,
+    *,
+    points: np.ndarray,
+    cells: np.ndarray,
+    surface: np.ndarray,
+    fields: np.ndarray,
+    distance: np.ndarray,
+    normals: np.ndarray,
+) -> Case:
+    """Builds a case from what `_plain` takes out of it, checked."""
+    found = _NAME.fullmatch(name)
+    if found is None:
+        raise ValueError(
+            f"{name!r} names no case, expected airFoil2D_SST_<speed>_<angle>_<digits>."
+        )
+    n, m = len(points), len(surface)
+    expected = {
+        "points": (points, (n, 2)),
+        "fields": (fields, (n, 4)),
+        "distance": (distance, (n,)),
+        "normals": (normals, (m, 2)),
+    }
+    for key, (array, shape) in expected.items():
+        if array.shape != shape or array.dtype.kind != "f":
+            raise ValueError(
+                f"{key} in {path} has shape {array.shape} and dtype {array.dtype}, "
+                f"expected numbers of shape {shape}: points has {n} rows, surface {m}."
+            )
+    for key, array in {"cells": cells, "surface": surface}.items():
+        if array.dtype.kind not in "iu" or array.min() < 0 or array.max() >= n:
+            raise ValueError(f"{key} in {path} must hold point indices below {n}.")
+    if m < 3 or len(set(surface.tolist())) < m:
+        raise ValueError(
+            f"surface in {path} has {m} nodes, expected three or more, each once."
+        )
+    speed, angle = float(found[1]), math.radians(float(found[2]))
+    features = np.zeros((n, len(FEATURES)), np.float32)
+    features[:, :2] = points
+    features[:, 2:4] = speed * np.array([math.cos(angle), math.sin(angle)])
+    features[:, 4] = distance
+    features[surface, 5:] = normals
+    sample = Sample(
+        points.astype(np.float32),
+        fields.astype(np.float32),
+        features,
+        cells=cells,
+        name=name,
+    )
+    return Case(sample, points.astype(np.float64), surface, speed, angle)
+
+
+def _plain(case: Case) -> dict[str, Any]:
+    """Arrays of a case, as in a converted file."""
+    features, cells = case.sample.features, case.sample.cells
+    assert features is not None
+    assert cells is not None
+    return {
+        "points": case.points,
+        "cells": cells,
+        "surface": case.surface,
+        "fields": case.sample.target,
+        "distance": features[:, 4],
+        "normals": features[case.surface, 5:],
+    }
+
+
+def _ring(num_radii: int, num_angles: int) -> tuple[np.ndarray, np.ndarray]:
+    """Cells of a mesh around the airfoil, and the nodes on it."""
+    index = np.arange(num_radii * num_angles).reshape(num_radii, num_angles)
+    after = np.roll(index, -1, axis=1)
+    corners = (index[:-1], index[1:], after[1:], after[:-1])
+    return np.stack([c.reshape(-1) for c in corners], axis=1), index[0]
+
+
+def _build(
+    *, num_samples: int, seed: int, num_radii: int, num_angles: int
+) -> dict[str, np.ndarray]:
+    found: dict[str, list[np.ndarray]] = {}
+    for index in range(num_samples):
+        rng = np.random.default_rng([seed, index])
+        # As in the name of the case, from which they are read again.
+        speed, angle = (round(v, 3) for v in rng.uniform([30, -5], [90, 15]))
+        thickness, camber = rng.uniform([0.05, 0.0], [0.2, 0.06])
+        with _reproducible.keys(seed):
+            flow = joukowski.flow(
+                speed,
+                math.radians(angle),
+                np.array([-0.77 * thickness, 2 * camber]),
+                num_radii=num_radii,
+                num_angles=num_angles,
+            )
+            points, velocity, pressure, normals = map(np.asarray, flow[:4])
+        velocity = np.concatenate([np.zeros_like(velocity[:1]), velocity[1:]])
+        zero = np.zeros_like(pressure)[..., None]
+        fields = np.concatenate([velocity, pressure[..., None], zero], axis=-1)
+        points = points.reshape(-1, 2)
+        arrays = {
+            "points": points,
+            "fields": fields.reshape(-1, 4).astype(np.float32),
+            "distance": _distances(points, points[:num_angles]).astype(np.float32),
+            "normals": normals.astype(np.float32),
+            "conditions": np.array([speed, angle]),
+        }
+        for key, array in arrays.items():
+            found.setdefault(key, []).append(array)
+    return {key: np.stack(arrays) for key, arrays in found.items()}
+
+
+def _distances(points: np.ndarray, contour: np.ndarray) -> np.ndarray:
+    """Distances of points from the sides of a polygon."""
+    sides = np.roll(contour, -1, axis=0) - contour
+    offsets = points[:, None] - contour[None]
+    along = np.sum(offsets * sides, axis=2) / np.sum(sides**2, axis=1)
+    nearest = offsets - np.clip(along, 0, 1)[..., None] * sides
+    return np.linalg.norm(nearest, axis=2).min(axis=1)

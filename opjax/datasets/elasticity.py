@@ -1,0 +1,192 @@
+"""The elasticity data set: unit cells with a void, generated here or read from files.
+
+A sample is a point cloud with the von Mises stress at its points (not the displacement,
+as some papers say); the points are the only input. Generated cells follow the published
+law, forces and distribution of voids (`opjax.problems.elasticity`), on the 972 Gauss
+points of a mesh of our own: models trained on one set are not exact on the other.
+"""
+
+import logging
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from opjax import _checks
+from opjax.datasets import _arrays, _reproducible
+from opjax.datasets.cache import cached
+from opjax.datasets.samples import Sample
+from opjax.problems import elasticity
+
+_LOGGER = logging.getLogger(__name__)
+_VERSION = 1  # raise it whenever the same arguments give other numbers
+_POINTS, _STRESS = "Random_UnitCell_XY_10.npy", "Random_UnitCell_sigma_10.npy"
+_FOLDERS = ("elasticity/Meshes", "Meshes", "elasticity", ".")
+_SOURCE = "the Google Drive folder 1YBuaoTdOSr_qzaow-G-iwvbUI7fiUzu8 of Geo-FNO"
+
+
+def generate(
+    num_samples: int,
+    *,
+    seed: int,
+    num_around: int = 36,
+    num_across: int = 3,
+    cache_dir: str | os.PathLike | None = None,
+) -> list[Sample]:
+    """Generates unit cells with random voids, or reads them from the cache.
+
+    Sample `i` depends on `seed` and `i` only, so a smaller data set is the start of a
+    larger one. A sample takes about 50 ms.
+
+    Args:
+      num_samples: cells to generate.
+      seed: seed of the data set; take different ones for training and test data.
+      num_around: elements around the void, a multiple of four.
+      num_across: elements between the void and the sides.
+      cache_dir: folder of the cache; `$OPJAX_CACHE` or else `~/.cache/opjax`.
+
+    Returns:
+      Samples with `9 num_around num_across` points: `mesh_points` `(n, 2)` in sides of
+      the cell, `target` `(n, 1)` in the units of the traction, 100.
+
+    Raises:
+      ImportError: if scikit-fem is missing and the cells are not in the cache.
+      ValueError: if a number is not positive, `seed` is negative, or `num_around` is
+        no multiple of four.
+    """
+    _checks.positive(num_samples=num_samples)
+    _checks.non_negative(seed=seed)
+    recipe = {
+        "version": _VERSION,
+        "num_samples": int(num_samples),
+        "seed": int(seed),
+        "num_around": int(num_around),
+        "num_across": int(num_across),
+    }
+    arguments = {key: value for key, value in recipe.items() if key != "version"}
+    arrays = cached(
+        lambda: _build(**arguments),
+        name="elasticity",
+        recipe=recipe,
+        cache_dir=cache_dir,
+    )
+    return _samples(arrays["points"], arrays["stress"])
+
+
+def load(
+    data_dir: str | os.PathLike, *, num_train: int = 1000, num_test: int = 200
+) -> tuple[list[Sample], list[Sample]]:
+    """Reads the published files, or files of the same layout made by `save`.
+
+    They are `Random_UnitCell_XY_10.npy`, `(points, 2, samples)`, and
+    `Random_UnitCell_sigma_10.npy`, `(points, samples)`, published with 972 points and
+    2000 samples, in `data_dir` or in `elasticity/Meshes`, `Meshes` or `elasticity`
+    there. The first samples are for training, the last ones for tests, as in all
+    papers since.
+
+    Args:
+      data_dir: folder of the files.
+      num_train: training samples.
+      num_test: test samples.
+
+    Returns:
+      Training and test samples.
+
+    Raises:
+      FileNotFoundError: if a file is missing; lists where it was looked for.
+      ValueError: if a file is damaged, has another shape, its axes in another order,
+        too few samples or values that are not finite.
+
+    References:
+      Li et al., "Fourier Neural Operator with Learned Deformations", JMLR 24, 2023
+      (arXiv:2207.05209), Section 4.1.
+    """
+    points_path, stress_path = (
+        _arrays.find(
+            data_dir, [f"{folder}/{name}" for folder in _FOLDERS], source=_SOURCE
+        )
+        for name in (_POINTS, _STRESS)
+    )
+    points = _arrays.read(points_path, shape=(None, 2, None), source=_SOURCE)
+    num_points, _, num_samples = points.shape
+    # Points differ more within a cell than the same point does between cells.
+    if points.std(axis=0).mean() < points.std(axis=2).mean():
+        raise ValueError(
+            f"{points_path} has shape {points.shape}, expected (points, 2, samples), "
+            "but axis 0 seems to hold the samples: swap axes 0 and 2."
+        )
+    stress = _arrays.read(stress_path, shape=(num_points, num_samples), source=_SOURCE)
+    parts = _arrays.split(
+        num_samples,
+        num_train=num_train,
+        num_test=num_test,
+        test="last",
+        what=str(points_path),
+    )
+    points, stress = points.transpose(2, 0, 1), stress.T
+    train, test = (_samples(points[part], stress[part]) for part in parts)
+    return train, test
+
+
+def save(data_dir: str | os.PathLike, samples: Sequence[Sample]) -> None:
+    """Writes samples in the published layout, so that `load` reads them.
+
+    Args:
+      data_dir: folder, made if missing; files go to its `elasticity/Meshes`.
+      samples: with one channel and all with the same number of points.
+
+    Raises:
+      ValueError: if there is no sample, or they differ in points or have no target.
+      OSError: if a file cannot be written.
+    """
+    shapes = {(s.mesh_points.shape, np.shape(_target(s))) for s in samples}
+    if len(shapes) != 1 or not all(
+        points == (target[0], 2) and target[1:] == (1,) for points, target in shapes
+    ):
+        raise ValueError(
+            f"samples have mesh_points and target of shapes {sorted(shapes)}, expected "
+            "(n, 2) and (n, 1), the same for all."
+        )
+    folder = Path(data_dir).expanduser() / _FOLDERS[0]
+    folder.mkdir(parents=True, exist_ok=True)
+    np.save(folder / _POINTS, np.stack([s.mesh_points for s in samples], axis=-1))
+    stress = np.concatenate([_target(s) for s in samples], axis=1)
+    np.save(folder / _STRESS, stress)
+
+
+def _target(sample: Sample) -> np.ndarray:
+    if sample.target is None:
+        raise ValueError("A sample has no target to save.")
+    return sample.target
+
+
+def _samples(points: np.ndarray, stress: np.ndarray) -> list[Sample]:
+    return [
+        Sample(np.ascontiguousarray(p), np.ascontiguousarray(s)[:, None])
+        for p, s in zip(points, stress, strict=True)
+    ]
+
+
+def _build(
+    *, num_samples: int, seed: int, num_around: int, num_across: int
+) -> dict[str, np.ndarray]:
+    mesh = elasticity.reference_mesh(num_around=num_around, num_across=num_across)
+    num_points = 9 * num_around * num_across
+    points = np.empty((num_samples, num_points, 2), np.float32)
+    stress = np.empty((num_samples, num_points), np.float32)
+    start = time.perf_counter()
+    with _reproducible.keys(seed) as key_of:
+        for i in range(num_samples):
+            modes = np.asarray(elasticity.void_modes(key_of(i)))
+            solution = elasticity.solve(elasticity.morphed_mesh(mesh, modes))
+            points[i] = solution.points
+            stress[i] = elasticity.von_mises(solution.stress)
+    _LOGGER.info(
+        "Elasticity: %d samples at %d points, %.1f ms each",
+        num_samples,
+        num_points,
+        1e3 * (time.perf_counter() - start) / num_samples,
+    )
+    return {"points": points, "stress": stress}

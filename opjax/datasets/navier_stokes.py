@@ -1,0 +1,333 @@
+"""The Navier-Stokes data set: generated here, or read from the published file.
+
+A sample is a flow on the periodic square: `features` holds its vorticity at ten times,
+`target` at the ten times that follow, one unit of time apart and beginning at time 1.
+The points are a grid, row by row.
+
+Published values lie at `(i, j) / n`, with the first axis for `x`. The published code of
+the models takes them for points of `linspace(0, 1, n)` with `x` along the last axis;
+`coordinates="published"` does so too.
+
+Our own flows come from our own solver: equation, viscosity, forcing, prior and times
+are those of the published program, its time steps and the random numbers are not.
+"""
+
+import logging
+import os
+import time
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from opjax import _checks
+from opjax.datasets import _arrays, _files, _reproducible
+from opjax.datasets.cache import cached
+from opjax.datasets.samples import Sample, check
+from opjax.problems import navier_stokes
+from opjax.problems.burgers import check_stride
+
+_LOGGER = logging.getLogger(__name__)
+_VERSION = 1  # raise it whenever the same arguments give other numbers
+_NAME = "NavierStokes_V1e-5_N1200_T20"
+_SOURCE = (
+    "the Google Drive folder 1UnbQh2WWc6knEHbLn-ZaXrKUZhp7pjt- of the Fourier neural "
+    "operator"
+)
+COORDINATES = ("nodes", "published")
+
+
+def load(
+    data_dir: str | os.PathLike,
+    *,
+    num_train: int = 1000,
+    num_test: int = 200,
+    stride: int = 1,
+    input_frames: int = 10,
+    output_frames: int = 10,
+    coordinates: str = "nodes",
+    name: str = _NAME,
+) -> tuple[list[Sample], list[Sample]]:
+    """Reads the published Navier-Stokes file, or a file of the same layout.
+
+    Looks in `data_dir`, and in a folder there called like the file, for `name` with
+    suffix `.mat` (any MATLAB version) or `.npz`. Its array `u` is `(samples, n, n,
+    frames)`, in the published file 1200 x 64 x 64 x 20. The first samples are for
+    training, the last ones for tests.
+
+    Args:
+      data_dir: folder of the file.
+      num_train: training samples.
+      num_test: test samples.
+      stride: keep every `stride`-th point per side; must divide `n`.
+      input_frames: frames of the features, from the first one on.
+      output_frames: frames of the target, those that follow.
+      coordinates: "nodes", where the values are, or "published".
+      name: name of the file without suffix, such as "ns_V1e-3_N5000_T50".
+
+    Returns:
+      Training and test samples: `mesh_points (n n, 2)`, `features (n n,
+      input_frames)`, `target (n n, output_frames)`, `grid_shape (n, n)`.
+
+    Raises:
+      FileNotFoundError: if the file is missing; lists where it was looked for.
+      ImportError: if scipy or h5py is needed and missing.
+      ValueError: if an option is unknown or does not fit the file, or the file is
+        damaged, lacks the array, or holds axes in another order, too few samples or
+        frames, or values that are not finite.
+
+    References:
+      Li et al., "Fourier Neural Operator", ICLR 2021 (arXiv:2010.08895), Sec. 5.3.
+    """
+    _checks.option("coordinates", coordinates, COORDINATES)
+    _checks.positive(input_frames=input_frames, output_frames=output_frames)
+    folders = ("", f"{name}/", f"{name}.mat/")
+    names = [f"{f}{name}{suffix}" for f in folders for suffix in (".mat", ".npz")]
+    path = _arrays.find(data_dir, names, source=_SOURCE)
+    fields = _arrays.read(path, "u", shape=(None,) * 4, source=_SOURCE)
+    _check_axes(path, fields, input_frames + output_frames)
+    check_stride(fields.shape[1], stride)
+    train, test = _arrays.split(
+        len(fields), num_train=num_train, num_test=num_test, test="last", what=str(path)
+    )
+    convert = partial(
+        to_samples,
+        input_frames=input_frames,
+        output_frames=output_frames,
+        coordinates=coordinates,
+    )
+    fields = fields[:, ::stride, ::stride]
+    return convert(fields[train]), convert(fields[test])
+
+
+def generate(
+    num_samples: int,
+    *,
+    seed: int,
+    num_points: int = 256,
+    stride: int = 4,
+    courant: float = 2.0,
+    coordinates: str = "nodes",
+    cache_dir: str | os.PathLike | None = None,
+) -> list[Sample]:
+    """Generates flows as `trajectories` does, ten frames of input and ten of target.
+
+    Args:
+      num_samples: flows to generate.
+      seed: seed of the data set; take different ones for training and test data.
+      num_points: points per side of the solve; 256 was published. On fewer, the flow
+        is another one, see `opjax.problems.navier_stokes`.
+      stride: keep every `stride`-th point per side; must divide `num_points`.
+      courant: length of the time steps, see `opjax.problems.navier_stokes.solve`.
+      coordinates: "nodes", where the values are, or "published".
+      cache_dir: folder of the cache; `$OPJAX_CACHE` or else `~/.cache/opjax`.
+
+    Returns:
+      The samples, as from `load`.
+
+    Raises:
+      FloatingPointError: if a flow is not finite: its time steps were too long.
+      ValueError: if an option is unknown, a number is not positive, `seed` is negative,
+        or `stride` does not divide `num_points`.
+    """
+    _checks.option("coordinates", coordinates, COORDINATES)
+    arrays = trajectories(
+        num_samples,
+        seed=seed,
+        num_points=num_points,
+        stride=stride,
+        courant=courant,
+        cache_dir=cache_dir,
+    )
+    return to_samples(arrays["u"], coordinates=coordinates)
+
+
+def trajectories(
+    num_samples: int,
+    *,
+    seed: int,
+    num_points: int = 256,
+    stride: int = 4,
+    courant: float = 2.0,
+    cache_dir: str | os.PathLike | None = None,
+) -> dict[str, np.ndarray]:
+    """Generates flows in the published layout, or reads them from the cache.
+
+    Solves in float32 on the CPU whatever the caller's settings, one flow after another:
+    about 0.8 s each for 128 points per side, and 4 s for 256. Flow `i` depends on
+    `seed` and `i` only, so a smaller data set is the start of a larger one.
+
+    Args:
+      num_samples: as for `generate`, likewise all below.
+      seed: seed of the data set.
+      num_points: points per side of the solve.
+      stride: keep every `stride`-th point per side.
+      courant: length of the time steps.
+      cache_dir: folder of the cache.
+
+    Returns:
+      `a`, the initial vorticity, `(num_samples, n, n)`, `u`, its frames at the times
+      `t`, `(num_samples, n, n, 20)`, and `t`, `(1, 20)`, in float32.
+
+    Raises:
+      FloatingPointError: as `generate`.
+      ValueError: as `generate`.
+    """
+    _checks.positive(num_samples=num_samples, courant=courant)
+    _checks.non_negative(seed=seed)
+    check_stride(num_points, stride)
+    recipe = {
+        "version": _VERSION,
+        "num_samples": int(num_samples),
+        "seed": int(seed),
+        "num_points": int(num_points),
+        "stride": int(stride),
+        "courant": float(courant),
+    }
+    arguments = {key: value for key, value in recipe.items() if key != "version"}
+    return cached(
+        lambda: _build(**arguments),
+        name="navier-stokes",
+        recipe=recipe,
+        cache_dir=cache_dir,
+    )
+
+
+def to_samples(
+    fields: np.ndarray,
+    *,
+    input_frames: int = 10,
+    output_frames: int = 10,
+    coordinates: str = "nodes",
+) -> list[Sample]:
+    """Turns trajectories `(samples, n, n, frames)` into samples, as from `load`."""
+    points = positions(fields.shape[1], coordinates=coordinates)
+    shape, last = fields.shape[1:3], input_frames + output_frames
+    flat = np.asarray(fields, np.float32).reshape(len(fields), len(points), -1)
+    samples = [
+        Sample(
+            points,
+            features=np.ascontiguousarray(flow[:, :input_frames]),
+            target=np.ascontiguousarray(flow[:, input_frames:last]),
+            grid_shape=shape,
+        )
+        for flow in flat
+    ]
+    check(samples)
+    return samples
+
+
+def positions(num_points: int, *, coordinates: str = "nodes") -> np.ndarray:
+    """Coordinates of the grid, row by row, float32 of shape `(num_points^2, 2)`.
+
+    Args:
+      num_points: points per side.
+      coordinates: "nodes" for `(i, j) / n`; "published" for `(j, i) / (n - 1)`.
+
+    Raises:
+      ValueError: if `num_points` is not positive or `coordinates` is unknown.
+    """
+    _checks.positive(num_points=num_points)
+    _checks.option("coordinates", coordinates, COORDINATES)
+    published = coordinates == "published"
+    axis = np.linspace(0, 1, num_points, endpoint=published)
+    grid = np.meshgrid(axis, axis, indexing="xy" if published else "ij")
+    return np.stack(grid, axis=-1).reshape(-1, 2).astype(np.float32)
+
+
+def save(
+    data_dir: str | os.PathLike,
+    samples: Sequence[Sample],
+    *,
+    initial: np.ndarray | None = None,
+    name: str = f"{_NAME}.mat",
+) -> None:
+    """Writes samples in the published layout, so that `load` reads them.
+
+    Args:
+      data_dir: existing folder.
+      samples: on square grids, all of the same size and with a target.
+      initial: vorticity at time zero, `(samples, n, n)`, the array `a`; `load` does
+        not need it.
+      name: of the file, ending in `.mat` (MATLAB 5, needs scipy) or `.npz`.
+
+    Raises:
+      ValueError: if the samples are no such grids or the suffix is another one.
+      ImportError: if scipy is needed and missing.
+      OSError: if the file cannot be written; an old file then stays as it was.
+    """
+    check(samples)
+    shapes = {sample.grid_shape for sample in samples}
+    shape = shapes.pop()
+    if shapes or shape is None or len(shape) != 2 or len(set(shape)) != 1:
+        raise ValueError(
+            f"grid_shape is {shape} here and {sorted(map(str, shapes))} there; the "
+            "layout is for square grids of one size."
+        )
+    fields = np.stack([_frames(sample).reshape(*shape, -1) for sample in samples])
+    arrays = {"u": fields, "t": np.arange(1.0, fields.shape[-1] + 1)[None, :]}
+    if initial is not None:
+        if np.shape(initial) != fields.shape[:3]:
+            raise ValueError(
+                f"initial has shape {np.shape(initial)}, expected {fields.shape[:3]}."
+            )
+        arrays["a"] = np.asarray(initial)
+    _files.write(Path(data_dir).expanduser() / name, arrays)
+
+
+def _frames(sample: Sample) -> np.ndarray:
+    if sample.features is None or sample.target is None:
+        raise ValueError("A flow needs features and target, its first and last frames.")
+    return np.concatenate([sample.features, sample.target], axis=1)
+
+
+def _check_axes(path: Path, fields: np.ndarray, num_frames: int) -> None:
+    if fields.shape[1] != fields.shape[2]:
+        raise ValueError(
+            f"u in {path} has shape {fields.shape}, expected (samples, n, n, frames); "
+            "the axes may be in another order: the frames come last."
+        )
+    if fields.shape[3] < num_frames:
+        raise ValueError(
+            f"u in {path} has shape {fields.shape}, {fields.shape[3]} frames in the "
+            f"last axis, but input_frames and output_frames need {num_frames}."
+        )
+
+
+def _build(
+    *, num_samples: int, seed: int, num_points: int, stride: int, courant: float
+) -> dict[str, np.ndarray]:
+    kept, num_frames = num_points // stride, 20
+    a = np.empty((num_samples, kept, kept), np.float32)
+    u = np.empty((num_samples, kept, kept, num_frames), np.float32)
+    start = time.perf_counter()
+    draw = partial(
+        navier_stokes.sample,
+        num_points=num_points,
+        stride=stride,
+        num_frames=num_frames,
+        courant=courant,
+        dtype=jnp.float32,
+    )
+    with _reproducible.keys(seed) as key_of:
+        for i in range(num_samples):
+            initial, frames = jax.device_get(draw(key_of(i)))
+            if not np.isfinite(frames).all():
+                raise FloatingPointError(
+                    f"Flow {i} of seed {seed} is not finite: its time steps are too "
+                    f"long; give a smaller courant number than {courant}."
+                )
+            a[i], u[i] = initial, np.moveaxis(frames, 0, -1)
+            if i % 20 == 19:
+                _LOGGER.info("Navier-Stokes: %d of %d flows", i + 1, num_samples)
+    _LOGGER.info(
+        "Navier-Stokes: %d flows on %d x %d points, %.0f ms each",
+        num_samples,
+        num_points,
+        num_points,
+        1e3 * (time.perf_counter() - start) / num_samples,
+    )
+    return {"a": a, "u": u, "t": np.arange(1, num_frames + 1, dtype=np.float32)[None]}

@@ -1,0 +1,275 @@
+"""The plasticity data set: generated here, or read from the published file.
+
+A sample is the forming of a block by a die: `features` holds the profile of the die at
+the node of the upper side above every node, `target` for all times and nodes the
+coordinates `x`, `y` and the displacements, in mm, time by time, `(n m, frames * 4)`.
+Mesh points are the initial nodes, scaled to the unit square, along the block first.
+
+Published code of the models takes the nodes, 101 along the block and 31 across, for
+those of a grid of 31 x 101: its points do not belong to the values. `coordinates=
+"published"` repeats that, to compare with its numbers; the default does not.
+
+Our own samples come from our own solver, of the published problem as far as it is
+known: the distribution of the dies, their way and the time between frames are not.
+"""
+
+import logging
+import os
+import time
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+import jax
+import numpy as np
+
+from opjax import _checks
+from opjax.datasets import _arrays, _files, _reproducible
+from opjax.datasets.cache import cached
+from opjax.datasets.samples import Sample, check
+from opjax.problems import plasticity
+
+_LOGGER = logging.getLogger(__name__)
+_VERSION = 1  # raise it whenever the same arguments give other numbers
+_NAMES = ("plas_N987_T20", "buri_plas_N987_time")
+_SOURCE = (
+    "the Google Drive folder 1YBuaoTdOSr_qzaow-G-iwvbUI7fiUzu8 of the geometry-aware "
+    "Fourier neural operator"
+)
+NUM_CHANNELS = 4  # x, y and their displacements
+COORDINATES = ("nodes", "published")
+
+
+def load(
+    data_dir: str | os.PathLike,
+    *,
+    num_train: int = 900,
+    num_test: int = 80,
+    coordinates: str = "nodes",
+) -> tuple[list[Sample], list[Sample]]:
+    """Reads the published plasticity file, or a file of the same layout.
+
+    Looks in `data_dir`, and in its folder `plasticity`, for `plas_N987_T20` or
+    `buri_plas_N987_time` with suffix `.mat` (any MATLAB version) or `.npz`. It holds
+    `input`, `(samples, n)`, and `output`, `(samples, n, m, frames, 4)`: as published,
+    987 samples, n = 101, m = 31 and 20 frames. The first samples are for training, the
+    last ones for tests.
+
+    Args:
+      data_dir: folder of the file.
+      num_train: training samples.
+      num_test: test samples.
+      coordinates: "nodes", where the values are, or "published".
+
+    Returns:
+      Training and test samples: `mesh_points (n m, 2)`, `features (n m, 1)`, `target
+      (n m, frames * 4)`, `grid_shape (n, m)`.
+
+    Raises:
+      FileNotFoundError: if the file is missing; lists where it was looked for.
+      ImportError: if scipy or h5py is needed and missing.
+      ValueError: if `coordinates` is unknown, or the file is damaged, lacks an array,
+        or holds axes in another order, too few samples or values that are not finite.
+
+    References:
+      Li et al., "Fourier Neural Operator with Learned Deformations for PDEs on General
+      Geometries", JMLR 24, 2023 (arXiv:2207.05209), Sec. 4.
+    """
+    _checks.option("coordinates", coordinates, COORDINATES)
+    names = [
+        f"{folder}{name}{suffix}"
+        for folder in ("", "plasticity/", "Plasticity/")
+        for name in _NAMES
+        for suffix in (".mat", ".npz")
+    ]
+    path = _arrays.find(data_dir, names, source=_SOURCE)
+    dies = _arrays.read(path, "input", shape=(None, None), source=_SOURCE)
+    shape = (*dies.shape, None, None, NUM_CHANNELS)
+    motions = _arrays.read(path, "output", shape=shape, source=_SOURCE)
+    _check_axes(path, motions)
+    train, test = _arrays.split(
+        len(dies), num_train=num_train, num_test=num_test, test="last", what=str(path)
+    )
+    convert = partial(to_samples, coordinates=coordinates)
+    return convert(dies[train], motions[train]), convert(dies[test], motions[test])
+
+
+def generate(
+    num_samples: int,
+    *,
+    seed: int,
+    num_points: tuple[int, int] = (101, 31),
+    amplitude: float = 3.0,
+    travel: float = 4.5,
+    coordinates: str = "nodes",
+    cache_dir: str | os.PathLike | None = None,
+) -> list[Sample]:
+    """Generates samples with our own solver, or reads them from the cache.
+
+    Solves in float64 on the CPU whatever the caller's settings, one sample after
+    another: about 1 s each for 41 x 13 nodes and 8 s for the published 101 x 31.
+    Sample `i` depends on `seed` and `i` only, so a smaller data set is the start of a
+    larger one.
+
+    Args:
+      num_samples: samples to generate.
+      seed: seed of the data set; take different ones for training and test data.
+      num_points: nodes along the block and across; 101 x 31 were published. Coarser
+        meshes are another operator, see `opjax.problems.plasticity.solve`.
+      amplitude: largest height of a die, mm.
+      travel: way of the die, mm.
+      coordinates: "nodes", where the values are, or "published".
+      cache_dir: folder of the cache; `$OPJAX_CACHE` or else `~/.cache/opjax`.
+
+    Returns:
+      The samples, as from `load`, with 20 frames.
+
+    Raises:
+      FloatingPointError: if an element collapses below a die.
+      ValueError: if `coordinates` is unknown, a number is not positive, or `seed` is
+        negative.
+    """
+    _checks.positive(num_samples=num_samples, amplitude=amplitude, travel=travel)
+    _checks.non_negative(seed=seed)
+    _checks.option("coordinates", coordinates, COORDINATES)
+    plasticity.reference_mesh(num_points)  # refuses too few nodes
+    recipe = {
+        "version": _VERSION,
+        "num_samples": int(num_samples),
+        "seed": int(seed),
+        "num_points": [int(n) for n in num_points],
+        "amplitude": float(amplitude),
+        "travel": float(travel),
+    }
+    arguments = {key: value for key, value in recipe.items() if key != "version"}
+    arrays = cached(
+        lambda: _build(**arguments),
+        name="plasticity",
+        recipe=recipe,
+        cache_dir=cache_dir,
+    )
+    return to_samples(arrays["input"], arrays["output"], coordinates=coordinates)
+
+
+def to_samples(
+    dies: np.ndarray, motions: np.ndarray, *, coordinates: str = "nodes"
+) -> list[Sample]:
+    """Turns arrays of the published layout into samples, as from `load`."""
+    shape = motions.shape[1:3]
+    points = positions(shape, coordinates=coordinates)
+    samples = [
+        Sample(
+            points,
+            features=np.repeat(die, shape[1]).astype(np.float32)[:, None],
+            target=np.asarray(motion, np.float32).reshape(len(points), -1),
+            grid_shape=shape,
+        )
+        for die, motion in zip(dies, motions, strict=True)
+    ]
+    check(samples)
+    return samples
+
+
+def positions(shape: tuple[int, ...], *, coordinates: str = "nodes") -> np.ndarray:
+    """Initial nodes, scaled to the unit square, float32 of shape `(n m, 2)`.
+
+    Args:
+      shape: nodes `n` along the block and `m` across.
+      coordinates: "nodes" for `(i / (n - 1), j / (m - 1))` at node `(i, j)`, row by
+        row; "published" for the same points in the order of their transpose.
+
+    Raises:
+      ValueError: if `coordinates` is unknown.
+    """
+    _checks.option("coordinates", coordinates, COORDINATES)
+    axes = [np.linspace(0, 1, size) for size in shape]
+    indexing = "xy" if coordinates == "published" else "ij"
+    grid = np.meshgrid(*axes, indexing=indexing)
+    return np.stack(grid, axis=-1).reshape(-1, 2).astype(np.float32)
+
+
+def save(
+    data_dir: str | os.PathLike,
+    samples: Sequence[Sample],
+    *,
+    name: str = f"{_NAMES[0]}.mat",
+) -> None:
+    """Writes samples in the published layout, so that `load` reads them.
+
+    Args:
+      data_dir: existing folder.
+      samples: all with the same grid and a target.
+      name: of the file, ending in `.mat` (MATLAB 5, needs scipy) or `.npz`.
+
+    Raises:
+      ValueError: if the samples have no common grid or the suffix is another one.
+      ImportError: if scipy is needed and missing.
+      OSError: if the file cannot be written; an old file then stays as it was.
+    """
+    check(samples)
+    shapes = {sample.grid_shape for sample in samples}
+    shape = shapes.pop()
+    if shapes or shape is None or len(shape) != 2:
+        raise ValueError(
+            f"grid_shape is {shape} here and {sorted(map(str, shapes))} there; the "
+            "layout is for one grid of two axes."
+        )
+    dies, motions = [], []
+    for sample in samples:
+        if sample.features is None or sample.target is None:
+            raise ValueError("Every sample needs features, its die, and a target.")
+        dies.append(sample.features.reshape(shape)[:, 0])
+        motions.append(sample.target.reshape(*shape, -1, NUM_CHANNELS))
+    arrays = {"input": np.stack(dies), "output": np.stack(motions)}
+    _files.write(Path(data_dir).expanduser() / name, arrays)
+
+
+def _check_axes(path: Path, motions: np.ndarray) -> None:
+    """The block is thicker than any node moves, which tells nodes from frames."""
+    coordinates = motions[0, ..., :2]
+    across, moved = (np.ptp(coordinates, axis=a).mean() for a in (1, 2))
+    if across <= moved:
+        raise ValueError(
+            f"output in {path} has shape {motions.shape}, expected (samples, n, m, "
+            "frames, 4) with channels x, y and their displacements; but x and y change "
+            f"by {across:.3g} along axis 2 and by {moved:.3g} along axis 3, in time. "
+            "The axes or channels may be in another order."
+        )
+
+
+def _build(
+    *,
+    num_samples: int,
+    seed: int,
+    num_points: Sequence[int],
+    amplitude: float,
+    travel: float,
+) -> dict[str, np.ndarray]:
+    along, across = num_points
+    dies = np.empty((num_samples, along), np.float32)
+    motions = np.empty((num_samples, along, across, 20, NUM_CHANNELS), np.float32)
+    start = time.perf_counter()
+    draw = partial(
+        plasticity.sample,
+        num_points=(along, across),
+        amplitude=amplitude,
+        travel=travel,
+    )
+    with _reproducible.keys(seed) as key_of:
+        for i in range(num_samples):
+            dies[i], motions[i] = jax.device_get(draw(key_of(i)))
+            if not np.isfinite(motions[i]).all():
+                raise FloatingPointError(
+                    f"An element collapses below die {i} of seed {seed}; take smaller "
+                    f"ones than {amplitude=} or less {travel=}, or another seed."
+                )
+            if i % 20 == 19:
+                _LOGGER.info("Plasticity: %d of %d samples", i + 1, num_samples)
+    _LOGGER.info(
+        "Plasticity: %d samples of %d x %d nodes, %.0f ms each",
+        num_samples,
+        along,
+        across,
+        1e3 * (time.perf_counter() - start) / num_samples,
+    )
+    return {"input": dies, "output": motions}

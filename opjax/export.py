@@ -1,0 +1,168 @@
+"""Trained operators as single files that need JAX, and nothing of opjax, to run.
+
+The file holds StableHLO with the parameters and normalisers inside, for any number of
+points:
+
+    import jax
+
+    operator = jax.export.deserialize(bytearray(open("operator.jax", "rb").read()))
+    values = operator.call(mesh_points, features)
+
+with float32 arrays `(n, p)` and `(n, c)` in physical units, and values `(n, q)`. Calls
+act on one sample; loop over samples, since `jax.vmap` has no rule for them. JAX reads
+such files for at least six months of later releases. Reading and writing them needs
+flatbuffers: `pip install flatbuffers`.
+"""
+
+import contextlib
+import importlib.util
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import export
+
+from opjax import _checks, normalize
+from opjax.normalize import Normalizer
+
+PLATFORMS = ("cpu", "cuda", "tpu")
+_NORMALIZED = ("mesh_points", "features", "target")
+
+
+def save(
+    path: str | os.PathLike,
+    function: Callable[..., jax.Array],
+    *,
+    point_dim: int,
+    feature_dim: int,
+    normalizers: Mapping[str, Normalizer] | None = None,
+    weighted: bool = False,
+    num_points: int | None = None,
+    min_points: int = 1,
+    platforms: Sequence[str] = PLATFORMS,
+) -> None:
+    """Exports an operator to a file that appears when complete.
+
+    All operators of `opjax.nn` on any mesh can be exported for any number of points,
+    orthogonal attention for at least `num_basis`. Convolutions and Fourier operators
+    belong to a grid: give its `num_points`. Schwarz attention needs the covers of a
+    mesh, so wrap the model in a function that has them, with that mesh's `num_points`.
+
+    Args:
+      path: file to write.
+      function: a model or a function, called as `nn.OperatorTransformer`:
+        `function(mesh_points, features, quadrature_weights=...)`, without what is not
+        there.
+      point_dim: dimension `p` of space.
+      feature_dim: channels `c` of the input function; zero for none, and then calls of
+        the file take none.
+      normalizers: of `"mesh_points"` and `"features"`, which encode arguments, and of
+        `"target"`, which decodes the result.
+      weighted: whether calls of the file take `quadrature_weights`, shape `(n,)`, last.
+      num_points: the number of points of calls; None for any.
+      min_points: if any, at least so many.
+      platforms: where the file can run.
+
+    Raises:
+      ImportError: if flatbuffers is missing.
+      OSError: if the file cannot be written.
+      ValueError: if a size is out of range, a normaliser unknown, the operator cannot
+        be traced for any number of points, or its result is not `(n, q)`.
+    """
+    exported = _export(
+        _physical(function, feature_dim, dict(normalizers or {}), weighted),
+        _arguments(point_dim, feature_dim, weighted, num_points, min_points),
+        platforms,
+    )
+    content = exported.serialize()
+    path = Path(path).expanduser()
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
+    try:
+        temporary.write_bytes(content)
+        os.replace(temporary, path)
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+
+
+def _physical(
+    function: Callable[..., jax.Array],
+    feature_dim: int,
+    normalizers: dict[str, Normalizer],
+    weighted: bool,
+) -> Callable[..., jax.Array]:
+    """Wraps an operator between normalised values into one between physical ones."""
+    for name in normalizers:
+        _checks.option("normalizers", name, _NORMALIZED)
+
+    def encode(name: str, values: jax.Array) -> jax.Array:
+        if name not in normalizers:
+            return values
+        return normalize.encode(normalizers[name], values)
+
+    def operator(mesh_points: jax.Array, *rest: jax.Array) -> jax.Array:
+        rest_of = list(rest)
+        arguments = [encode("mesh_points", mesh_points)]
+        if feature_dim:
+            arguments.append(encode("features", rest_of.pop(0)))
+        given = {"quadrature_weights": rest_of.pop(0)} if weighted else {}
+        values = function(*arguments, **given)
+        if "target" not in normalizers:
+            return values
+        return normalize.decode(normalizers["target"], values)
+
+    return operator
+
+
+def _arguments(
+    point_dim: int,
+    feature_dim: int,
+    weighted: bool,
+    num_points: int | None,
+    min_points: int,
+) -> list[jax.ShapeDtypeStruct]:
+    """Shapes of the arguments of a call."""
+    _checks.positive(point_dim=point_dim, min_points=min_points)
+    _checks.non_negative(feature_dim=feature_dim)
+    n: Any = num_points
+    if num_points is None:
+        (n,) = export.symbolic_shape("n", constraints=[f"n >= {min_points}"])
+    else:
+        _checks.positive(num_points=num_points)
+    shapes = [(n, point_dim)]
+    shapes += [(n, feature_dim)] if feature_dim else []
+    shapes += [(n,)] if weighted else []
+    return [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes]
+
+
+def _export(
+    operator: Callable[..., jax.Array],
+    arguments: Sequence[jax.ShapeDtypeStruct],
+    platforms: Sequence[str],
+) -> export.Exported:
+    if importlib.util.find_spec("flatbuffers") is None:
+        raise ImportError(
+            "Exported operators are stored with flatbuffers, which is not installed: "
+            "pip install flatbuffers."
+        )
+    n = arguments[0].shape[0]
+    try:
+        exported = export.export(jax.jit(operator), platforms=platforms)(*arguments)
+    except Exception as error:  # shapes are compared all over a model
+        if isinstance(n, int):
+            raise
+        raise ValueError(
+            f"The operator cannot be exported for any number of points: "
+            f"{str(error).strip().splitlines()[0]} If it belongs to a grid, give its "
+            "num_points; if it needs so many points, give min_points."
+        ) from error
+    shapes = [aval.shape for aval in exported.out_avals]
+    if len(shapes) != 1 or len(shapes[0]) != 2 or shapes[0][0] != n:
+        raise ValueError(
+            f"The operator returns arrays of shapes {shapes}, expected one of shape "
+            f"({n}, channels)."
+        )
+    return exported

@@ -1,0 +1,262 @@
+"""Point clouds: spread-out samples, nearest points, size, and rotations.
+
+Like everywhere in opjax, a quadrature weight of zero removes a point: `farthest_points`
+never takes it, `nearest_points` never finds it, and means leave it out.
+"""
+
+import functools
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.typing import ArrayLike, DTypeLike
+
+from opjax import _checks
+
+_BLOCK = 256  # queries of one block of the search for nearest points
+
+
+@partial(jax.jit, static_argnames="num_samples")
+def farthest_points(
+    points: ArrayLike,
+    *,
+    num_samples: int,
+    quadrature_weights: ArrayLike | None = None,
+) -> jax.Array:
+    r"""Chooses points that are spread out, each as far as possible from those before.
+
+        i_1 = argmax_i |x_i - mean(x)|,
+        i_{k+1} = argmax_i min_{j <= k} |x_i - x_{i_j}|,
+
+    of several farthest points the first one. A smaller sample is the start of a larger
+    one. Starting from the point that is farthest from the mean makes the sample, up to
+    rounding, independent of rotation, translation and order of the points.
+
+    Complexity: `O(n num_samples)`.
+
+    Args:
+      points: coordinates, shape `(n, p)`.
+      num_samples: number of points to choose.
+      quadrature_weights: shape `(n,)`; points of zero weight are not chosen, and those
+        of positive weight all count the same. If there are fewer of them than
+        `num_samples`, points are chosen again.
+
+    Returns:
+      Indices of the chosen points, int32 of shape `(num_samples,)`.
+
+    Raises:
+      TypeError: if `points` is not floating point.
+      ValueError: if shapes do not match or there are fewer points than `num_samples`.
+
+    References:
+      Eldar et al., "The farthest point strategy for progressive image sampling", IEEE
+      Transactions on Image Processing 6(9), 1997.
+    """
+    points, valid = _cloud(points, quadrature_weights)
+    n = points.shape[0]
+    if not 1 <= num_samples <= n:
+        raise ValueError(
+            f"{num_samples=} must lie between 1 and the {n} points of points "
+            f"{points.shape}; take fewer, or repeat points first."
+        )
+    columns = points.T
+
+    def choose(distances: jax.Array) -> jax.Array:
+        return _first_smallest(jnp.where(valid, -distances, 1))
+
+    def step(distances: jax.Array, _: None) -> tuple[jax.Array, jax.Array]:
+        index = choose(distances)
+        return jnp.minimum(distances, _squares(columns, points[index])), index
+
+    first = choose(_squares(columns, _mean(points, valid)))
+    distances = _squares(columns, points[first])
+    _, others = lax.scan(step, distances, length=num_samples - 1)
+    return jnp.concatenate([first[None], others])
+
+
+@jax.jit
+def nearest_points(
+    queries: ArrayLike,
+    points: ArrayLike,
+    *,
+    quadrature_weights: ArrayLike | None = None,
+) -> jax.Array:
+    r"""Finds the nearest point of every query, to carry values from points to queries.
+
+        i(q) = argmin_i |q - x_i|,    values_at_queries = values[i].
+
+    Of several nearest points the first one. Takes differences of coordinates rather
+    than of their squares, which far from the origin would cancel.
+
+    Complexity: `O(m n)`, in blocks of queries.
+
+    Args:
+      queries: coordinates, shape `(m, p)`.
+      points: coordinates, shape `(n, p)`.
+      quadrature_weights: of the points, shape `(n,)`; those of zero weight are never
+        found.
+
+    Returns:
+      Indices of points, int32 of shape `(m,)`.
+
+    Raises:
+      TypeError: if an array is not floating point.
+      ValueError: if shapes do not match or there are no points.
+    """
+    queries = jnp.asarray(queries)
+    points, valid = _cloud(points, quadrature_weights)
+    _checks.floating(queries=queries)
+    _checks.rank(2, queries=queries)
+    _checks.same_axis(1, "coordinates (axis 1)", queries=queries, points=points)
+    columns = points.T
+
+    def nearest(query: jax.Array) -> jax.Array:
+        squares = _squares(columns, query)
+        return _first_smallest(jnp.where(valid, squares, jnp.inf))
+
+    return lax.map(nearest, queries, batch_size=_BLOCK)
+
+
+def centre_and_scale(
+    points: ArrayLike,
+    *,
+    length: ArrayLike | None = None,
+    quadrature_weights: ArrayLike | None = None,
+) -> jax.Array:
+    r"""Moves the mean of a cloud to the origin and divides by a length.
+
+        y_i = (x_i - mean(x)) / length.
+
+    Args:
+      points: coordinates, shape `(n, p)`.
+      length: unit of the result, in those of `points`; by default the largest distance
+        of a point from the mean, so that the unit ball holds the cloud. One length for
+        all clouds keeps their sizes.
+      quadrature_weights: shape `(n,)`; points of zero weight are not counted, but moved
+        all the same. Those of positive weight all count the same.
+
+    Returns:
+      Coordinates, shape `(n, p)`.
+
+    Raises:
+      TypeError: if `points` is not floating point.
+      ValueError: if shapes do not match, there are no points, or the length is not
+        positive. If all points coincide, there is no length and the result is NaN.
+    """
+    points, valid = _cloud(points, quadrature_weights)
+    centred = points - _mean(points, valid)[None, :]
+    if length is None:
+        squares = jnp.sum(centred**2, axis=1)
+        length = jnp.sqrt(jnp.max(jnp.where(valid, squares, 0)))
+    else:
+        _checks.positive(length=length)
+    return centred / jnp.asarray(length, points.dtype)
+
+
+@partial(jax.jit, static_argnames="dtype")
+def random_rotation(key: jax.Array, *, dtype: DTypeLike = jnp.float32) -> jax.Array:
+    r"""Draws a rotation of space, uniformly: from the Haar measure of SO(3).
+
+    The rotation of a unit quaternion `(w, v)` that is uniform on the sphere,
+
+        R = (w^2 - |v|^2) I + 2 v v^T + 2 w [v]_x.
+
+    Args:
+      key: PRNG key.
+      dtype: floating-point dtype.
+
+    Returns:
+      A matrix, shape `(3, 3)`, for `points @ rotation`.
+
+    Raises:
+      TypeError: if `dtype` is not floating point.
+
+    References:
+      Shoemake, "Uniform random rotations", Graphics Gems III, 1992.
+    """
+    if not jnp.issubdtype(dtype, jnp.floating):
+        raise TypeError(f"dtype={jnp.dtype(dtype)} must be a floating-point dtype.")
+    normal = jax.random.normal(key, (4,), dtype)
+    w, x, y, z = normal / jnp.linalg.norm(normal)
+    v = jnp.stack([x, y, z])
+    zero = jnp.zeros((), dtype)
+    cross = jnp.stack([zero, -z, y, z, zero, -x, -y, x, zero]).reshape(3, 3)
+    square = (w * w - jnp.sum(v * v)) * jnp.eye(3, dtype=dtype)
+    return square + 2 * v[:, None] * v[None, :] + 2 * w * cross
+
+
+@jax.jit
+def principal_axes(
+    points: ArrayLike, *, quadrature_weights: ArrayLike | None = None
+) -> jax.Array:
+    r"""Rotation of a cloud in space to its principal axes, one for all its poses.
+
+    The columns `a_1, a_2, a_3` are the directions of largest to smallest variance; the
+    third moments `sum_i (a . (x_i - mean))^3` of the first two are positive, and `a_3
+    = a_1 x a_2`. So `points @ axes` is the same for every rotation of the points, if
+    variances and moments tell the axes apart; a cloud with a symmetry has no such axes,
+    and of one that almost has, they depend on details.
+
+    Args:
+      points: coordinates, shape `(n, 3)`.
+      quadrature_weights: shape `(n,)`; points of zero weight are not counted, and those
+        of positive weight all count the same.
+
+    Returns:
+      A rotation, shape `(3, 3)`.
+
+    Raises:
+      TypeError: if `points` is not floating point.
+      ValueError: if shapes do not match or there are no points.
+    """
+    points, valid = _cloud(points, quadrature_weights)
+    if points.shape[1] != 3:
+        raise ValueError(f"points has shape {points.shape}, expected (n, 3).")
+    centred = points - _mean(points, valid)[None, :]
+    centred = jnp.where(valid[:, None], centred, 0)
+    # The default precision of accelerators would turn the axes by 1e-3.
+    covariance = jnp.matmul(centred.T, centred, precision=lax.Precision.HIGHEST)
+    first, second = jnp.linalg.eigh(covariance)[1].T[:0:-1]
+
+    def oriented(axis: jax.Array) -> jax.Array:
+        moment = jnp.sum(jnp.sum(centred * axis[None, :], axis=1) ** 3)
+        return jnp.where(moment < 0, -axis, axis)
+
+    first, second = oriented(first), oriented(second)
+    return jnp.stack([first, second, jnp.cross(first, second)], axis=1)
+
+
+def _cloud(points: ArrayLike, weights: ArrayLike | None) -> tuple[jax.Array, jax.Array]:
+    """Checks a cloud; returns its points and which of them count."""
+    points = jnp.asarray(points)
+    _checks.floating(points=points)
+    _checks.rank(2, points=points)
+    if not points.size:
+        raise ValueError(f"points has shape {points.shape}: there are no points.")
+    if weights is None:
+        return points, jnp.ones(points.shape[0], bool)
+    _checks.floating(quadrature_weights=weights)
+    _checks.rank(1, quadrature_weights=weights)
+    _checks.same_points(points=points, quadrature_weights=weights)
+    return points, jnp.asarray(weights) > 0
+
+
+def _squares(columns: jax.Array, centre: jax.Array) -> jax.Array:
+    """Squared distances `(n,)` of points, given as `(p, n)`, from one point."""
+    # One coordinate after another: a CPU takes seven times as long for a sum over axis
+    # 0 of an array.
+    terms = [(column - centre[axis]) ** 2 for axis, column in enumerate(columns)]
+    return functools.reduce(jnp.add, terms)
+
+
+def _first_smallest(values: jax.Array) -> jax.Array:
+    """Does what `jnp.argmin` does, which takes a CPU seven times as long."""
+    last = values.size - 1
+    rank = jnp.arange(values.size, dtype=jnp.int32)
+    return jnp.min(jnp.where(values == jnp.min(values), rank, last))
+
+
+def _mean(points: jax.Array, valid: jax.Array) -> jax.Array:
+    total = jnp.sum(jnp.where(valid[:, None], points, 0), axis=0)
+    return total / jnp.sum(valid).astype(points.dtype)

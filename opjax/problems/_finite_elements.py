@@ -1,0 +1,23 @@
+"""scikit-fem, imported when it is needed."""
+
+import logging
+from types import ModuleType
+
+
+def skfem() -> ModuleType:
+    """Imports scikit-fem.
+
+    Raises:
+      ImportError: if it is missing; names the extra.
+    """
+    try:
+        import skfem
+        import skfem.helpers
+    except ImportError as error:
+        raise ImportError(
+            'Finite elements need scikit-fem: pip install "opjax[fem]".'
+        ) from error
+    logger = logging.getLogger("skfem")
+    if logger.level == logging.NOTSET:  # it reports every matrix of every sample
+        logger.setLevel(logging.WARNING)
+    return skfem

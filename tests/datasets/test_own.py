@@ -1,0 +1,346 @@
+import io
+import zipfile
+
+import h5py
+import numpy as np
+import pytest
+
+from opjax.datasets import own
+from opjax.datasets.samples import Sample
+
+TRIANGLES = np.array([[0, 1, 2], [1, 3, 2], [2, 3, 4]])
+
+
+@pytest.fixture
+def arrays(rng):
+    """Returns the arrays of one sample of five points in the plane."""
+    return {
+        "mesh_points": rng.uniform(size=(5, 2)),
+        "features": rng.normal(size=(5, 3)),
+        "target": rng.normal(size=(5, 1)),
+        "quadrature_weights": rng.uniform(0.5, 1, 5),
+        "cells": TRIANGLES,
+    }
+
+
+def save(path, arrays):
+    if path.suffix == ".npz":
+        np.savez(path, **arrays)
+        return path
+    with h5py.File(path, "w") as file:
+        for name, array in arrays.items():
+            file[name] = array
+    return path
+
+
+def raises(path, match, **options):
+    with pytest.raises(ValueError, match=match) as info:
+        own.read(path, **options)
+    assert str(path) in str(info.value)
+
+
+def crafted(path, name, header, payload, declared=None):
+    """Writes an archive with a member whose header says what it likes."""
+    stream = io.BytesIO()
+    np.lib.format.write_array_header_1_0(stream, header)
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(f"{name}.npy", stream.getvalue() + payload)
+    return path
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".h5"])
+def test_all_arrays_arrive_in_single_precision(suffix, arrays, tmp_path):
+    path = save(tmp_path / f"a{suffix}", arrays | {"grid_shape": [5]})
+    (sample,) = own.read(tmp_path)
+    for name, array in arrays.items():
+        read = getattr(sample, name)
+        assert read.dtype == (np.int64 if name == "cells" else np.float32)
+        np.testing.assert_array_equal(read, array.astype(read.dtype))
+    assert sample.grid_shape == (5,)
+    assert sample.name == str(path)
+
+
+def test_groups_of_one_file_are_samples_in_the_order_of_their_names(arrays, tmp_path):
+    with h5py.File(tmp_path / "all.h5", "w") as file:
+        for name in ("b", "a"):
+            for key, array in arrays.items():
+                file[f"{name}/{key}"] = array + (name == "b") * (key == "target")
+    first, second = own.read(tmp_path / "all.h5")
+    assert [first.name, second.name] == [str(tmp_path / "all.h5" / n) for n in "ab"]
+    assert first.target is not None
+    np.testing.assert_allclose(second.target, first.target + 1, rtol=1e-6)
+
+
+def test_files_come_in_the_order_of_their_names_from_folders_and_patterns(
+    arrays, tmp_path
+):
+    for name in ("c", "a", "b"):
+        save(tmp_path / f"{name}.npz", arrays)
+    (tmp_path / "notes.txt").write_text("passed over")
+    names = [str(tmp_path / f"{name}.npz") for name in "abc"]
+    assert [sample.name for sample in own.read(tmp_path)] == names
+    assert list(map(str, own.find(tmp_path / "[ab].npz"))) == names[:2]
+    assert list(map(str, own.find([names[2], tmp_path / "a.npz"]))) == names[::2]
+
+
+def test_fields_of_any_name_are_joined_in_the_order_asked_for(arrays, tmp_path):
+    arrays |= {"k": np.arange(5), "wind": arrays.pop("features"), "on": np.eye(5)[0]}
+    save(tmp_path / "a.npz", arrays | {"on": arrays["on"].astype(bool)})
+    (sample,) = own.read(tmp_path, features="k, wind", target=["on"])
+    assert sample.features is not None
+    np.testing.assert_array_equal(sample.features[:, 0], np.arange(5))
+    np.testing.assert_allclose(sample.features[:, 1:], arrays["wind"], rtol=1e-6)
+    np.testing.assert_array_equal(sample.target, [[1], [0], [0], [0], [0]])
+    assert own.channels(tmp_path, "k,wind") == ("k", "wind", "wind", "wind")
+    assert own.channels(tmp_path, "k,flux") is None
+
+
+def test_a_target_may_be_missing_where_it_is_to_be_predicted(arrays, tmp_path):
+    save(tmp_path / "a.npz", arrays)
+    (sample,) = own.read(tmp_path, target="u,v", need_target=False)
+    assert sample.target is None
+    raises(tmp_path / "a.npz", "has no array 'u', only .*'target'", target="u,v")
+    del arrays["target"]
+    save(tmp_path / "a.npz", arrays)
+    assert own.read(tmp_path)[0].target is None
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".h5"])
+def test_a_written_prediction_lies_beside_all_that_was_there(suffix, arrays, tmp_path):
+    path = save(tmp_path / f"a{suffix}", arrays | {"note": np.arange(3)})
+    (sample,) = own.read(path)
+    out = tmp_path / "out" / path.name
+    prediction = np.arange(15.0, dtype=np.float32).reshape(5, 3)
+    own.write(out, sample, prediction, names=("u", "u", "p"))
+    (again,) = own.read(out, features="u,p")
+    np.testing.assert_array_equal(again.features, prediction)
+    kept = (
+        np.load(out)["note"] if suffix == ".npz" else h5py.File(out, "r")["note"][()]  # pyright: ignore
+    )
+    np.testing.assert_array_equal(kept, np.arange(3))
+    np.testing.assert_array_equal(again.cells, sample.cells)
+
+
+def test_groups_are_written_one_by_one_and_again(arrays, tmp_path):
+    with h5py.File(tmp_path / "all.h5", "w") as file:
+        for name in ("a", "b"):
+            for key, array in arrays.items():
+                file[f"{name}/{key}"] = array
+    samples, out = own.read(tmp_path / "all.h5"), tmp_path / "out.h5"
+    for value in (1, 2):
+        for sample in samples:
+            own.write(out, sample, np.full((5, 1), value, np.float32))
+    for sample in own.read(out, target="prediction"):
+        np.testing.assert_array_equal(sample.target, np.full((5, 1), 2))
+        np.testing.assert_array_equal(sample.features, samples[0].features)
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".h5"])
+def test_samples_from_nowhere_are_written_and_read_back(suffix, arrays, tmp_path):
+    given = {k: v.astype(np.float32) for k, v in arrays.items() if k != "cells"}
+    sample = Sample(**given, cells=TRIANGLES, grid_shape=(5, 1))
+    own.write(tmp_path / f"a{suffix}", sample)
+    (read,) = own.read(tmp_path)
+    for name, value in sample._asdict().items():
+        if name != "name":
+            np.testing.assert_array_equal(getattr(read, name), value)
+
+
+def square_weights(cells, points):
+    """Sums areas and volumes one by one, by the shoelace formula or a determinant."""
+    weights = np.zeros(len(points))
+    for cell in cells:
+        x = points[cell]
+        if len(cell) == 4 and points.shape[1] == 3:
+            volume = abs(np.linalg.det(x[1:] - x[0])) / 6
+        else:
+            y = np.roll(x, -1, axis=0)
+            volume = abs(np.sum(x[:, 0] * y[:, 1] - y[:, 0] * x[:, 1])) / 2
+        weights[cell] += volume / len(cell)
+    return weights
+
+
+def test_weights_from_cells_are_lumped_masses(tmp_path):
+    square = np.array([[0, 0], [1, 0], [1, 1], [0, 1], [2, 0.0]])
+    cube = np.array([[0, 0, 0], [1, 0, 0], [0, 2, 0], [0, 0, 3], [1, 2, 3.0]])
+    cases = [
+        (square, np.array([[0, 1, 2], [0, 2, 3]])),
+        (square, np.array([[0, 1, 2, 3]])),
+        (cube, np.array([[0, 1, 2, 3], [1, 2, 3, 4]])),
+    ]
+    for points, cells in cases:
+        save(tmp_path / "a.npz", {"mesh_points": points, "cells": cells})
+        (sample,) = own.read(tmp_path, quadrature=True)
+        np.testing.assert_allclose(
+            sample.quadrature_weights, square_weights(cells, points), rtol=1e-6
+        )
+    save(tmp_path / "a.npz", {"mesh_points": np.arange(4.0), "cells": [[0, 1], [1, 2]]})
+    (sample,) = own.read(tmp_path, quadrature=True)
+    np.testing.assert_allclose(sample.quadrature_weights, [0.5, 1, 0.5, 0])
+
+
+def test_weights_of_the_file_come_before_those_of_its_cells(arrays, tmp_path):
+    save(tmp_path / "a.npz", arrays)
+    (sample,) = own.read(tmp_path, quadrature=True)
+    expected = arrays["quadrature_weights"].astype(np.float32)
+    np.testing.assert_array_equal(sample.quadrature_weights, expected)
+    del arrays["quadrature_weights"]
+    path = save(tmp_path / "a.npz", arrays | {"cells": np.arange(10).reshape(2, 5) % 5})
+    raises(path, "cells of 5 corners in 2 dimensions", quadrature=True)
+    del arrays["cells"]
+    save(path, arrays)
+    raises(path, "neither quadrature_weights nor cells", quadrature=True)
+
+
+def test_coinciding_points_are_counted_in_a_warning(arrays, tmp_path):
+    path = save(tmp_path / "a.npz", arrays)
+    save(tmp_path / "b.npz", arrays | {"mesh_points": arrays["mesh_points"] + 1e8})
+    with pytest.warns(UserWarning, match="4 points in 1 of 2 samples.*b.npz") as seen:
+        own.read(tmp_path)
+    assert path.name not in str(seen[0].message)
+
+
+def test_missing_and_misnamed_files_are_refused(arrays, tmp_path):
+    with pytest.raises(FileNotFoundError, match="No files were given"):
+        own.read([])
+    with pytest.raises(FileNotFoundError, match=r"no .npz.* but 0 others"):
+        own.read(tmp_path)
+    (tmp_path / "a.csv").write_text("1,2")
+    with pytest.raises(FileNotFoundError, match=r"1 others \['.csv'\]"):
+        own.read(tmp_path)
+    raises(tmp_path / "a.csv", "unknown suffix '.csv'")
+    with pytest.raises(FileNotFoundError, match="matches none"):
+        own.read(tmp_path / "x*.npz")
+    save(tmp_path / "a.npz", arrays)
+    save(tmp_path / "b.h5", arrays)
+    with pytest.raises(ValueError, match=r"1 .npz, 1 .h5 files.*'\*.npz'"):
+        own.read(tmp_path)
+
+
+def test_disagreeing_samples_are_named_both(arrays, tmp_path):
+    save(tmp_path / "a.npz", arrays)
+    for change, words in (
+        ({"features": np.zeros((5, 2))}, "3 channels of features, .* 2 channels"),
+        ({"mesh_points": np.eye(5)[:, :3]}, "2 channels of mesh_points, .* 3 channels"),
+        ({"quadrature_weights": None}, "with quadrature_weights, .* no"),
+        ({"target": None}, "1 channels of target, .* no"),
+    ):
+        other = {k: v for k, v in (arrays | change).items() if v is not None}
+        path = save(tmp_path / "b.npz", other)
+        with pytest.raises(ValueError, match=words) as info:
+            own.read(tmp_path)
+        assert str(path) in str(info.value)
+        assert str(tmp_path / "a.npz") in str(info.value)
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".h5"])
+def test_arrays_that_are_no_sample_are_named(suffix, arrays, tmp_path):
+    path = tmp_path / f"a{suffix}"
+    nan = arrays["features"] * np.where(np.arange(3) == 1, np.nan, 1)
+    words = np.array([b"a"] * 5)
+    cases = [
+        ({"features": nan}, "features has 5 values that are not finite.* point 0"),
+        ({"features": arrays["features"] * 1e300}, "not finite"),
+        ({"features": arrays["features"] * 1j}, "complex128, expected real.*imaginary"),
+        ({"features": words}, "dtype .*S1.*expected real"),
+        ({"features": np.zeros((4, 3))}, "features has 4 rows, but mesh_points 5"),
+        ({"features": np.zeros((5, 3, 2))}, r"\(5, 3, 2\), expected \(n, channels\)"),
+        ({"mesh_points": np.zeros((0, 2))}, "0"),
+        ({"cells": np.full((2, 3), np.nan)}, "cells must be point indices.* float64"),
+        ({"cells": [[0, 1, 5]]}, "points from 0 to 5, .* 0 to 4"),
+        ({"cells": [[0, 1, -1]]}, "points from -1 to 1"),
+        ({"grid_shape": [2.5, 2]}, "grid_shape must be integers"),
+        ({"grid_shape": [2, 2]}, r"grid_shape \(2, 2\) has 4 points, mesh_points 5"),
+        ({"quadrature_weights": -np.ones(5)}, "non-negative"),
+        ({"quadrature_weights": np.ones((5, 1))}, r"\(5, 1\), expected \(n,\)"),
+    ]
+    for change, words in cases:
+        raises(save(path, arrays | change), words)
+    only = {name: arrays[name] for name in ("features", "target")}
+    raises(save(path, only), r"no array 'mesh_points', only \['features', 'target'\]")
+    raises(save(path, {"mesh_points": np.zeros((0, 2))}), "the mesh is empty")
+
+
+def test_pickled_arrays_are_refused_unread(arrays, tmp_path):
+    path = tmp_path / "a.npz"
+    save(path, arrays | {"features": np.array([{}, 1, 2, 3, 4], object)})
+    raises(path, "pickled Python objects, which could run foreign code")
+    assert own.read(path, features="target")[0].features is not None  # unasked, unread
+
+
+def test_variable_length_arrays_of_hdf5_are_refused(arrays, tmp_path):
+    path = save(tmp_path / "a.h5", arrays)
+    with h5py.File(path, "a") as file:
+        del file["features"]
+        file.create_dataset("features", (5,), h5py.vlen_dtype(np.float64))
+    raises(path, "dtype object, expected real")
+
+
+def test_what_lies_about_its_size_is_refused_before_it_is_allocated(tmp_path):
+    header = {"descr": "<f8", "fortran_order": False, "shape": (10**11, 2)}
+    path = crafted(tmp_path / "a.npz", "mesh_points", header, b"12345678")
+    raises(path, "needs 1600000000000 bytes, it has 8")
+    bomb = np.zeros((10**6, 2))
+    np.savez_compressed(path, mesh_points=bomb)
+    assert path.stat().st_size < 10**5
+    raises(path, "take 16000128 bytes, above the limit of 1000000", max_bytes=10**6)
+    path = tmp_path / "b.h5"
+    with h5py.File(path, "w") as file:
+        options = {"chunks": (1000, 2), "compression": "gzip"}
+        file.create_dataset("mesh_points", (10**11, 2), np.float64, **options)
+    raises(path, "'mesh_points' take 1600000000000 bytes")
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".h5"])
+@pytest.mark.parametrize("kept", [0, 0.1, 0.5, 0.9])
+def test_truncated_files_are_refused(suffix, kept, arrays, tmp_path):
+    path = save(tmp_path / f"a{suffix}", arrays)
+    content = path.read_bytes()
+    path.write_bytes(content[: int(kept * len(content))])
+    raises(path, "seems damaged")
+
+
+def test_a_flipped_bit_is_noticed(arrays, tmp_path):
+    path = save(tmp_path / "a.npz", arrays)
+    content = bytearray(path.read_bytes())
+    content[content.index(b"features.npy") + 200] ^= 1
+    path.write_bytes(content)
+    raises(path, "'features'.*CRC")
+
+
+def test_hdf5_files_reach_nowhere_else(arrays, tmp_path):
+    save(tmp_path / "secret.h5", arrays)
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w") as file:
+        file["mesh_points"] = h5py.ExternalLink("secret.h5", "mesh_points")
+    raises(path, "'mesh_points' is not an array stored in this file")
+    with h5py.File(path, "w") as file:
+        file["group/mesh_points"] = arrays["mesh_points"]
+        file["target"] = arrays["target"]
+    raises(path, r"groups \['group'\] beside arrays \['target'\]")
+
+
+def test_writing_refuses_what_would_lose_something(arrays, tmp_path):
+    path = save(tmp_path / "a.npz", arrays)
+    (sample,) = own.read(path)
+    good, out = np.zeros((5, 2), np.float32), tmp_path / "out.npz"
+    with pytest.raises(ValueError, match="is the source itself"):
+        own.write(path, sample, good)
+    with pytest.raises(ValueError, match=r"has fields \['target'\] already"):
+        own.write(out, sample, good, names=("target", "p"))
+    with pytest.raises(ValueError, match="same suffix"):
+        own.write(tmp_path / "out.h5", sample, good)
+    with pytest.raises(ValueError, match="unknown suffix '.csv'"):
+        own.write(tmp_path / "out.csv", sample, good)
+    with pytest.raises(ValueError, match=r"shape \(4, 2\), expected \(5, channels\)"):
+        own.write(out, sample, good[:4])
+    with pytest.raises(ValueError, match=r"names=\['p'\] must name the 2 channels"):
+        own.write(out, sample, good, names=("p",))
+    with pytest.raises(FileNotFoundError, match="missing.npz"):
+        own.write(out, sample, good, source=tmp_path / "missing.npz")
+    with pytest.raises(ValueError, match="another mesh"):
+        own.write(out, sample._replace(mesh_points=good[:4]), good[:4])
+    with pytest.raises(ValueError, match="named once"):
+        own.read(path, features="k,k")
+    assert not out.exists()
+    assert not list(tmp_path.glob(".*"))

@@ -1,0 +1,172 @@
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import opjax
+from opjax.datasets import own
+from opjax.datasets.samples import Sample
+
+pyvista = pytest.importorskip("pyvista", reason='needs `pip install "opjax[vtk]"`')
+
+
+@pytest.fixture
+def mesh(rng):
+    """Returns a triangle mesh of 30 points in the plane, with fields."""
+    points = np.pad(rng.uniform(size=(30, 2)), [(0, 0), (0, 1)])
+    mesh = pyvista.PolyData(points).delaunay_2d().cast_to_unstructured_grid()
+    mesh.point_data["k"] = rng.normal(size=30)
+    mesh.point_data["wind"] = rng.normal(size=(30, 3))
+    mesh.cell_data["area"] = np.ones(mesh.n_cells)
+    return mesh
+
+
+def raises(path, match, **options):
+    with pytest.raises(ValueError, match=match) as info:
+        own.read(path, **options)
+    assert str(path) in str(info.value)
+
+
+@pytest.mark.parametrize("suffix", [".vtu", ".vtk"])
+def test_a_planar_mesh_is_two_dimensional_with_fields_by_name(suffix, mesh, tmp_path):
+    mesh.save(tmp_path / f"a{suffix}")
+    (sample,) = own.read(tmp_path, features="k", target="wind", quadrature=True)
+    np.testing.assert_allclose(sample.mesh_points, mesh.points[:, :2], rtol=1e-6)
+    np.testing.assert_allclose(sample.features, mesh["k"][:, None], rtol=1e-6)
+    np.testing.assert_allclose(sample.target, mesh["wind"], rtol=1e-6)
+    triangles = mesh.cells_dict[5]
+    np.testing.assert_array_equal(sample.cells, triangles)
+    expected = opjax.triangle_weights(mesh.points[:, :2].astype(float), triangles)
+    np.testing.assert_allclose(sample.quadrature_weights, expected, rtol=1e-5)
+
+
+def test_axes_of_zeros_are_no_space_and_point_dim_overrules(mesh, tmp_path):
+    path = tmp_path / "a.vtu"
+    mesh.save(path)
+    shape = own.read(path, point_dim=3)[0].mesh_points.shape
+    assert shape == (30, 3)
+    mesh.points = mesh.points[:, [0, 2, 1]]
+    mesh.save(path)
+    x = own.read(path)[0].mesh_points
+    np.testing.assert_allclose(x, mesh.points[:, [0, 2]], rtol=1e-6)
+    raises(path, "point_dim=2 must be .* axes beyond it constant", point_dim=2)
+    raises(path, "point_dim=4", point_dim=4)
+    mesh.points = mesh.points[:, [0, 2, 1]] + np.array([0, 0, 1.0])
+    mesh.save(path)
+    assert own.read(path)[0].mesh_points.shape == (30, 3)
+    assert own.read(path, point_dim=2)[0].mesh_points.shape == (30, 2)
+
+
+def test_weights_of_a_volume_mesh_sum_to_its_volume(tmp_path):
+    box = pyvista.ImageData(dimensions=(4, 3, 3), spacing=(1, 2, 0.5))
+    box.cast_to_unstructured_grid().save(tmp_path / "a.vtu")  # voxels
+    (sample,) = own.read(tmp_path, quadrature=True)
+    assert sample.quadrature_weights is not None
+    np.testing.assert_allclose(sample.quadrature_weights.sum(), 3 * 4 * 1, rtol=1e-6)
+    assert sample.cells is None  # voxels are not linear cells with the usual order
+
+
+@pytest.mark.parametrize("suffix", [".vtu", ".vtk"])
+def test_a_prediction_is_attached_to_the_mesh(suffix, mesh, tmp_path):
+    path, out = tmp_path / f"a{suffix}", tmp_path / "out" / f"a{suffix}"
+    mesh.save(path)
+    (sample,) = own.read(path, features="k")
+    prediction = np.arange(90, dtype=np.float32).reshape(30, 3)
+    own.write(out, sample, prediction, names=("u", "u", "p"))
+    written = pyvista.read(out)
+    assert sorted(written.point_data) == ["k", "p", "u", "wind"]
+    assert sorted(written.cell_data) == ["area"]
+    np.testing.assert_array_equal(written["u"], prediction[:, :2])
+    np.testing.assert_array_equal(written.points, mesh.points)
+    np.testing.assert_array_equal(written.cells, mesh.cells)
+    with pytest.raises(ValueError, match=r"has fields \['k'\] already"):
+        own.write(out, sample, prediction[:, :1], names=("k",))
+
+
+@pytest.mark.parametrize(
+    ("dimension", "corners"), [(2, 3), (2, 4), (3, 4), (3, 8), (1, 2), (3, 3), (2, 0)]
+)
+def test_samples_from_nowhere_are_written_and_read_back(
+    dimension, corners, rng, tmp_path
+):
+    sample = Sample(
+        rng.uniform(size=(8, dimension)).astype(np.float32),
+        features=rng.normal(size=(8, 2)).astype(np.float32),
+        cells=np.arange(corners)[None] if corners else None,
+    )
+    own.write(tmp_path / "a.vtu", sample)
+    (read,) = own.read(tmp_path)
+    for name in ("mesh_points", "features", "cells"):
+        np.testing.assert_array_equal(getattr(read, name), getattr(sample, name))
+
+
+def test_meshes_that_vtk_cannot_hold_are_refused(rng, tmp_path):
+    points = rng.uniform(size=(8, 4)).astype(np.float32)
+    with pytest.raises(ValueError, match="points in 4 dimensions do not fit"):
+        own.write(tmp_path / "a.vtu", Sample(points))
+    cells = np.arange(5)[None]
+    with pytest.raises(ValueError, match="Cells of 5 corners in 2 dimensions"):
+        own.write(tmp_path / "a.vtu", Sample(points[:, :2], cells=cells))
+
+
+def test_cell_data_are_not_point_data(mesh, tmp_path):
+    mesh.save(tmp_path / "a.vtu")
+    raises(tmp_path / "a.vtu", "'area', only .*convert cell data", target="area")
+
+
+def test_empty_meshes_and_blocks_are_refused(mesh, tmp_path):
+    path = tmp_path / "a.vtu"
+    pyvista.UnstructuredGrid().save(path)
+    raises(path, "the mesh is empty")
+    mesh.point_data["k"][3] = np.nan
+    mesh.save(path)
+    raises(path, "not finite, the first one at point 3", features="k")
+    points = pyvista.PolyData(mesh.points).cast_to_unstructured_grid()
+    points.clear_data()
+    points.save(path)
+    weights = own.read(path, quadrature=False)[0].quadrature_weights
+    assert weights is None
+    raises(path, "no cells", quadrature=True)
+
+
+@pytest.mark.parametrize("suffix", [".vtu", ".vtk"])
+@pytest.mark.parametrize("kept", [0, 0.1, 0.5, 0.99])
+def test_truncated_files_are_refused_quietly(suffix, kept, mesh, tmp_path, capfd):
+    path = tmp_path / f"a{suffix}"
+    mesh.save(path)
+    content = path.read_bytes()
+    path.write_bytes(content[: int(kept * len(content))])
+    raises(path, "seems damaged")
+    assert capfd.readouterr().err == ""
+
+
+def test_what_lies_about_its_size_is_refused(mesh, tmp_path):
+    path = tmp_path / "a.vtu"
+    mesh.save(path)
+    content = path.read_bytes()
+    path.write_bytes(content.replace(b'Points="30"', b'Points="99999999999"'))
+    raises(path, "points and cells take 12000000")
+    mesh.save(tmp_path / "a.vtk")
+    content = (tmp_path / "a.vtk").read_bytes()
+    (tmp_path / "a.vtk").write_bytes(
+        content.replace(b"POINTS 30", b"POINTS 99999999999")
+    )
+    raises(tmp_path / "a.vtk", "points and cells take 12000000")
+
+
+def test_without_pyvista_the_extra_is_named(mesh, tmp_path):
+    mesh.save(tmp_path / "a.vtu")
+    program = f"""
+import sys
+sys.modules["pyvista"] = None
+from opjax.datasets import own
+try:
+    own.read({str(tmp_path)!r})
+except ImportError as error:
+    print(error)
+"""
+    run = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert 'pip install "opjax[vtk]"' in run.stdout

@@ -1,0 +1,154 @@
+"""Checks, buckets and padding of samples."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from opjax.datasets import samples
+from opjax.datasets.samples import Sample
+
+
+def make(rng, n, *, channels=2, **changes):
+    points, features, target = (rng.normal(size=(n, c)) for c in (2, channels, 1))
+    arrays = (a.astype(np.float32) for a in (points, target, features))
+    return Sample(*arrays)._replace(**changes)
+
+
+def waste(sizes, counts):
+    return sum(min(size for size in sizes if size >= n) - n for n in counts)
+
+
+@pytest.mark.parametrize("num_buckets", [1, 2, 3, 5])
+def test_bucket_sizes_waste_as_little_as_the_best_choice(rng, num_buckets):
+    for _ in range(30):
+        counts = rng.integers(1, 25, 9)
+        found = samples.bucket_sizes(counts, num_buckets=num_buckets)
+        assert len(found) <= num_buckets
+        assert list(found) == sorted(found)
+        others = sorted(set(counts))
+        choices = itertools.chain.from_iterable(
+            itertools.combinations(others, size) for size in range(1, num_buckets + 1)
+        )
+        best = min(waste(c, counts) for c in choices if c[-1] == max(counts))
+        assert waste(found, counts) == best
+
+
+def test_bucket_sizes_of_many_different_counts_waste_little(rng):
+    counts = rng.integers(500, 50_000, 4000)
+    found = samples.bucket_sizes(counts, num_buckets=8)
+    assert found[-1] == counts.max()
+    even = np.quantile(counts, np.arange(1, 9) / 8, method="higher")
+    assert waste(found, counts) <= 1.05 * waste(even, counts)
+
+
+def test_every_sample_is_in_one_bucket_that_holds_it(rng):
+    counts = rng.integers(1, 100, 50)
+    found = samples.bucket_rows(counts, num_buckets=4)
+    rows = np.concatenate([rows for _, rows in found])
+    assert sorted(rows) == list(range(50))
+    assert all((counts[rows] <= size).all() for size, rows in found)
+
+
+@pytest.mark.parametrize("batch_size", [1, 4, 10, 17])
+def test_buckets_hold_a_batch(rng, batch_size):
+    counts = [*rng.integers(1, 50, 18), 1000, 2000]
+    found = samples.bucket_rows(counts, batch_size=batch_size)
+    assert all(len(rows) >= batch_size for _, rows in found)
+    assert sum(len(rows) for _, rows in found) == 20
+
+
+def test_padding_keeps_the_sample_and_has_no_weight(rng):
+    sample = make(rng, 5)
+    padded = samples.pad(sample, 8)
+    for name in ("mesh_points", "features", "target"):
+        assert padded[name].shape[0] == 8
+        np.testing.assert_array_equal(padded[name][:5], getattr(sample, name))
+        assert np.isfinite(padded[name]).all()
+    np.testing.assert_allclose(
+        padded["quadrature_weights"], [0.2] * 5 + [0] * 3, rtol=1e-6
+    )
+    weighted = sample._replace(quadrature_weights=np.arange(1.0, 6, dtype=np.float32))
+    np.testing.assert_array_equal(
+        samples.pad(weighted, 6)["quadrature_weights"], [1, 2, 3, 4, 5, 0]
+    )
+    assert weighted.quadrature_weights[-1] == 5
+    with pytest.raises(ValueError, match="5 points is above size=4"):
+        samples.pad(sample, 4)
+
+
+def test_samples_of_one_size_are_stacked_without_weights(rng):
+    (bucket,) = samples.stack([make(rng, 6) for _ in range(3)])
+    assert set(bucket) == {"mesh_points", "features", "target"}
+    assert bucket["features"].shape == (3, 6, 2)
+
+
+def test_stacked_samples_are_those_of_their_rows(rng):
+    data = [make(rng, n) for n in (3, 9, 4, 8, 3)]
+    buckets = samples.stack(data, num_buckets=2)
+    rows = samples.bucket_rows([s.num_points for s in data], num_buckets=2)
+    for bucket, (size, indices) in zip(buckets, rows, strict=True):
+        assert bucket["mesh_points"].shape == (len(indices), size, 2)
+        for row, index in enumerate(indices):
+            n = data[index].num_points
+            np.testing.assert_array_equal(bucket["target"][row, :n], data[index].target)
+            assert np.count_nonzero(bucket["quadrature_weights"][row]) == n
+
+
+NAN = np.full((4, 1), np.nan, np.float32)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"target": np.zeros((5, 1), np.float32)}, r"target has shape \(5, 1\), but"),
+        ({"target": np.zeros(4, np.float32)}, r"target has shape \(4,\), expected"),
+        ({"target": NAN}, "4 values that are not finite, the first one at point 0"),
+        ({"features": np.zeros((4, 3), np.float32)}, "3 channels of features.*agree"),
+        ({"features": None}, "no channels of features.*must agree"),
+        ({"mesh_points": np.zeros((0, 2), np.float32)}, "one row for each point"),
+        ({"grid_shape": (3, 2)}, "has 6 points, mesh_points 4"),
+    ],
+)
+def test_a_bad_sample_is_named(rng, changes, message):
+    good, bad = make(rng, 4), make(rng, 4, name="wing.vtu", **changes)
+    with pytest.raises(ValueError, match=r"sample 1 \(wing.vtu\).*" + message):
+        samples.check([good, bad])
+
+
+def test_bad_weights_empty_meshes_and_sets_are_refused(rng):
+    good = make(rng, 4)
+    samples.check([good])
+    for weights in ([1, 1, -1, 1], [0, 0, 0, 0]):
+        bad = good._replace(quadrature_weights=np.array(weights, np.float32))
+        with pytest.raises(ValueError, match="non-negative and not all zero"):
+            samples.check([bad])
+    with pytest.raises(ValueError, match="mesh is empty"):
+        samples.check([Sample(np.zeros((0, 2), np.float32))])
+    with pytest.raises(ValueError, match="data set is empty"):
+        samples.check([])
+    with pytest.raises(TypeError, match="features has dtype int64"):
+        samples.check([good._replace(features=np.zeros((4, 2), np.int64))])
+
+
+def test_labels_are_integers_in_range(rng):
+    points = np.zeros((3, 3), np.float32)
+    samples.check([Sample(points, np.array([0, 1, 4]))], num_classes=5)
+    with pytest.raises(ValueError, match="between 0 and 5.*below 5"):
+        samples.check([Sample(points, np.array([0, 1, 5]))], num_classes=5)
+    with pytest.raises(TypeError, match="not integers"):
+        samples.check([Sample(points, np.zeros(3, np.float32))], num_classes=5)
+
+
+def test_different_data_sets_are_told_apart(rng):
+    first, second = make(rng, 4), make(rng, 5, channels=3)
+    samples.check_same_channels(first, make(rng, 7), names=("a", "b"))
+    samples.check_same_channels(first, make(rng, 7, target=None), names=("a", "b"))
+    with pytest.raises(ValueError, match="a has .* 2 channels of features.* b has"):
+        samples.check_same_channels(first, second, names=("a", "b"))
+
+
+@pytest.mark.parametrize(("counts", "number"), [([], 1), ([3], 0), ([0, 2], 1)])
+def test_bucket_sizes_refuse_nothing_to_choose(counts, number):
+    with pytest.raises(ValueError, match="must be positive"):
+        samples.bucket_sizes(counts, num_buckets=number)

@@ -1,0 +1,161 @@
+import dataclasses
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.stats
+from flax import nnx
+
+from experiments import airfrans
+from opjax.datasets import airfrans as dataset
+
+TINY = dataclasses.replace(
+    airfrans.PRESETS["smoke"],
+    num_train=3,
+    num_validation=2,
+    num_test=3,
+    num_points=100,
+    features=8,
+    num_layers=1,
+    num_basis=4,
+    num_epochs=1,
+)
+
+
+@pytest.fixture(scope="module")
+def cache_dir(tmp_path_factory):
+    return str(tmp_path_factory.mktemp("cache"))
+
+
+class Zero(nnx.Module):
+    def __call__(self, mesh_points, features=None, *, quadrature_weights=None):
+        return jnp.zeros((len(mesh_points), 4), mesh_points.dtype)
+
+
+def test_true_fields_have_the_lift_of_theory_and_little_drag(cache_dir):
+    cases = airfrans.load(TINY, cache_dir=cache_dir)
+    for case in cases.test:
+        drag, lift = airfrans.coefficients(case, case.sample.target)
+        assert abs(drag) < 0.02
+        # Thin airfoils: 2 pi per radian, and the camber's share.
+        assert -0.3 < lift - 2 * np.pi * np.sin(case.angle) < 1.2
+
+
+def test_velocity_at_the_airfoil_does_not_count(cache_dir):
+    case = airfrans.load(TINY, cache_dir=cache_dir).test[0]
+    fields = np.array(case.sample.target)
+    expected = airfrans.coefficients(case, fields)
+    fields[case.surface, :2] = 1e3
+    np.testing.assert_array_equal(airfrans.coefficients(case, fields), expected)
+
+
+def test_the_loss_adds_the_errors_in_the_fluid_and_at_the_airfoil(cache_dir):
+    with jax.enable_x64(False):
+        task = airfrans.make_task(TINY, cache_dir)
+        (bucket,) = task.test
+        surface, target = bucket["surface"][0] > 0, bucket["target"][0]
+        assert surface.sum() == airfrans._ANGLES
+        sample = jax.tree.map(lambda x: x[0], bucket)
+        volume, wall = airfrans.parts(Zero(), sample)
+        assert float(volume) == pytest.approx(np.mean(target[~surface] ** 2), rel=1e-5)
+        assert float(wall) == pytest.approx(np.mean(target[surface] ** 2), rel=1e-5)
+        config = dataclasses.replace(TINY, surface_weight=3.0)
+        found = airfrans.error(config, Zero(), sample)
+        assert float(found) == pytest.approx(float(volume + 3 * wall), rel=1e-5)
+
+
+def test_features_and_targets_are_normalised_over_training_cases(cache_dir):
+    with jax.enable_x64(False):
+        task = airfrans.make_task(TINY, cache_dir)
+    (train,) = task.train
+    for name, channels in (("features", 7), ("target", 4)):
+        values = train[name].reshape(-1, channels).astype(np.float64)
+        np.testing.assert_allclose(values.mean(axis=0), 0, atol=1e-4)
+        deviations = values.std(axis=0)
+        # The viscosity of turbulence is zero here.
+        varied = deviations > 0
+        assert varied.sum() == (7 if name == "features" else 3)
+        np.testing.assert_allclose(deviations[varied], 1, rtol=1e-3)
+
+
+def test_perfect_predictions_have_no_error_of_lift(cache_dir, tmp_path):
+    class Oracle(nnx.Module):
+        """Knows the case by the velocity far away."""
+
+        def __init__(self, features, targets):
+            self.features, self.targets = nnx.Param(features), nnx.Param(targets)
+
+        def __call__(self, mesh_points, features=None, *, quadrature_weights=None):
+            offsets = self.features[...][:, 0, 2:4] - features[:1, 2:4]
+            case = jnp.argmin(jnp.sum(offsets**2, axis=1))
+            return self.targets[...][case]
+
+    with jax.enable_x64(False):
+        task = airfrans.make_task(TINY, cache_dir)
+        (bucket,) = task.test
+        oracle = Oracle(jnp.asarray(bucket["features"]), jnp.asarray(bucket["target"]))
+        found = task.evaluate(oracle, tmp_path)
+    assert list(found)[0] == "lift_error"
+    assert found["lift_error"] < 1e-4
+    assert found["lift_spearman"] == pytest.approx(1)
+    assert found["volume"] == found["surface"] == 0
+    with np.load(tmp_path / "predictions.npz") as stored:
+        assert stored["0"].shape == (bucket["target"].shape[1], 1)
+
+
+@pytest.mark.parametrize("ties", [False, True])
+def test_rank_correlation_agrees_with_scipy(ties, rng):
+    first, second = rng.normal(size=(2, 30))
+    if ties:
+        first, second = np.round(first), np.round(second)
+    expected = scipy.stats.spearmanr(first, second).statistic
+    assert airfrans.spearman(first, second) == pytest.approx(expected)
+    assert np.isnan(airfrans.spearman(np.ones(5), first[:5]))
+
+
+def test_reference_points_stand_in_for_coordinates_only():
+    with jax.enable_x64(False):
+        config = dataclasses.replace(TINY, reference_points=3)
+        model = airfrans.build(config, nnx.Rngs(0))
+        assert model.encoder.hidden.kernel.shape[0] == 9 + 7
+        found = model(jnp.zeros((5, 2)), jnp.ones((5, 7)))
+    assert found.shape == (5, 4)
+
+
+def test_cases_are_read_in_the_order_of_the_split(tmp_path, cache_dir):
+    pytest.importorskip("pyvista")
+    cases = dataset.generate(6, seed=0, num_radii=4, num_angles=12, cache_dir=cache_dir)
+    names = [case.sample.name for case in cases]
+    dataset.save(tmp_path, cases, {"aoa_train": names[:4], "aoa_test": names[4:]})
+    config = dataclasses.replace(
+        TINY,
+        data_dir=str(tmp_path),
+        split="aoa",
+        num_train=3,
+        num_validation=1,
+        num_test=2,
+    )
+    found = airfrans.load(config)
+    listed = [[c.sample.name for c in part] for part in found[:3]]
+    assert listed == [names[:3], names[3:4], names[4:]]
+
+
+def test_bad_configurations_are_refused():
+    with pytest.raises(ValueError, match="needs --data_dir"):
+        airfrans.load(airfrans.PRESETS["paper"])
+    with pytest.raises(ValueError, match="split='half'"):
+        dataclasses.replace(TINY, split="half")
+    with pytest.raises(ValueError, match="reference_points=1"):
+        dataclasses.replace(TINY, reference_points=1)
+
+
+@pytest.mark.slow
+def test_a_run_leaves_everything_in_its_folder(tmp_path, cache_dir):
+    result = airfrans.run(TINY, workdir=tmp_path, cache_dir=cache_dir)
+    assert json.loads((tmp_path / "result.json").read_text()) == result
+    assert result["lift_error"] == result["lift_error_functional"] > 0
+    assert "drag_error" not in result
+    assert result["data"].startswith("potential flow, no AirfRANS data")
+    assert (tmp_path / "fields.png").stat().st_size > 1000

@@ -1,0 +1,172 @@
+import dataclasses
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+from experiments import operators, plasticity
+from opjax.datasets import plasticity as dataset
+
+TINY = dataclasses.replace(
+    plasticity.PRESETS["smoke"],
+    num_train=3,
+    num_validation=1,
+    num_test=2,
+    num_layers=1,
+    batch_size=3,
+    normalize_target=False,
+)
+# Takes the time for the first channel, and nothing for the others.
+clock = jax.tree_util.Partial(
+    lambda points, features, time: (
+        jnp.zeros((len(points), 4), jnp.float32).at[:, 0].set(time)
+    )
+)
+
+
+@pytest.fixture
+def dies(rng):
+    """Returns seven samples of 5 x 3 nodes in six frames."""
+    fields = rng.normal(size=(7, 5, 3, 6, 4)) + np.array([20.0, 10.0, 0.0, 0.0])
+    fields[..., 1] += 50 * np.arange(3)[:, None]  # across the block
+    return dataset.to_samples(rng.uniform(size=(7, 5)), fields)
+
+
+@pytest.fixture
+def task(dies, tmp_path):
+    dataset.save(tmp_path, dies)
+    config = dataclasses.replace(TINY, data_dir=str(tmp_path))
+    return plasticity.make_task(config)
+
+
+def fields(sample):
+    return np.moveaxis(sample.target.reshape(15, 6, 4), 1, 0)
+
+
+def clock_fields():
+    expected = np.zeros((6, 15, 4))
+    expected[..., 0] = np.linspace(0, 1, 6)[:, None]
+    return expected
+
+
+def test_training_pairs_have_every_die_at_every_time_once(dies):
+    pairs = plasticity.pairs(dies[:2])
+    assert {name: array.shape for name, array in pairs.items()} == {
+        "features": (12, 15, 1),
+        "time": (12,),
+        "target": (12, 15, 4),
+    }
+    for index in range(12):
+        die, frame = divmod(index, 6)
+        assert pairs["time"][index] == np.float32(frame / 5)
+        np.testing.assert_array_equal(pairs["target"][index], fields(dies[die])[frame])
+        np.testing.assert_array_equal(pairs["features"][index], dies[die].features)
+
+
+def test_the_loss_is_a_sum_over_pairs_at_their_own_times(task, dies):
+    (train,) = task.train
+    rows = np.array([1, 8, 17])
+    batch = {name: array[rows] for name, array in train.items()}
+    expected = 0.0
+    for row in rows:
+        die, frame = divmod(row, 6)
+        truth = fields(dies[die])[frame]
+        expected += np.linalg.norm(clock_fields()[frame] - truth) / np.linalg.norm(
+            truth
+        )
+    assert float(task.loss(clock, batch)) == pytest.approx(expected, rel=1e-5)
+
+
+def test_errors_are_over_all_times_and_channels_together(task, dies, tmp_path):
+    sample = jax.tree.map(lambda x: x[0], task.validation[0])
+    truth = fields(dies[3])
+    expected = np.linalg.norm(clock_fields() - truth) / np.linalg.norm(truth)
+    assert float(task.metric(clock, sample)) == pytest.approx(expected, rel=1e-5)
+    numbers = task.evaluate(clock, tmp_path)
+    truths = [fields(die) for die in dies[5:]]
+    errors = [np.linalg.norm(clock_fields() - t) / np.linalg.norm(t) for t in truths]
+    assert numbers["relative_l2"] == pytest.approx(np.mean(errors), rel=1e-5)
+    assert numbers["relative_l2_worst"] == pytest.approx(max(errors), rel=1e-5)
+    assert numbers["displacement"] == pytest.approx(1, rel=1e-5)  # it predicts none
+    with np.load(tmp_path / "predictions.npz") as stored:
+        np.testing.assert_allclose(stored["motion"], clock_fields(), rtol=1e-6)
+        assert stored["frame_errors"].shape == (2, 6)
+
+
+def test_normalised_operators_predict_channels_about_their_means(dies, tmp_path):
+    dataset.save(tmp_path, dies)
+    config = dataclasses.replace(TINY, data_dir=str(tmp_path), normalize_target=True)
+    task = plasticity.make_task(config)
+    normalizer = task.extra["target"]
+    values = np.concatenate([fields(die).reshape(-1, 4) for die in dies[:3]])
+    np.testing.assert_allclose(normalizer.mean.ravel(), values.mean(axis=0), rtol=1e-4)
+    nothing = jax.tree_util.Partial(
+        lambda points, features, time: jnp.zeros((15, 4), jnp.float32)
+    )
+    sample = jax.tree.map(lambda x: x[0], task.validation[0])
+    truth = fields(dies[3])
+    expected = np.linalg.norm(values.mean(axis=0) - truth) / np.linalg.norm(truth)
+    assert float(task.metric(nothing, sample)) == pytest.approx(expected, rel=1e-4)
+    features = np.asarray(task.train[0]["features"])
+    assert abs(features.mean()) < 1e-4
+    assert features.std() == pytest.approx(1, rel=0.05)
+
+
+@pytest.mark.parametrize("name", operators.MODELS)
+def test_all_models_take_time(name):
+    config = dataclasses.replace(TINY, models=name)
+
+    def evaluate(key, points, features, time):
+        model = operators.build(
+            config,
+            point_dim=2,
+            feature_dim=1,
+            out_features=4,
+            grid_shape=(13, 5),
+            time_embedding=True,
+            rngs=nnx.Rngs(key),
+        )
+        return operators.call(
+            model, {"mesh_points": points, "features": features}, time=time
+        )
+
+    arrays = (jnp.zeros((65, c), jnp.float32) for c in (2, 1))
+    time = jnp.zeros((), jnp.float32)
+    assert jax.eval_shape(evaluate, jax.random.key(0), *arrays, time).shape == (65, 4)
+
+
+def test_the_paper_preset_is_that_of_table_10():
+    config = plasticity.PRESETS["paper"]
+    assert (config.batch_size, config.features, config.num_basis) == (8, 128, 64)
+    assert (config.num_layers, config.num_heads, config.num_epochs) == (8, 8, 500)
+    assert config.learning_rate == 1e-3
+    assert config.num_train + config.num_validation == 900
+    assert config.num_test == 80
+    assert (config.nodes_along, config.nodes_across) == (101, 31)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"coordinates": "other"}, "coordinates='other'"),
+        ({"features": 9, "num_heads": 1}, "features=9 must be even"),
+        ({"features": 6, "num_heads": 3}, "num_heads=3 must be even"),
+    ],
+)
+def test_bad_configurations_are_refused(changes, message):
+    with pytest.raises(ValueError, match=message):
+        dataclasses.replace(TINY, **changes)
+
+
+@pytest.mark.slow
+def test_a_run_reports_and_draws(tmp_path, capsys):
+    config = dataclasses.replace(TINY, nodes_along=9, nodes_across=4)
+    result = plasticity.run(config, workdir=tmp_path / "run", cache_dir=str(tmp_path))
+    assert json.loads(capsys.readouterr().out.splitlines()[-1]) == result
+    assert 0 < result["relative_l2"] < 2
+    assert result["data"] == "own solver, 9 x 4 nodes, seed 0"
+    for name in ("times.png", "fields.png", "tables.md"):
+        assert (tmp_path / "run" / name).stat().st_size > 500

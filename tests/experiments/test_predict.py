@@ -1,0 +1,266 @@
+"""Trained operators: saved, loaded, evaluated in parts, exported, compared in range."""
+
+import dataclasses
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+from experiments import (
+    operators,
+    own_demonstration,
+    predict,
+    prediction,
+    ranges,
+    regression,
+    train,
+    trained,
+)
+from opjax.datasets import own
+from opjax.datasets.samples import Sample
+
+TINY = train.Config(
+    features=8, num_layers=2, num_heads=2, num_basis=4, num_epochs=2, batch_size=2
+)
+
+
+def make(rng, n, *, weighted=False, name="made up"):
+    points, features, weights = (
+        rng.uniform(size=shape).astype(np.float32) for shape in ((n, 2), (n, 1), (n,))
+    )
+    target = (points[:, :1] + features).astype(np.float32)
+    given = {"quadrature_weights": weights} if weighted else {}
+    return Sample(points, target, features, name=name, **given)
+
+
+def operator(rng, tmp_path, name="functional", **changes):
+    """Returns an untrained operator, as if loaded."""
+    weighted = changes.pop("weighted", False)
+    config = dataclasses.replace(TINY, models=name, equal_parameters=False, **changes)
+    samples = [make(rng, n, weighted=weighted) for n in (20, 30)]
+    normalizers = regression.fit_normalizers(
+        samples, points=True, features=True, target=True
+    )
+    names = {"features": ("k",), "target": ("u",)}
+    description = trained.describe(samples, grid_shape=None, names=names)
+    description["config"] = dataclasses.asdict(config)
+    model = regression.builder(samples[0], samples)(config, nnx.Rngs(0))
+    # Larger parameters than the first ones, so that attention matters.
+    model = jax.tree.map(lambda leaf: 3 * leaf, model)
+    return trained.Trained(model, normalizers, description, tmp_path)
+
+
+def whole(found, sample):
+    """Evaluates an operator as in training."""
+    arrays = sample._asdict()
+    names = ("mesh_points", "features", "quadrature_weights")
+    arrays = {k: v[None] for k, v in arrays.items() if k in names and v is not None}
+    (encoded,) = regression.encode((arrays,), found.normalizers)
+    encoded = {k: jnp.asarray(v[0]) for k, v in encoded.items()}
+    return regression.predict_sample(found.normalizers, found.model, encoded)
+
+
+@pytest.mark.parametrize("name", prediction.IN_CHUNKS)
+@pytest.mark.parametrize("weighted", [False, True])
+def test_chunks_change_nothing(name, weighted, rng, tmp_path):
+    found = operator(rng, tmp_path, name, weighted=weighted)
+    sample = make(rng, 101, weighted=weighted)
+    if sample.quadrature_weights is not None:
+        sample.quadrature_weights[::7] = 0
+    expected = np.asarray(whole(found, sample))
+    assert np.std(expected) > 1e-2
+    for chunk_size in (16, 101, 200):
+        actual = prediction.predict(found, sample, chunk_size=chunk_size)
+        np.testing.assert_allclose(actual, expected, rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize("name", ["galerkin", "softmax"])
+def test_other_operators_are_evaluated_as_a_whole(name, rng, tmp_path):
+    found, sample = operator(rng, tmp_path, name), make(rng, 101)
+    expected = np.asarray(whole(found, sample))
+    for chunk_size in (16, 200):
+        actual = prediction.predict(found, sample, chunk_size=chunk_size)
+        np.testing.assert_allclose(actual, expected, rtol=2e-5, atol=2e-5)
+    with pytest.raises(ValueError, match=f"{name} needs about .* 101 points, above"):
+        prediction.predict(found, sample, chunk_size=16, memory_gib=1e-6)
+
+
+def test_a_million_points_of_pairs_are_refused_before_they_are_formed(rng, tmp_path):
+    found, sample = operator(rng, tmp_path, "softmax"), make(rng, 10**6)
+    with pytest.raises(ValueError, match="7450.6 GiB .* 1000000 .* or transolver"):
+        prediction.predict(found, sample)
+
+
+@pytest.mark.parametrize("n", [1, 64, 65, 1000, 1025, 10**6])
+def test_padding_wastes_little(n):
+    size = prediction.padded_size(n)
+    assert n <= size <= n + max(63, n / 8)
+    sizes = {prediction.padded_size(m) for m in range(1, 4096)}
+    assert len(sizes) < 50
+
+
+def test_a_saved_operator_is_loaded_as_it_was(rng, tmp_path):
+    folders = {}
+    for name, error in (("functional", 0.5), ("galerkin", 0.3), ("transolver", 0.4)):
+        folder = tmp_path / f"{name}-0"
+        found = operator(rng, folder, name)
+        folder.mkdir()
+        config = found.description["config"]
+        (folder / "config.json").write_text(json.dumps(config))
+        (folder / "result.json").write_text(json.dumps({"validation": error}))
+        trained.save(folder, found.model, found.normalizers, found.description)
+        folders[name] = found
+    sample = make(rng, 20)
+    for path, name in ((tmp_path, "galerkin"), (tmp_path / "functional-0", None)):
+        loaded, name = trained.load(path), name or "functional"
+        assert loaded.folder == tmp_path / f"{name}-0"
+        assert loaded.description["names"] == {"features": ["k"], "target": ["u"]}
+        np.testing.assert_array_equal(
+            prediction.predict(loaded, sample),
+            prediction.predict(folders[name], sample),
+        )
+
+
+def test_folders_without_an_operator_are_named(tmp_path):
+    for path in (tmp_path, tmp_path / "missing"):
+        with pytest.raises(FileNotFoundError, match="no trained operator"):
+            trained.load(path)
+
+
+def test_samples_that_do_not_fit_are_named(rng, tmp_path):
+    found, sample = operator(rng, tmp_path), make(rng, 5, name="a.npz")
+    cases = [
+        ({"features": np.zeros((5, 2), np.float32)}, "2 channels .* with 1 .k."),
+        ({"features": None}, "a.npz has 0 channels of features"),
+        ({"mesh_points": np.zeros((5, 3), np.float32)}, "3 coordinates, .*point_dim"),
+        ({"quadrature_weights": np.ones(5, np.float32)}, "comes with quadrature"),
+    ]
+    for change, words in cases:
+        with pytest.raises(ValueError, match=words):
+            prediction.predict(found, sample._replace(**change))
+
+
+def test_ranges_say_how_far_outside_a_sample_is(rng):
+    box = np.array([[0, -1], [2, 1], [1, 0]], np.float32)
+    inside = Sample(box, box[:, :1], np.array([[5.0], [5], [7]], np.float32))
+    description = trained.describe([inside], grid_shape=None, names={})
+    assert description["ranges"]["mesh_points"] == [[0, -1], [2, 1]]
+    same = ranges.compare(description, inside)
+    assert same == {
+        "points_outside": 0,
+        "points_distance": 0,
+        "features_outside": 0,
+        "features_distance": 0,
+        "num_points_factor": 1,
+    }
+    assert ranges.sentence(same) == ""
+    points = np.array([[1, 0], [3, 0], [-0.5, 0.5], [1, 1], [0, -1]], np.float32)
+    features = np.array([[4.0], [6], [7], [5], [5]], np.float32)
+    row = ranges.compare(
+        description,
+        inside._replace(
+            mesh_points=np.repeat(points, 3, axis=0), features=np.repeat(features, 3, 0)
+        ),
+    )
+    assert row["points_outside"] == pytest.approx(2 / 5)
+    assert row["points_distance"] == pytest.approx(0.5)
+    assert row["features_outside"] == pytest.approx(1 / 5)
+    assert row["features_distance"] == pytest.approx(0.5)
+    assert row["num_points_factor"] == 5
+    said = ranges.sentence(row)
+    assert "40 % of the points" in said
+    assert "times off" in said
+
+
+def test_a_channel_without_range_is_measured_by_its_size(rng):
+    sample = make(rng, 4)._replace(features=np.full((4, 1), 8, np.float32))
+    description = trained.describe([sample], grid_shape=None, names={})
+    moved = sample._replace(features=np.full((4, 1), 10, np.float32))
+    row = ranges.compare(description, moved)
+    assert row["features_outside"] == 1
+    assert row["features_distance"] == pytest.approx(0.25)
+
+
+def test_the_demonstration_solves_the_heat_equation(tmp_path):
+    own_demonstration.write(tmp_path / "a", 2, num_points=(20000, 20000))
+    first, _ = own.read(tmp_path / "a")
+    own_demonstration.write(tmp_path / "b", 1, num_points=(20000, 20000))
+    np.testing.assert_array_equal(own.read(tmp_path / "b")[0].target, first.target)
+    # u(0) by convolution of f with the heat kernel, over uniformly scattered points.
+    r2 = np.sum(first.mesh_points.astype(float) ** 2, axis=1)
+    inner = r2 < 0.49
+    kernel = np.exp(-r2 / 0.08) / (np.pi * 0.08)
+    assert first.features is not None
+    near = np.argmin(r2)
+    integral = np.mean((kernel * first.features[:, 0])[inner]) * np.pi * 0.49
+    assert first.target is not None
+    assert integral == pytest.approx(float(first.target[near, 0]), abs=0.05)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("suffix", [".npz", ".vtu"])
+def test_from_files_to_predictions_in_the_same_format(suffix, tmp_path, monkeypatch):
+    if suffix == ".vtu":
+        pytest.importorskip("pyvista")
+    monkeypatch.chdir(tmp_path)
+    own_demonstration.write("raw", 13)
+    for number, sample in enumerate(own.read("raw")):
+        folder = "train" if number < 10 else "new"
+        fields = np.concatenate([sample.features, sample.target], axis=1)
+        bare = Sample(sample.mesh_points)
+        own.write(f"{folder}/{number}{suffix}", bare, fields, names=("heat", "later"))
+    config = dataclasses.replace(
+        TINY,
+        train="train",
+        feature_names="heat",
+        target_names="later",
+        num_buckets=1,
+    )
+    result = train.run(config, workdir="run")
+    assert 0 < result["relative_l2"] < 2
+    assert result["data"] == f"own files ({tmp_path / 'train'})"
+    line = predict.run("run", inputs="new", output="out")
+    assert line["samples"] == 3
+    assert 0 < line["relative_l2"] < 2
+    rows = json.loads((tmp_path / "out" / "report.json").read_text())
+    assert [row["name"] for row in rows] == [f"new/{n}{suffix}" for n in (10, 11, 12)]
+    for sample, old in zip(
+        own.read("out", features="heat,later", target="prediction_later"),
+        own.read("new", features="heat,later"),
+        strict=True,
+    ):
+        np.testing.assert_array_equal(sample.features, old.features)
+        assert sample.target is not None
+        later = old.features[:, 1:]  # pyright: ignore
+        error = np.linalg.norm(sample.target - later) / np.linalg.norm(later)
+        row = rows[[row["name"] for row in rows].index(old.name)]
+        assert error == pytest.approx(row["relative_l2"], rel=1e-4)
+    with pytest.raises(ValueError, match="--output"):
+        predict.run("run", inputs="new")
+    with pytest.raises(ValueError, match="called 10"):
+        predict.run("run", inputs=["new", "out"], output="twice")
+    with pytest.raises(FileNotFoundError, match="matches none"):
+        predict.run("run", inputs="nowhere", output="twice")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["orthogonal", "functional"])
+def test_the_exported_file_is_the_loaded_operator(name, rng, tmp_path):
+    pytest.importorskip("flatbuffers")
+    found = operator(rng, tmp_path, name, weighted=True)
+    predict._export(found, tmp_path / "operator")
+    exported = jax.export.deserialize(bytearray((tmp_path / "operator").read_bytes()))
+    for n in (4, 50):
+        sample = make(rng, n, weighted=True)
+        actual = exported.call(
+            sample.mesh_points, sample.features, sample.quadrature_weights
+        )
+        expected = prediction.predict(found, sample)
+        np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_operators_by_name_cover_all_models():
+    assert set(prediction.IN_CHUNKS) <= set(operators.MODELS)

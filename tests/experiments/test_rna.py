@@ -1,0 +1,200 @@
+import dataclasses
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+from experiments import rna, rna_data
+from opjax import training
+from opjax.datasets import rna as dataset
+
+TINY = dataclasses.replace(
+    rna.PRESETS["smoke"],
+    models="functional",
+    num_train=4,
+    num_validation=2,
+    num_test=3,
+    num_points=20,
+    test_points=30,
+    features=8,
+    num_layers=1,
+    num_heads=2,
+    num_basis=4,
+    batch_size=2,
+    num_epochs=1,
+)
+
+
+class Table(nnx.Module):
+    """A model whose scores are its parameters, the same for every surface."""
+
+    def __init__(self, scores):
+        self.scores = nnx.Param(jnp.asarray(scores, jnp.float32))
+
+    def __call__(self, mesh_points, features=None, *, quadrature_weights=None):
+        return self.scores[...] + 0 * jnp.sum(mesh_points)
+
+
+@pytest.fixture
+def batch(rng):
+    """Returns two surfaces of five points; the last two of the second are padding."""
+    weights = np.array([[0.2] * 5, [1 / 3] * 3 + [0] * 2])
+    return {
+        "mesh_points": rng.normal(size=(2, 5, 3)).astype(np.float32),
+        "target": rng.integers(7, size=(2, 5), dtype=np.int32),
+        "quadrature_weights": weights.astype(np.float32),
+    }
+
+
+def cross_entropy(scores, targets, smooth):
+    """Point by point; `smooth` of the target is spread over all classes."""
+    total = 0.0
+    for row, true in zip(scores, targets, strict=True):
+        log_probabilities = row - np.log(np.sum(np.exp(row)))
+        wanted = np.full(len(row), smooth / len(row))
+        wanted[true] += 1 - smooth
+        total -= np.dot(wanted, log_probabilities)
+    return total / len(targets)
+
+
+@pytest.mark.parametrize("smooth", [0.0, 0.2])
+def test_the_loss_is_the_cross_entropy_of_points_that_are_there(smooth, batch, rng):
+    config = dataclasses.replace(TINY, label_smoothing=smooth)
+    scores = rng.normal(size=(5, 7))
+    found = rna.loss(config, Table(scores), batch, key=jax.random.key(0))
+    first = cross_entropy(scores, batch["target"][0], smooth)
+    second = cross_entropy(scores[:3], batch["target"][1, :3], smooth)
+    assert float(found) == pytest.approx((first + second) / 2, rel=1e-5)
+
+
+def test_the_metric_is_the_share_of_wrong_points(batch, rng):
+    scores = rng.normal(size=(5, 7))
+    best = np.argmax(scores, axis=1)
+    for row, count in ((0, 5), (1, 3)):
+        sample = {name: array[row] for name, array in batch.items()}
+        expected = np.mean(best[:count] != batch["target"][row, :count])
+        assert float(rna.wrong(Table(scores), sample)) == pytest.approx(expected)
+
+
+class Moments(nnx.Module):
+    """A model whose scores are coordinates, or the same for all rotations of them."""
+
+    def __init__(self, *, invariant):
+        self.invariant = invariant
+
+    def __call__(self, mesh_points, features=None, *, quadrature_weights=None):
+        if self.invariant:
+            return mesh_points @ mesh_points.T
+        return jnp.concatenate([mesh_points, 2 * mesh_points], axis=1)
+
+
+@pytest.mark.parametrize("invariant", [True, False])
+def test_random_orientation_rotates_what_the_model_sees(invariant, batch):
+    batch["target"] %= 5
+
+    def losses(orientation):
+        config = dataclasses.replace(TINY, orientation=orientation)
+        model = Moments(invariant=invariant)
+        keys = [jax.random.key(seed) for seed in (1, 2)]
+        return [float(rna.loss(config, model, batch, key=key)) for key in keys]
+
+    first, second = losses("published")
+    assert first == second
+    turned = losses("random")
+    assert np.allclose(turned, first, rtol=1e-5) == invariant
+    assert np.isclose(*turned, rtol=1e-5) == invariant
+
+
+def test_validation_surfaces_are_training_surfaces_and_no_others(tmp_path):
+    surfaces = rna_data.synthetic(9, seed=1, num_points=40)
+    dataset.save(tmp_path, surfaces[:6], surfaces[6:])
+    config = dataclasses.replace(TINY, data_dir=str(tmp_path))
+    data = rna_data.load(config, cache_dir=tmp_path / "cache")
+    names = {k: [s.name for s in getattr(data, k)] for k in data._fields[:3]}
+    assert names == {
+        "train": [s.name for s in surfaces[:4]],
+        "validation": [s.name for s in surfaces[4:6]],
+        "test": [s.name for s in surfaces[6:]],
+    }
+    assert {s.num_points for s in data.train} == {40}
+    assert {s.num_points for s in [*data.validation, *data.test]} == {30}
+    classes, nearest = data.vertices[0]
+    np.testing.assert_array_equal(classes, surfaces[6].target)
+    offsets = (
+        data.test[0].mesh_points[nearest]
+        - rna_data._place(surfaces[6], config).mesh_points
+    )
+    assert np.sum(np.abs(offsets).max(axis=1) < 1e-5) >= 30
+
+
+@pytest.mark.parametrize("orientation", rna_data.ORIENTATIONS)
+def test_surfaces_are_centred_scaled_and_turned(orientation):
+    (surface,) = rna_data.synthetic(1, seed=0)
+    config = dataclasses.replace(TINY, orientation=orientation, length=10.0)
+    placed = rna_data._place(surface, config).mesh_points
+    np.testing.assert_allclose(placed.mean(axis=0), 0, atol=1e-5)
+    centred = surface.mesh_points - surface.mesh_points.mean(axis=0)
+    sizes = [np.linalg.norm(p, axis=1) for p in (centred / 10, placed)]
+    np.testing.assert_allclose(*sizes, rtol=1e-4)
+    covariance = placed.T @ placed
+    off = np.abs(covariance[np.triu_indices(3, 1)]).max() / covariance[0, 0]
+    assert (off < 1e-4) == (orientation == "principal")
+
+
+def test_accuracies_without_learning_are_those_of_a_direct_search():
+    data = rna_data.load(TINY)
+    classes = np.concatenate([s.target for s in data.train])
+    true = np.concatenate([s.target for s in data.test])
+    most = np.bincount(classes).argmax()
+    assert rna_data.most_frequent(data) == pytest.approx(np.mean(true == most))
+    known = np.concatenate([s.mesh_points[:25] for s in data.train])
+    known_classes = np.concatenate([s.target[:25] for s in data.train])
+    queries = np.concatenate([s.mesh_points[:25] for s in data.test])
+    queried = np.concatenate([s.target[:25] for s in data.test])
+    nearest = np.linalg.norm(queries[:, None] - known[None], axis=2).argmin(axis=1)
+    expected = np.mean(known_classes[nearest] == queried)
+    assert rna_data.nearest_neighbour(data, num_points=25) == pytest.approx(expected)
+
+
+def test_only_the_smoke_preset_runs_without_data(tmp_path):
+    with pytest.raises(ValueError, match="preset='quick' needs --data_dir"):
+        rna.make_task(rna.PRESETS["quick"])
+    with pytest.raises(FileNotFoundError, match="train.txt"):
+        rna.make_task(dataclasses.replace(TINY, data_dir=str(tmp_path)))
+    with pytest.raises(ValueError, match="orientation='up'"):
+        dataclasses.replace(TINY, orientation="up")
+
+
+def test_other_models_have_a_loss_and_a_gradient_too():
+    with jax.enable_x64(False):
+        config = dataclasses.replace(TINY, models="transolver", orientation="random")
+        task = rna.make_task(config)
+        built = task.build(config, nnx.Rngs(0))
+        batch = jax.tree.map(lambda x: jnp.asarray(x[:2]), task.train[0])
+        optimizer = training.adamw(1e-3, weight_decay=0.0)
+        state = training.init(built, optimizer)
+        step = training.make_step(task.loss, optimizer, key=jax.random.key(0))
+        _, history = jax.jit(step)(state, batch)
+    assert float(history["loss"]) == pytest.approx(np.log(260), rel=0.1)
+    assert float(history["gradient_norm"]) > 0
+
+
+@pytest.mark.slow
+def test_a_run_leaves_everything_in_its_folder(tmp_path):
+    surfaces = rna_data.synthetic(9, seed=1, num_points=40)
+    surfaces[0] = surfaces[0]._replace(
+        mesh_points=surfaces[0].mesh_points[:25], target=surfaces[0].target[:25]
+    )
+    dataset.save(tmp_path / "rna", surfaces[:6], surfaces[6:])
+    config = dataclasses.replace(TINY, data_dir=str(tmp_path / "rna"))
+    result = rna.run(config, workdir=tmp_path / "run", cache_dir=str(tmp_path))
+    assert json.loads((tmp_path / "run" / "result.json").read_text()) == result
+    assert result["accuracy"] == result["accuracy_functional"]
+    with np.load(tmp_path / "run/functional-0/predictions.npz") as stored:
+        assert stored["0"].shape == (30, 1)
+    for key in ("most_frequent", "nearest_neighbour", "accuracy_vertices"):
+        assert 0 <= result[key] <= result["limit_vertices"] <= 1
+    assert (tmp_path / "run" / "fields.png").stat().st_size > 1000

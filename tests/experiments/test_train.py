@@ -1,0 +1,70 @@
+import dataclasses
+
+import numpy as np
+import pytest
+
+from experiments import own_demonstration, train
+from opjax.datasets import own
+
+CONFIG = train.Config(batch_size=2)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return own_demonstration.write(tmp_path / "data", 10, num_points=(5, 9))
+
+
+def load(folder, **changes):
+    config = dataclasses.replace(CONFIG, train=str(folder), **changes)
+    return train.load(config)
+
+
+def test_every_sample_has_one_place(folder):
+    splits, names = load(folder)
+    parts = [[sample.name for sample in part] for part in splits[:3]]
+    assert [len(part) for part in parts] == [7, 1, 2]
+    assert sorted(sum(parts, [])) == [sample.name for sample in own.read(folder)]
+    assert names == {"features": ("features",), "target": ("target",)}
+    other = load(folder, data_seed=1)[0]
+    assert [s.name for s in other.test] != parts[2]
+    again = load(folder)[0]
+    assert [s.name for s in again.train] == parts[0]
+
+
+def test_test_samples_may_be_files_of_their_own(folder, tmp_path):
+    test = own_demonstration.write(tmp_path / "test", 3, seed=1, num_points=(5, 9))
+    splits, _ = load(folder, test=str(test), num_train=4, num_test=2)
+    assert [len(part) for part in splits[:3]] == [4, 1, 2]
+    assert all("test" in sample.name for sample in splits.test)
+    with pytest.raises(ValueError, match="10 files are in --train and in --test"):
+        load(folder, test=str(folder))
+
+
+def test_the_demonstration_needs_no_files():
+    splits, _ = train.load(train.PRESETS["smoke"])
+    assert len(splits.train) >= 20
+    assert "demonstration" in splits.source
+
+
+def test_what_cannot_be_trained_on_is_named(folder, tmp_path):
+    with pytest.raises(ValueError, match="Give the training samples"):
+        train.run(CONFIG, workdir=tmp_path / "run")
+    with pytest.raises(ValueError, match="not --data_dir"):
+        train.Config(data_dir="somewhere")
+    with pytest.raises(ValueError, match="has no array 'heat'"):
+        load(folder, target_names="heat")
+    with pytest.raises(ValueError, match="test_fraction=0.99 of 10 samples leaves"):
+        load(folder, test_fraction=0.99)
+    with pytest.raises(ValueError, match="7 training samples are left, fewer"):
+        load(folder, batch_size=8)
+    (sample, *_) = own.read(folder)
+    bare = sample._replace(target=None, name="")
+    own.write(tmp_path / "bare" / "a.npz", bare)
+    with pytest.raises(ValueError, match="no array 'target'; name what to predict"):
+        load(tmp_path / "bare")
+    own.write(
+        folder / "more.npz",
+        sample._replace(features=np.ones_like(sample.mesh_points), name=""),
+    )
+    with pytest.raises(ValueError, match="1 channels of features, but .*more.npz 2"):
+        load(folder)

@@ -1,0 +1,154 @@
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+from opjax import export, nn, normalize
+
+pytest.importorskip("flatbuffers", reason="needs `pip install flatbuffers`")
+
+SIZES = (16, 33, 3000)
+NORMALIZERS = {
+    "mesh_points": normalize.Normalizer(jnp.float32(0.5), jnp.float32(2)),
+    "features": normalize.Normalizer(
+        jnp.asarray([1, 2], jnp.float32), jnp.asarray([3, 4], jnp.float32)
+    ),
+    "target": normalize.Normalizer(
+        jnp.asarray([5], jnp.float32), jnp.asarray([6], jnp.float32)
+    ),
+}
+
+
+def model(attention="functional", **changes):
+    sizes = {"point_dim": 2, "feature_dim": 2, "out_features": 1, "features": 16}
+    sizes |= {"num_layers": 2, "num_heads": 2, "num_basis": 8}
+    sizes |= {"attention": attention, "decoder_norm": False}
+    return nn.OperatorTransformer(**(sizes | changes), rngs=nnx.Rngs(0))
+
+
+def sample(rng, n):
+    shapes = (n, 2), (n, 2), (n,)
+    return [rng.uniform(0.5, 1, size=shape).astype(np.float32) for shape in shapes]
+
+
+def operator(path):
+    return jax.export.deserialize(bytearray(path.read_bytes()))
+
+
+ATTENTIONS = [
+    "functional",
+    "physics",
+    "orthogonal",
+    "galerkin",
+    "linear",
+    "fourier",
+    "softmax",
+]
+
+
+@pytest.mark.parametrize("attention", ATTENTIONS)
+def test_every_attention_is_exported_for_any_number_of_points(attention, rng, tmp_path):
+    trained = model(attention)
+    min_points = 8 if attention == "orthogonal" else 1
+    export.save(
+        tmp_path / "operator",
+        trained,
+        point_dim=2,
+        feature_dim=2,
+        weighted=True,
+        min_points=min_points,
+    )
+    exported = operator(tmp_path / "operator")
+    assert exported.platforms == ("cpu", "cuda", "tpu")
+    x, a, w = sample(rng, 33)
+    expected = trained(x, a, quadrature_weights=w)
+    np.testing.assert_allclose(exported.call(x, a, w), expected, atol=2e-6)
+
+
+PROGRAM = """
+import sys
+sys.modules["opjax"] = None  # cannot be imported
+import jax
+import numpy as np
+operator = jax.export.deserialize(bytearray(open("operator", "rb").read()))
+for n in {sizes}:
+    with np.load(f"{{n}}.npz") as arrays:
+        values = operator.call(arrays["mesh_points"], arrays["features"])
+    np.save(f"{{n}}.npy", values)
+"""
+
+
+def test_the_file_alone_repeats_the_model_in_physical_units(rng, tmp_path):
+    trained = model()
+    export.save(
+        tmp_path / "operator",
+        trained,
+        point_dim=2,
+        feature_dim=2,
+        normalizers=NORMALIZERS,
+    )
+    expected = {}
+    for n in SIZES:
+        x, a, _ = sample(rng, n)
+        values = trained((x - 0.5) / 2, (a - np.float32([1, 2])) / np.float32([3, 4]))
+        expected[n] = 6 * np.asarray(values) + 5
+        np.savez(tmp_path / f"{n}.npz", mesh_points=x, features=a)
+    subprocess.run(
+        [sys.executable, "-c", PROGRAM.format(sizes=SIZES)], cwd=tmp_path, check=True
+    )
+    for n in SIZES:
+        actual = np.load(tmp_path / f"{n}.npy")
+        np.testing.assert_allclose(actual, expected[n], rtol=1e-5, atol=1e-5)
+
+
+def test_operators_of_the_mesh_alone_take_no_features(rng, tmp_path):
+    trained = model(feature_dim=0)
+    export.save(tmp_path / "operator", trained, point_dim=2, feature_dim=0)
+    x, *_ = sample(rng, 50)
+    actual = operator(tmp_path / "operator").call(x)
+    np.testing.assert_allclose(actual, trained(x), atol=2e-6)
+
+
+def test_grid_models_have_the_number_of_points_of_their_grid(rng, tmp_path):
+    trained = model(grid_shape=(4, 5))
+    given = {"point_dim": 2, "feature_dim": 2}
+    with pytest.raises(ValueError, match="cannot be exported for any .* num_points"):
+        export.save(tmp_path / "operator", trained, **given)
+    assert not list(tmp_path.iterdir())
+    export.save(tmp_path / "operator", trained, num_points=20, **given)
+    x, a, _ = sample(rng, 20)
+    actual = operator(tmp_path / "operator").call(x, a)
+    np.testing.assert_allclose(actual, trained(x, a), atol=2e-6)
+    with pytest.raises(ValueError, match="Shape mismatch"):
+        operator(tmp_path / "operator").call(x[:19], a[:19])
+
+
+def test_what_cannot_be_exported_is_named(tmp_path):
+    path, given = tmp_path / "operator", {"point_dim": 2, "feature_dim": 2}
+    with pytest.raises(ValueError, match="give min_points"):
+        export.save(path, model("orthogonal"), **given)
+    with pytest.raises(ValueError, match="any number of points.*cover"):
+        export.save(path, model("functional_schwarz"), **given)
+    with pytest.raises(ValueError, match="must have 2 channels"):
+        export.save(path, model(), point_dim=2, feature_dim=0)
+    with pytest.raises(ValueError, match=r"shapes \[\(2, n\)\], expected .*\(n,"):
+        export.save(path, lambda x, a: a.T, **given)
+    with pytest.raises(ValueError, match="normalizers='feature' is unknown"):
+        export.save(
+            path, model(), normalizers={"feature": NORMALIZERS["target"]}, **given
+        )
+    with pytest.raises(ValueError, match="min_points"):
+        export.save(path, model(), min_points=0, **given)
+    with pytest.raises(ValueError, match="feature_dim"):
+        export.save(path, model(), point_dim=2, feature_dim=-1)
+    assert not list(tmp_path.iterdir())
+
+
+def test_without_flatbuffers_the_package_is_named(tmp_path, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(ImportError, match="pip install flatbuffers"):
+        export.save(tmp_path / "operator", model(), point_dim=2, feature_dim=2)
