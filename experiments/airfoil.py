@@ -9,9 +9,10 @@ quick preset on a mesh of 111 x 26 points.
 
 import dataclasses
 import os
+from functools import partial
 from typing import Any
 
-from experiments import benchmark, options, regression
+from experiments import benchmark, mesh_figures, options, regression
 from experiments.options import option
 from opjax.datasets import airfoil
 
@@ -105,11 +106,11 @@ def load(config: Config, *, cache_dir: str | None = None) -> regression.Splits:
 
 def make_task(config: Config, cache_dir: str | None) -> benchmark.Task:
     """The task of a run, as in `benchmark.Task`."""
-    return regression.task(
-        config,
-        load(config, cache_dir=cache_dir),
-        notes="The target is the Mach number.",
-    )
+    splits = load(config, cache_dir=cache_dir)
+    task = regression.task(config, splits, notes="The target is the Mach number.")
+    # Of a mesh with a radius of 40 chords, what is near the airfoil.
+    draw = partial(mesh_figures.draw, splits.test, window=(-0.5, 1.5, -0.8, 0.8))
+    return task._replace(draw=draw)
 
 
 def run(
