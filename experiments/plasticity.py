@@ -60,7 +60,7 @@ class Config(benchmark.Config):
     features: int = option(32, "Channels of functional attention", minimum=1)
     num_layers: int = option(3, "Blocks", minimum=1)
     # Training.
-    num_epochs: int = option(10, "Passes over all dies and times", minimum=1)
+    num_epochs: int = option(15, "Passes over all dies and times", minimum=1)
     batch_size: int = option(8, "Pairs of die and time in a batch", minimum=1)
 
     def __post_init__(self):

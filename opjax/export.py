@@ -11,7 +11,7 @@ points:
 with float32 arrays `(n, p)` and `(n, c)` in physical units, and values `(n, q)`. Calls
 act on one sample; loop over samples, since `jax.vmap` has no rule for them. JAX reads
 such files for at least six months of later releases. Reading and writing them needs
-flatbuffers: `pip install flatbuffers`.
+flatbuffers: `pip install "opjax[export]"`.
 """
 
 import contextlib
@@ -146,7 +146,7 @@ def _export(
     if importlib.util.find_spec("flatbuffers") is None:
         raise ImportError(
             "Exported operators are stored with flatbuffers, which is not installed: "
-            "pip install flatbuffers."
+            'pip install "opjax[export]".'
         )
     n = arguments[0].shape[0]
     try:

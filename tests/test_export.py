@@ -9,7 +9,7 @@ from flax import nnx
 
 from opjax import export, nn, normalize
 
-pytest.importorskip("flatbuffers", reason="needs `pip install flatbuffers`")
+pytest.importorskip("flatbuffers", reason="needs opjax[export]")
 
 SIZES = (16, 33, 3000)
 NORMALIZERS = {
@@ -150,5 +150,5 @@ def test_what_cannot_be_exported_is_named(tmp_path):
 
 def test_without_flatbuffers_the_package_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(ImportError, match="pip install flatbuffers"):
+    with pytest.raises(ImportError, match=r"opjax\[export\]"):
         export.save(tmp_path / "operator", model(), point_dim=2, feature_dim=2)

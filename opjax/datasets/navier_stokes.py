@@ -157,7 +157,7 @@ def trajectories(
     """Generates flows in the published layout, or reads them from the cache.
 
     Solves in float32 on the CPU whatever the caller's settings, one flow after another:
-    about 0.8 s each for 128 points per side, and 4 s for 256. Flow `i` depends on
+    about 0.5 s each for 128 points per side, and 4 s for 256. Flow `i` depends on
     `seed` and `i` only, so a smaller data set is the start of a larger one.
 
     Args:

@@ -10,7 +10,8 @@ those of a grid of 31 x 101: its points do not belong to the values. `coordinate
 "published"` repeats that, to compare with its numbers; the default does not.
 
 Our own samples come from our own solver, of the published problem as far as it is
-known: the distribution of the dies, their way and the time between frames are not.
+known: the distribution of the dies, their way and the time between frames are not, and
+no published sample was at hand to compare with.
 """
 
 import logging

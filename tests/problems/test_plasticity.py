@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import scipy.optimize
 
+from opjax.problems import elastoplastic as sheet
 from opjax.problems import plasticity as problem
-from opjax.problems.plasticity import STEEL
+from opjax.problems.elastoplastic import STEEL
 
 COARSE: dict[str, Any] = {"num_across": 5, "travel": 1.5, "num_frames": 4}
 
@@ -35,13 +36,13 @@ def linear(mesh, matrix):
 
 
 def still(mesh, **changes):
-    return problem.initial_state(jnp.asarray(mesh))._replace(**changes)
+    return sheet.initial_state(jnp.asarray(mesh))._replace(**changes)
 
 
 def test_patch_of_irregular_elements_carries_uniform_stress(mesh):
     matrix = np.array([[2e-5, 3e-5], [1e-5, -1e-5]])
     state = still(mesh, velocity=jnp.asarray(linear(mesh, matrix)))
-    state = problem.update_stress(state, jnp.asarray(mesh), 1.0, STEEL)
+    state = sheet.update_stress(state, jnp.asarray(mesh), 1.0, STEEL)
     strain = [matrix[0, 0], matrix[1, 1], matrix[0, 1] + matrix[1, 0]]
     expected = np.linalg.solve(compliance(), strain)
     actual = np.asarray(state.stress).reshape(3, -1)
@@ -50,7 +51,7 @@ def test_patch_of_irregular_elements_carries_uniform_stress(mesh):
     across = -STEEL.poisson / STEEL.young * (expected[0] + expected[1])
     np.testing.assert_allclose(state.thickness, np.exp(across), rtol=1e-8)
     state = state._replace(thickness=jnp.ones_like(state.thickness))
-    forces = problem.internal_forces(jnp.asarray(mesh), state)
+    forces = sheet.internal_forces(jnp.asarray(mesh), state)
     inner, scale = np.asarray(forces)[:, 1:-1, 1:-1], np.abs(forces).max()
     np.testing.assert_allclose(inner, 0, atol=1e-4 * scale)
     np.testing.assert_allclose(np.sum(forces, axis=(1, 2)), 0, atol=1e-10 * scale)
@@ -63,7 +64,7 @@ def test_forces_do_the_work_of_the_stresses(mesh, rng):
     thickness = rng.uniform(0.5, 1.5, shape)
     state = still(mesh, stress=stress, hourglass=hold, thickness=thickness)
     power = np.sum(
-        np.asarray(problem.internal_forces(jnp.asarray(mesh), state)) * velocity
+        np.asarray(sheet.internal_forces(jnp.asarray(mesh), state)) * velocity
     )
     expected = 0.0
     for i, j in np.ndindex(*shape):
@@ -90,7 +91,7 @@ def test_turning_the_sheet_turns_its_stress_and_no_more(mesh, rng):
     stress, hold = rng.normal(size=(3, 4, 3)), rng.normal(size=(2, 4, 3))
     after = linear(mesh, turn)
     state = still(mesh, stress=stress, hourglass=hold, velocity=after - mesh)
-    state = problem.update_stress(state, jnp.asarray((mesh + after) / 2), 1.0, STEEL)
+    state = sheet.update_stress(state, jnp.asarray((mesh + after) / 2), 1.0, STEEL)
     xx, yy, xy = stress
     tensor = np.moveaxis(np.array([[xx, xy], [xy, yy]]), (0, 1), (2, 3))
     tensor = turn @ tensor @ turn.T
@@ -105,7 +106,7 @@ def test_stresses_return_to_the_nearest_point_of_the_yield_surface(rng):
     mean, half, shear = trial
     trial_stress = np.stack([mean + half, mean - half, shear])
     assert 0 < np.sum(mises(trial_stress) > STEEL.yield_stress) < 12
-    new, amount = map(np.asarray, problem.return_to_yield(jnp.asarray(trial)))
+    new, amount = map(np.asarray, sheet.return_to_yield(jnp.asarray(trial)))
     actual = np.stack([new[0] + new[1], new[0] - new[1], new[2]])
     for start, found, multiplier in zip(trial_stress.T, actual.T, amount, strict=True):
         if mises(start) <= STEEL.yield_stress:
@@ -131,11 +132,11 @@ def test_uniaxial_compression_yields_at_the_yield_stress():
     free[1, :, [0, -1]] = 0
     free[0, 0, :] = 0
     height, speed = reference[1, 0, 0] - reference[1, 0, -1], 0.05
-    step = problem.time_step(reference)
+    step = sheet.time_step(reference)
     velocity = np.zeros(reference.shape)
     velocity[1] = -speed * (reference[1] - reference[1, 0, -1]) / height
     state = still(reference, velocity=jnp.asarray(velocity))
-    advance = problem.make_step(reference, free=free, step=jnp.asarray(step))
+    advance = sheet.make_step(reference, free=free, step=jnp.asarray(step))
     zero = jnp.zeros_like(state.velocity)
     run = jax.jit(
         lambda state, n: jax.lax.fori_loop(0, n, lambda _, s: advance(s, zero), state)
@@ -166,9 +167,9 @@ def test_motion_deformation_and_plastic_work_share_the_energy(yield_stress):
     reference = problem.reference_mesh((9, 5)) * 0.1
     x, y = (reference - reference.mean(axis=(1, 2), keepdims=True)) / 2.5
     velocity = 3.0 * np.stack([np.sin(2 * x) + y * x, np.cos(3 * x) * y])
-    masses = problem.nodal_masses(reference, material)
-    step = problem.time_step(reference, material) / 4
-    advance = problem.make_step(
+    masses = sheet.nodal_masses(reference, material)
+    step = sheet.time_step(reference, material) / 4
+    advance = sheet.make_step(
         reference,
         free=np.ones(masses.shape),
         step=jnp.asarray(step),
@@ -178,14 +179,14 @@ def test_motion_deformation_and_plastic_work_share_the_energy(yield_stress):
     mesh = jnp.asarray(reference)
 
     def energies(state):
-        a, b, c, d = problem._corners(mesh + state.displacement)
+        a, b, c, d = sheet._corners(mesh + state.displacement)
         p, q = c - a, d - b
         volume = state.thickness * (p[0] * q[1] - p[1] * q[0]) / 2
         xx, yy, xy = state.stress
         mean, half = (xx + yy) / 2, (xx - yy) / 2
         density = 2 * (1 - material.poisson) / material.young * mean**2
         density = (density + (half**2 + xy**2) / material.shear) / 2
-        held = state.hourglass**2 / (2 * problem._HOURGLASS * material.plane)
+        held = state.hourglass**2 / (2 * sheet._HOURGLASS * material.plane)
         stored = jnp.sum(volume * density) + jnp.sum(state.thickness[None] * held)
         return stored, jnp.sum(state.dissipated)
 
