@@ -12,7 +12,13 @@ from opjax.datasets.samples import Sample
 NUM_SHOWN = 2  # samples in `predictions.npz` and in the figure
 
 
-def draw(test: Sequence[Sample], folder: pathlib.Path, names: Sequence[str]) -> None:
+def draw(
+    test: Sequence[Sample],
+    folder: pathlib.Path,
+    names: Sequence[str],
+    *,
+    window: tuple[float, float, float, float] | None = None,
+) -> None:
     """Draws `fields.png`: the truth, and prediction and error of every model.
 
     Args:
@@ -20,6 +26,7 @@ def draw(test: Sequence[Sample], folder: pathlib.Path, names: Sequence[str]) -> 
       folder: of the run, with a folder `<name>-<seed>` and `predictions.npz` for every
         member; the first seed is shown.
       names: of the models.
+      window: left, right, bottom and top of what is shown; None for all.
     """
     count = min(NUM_SHOWN, len(test))
     columns = 1 + 2 * len(names)
@@ -34,6 +41,9 @@ def draw(test: Sequence[Sample], folder: pathlib.Path, names: Sequence[str]) -> 
     for row in range(count):
         truth = _target(test[row])
         show(figure, axes[row, 0], test[row], truth, "truth")
+    if window is not None:
+        for axis in axes.flat:
+            axis.set(xlim=window[:2], ylim=window[2:])
     figures.save(figure, folder / "fields.png")
 
 

@@ -1,6 +1,7 @@
 """Data sets: generated and cached on disk, or read from published files."""
 
 from opjax.datasets import (
+    airfoil,
     airfrans,
     burgers,
     cache,
@@ -17,6 +18,7 @@ from opjax.datasets import (
 )
 
 __all__ = [
+    "airfoil",
     "airfrans",
     "burgers",
     "cache",
