@@ -142,7 +142,7 @@ def _run(config: Config, directory: common.RunDirectory) -> dict[str, Any]:
 
 
 def measure(config: Config, num_points: int) -> list[dict[str, Any]]:
-    """Times all layers at one size, in random turns; quadratic ones where they are affordable.
+    """Times all layers at one size in random turns, quadratic ones up to some size.
 
     Args:
       config: which layers, how often.
