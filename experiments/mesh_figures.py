@@ -53,9 +53,10 @@ def _pair(
     truth = _target(sample)
     limits = {"vmin": truth.min(), "vmax": truth.max()}
     show(figure, axes[0], sample, predicted[:, 0], name, **limits)
-    show(
-        figure, axes[1], sample, predicted[:, 0] - truth, f"{name}: error", cmap="RdBu"
-    )
+    error = predicted[:, 0] - truth
+    largest = float(np.abs(error).max()) or 1.0
+    limits = {"vmin": -largest, "vmax": largest, "cmap": "RdBu_r"}
+    show(figure, axes[1], sample, error, f"{name}: error", **limits)
 
 
 def show(

@@ -130,10 +130,13 @@ def _predict_all(
 
 def _summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
     errors = [row["relative_l2"] for row in rows if "relative_l2" in row]
-    numbers = {"relative_l2": np.mean(errors), "relative_l2_worst": np.max(errors)}
+    numbers = {}
+    if errors:  # targets are known
+        numbers["relative_l2"] = float(np.mean(errors))
+        numbers["relative_l2_worst"] = float(np.max(errors))
     keys = [key for key in rows[0] if key not in ("name", "num_points", "relative_l2")]
     return {
-        **({k: float(v) for k, v in numbers.items()} if errors else {}),
+        **numbers,
         "samples": len(rows),
         "num_points": sum(row["num_points"] for row in rows),
         **{f"{key}_worst": max(row[key] for row in rows) for key in keys},

@@ -33,8 +33,9 @@ def predict(
     Meshes up to `chunk_size` points are padded to one of a few sizes, for each of which
     the operator is compiled once. On larger ones functional attention and Transolver
     run chunk by chunk, with the same result: coefficients are sums over the points,
-    and all else acts on every point alone. The features of all points are kept, in
-    two arrays at most. Other operators are evaluated as a whole, where that fits.
+    and all else acts on every point alone. Only the features of all points are kept: a
+    million points take 0.8 GiB with 64 channels, as a whole 2 GiB. Other operators are
+    evaluated as a whole, where that fits.
 
     Args:
       trained: the operator.

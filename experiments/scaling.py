@@ -142,7 +142,7 @@ def _run(config: Config, directory: common.RunDirectory) -> dict[str, Any]:
 
 
 def measure(config: Config, num_points: int) -> list[dict[str, Any]]:
-    """Times all layers at one size, in turns; quadratic ones where they are affordable.
+    """Times all layers at one size, in random turns; quadratic ones where they are affordable.
 
     Args:
       config: which layers, how often.
@@ -169,8 +169,11 @@ def measure(config: Config, num_points: int) -> list[dict[str, Any]]:
                     f"{name}, n = {num_points}: {kind} not finite."
                 )
         rows.append(row)
+    # In another order every round: a call pays for the memory its predecessor freed.
+    rng = np.random.default_rng(config.seed)
     for _ in range(config.repeats):
-        for milliseconds, call, arguments in calls:
+        for index in rng.permutation(len(calls)):
+            milliseconds, call, arguments = calls[index]
             milliseconds.append(_milliseconds(call, arguments))
     return rows
 

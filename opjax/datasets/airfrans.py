@@ -200,10 +200,10 @@ def generate(
 ) -> list[Case]:
     """Makes potential flows around Joukowski airfoils; no AirfRANS data, no RANS.
 
-    Speeds from 30 to 90, angles of attack from -5 to 15 degrees, thickness from 5 to 20
-    and camber up to 6 percent of the chord. Velocity at the airfoil is set to zero, as
-    published, though this fluid slips; pressure is that of the slipping fluid, and the
-    viscosity of turbulence is zero.
+    Speeds from 30 to 90, angles of attack from -5 to 15 degrees, thickness from 10 to
+    20 and camber up to 6 percent of the chord. Velocity at the airfoil is set to zero,
+    as published, though this fluid slips; pressure is that of the slipping fluid, and
+    the viscosity of turbulence is zero.
 
     Args:
       num_samples: number of cases; case `i` depends on `seed` and `i` only.
@@ -357,7 +357,7 @@ def _build(
         rng = np.random.default_rng([seed, index])
         # As in the name of the case, from which they are read again.
         speed, angle = (round(v, 3) for v in rng.uniform([30, -5], [90, 15]))
-        thickness, camber = rng.uniform([0.05, 0.0], [0.2, 0.06])
+        thickness, camber = rng.uniform([0.1, 0.0], [0.2, 0.06])
         with _reproducible.keys(seed):
             flow = joukowski.flow(
                 speed,

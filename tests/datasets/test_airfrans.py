@@ -114,7 +114,7 @@ def test_generated_cases_are_potential_flows(cases):
     )
     rng = np.random.default_rng([3, 1])
     rng.uniform([30, -5], [90, 15])
-    thickness, camber = rng.uniform([0.05, 0.0], [0.2, 0.06])
+    thickness, camber = rng.uniform([0.1, 0.0], [0.2, 0.06])
     flow = joukowski.flow(
         case.speed, case.angle, np.array([-0.77 * thickness, 2 * camber]), **SIZE
     )

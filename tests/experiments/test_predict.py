@@ -124,6 +124,26 @@ def test_a_saved_operator_is_loaded_as_it_was(rng, tmp_path):
         )
 
 
+def test_meshes_without_targets_are_predicted(rng, tmp_path):
+    folder = tmp_path / "functional-0"
+    found = operator(rng, folder, feature_names="k", target_names="u")
+    folder.mkdir()
+    config = found.description["config"]
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "result.json").write_text(json.dumps({"validation": 0.5}))
+    trained.save(folder, found.model, found.normalizers, found.description)
+    (tmp_path / "new").mkdir()
+    for number in range(2):
+        sample = make(rng, 9 + number)
+        arrays = {"mesh_points": sample.mesh_points, "k": sample.features}
+        np.savez(tmp_path / "new" / f"{number}.npz", **arrays)
+    line = predict.run(folder, inputs=str(tmp_path / "new"), output=tmp_path / "out")
+    assert line["samples"] == 2
+    assert "relative_l2" not in line
+    with np.load(tmp_path / "out" / "1.npz") as written:
+        assert written["prediction_u"].shape == (10,)
+
+
 def test_folders_without_an_operator_are_named(tmp_path):
     for path in (tmp_path, tmp_path / "missing"):
         with pytest.raises(FileNotFoundError, match="no trained operator"):

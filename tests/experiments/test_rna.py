@@ -168,6 +168,7 @@ def test_only_the_smoke_preset_runs_without_data(tmp_path):
         dataclasses.replace(TINY, orientation="up")
 
 
+@pytest.mark.slow
 def test_other_models_have_a_loss_and_a_gradient_too():
     with jax.enable_x64(False):
         config = dataclasses.replace(TINY, models="transolver", orientation="random")
