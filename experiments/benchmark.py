@@ -23,6 +23,16 @@ from experiments.run_directory import write_json, write_text
 from opjax import training
 
 
+# Names of benchmarks that are not the program's with a capital letter.
+TITLES = {
+    "airfrans": "AirfRANS",
+    "darcy_notch": "Darcy flow in a notched triangle",
+    "navier_stokes": "Navier-Stokes",
+    "rna": "RNA",
+    "train": "Your own data",
+}
+
+
 @dataclasses.dataclass(frozen=True)
 class Config:
     """All that the numbers of a run depend on; programs add fields and presets."""
@@ -265,7 +275,7 @@ def _report(
     num_train = sum(len(jax.tree.leaves(bucket)[0]) for bucket in task.train)
     num_test = sum(len(jax.tree.leaves(bucket)[0]) for bucket in task.test)
     text = [
-        f"# {program.replace('_', ' ').capitalize()}\n",
+        f"# {TITLES.get(program, program.capitalize())}\n",
         f"{num_train} training and {num_test} test samples, {config.num_epochs} "
         f"epochs; mean ± standard deviation over the seeds {config.seeds}. Data: "
         f"{task.source}. {task.notes}".rstrip()
