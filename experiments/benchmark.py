@@ -22,7 +22,6 @@ from experiments.reports import provenance
 from experiments.run_directory import write_json, write_text
 from opjax import training
 
-
 # Names of benchmarks that are not the program's with a capital letter.
 TITLES = {
     "airfrans": "AirfRANS",
