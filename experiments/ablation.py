@@ -15,19 +15,11 @@ from typing import Any
 
 import jax
 
-from experiments import (
-    ablation_report,
-    ablation_studies,
-    burgers,
-    burgers_data,
-    common,
-    darcy,
-    figures,
-    members,
-    options,
-)
+from experiments import ablation_report, ablation_studies, burgers, burgers_data, darcy
 from experiments.ablation_studies import STUDIES
-from experiments.options import option
+from opjax.learn import figures, members, options
+from opjax.learn import fit as common
+from opjax.learn.options import option
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from experiments import figures, members
 from experiments.ablation_studies import STUDIES
-from experiments.reports import provenance, table
-from experiments.run_directory import read_metrics, to_json, write_json, write_text
+from opjax.learn import figures, members
+from opjax.learn.folder import read_metrics, to_json, write_json, write_text
+from opjax.learn.report import provenance, table
 
 Results = Mapping[str, Mapping[str, Sequence[dict[str, Any]]]]
 

@@ -8,7 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 
 import opjax
-from experiments import basis_choice, burgers, burgers_models, darcy, members
+from experiments import basis_choice, burgers, burgers_models, darcy
+from opjax.learn import members
 
 Variants = dict[tuple[str, int], Any]
 

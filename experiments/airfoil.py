@@ -18,9 +18,11 @@ from typing import Any
 
 import numpy as np
 
-from experiments import benchmark, mesh_figures, options, regression
-from experiments.options import option
 from opjax.datasets import airfoil
+from opjax.learn import mesh_figures, options
+from opjax.learn import study as benchmark
+from opjax.learn import task as regression
+from opjax.learn.options import option
 
 
 @dataclasses.dataclass(frozen=True)

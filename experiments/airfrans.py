@@ -20,17 +20,13 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from experiments import (
-    benchmark,
-    mesh_figures,
-    operators,
-    options,
-    point_subsets,
-    regression,
-)
-from experiments.options import option
+from experiments import point_subsets
 from opjax import normalize, training
 from opjax.datasets import airfrans, samples
+from opjax.learn import mesh_figures, operators, options
+from opjax.learn import study as benchmark
+from opjax.learn import task as regression
+from opjax.learn.options import option
 from opjax.problems import airfoil_forces
 
 # Where the reference points of the published model are, in chords.

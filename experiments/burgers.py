@@ -17,22 +17,17 @@ import jax
 import numpy as np
 from flax import nnx
 
-from experiments import (
-    burgers_data,
-    burgers_report,
-    common,
-    figures,
-    members,
-    options,
-)
+from experiments import burgers_data, burgers_report
 from experiments.burgers_models import (
     MODELS,
     NORMALIZATIONS,
     Objective,
     objective,
 )
-from experiments.options import option
 from opjax import metrics, training
+from opjax.learn import figures, members, options
+from opjax.learn import fit as common
+from opjax.learn.options import option
 
 _FINEST = 8192  # points of the data
 

@@ -7,10 +7,10 @@ from typing import Any
 import jax
 import numpy as np
 
-from experiments import figures, members
 from experiments.burgers_data import Data
-from experiments.reports import provenance
-from experiments.run_directory import read_metrics, write_json, write_text
+from opjax.learn import figures, members
+from opjax.learn.folder import read_metrics, write_json, write_text
+from opjax.learn.report import provenance
 
 
 def write(

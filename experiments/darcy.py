@@ -18,17 +18,12 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from experiments import (
-    common,
-    darcy_data,
-    darcy_figures,
-    darcy_models,
-    figures,
-    options,
-)
+from experiments import darcy_data, darcy_figures, darcy_models
 from experiments.darcy_models import MODELS, objective
-from experiments.options import option
 from opjax import training
+from opjax.learn import figures, options
+from opjax.learn import fit as common
+from opjax.learn.options import option
 from opjax.problems import darcy as problem
 
 

@@ -7,9 +7,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments import common, darcy_data, figures
-from experiments.run_directory import replacing
+from experiments import darcy_data
 from opjax import normalize, training
+from opjax.learn import figures
+from opjax.learn import fit as common
+from opjax.learn.folder import replacing
 
 
 def draw(

@@ -13,17 +13,12 @@ import os
 import time
 from typing import Any
 
-from experiments import (
-    common,
-    darcy_inverse_data,
-    darcy_inverse_report,
-    figures,
-    members,
-    options,
-)
+from experiments import darcy_inverse_data, darcy_inverse_report
 from experiments.darcy_inverse_models import MODELS
 from experiments.darcy_inverse_training import train
-from experiments.options import option
+from opjax.learn import figures, members, options
+from opjax.learn import fit as common
+from opjax.learn.options import option
 from opjax.problems import darcy as problem
 
 

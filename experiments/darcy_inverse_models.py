@@ -9,8 +9,9 @@ import jax.numpy as jnp
 from flax import nnx
 
 from experiments import darcy_data, darcy_inverse_data
-from experiments.darcy_models import PADDING, Objective, kept_modes
+from experiments.darcy_models import Objective
 from opjax import metrics, nn
+from opjax.learn.operators import PADDING, kept_modes
 from opjax.normalize import Normalizer
 
 

@@ -7,10 +7,10 @@ from typing import Any
 import jax
 import numpy as np
 
-from experiments import figures, members
 from experiments.darcy_inverse_data import Data
-from experiments.reports import mean_and_deviation, provenance, table
-from experiments.run_directory import write_json, write_text
+from opjax.learn import figures, members
+from opjax.learn.folder import write_json, write_text
+from opjax.learn.report import mean_and_deviation, provenance, table
 
 Results = Mapping[str, Sequence[dict[str, Any]]]
 

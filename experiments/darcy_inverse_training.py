@@ -7,9 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from experiments import common, darcy_inverse_data
+from experiments import darcy_inverse_data
 from experiments.darcy_inverse_models import MODELS, Objective, objective
 from opjax import training
+from opjax.learn import fit as common
 
 
 def train(

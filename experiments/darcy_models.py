@@ -1,6 +1,6 @@
 """The models of the Darcy experiment, by name, and what they are trained for."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -10,7 +10,8 @@ from flax import nnx
 
 from experiments import darcy_data
 from experiments.basis_choice import ATTENTIONS, BASES, PROJECTIONS, ChosenOperator
-from opjax import metrics, nn, normalize, schwarz, spectral
+from opjax import metrics, nn, normalize, schwarz
+from opjax.learn.operators import PADDING, kept_modes
 from opjax.normalize import Normalizer
 
 
@@ -121,20 +122,6 @@ def fourier(config: Any, *, rngs: nnx.Rngs) -> nnx.Module:
         padding=PADDING,
         rngs=rngs,
     )
-
-
-PADDING = 0.1  # zeros before and after each axis, over its points
-
-
-def kept_modes(num_modes: int, grid_shape: Sequence[int]) -> tuple[int, ...]:
-    """Returns the frequencies per axis of a spectral kernel, clipped to a grid.
-
-    Args:
-      num_modes: wave numbers, as one number given to `nn.SpectralConvolution`.
-      grid_shape: points per axis.
-    """
-    wanted = *(2 * num_modes for _ in grid_shape[1:]), num_modes
-    return tuple(map(min, wanted, spectral.largest_modes(grid_shape)))
 
 
 # A model maps mesh points (n, 2) and encoded coefficients (n, 1) to encoded solutions

@@ -12,9 +12,11 @@ import dataclasses
 import os
 from typing import Any
 
-from experiments import benchmark, options, regression
-from experiments.options import option
 from opjax.datasets import darcy_notch
+from opjax.learn import options
+from opjax.learn import study as benchmark
+from opjax.learn import task as regression
+from opjax.learn.options import option
 from opjax.problems.darcy_notch import NOTCHES
 
 

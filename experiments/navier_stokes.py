@@ -19,17 +19,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments import (
-    benchmark,
-    navier_stokes_figures,
-    operators,
-    options,
-    regression,
-)
-from experiments.options import option
+from experiments import navier_stokes_figures
 from opjax import metrics, training
 from opjax.datasets import navier_stokes as dataset
 from opjax.datasets import samples
+from opjax.learn import operators, options
+from opjax.learn import study as benchmark
+from opjax.learn import task as regression
+from opjax.learn.options import option
 from opjax.problems.burgers import check_stride
 
 _STEPS = 10  # predicted frames, and frames of every input

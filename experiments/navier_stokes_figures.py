@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from experiments import figures
 from opjax.datasets.samples import Sample
+from opjax.learn import figures
 
 NUM_SHOWN = 1  # flows in `predictions.npz`
 

@@ -11,9 +11,11 @@ import dataclasses
 import os
 from typing import Any
 
-from experiments import benchmark, options, regression
-from experiments.options import option
 from opjax.datasets import pipe
+from opjax.learn import options
+from opjax.learn import study as benchmark
+from opjax.learn import task as regression
+from opjax.learn.options import option
 
 
 @dataclasses.dataclass(frozen=True)

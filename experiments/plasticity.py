@@ -24,18 +24,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments import (
-    benchmark,
-    operators,
-    options,
-    plasticity_figures,
-    regression,
-)
-from experiments.options import option
+from experiments import plasticity_figures
 from opjax import metrics, normalize, training
 from opjax.datasets import plasticity as dataset
 from opjax.datasets import samples
 from opjax.datasets.samples import Sample
+from opjax.learn import operators, options
+from opjax.learn import study as benchmark
+from opjax.learn import task as regression
+from opjax.learn.options import option
 
 _CHANNELS = dataset.NUM_CHANNELS
 

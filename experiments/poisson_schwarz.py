@@ -16,20 +16,14 @@ from typing import Any
 
 import jax
 
-from experiments import (
-    common,
-    figures,
-    members,
-    options,
-    poisson_drawing,
-    poisson_studies,
-    poisson_tables,
-)
-from experiments.options import option
+from experiments import poisson_drawing, poisson_studies, poisson_tables
 from experiments.poisson_evaluation import closed_form_errors, problem
 from experiments.poisson_models import COARSE_SPACES, STARTS, Setup, Study, build
 from experiments.poisson_rows import Row
 from experiments.poisson_training import train
+from opjax.learn import figures, members, options
+from opjax.learn import fit as common
+from opjax.learn.options import option
 
 
 @dataclasses.dataclass(frozen=True)

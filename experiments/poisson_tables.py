@@ -7,8 +7,8 @@ import numpy as np
 
 from experiments.poisson_rows import COLUMNS, LABELS, PAPER, PAPER_FINAL, Row
 from experiments.poisson_studies import RATES
-from experiments.reports import head, number, provenance
-from experiments.run_directory import to_json, write_json, write_text
+from opjax.learn.folder import to_json, write_json, write_text
+from opjax.learn.report import head, number, provenance
 
 
 def write(

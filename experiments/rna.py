@@ -20,17 +20,12 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from experiments import (
-    benchmark,
-    mesh_figures,
-    operators,
-    options,
-    point_subsets,
-    rna_data,
-)
-from experiments.options import option
+from experiments import point_subsets, rna_data
 from opjax import point_clouds, training
 from opjax.datasets import rna, samples
+from opjax.learn import mesh_figures, operators, options
+from opjax.learn import study as benchmark
+from opjax.learn.options import option
 
 
 @dataclasses.dataclass(frozen=True)

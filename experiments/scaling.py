@@ -19,10 +19,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments import common, figures, options, scaling_report
-from experiments.options import option
+from experiments import scaling_report
 from experiments.scaling_layers import compiled, layers
 from experiments.scaling_report import PASSES
+from opjax.learn import figures, options
+from opjax.learn import fit as common
+from opjax.learn.options import option
 
 
 @dataclasses.dataclass(frozen=True)

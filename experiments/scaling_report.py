@@ -5,9 +5,9 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from experiments.figures import new_figure, save
-from experiments.reports import provenance, table
-from experiments.run_directory import write_json, write_text
+from opjax.learn.figures import new_figure, save
+from opjax.learn.folder import write_json, write_text
+from opjax.learn.report import provenance, table
 
 PASSES = ("forward", "gradient")
 

@@ -17,18 +17,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments import (
-    common,
-    figures,
-    members,
-    options,
-    sinusoid_figures,
-    sinusoid_tables,
-)
-from experiments.options import option
+from experiments import sinusoid_figures, sinusoid_tables
 from experiments.sinusoid_models import METHODS, Setup, Study, build, num_parameters
 from experiments.sinusoid_tables import Row
 from experiments.sinusoid_training import CONTEXTS, errors, train
+from opjax.learn import figures, members, options
+from opjax.learn import fit as common
+from opjax.learn.options import option
 from opjax.problems import sinusoid
 
 _SHOWN_CONTEXT = 4  # observations in Fig. 2, top

@@ -5,10 +5,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from experiments.reports import head, number, provenance
-from experiments.run_directory import write_text
 from experiments.sinusoid_models import METHODS
 from experiments.sinusoid_training import CONTEXTS
+from opjax.learn.folder import write_text
+from opjax.learn.report import head, number, provenance
 
 _COMPARED = np.asarray(CONTEXTS) >= 10
 

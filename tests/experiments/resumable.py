@@ -12,8 +12,8 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from experiments import common
 from opjax import normalize, training
+from opjax.learn import fit as common
 
 
 @dataclasses.dataclass(frozen=True)

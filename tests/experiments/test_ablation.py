@@ -11,12 +11,12 @@ from experiments import (
     ablation,
     ablation_studies,
     burgers_models,
-    common,
     darcy,
     darcy_figures,
     darcy_models,
 )
 from opjax import training
+from opjax.learn import fit as common
 
 TINY = dataclasses.replace(
     ablation.PRESETS["smoke"],

@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from experiments import benchmark, operators, regression
 from opjax.datasets import samples
 from opjax.datasets.samples import Sample
+from opjax.learn import operators
+from opjax.learn import study as benchmark
+from opjax.learn import task as regression
 
 TINY = benchmark.Config(
     models="functional",

@@ -7,8 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments import burgers, burgers_data, common
+from experiments import burgers, burgers_data
 from experiments.burgers_models import objective
+from opjax.learn import fit as common
 
 TINY = dataclasses.replace(
     burgers.PRESETS["smoke"],

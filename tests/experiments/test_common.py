@@ -11,8 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments import common, run_directory
 from opjax import checkpoint, training
+from opjax.learn import fit as common
+from opjax.learn import folder as run_directory
 from tests.experiments import resumable
 
 ROOT = pathlib.Path(__file__).parents[2]

@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from experiments import common, darcy, darcy_data, darcy_models
+from experiments import darcy, darcy_data, darcy_models
 from opjax import checkpoint
 from opjax.datasets import darcy as dataset
+from opjax.learn import fit as common
 
 ROOT = pathlib.Path(__file__).parents[2]
 TINY = dataclasses.replace(
@@ -309,7 +310,7 @@ def start(*arguments, killed_after=None):
 
 _KILLED = """
 import os, runpy, signal
-from experiments import common
+from opjax.learn import fit as common
 write = common.MetricsWriter.write
 def write_then_kill(self, row):
     write(self, row)

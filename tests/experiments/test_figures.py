@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from experiments import figures
+from opjax.learn import figures
 
 PNG = b"\x89PNG\r\n\x1a\n"
 

@@ -4,7 +4,8 @@ import json
 import numpy as np
 import pytest
 
-from experiments import members, reports
+from opjax.learn import members
+from opjax.learn import report as reports
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,7 +5,8 @@ import math
 import pytest
 from absl import flags
 
-from experiments import common, options
+from opjax.learn import fit as common
+from opjax.learn import options
 
 
 @dataclasses.dataclass(frozen=True)

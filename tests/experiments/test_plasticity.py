@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from experiments import operators, plasticity
+from experiments import plasticity
 from opjax.datasets import plasticity as dataset
+from opjax.learn import operators
 
 TINY = dataclasses.replace(
     plasticity.PRESETS["smoke"],

@@ -10,11 +10,12 @@ import jax
 import numpy as np
 import pytest
 
-from experiments import common, poisson_drawing, poisson_models, poisson_schwarz
+from experiments import poisson_drawing, poisson_models, poisson_schwarz
 from experiments import poisson_evaluation as evaluation
 from experiments import poisson_training as training
 from experiments.poisson_models import STARTS, Setup, Start, Study
 from opjax import checkpoint
+from opjax.learn import fit as common
 from opjax.training import NonFiniteError
 
 ROOT = pathlib.Path(__file__).parents[2]

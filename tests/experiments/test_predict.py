@@ -9,18 +9,11 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from experiments import (
-    operators,
-    own_demonstration,
-    predict,
-    prediction,
-    ranges,
-    regression,
-    train,
-    trained,
-)
 from opjax.datasets import own
 from opjax.datasets.samples import Sample
+from opjax.learn import demonstration as own_demonstration
+from opjax.learn import operators, predict, prediction, ranges, train, trained
+from opjax.learn import task as regression
 
 TINY = train.Config(
     features=8, num_layers=2, num_heads=2, num_basis=4, num_epochs=2, batch_size=2

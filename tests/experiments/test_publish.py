@@ -3,7 +3,7 @@ import sys
 
 import pytest
 
-from experiments import publish
+from opjax.learn import publish
 
 
 def test_a_page_keeps_its_text_and_gets_new_tables(tmp_path):

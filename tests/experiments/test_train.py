@@ -3,8 +3,9 @@ import dataclasses
 import numpy as np
 import pytest
 
-from experiments import own_demonstration, train
 from opjax.datasets import own
+from opjax.learn import demonstration as own_demonstration
+from opjax.learn import train
 
 CONFIG = train.Config(batch_size=2)
 

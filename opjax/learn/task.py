@@ -10,10 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from experiments import benchmark, mesh_figures, operators
 from opjax import metrics, normalize, training
 from opjax.datasets import samples
 from opjax.datasets.samples import Sample
+from opjax.learn import mesh_figures, operators
+from opjax.learn import study as benchmark
 from opjax.normalize import Normalizer
 
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from experiments import options
-from experiments.reports import mean_and_deviation, table
-from experiments.run_directory import RunDirectory, run_once
+from opjax.learn import options
+from opjax.learn.folder import RunDirectory, run_once
+from opjax.learn.report import mean_and_deviation, table
 
 
 def names(text: str, option: str, choices: Collection[str]) -> tuple[str, ...]:

@@ -7,8 +7,7 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from experiments.darcy_models import PADDING, kept_modes
-from opjax import nn
+from opjax import nn, spectral
 
 # Names of the papers, and the attentions of `nn.OperatorTransformer`.
 ATTENTIONS = {
@@ -23,6 +22,20 @@ ATTENTIONS = {
 MODELS = (*ATTENTIONS, "fno")
 # Their maps from points to bases may be convolutions on a grid.
 _WITH_BASIS = ("functional", "transolver", "orthogonal")
+
+
+PADDING = 0.1  # zeros before and after each axis, over its points
+
+
+def kept_modes(num_modes: int, grid_shape: Sequence[int]) -> tuple[int, ...]:
+    """Returns the frequencies per axis of a spectral kernel, clipped to a grid.
+
+    Args:
+      num_modes: wave numbers, as one number given to `nn.SpectralConvolution`.
+      grid_shape: points per axis.
+    """
+    wanted = *(2 * num_modes for _ in grid_shape[1:]), num_modes
+    return tuple(map(min, wanted, spectral.largest_modes(grid_shape)))
 
 
 class GridOperator(nnx.Module):

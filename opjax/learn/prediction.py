@@ -8,11 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 
 import opjax
-from experiments import operators
-from experiments.trained import Trained
 from opjax import metrics, normalize
 from opjax.datasets import samples
 from opjax.datasets.samples import Sample
+from opjax.learn import operators
+from opjax.learn.trained import Trained
 from opjax.nn.heads import merge_heads
 
 # Their attention sees points through sums over all points only.

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from absl import app, flags
 from absl import logging as absl_logging
 
-from experiments.run_directory import stored_config
+from opjax.learn.folder import stored_config
 
 _Config = TypeVar("_Config")
 

@@ -11,10 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from experiments import operators
-from experiments.run_directory import to_json
 from opjax import checkpoint
 from opjax.datasets.samples import Sample
+from opjax.learn import operators
+from opjax.learn.folder import to_json
 from opjax.normalize import Normalizer
 
 _FOLDER = "operator"

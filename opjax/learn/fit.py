@@ -12,7 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from experiments.run_directory import (
+from opjax import checkpoint, training
+from opjax.learn.folder import (
     MetricsWriter,
     RunDirectory,
     open_run,
@@ -21,7 +22,6 @@ from experiments.run_directory import (
     run_once,
     stored_config,
 )
-from opjax import checkpoint, training
 
 __all__ = [
     "FitResult",

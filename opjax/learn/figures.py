@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from experiments.run_directory import replacing
+from opjax.learn.folder import replacing
 
 _DPI = 110
 

@@ -16,11 +16,12 @@ from typing import Any, NamedTuple, TypeVar
 import jax
 from flax import nnx
 
-from experiments import common, figures, members, operators, options
-from experiments.options import option
-from experiments.reports import provenance
-from experiments.run_directory import write_json, write_text
 from opjax import training
+from opjax.learn import figures, members, operators, options
+from opjax.learn import fit as common
+from opjax.learn.folder import write_json, write_text
+from opjax.learn.options import option
+from opjax.learn.report import provenance
 
 # Names of benchmarks that are not the program's with a capital letter.
 TITLES = {

@@ -1,0 +1,1 @@
+"""Training, resuming, comparing and predicting with operators, on any data."""

@@ -1,0 +1,199 @@
+"""Predicts on your own meshes with an operator that `experiments.train` trained.
+
+    python -m experiments.predict --workdir=runs/mine --input=new --output=predicted
+
+Every file of the input is written to the output with the prediction beside its own
+arrays. The last line, and `report.json` for every sample, say how far the input is
+from the training samples and, where targets are known, the relative L2 error. With
+`--export=FILE` the operator is written to a file that runs without opjax, see
+`opjax.export`.
+"""
+
+import json
+import os
+import pathlib
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from absl import app, flags
+
+from opjax import export
+from opjax.datasets import own
+from opjax.learn import options, prediction, ranges, trained
+from opjax.learn.folder import to_json, write_json
+
+
+def run(
+    workdir: str | os.PathLike,
+    *,
+    inputs: str | Sequence[str] = (),
+    output: str | os.PathLike | None = None,
+    export_path: str | os.PathLike | None = None,
+    point_dim: int | None = None,
+    chunk_size: int = 2**16,
+    memory_gib: float = 8.0,
+) -> dict[str, Any]:
+    """Predicts on all samples of the input, and exports the operator if asked.
+
+    Args:
+      workdir: folder of a finished run of `experiments.train`, the model with the
+        smallest validation error is taken, or of one of its members.
+      inputs: folder, files or patterns, see `own.find`.
+      output: folder for the files with predictions and `report.json`.
+      export_path: file for the exported operator; None for none.
+      point_dim: as for `own.read`; as in training by default.
+      chunk_size: see `prediction.predict`.
+      memory_gib: see `prediction.predict`.
+
+    Returns:
+      What the last line of the program says.
+
+    Raises:
+      ImportError: if an optional library is needed and missing.
+      OSError: if files cannot be read or written.
+      ValueError: if a file is damaged or its sample does not fit the operator or
+        the memory.
+    """
+    begin = time.monotonic()
+    with jax.enable_x64(False):
+        found = trained.load(workdir)
+        result: dict[str, Any] = {"model": str(found.folder)}
+        if export_path is not None:
+            _export(found, export_path)
+            result["export"] = str(export_path)
+        if inputs:
+            if output is None:
+                raise ValueError("Name a folder for the predictions, --output=...")
+            rows = _predict_all(
+                found, inputs, pathlib.Path(output), point_dim, chunk_size, memory_gib
+            )
+            result |= _summary(rows) | {"output": str(output)}
+    return to_json(result | {"seconds": time.monotonic() - begin})
+
+
+def _predict_all(
+    found: trained.Trained,
+    inputs: str | Sequence[str],
+    output: pathlib.Path,
+    point_dim: int | None,
+    chunk_size: int,
+    memory_gib: float,
+) -> list[dict[str, Any]]:
+    config = found.description["config"]
+    files = own.find(inputs)
+    twice = [name for name, n in Counter(f.name for f in files).items() if n > 1]
+    if twice:
+        raise ValueError(
+            f"Several files of the input are called {twice[0]}; predict on their "
+            "folders one by one."
+        )
+    names = [
+        "prediction" if name == "target" else f"prediction_{name}"
+        for name in found.description["names"]["target"]
+    ]
+    rows = []
+    for file in files:
+        samples = own.read(
+            file,
+            features=config["feature_names"],
+            target=config["target_names"],
+            point_dim=point_dim or config["point_dim"] or None,
+            quadrature=config["quadrature"],
+            need_target=False,
+        )
+        for sample in samples:
+            values = prediction.predict(
+                found, sample, chunk_size=chunk_size, memory_gib=memory_gib
+            )
+            if not np.isfinite(values).all():
+                raise ValueError(
+                    f"The prediction for {sample.name} is not finite; its values are "
+                    "too far from those of training."
+                )
+            own.write(output / file.name, sample, values, names=names)
+            row = {"name": sample.name, "num_points": sample.num_points}
+            row |= ranges.compare(found.description, sample)
+            if sample.target is not None:
+                row["relative_l2"] = prediction.relative_l2(sample, values)
+            rows.append(row)
+            note = ranges.sentence(row)
+            if note:
+                print(f"{sample.name}: {note}.", file=sys.stderr)
+    write_json(output / "report.json", to_json(rows))
+    return rows
+
+
+def _summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    errors = [row["relative_l2"] for row in rows if "relative_l2" in row]
+    numbers = {}
+    if errors:  # targets are known
+        numbers["relative_l2"] = float(np.mean(errors))
+        numbers["relative_l2_worst"] = float(np.max(errors))
+    keys = [key for key in rows[0] if key not in ("name", "num_points", "relative_l2")]
+    return {
+        **numbers,
+        "samples": len(rows),
+        "num_points": sum(row["num_points"] for row in rows),
+        **{f"{key}_worst": max(row[key] for row in rows) for key in keys},
+    }
+
+
+def _export(found: trained.Trained, path: str | os.PathLike) -> None:
+    description = found.description
+    channels, grid_shape = description["channels"], description["grid_shape"]
+    orthogonal = description["config"]["models"] == "orthogonal"
+    export.save(
+        path,
+        found.model,
+        point_dim=channels["mesh_points"],
+        feature_dim=channels["features"],
+        normalizers=found.normalizers,
+        weighted=description["weighted"],
+        num_points=None if grid_shape is None else int(np.prod(grid_shape)),
+        min_points=description["config"]["num_basis"] if orthogonal else 1,
+    )
+
+
+def _define_flags() -> None:
+    flags.DEFINE_string("workdir", None, "Folder of a run of experiments.train")
+    flags.DEFINE_list("input", [], "Folder, files or patterns, separated by commas")
+    flags.DEFINE_string("output", None, "Folder for the files with predictions")
+    flags.DEFINE_string("export", None, "File for the exported operator")
+    flags.DEFINE_integer("point_dim", None, "As in experiments.train", lower_bound=1)
+    flags.DEFINE_integer(
+        "chunk_size", 2**16, "Points that are evaluated at once", lower_bound=1
+    )
+    flags.DEFINE_float(
+        "memory_gib", 8.0, "Largest memory of one evaluation", lower_bound=0
+    )
+    flags.mark_flag_as_required("workdir")
+
+
+def _main(argv: Sequence[str]) -> None:
+    if len(argv) > 1:
+        raise app.UsageError(f"Unexpected arguments: {argv[1:]}.")
+    given = flags.FLAGS
+    if not given.input and not given.export:
+        raise app.UsageError("Give --input and --output, or --export.")
+    with options.console():
+        result = run(
+            given.workdir,
+            inputs=given.input,
+            output=given.output,
+            export_path=given.export,
+            point_dim=given.point_dim,
+            chunk_size=given.chunk_size,
+            memory_gib=given.memory_gib,
+        )
+        print(json.dumps(result, allow_nan=False), flush=True)
+
+
+def main() -> None:
+    """Runs the program on its flags."""
+    _define_flags()
+    app.run(_main)
