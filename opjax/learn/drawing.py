@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from opjax.learn.folder import replacing
+from opjax.learn.json_files import replacing
 
 _DPI = 110
 

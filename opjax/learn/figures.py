@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from opjax.learn import drawing, figures_fields, outcome
-from opjax.learn.folder import read_metrics
+from opjax.learn.metrics_file import read_metrics
 
 
 class Member(NamedTuple):

@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from opjax.datasets.samples import Sample
-from opjax.learn.folder import replacing
+from opjax.learn.json_files import replacing
 
 FILE = "predictions.npz"
 _FIRST = 2  # samples in which models are compared

@@ -25,7 +25,7 @@ from absl import app, flags
 from opjax import export
 from opjax.datasets import own
 from opjax.learn import operators, options, prediction, ranges, trained
-from opjax.learn.folder import to_json, write_json
+from opjax.learn.json_files import to_json, write_json
 
 
 def run(

@@ -20,7 +20,7 @@ from typing import Any
 from absl import app, flags
 
 from opjax.learn import pages
-from opjax.learn.folder import replacing, write_text
+from opjax.learn.json_files import replacing, write_text
 from opjax.learn.options import console
 
 MARK = "<!-- tables -->"

@@ -15,7 +15,7 @@ from opjax import checkpoint
 from opjax.datasets import own
 from opjax.datasets.samples import Sample
 from opjax.learn import operators, prediction
-from opjax.learn.folder import to_json
+from opjax.learn.json_files import to_json
 from opjax.normalize import Normalizer
 
 _FOLDER = "operator"
