@@ -13,8 +13,11 @@ and `grid_shape` that its signature names. Modules are found as Python finds the
 in the current folder.
 """
 
+import bisect
 import dataclasses
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -29,6 +32,7 @@ from opjax.learn.attentions import BASES, MIXERS, Entry
 from opjax.learn.config import ModelOptions
 
 PADDING = 0.1  # zeros before and after each axis, over its points
+_DECODER_FEATURES = 32
 _OPTIONS = frozenset(field.name for field in dataclasses.fields(ModelOptions))
 # Options of all attentions: those of the blocks and of what is around them.
 _TRUNK = ("features", "num_layers", "num_heads", "mlp_ratio", "reference_points")
@@ -198,8 +202,25 @@ def build(
         wanted = count(REGISTRY["functional"], features)
         heads = config.num_heads
         widths = range(heads, 2 * features + 1, heads)
-        features = min(widths, key=lambda width: abs(count(found, width) - wanted))
+        counts = _Counts(widths, lambda width: count(found, width))
+        # Wider models have more parameters, so a few counts find the nearest.
+        above = bisect.bisect_left(counts, wanted)
+        near = [i for i in (above - 1, above) if 0 <= i < len(widths)]
+        features = widths[min(near, key=lambda i: abs(counts[i] - wanted))]
     return construct(found, features, rngs)
+
+
+class _Counts(Sequence):
+    """Numbers of parameters of models of these widths, each counted once if at all."""
+
+    def __init__(self, widths: Sequence[int], count: Callable[[int], int]):
+        self._widths, self._count = widths, functools.cache(count)
+
+    def __len__(self) -> int:
+        return len(self._widths)
+
+    def __getitem__(self, index: Any) -> int:
+        return self._count(self._widths[index])
 
 
 class _Chosen:
@@ -297,14 +318,26 @@ def _galerkin2d(config: Any, sizes: Sizes, rngs: nnx.Rngs) -> nnx.Module:
     coarse = tuple(config.coarse_points or (n + 1) // 2 for n in shape)
     return nn.GalerkinTransformer2d(
         grid_shape=shape,
-        coarse_shape=coarse,
         in_features=sizes.feature_dim,
-        out_features=sizes.out_features,
         features=config.features,
         num_layers=config.num_layers,
-        num_heads=config.num_heads,
         hidden_features=2 * config.features,
-        modes=kept_modes(config.num_modes, shape),
+        attention=partial(
+            nn.GalerkinAttention,
+            num_heads=config.num_heads,
+            point_dim=2,
+            epsilon=1e-7,  # as published
+        ),
+        down=partial(nn.DownScaler, new_shape=coarse),
+        up=partial(nn.UpScaler, new_shape=shape),
+        decoder=partial(
+            nn.SpectralDecoder,
+            out_features=sizes.out_features,
+            features=_DECODER_FEATURES,
+            grid_shape=shape,
+            modes=kept_modes(config.num_modes, shape),
+            point_dim=2,
+        ),
         # Nothing is known of the solution at the ends of the grid.
         boundary="free",
         rematerialize=config.rematerialize,

@@ -31,7 +31,11 @@ def entry(name: str) -> Entry:
     """
     found = _imported(name)
     try:
-        signature = inspect.signature(found)
+        # The metaclass of modules takes anything; their constructor does not.
+        if isinstance(found, type):
+            signature = inspect.signature(functools.partial(found.__init__, None))
+        else:
+            signature = inspect.signature(found)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{name} cannot be called: {error}; {_CONTRACT}.") from None
     if _takes(signature, (*_MODEL, "rngs")):

@@ -27,6 +27,16 @@ from opjax.learn.options import option
 DEMONSTRATION = "demonstration"
 
 
+def _listed(paths: str) -> list[str]:
+    return [path.strip() for path in paths.split(",") if path.strip()]
+
+
+def _absolute(paths: str) -> str:
+    if paths == DEMONSTRATION:
+        return paths
+    return ",".join(os.path.abspath(os.path.expanduser(p)) for p in _listed(paths))
+
+
 @dataclasses.dataclass(frozen=True)
 class Config(RunOptions, ModelOptions, TrainingOptions):
     """All that the numbers of a run depend on."""
@@ -190,16 +200,6 @@ def _check_disjoint(train: list[str], test: list[str]) -> None:
             f"{len(both)} files are in --train and in --test, such as {min(both)}; a "
             "test needs other samples."
         )
-
-
-def _listed(paths: str) -> list[str]:
-    return [path.strip() for path in paths.split(",") if path.strip()]
-
-
-def _absolute(paths: str) -> str:
-    if paths == DEMONSTRATION:
-        return paths
-    return ",".join(os.path.abspath(os.path.expanduser(p)) for p in _listed(paths))
 
 
 PROGRAM = learn.Program(

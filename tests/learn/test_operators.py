@@ -65,60 +65,50 @@ def grid(rng, shape=(6, 5)):
     return Sample(points, points[:, :1], features, grid_shape=shape)
 
 
-def values(name, sample, **changes):
-    sizes = operators.sizes([sample])
-    model = operators.build(tiny(name, **changes), sizes, rngs=nnx.Rngs(0))
-    return model(jnp.asarray(sample.mesh_points), jnp.asarray(sample.features))
+def abstract(name, sample, **changes):
+    """Builds without computing anything."""
+    config, sizes = tiny(name, **changes), operators.sizes([sample])
+    return jax.eval_shape(
+        lambda key: operators.build(config, sizes, rngs=nnx.Rngs(key)),
+        jax.random.key(0),
+    )
+
+
+def assert_can_be_called(model, sample):
+    arrays = jnp.asarray(sample.mesh_points), jnp.asarray(sample.features)
+    found = jax.eval_shape(lambda model: model(*arrays), model)
+    assert found.shape == sample.target.shape
 
 
 @pytest.mark.parametrize("name", operators.REGISTRY)
 def test_every_name_is_built_and_called_alike(name, rng):
-    found = values(name, grid(rng), equal_parameters=False)
-    assert found.shape == (30, 1)
-    assert np.isfinite(found).all()
+    sample = grid(rng)
+    assert_can_be_called(abstract(name, sample, equal_parameters=False), sample)
 
 
 @pytest.mark.parametrize("basis", operators.BASES)
 @pytest.mark.parametrize("mixer", operators.MIXERS)
 def test_any_basis_goes_with_any_mixer(basis, mixer, rng):
-    sample = grid(rng)
-    config = tiny(f"{basis}:{mixer}", equal_parameters=False, num_basis=9)
-    sizes = operators.sizes([sample])
-
-    def build(key):
-        return operators.build(config, sizes, rngs=nnx.Rngs(key))
-
-    model = jax.eval_shape(build, jax.random.key(0))
-    found = jax.eval_shape(
-        lambda m: m(jnp.asarray(sample.mesh_points), jnp.asarray(sample.features)),
-        model,
-    )
-    assert found.shape == (30, 1)
+    sample, name = grid(rng), f"{basis}:{mixer}"
+    model = abstract(name, sample, equal_parameters=False, num_basis=9)
+    assert_can_be_called(model, sample)
 
 
 def test_transolver_has_a_basis_for_every_block_and_clips_on_grids_only(rng):
     on_grid = grid(rng)
     scattered = on_grid._replace(grid_shape=None)
     for sample, bounds in ((on_grid, (0.1, 5.0)), (scattered, None)):
-        sizes = operators.sizes([sample])
-        model = operators.build(tiny("transolver"), sizes, rngs=nnx.Rngs(0))
+        model = abstract("transolver", sample)
         assert model.basis is None
         assert model.blocks.attention.basis.temperature_bounds == bounds
-        shared = operators.build(tiny("functional"), sizes, rngs=nnx.Rngs(0))
+        shared = abstract("functional", sample)
         assert shared.basis.temperature_bounds == (0.1, 5.0)
-        own = operators.build(
-            tiny("functional", shared_basis=False), sizes, rngs=nnx.Rngs(0)
-        )
-        assert own.basis is None
+        assert abstract("functional", sample, shared_basis=False).basis is None
 
 
 def test_parameters_are_made_about_equal(rng):
-    sizes = operators.sizes([grid(rng)])
-
     def count(name, **changes):
-        model = operators.build(
-            tiny(name, features=32, **changes), sizes, rngs=nnx.Rngs(0)
-        )
+        model = abstract(name, grid(rng), features=32, **changes)
         return sum(leaf.size for leaf in jax.tree.leaves(model))
 
     wanted = count("functional")
@@ -153,7 +143,7 @@ def test_sizes_are_those_of_the_samples(rng):
 def test_unknown_names_are_refused_with_all_that_there_is():
     with pytest.raises(ValueError, match="'nothing' is unknown; .*galerkin.*fourier"):
         operators.check("nothing")
-    with pytest.raises(ValueError, match="'softmax'.*cannot be|'soft' .*cannot be"):
+    with pytest.raises(ValueError, match="'soft', which cannot be imported"):
         operators.check("soft:functional")
 
 
@@ -203,10 +193,8 @@ def own(tmp_path, monkeypatch):
 
 def test_models_and_attentions_of_your_own(own, rng):
     for part in ("build", "Attention"):
-        name = f"{own}:{part}"
-        found = values(name, grid(rng))
-        assert found.shape == (30, 1)
-        assert np.isfinite(found).all()
+        sample = grid(rng)
+        assert_can_be_called(abstract(f"{own}:{part}", sample), sample)
     operators.check_options(tiny(f"{own}:build", num_modes=3), tiny("functional"))
     with pytest.raises(ValueError, match="num_modes=3 means nothing"):
         operators.check_options(
