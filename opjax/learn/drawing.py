@@ -35,7 +35,6 @@ def save(figure: Any, path: str | os.PathLike) -> None:
             temporary,
             dpi=_DPI,
             format="png",
-            bbox_inches="tight",
             metadata={"Software": None},
         )
 

@@ -82,14 +82,14 @@ def _draw_images(figure: Any, axes: Any, row: _Row) -> None:
         points, shape = sample.mesh_points, sample.grid_shape
         drawn = drawing.field(axis, points, values, grid_shape=shape, **colours)
         axis.set_title(title, fontsize=9)
-        axis.tick_params(labelsize=7)
+        _ticks(axis, axis is axes[0])
         drawing.add_colorbar(figure, drawn, axis)
 
     if sample.features is None:
         axes[0].scatter(*sample.mesh_points[:, :2].T, s=2, c="0.3", linewidths=0)
         axes[0].set_aspect("equal")
         axes[0].set_title("input: the mesh", fontsize=9)
-        axes[0].tick_params(labelsize=7)
+        _ticks(axes[0], True)
     else:
         image(axes[0], _channel(sample.features), "input", cmap="cividis")
     # Truth and predictions share their colours, so they can be compared by eye.
@@ -103,6 +103,15 @@ def _draw_images(figure: Any, axes: Any, row: _Row) -> None:
         colours = {"cmap": "RdBu_r", "vmin": -largest, "vmax": largest}
         title = f"difference; error {row.errors[name]:.3g}"
         image(pair[1], predicted - truth, title, **colours)
+
+
+def _ticks(axis: Any, wanted: bool) -> None:
+    """All axes of a row are alike, and labels take most of the time of a figure."""
+    if wanted:
+        axis.tick_params(labelsize=7)
+        axis.locator_params(nbins=4)
+    else:
+        axis.set(xticks=[], yticks=[])
 
 
 def _draw_curves(axes: Any, row: _Row) -> None:

@@ -124,7 +124,11 @@ def read(folder: pathlib.Path) -> Outcome:
 
 
 def inspect(
-    model: Any, sample: Mapping[str, ArrayLike], **given: Any
+    model: Any,
+    sample: Mapping[str, ArrayLike],
+    *,
+    num_points: int | None = None,
+    **given: Any,
 ) -> dict[str, np.ndarray]:
     """Looks at the basis functions and functional maps of a model.
 
@@ -133,6 +137,7 @@ def inspect(
         nothing, nor does a mesh whose bases would take more than 1 GiB.
       sample: encoded `mesh_points`, `features` and `quadrature_weights`, as the model
         takes them.
+      num_points: points of the mesh, if others were added to pad it.
       **given: further arguments of the model, such as `time`.
 
     Returns:
@@ -160,6 +165,7 @@ def inspect(
     local = seen.maps[:, :, 0] if hasattr(seen, "maps") else seen.functional_map
     maps = np.asarray(local if coarse is None else coarse)
     basis = np.asarray(seen.basis if hasattr(seen, "basis") else seen.key_basis)
+    basis = basis[:, :, :num_points]
     layers = sorted({0, len(maps) // 2, len(maps) - 1})
     shown = [_most_varying(basis[layer, 0]) for layer in layers]
     return {
