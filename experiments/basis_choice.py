@@ -24,7 +24,7 @@ def _functional(q, k, v, ridge):
 
 def _galerkin(q, k, v, ridge):
     del ridge
-    return opjax.galerkin_attention(q, k, v)
+    return opjax.galerkin_attention(q, k, v) / k.shape[0]
 
 
 def _softmax(q, k, v, ridge):

@@ -9,8 +9,9 @@ from opjax.attention.bases import (
     physics_attention,
 )
 from opjax.attention.functional import (
-    Transport,
+    MapBetweenBases,
     functional_attention,
+    functional_attention_map,
     functional_map,
     intention,
     transport,
@@ -32,10 +33,11 @@ from opjax.attention.performer import (
 )
 
 __all__ = [
-    "Transport",
+    "MapBetweenBases",
     "basis_attention",
     "fourier_attention",
     "functional_attention",
+    "functional_attention_map",
     "functional_map",
     "galerkin_attention",
     "intention",

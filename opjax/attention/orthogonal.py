@@ -6,6 +6,7 @@ from jax.typing import ArrayLike
 
 from opjax import _checks, basis
 from opjax.attention._arguments import check_weights, features, select
+from opjax.projection import project, reconstruct
 
 
 def orthogonal_attention(
@@ -73,9 +74,9 @@ def orthogonal_attention(
     orthonormal = basis.orthonormalize(
         raw, quadrature_weights=weights, method=orthonormalization
     )
-    coefficients = basis.project(
+    coefficients = project(
         select(value, weights), orthonormal, quadrature_weights=weights
     )
     scores = jnp.tanh(raw.shape[1] ** -0.5 * query * key)
     gains = 1 + jax.nn.softmax(scores, axis=0).astype(value.dtype)
-    return basis.reconstruct(gains * coefficients, orthonormal)
+    return reconstruct(gains * coefficients, orthonormal)
