@@ -24,6 +24,7 @@ from opjax.attention.nystrom import (
     nystrom_attention,
 )
 from opjax.attention.orthogonal import (
+    mode_gains,
     orthogonal_attention,
 )
 from opjax.attention.pairwise import fourier_attention, softmax_attention
@@ -43,6 +44,7 @@ __all__ = [
     "intention",
     "linear_attention",
     "linformer_attention",
+    "mode_gains",
     "nystrom_attention",
     "orthogonal_attention",
     "orthogonal_random_features",

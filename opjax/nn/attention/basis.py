@@ -228,9 +228,7 @@ class BasisAttention(nnx.Module):
         **given: jax.Array | None,
     ) -> opjax.MapBetweenBases:
         """Returns the maps `(h, k, k)` and bases `(h, n, k)` of a call."""
-        maps, phi = self._look(
-            self.mixer.matrix, x, basis, quadrature_weights, given
-        )
+        maps, phi = self._look(self.mixer.matrix, x, basis, quadrature_weights, given)
         return opjax.MapBetweenBases(maps, phi, phi)
 
     def condition_numbers(

@@ -35,7 +35,7 @@ class Mixer(nnx.Module, abc.ABC):
         self.value = linear(width, width, use_bias=False, rngs=rngs)
 
     def own(self) -> dict[str, jax.Array]:
-        """Returns what every head has of its own, keywords of the methods, `(h, ...)`."""
+        """Returns what each head has of its own, keywords of methods, `(h, ...)`."""
         return {}
 
     def __call__(self, coefficients: jax.Array, **own: jax.Array) -> jax.Array:
@@ -86,9 +86,7 @@ class FunctionalMap(Mixer):
         fan_in_init: bool = False,
         rngs: nnx.Rngs,
     ):
-        super().__init__(
-            width, num_heads=num_heads, fan_in_init=fan_in_init, rngs=rngs
-        )
+        super().__init__(width, num_heads=num_heads, fan_in_init=fan_in_init, rngs=rngs)
         shape = (num_heads,) if ridge_per_head else ()
         self.ridge_logit = nnx.Param(jnp.full(shape, ridge_logit, jnp.float32))
 
@@ -144,9 +142,7 @@ class SoftmaxMap(Mixer):
       Wu et al., "Transolver", 2024, Eq. 3.
     """
 
-    def attend(
-        self, query: jax.Array, key: jax.Array, value: jax.Array
-    ) -> jax.Array:
+    def attend(self, query: jax.Array, key: jax.Array, value: jax.Array) -> jax.Array:
         """Returns averages `(k, d)` of `value` by the softmax of query and key."""
         return opjax.softmax_attention(query, key, value)
 
@@ -154,9 +150,7 @@ class SoftmaxMap(Mixer):
 class GalerkinMap(Mixer):
     """Galerkin-type attention among coefficients, `Q (K^T V) / k`."""
 
-    def attend(
-        self, query: jax.Array, key: jax.Array, value: jax.Array
-    ) -> jax.Array:
+    def attend(self, query: jax.Array, key: jax.Array, value: jax.Array) -> jax.Array:
         """Returns inner products with the keys, expanded in the queries."""
         return opjax.galerkin_attention(query, key, value) / key.shape[0]
 
@@ -173,9 +167,7 @@ class ModeGains(Mixer):
       Documentation of `orthogonal_attention_layer_type` of the Fortran library athena.
     """
 
-    def attend(
-        self, query: jax.Array, key: jax.Array, value: jax.Array
-    ) -> jax.Array:
+    def attend(self, query: jax.Array, key: jax.Array, value: jax.Array) -> jax.Array:
         """Amplifies `value` by the gains of its modes."""
         return opjax.mode_gains(query, key) * value
 
@@ -190,8 +182,6 @@ class ModeGains(Mixer):
 class IdentityMap(Mixer):
     """Value maps only: coefficients are projected and expanded again."""
 
-    def attend(
-        self, query: jax.Array, key: jax.Array, value: jax.Array
-    ) -> jax.Array:
+    def attend(self, query: jax.Array, key: jax.Array, value: jax.Array) -> jax.Array:
         """Returns `value`."""
         return value

@@ -19,38 +19,32 @@ def FunctionalAttention(  # noqa: N802 - reads as the class it configures
     num_heads: int,
     num_basis: int,
     ridge_logit: float = 0.0,
+    ridge_per_head: bool = False,
     rngs: nnx.Rngs,
-    **basis_options: Any,
+    **options: Any,
 ) -> BasisAttention:
     """Returns functional attention: a functional map in a softmax basis of its own.
 
     Args:
       features: channels of input and output.
-      num_heads: heads, dividing `features`.
+      num_heads: heads, dividing `features` unless `head_features` is given.
       num_basis: basis functions per head.
       ridge_logit: see `FunctionalMap`.
+      ridge_per_head: see `FunctionalMap`.
       rngs: source of the initial parameters.
-      **basis_options: further options of `SoftmaxBasis`.
+      **options: further options of `SoftmaxBasis`.
 
     References:
       Xiao et al., "Functional Attention", 2026, Eq. 4-9 and App. C.2.
     """
-    return BasisAttention(
-        features,
-        num_heads=num_heads,
-        basis=partial(SoftmaxBasis, num_basis=num_basis, **basis_options),
-        mixer=partial(FunctionalMap, ridge_logit=ridge_logit),
-        rngs=rngs,
+    mixer = partial(
+        FunctionalMap, ridge_logit=ridge_logit, ridge_per_head=ridge_per_head
     )
+    return _in_softmax_basis(features, num_heads, num_basis, mixer, rngs, options)
 
 
 def PhysicsAttention(  # noqa: N802 - reads as the class it configures
-    features: int,
-    *,
-    num_heads: int,
-    num_basis: int,
-    rngs: nnx.Rngs,
-    **basis_options: Any,
+    features: int, *, num_heads: int, num_basis: int, rngs: nnx.Rngs, **options: Any
 ) -> BasisAttention:
     """Returns the attention of Transolver: a softmax among tokens in soft slices.
 
@@ -60,11 +54,17 @@ def PhysicsAttention(  # noqa: N802 - reads as the class it configures
     References:
       Wu et al., "Transolver", 2024, Eq. 1-4.
     """
+    return _in_softmax_basis(features, num_heads, num_basis, SoftmaxMap, rngs, options)
+
+
+def _in_softmax_basis(features, num_heads, num_basis, mixer, rngs, options):
     return BasisAttention(
         features,
         num_heads=num_heads,
-        basis=partial(SoftmaxBasis, num_basis=num_basis, **basis_options),
-        mixer=SoftmaxMap,
+        basis=partial(SoftmaxBasis, num_basis=num_basis, **options),
+        mixer=mixer,
+        head_features=options.get("head_features"),
+        use_bias=options.get("use_bias", True),
         rngs=rngs,
     )
 

@@ -9,8 +9,8 @@ from flax import nnx
 import opjax
 from opjax import _checks
 from opjax.nn.attention.heads import head_width, map_heads, merge_heads, split_heads
-from opjax.nn.initializers import diagonal_xavier
-from opjax.nn.layers import FanInLinear, Initializer, Linear
+from opjax.nn.layers import FanInLinear, Initializer, Linear, normalized
+from opjax.nn.layers.initializers import diagonal_xavier
 
 NORMALIZATIONS = ("layer", "instance")
 
@@ -39,21 +39,11 @@ class HeadNorm(nnx.Module):
         self, x: jax.Array, quadrature_weights: jax.Array | None = None
     ) -> jax.Array:
         """Maps heads `(h, n, d)` to the same shape; means over points are weighted."""
-
-        def mean(x):
-            if self.normalization == "layer":
-                return jnp.mean(x, axis=2, keepdims=True)
-            if quadrature_weights is None:
-                return jnp.mean(x, axis=1, keepdims=True)
-            weights = quadrature_weights.astype(x.dtype)
-            # All points masked: any positive sum will do for a mean of zeros.
-            total = jnp.sum(weights)
-            weights = weights / jnp.where(total > 0, total, jnp.ones_like(total))
-            return jnp.sum(weights[None, :, None] * x, axis=1, keepdims=True)
-
-        centred = x - mean(x)
-        normalized = centred * jax.lax.rsqrt(mean(centred**2) + self.epsilon)
-        return normalized * self.scale[...][:, None] + self.bias[...][:, None]
+        if self.normalization == "layer":
+            y = normalized(x, axis=2, epsilon=self.epsilon)
+        else:
+            y = normalized(x, axis=1, epsilon=self.epsilon, weights=quadrature_weights)
+        return y * self.scale[...][:, None] + self.bias[...][:, None]
 
 
 class PointAttention(nnx.Module, abc.ABC):
@@ -380,3 +370,11 @@ class LinformerAttention(PointAttention):
             value_projection=self.value_projection[...],
             key_weights=weights,
         )
+
+
+ATTENTIONS = {
+    "galerkin": GalerkinAttention,
+    "linear": LinearAttention,
+    "fourier": FourierAttention,
+    "softmax": SoftmaxAttention,
+}

@@ -303,7 +303,8 @@ class _Levels(NamedTuple):
 
     def means(self, f: jax.Array) -> jax.Array:
         """Means of features over the coarse functions, which are sparse."""
-        assert self.coarse_space is not None and self.coarse_weights is not None
+        assert self.coarse_space is not None
+        assert self.coarse_weights is not None
         weights = self.weights.astype(f.dtype)
         weighted = weights[:, None] * f
         moments = Moments(

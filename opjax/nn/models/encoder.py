@@ -31,7 +31,7 @@ class Block(nnx.Module):
         self.mlp = MLP(features, mlp_ratio * features, features, rngs=rngs)
 
     def __call__(self, z: jax.Array, **given: Any) -> jax.Array:
-        """Maps features `(n, c)`, and keyword arguments of the attention, to `(n, c)`."""
+        """Maps features `(n, c)`, and arguments of the attention, to `(n, c)`."""
         return self.add(z, self.attention(self.attention_norm(z), **given))
 
     def add(self, z: jax.Array, attended: jax.Array) -> jax.Array:

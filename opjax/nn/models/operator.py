@@ -14,8 +14,8 @@ from opjax import _checks
 from opjax.nn.attention.bases import Basis
 from opjax.nn.attention.subdomains import MapsOfLevels, Subdomains
 from opjax.nn.layers import MLP, LayerNorm, Linear, TimeEmbedding
+from opjax.nn.layers.position import Position, check_points
 from opjax.nn.models.encoder import Attention, Block
-from opjax.nn.position import Position, check_points
 
 
 class OperatorTransformer(nnx.Module):
@@ -80,7 +80,7 @@ class OperatorTransformer(nnx.Module):
         self.rematerialize = rematerialize
         self.encoder = MLP(
             position.features + feature_dim,
-            features if residual_encoder else 2 * features,
+            (features, features) if residual_encoder else 2 * features,
             features,
             residual=residual_encoder,
             rngs=rngs,

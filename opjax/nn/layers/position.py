@@ -5,6 +5,7 @@ import dataclasses
 import jax
 
 from opjax import _checks
+from opjax.nn.layers.embedding import reference_distances
 
 
 @dataclasses.dataclass(frozen=True)
