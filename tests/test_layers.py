@@ -177,7 +177,8 @@ print(*sorted(outer & {name.split(".")[0] for name in sys.modules}))
 
 def test_the_public_names():
     assert opjax.__all__ == [
-        "Transport",
+        "MapBetweenBases",
+        "Moments",
         "attention",
         "basis",
         "basis_attention",
@@ -185,6 +186,7 @@ def test_the_public_names():
         "fourier_attention",
         "fourier_basis",
         "functional_attention",
+        "functional_attention_map",
         "functional_map",
         "galerkin_attention",
         "gram",
@@ -196,6 +198,7 @@ def test_the_public_names():
         "linalg",
         "linear_attention",
         "linformer_attention",
+        "moments",
         "nystrom_attention",
         "orthogonal_attention",
         "orthogonal_random_features",
@@ -203,6 +206,7 @@ def test_the_public_names():
         "performer_attention",
         "physics_attention",
         "project",
+        "projection",
         "quadrature",
         "reconstruct",
         "ridge_solve",
