@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from opjax.learn import drawing, figures_fields, outcome
+from opjax.learn import drawing, figures_fields, operators, outcome
 from opjax.learn.metrics_file import read_metrics
 
 
@@ -43,25 +43,38 @@ class Member(NamedTuple):
 
 
 def member(folder: pathlib.Path) -> Member:
-    """Reads name and seed of a member from its configuration."""
+    """Reads name and seed of a member from its configuration and its folder."""
     config = json.loads((folder / "config.json").read_text())
-    name = config.get("models", config.get("model", folder.name))
-    seed = config.get("seeds", config.get("seed", 0))
-    name, seed = (v[0] if isinstance(v, list) else v for v in (name, seed))
+    name, seed = (
+        found[0] if isinstance(found, list) else found
+        for found in (
+            config.get("models", config.get("model", folder.name)),
+            config.get("seeds", config.get("seed", 0)),
+        )
+    )
+    # Variants of a model have names of their own, in those of their folders.
+    stem = folder.name.removesuffix(f"-{seed}")
+    if stem != folder.name and stem != operators.slug(name):
+        name = stem
     return Member(name, int(seed), folder)
 
 
 def members(folder: pathlib.Path) -> list[Member]:
-    """Finds the members of a run: models by name, seeds as numbers.
+    """Finds the members of a run, models in its order and seeds as numbers.
 
     Args:
       folder: of the run, or of a single member.
     """
-    found = [path.parent for path in folder.glob("*/config.json")]
-    found = [path for path in found if (path / "metrics.jsonl").is_file()]
-    if not found and (folder / "metrics.jsonl").is_file():
-        found = [folder]
-    return sorted(map(member, found), key=lambda m: (m.name, m.seed))
+    found = sorted(path.parent for path in folder.rglob("metrics.jsonl"))
+    config = json.loads((folder / "config.json").read_text())
+    order = [operators.slug(name) for name in config.get("models", ())]
+
+    def place(one: Member) -> tuple[int, str, int]:
+        model = operators.slug(one.name)
+        known = order.index(model) if model in order else len(order)
+        return known, one.name, one.seed
+
+    return sorted(map(member, found), key=place)
 
 
 def draw(folder: pathlib.Path, shown: Sequence[Member]) -> list[pathlib.Path]:

@@ -196,7 +196,8 @@ def build(
         return sum(leaf.size for leaf in jax.tree.leaves(shapes))
 
     features = config.features
-    if _Chosen(config, features).equal_parameters and name != "functional":
+    # A program without the option has one model, of the size it says.
+    if getattr(config, "equal_parameters", False) and name != "functional":
         if found.options is None:  # sizes of a model of your own are your own
             return construct(found, features, rngs)
         wanted = count(REGISTRY["functional"], features)

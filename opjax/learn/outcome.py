@@ -96,7 +96,8 @@ def write(
                 arrays[f"{name}_{i}"] = getattr(sample, name)
     arrays |= {**(inspected or {}), **(extra or {})}
     with replacing(folder / FILE) as path, open(path, "wb") as file:
-        np.savez_compressed(file, **{k: np.asarray(v) for k, v in arrays.items()})
+        content: Any = {k: np.asarray(v) for k, v in arrays.items()}
+        np.savez_compressed(file, **content)
 
 
 def read(folder: pathlib.Path) -> Outcome:
@@ -114,7 +115,9 @@ def read(folder: pathlib.Path) -> Outcome:
         shape = arrays.get(f"grid_shape_{i}")
         samples.append(
             Sample(
-                **{name: arrays.get(f"{name}_{i}") for name in _ARRAYS},
+                arrays[f"mesh_points_{i}"],
+                arrays.get(f"target_{i}"),
+                arrays.get(f"features_{i}"),
                 grid_shape=None if shape is None else tuple(map(int, shape)),
                 name=f"test sample {row}",
             )

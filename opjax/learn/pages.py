@@ -74,7 +74,7 @@ def _blocks(lines: list[str], folder: pathlib.Path) -> Iterator[str]:
             level = len(heading[1])
             yield f"<h{level}>{_inline(heading[2])}</h{level}>"
         elif image:
-            yield _figure(*image.groups(), folder)
+            yield _figure(image[1], image[2], folder)
         elif line.startswith("|"):
             at = _while(lines, at, lambda line: line.startswith("|"))
             yield _table(lines[start:at])

@@ -101,9 +101,7 @@ def regression(
         train=stacked["train"],
         validation=stacked["validation"],
         test=stacked["test"],
-        build=lambda config, rngs: operators.build(
-            config, found, options=options, rngs=rngs
-        ),
+        build=builder(found, options),
         loss=loss,
         metric=error,
         evaluate=evaluate,
@@ -129,6 +127,15 @@ def check(splits: Splits) -> None:
 def all_samples(splits: Splits) -> list[Sample]:
     """All samples of a benchmark."""
     return [*splits.train, *splits.validation, *splits.test]
+
+
+def builder(
+    sizes: operators.Sizes, options: Mapping[str, Any] | None = None
+) -> Callable[[Any, nnx.Rngs], Any]:
+    """Makes `Task.build` of `operators.build`, with the same arguments."""
+    return lambda config, rngs: operators.build(
+        config, sizes, options=options, rngs=rngs
+    )
 
 
 def fit_normalizers(
