@@ -194,7 +194,12 @@ ORTHOGONAL = Entry(attention=_orthogonal, options=_SCORES, min_points="num_basis
 
 
 def pointwise(
-    layer: Any, *, quadratic: bool = False, fixed_points: bool = False, **options: str
+    layer: Any,
+    *,
+    quadratic: bool = False,
+    fixed_points: bool = False,
+    min_points: str = "",
+    **options: str,
 ) -> Entry:
     """Attention between points with coordinates; `options` by argument of the layer."""
 
@@ -212,6 +217,7 @@ def pointwise(
         options=tuple(options.values()),
         quadratic=quadratic,
         fixed_points=fixed_points,
+        min_points=min_points,
     )
 
 

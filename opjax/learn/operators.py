@@ -359,7 +359,9 @@ REGISTRY: dict[str, Entry] = {
     "fourier": attentions.pointwise(nn.FourierAttention, quadratic=True),
     "softmax": attentions.pointwise(nn.SoftmaxAttention, quadratic=True),
     "performer": attentions.pointwise(nn.PerformerAttention, num_features="num_random"),
-    "nystrom": attentions.pointwise(nn.NystromAttention, num_landmarks="num_landmarks"),
+    "nystrom": attentions.pointwise(
+        nn.NystromAttention, num_landmarks="num_landmarks", min_points="num_landmarks"
+    ),
     "linformer": attentions.pointwise(
         nn.LinformerAttention, num_projected="num_projected", fixed_points=True
     ),

@@ -133,3 +133,7 @@ def _main(argv: Sequence[str]) -> None:
             figures=given.figures,
         )
         print(json.dumps(result), flush=True)
+
+
+if __name__ == "__main__":
+    main()

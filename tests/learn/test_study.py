@@ -34,6 +34,7 @@ TINY = Config(
     num_heads=2,
     num_layers=1,
     num_basis=4,
+    num_landmarks=4,
     num_epochs=2,
     num_buckets=2,
 )
