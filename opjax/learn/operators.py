@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from flax import nnx
 
 from opjax import nn, spectral
+from opjax.learn.fields import check_choice
 
 # Names of the papers, and the attentions of `nn.OperatorTransformer`.
 ATTENTIONS = {
@@ -26,6 +27,11 @@ _WITH_BASIS = ("functional", "transolver", "orthogonal")
 
 
 PADDING = 0.1  # zeros before and after each axis, over its points
+
+
+def check(name: str) -> None:
+    """Raises ValueError unless there is such a model."""
+    check_choice("models", name, MODELS)
 
 
 def kept_modes(num_modes: int, grid_shape: Sequence[int]) -> tuple[int, ...]:
@@ -181,7 +187,7 @@ def build(
     Raises:
       ValueError: if the model needs a grid and there is none.
     """
-    name = config.models
+    name = config.models if isinstance(config.models, str) else config.models[0]
     sizes = {
         "feature_dim": feature_dim,
         "out_features": out_features,
