@@ -12,18 +12,22 @@ import opjax
 
 ROOT = pathlib.Path(opjax.__file__).parent
 
-PURE = {"_checks", "linalg", "quadrature", "basis", "attention"}
+PURE = {"_checks", "_sequential", "linalg", "quadrature", "basis", "attention"}
 PURE |= {"_winograd", "convolution", "schwarz", "spectral", "interpolation"}
 PURE |= {"point_clouds"}
+
+ALL = PURE | {"metrics", "normalize", "optimizers", "training", "checkpoint", "export"}
+ALL |= {"problems", "datasets", "nn"}  # and nothing imports `learn`
 
 # Part of opjax (a module or a subpackage): the parts that it may import.
 PARTS = {
     "_checks": set(),
-    "linalg": {"_checks"},
+    "_sequential": set(),
+    "linalg": {"_checks", "_sequential"},
     "quadrature": {"_checks"},
     "_winograd": set(),
     "convolution": {"_checks", "_winograd"},
-    "basis": {"_checks", "linalg", "quadrature"},
+    "basis": {"_checks", "_sequential", "linalg", "quadrature"},
     "attention": {"_checks", "linalg", "quadrature", "basis"},
     "schwarz": {"_checks", "linalg"},
     "spectral": {"_checks"},
@@ -38,6 +42,7 @@ PARTS = {
     "problems": PURE,
     "datasets": PURE | {"problems", "normalize"},  # some data sets are generated
     "nn": PURE,
+    "learn": ALL,
     "__init__": PURE | {"metrics", "normalize"},
 }
 
@@ -47,6 +52,7 @@ OUTSIDE = {
     "training": {"optax"},
     "checkpoint": {"optax", "orbax"},
     "nn": {"flax"},
+    "learn": {"absl", "flax", "optax", "orbax"},
 }
 
 # What it may import where it is used, inside functions.
@@ -58,6 +64,7 @@ NESTED = {
         "vtkmodules",
     },  # optional readers of published files
     "problems": {"skfem", "scipy"},  # finite elements
+    "learn": {"matplotlib", "tensorboardX", "tqdm"},
     "schwarz": {"scipy"},  # graphs and trees; JAX depends on it anyway
 }
 
@@ -136,7 +143,7 @@ def test_every_module_has_its_place():
 def test_imports_inside_point_one_way(path):
     part = part_of(path)
     allowed = PARTS[part] | {part}
-    if part == "nn":
+    if part in ("nn", "learn"):
         allowed = allowed | {"__init__"}  # `import opjax` for the pure functions
     assert inner_imports(path.read_text()) <= allowed
 
@@ -155,7 +162,8 @@ def test_importing_opjax_leaves_the_outer_layers_alone():
     program = """
 import sys
 import opjax
-outer = {"flax", "optax", "orbax", "h5py", "matplotlib", "experiments"}
+outer = {"absl", "flax", "optax", "orbax", "scipy", "h5py", "matplotlib"}
+outer |= {"experiments"}
 print(*sorted(outer & {name.split(".")[0] for name in sys.modules}))
 """
     run = subprocess.run(
