@@ -1,0 +1,231 @@
+"""Few-shot regressors; their formulas are compared with the reference in golden/."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+from experiments import sinusoid_decoded, sinusoid_regressors
+
+TINY = {
+    "attention": (sinusoid_decoded.SoftmaxAttentionRegressor, {"num_heads": 2}),
+    "funcattn": (
+        sinusoid_regressors.FunctionalRegressor,
+        {"num_basis": 3, "ridge": 1e-2},
+    ),
+    "intention": (
+        sinusoid_regressors.IntentionRegressor,
+        {"num_heads": 2, "ridge": 1e-2},
+    ),
+    "linear_attention": (sinusoid_decoded.LinearAttentionRegressor, {}),
+    "transolver": (
+        sinusoid_regressors.TransolverRegressor,
+        {"num_basis": 3, "num_heads": 2},
+    ),
+}
+METHODS = pytest.mark.parametrize("method", TINY)
+
+
+def build(method, features=8, **options):
+    cls, given = TINY[method]
+    return cls(features, **(given | options), rngs=nnx.Rngs(0))
+
+
+def tiny(method, **options):
+    """A model in float64 whose features are of the order of one."""
+    model = jax.eval_shape(lambda: build(method, **options))
+    leaves, structure = jax.tree.flatten(model)
+    random = np.random.default_rng(1)
+    leaves = [0.6 * random.normal(size=leaf.shape) for leaf in leaves]
+    return jax.tree.unflatten(structure, map(jnp.asarray, leaves))
+
+
+@jax.jit
+def predict(model, *task, weights=None):
+    return model(*task, context_weights=weights)
+
+
+@pytest.fixture
+def task(rng):
+    """Returns context points and values and query points."""
+    return tuple(jnp.asarray(rng.normal(size=(n, 1))) for n in (5, 5, 4))
+
+
+@METHODS
+def test_masked_observations_are_as_if_absent(method, task):
+    model, (x, y, queries) = tiny(method), task
+    weights = jnp.asarray([1.0, 1, 1, 0, 0])
+    padded = [jnp.where(weights[:, None] > 0, a, jnp.nan) for a in (x, y)]
+    actual = predict(model, *padded, queries, weights=weights)
+    np.testing.assert_allclose(actual, predict(model, x[:3], y[:3], queries), rtol=1e-9)
+
+
+@METHODS
+def test_an_observation_of_weight_two_counts_twice(method, task):
+    model, (x, y, queries) = tiny(method), task
+    weights = jnp.asarray([1.0, 1, 1, 1, 2])
+    twice = [jnp.concatenate([a, a[-1:]]) for a in (x, y)]
+    actual = predict(model, x, y, queries, weights=weights)
+    np.testing.assert_allclose(actual, predict(model, *twice, queries), rtol=1e-9)
+
+
+@METHODS
+def test_the_order_of_observations_is_irrelevant(method, task):
+    model, (x, y, queries) = tiny(method), task
+    expected = predict(model, x, y, queries)
+    assert np.ptp(expected) > 1e-6
+    np.testing.assert_allclose(
+        predict(model, x[::-1], y[::-1], queries), expected, rtol=1e-9
+    )
+
+
+@METHODS
+def test_one_observation_gives_finite_values_and_gradients(method, task):
+    x, y, queries = task
+
+    def total(model):
+        return jnp.sum(model(x[:1], y[:1], queries))
+
+    value, gradient = jax.jit(jax.value_and_grad(total))(tiny(method))
+    assert np.isfinite(value)
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(gradient))
+
+
+@METHODS
+def test_points_and_values_may_have_several_channels(method, rng):
+    options = {"value_dim": 2} if "attention" in method else {}
+    model = tiny(method, point_dim=3, **options)
+    shapes = (5, 3), (5, 2), (4, 3)
+    x, y, queries = (jnp.asarray(rng.normal(size=shape)) for shape in shapes)
+    predicted = predict(model, x, y, queries)
+    assert predicted.shape == (4, 2)
+    alone = predict(model, x, y.at[:, 1].set(0), queries)
+    if "attention" not in method:  # channels are transported, not mixed
+        np.testing.assert_allclose(alone[:, 0], predicted[:, 0], rtol=1e-10)
+
+
+@METHODS
+def test_batches_are_vmap_and_single_precision_is_kept(method, task):
+    model, other = tiny(method), tuple(0.5 * a for a in task)
+    batch = [jnp.stack(pair) for pair in zip(task, other, strict=True)]
+    batched = jax.jit(jax.vmap(model))(*batch)
+    np.testing.assert_allclose(
+        batched, [predict(model, *task), predict(model, *other)], rtol=1e-9
+    )
+    single = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), (model, task))
+    predicted = predict(single[0], *single[1])
+    assert predicted.dtype == jnp.float32
+    np.testing.assert_allclose(predicted, batched[0], rtol=5e-3, atol=1e-3)
+
+
+def test_shared_and_separate_encoders_of_intention_differ(task):
+    separate, shared = tiny("intention", shared_encoder=False), tiny("intention")
+    shared.key = separate.key
+    assert np.any(predict(separate, *task) != predict(shared, *task))
+    separate.query = separate.key
+    np.testing.assert_allclose(predict(separate, *task), predict(shared, *task))
+
+
+def test_functional_attention_without_ridge_fits_the_coefficients(task):
+    model, (x, y, queries) = tiny("funcattn", ridge=0.0), task
+    key, value = map(np.asarray, jax.jit(type(model).tokens)(model, x, y, None))
+    fitted, *_ = np.linalg.lstsq(key, value)
+    expected = np.asarray(model.encoder(queries)) @ fitted
+    np.testing.assert_allclose(predict(model, *task), expected, rtol=1e-6)
+
+
+# the start
+
+
+COUNTS = {
+    "attention": (256, {"num_heads": 4}, 593_409),
+    "funcattn": (128, {"num_basis": 8}, 50_825),
+    "intention": (1000, {"num_heads": 8}, 3_005_000),
+    "linear_attention": (128, {}, 99_713),
+    "transolver": (256, {"num_basis": 8, "num_heads": 8}, 199_945),
+}
+UNIFORM = ("attention", "linear_attention", "transolver")
+
+
+@functools.cache
+def published(method):
+    features, options, _ = COUNTS[method]
+    return jax.jit(lambda: build(method, features, **options))()
+
+
+@METHODS
+def test_the_published_sizes_have_the_published_parameters(method):
+    leaves = jax.tree.leaves(published(method))
+    assert sum(leaf.size for leaf in leaves) == COUNTS[method][-1]
+    assert all(leaf.dtype == jnp.float32 for leaf in leaves)
+
+
+@pytest.mark.parametrize(("method", "scale"), [("funcattn", 0.01), ("intention", 0.02)])
+def test_small_normal_kernels_and_zero_biases(method, scale):
+    for leaf in jax.tree.leaves(published(method)):
+        if leaf.ndim == 2:
+            assert np.std(leaf) == pytest.approx(scale, rel=0.2)
+        elif leaf.ndim == 1:
+            assert not np.any(leaf)
+
+
+@pytest.mark.parametrize("method", UNIFORM)
+def test_uniform_kernels_and_biases(method):
+    model = published(method)
+    encoder = model.encoder if method == "transolver" else model.key
+    for layer in [*encoder.hidden, encoder.out]:
+        bound = layer.kernel.shape[0] ** -0.5
+        for leaf in (layer.kernel[...], layer.bias[...]):
+            assert 0.9 * bound < np.max(np.abs(leaf)) <= bound
+    if method == "transolver":
+        kernel = np.asarray(model.scores.kernel[...])
+        np.testing.assert_allclose(kernel.T @ kernel, np.eye(8), atol=1e-5)
+    if method == "attention":
+        bound = (6 / 1024) ** 0.5
+        assert 0.99 * bound < np.max(np.abs(model.kernel[...])) <= bound
+        assert not np.any(model.bias[...])
+        assert not np.any(model.out.bias[...])
+
+
+# bad input
+
+
+@pytest.mark.parametrize("method", ["attention", "intention"])
+def test_heads_must_divide_the_features(method):
+    with pytest.raises(ValueError, match="num_heads=3 must divide features=8"):
+        build(method, num_heads=3)
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "message"),
+    [
+        ("funcattn", {"ridge": 1.5}, "ridge=1.5 must be at most 1"),
+        ("funcattn", {"ridge": -1.0}, "ridge=-1.0 must be non-negative"),
+        ("intention", {"ridge": -1.0}, "ridge=-1.0 must be non-negative"),
+        ("funcattn", {"num_basis": 0}, "num_basis=0 must be positive"),
+        ("transolver", {"num_heads": 0}, "num_heads=0 must be positive"),
+        ("attention", {"value_dim": 0}, "value_dim=0 must be positive"),
+        ("intention", {"point_dim": 0}, "must be positive"),
+    ],
+)
+def test_bad_sizes_are_refused(method, options, message):
+    with pytest.raises(ValueError, match=message):
+        build(method, **options)
+
+
+@METHODS
+def test_observations_that_do_not_match_are_refused(method, task):
+    model, (x, y, queries) = tiny(method), task
+    with pytest.raises(
+        ValueError, match=r"context_points \(5, 1\), context_values \(4"
+    ):
+        model(x, y[:4], queries)
+    with pytest.raises(ValueError, match="use `jax.vmap` for batches"):
+        model(x[None], y[None], queries[None])
+    with pytest.raises(TypeError, match="context_values has dtype int"):
+        model(x, y.astype(int), queries)
+    with pytest.raises(ValueError, match=r"context_weights \(4,\)"):
+        model(x, y, queries, context_weights=jnp.ones(4))
