@@ -40,6 +40,7 @@ from opjax.basis import (
     orthonormalize,
     softmax_basis,
 )
+from opjax.eigenfunctions import laplacian_eigenfunctions
 from opjax.interpolation import interpolate_grid
 from opjax.linalg import condition_number, ridge_solve
 from opjax.projection import Moments, gram, moments, project, reconstruct
@@ -67,6 +68,7 @@ __all__ = [
     "indicator_basis",
     "intention",
     "interpolate_grid",
+    "laplacian_eigenfunctions",
     "linalg",
     "linear_attention",
     "linformer_attention",

@@ -20,7 +20,7 @@ PROJECTIONS = ("transpose", "mean", "pseudo_inverse")
 
 
 @jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+@dataclasses.dataclass(frozen=True)
 class Moments:
     r"""Weighted sums over points, which are added for points in several chunks.
 

@@ -198,6 +198,7 @@ def test_the_public_names():
         "indicator_basis",
         "intention",
         "interpolate_grid",
+        "laplacian_eigenfunctions",
         "linalg",
         "linear_attention",
         "linformer_attention",
