@@ -14,7 +14,7 @@ ROOT = pathlib.Path(opjax.__file__).parent
 
 PURE = {"_checks", "_sequential", "linalg", "quadrature", "basis", "attention"}
 PURE |= {"_winograd", "convolution", "schwarz", "spectral", "interpolation"}
-PURE |= {"point_clouds", "projection"}
+PURE |= {"point_clouds", "projection", "eigenfunctions"}
 
 ALL = PURE | {"metrics", "normalize", "optimizers", "training", "checkpoint", "export"}
 ALL |= {"_files", "problems", "datasets", "nn"}  # and nothing imports `learn`
@@ -31,6 +31,7 @@ PARTS = {
     "projection": {"_checks", "linalg"},
     "basis": {"_checks", "_sequential", "linalg", "projection"},
     "attention": {"_checks", "linalg", "basis", "projection"},
+    "eigenfunctions": {"_checks"},
     "schwarz": {"_checks", "linalg"},
     "spectral": {"_checks"},
     "interpolation": {"_checks"},
@@ -59,6 +60,7 @@ OUTSIDE = {
 
 # What it may import where it is used, inside functions.
 NESTED = {
+    "eigenfunctions": {"scipy"},
     "datasets": {
         "h5py",
         "scipy",
