@@ -135,8 +135,8 @@ def test_the_tables_repeat_the_run_and_programs_add_to_them(tmp_path, monkeypatc
     config = dataclasses.replace(QUICK, eps=1e-6)
     result = program(Line(), title="A line", report=report).run(config)
     assert result["best"] == "small_0"
-    assert result["workdir"] == str(tmp_path / "runs" / "line-quick-eps1e_06")
-    text = (tmp_path / "runs" / "line-quick-eps1e_06" / "tables.md").read_text()
+    assert result["workdir"] == str(tmp_path / "runs" / "line-quick-eps1e-06")
+    text = (tmp_path / "runs" / "line-quick-eps1e-06" / "tables.md").read_text()
     assert text.startswith("# A line\n\n6 training and 3 test samples, 2 epochs")
     command = "python -m experiments.line --preset=quick --eps=1e-06"
     assert f"- command: `{command}`" in text
