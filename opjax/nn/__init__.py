@@ -5,7 +5,6 @@ like any other. Every module acts on one sample; batch with `jax.vmap`.
 """
 
 from opjax.nn.attention import BasisAttention, FunctionalAttention
-from opjax.nn.calibration import calibrate, principal_keys
 from opjax.nn.fourier import FourierBlock, FourierNeuralOperator
 from opjax.nn.functional_schwarz import FunctionalSchwarzAttention, SchwarzTransport
 from opjax.nn.galerkin import EncoderLayer, GalerkinAttention, HeadNorm
@@ -31,7 +30,12 @@ from opjax.nn.learned_basis import LearnedBasis
 from opjax.nn.operator import Block, OperatorTransformer
 from opjax.nn.orthogonal import OrthogonalAttention
 from opjax.nn.physics import PhysicsAttention
-from opjax.nn.schwarz import LowRankAttention, SchwarzAttention
+from opjax.nn.schwarz import (
+    LowRankAttention,
+    SchwarzAttention,
+    calibrate,
+    principal_keys,
+)
 from opjax.nn.super_resolution import SuperResolutionTransformer
 
 __all__ = [
