@@ -5,10 +5,8 @@ like any other. Every module acts on one sample; batch with `jax.vmap`.
 """
 
 from opjax.nn.attention import BasisAttention, FunctionalAttention
-from opjax.nn.fourier import FourierBlock, FourierNeuralOperator
 from opjax.nn.functional_schwarz import FunctionalSchwarzAttention, SchwarzTransport
 from opjax.nn.galerkin import EncoderLayer, GalerkinAttention, HeadNorm
-from opjax.nn.galerkin_transformer import GalerkinTransformer2d
 from opjax.nn.layers import (
     MLP,
     ConvolutionBlock,
@@ -27,6 +25,9 @@ from opjax.nn.layers import (
     reference_distances,
 )
 from opjax.nn.learned_basis import LearnedBasis
+from opjax.nn.models.fourier import FourierBlock, FourierNeuralOperator
+from opjax.nn.models.galerkin2d import GalerkinTransformer2d
+from opjax.nn.models.super_resolution import SuperResolutionTransformer
 from opjax.nn.operator import Block, OperatorTransformer
 from opjax.nn.orthogonal import OrthogonalAttention
 from opjax.nn.physics import PhysicsAttention
@@ -36,7 +37,6 @@ from opjax.nn.schwarz import (
     calibrate,
     principal_keys,
 )
-from opjax.nn.super_resolution import SuperResolutionTransformer
 
 __all__ = [
     "BasisAttention",

@@ -191,6 +191,9 @@ def _burgers_model(params, inputs, config):
         _assign_coordinate_attention(layer.attention, params, f"{prefix}attn.")
         _assign_linear(layer.hidden, params, f"{prefix}ff.lr1")
         _assign_linear(layer.out, params, f"{prefix}ff.lr2")
+        if config["layer_norm"]:
+            _assign_norm(layer.attention_norm, params, f"{prefix}layer_norm1")
+            _assign_norm(layer.mlp_norm, params, f"{prefix}layer_norm2")
         layers.append(layer)
     model.layers = jax.tree.map(lambda *leaves: jnp.stack(leaves), *layers)
     for i, filters in enumerate(model.decoder.layers):
