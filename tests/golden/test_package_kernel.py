@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import opjax
-from tests.golden.adapters_fno import package_kernel
+from tests.golden import adapters
 
 
 def package(x, weight):
@@ -31,7 +31,7 @@ def test_kernels_are_where_the_package_has_them(rng, grid_shape, modes):
     parts = rng.normal(size=(2, 3, *modes, 2))
     found = opjax.spectral_convolution(
         x.reshape(2, -1).T,
-        package_kernel(jnp.asarray(parts), grid_shape),
+        adapters.adapters_fno.package_kernel(jnp.asarray(parts), grid_shape),
         grid_shape=grid_shape,
     )
     expected = package(x, parts[..., 0] + 1j * parts[..., 1])
