@@ -25,9 +25,13 @@ from opjax.nn.layers import (
     reference_distances,
 )
 from opjax.nn.learned_basis import LearnedBasis
+from opjax.nn.models.darcy import darcy_transformer, inverse_transformer
 from opjax.nn.models.fourier import FourierBlock, FourierNeuralOperator
 from opjax.nn.models.galerkin2d import GalerkinTransformer2d
-from opjax.nn.models.super_resolution import SuperResolutionTransformer
+from opjax.nn.models.super_resolution import (
+    SuperResolutionTransformer,
+    coordinate_attention,
+)
 from opjax.nn.operator import Block, OperatorTransformer
 from opjax.nn.orthogonal import OrthogonalAttention
 from opjax.nn.physics import PhysicsAttention
@@ -71,7 +75,10 @@ __all__ = [
     "TimeEmbedding",
     "UpScaler",
     "calibrate",
+    "coordinate_attention",
+    "darcy_transformer",
     "initializers",
+    "inverse_transformer",
     "principal_keys",
     "reference_distances",
 ]

@@ -177,8 +177,8 @@ def _burgers_model(params, inputs, config):
     model = nn.SuperResolutionTransformer(
         features=config["n_hidden"],
         num_layers=config["num_encoder_layers"],
-        feedforward_features=config["dim_feedforward"],
-        num_modes=config["fourier_modes"],
+        hidden_features=config["dim_feedforward"],
+        modes=config["fourier_modes"],
         decoder_features=config["freq_dim"],
         outer_norm=config["layer_norm"],
         rngs=nnx.Rngs(0),

@@ -19,6 +19,7 @@ from opjax.nn.layers import (
 )
 from opjax.nn.layers.initializers import spectral_variance
 from opjax.nn.layers.position import Coordinates, Position
+from opjax.nn.models._given import refuse
 
 
 class FourierBlock(nnx.Module):
@@ -215,12 +216,10 @@ class FourierNeuralOperator(nnx.Module):
           ValueError: if shapes do not match the model or each other, or there are
             quadrature weights.
         """
-        if quadrature_weights is not None:
-            raise ValueError(
-                "quadrature_weights have no meaning for a Fourier neural operator: "
-                "all samples are on a uniform grid, without padding. Leave them out, "
-                "or take another model."
-            )
+        refuse(
+            "a Fourier neural operator, of uniform grids without padding",
+            quadrature_weights=quadrature_weights,
+        )
         if grid_shape is not None:
             grid_shape = tuple(grid_shape)
         else:

@@ -240,7 +240,7 @@ def test_bad_options_are_refused(options, message):
         (lambda m, x, f: m(x, f, grid_shape=(30,)), "as many axes"),
         (
             lambda m, x, f: m(x, f, quadrature_weights=jnp.ones(30)),
-            "quadrature_weights have no meaning for a Fourier neural operator",
+            "quadrature_weights has no meaning for a Fourier neural operator",
         ),
         (lambda m, x, f: m(x, f, time=jnp.ones(())), "time_embedding=False"),
     ],
