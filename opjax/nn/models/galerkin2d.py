@@ -93,19 +93,23 @@ class GalerkinTransformer2d(nnx.Module):
             raise ValueError(f"{grid_shape=} must have two axes.")
         self.in_features, self.boundary = in_features, boundary
         self.rematerialize = rematerialize
-        self.down = self.lift = self.up = None
-        self.coarse_shape = self.grid_shape
-        if down is None:
-            self.lift = FanInLinear(in_features + POINT_DIM, features, rngs=rngs)
-        else:
-            self.down = down(
-                in_features, features, grid_shape=self.grid_shape, rngs=rngs
-            )
-            self.coarse_shape = self.down.shapes[-1]
-        self.output_shape = self.coarse_shape
-        if up is not None:
-            self.up = up(features, grid_shape=self.coarse_shape, rngs=rngs)
-            self.output_shape = self.up.shapes[-1]
+        self.down = (
+            None
+            if down is None
+            else down(in_features, features, grid_shape=self.grid_shape, rngs=rngs)
+        )
+        self.lift = (
+            FanInLinear(in_features + POINT_DIM, features, rngs=rngs)
+            if down is None
+            else None
+        )
+        self.coarse_shape = _last_shape(self.down, self.grid_shape)
+        self.up = (
+            None
+            if up is None
+            else up(features, grid_shape=self.coarse_shape, rngs=rngs)
+        )
+        self.output_shape = _last_shape(self.up, self.coarse_shape)
 
         def layer(key: jax.Array) -> EncoderLayer:
             return EncoderLayer(
@@ -211,10 +215,15 @@ class GalerkinTransformer2d(nnx.Module):
         if array is None or shape != expected:
             raise ValueError(
                 f"{name} {None if array is None else shape} must have shape {expected} "
-                f"for one sample of this model, on the grid {grid_shape}; batch with "
-                "`jax.vmap`."
+                f"for one sample of this model, on the grid {grid_shape}; use "
+                "`jax.vmap` for batches."
             )
         _checks.floating(**{name: array})
+
+
+def _last_shape(scaler, grid_shape):
+    """Returns the grid behind a scaler, if there is one."""
+    return grid_shape if scaler is None else scaler.shapes[-1]
 
 
 def _check_output(z: jax.Array, **given: jax.Array | None) -> None:

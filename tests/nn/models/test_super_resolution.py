@@ -49,6 +49,9 @@ def grid(n, dtype=float):
     return points, jnp.sin(2 * jnp.pi * points)
 
 
+run = jax.jit(lambda model, points, features: model(points, features))
+
+
 def test_the_published_model_has_the_published_number_of_parameters():
     model = jax.eval_shape(lambda: nn.SuperResolutionTransformer(rngs=nnx.Rngs(0)))
     assert sum(leaf.size for leaf in jax.tree.leaves(model)) == 600_241
@@ -62,13 +65,17 @@ def test_the_scan_equals_the_equations(attention, outer_norm):
     """With norms after both residuals, as `layer_norm` of the published code."""
     model = make(attention=attention, outer_norm=outer_norm)
     points, features = grid(16)
-    z = model.lift(features)
-    for i in range(2):
-        layer = jax.tree.map(lambda p, i=i: p[i], model.layers)
+
+    @jax.jit
+    def encode(layer, z):
         z = z + layer.attention(z, mesh_points=points)
         z = normalized(z, layer.attention_norm) if outer_norm else z
         z = z + layer.out(jax.nn.relu(layer.hidden(z)))
-        z = normalized(z, layer.mlp_norm) if outer_norm else z
+        return normalized(z, layer.mlp_norm) if outer_norm else z
+
+    z = model.lift(features)
+    for i in range(2):
+        z = encode(jax.tree.map(lambda p, i=i: p[i], model.layers), z)
     for filters in model.decoder.layers:
         spectrum = np.fft.rfft(np.asarray(z), axis=0)
         kernel = np.asarray(filters.convolution.kernel[...])
@@ -80,14 +87,13 @@ def test_the_scan_equals_the_equations(attention, outer_norm):
         filtered = np.fft.irfft(padded, 16, axis=0)
         z = jax.nn.silu(jnp.asarray(filtered) + filters.skip(z))
     expected = model.decoder.perceptron(z)
-    np.testing.assert_allclose(model(points, features), expected, rtol=1e-9)
+    np.testing.assert_allclose(run(model, points, features), expected, rtol=1e-9)
 
 
 @pytest.mark.parametrize("attention", ["functional", *ATTENTIONS])
 def test_every_attention_gives_the_same_function_on_a_finer_grid(attention):
     model = make(scale=1, attention=attention, heads=2)
-    run = jax.jit(lambda x, f: model(x, f))
-    coarse, fine = run(*grid(128)), run(*grid(256))[::2]
+    coarse, fine = run(model, *grid(128)), run(model, *grid(256))[::2]
     assert coarse.shape == (128, 1)
     spread = float(jnp.ptp(coarse))
     assert float(jnp.max(jnp.abs(coarse - fine))) < 0.02 * spread
@@ -99,7 +105,7 @@ def test_layers_start_equal_as_published():
 
 
 def test_fewer_points_than_wave_numbers_are_possible():
-    assert make()(*grid(4)).shape == (4, 1)
+    assert run(make(), *grid(4)).shape == (4, 1)
 
 
 def test_batches_by_vmap_and_single_precision():
@@ -107,9 +113,9 @@ def test_batches_by_vmap_and_single_precision():
     points, features = grid(16)
     batch = jnp.stack([features, 2 * features])
     batched = jax.jit(jax.vmap(model, in_axes=(None, 0)))(points, batch)
-    np.testing.assert_allclose(batched[1], model(points, batch[1]), rtol=1e-9)
+    np.testing.assert_allclose(batched[1], run(model, points, batch[1]), rtol=1e-9)
     single = jax.tree.map(lambda p: p.astype(jnp.float32), model)
-    output = single(*grid(16, jnp.float32))
+    output = run(single, *grid(16, jnp.float32))
     assert output.dtype == jnp.float32
     np.testing.assert_allclose(output, batched[0], rtol=1e-3, atol=1e-4)
 
