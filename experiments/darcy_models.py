@@ -11,7 +11,7 @@ from flax import nnx
 from experiments import darcy_data
 from experiments.basis_choice import ATTENTIONS, BASES, PROJECTIONS, ChosenOperator
 from opjax import metrics, nn, normalize, schwarz
-from opjax.learn.operators import PADDING, kept_modes
+from opjax.learn.operators import PADDING, attention_operator, kept_modes
 from opjax.normalize import Normalizer
 
 
@@ -52,37 +52,62 @@ def _check_boxes(config: Any) -> None:
     schwarz.partition_hats(config.grid_shape, hats)
 
 
-def functional(config: Any, *, rngs: nnx.Rngs, **options: Any) -> nnx.Module:
-    """Builds the operator transformer with functional attention."""
-    return nn.OperatorTransformer(
-        point_dim=2,
+def functional(
+    config: Any, *, rngs: nnx.Rngs, name: str = "functional", **options: Any
+) -> nnx.Module:
+    """Builds the operator transformer with attention in a basis."""
+    return attention_operator(
+        config,
+        name,
+        position=_position(config),
+        grid_shape=config.grid_shape,
         feature_dim=1,
         out_features=1,
-        features=config.features,
-        num_layers=config.num_layers,
-        num_heads=config.num_heads,
-        num_basis=config.num_basis,
-        mlp_ratio=config.mlp_ratio,
-        grid_shape=config.grid_shape if config.convolution else None,
         shared_basis=config.shared_basis,
-        reference_points=config.reference_points or None,
-        ridge_logit=config.ridge_logit,
         temperature=config.temperature,
         temperature_bounds=(config.min_temperature, config.max_temperature),
-        rematerialize=config.rematerialize,
         rngs=rngs,
         **options,
     )
 
 
+def _position(config: Any) -> Any:
+    if config.reference_points:
+        return nn.ReferenceDistances(2, config.reference_points)
+    return nn.Coordinates(2)
+
+
 def functional_schwarz(config: Any, *, rngs: nnx.Rngs) -> nnx.Module:
     """Builds the operator transformer with functional Schwarz attention."""
-    return functional(
-        config,
+    softmax = partial(
+        nn.SoftmaxBasis,
+        num_heads=config.num_heads,
+        num_basis=config.num_basis,
+        grid_shape=config.grid_shape,
+        temperature=config.temperature,
+        temperature_bounds=(config.min_temperature, config.max_temperature),
+    )
+    mixer = partial(nn.FunctionalMap, ridge_logit=config.ridge_logit)
+    local = partial(
+        nn.BasisAttention,
+        num_heads=config.num_heads,
+        basis=None if config.shared_basis else softmax,
+        mixer=mixer,
+    )
+    grid = nn.GridSubdomains(config.grid_shape, config.num_boxes, config.overlap)
+    return nn.OperatorTransformer(
+        position=_position(config),
+        feature_dim=1,
+        out_features=1,
+        attention=partial(
+            nn.SubdomainAttention, attention=local, coarse=mixer, subdomains=grid
+        ),
+        basis=softmax if config.shared_basis else None,
+        features=config.features,
+        num_layers=config.num_layers,
+        mlp_ratio=config.mlp_ratio,
+        rematerialize=config.rematerialize,
         rngs=rngs,
-        attention="functional_schwarz",
-        num_boxes=config.num_boxes,
-        overlap=config.overlap,
     )
 
 
@@ -122,7 +147,7 @@ def fourier(config: Any, *, rngs: nnx.Rngs) -> nnx.Module:
 MODELS: dict[str, Callable[..., nnx.Module]] = {
     "functional": functional,
     "functional_schwarz": functional_schwarz,
-    "transolver": partial(functional, attention="physics"),
+    "transolver": partial(functional, name="transolver"),
     "galerkin2d": galerkin2d,
     "fno": fourier,
     # Every basis with every attention, every projection: `experiments.ablation`.

@@ -1,6 +1,5 @@
 """Reading and writing the published `.mat` layout, without ever unpickling."""
 
-import contextlib
 import importlib
 import os
 from collections.abc import Callable, Mapping
@@ -10,6 +9,8 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
+
+from opjax._files import replacing
 
 _SOURCE = (
     "the Google Drive folder 1UnbQh2WWc6knEHbLn-ZaXrKUZhp7pjt- of the Fourier neural "
@@ -92,14 +93,8 @@ def write(path: str | os.PathLike, arrays: Mapping[str, Any]) -> None:
         dump = np.savez
     else:
         raise ValueError(f"path={str(path)!r} must end in '.mat' or '.npz'.")
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
-    try:
-        with open(temporary, "xb") as file:
-            dump(file, **arrays)
-        os.replace(temporary, path)
-    finally:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
+    with replacing(path) as temporary, open(temporary, "xb") as file:
+        dump(file, **arrays)
 
 
 def _savemat(scipy_io: ModuleType) -> Callable[..., None]:

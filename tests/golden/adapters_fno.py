@@ -13,7 +13,6 @@ from flax import nnx
 
 import opjax
 from opjax import nn
-from opjax.nn.layers.position import Coordinates, ReferenceDistances
 from tests.golden.adapters import Adapter, _assign_linear, _assign_mlp
 
 # Kernels: `(in, out, ..., 2)` there, `(..., in, out, 2)` here.
@@ -191,9 +190,9 @@ def _nsl_model(params, inputs, config):
             kernel_init=nn.initializers.spectral_uniform,
         ),
         projection_ratio=1,
-        position=functools.partial(ReferenceDistances, num_reference=config["ref"])
+        position=functools.partial(nn.ReferenceDistances, num_reference=config["ref"])
         if config["uni"]
-        else Coordinates,
+        else nn.Coordinates,
         pad_multiple=multiple,
         time_embedding=config["T"],
         rngs=nnx.Rngs(0),
@@ -246,7 +245,7 @@ def _neuralop_model(params, inputs, config):
             channel_mlp_ratio=0.5 if use_mlp else None,
             instance_norm=config.get("norm") == "instance_norm",
         ),
-        position=Coordinates if positions else None,
+        position=nn.Coordinates if positions else None,
         padding=config.get("domain_padding") or 0.0,
         rngs=nnx.Rngs(0),
     )

@@ -11,7 +11,6 @@ import pytest
 from flax import nnx
 
 from opjax import nn
-from opjax.nn.layers.position import ReferenceDistances
 
 SMALL: dict[str, Any] = {
     "feature_dim": 1,
@@ -161,7 +160,7 @@ def test_coarser_grids_leave_frequencies_out(rng):
 
 def test_positions_may_be_distances_and_time_may_be_given(rng):
     model = make(
-        position=functools.partial(ReferenceDistances, num_reference=2),
+        position=functools.partial(nn.ReferenceDistances, num_reference=2),
         time_embedding=True,
         feature_dim=0,
     )

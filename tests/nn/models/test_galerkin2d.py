@@ -9,10 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
-from opjax.nn.attention.pointwise import ATTENTIONS
 
 from opjax import nn
-from tests.nn.test_galerkin import enlarged
+from opjax.nn.attention.pointwise import ATTENTIONS
+from tests.nn.parameters import enlarged
 
 FINE, COARSE = (9, 8), (5, 4)
 SPECTRAL = partial(

@@ -7,9 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
-from opjax.nn.attention.pointwise import ATTENTIONS
 
 from opjax import nn
+from opjax.nn.attention.pointwise import ATTENTIONS
 
 SMALL = {
     "features": 8,
