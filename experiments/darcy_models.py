@@ -111,28 +111,21 @@ def functional_schwarz(config: Any, *, rngs: nnx.Rngs) -> nnx.Module:
     )
 
 
-class GridTransformer(nnx.Module):
-    """The Galerkin transformer between grids, called with mesh points and features."""
-
-    def __init__(self, config: Any, *, rngs: nnx.Rngs):
-        coarse = tuple(config.coarse_points or (n + 1) // 2 for n in config.grid_shape)
-        self.transformer = nn.GalerkinTransformer2d(
-            grid_shape=config.grid_shape,
-            coarse_shape=coarse,
-            features=config.features,
-            num_layers=config.num_layers,
-            num_heads=config.num_heads,
-            hidden_features=2 * config.features,
-            modes=kept_modes(config.num_modes, config.grid_shape),
-            # The samples are at cell centres, where the solution does not vanish.
-            boundary="free",
-            rematerialize=config.rematerialize,
-            rngs=rngs,
-        )
-
-    def __call__(self, mesh_points: jax.Array, features: jax.Array) -> jax.Array:
-        """Maps values `(n, 1)` at the nodes `(n, 2)` of the grid to `(n, 1)`."""
-        return self.transformer(features, output_points=mesh_points)
+def galerkin2d(config: Any, *, rngs: nnx.Rngs) -> nnx.Module:
+    """Builds the Galerkin transformer between grids."""
+    coarse = tuple(config.coarse_points or (n + 1) // 2 for n in config.grid_shape)
+    return nn.darcy_transformer(
+        config.grid_shape,
+        coarse,
+        features=config.features,
+        num_layers=config.num_layers,
+        num_heads=config.num_heads,
+        modes=kept_modes(config.num_modes, config.grid_shape),
+        # The samples are at cell centres, where the solution does not vanish.
+        boundary="free",
+        rematerialize=config.rematerialize,
+        rngs=rngs,
+    )
 
 
 def fourier(config: Any, *, rngs: nnx.Rngs) -> nnx.Module:
@@ -155,7 +148,7 @@ MODELS: dict[str, Callable[..., nnx.Module]] = {
     "functional": functional,
     "functional_schwarz": functional_schwarz,
     "transolver": partial(functional, name="transolver"),
-    "galerkin2d": GridTransformer,
+    "galerkin2d": galerkin2d,
     "fno": fourier,
     # Every basis with every attention, every projection: `experiments.ablation`.
     **{
