@@ -18,6 +18,10 @@ from opjax.datasets.samples import Sample, Splits
 from opjax.problems import darcy, grids
 
 _LOGGER = logging.getLogger(__name__)
+_SOURCE = (
+    f"{_arrays.FNO} (the number in the names is --num_points; the published files have "
+    "421 or 241)"
+)
 _VERSION = 1  # raise it whenever the same arguments give other numbers
 
 
@@ -147,15 +151,14 @@ def load(
     _checks.positive(num_train=num_train, num_test=num_test)
 
     def read(suffix: str, num_samples: int) -> list[Sample]:
-        path = _arrays.find_stem(
-            data_dir, f"piececonst_r{num_points}_N1024_{suffix}", source=_arrays.FNO
-        )
+        stem = f"piececonst_r{num_points}_N1024_{suffix}"
+        path = _arrays.find_stem(data_dir, stem, source=_SOURCE)
         coeff, sol = (
             _arrays.read(
                 path,
                 key,
                 shape=(None, num_points, num_points),
-                source=_arrays.FNO,
+                source=_SOURCE,
                 fewest=num_samples,
                 keep=np.s_[:num_samples, ::stride, ::stride],
             )
