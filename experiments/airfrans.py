@@ -9,7 +9,6 @@ are those of the paper, integrated over the airfoil from the predicted fields.
 """
 
 import dataclasses
-import os
 import pathlib
 from collections.abc import Sequence
 from functools import partial
@@ -23,9 +22,18 @@ from flax import nnx
 from experiments import point_subsets
 from opjax import normalize, training
 from opjax.datasets import airfrans, samples
-from opjax.learn import mesh_figures, operators, options
-from opjax.learn import study as benchmark
-from opjax.learn import task as regression
+from opjax.learn import (
+    DataOptions,
+    ModelOptions,
+    Program,
+    RunOptions,
+    Task,
+    TrainingOptions,
+    mesh_figures,
+    operators,
+    options,
+)
+from opjax.learn import supervised as regression
 from opjax.learn.options import option
 from opjax.problems import airfoil_forces
 
@@ -34,7 +42,7 @@ _BOX = ((-2.0, -1.5), (4.0, 1.5))
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(benchmark.Config):
+class Config(RunOptions, DataOptions, ModelOptions, TrainingOptions):
     """All that the numbers of a run depend on; the defaults are the quick preset."""
 
     data_dir: str = option("", "Folder of the data set; empty: potential flow")
@@ -63,7 +71,7 @@ class Config(benchmark.Config):
 PRESETS = {
     "smoke": Config(
         preset="smoke",
-        models="functional",
+        models=("functional",),
         num_train=4,
         num_validation=2,
         num_test=3,
@@ -80,7 +88,7 @@ PRESETS = {
     # of Table 3 is --split=aoa --num_train=723 --num_validation=81 --num_test=196.
     "paper": Config(
         preset="paper",
-        models="functional,transolver",
+        models=("functional", "transolver"),
         split="reynolds",
         num_train=453,
         num_validation=51,
@@ -97,32 +105,6 @@ PRESETS = {
         checkpoint_every=10,
     ),
 }
-
-
-def run(
-    config: Config,
-    *,
-    workdir: str | os.PathLike | None = None,
-    cache_dir: str | None = None,
-    tensorboard: bool = False,
-) -> dict[str, Any]:
-    """Trains all models and seeds; arguments and errors as for `benchmark.run`.
-
-    Returns:
-      As there; the numbers are, over the test cases, the mean of the relative error of
-      the lift coefficient `lift_error` and the rank correlation `lift_spearman`, of the
-      drag as well for RANS flows, and the mean squared errors `volume` and `surface` of
-      the normalised fields. Fields are predicted at all nodes at once, where the
-      published code averages over draws of 32000.
-    """
-    return benchmark.run(
-        config,
-        make_task,
-        program="airfrans",
-        workdir=workdir,
-        cache_dir=cache_dir,
-        tensorboard=tensorboard,
-    )
 
 
 def load(config: Config, *, cache_dir: str | None = None) -> samples.Splits:
@@ -154,7 +136,7 @@ def load(config: Config, *, cache_dir: str | None = None) -> samples.Splits:
     )
 
 
-def make_task(config: Config, cache_dir: str | None = None) -> benchmark.Task:
+def make_task(config: Config, cache_dir: str | None = None) -> Task:
     """Builds the task to predict velocity, pressure and viscosity of turbulence.
 
         loss = mean_b (L_v + surface_weight L_s),
@@ -178,7 +160,7 @@ def make_task(config: Config, cache_dir: str | None = None) -> benchmark.Task:
             (cases.test, 1),
         )
     )
-    return benchmark.Task(
+    return Task(
         train=train,
         validation=validation,
         test=test,
@@ -374,5 +356,9 @@ def _shown(test: Sequence[samples.Sample]) -> list[samples.Sample]:
     return [case._replace(target=_target(case)[:, 2:3]) for case in test]
 
 
+PROGRAM = Program("airfrans", PRESETS, make_task, title="AirfRANS")
+run = PROGRAM.run
+
+
 if __name__ == "__main__":
-    options.launch(PRESETS, run)
+    PROGRAM.launch()

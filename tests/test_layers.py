@@ -19,6 +19,7 @@ PURE |= {"point_clouds"}
 # Part of opjax (a module or a subpackage): the parts that it may import.
 PARTS = {
     "_checks": set(),
+    "_files": set(),
     "linalg": {"_checks"},
     "quadrature": {"_checks"},
     "_winograd": set(),
@@ -32,13 +33,17 @@ PARTS = {
     "metrics": {"_checks"},
     "normalize": {"_checks"},
     "optimizers": {"_checks"},
-    "export": {"_checks", "normalize"},
+    "export": {"_checks", "_files", "normalize"},
     "training": {"_checks", "metrics", "normalize", "optimizers"},
-    "checkpoint": {"_checks", "metrics", "normalize", "optimizers", "training"},
+    "checkpoint": {"_checks", "_files", "metrics", "normalize", "training"},
     "problems": PURE,
-    "datasets": PURE | {"problems", "normalize"},  # some data sets are generated
+    "datasets": PURE
+    | {"_files", "problems", "normalize"},  # some data sets are generated
     "nn": PURE,
     "__init__": PURE | {"metrics", "normalize"},
+    "learn": PURE
+    | {"_files", "__init__", "checkpoint", "datasets", "export", "metrics", "nn"}
+    | {"normalize", "optimizers", "problems", "training"},
 }
 
 # What a part may import from outside, beyond the standard library, JAX and NumPy.
@@ -47,6 +52,7 @@ OUTSIDE = {
     "training": {"optax"},
     "checkpoint": {"optax", "orbax"},
     "nn": {"flax"},
+    "learn": {"absl", "flax", "optax"},
 }
 
 # What it may import where it is used, inside functions.
@@ -58,6 +64,7 @@ NESTED = {
         "vtkmodules",
     },  # optional readers of published files
     "problems": {"skfem", "scipy"},  # finite elements
+    "learn": {"matplotlib", "tensorboardX", "tqdm"},
     "schwarz": {"scipy"},  # graphs and trees; JAX depends on it anyway
 }
 
@@ -170,7 +177,8 @@ print(*sorted(outer & {name.split(".")[0] for name in sys.modules}))
 
 def test_the_public_names():
     assert opjax.__all__ == [
-        "Transport",
+        "MapBetweenBases",
+        "Moments",
         "attention",
         "basis",
         "basis_attention",
@@ -178,6 +186,7 @@ def test_the_public_names():
         "fourier_attention",
         "fourier_basis",
         "functional_attention",
+        "functional_attention_map",
         "functional_map",
         "galerkin_attention",
         "gram",
@@ -186,9 +195,11 @@ def test_the_public_names():
         "indicator_basis",
         "intention",
         "interpolate_grid",
+        "laplacian_eigenfunctions",
         "linalg",
         "linear_attention",
         "linformer_attention",
+        "moments",
         "nystrom_attention",
         "orthogonal_attention",
         "orthogonal_random_features",
@@ -196,6 +207,7 @@ def test_the_public_names():
         "performer_attention",
         "physics_attention",
         "project",
+        "projection",
         "quadrature",
         "reconstruct",
         "ridge_solve",

@@ -1,6 +1,5 @@
 """Reading and writing `.mat` and `.npz` files, without ever unpickling."""
 
-import contextlib
 import importlib
 import os
 from collections.abc import Callable, Mapping
@@ -9,6 +8,8 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
+
+from opjax._files import replacing
 
 
 def write(path: str | os.PathLike, arrays: Mapping[str, Any]) -> None:
@@ -26,14 +27,8 @@ def write(path: str | os.PathLike, arrays: Mapping[str, Any]) -> None:
         dump = np.savez
     else:
         raise ValueError(f"path={str(path)!r} must end in '.mat' or '.npz'.")
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
-    try:
-        with open(temporary, "xb") as file:
-            dump(file, **arrays)
-        os.replace(temporary, path)
-    finally:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
+    with replacing(path) as temporary, open(temporary, "xb") as file:
+        dump(file, **arrays)
 
 
 def _savemat(scipy_io: ModuleType) -> Callable[..., None]:

@@ -1,5 +1,6 @@
 """The Galerkin transformer on two-dimensional grids: scalers around an encoder."""
 
+import functools
 from collections.abc import Sequence
 
 import jax
@@ -9,7 +10,7 @@ from flax import nnx
 from jax import lax
 
 from opjax import _checks
-from opjax.nn.galerkin import EncoderLayer
+from opjax.nn.attention.pointwise import ATTENTIONS
 from opjax.nn.layers import (
     DownScaler,
     FanInLinear,
@@ -17,6 +18,7 @@ from opjax.nn.layers import (
     SpectralDecoder,
     UpScaler,
 )
+from opjax.nn.models.encoder import EncoderLayer
 
 DECODERS = ("spectral", "pointwise")
 BOUNDARIES = ("dirichlet", "free")
@@ -111,6 +113,7 @@ class GalerkinTransformer2d(nnx.Module):
             in_features=in_features, out_features=out_features, num_layers=num_layers
         )
         _checks.option("decoder", decoder, DECODERS)
+        _checks.option("attention", attention, ATTENTIONS)
         _checks.option("boundary", boundary, BOUNDARIES)
         self.grid_shape = tuple(grid_shape)
         self.output_shape = self.grid_shape
@@ -165,10 +168,13 @@ class GalerkinTransformer2d(nnx.Module):
             return EncoderLayer(
                 features,
                 hidden_features=hidden_features,
-                num_heads=num_heads,
-                attention=attention,
-                point_dim=POINT_DIM,
-                normalization=normalization,
+                attention=functools.partial(
+                    ATTENTIONS[attention],
+                    num_heads=num_heads,
+                    point_dim=POINT_DIM,
+                    normalization=normalization,
+                    epsilon=epsilon,
+                ),
                 outer_norm=outer_norm,
                 epsilon=epsilon,
                 rngs=nnx.Rngs(key),

@@ -1,5 +1,6 @@
 """The transformer of Burgers' equation, trained on one grid and evaluated on any."""
 
+from functools import partial
 from typing import Any
 
 import jax
@@ -8,12 +9,13 @@ from flax import nnx
 from jax import lax
 
 from opjax import _checks
-from opjax.nn import galerkin
-from opjax.nn.galerkin import EncoderLayer
+from opjax.nn.attention.bases import SoftmaxBasis
+from opjax.nn.attention.basis import BasisAttention
+from opjax.nn.attention.mixers import FunctionalMap
+from opjax.nn.attention.pointwise import ATTENTIONS
 from opjax.nn.layers import FanInLinear, SpectralDecoder
 from opjax.nn.layers.initializers import spectral_burgers
-
-ATTENTIONS = ("functional", *galerkin.ATTENTIONS)
+from opjax.nn.models.encoder import EncoderLayer
 
 
 class SuperResolutionTransformer(nnx.Module):
@@ -76,7 +78,7 @@ class SuperResolutionTransformer(nnx.Module):
         rngs: nnx.Rngs,
         **options: Any,
     ):
-        _checks.option("attention", attention, ATTENTIONS)
+        _checks.option("attention", attention, ("functional", *ATTENTIONS))
         _checks.positive(
             features=features,
             num_layers=num_layers,
@@ -87,14 +89,26 @@ class SuperResolutionTransformer(nnx.Module):
         )
         self.feature_dim = feature_dim
         if attention == "functional":
-            published = {
-                "num_basis": num_basis,
-                "ridge_logit": 2.0,
-                "ridge_per_head": True,
-                "use_bias": False,
-                "fan_in_init": True,
-            }
-            options = published | options
+            constructor = partial(
+                BasisAttention,
+                num_heads=num_heads,
+                basis=partial(
+                    SoftmaxBasis, num_basis=num_basis, point_dim=1, use_bias=False
+                ),
+                mixer=partial(
+                    FunctionalMap,
+                    ridge_logit=2.0,
+                    ridge_per_head=True,
+                    fan_in_init=True,
+                ),
+                use_bias=False,
+                fan_in_init=True,
+                **options,
+            )
+        else:
+            constructor = partial(
+                ATTENTIONS[attention], num_heads=num_heads, point_dim=1, **options
+            )
         self.lift = FanInLinear(feature_dim, features, rngs=rngs)
 
         def layer(key: jax.Array) -> EncoderLayer:
@@ -102,11 +116,8 @@ class SuperResolutionTransformer(nnx.Module):
                 features,
                 hidden_features=feedforward_features,
                 outer_norm=outer_norm,
-                attention=attention,
-                num_heads=num_heads,
-                point_dim=1,
+                attention=constructor,
                 rngs=nnx.Rngs(key),
-                **options,
             )
 
         key = rngs.params()

@@ -15,7 +15,8 @@ from flax import nnx
 from experiments import darcy, darcy_data, darcy_models
 from opjax import checkpoint
 from opjax.datasets import darcy as dataset
-from opjax.learn import fit as common
+from opjax.learn import fitting as common
+from opjax.learn.folder import open_run
 
 ROOT = pathlib.Path(__file__).parents[2]
 TINY = dataclasses.replace(
@@ -98,7 +99,7 @@ def test_the_reported_error_is_that_of_the_predictions(finished):
 def test_a_finished_run_is_read_and_not_repeated(finished, monkeypatch, capsys):
     workdir, result = finished
     monkeypatch.setattr(darcy_data, "load", None)
-    monkeypatch.setattr(common, "fit", None)
+    monkeypatch.setattr(darcy, "fit", None)
     assert darcy.run(TINY, workdir=workdir) == result
     assert json.loads(capsys.readouterr().out) == result
 
@@ -262,7 +263,7 @@ def test_a_missing_data_file_costs_nothing(tmp_path):
         FileNotFoundError, match=r"r21_N1024_smooth1(.|\n)*--num_points"
     ):
         darcy.run(config, workdir=tmp_path / "run")
-    common.open_run(tmp_path / "run", TINY).close()  # the folder is free again
+    open_run(tmp_path / "run", TINY).close()  # the folder is free again
 
 
 def test_an_unwritable_folder_names_the_way_out(tmp_path):
@@ -315,7 +316,7 @@ def start(*arguments, killed_after=None):
 
 _KILLED = """
 import os, runpy, signal
-from opjax.learn import fit as common
+from opjax.learn import fitting as common
 write = common.MetricsWriter.write
 def write_then_kill(self, row):
     write(self, row)

@@ -13,7 +13,7 @@ from opjax.datasets import rna as dataset
 
 TINY = dataclasses.replace(
     rna.PRESETS["smoke"],
-    models="functional",
+    models=("functional",),
     num_train=4,
     num_validation=2,
     num_test=3,
@@ -171,14 +171,14 @@ def test_only_the_smoke_preset_runs_without_data(tmp_path):
 @pytest.mark.slow
 def test_other_models_have_a_loss_and_a_gradient_too():
     with jax.enable_x64(False):
-        config = dataclasses.replace(TINY, models="transolver", orientation="random")
+        config = dataclasses.replace(TINY, models=("transolver",), orientation="random")
         task = rna.make_task(config)
         built = task.build(config, nnx.Rngs(0))
         batch = jax.tree.map(lambda x: jnp.asarray(x[:2]), task.train[0])
         optimizer = training.adamw(1e-3, weight_decay=0.0)
         state = training.init(built, optimizer)
-        step = training.make_step(task.loss, optimizer, key=jax.random.key(0))
-        _, history = jax.jit(step)(state, batch)
+        step = training.make_step(task.loss, optimizer)
+        _, history = jax.jit(step)(state, batch, jax.random.key(0))
     assert float(history["loss"]) == pytest.approx(np.log(260), rel=0.1)
     assert float(history["gradient_norm"]) > 0
 

@@ -2,6 +2,7 @@
 
 import math
 import re
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -9,14 +10,15 @@ import numpy as np
 from flax import nnx
 
 from opjax import nn
-from opjax.nn.heads import merge_heads
+from opjax.nn.attention.heads import merge_heads
+from tests.builders import POINTS
 from tests.golden.adapters import Adapter, _assign_linear, _assign_norm
 
 
 def _assign_attention(layer, params, prefix=""):
     for i, name in enumerate(("query", "key", "value")):
         _assign_linear(getattr(layer, name), params, f"{prefix}linears.{i}")
-    partner = "V" if layer.attention in ("galerkin", "linear") else "Q"
+    partner = "Q" if layer.normalizes_queries else "V"
     for norm, letter in ((layer.key_norm, "K"), (layer.partner_norm, partner)):
         if norm is not None:
             names = [f"{prefix}norm_{letter}.{h}" for h in range(layer.num_heads)]
@@ -26,10 +28,9 @@ def _assign_attention(layer, params, prefix=""):
 
 
 def _attention_layer(params, config):
-    layer = nn.GalerkinAttention(
+    layer = POINTS[config["attention_type"]](
         config["d_model"],
         num_heads=config["heads"],
-        attention=config["attention_type"],
         point_dim=config["pos_dim"],
         normalization=config["norm_type"],
         epsilon=config["eps"],
@@ -72,10 +73,12 @@ def _encoder(params, inputs, config):
     layer = nn.EncoderLayer(
         config["d_model"],
         hidden_features=config["dim_feedforward"],
-        num_heads=config["heads"],
-        attention=config["attention_type"],
-        point_dim=inputs["pos"].shape[-1],
-        normalization="layer" if config["attn_norm"] else None,
+        attention=partial(
+            POINTS[config["attention_type"]],
+            num_heads=config["heads"],
+            point_dim=inputs["pos"].shape[-1],
+            normalization="layer" if config["attn_norm"] else None,
+        ),
         outer_norm=config["layer_norm"],
         rngs=nnx.Rngs(0),
     )

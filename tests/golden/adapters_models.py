@@ -5,6 +5,7 @@ import jax.numpy as jnp
 from flax import nnx
 
 from opjax import nn
+from tests.builders import transformer
 from tests.golden.adapters import (
     Adapter,
     _assign_attention,
@@ -48,7 +49,7 @@ def _physics_attention(params, inputs, config):
 
 
 def _transolver(params, inputs, config):
-    model = nn.OperatorTransformer(
+    model = transformer(
         point_dim=2,
         feature_dim=config["fx"],
         out_features=config["out"],
@@ -58,7 +59,7 @@ def _transolver(params, inputs, config):
         num_basis=config["k"],
         mlp_ratio=config["mr"],
         grid_shape=config["sl"],
-        attention="physics",
+        attention="transolver",
         shared_basis=False,
         reference_points=config["ref"] if config["uni"] else None,
         time_embedding=config["T"],
@@ -87,7 +88,7 @@ def _transolver(params, inputs, config):
 def _airfrans(params, inputs, config):
     """The second perceptron of every block, `mlp_new`, is never evaluated."""
     channels, unified = config["sd"], config["uni"]
-    model = nn.OperatorTransformer(
+    model = transformer(
         point_dim=2 if unified else channels,
         feature_dim=channels if unified else 0,
         out_features=config["out"],
@@ -118,7 +119,7 @@ def _airfrans(params, inputs, config):
 
 def _rna(params, inputs, config):
     prefix = "feature_extractor."
-    model = nn.OperatorTransformer(
+    model = transformer(
         point_dim=3,
         feature_dim=0,
         out_features=config["ncls"],

@@ -1,9 +1,10 @@
 """A tiny run in its own process: `resumable.py WORKDIR [ROWS]`, killed after ROWS rows.
 
-Not a test: test_common.py starts it.
+Not a test: test_fitting.py starts it.
 """
 
 import dataclasses
+import functools
 import os
 import signal
 import sys
@@ -12,8 +13,9 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from opjax import normalize, training
-from opjax.learn import fit as common
+from opjax import learn, normalize, training
+from opjax.learn import folder
+from opjax.learn.metrics_file import MetricsWriter
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,6 +42,11 @@ def loss(model, batch, *, key):
     return jnp.mean((model(batch["x"] + noise) - batch["y"]) ** 2)
 
 
+OPTIMIZER = functools.partial(
+    training.adamw_onecycle, 0.05, weight_decay=1e-3, clip_norm=1.0
+)
+
+
 def data(num_samples=22):
     x = jax.random.normal(jax.random.key(5), (num_samples, 3), jnp.float32)
     return {"x": x, "y": jnp.sin(x.sum(1))}
@@ -52,38 +59,32 @@ def run(workdir, *, train=None, validation=None, quiet=False, **overrides):
         "checkpoint_every": 2,
         "checkpoint_seconds": 1e9,
         "steps_per_call": 4,
-        "needs_key": True,
+        "optimizer": OPTIMIZER,
     } | overrides
-    settings = common.FitSettings(**options)
-    train = data() if train is None else train
-    rule = training.adamw_onecycle(
-        0.05, common.num_steps(22, settings), weight_decay=1e-3, clip_norm=1.0
+    task = learn.Task(
+        train=(data() if train is None else train,),
+        validation=(data(7) if validation is None else validation,),
+        loss=loss,
+        metric=metric,
+        needs_key=True,
+        extra={"normalizer": normalize.fit(jnp.ones((2, 3)))},
     )
-    with common.open_run(workdir, Config()) as run:
-        result = common.fit(
-            run,
-            model=Model(rngs=nnx.Rngs(0)),
-            loss=loss,
-            metric=metric,
-            train=train,
-            validation=data(7) if validation is None else validation,
-            optimizer=rule,
-            settings=settings,
-            extra={"normalizer": normalize.fit(jnp.ones((2, 3)))},
-        )
+    model, settings = Model(rngs=nnx.Rngs(0)), learn.Settings(**options)
+    with folder.open_run(workdir, Config()) as run:
+        result = learn.fit(task, model, settings, folder=run)
         if not quiet:
-            common.print_result(run, {"best": result.best_metric})
+            folder.print_result(run, {"best": result.best_metric})
     return result
 
 
 if __name__ == "__main__":
     if len(sys.argv) > 2:
-        write = common.MetricsWriter.write
+        write = MetricsWriter.write
 
         def write_then_kill(self, row):
             write(self, row)
             if self.rows == int(sys.argv[2]):
                 os.kill(os.getpid(), signal.SIGKILL)
 
-        common.MetricsWriter.write = write_then_kill
+        MetricsWriter.write = write_then_kill
     run(sys.argv[1])

@@ -5,8 +5,7 @@ import math
 import pytest
 from absl import flags
 
-from opjax.learn import fit as common
-from opjax.learn import options
+from opjax.learn import folder, options
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,14 +47,14 @@ def test_help_names_the_value_of_every_preset():
 def test_a_workdir_alone_brings_its_configuration_back(tmp_path):
     config = Config(width=7, rate=0.125)
     assert read(f"--workdir={tmp_path}") == Config()
-    common.open_run(tmp_path, config).close()
+    folder.open_run(tmp_path, config).close()
     assert read(f"--workdir={tmp_path}") == config
     assert read(f"--workdir={tmp_path}", "--tensorboard") == config
     assert read(f"--workdir={tmp_path}", "--width=7") == Config(width=7)
 
 
 def test_an_unknown_preset_lists_those_there_are():
-    with pytest.raises(ValueError, match="preset='huge' .* small, large"):
+    with pytest.raises(flags.IllegalFlagValueError, match="preset=huge.*small|large"):
         read("--preset=huge")
 
 
@@ -90,7 +89,7 @@ def test_model_is_another_name_of_models():
         "Several",
         [
             ("preset", str, options.option("quick", "Values of all other flags")),
-            ("models", str, options.option("a", "Names")),
+            ("models", tuple[str, ...], options.option(("a",), "Names")),
         ],
         frozen=True,
     )
@@ -98,4 +97,4 @@ def test_model_is_another_name_of_models():
     values = flags.FlagValues()
     options.define_flags(presets, flag_values=values)
     values(["program", "--model=b"])
-    assert options.read_flags(presets, flag_values=values).models == "b"
+    assert options.read_flags(presets, flag_values=values).models == ("b",)

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from opjax import checkpoint, training
-from opjax.learn import fit as common
 from opjax.learn import folder as run_directory
-from tests.experiments import resumable
+from opjax.learn import metrics_file
+from tests.learn import resumable
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -37,12 +37,12 @@ def assert_identical(a, b):
         assert np.asarray(x).tobytes() == np.asarray(y).tobytes()
 
 
-@pytest.mark.parametrize("on_device_scan", [False, True])
-def test_a_run_resumed_anywhere_equals_the_uninterrupted_one(tmp_path, on_device_scan):
+@pytest.mark.parametrize("scan", [False, True])
+def test_a_run_resumed_anywhere_equals_the_uninterrupted_one(tmp_path, scan):
     class Stop(Exception):
         pass
 
-    options = {"on_device_scan": on_device_scan, "quiet": True}
+    options = {"scan": scan, "quiet": True}
     # Always due: a checkpoint after every call, most of them inside an epoch.
     options |= {"checkpoint_seconds": 0.0, "keep": 100}
     whole = resumable.run(tmp_path / "whole", **options)
@@ -66,7 +66,7 @@ def test_a_run_resumed_anywhere_equals_the_uninterrupted_one(tmp_path, on_device
                 resumable.run(tmp_path / "parts", **options)
     parts = resumable.run(tmp_path / "parts", **options)
     assert_identical(parts, whole)
-    if not on_device_scan:  # once is enough: a finished run is only read back
+    if not scan:  # once is enough: a finished run is only read back
         assert_identical(resumable.run(tmp_path / "parts", **options), parts)
 
 
@@ -87,7 +87,7 @@ def test_a_killed_process_resumes_by_its_workdir_alone(tmp_path, capsys):
     )
     assert killed.returncode == -9, killed.stderr
     assert killed.stdout == ""
-    assert len(common.read_metrics(tmp_path / "a")) == 5
+    assert len(metrics_file.read_metrics(tmp_path / "a")) == 5
     assert checkpoint.all_steps(tmp_path / "a" / "checkpoints") == [22, 44]
     resumed, whole = resumable.run(tmp_path / "a"), resumable.run(tmp_path / "b")
     assert_identical(resumed, whole)
@@ -134,33 +134,33 @@ def test_a_nan_in_validation_names_step_samples_and_checkpoint(tmp_path):
 
 def test_a_second_run_in_the_same_folder_names_the_first(tmp_path):
     with (
-        common.open_run(tmp_path, resumable.Config()),
+        run_directory.open_run(tmp_path, resumable.Config()),
         pytest.raises(RuntimeError, match=f"{os.getpid()} is already running.*workdir"),
     ):
-        common.open_run(tmp_path, resumable.Config())
-    common.open_run(tmp_path, resumable.Config()).close()
+        run_directory.open_run(tmp_path, resumable.Config())
+    run_directory.open_run(tmp_path, resumable.Config()).close()
 
 
 def test_another_configuration_is_refused_field_by_field(tmp_path):
-    with common.open_run(tmp_path, resumable.Config()) as run:
+    with run_directory.open_run(tmp_path, resumable.Config()) as run:
         assert not run.resumed
-        common.MetricsWriter(run).close()
-    with pytest.raises(ValueError, match=r"depth.*shape.*width: 4 there, 5 now.*Give"):
-        common.open_run(tmp_path, Other())
-    with common.open_run(tmp_path, resumable.Config()) as run:
+        metrics_file.MetricsWriter(run).close()
+    with pytest.raises(ValueError, match=r"shape.*unknown.*width: 4 there, 5 now.*G"):
+        run_directory.open_run(tmp_path, Other())
+    with run_directory.open_run(tmp_path, resumable.Config()) as run:
         assert run.resumed
-    stored = common.stored_config(tmp_path, resumable.Config)
+    stored = run_directory.read_config(tmp_path, resumable.Config)
     assert stored == resumable.Config()
-    assert common.stored_config(tmp_path / "none", resumable.Config) is None
+    assert run_directory.read_config(tmp_path / "none", resumable.Config) is None
 
 
 def test_a_folder_of_another_program_is_refused_field_by_field(tmp_path):
-    common.open_run(tmp_path, resumable.Config()).close()
-    with pytest.raises(ValueError, match=r"lacks \['depth'\].*\['shape'\].*--workdir"):
-        common.stored_config(tmp_path, Other)
+    run_directory.open_run(tmp_path, resumable.Config()).close()
+    with pytest.raises(ValueError, match=r"unknown fields \['shape'\].*--workdir"):
+        run_directory.read_config(tmp_path, Other)
     (tmp_path / "config.json").write_text('{"width": 4, "sh')
     with pytest.raises(ValueError, match=r"damaged config.json.*--workdir"):
-        common.stored_config(tmp_path, resumable.Config)
+        run_directory.read_config(tmp_path, resumable.Config)
 
 
 @pytest.mark.parametrize("error", [None, OSError(errno.ENOLCK, "No locks available")])
@@ -172,14 +172,14 @@ def test_a_system_without_locks_is_good_enough(tmp_path, monkeypatch, error, cap
         monkeypatch.setattr(run_directory, "fcntl", None)
     else:
         monkeypatch.setattr(run_directory.fcntl, "flock", refuse)
-    common.open_run(tmp_path, resumable.Config()).close()
+    run_directory.open_run(tmp_path, resumable.Config()).close()
     assert (error is None) or "No locks available" in caplog.text
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
 def test_a_full_disk_names_the_file_and_the_way_out(tmp_path):
-    with common.open_run(tmp_path, resumable.Config()) as run:
-        writer = common.MetricsWriter(run)
+    with run_directory.open_run(tmp_path, resumable.Config()) as run:
+        writer = metrics_file.MetricsWriter(run)
         writer._file.close()
         writer._file = open("/dev/full", "a")  # noqa: SIM115
         for call in (lambda: writer.write({"step": 1}), writer.close):
@@ -195,22 +195,22 @@ def test_a_full_disk_names_the_file_and_the_way_out(tmp_path):
 def test_an_unwritable_workdir_names_the_way_out(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(OSError, match=r"Not a directory.*another --workdir"):
-        common.open_run(tmp_path / "file" / "run", resumable.Config())
+        run_directory.open_run(tmp_path / "file" / "run", resumable.Config())
 
 
 def test_metrics_drop_the_rows_after_the_checkpoint(tmp_path):
-    with common.open_run(tmp_path, resumable.Config()) as run:
-        writer = common.MetricsWriter(run)
+    with run_directory.open_run(tmp_path, resumable.Config()) as run:
+        writer = metrics_file.MetricsWriter(run)
         for step in range(4):
             writer.write({"step": step, "loss": np.float32(np.nan)})
         writer.close()
         with open(tmp_path / "metrics.jsonl", "a") as file:
             file.write('{"step": 4, "lo')  # killed while writing
-        assert len(common.read_metrics(tmp_path)) == 4
-        writer = common.MetricsWriter(run, rows=2)
+        assert len(metrics_file.read_metrics(tmp_path)) == 4
+        writer = metrics_file.MetricsWriter(run, rows=2)
         writer.write({"step": 9, "loss": 1.0})
         writer.close()
-    rows = common.read_metrics(tmp_path)
+    rows = metrics_file.read_metrics(tmp_path)
     assert rows == [
         {"step": 0, "loss": None},
         {"step": 1, "loss": None},
@@ -219,8 +219,9 @@ def test_metrics_drop_the_rows_after_the_checkpoint(tmp_path):
 
 
 def test_the_result_is_one_line_of_json(tmp_path, capsys):
-    with common.open_run(tmp_path, resumable.Config()) as run:
-        common.print_result(run, {"error": jnp.float32(0.5), "n": (1, 2), "x": np.inf})
+    with run_directory.open_run(tmp_path, resumable.Config()) as run:
+        result = {"error": jnp.float32(0.5), "n": (1, 2), "x": np.inf}
+        run_directory.print_result(run, result)
     printed = capsys.readouterr().out
     assert printed.endswith("\n")
     assert json.loads(printed.splitlines()[-1]) == {
@@ -234,17 +235,17 @@ def test_the_result_is_one_line_of_json(tmp_path, capsys):
 def test_missing_tensorboard_names_the_extra(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorboardX", None)
     with (
-        common.open_run(tmp_path, resumable.Config()) as run,
+        run_directory.open_run(tmp_path, resumable.Config()) as run,
         pytest.raises(ModuleNotFoundError, match=r"opjax\[tensorboard\]"),
     ):
-        common.MetricsWriter(run, tensorboard=True)
+        metrics_file.MetricsWriter(run, tensorboard=True)
 
 
 def test_tensorboard_gets_every_number(tmp_path):
     pytest.importorskip("tensorboardX")
-    with common.open_run(tmp_path, resumable.Config()) as run:
+    with run_directory.open_run(tmp_path, resumable.Config()) as run:
         for rows in (0, 1):  # the second one continues
-            writer = common.MetricsWriter(run, rows=rows, tensorboard=True)
+            writer = metrics_file.MetricsWriter(run, rows=rows, tensorboard=True)
             writer.write({"step": 3 + rows, "loss": 0.5, "none": np.nan})
             writer.close()
     content = b"".join(f.read_bytes() for f in (tmp_path / "tensorboard").iterdir())

@@ -1,7 +1,6 @@
 """The task that benchmark programs share: padding, buckets, resuming, models."""
 
 import dataclasses
-from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -11,12 +10,25 @@ from flax import nnx
 
 from opjax.datasets import samples
 from opjax.datasets.samples import Sample
-from opjax.learn import operators
-from opjax.learn import study as benchmark
-from opjax.learn import task as regression
+from opjax.learn import (
+    DataOptions,
+    ModelOptions,
+    Program,
+    RunOptions,
+    Splits,
+    TrainingOptions,
+    operators,
+    supervised,
+)
 
-TINY = benchmark.Config(
-    models="functional",
+
+@dataclasses.dataclass(frozen=True)
+class Config(RunOptions, DataOptions, ModelOptions, TrainingOptions):
+    pass
+
+
+TINY = Config(
+    models=("functional",),
     num_train=8,
     features=8,
     num_heads=2,
@@ -36,15 +48,15 @@ def make(rng, n, dtype=np.float32, **changes):
 
 def splits(rng, counts=(5, 6, 7, 11, 12, 5, 6, 12)):
     train = [make(rng, n) for n in counts]
-    return regression.Splits(train, train[:3], train[3:6], "made up")
+    return Splits(train, train[:3], train[3:6], "made up")
 
 
 @pytest.mark.parametrize("name", operators.ATTENTIONS)
 def test_padded_equals_unpadded_in_value_and_gradient(rng, name):
-    config = dataclasses.replace(TINY, models=name)
+    config = dataclasses.replace(TINY, models=(name,))
     data = splits(rng)
     sample = make(rng, 9, np.float64)
-    task = regression.task(config, data, encode_points=True)
+    task = supervised.regression(config, data, encode_points=True)
     model = jax.tree.map(
         lambda leaf: jnp.asarray(leaf, jnp.float64), task.build(config, nnx.Rngs(0))
     )
@@ -53,7 +65,7 @@ def test_padded_equals_unpadded_in_value_and_gradient(rng, name):
     @jax.jit
     def loss_and_gradient(bucket):
         def loss(model, sample):
-            values = regression.predict_sample(extra, model, sample)
+            values = supervised.predict_sample(extra, model, sample)
             error = values - sample["target"]
             n = error.shape[0]
             weights = sample.get("quadrature_weights", jnp.full(n, 1 / n))
@@ -61,10 +73,10 @@ def test_padded_equals_unpadded_in_value_and_gradient(rng, name):
 
         return jax.value_and_grad(loss)(model, bucket)
 
-    (plain,) = regression.encode(samples.stack([sample]), extra)
+    (plain,) = supervised.encode(samples.stack([sample]), extra)
     plain = {k: v[0] for k, v in plain.items()}
     arrays = samples.pad(sample, 16)
-    (padded,) = regression.encode(({k: v[None] for k, v in arrays.items()},), extra)
+    (padded,) = supervised.encode(({k: v[None] for k, v in arrays.items()},), extra)
     padded = {k: v[0] for k, v in padded.items()}
     value, gradient = loss_and_gradient(plain)
     other, other_gradient = loss_and_gradient(padded)
@@ -77,7 +89,7 @@ def test_padded_equals_unpadded_in_value_and_gradient(rng, name):
 
 def test_the_task_of_padded_samples_is_that_of_single_ones(rng):
     data = splits(rng)
-    task = regression.task(TINY, data)
+    task = supervised.regression(TINY, data)
     model = task.build(TINY, nnx.Rngs(0))
     found = [
         float(task.metric(model, jax.tree.map(lambda x, row=row: x[row], bucket)))
@@ -86,7 +98,7 @@ def test_the_task_of_padded_samples_is_that_of_single_ones(rng):
     ]
     one_by_one = []
     for sample in data.train:
-        (bucket,) = regression.encode(samples.stack([sample]), task.extra)
+        (bucket,) = supervised.encode(samples.stack([sample]), task.extra)
         single = {k: v[0] for k, v in bucket.items()}
         one_by_one.append(float(task.metric(model, single)))
     np.testing.assert_allclose(sorted(found), sorted(one_by_one), rtol=2e-5)
@@ -94,7 +106,7 @@ def test_the_task_of_padded_samples_is_that_of_single_ones(rng):
 
 def test_a_normalizer_does_not_see_padding(rng):
     data = splits(rng)
-    normalizers = regression.fit_normalizers(
+    normalizers = supervised.fit_normalizers(
         data.train, points=True, features=True, target=True
     )
     values = np.concatenate([s.target for s in data.train]).astype(np.float64)
@@ -103,14 +115,14 @@ def test_a_normalizer_does_not_see_padding(rng):
         normalizers["target"].std, values.std(0, ddof=1), rtol=1e-5
     )
     points = np.concatenate([s.mesh_points for s in data.train])
-    (bucket,) = regression.encode(({"mesh_points": points},), normalizers)
+    (bucket,) = supervised.encode(({"mesh_points": points},), normalizers)
     assert np.abs(bucket["mesh_points"]).max() == pytest.approx(1, rel=1e-5)
 
 
 def test_a_constant_channel_keeps_its_scale(rng):
     constant = np.full((6, 1), 7.0, np.float32)
     train = [make(rng, 6, features=constant) for _ in range(3)]
-    normalizers = regression.fit_normalizers(
+    normalizers = supervised.fit_normalizers(
         train, points=False, features=True, target=False
     )
     assert float(normalizers["features"].std[0]) == 1
@@ -121,7 +133,7 @@ def test_models_have_about_the_same_number_of_parameters(name):
     config = dataclasses.replace(TINY, features=32, num_layers=2)
 
     def count(name):
-        member = dataclasses.replace(config, models=name)
+        member = dataclasses.replace(config, models=(name,))
         model = operators.build(
             member, point_dim=2, feature_dim=1, out_features=1, rngs=nnx.Rngs(0)
         )
@@ -131,13 +143,11 @@ def test_models_have_about_the_same_number_of_parameters(name):
 
 
 def test_fno_needs_a_grid(rng):
-    config = dataclasses.replace(TINY, models="fno")
+    config = dataclasses.replace(TINY, models=("fno",))
     with pytest.raises(ValueError, match="needs samples on one grid"):
-        regression.task(config, splits(rng)).build(config, nnx.Rngs(0))
+        supervised.regression(config, splits(rng)).build(config, nnx.Rngs(0))
     grid = [make(rng, 12, grid_shape=(4, 3)) for _ in range(8)]
-    task = regression.task(
-        config, regression.Splits(grid, grid[:2], grid[:2], "made up")
-    )
+    task = supervised.regression(config, Splits(grid, grid[:2], grid[:2], "made up"))
     model = task.build(config, nnx.Rngs(0))
     single = jax.tree.map(lambda x: x[0], task.test[0])
     assert np.isfinite(float(task.metric(model, single)))
@@ -149,7 +159,7 @@ def test_a_run_compiles_once_per_bucket_and_resumes_with_the_same_bits(rng, tmp_
     traced = []
 
     def make_task(config, cache_dir):
-        task = regression.task(config, data)
+        task = supervised.regression(config, data)
 
         def loss(model, batch):
             traced.append(batch["target"].shape)
@@ -157,7 +167,9 @@ def test_a_run_compiles_once_per_bucket_and_resumes_with_the_same_bits(rng, tmp_
 
         return task._replace(loss=loss, draw=None)
 
-    run = partial(benchmark.run, make_task=make_task, program="trial")
+    def run(config, *, make_task=make_task, workdir):
+        return Program("trial", {"quick": TINY}, make_task).run(config, workdir=workdir)
+
     config = dataclasses.replace(TINY, num_epochs=3, checkpoint_every=1)
     first = run(config, workdir=tmp_path / "whole")
     shapes = set(traced)
@@ -198,11 +210,15 @@ def test_a_run_compiles_once_per_bucket_and_resumes_with_the_same_bits(rng, tmp_
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"models": "functional,nonsense"}, "unknown; choose from functional"),
         ({"features": 9}, "must divide features=9"),
         ({"batch_size": 9}, "must be at most num_train=8"),
         ({"microbatch": 3}, "must divide batch_size=2"),
-        ({"seeds": "0,0"}, "contains a seed twice"),
+        ({"seeds": (0, 0)}, "seeds=0,0 has 0 twice"),
+        ({"seeds": (0, -1)}, "seeds=-1 must be finite and at least 0"),
+        ({"models": ("a", "a")}, "models=a,a has a twice"),
+        ({"models": ()}, "models is empty"),
+        ({"beta1": 0.8}, "means nothing while beta1 is cycled"),
+        ({"projection": "sum"}, "unknown; choose from mean, transpose"),
     ],
 )
 def test_bad_configurations_are_refused_at_once(changes, message):
@@ -214,11 +230,11 @@ def test_bad_samples_name_their_split(rng):
     data = splits(rng)
     bad = [data.test[0]._replace(target=data.test[0].target * np.nan)]
     with pytest.raises(ValueError, match="test samples: sample 0: target has"):
-        regression.task(TINY, data._replace(test=bad))
+        supervised.regression(TINY, data._replace(test=bad))
     with pytest.raises(ValueError, match="validation samples: there are no targets"):
-        regression.task(
+        supervised.regression(
             TINY, data._replace(validation=[data.test[0]._replace(target=None)])
         )
     other = [make(rng, 5, features=None)]
     with pytest.raises(ValueError, match="train has .* test has .*same channels"):
-        regression.task(TINY, data._replace(test=other))
+        supervised.regression(TINY, data._replace(test=other))
