@@ -2,7 +2,17 @@
 
 from importlib import metadata as _metadata
 
-from opjax import attention, basis, linalg, projection, quadrature, schwarz
+from opjax import (
+    attention,
+    basis,
+    linalg,
+    metrics,
+    normalize,
+    point_clouds,
+    projection,
+    quadrature,
+    schwarz,
+)
 from opjax.attention import (
     MapBetweenBases,
     basis_attention,
@@ -62,14 +72,17 @@ __all__ = [
     "linalg",
     "linear_attention",
     "linformer_attention",
+    "metrics",
     "mode_gains",
     "moments",
+    "normalize",
     "nystrom_attention",
     "orthogonal_attention",
     "orthogonal_random_features",
     "orthonormalize",
     "performer_attention",
     "physics_attention",
+    "point_clouds",
     "project",
     "projection",
     "quadrature",

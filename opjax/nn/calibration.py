@@ -16,6 +16,7 @@ import jax.numpy as jnp
 from flax import nnx
 
 from opjax import _checks, schwarz
+from opjax._sequential import one_by_one
 from opjax.nn.schwarz import LowRankAttention, SchwarzAttention
 from opjax.schwarz.covers import weights_as
 
@@ -135,21 +136,11 @@ def _principal(x: jax.Array, rank: int, whitening: float | None) -> jax.Array:
     return keys[:, :, :rank]
 
 
-@jax.custom_batching.custom_vmap
+@one_by_one
 def _left_singular(x: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Left singular vectors and singular values, never of a batch.
-
-    jaxlib spreads a batch over the threads of the CPU and waits for them on one of
-    those: two batches at once, of two levels here, may wait for ever on two cores.
-    """
+    """Left singular vectors and singular values."""
     vectors, values, _ = jnp.linalg.svd(x, full_matrices=False)
     return vectors, values
-
-
-@_left_singular.def_vmap
-def _(size, batched, x):
-    del size, batched
-    return jax.lax.map(_left_singular, x), (True, True)
 
 
 def _update(
