@@ -12,9 +12,9 @@ from flax import nnx
 
 from opjax import metrics, normalize, training
 from opjax.datasets import samples
-from opjax.datasets.samples import Sample
+from opjax.datasets.samples import Sample, Splits
 from opjax.learn import operators, outcome, trained
-from opjax.learn.task import Splits, Task
+from opjax.learn.task import Task
 from opjax.normalize import Normalizer
 
 
@@ -40,7 +40,8 @@ def regression(
 
     Args:
       config: has `batch_size`, `num_buckets` and the fields of `ModelOptions`.
-      splits: the samples.
+      splits: the samples; their own normalisers, if they have some, take the place of
+        the fitted ones.
       encode_points: map the box of the training meshes to [-1, 1] along its longest
         side, for coordinates in any unit.
       encode_features: normalise every channel of the features.
@@ -60,12 +61,14 @@ def regression(
       ValueError: if samples are damaged or do not agree with each other.
     """
     check(splits)
-    normalizers = fit_normalizers(
+    given = dict(splits.normalizers or {})
+    fitted = fit_normalizers(
         splits.train,
         points=encode_points,
-        features=encode_features,
-        target=encode_target,
+        features=encode_features and "features" not in given,
+        target=encode_target and "target" not in given,
     )
+    normalizers = fitted | given
     stacked = {
         name: encode(
             samples.stack(
@@ -73,7 +76,7 @@ def regression(
                 batch_size=config.batch_size if name == "train" else 1,
                 num_buckets=config.num_buckets,
             ),
-            normalizers,
+            fitted,
         )
         for name in ("train", "validation", "test")
     }
@@ -249,3 +252,8 @@ def evaluator(
         return {"relative_l2": float(errors.mean()), "relative_l2_worst": worst}
 
     return evaluate
+
+
+def _target(sample: Sample) -> np.ndarray:
+    assert sample.target is not None
+    return sample.target

@@ -178,8 +178,8 @@ def _burgers_model(params, inputs, config):
     model = nn.SuperResolutionTransformer(
         features=config["n_hidden"],
         num_layers=config["num_encoder_layers"],
-        feedforward_features=config["dim_feedforward"],
-        num_modes=config["fourier_modes"],
+        hidden_features=config["dim_feedforward"],
+        modes=config["fourier_modes"],
         decoder_features=config["freq_dim"],
         outer_norm=config["layer_norm"],
         rngs=nnx.Rngs(0),
@@ -192,6 +192,9 @@ def _burgers_model(params, inputs, config):
         _assign_coordinate_attention(layer.attention, params, f"{prefix}attn.")
         _assign_linear(layer.hidden, params, f"{prefix}ff.lr1")
         _assign_linear(layer.out, params, f"{prefix}ff.lr2")
+        if config["layer_norm"]:
+            _assign_norm(layer.attention_norm, params, f"{prefix}layer_norm1")
+            _assign_norm(layer.mlp_norm, params, f"{prefix}layer_norm2")
         layers.append(layer)
     model.layers = jax.tree.map(lambda *leaves: jnp.stack(leaves), *layers)
     for i, filters in enumerate(model.decoder.layers):
