@@ -152,9 +152,9 @@ class Program:
     def _ready(self, config: Any) -> Any:
         """The configuration with absolute paths, its models checked."""
         declared = {field.name: field.metadata for field in dataclasses.fields(config)}
-        has_models = isinstance(config, ModelOptions)
-        if has_models and declared["models"]["choices"] is None:
-            for name in config.models:
+        by_name: Any = config if isinstance(config, ModelOptions) else None
+        if by_name is not None and declared["models"]["choices"] is None:
+            for name in by_name.models:
                 operators.check(name)
             operators.check_options(config, fields.base_of(config, self.presets))
         if getattr(config, "data_dir", ""):
