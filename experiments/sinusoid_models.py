@@ -7,7 +7,7 @@ from typing import Any
 import jax
 from flax import nnx
 
-from opjax import nn
+from experiments import sinusoid_decoded, sinusoid_regressors
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,27 +47,29 @@ class Method:
 
 
 def _softmax(setup: Setup, rngs: nnx.Rngs) -> Any:
-    return nn.SoftmaxAttentionRegressor(setup.width(256, 4), num_heads=4, rngs=rngs)
+    return sinusoid_decoded.SoftmaxAttentionRegressor(
+        setup.width(256, 4), num_heads=4, rngs=rngs
+    )
 
 
 def _linear(setup: Setup, rngs: nnx.Rngs) -> Any:
-    return nn.LinearAttentionRegressor(setup.width(128), rngs=rngs)
+    return sinusoid_decoded.LinearAttentionRegressor(setup.width(128), rngs=rngs)
 
 
 def _transolver(setup: Setup, rngs: nnx.Rngs) -> Any:
-    return nn.TransolverRegressor(
+    return sinusoid_regressors.TransolverRegressor(
         setup.width(256, 8), num_basis=setup.num_basis, num_heads=8, rngs=rngs
     )
 
 
 def _intention(setup: Setup, rngs: nnx.Rngs) -> Any:
-    return nn.IntentionRegressor(
+    return sinusoid_regressors.IntentionRegressor(
         setup.width(1000, 8), num_heads=8, ridge=setup.intention_ridge, rngs=rngs
     )
 
 
 def _functional(setup: Setup, rngs: nnx.Rngs) -> Any:
-    return nn.FunctionalRegressor(
+    return sinusoid_regressors.FunctionalRegressor(
         setup.width(128), num_basis=setup.num_basis, ridge=setup.ridge, rngs=rngs
     )
 

@@ -10,8 +10,8 @@ import opjax
 from opjax import _checks
 from opjax.nn.attention import FunctionalAttention
 from opjax.nn.heads import head_width, map_heads, merge_heads, split_heads
-from opjax.nn.initializers import diagonal_xavier
 from opjax.nn.layers import FanInLinear, Initializer, LayerNorm, Linear
+from opjax.nn.layers.initializers import diagonal_xavier
 
 NORMALIZATIONS = ("layer", "instance")
 

@@ -9,10 +9,14 @@ from flax import nnx
 from jax import lax
 
 from opjax import _checks
-from opjax.nn.decoders import PointwiseDecoder, SpectralDecoder
 from opjax.nn.galerkin import EncoderLayer
-from opjax.nn.layers import FanInLinear
-from opjax.nn.scalers import DownScaler, UpScaler
+from opjax.nn.layers import (
+    DownScaler,
+    FanInLinear,
+    PointwiseDecoder,
+    SpectralDecoder,
+    UpScaler,
+)
 
 DECODERS = ("spectral", "pointwise")
 BOUNDARIES = ("dirichlet", "free")

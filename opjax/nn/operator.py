@@ -13,10 +13,15 @@ import opjax
 from opjax import _checks, schwarz
 from opjax.nn import galerkin
 from opjax.nn.attention import FunctionalAttention
-from opjax.nn.embedding import TimeEmbedding, reference_distances
 from opjax.nn.functional_schwarz import FunctionalSchwarzAttention, SchwarzTransport
 from opjax.nn.galerkin import GalerkinAttention
-from opjax.nn.layers import MLP, LayerNorm, Linear
+from opjax.nn.layers import (
+    MLP,
+    LayerNorm,
+    Linear,
+    TimeEmbedding,
+    reference_distances,
+)
 from opjax.nn.learned_basis import LearnedBasis
 from opjax.nn.orthogonal import OrthogonalAttention
 from opjax.nn.physics import PhysicsAttention
@@ -213,7 +218,7 @@ class OperatorTransformer(nnx.Module):
         positions = reference_points**point_dim if reference_points else point_dim
         self.encoder = MLP(
             positions + feature_dim,
-            features if residual_encoder else 2 * features,
+            (features, features) if residual_encoder else 2 * features,
             features,
             residual=residual_encoder,
             rngs=rngs,

@@ -9,10 +9,9 @@ from jax import lax
 
 from opjax import _checks
 from opjax.nn import galerkin
-from opjax.nn.decoders import SpectralDecoder
 from opjax.nn.galerkin import EncoderLayer
-from opjax.nn.initializers import spectral_burgers
-from opjax.nn.layers import FanInLinear
+from opjax.nn.layers import FanInLinear, SpectralDecoder
+from opjax.nn.layers.initializers import spectral_burgers
 
 ATTENTIONS = ("functional", *galerkin.ATTENTIONS)
 

@@ -119,7 +119,7 @@ def test_reference_points_stand_in_for_coordinates_only():
     with jax.enable_x64(False):
         config = dataclasses.replace(TINY, reference_points=3)
         model = airfrans.build(config, nnx.Rngs(0))
-        assert model.encoder.hidden.kernel.shape[0] == 9 + 7
+        assert model.encoder.hidden[0].kernel.shape[0] == 9 + 7
         found = model(jnp.zeros((5, 2)), jnp.ones((5, 7)))
     assert found.shape == (5, 4)
 

@@ -96,7 +96,7 @@ def _assign_norm(norm, params, name):
 
 
 def _assign_mlp(mlp, params, name):
-    _assign_linear(mlp.hidden, params, f"{name}.linear_pre.0")
+    _assign_linear(mlp.hidden[0], params, f"{name}.linear_pre.0")
     _assign_linear(mlp.out, params, f"{name}.linear_post")
 
 

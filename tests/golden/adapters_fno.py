@@ -183,7 +183,7 @@ def _nsl_model(params, inputs, config):
         rngs=nnx.Rngs(0),
     )
     _assign_mlp(model.lifting, params, "preprocess")
-    _assign_linear(model.projection.hidden, params, "fc1")
+    _assign_linear(model.projection.hidden[0], params, "fc1")
     _assign_linear(model.projection.out, params, "fc2")
     if config["T"]:
         _assign_linear(model.time_embedding.hidden, params, "time_fc.0")
@@ -231,8 +231,8 @@ def _neuralop_model(params, inputs, config):
     )
     _assign_pointwise_mlp(model.lifting, params, "lifting")
     # Positions come first here, after the data there.
-    kernel = model.lifting.hidden.kernel[...]
-    model.lifting.hidden.kernel = nnx.Param(jnp.roll(kernel, -config["cin"], axis=0))
+    kernel = model.lifting.hidden[0].kernel[...]
+    model.lifting.hidden[0].kernel = nnx.Param(jnp.roll(kernel, -config["cin"], axis=0))
     _assign_pointwise_mlp(model.projection, params, "projection")
     blocks = [
         _neuralop_block(params, i, model, use_mlp) for i in range(config["layers"])
@@ -273,7 +273,7 @@ def _neuralop_block(params, i, model, use_mlp):
 
 
 def _assign_pointwise_mlp(mlp, params, name):
-    for layer, key in ((mlp.hidden, "fcs.0"), (mlp.out, "fcs.1")):
+    for layer, key in ((mlp.hidden[0], "fcs.0"), (mlp.out, "fcs.1")):
         weight = params[f"{name}.{key}.weight"]
         layer.kernel = nnx.Param(weight.reshape(weight.shape[:2]).T)
         layer.bias = nnx.Param(params[f"{name}.{key}.bias"])

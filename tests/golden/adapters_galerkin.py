@@ -186,16 +186,16 @@ def _assign_spectral_decoder(decoder, params, prefix=""):
         _assign_linear(decoder.lift, params, f"{prefix}fc")
     for i, layer in enumerate(decoder.layers):
         _assign_spectral(layer, params, f"{prefix}spectral_conv.{i}.")
-    _assign_linear(decoder.hidden, params, f"{prefix}regressor.0")
-    _assign_linear(decoder.out, params, f"{prefix}regressor.2")
+    _assign_linear(decoder.perceptron.hidden[0], params, f"{prefix}regressor.0")
+    _assign_linear(decoder.perceptron.out, params, f"{prefix}regressor.2")
 
 
 def _assign_pointwise_decoder(decoder, params, prefix=""):
     if decoder.lift is not None:
         _assign_linear(decoder.lift, params, f"{prefix}fc")
-    for i, layer in enumerate(decoder.layers):
+    for i, layer in enumerate(decoder.perceptron.hidden):
         _assign_linear(layer, params, f"{prefix}ff.{i}.0")
-    _assign_linear(decoder.out, params, f"{prefix}out")
+    _assign_linear(decoder.perceptron.out, params, f"{prefix}out")
 
 
 def _decode(decoder, inputs, config):

@@ -108,8 +108,8 @@ def _airfrans(params, inputs, config):
     _shift_encoder(model, params)
     if unified:
         # Distances come first here, features of the mesh in the reference code.
-        kernel = jnp.roll(model.encoder.hidden.kernel[...], -channels, axis=0)
-        model.encoder.hidden.kernel = nnx.Param(kernel)
+        kernel = jnp.roll(model.encoder.hidden[0].kernel[...], -channels, axis=0)
+        model.encoder.hidden[0].kernel = nnx.Param(kernel)
     _stack(model, params, "", config["L"])
     last = f"blocks.{config['L'] - 1}."
     _assign_norm(model.decoder_norm, params, last + "ln_3")
@@ -137,7 +137,7 @@ def _rna(params, inputs, config):
     )
     params = params.renamed(lambda name: name.replace("SelfAttn.", "Attn."))
     _assign_mlp(model.encoder, params, f"{prefix}preprocess")
-    _assign_linear(model.encoder.residual, params, f"{prefix}preprocess.linears.0.0")
+    _assign_linear(model.encoder.hidden[1], params, f"{prefix}preprocess.linears.0.0")
     _shift_encoder(model, params, prefix)
     _stack(model, params, prefix, config["L"])
     _assign_linear(model.decoder, params, "last_lin")
@@ -203,8 +203,8 @@ def _burgers_model(params, inputs, config):
         kernel = jnp.moveaxis(params[f"{prefix}fourier_weight"], 2, 0)
         filters.convolution.kernel = nnx.Param(kernel)
         _assign_linear(filters.skip, params, f"{prefix}linear")
-    _assign_linear(model.decoder.hidden, params, "regressor.regressor.0")
-    _assign_linear(model.decoder.out, params, "regressor.regressor.2")
+    _assign_linear(model.decoder.perceptron.hidden[0], params, "regressor.regressor.0")
+    _assign_linear(model.decoder.perceptron.out, params, "regressor.regressor.2")
     return jax.vmap(model)(inputs["pos"], inputs["node"])
 
 

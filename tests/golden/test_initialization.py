@@ -50,9 +50,9 @@ def norm_parameters(norm, prefix):
 
 
 def mlp_parameters(mlp, prefix):
-    values = linear_parameters(mlp.hidden, f"{prefix}.linear_pre.0")
-    if mlp.residual is not None:
-        values |= linear_parameters(mlp.residual, f"{prefix}.linears.0.0")
+    values = linear_parameters(mlp.hidden[0], f"{prefix}.linear_pre.0")
+    if mlp.residual:
+        values |= linear_parameters(mlp.hidden[1], f"{prefix}.linears.0.0")
     return values | linear_parameters(mlp.out, f"{prefix}.linear_post")
 
 

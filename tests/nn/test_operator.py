@@ -358,10 +358,10 @@ def test_the_reference_grid_can_cover_another_box(mesh):
 def test_deep_encoders_and_plain_decoders(mesh):
     model = make(residual_encoder=True, decoder_norm=False, num_layers=1)
     first = jax.nn.gelu(
-        model.encoder.hidden(jnp.concatenate(mesh, axis=1)), approximate=False
+        model.encoder.hidden[0](jnp.concatenate(mesh, axis=1)), approximate=False
     )
     assert first.shape == (30, SMALL["features"])
-    second = jax.nn.gelu(model.encoder.residual(first), approximate=False)
+    second = jax.nn.gelu(model.encoder.hidden[1](first), approximate=False)
     block = jax.tree.map(lambda p: p[0], model.blocks)
     z = block(model.encoder.out(first + second), basis=model.basis)
     np.testing.assert_allclose(model(*mesh), model.decoder(z), rtol=1e-10)

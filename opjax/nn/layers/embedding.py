@@ -9,7 +9,7 @@ import numpy as np
 from flax import nnx
 
 from opjax import _checks
-from opjax.nn.layers import Linear
+from opjax.nn.layers.linear import Linear
 
 
 def reference_distances(

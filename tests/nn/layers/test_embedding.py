@@ -63,27 +63,3 @@ def test_a_time_that_is_no_floating_scalar_is_refused():
         layer(jnp.asarray(1))
     with pytest.raises(ValueError, match=r"time has shape \(2,\)"):
         layer(jnp.ones(2))
-
-
-def test_mlp_uses_the_exact_gelu(rng):
-    layer = nn.MLP(3, 4, 2, rngs=nnx.Rngs(0))
-    layer = jax.tree.map(lambda p: p.astype(float) * 50, layer)
-    x = rng.normal(size=(5, 3))
-    hidden = x @ np.asarray(layer.hidden.kernel[...])
-    gelu = hidden * 0.5 * (1 + np.vectorize(math.erf)(hidden / math.sqrt(2)))
-    expected = gelu @ np.asarray(layer.out.kernel[...])
-    np.testing.assert_allclose(layer(jnp.asarray(x)), expected, rtol=1e-9)
-
-
-def test_initial_parameters_follow_the_reference_code():
-    basis = nn.LearnedBasis(128, num_heads=8, num_basis=64, rngs=nnx.Rngs(1))
-    kernel = np.asarray(basis.score_kernel[...])
-    np.testing.assert_allclose(kernel @ kernel.T, np.eye(16), atol=1e-5)
-    assert np.all(np.asarray(basis.temperature[...]) == 0.5)
-    projection = np.asarray(basis.projection.kernel[...])
-    assert np.max(np.abs(projection)) <= 128**-0.5
-    assert abs(np.std(projection) - (3 * 128) ** -0.5) < 1e-3
-    trunk = np.asarray(nn.Linear(128, 128, rngs=nnx.Rngs(2)).kernel[...])
-    assert abs(np.std(trunk) - 0.02) < 1e-3
-    grid = nn.GridConvolution(16, 32, grid_shape=(4, 4), rngs=nnx.Rngs(3))
-    assert np.max(np.abs(np.asarray(grid.kernel[...]))) <= (9 * 16) ** -0.5

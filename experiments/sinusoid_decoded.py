@@ -5,11 +5,14 @@ import jax.numpy as jnp
 from flax import nnx
 
 import opjax
+from experiments.sinusoid_regressors import (
+    check_heads,
+    observations,
+    relu_perceptron,
+)
 from opjax import _checks
-from opjax.nn.few_shot import check_heads, observations
 from opjax.nn.heads import merge_heads, split_heads
 from opjax.nn.layers import Linear, fan_in_uniform
-from opjax.nn.perceptron import Perceptron
 
 
 class _DecodedRegressor(nnx.Module):
@@ -17,11 +20,15 @@ class _DecodedRegressor(nnx.Module):
 
     def __init__(self, features, *, num_decoder_layers, point_dim, value_dim, rngs):
         _checks.positive(features=features, point_dim=point_dim, value_dim=value_dim)
-        hidden = (features,) * 3
-        self.key = Perceptron((point_dim, *hidden), rngs=rngs)
-        self.value = Perceptron((value_dim, *hidden), rngs=rngs)
-        widths = (*(features,) * num_decoder_layers, value_dim)
-        self.decoder = Perceptron(widths, rngs=rngs)
+
+        def perceptron(in_features, out_features, num_layers=3):
+            return relu_perceptron(
+                in_features, features, out_features, num_layers=num_layers, rngs=rngs
+            )
+
+        self.key = perceptron(point_dim, features)
+        self.value = perceptron(value_dim, features)
+        self.decoder = perceptron(features, value_dim, num_decoder_layers)
 
     def attend(self, query, key, value, weights):
         """Returns features `(m, d)` of the queries."""

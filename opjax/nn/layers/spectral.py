@@ -7,8 +7,7 @@ import jax.numpy as jnp
 from flax import nnx
 
 from opjax import _checks
-from opjax.nn.initializers import spectral_variance
-from opjax.nn.layers import Initializer
+from opjax.nn.layers.initializers import Initializer, spectral_variance
 from opjax.spectral import largest_modes, spectral_convolution
 
 

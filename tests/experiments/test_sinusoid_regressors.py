@@ -8,14 +8,23 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from opjax import nn
+from experiments import sinusoid_decoded, sinusoid_regressors
 
 TINY = {
-    "attention": (nn.SoftmaxAttentionRegressor, {"num_heads": 2}),
-    "funcattn": (nn.FunctionalRegressor, {"num_basis": 3, "ridge": 1e-2}),
-    "intention": (nn.IntentionRegressor, {"num_heads": 2, "ridge": 1e-2}),
-    "linear_attention": (nn.LinearAttentionRegressor, {}),
-    "transolver": (nn.TransolverRegressor, {"num_basis": 3, "num_heads": 2}),
+    "attention": (sinusoid_decoded.SoftmaxAttentionRegressor, {"num_heads": 2}),
+    "funcattn": (
+        sinusoid_regressors.FunctionalRegressor,
+        {"num_basis": 3, "ridge": 1e-2},
+    ),
+    "intention": (
+        sinusoid_regressors.IntentionRegressor,
+        {"num_heads": 2, "ridge": 1e-2},
+    ),
+    "linear_attention": (sinusoid_decoded.LinearAttentionRegressor, {}),
+    "transolver": (
+        sinusoid_regressors.TransolverRegressor,
+        {"num_basis": 3, "num_heads": 2},
+    ),
 }
 METHODS = pytest.mark.parametrize("method", TINY)
 
@@ -167,7 +176,7 @@ def test_small_normal_kernels_and_zero_biases(method, scale):
 def test_uniform_kernels_and_biases(method):
     model = published(method)
     encoder = model.encoder if method == "transolver" else model.key
-    for layer in encoder.layers:
+    for layer in [*encoder.hidden, encoder.out]:
         bound = layer.kernel.shape[0] ** -0.5
         for leaf in (layer.kernel[...], layer.bias[...]):
             assert 0.9 * bound < np.max(np.abs(leaf)) <= bound

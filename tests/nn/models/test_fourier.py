@@ -157,7 +157,7 @@ def test_coarser_grids_leave_frequencies_out(rng):
 
 def test_positions_may_be_distances_and_time_may_be_given(rng):
     model = make(reference_points=2, time_embedding=True, feature_dim=0)
-    assert model.lifting.hidden.kernel.shape == (4, 8)
+    assert model.lifting.hidden[0].kernel.shape == (4, 8)
     x, _ = sample(rng)
     early, late = (run(model, x, time=jnp.float64(t)) for t in (0.1, 0.9))
     assert float(jnp.max(jnp.abs(early - late))) > 1e-8

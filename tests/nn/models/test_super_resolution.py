@@ -56,7 +56,7 @@ def test_the_scan_equals_the_equations(outer_norm):
         padded[:3] = kept
         filtered = np.fft.irfft(padded, 16, axis=0)
         z = jax.nn.silu(jnp.asarray(filtered) + filters.skip(z))
-    expected = model.decoder.out(jax.nn.silu(model.decoder.hidden(z)))
+    expected = model.decoder.perceptron(z)
     np.testing.assert_allclose(model(points, features), expected, rtol=1e-9)
 
 

@@ -9,7 +9,8 @@ from flax import nnx
 
 from opjax import _checks
 from opjax.interpolation import interpolate_grid
-from opjax.nn.layers import ACTIVATIONS, FanInLinear, GridConvolution
+from opjax.nn.layers.grid import GridConvolution
+from opjax.nn.layers.linear import ACTIVATIONS, FanInLinear
 
 
 class ConvolutionBlock(nnx.Module):

@@ -7,9 +7,9 @@ import jax.numpy as jnp
 from flax import nnx
 
 from opjax import _checks
-from opjax.nn.initializers import spectral_galerkin
-from opjax.nn.layers import ACTIVATIONS, FanInLinear, Initializer
-from opjax.nn.spectral import SpectralConvolution
+from opjax.nn.layers.initializers import Initializer, spectral_galerkin
+from opjax.nn.layers.linear import ACTIVATIONS, MLP, FanInLinear
+from opjax.nn.layers.spectral import SpectralConvolution
 
 
 class SpectralLayer(nnx.Module):
@@ -109,11 +109,8 @@ class SpectralDecoder(nnx.Module):
         rngs: nnx.Rngs,
     ):
         hidden = 4 * features if hidden_features is None else hidden_features
-        _checks.option("activation", activation, ACTIVATIONS)
-        _checks.positive(
-            features=features, num_layers=num_layers, hidden_features=hidden
-        )
-        self.activation, self.point_dim = activation, point_dim
+        _checks.positive(features=features, num_layers=num_layers)
+        self.point_dim = point_dim
         self.lift = _lift(in_features, features, point_dim=point_dim, rngs=rngs)
         first = in_features if self.lift is None else features
 
@@ -130,8 +127,14 @@ class SpectralDecoder(nnx.Module):
             )
 
         self.layers = nnx.List([layer(index) for index in range(num_layers)])
-        self.hidden = FanInLinear(features, hidden, rngs=rngs)
-        self.out = FanInLinear(hidden, out_features, rngs=rngs)
+        self.perceptron = MLP(
+            features,
+            hidden,
+            out_features,
+            activation=activation,
+            kernel_init=None,
+            rngs=rngs,
+        )
 
     def __call__(
         self,
@@ -159,7 +162,7 @@ class SpectralDecoder(nnx.Module):
             x = self.lift(x)
         for layer in self.layers:
             x = layer(x, grid_shape=grid_shape)
-        return self.out(ACTIVATIONS[self.activation](self.hidden(x)))
+        return self.perceptron(x)
 
 
 class PointwiseDecoder(nnx.Module):
@@ -197,18 +200,18 @@ class PointwiseDecoder(nnx.Module):
         activation: str = "silu",
         rngs: nnx.Rngs,
     ):
-        _checks.option("activation", activation, ACTIVATIONS)
         _checks.positive(features=features, num_layers=num_layers)
-        self.activation, self.point_dim = activation, point_dim
+        self.point_dim = point_dim
         self.lift = _lift(in_features, features, point_dim=point_dim, rngs=rngs)
         first = in_features if self.lift is None else features
-        self.layers = nnx.List(
-            [
-                FanInLinear(features if index else first, features, rngs=rngs)
-                for index in range(num_layers)
-            ]
+        self.perceptron = MLP(
+            first,
+            (features,) * num_layers,
+            out_features,
+            activation=activation,
+            kernel_init=None,
+            rngs=rngs,
         )
-        self.out = FanInLinear(features, out_features, rngs=rngs)
 
     def __call__(
         self, x: jax.Array, *, mesh_points: jax.Array | None = None
@@ -217,9 +220,7 @@ class PointwiseDecoder(nnx.Module):
         x = _append(x, mesh_points, point_dim=self.point_dim)
         if self.lift is not None:
             x = self.lift(x)
-        for layer in self.layers:
-            x = ACTIVATIONS[self.activation](layer(x))
-        return self.out(x)
+        return self.perceptron(x)
 
 
 def _lift(

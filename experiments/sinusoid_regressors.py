@@ -15,8 +15,7 @@ import opjax
 from opjax import _checks
 from opjax.attention._arguments import check_weights, log_weights, select
 from opjax.nn.heads import split_heads
-from opjax.nn.layers import Linear, fan_in_uniform
-from opjax.nn.perceptron import Perceptron
+from opjax.nn.layers import MLP, Initializer, Linear, fan_in_uniform
 
 
 class _TokenRegressor(nnx.Module):
@@ -24,8 +23,9 @@ class _TokenRegressor(nnx.Module):
 
     def __init__(self, features, *, point_dim, num_basis, kernel_init, rngs):
         _checks.positive(features=features, num_basis=num_basis)
-        widths = (point_dim, *(features,) * 4)
-        self.encoder = Perceptron(widths, kernel_init=kernel_init, rngs=rngs)
+        self.encoder = relu_perceptron(
+            point_dim, features, features, kernel_init=kernel_init, rngs=rngs
+        )
         # The bias cancels in a softmax over points; the reference code counts it.
         self.scores = Linear(
             features,
@@ -196,12 +196,15 @@ class IntentionRegressor(nnx.Module):
         check_heads(features, num_heads)
         _checks.non_negative(ridge=ridge)
         self.num_heads, self.ridge = num_heads, ridge
-        widths = (point_dim, *(features,) * 4)
-        init = jax.nn.initializers.normal(0.02)
-        self.key = Perceptron(widths, kernel_init=init, rngs=rngs)
-        self.query = (
-            None if shared_encoder else Perceptron(widths, kernel_init=init, rngs=rngs)
-        )
+
+        def encoder():
+            init = jax.nn.initializers.normal(0.02)
+            return relu_perceptron(
+                point_dim, features, features, kernel_init=init, rngs=rngs
+            )
+
+        self.key = encoder()
+        self.query = None if shared_encoder else encoder()
 
     def __call__(
         self,
@@ -223,6 +226,26 @@ class IntentionRegressor(nnx.Module):
         queries = split_heads(encode_query(query_points), self.num_heads)
         keys = split_heads(self.key(points), self.num_heads)
         return jnp.sum(jax.vmap(head)(queries, keys), axis=0)
+
+
+def relu_perceptron(
+    in_features: int,
+    features: int,
+    out_features: int,
+    *,
+    num_layers: int = 4,
+    kernel_init: Initializer | None = None,
+    rngs: nnx.Rngs,
+) -> MLP:
+    """Returns linear layers with ReLU between them."""
+    return MLP(
+        in_features,
+        (features,) * (num_layers - 1),
+        out_features,
+        activation="relu",
+        kernel_init=kernel_init,
+        rngs=rngs,
+    )
 
 
 def observations(

@@ -1,4 +1,4 @@
-"""Initialisers of the papers that JAX does not have.
+"""Initialisers of the papers.
 
 Those of spectral kernels `(M_1, ..., K, c, o, 2)` are named by their source. Each is
 called as `init(key, shape, dtype)` and reads channels and frequencies off the shape,
@@ -6,13 +6,27 @@ see `opjax.spectral_convolution`.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
 
 from opjax import _checks
-from opjax.nn.layers import Initializer
+
+Initializer = Callable[..., jax.Array]
+
+# The transformer trunk of the reference code starts from N(0, 0.02^2), zero biases.
+trunk_init = jax.nn.initializers.normal(0.02)
+
+
+def fan_in_uniform(fan_in: int) -> Initializer:
+    """Returns the initialiser U(-b, b), `b = fan_in^{-1/2}`: the default of PyTorch."""
+    bound = fan_in**-0.5
+
+    def init(key: jax.Array, shape: Sequence[int], dtype=jnp.float32) -> jax.Array:
+        return jax.random.uniform(key, shape, dtype, -bound, bound)
+
+    return init
 
 
 def diagonal_xavier(scale: float = 1e-2, diagonal: float = 1e-2) -> Initializer:

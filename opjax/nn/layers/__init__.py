@@ -1,0 +1,32 @@
+"""Layers that the attentions and the models are made of."""
+
+from opjax.nn.layers.decoders import PointwiseDecoder, SpectralDecoder, SpectralLayer
+from opjax.nn.layers.embedding import TimeEmbedding, reference_distances
+from opjax.nn.layers.grid import GridConvolution
+from opjax.nn.layers.initializers import Initializer, fan_in_uniform, trunk_init
+from opjax.nn.layers.linear import ACTIVATIONS, MLP, FanInLinear, Linear
+from opjax.nn.layers.norm import LayerNorm, normalized
+from opjax.nn.layers.scalers import ConvolutionBlock, DownScaler, UpScaler
+from opjax.nn.layers.spectral import SpectralConvolution
+
+__all__ = [
+    "ACTIVATIONS",
+    "MLP",
+    "ConvolutionBlock",
+    "DownScaler",
+    "FanInLinear",
+    "GridConvolution",
+    "Initializer",
+    "LayerNorm",
+    "Linear",
+    "PointwiseDecoder",
+    "SpectralConvolution",
+    "SpectralDecoder",
+    "SpectralLayer",
+    "TimeEmbedding",
+    "UpScaler",
+    "fan_in_uniform",
+    "normalized",
+    "reference_distances",
+    "trunk_init",
+]

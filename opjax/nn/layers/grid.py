@@ -1,0 +1,45 @@
+"""Convolution on a uniform grid."""
+
+import math
+from collections.abc import Sequence
+
+import jax
+from flax import nnx
+
+from opjax.convolution import grid_convolution
+from opjax.nn.layers.initializers import fan_in_uniform
+
+
+class GridConvolution(nnx.Module):
+    """A 3 x ... x 3 convolution on a uniform grid, zero beyond the boundary.
+
+    Args:
+      in_features: channels in.
+      out_features: channels out.
+      grid_shape: points per axis.
+      use_bias: whether there is a bias.
+      rngs: source of the initial parameters, U(-b, b) with `b = (3^p c)^{-1/2}`.
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        *,
+        grid_shape: Sequence[int],
+        use_bias: bool = True,
+        rngs: nnx.Rngs,
+    ):
+        self.grid_shape = tuple(grid_shape)
+        stencil = (3,) * len(self.grid_shape)
+        init = fan_in_uniform(math.prod(stencil) * in_features)
+        shape = (*stencil, in_features, out_features)
+        self.kernel = nnx.Param(init(rngs.params(), shape))
+        self.bias = (
+            nnx.Param(init(rngs.params(), (out_features,))) if use_bias else None
+        )
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        """Maps values `(n, in_features)` on the grid to `(n, out_features)`."""
+        y = grid_convolution(x, self.kernel[...], grid_shape=self.grid_shape)
+        return y if self.bias is None else y + self.bias[...][None, :]

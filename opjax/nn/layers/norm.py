@@ -1,0 +1,76 @@
+"""Normalisation: its formula, and the layer over the channels of every point."""
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jax import lax
+
+from opjax import _checks
+
+
+def normalized(
+    x: jax.Array,
+    *,
+    axis: int,
+    epsilon: float,
+    weights: jax.Array | None = None,
+) -> jax.Array:
+    r"""Returns `(x - mean) / sqrt(var + epsilon)`, of mean zero along an axis.
+
+    The variance is the mean of squares of centred values: the difference of two means
+    of squares would cancel in float32.
+
+    Args:
+      x: values of any shape.
+      axis: axis of the means.
+      epsilon: offset of the variance, squared units of the values.
+      weights: weights of the means, one for each entry along the axis; equal ones if
+        None. Zero leaves an entry out, and if all are zero so are the means.
+
+    Returns:
+      The normalised values, of the shape of `x`.
+    """
+    if weights is None:
+
+        def mean(values):
+            return jnp.mean(values, axis=axis, keepdims=True)
+
+    else:
+        shares = weights.astype(x.dtype)
+        total = jnp.sum(shares)
+        shares = shares / jnp.where(total > 0, total, jnp.ones_like(total))
+        ones = [1] * x.ndim
+        ones[axis] = -1
+        shares = shares.reshape(ones)
+
+        def mean(values):
+            return jnp.sum(shares * values, axis=axis, keepdims=True)
+
+    centred = x - mean(x)
+    return centred * lax.rsqrt(mean(centred**2) + epsilon)
+
+
+class LayerNorm(nnx.Module):
+    r"""Normalises features of every point, `s (x - mean) / sqrt(var + epsilon) + b`.
+
+    Our own because `nnx.LayerNorm` promotes dtypes implicitly and subtracts squares to
+    get the variance, which cancels in float32.
+
+    Args:
+      features: channels.
+      epsilon: offset of the variance, squared units of the features.
+
+    Raises:
+      ValueError: if the epsilon is not positive.
+    """
+
+    def __init__(self, features: int, *, epsilon: float = 1e-5):
+        _checks.positive(epsilon=epsilon)
+        self.epsilon = epsilon
+        self.scale = nnx.Param(jnp.ones(features, jnp.float32))
+        self.bias = nnx.Param(jnp.zeros(features, jnp.float32))
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        """Maps features `(n, c)` to `(n, c)`."""
+        y = normalized(x, axis=1, epsilon=self.epsilon)
+        return y * self.scale[...][None, :] + self.bias[...][None, :]
