@@ -17,8 +17,9 @@ import jax
 
 from experiments import ablation_report, ablation_studies, burgers, burgers_data, darcy
 from experiments.ablation_studies import STUDIES
+from opjax import training
 from opjax.learn import figures, members, options
-from opjax.learn import fit as common
+from opjax.learn import folder as run_folder
 from opjax.learn.options import option
 
 
@@ -102,7 +103,7 @@ def run(
     figures.require_matplotlib()
     workdir = workdir or f"runs/ablation-{config.preset}"
 
-    def work(directory: common.RunDirectory) -> dict[str, Any]:
+    def work(directory: run_folder.RunDirectory) -> dict[str, Any]:
         begin = time.monotonic()
         results = {
             study: members.run_all(
@@ -128,11 +129,11 @@ def run(
             "workdir": str(directory.path),
         }
 
-    return common.run_once(workdir, config, work)
+    return run_folder.run_once(workdir, config, work)
 
 
 def train(
-    member: Any, directory: common.RunDirectory, cache_dir: str | None
+    member: Any, directory: run_folder.RunDirectory, cache_dir: str | None
 ) -> dict[str, Any]:
     """Trains one variant; one that diverges is a result, not an end.
 
@@ -151,9 +152,9 @@ def train(
         data = burgers_data.load(member, cache_dir=cache_dir)
         result = burgers.train(member, directory, data)
         return {**result, "error": result[f"error_{member.grids[0]}"]}
-    except common.training.NonFiniteError as error:
+    except training.NonFiniteError as error:
         return {"error": float("nan"), "parameters": 0, "diverged": str(error)}
 
 
 if __name__ == "__main__":
-    options.launch(PRESETS, run)
+    options.launch(PRESETS, run, program="ablation")

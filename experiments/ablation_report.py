@@ -8,8 +8,10 @@ import numpy as np
 
 from experiments.ablation_studies import STUDIES
 from opjax.learn import figures, members
-from opjax.learn.folder import read_metrics, to_json, write_json, write_text
-from opjax.learn.report import provenance, table
+from opjax.learn.fitting import read_metrics
+from opjax.learn.folder import to_json, write_json, write_text
+from opjax.learn.provenance import provenance
+from opjax.learn.report import table
 
 Results = Mapping[str, Mapping[str, Sequence[dict[str, Any]]]]
 
@@ -46,7 +48,7 @@ def write(
         f"- channels: {config.features}; layers: {config.num_layers}\n"
         "- Where models are smaller than the published ones or trained for less, "
         "orders and ratios compare, values do not.\n",
-        provenance(folder, "ablation", seconds=seconds),
+        provenance(folder, seconds=seconds),
     ]
     found = {}
     for study, members_ in results.items():

@@ -12,21 +12,27 @@ the mean mesh of the training samples besides.
 """
 
 import dataclasses
-import os
 from functools import partial
-from typing import Any
 
 import numpy as np
 
 from opjax.datasets import airfoil
-from opjax.learn import mesh_figures, options
-from opjax.learn import study as benchmark
-from opjax.learn import task as regression
+from opjax.learn import (
+    DataOptions,
+    ModelOptions,
+    Program,
+    RunOptions,
+    Splits,
+    Task,
+    TrainingOptions,
+    mesh_figures,
+)
+from opjax.learn import supervised as regression
 from opjax.learn.options import option
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(benchmark.Config):
+class Config(RunOptions, DataOptions, ModelOptions, TrainingOptions):
     """All that the numbers of a run depend on; the defaults are the quick preset."""
 
     num_airfoil: int = option(60, "Cells around the airfoil, own solver", minimum=6)
@@ -47,7 +53,7 @@ class Config(benchmark.Config):
 PRESETS = {
     "smoke": Config(
         preset="smoke",
-        models="functional",
+        models=("functional",),
         num_train=8,
         num_validation=4,
         num_test=4,
@@ -66,7 +72,7 @@ PRESETS = {
     # As published, but for validation samples, which leave 980 of 1000 for training.
     "paper": Config(
         preset="paper",
-        models="functional",
+        models=("functional",),
         deviations=False,
         num_train=980,
         num_validation=20,
@@ -84,7 +90,7 @@ PRESETS = {
 }
 
 
-def load(config: Config, *, cache_dir: str | None = None) -> regression.Splits:
+def load(config: Config, *, cache_dir: str | None = None) -> Splits:
     """Reads or generates the samples of a run.
 
     Args:
@@ -120,35 +126,21 @@ def load(config: Config, *, cache_dir: str | None = None) -> regression.Splits:
             [s._replace(features=s.mesh_points - mean) for s in found]
             for found in (train, test)
         )
-    return regression.Splits(train[:first], train[first:], test, source)
+    return Splits(train[:first], train[first:], test, source)
 
 
-def make_task(config: Config, cache_dir: str | None) -> benchmark.Task:
-    """The task of a run, as in `benchmark.Task`."""
+def make_task(config: Config, cache_dir: str | None) -> Task:
+    """The task of a run, as in `Task`."""
     splits = load(config, cache_dir=cache_dir)
-    task = regression.task(config, splits, notes="The target is the Mach number.")
+    task = regression.regression(config, splits, notes="The target is the Mach number.")
     # Of a mesh with a radius of 40 chords, what is near the airfoil.
     draw = partial(mesh_figures.draw, splits.test, window=(-0.5, 1.5, -0.8, 0.8))
     return task._replace(draw=draw)
 
 
-def run(
-    config: Config,
-    *,
-    workdir: str | os.PathLike | None = None,
-    cache_dir: str | None = None,
-    tensorboard: bool = False,
-) -> dict[str, Any]:
-    """Trains all models and seeds; arguments and result as of `benchmark.run`."""
-    return benchmark.run(
-        config,
-        make_task,
-        program="airfoil",
-        workdir=workdir,
-        cache_dir=cache_dir,
-        tensorboard=tensorboard,
-    )
+PROGRAM = Program("airfoil", PRESETS, make_task)
+run = PROGRAM.run
 
 
 if __name__ == "__main__":
-    options.launch(PRESETS, run)
+    PROGRAM.launch()

@@ -9,11 +9,10 @@ are those of the paper, integrated over the airfoil from the predicted fields.
 """
 
 import dataclasses
-import os
 import pathlib
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -23,19 +22,27 @@ from flax import nnx
 from experiments import point_subsets
 from opjax import normalize, training
 from opjax.datasets import airfrans, samples
-from opjax.learn import mesh_figures, operators, options
-from opjax.learn import study as benchmark
-from opjax.learn import task as regression
+from opjax.learn import (
+    DataOptions,
+    ModelOptions,
+    Program,
+    RunOptions,
+    Task,
+    TrainingOptions,
+    mesh_figures,
+    operators,
+    options,
+)
+from opjax.learn import supervised as regression
 from opjax.learn.options import option
 from opjax.problems import airfoil_forces
 
 # Where the reference points of the published model are, in chords.
 _BOX = ((-2.0, -1.5), (4.0, 1.5))
-_RADII, _ANGLES = 24, 64  # mesh of our own flows
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(benchmark.Config):
+class Config(RunOptions, DataOptions, ModelOptions, TrainingOptions):
     """All that the numbers of a run depend on; the defaults are the quick preset."""
 
     data_dir: str = option("", "Folder of the data set; empty: potential flow")
@@ -64,7 +71,7 @@ class Config(benchmark.Config):
 PRESETS = {
     "smoke": Config(
         preset="smoke",
-        models="functional",
+        models=("functional",),
         num_train=4,
         num_validation=2,
         num_test=3,
@@ -81,7 +88,7 @@ PRESETS = {
     # of Table 3 is --split=aoa --num_train=723 --num_validation=81 --num_test=196.
     "paper": Config(
         preset="paper",
-        models="functional,transolver",
+        models=("functional", "transolver"),
         split="reynolds",
         num_train=453,
         num_validation=51,
@@ -100,42 +107,7 @@ PRESETS = {
 }
 
 
-def run(
-    config: Config,
-    *,
-    workdir: str | os.PathLike | None = None,
-    cache_dir: str | None = None,
-    tensorboard: bool = False,
-) -> dict[str, Any]:
-    """Trains all models and seeds; arguments and errors as for `benchmark.run`.
-
-    Returns:
-      As there; the numbers are, over the test cases, the mean of the relative error of
-      the lift coefficient `lift_error` and the rank correlation `lift_spearman`, of the
-      drag as well for RANS flows, and the mean squared errors `volume` and `surface` of
-      the normalised fields. Fields are predicted at all nodes at once, where the
-      published code averages over draws of 32000.
-    """
-    return benchmark.run(
-        config,
-        make_task,
-        program="airfrans",
-        workdir=workdir,
-        cache_dir=cache_dir,
-        tensorboard=tensorboard,
-    )
-
-
-class Cases(NamedTuple):
-    """Flows for training, validation and tests, and where they come from."""
-
-    train: list[airfrans.Case]
-    validation: list[airfrans.Case]
-    test: list[airfrans.Case]
-    source: str
-
-
-def load(config: Config, *, cache_dir: str | None = None) -> Cases:
+def load(config: Config, *, cache_dir: str | None = None) -> samples.Splits:
     """Reads the flows, or makes some; validation cases are the last of the first ones.
 
     Args:
@@ -148,36 +120,23 @@ def load(config: Config, *, cache_dir: str | None = None) -> Cases:
       ValueError: if they are damaged or there are too few, or the paper preset has no
         data_dir.
     """
-    first = config.num_train + config.num_validation
-    if config.data_dir:
-        train, test = airfrans.load(
-            config.data_dir,
-            split=config.split,
-            num_train=first,
-            num_test=config.num_test,
-        )
-        source = f"AirfRANS, {config.split}, {config.data_dir}"
-    elif config.preset == "paper":
+    if not config.data_dir and config.preset == "paper":
         raise ValueError(
             "preset='paper' needs --data_dir, the folder of AirfRANS (see "
             "opjax.datasets.airfrans); the others run on potential flow."
         )
-    else:
-        train, test = (
-            airfrans.generate(
-                count,
-                seed=2 * config.data_seed + index,
-                num_radii=_RADII,
-                num_angles=_ANGLES,
-                cache_dir=cache_dir,
-            )
-            for index, count in enumerate((first, config.num_test))
-        )
-        source = f"potential flow, no AirfRANS data, seed {config.data_seed}"
-    return Cases(train[: config.num_train], train[config.num_train :], test, source)
+    return airfrans.splits(
+        num_train=config.num_train,
+        num_validation=config.num_validation,
+        num_test=config.num_test,
+        data_dir=config.data_dir,
+        seed=config.data_seed,
+        cache_dir=cache_dir,
+        split=config.split,
+    )
 
 
-def make_task(config: Config, cache_dir: str | None = None) -> benchmark.Task:
+def make_task(config: Config, cache_dir: str | None = None) -> Task:
     """Builds the task to predict velocity, pressure and viscosity of turbulence.
 
         loss = mean_b (L_v + surface_weight L_s),
@@ -191,7 +150,7 @@ def make_task(config: Config, cache_dir: str | None = None) -> benchmark.Task:
     """
     cases = load(config, cache_dir=cache_dir)
     normalizers = regression.fit_normalizers(
-        [case.sample for case in cases.train], points=False, features=True, target=True
+        cases.train, points=False, features=True, target=True
     )
     train, validation, test = (
         _stack(found, normalizers, size, config.num_buckets)
@@ -201,7 +160,7 @@ def make_task(config: Config, cache_dir: str | None = None) -> benchmark.Task:
             (cases.test, 1),
         )
     )
-    return benchmark.Task(
+    return Task(
         train=train,
         validation=validation,
         test=test,
@@ -264,7 +223,7 @@ def loss(config: Config, model: Any, batch: Any, *, key: jax.Array) -> jax.Array
 
 def evaluate(
     config: Config,
-    cases: Cases,
+    cases: samples.Splits,
     test: tuple[Any, ...],
     normalizers: dict[str, normalize.Normalizer],
     model: Any,
@@ -287,7 +246,7 @@ def evaluate(
         )
         return parts(model, sample), predicted
 
-    counts = [case.sample.num_points for case in cases.test]
+    counts = [case.num_points for case in cases.test]
     errors = np.zeros((len(counts), 2))
     fields: dict[int, np.ndarray] = {}
     rows = samples.bucket_rows(counts, num_buckets=config.num_buckets)
@@ -316,7 +275,7 @@ def evaluate(
     return forces | numbers
 
 
-def coefficients(case: airfrans.Case, fields: np.ndarray) -> np.ndarray:
+def coefficients(case: samples.Sample, fields: np.ndarray) -> np.ndarray:
     """Drag and lift coefficient of fields on the mesh of a case.
 
     Velocity at the airfoil is set to zero, as in the published evaluation.
@@ -325,18 +284,20 @@ def coefficients(case: airfrans.Case, fields: np.ndarray) -> np.ndarray:
       case: the flow.
       fields: velocity, pressure and viscosity of turbulence, shape `(n, 4)`.
     """
-    assert case.sample.cells is not None
-    assert case.sample.features is not None
+    assert case.cells is not None
+    assert case.features is not None
     velocity = np.array(fields[:, :2], np.float32)
-    velocity[case.surface] = 0
-    stencil = airfoil_forces.wall_stencil(case.points, case.sample.cells, case.surface)
-    normals = case.sample.features[case.surface, 5:]
+    velocity[case.details.surface] = 0
+    stencil = airfoil_forces.wall_stencil(
+        case.details.points, case.cells, case.details.surface
+    )
+    normals = case.features[case.details.surface, 5:]
     shear = airfoil_forces.wall_shear(velocity, normals, stencil)
     found = airfoil_forces.force_coefficients(
-        case.points[case.surface].astype(np.float32),
-        fields[case.surface, 2],
-        speed=case.speed,
-        angle=case.angle,
+        case.details.points[case.details.surface].astype(np.float32),
+        fields[case.details.surface, 2],
+        speed=case.details.speed,
+        angle=case.details.angle,
         shear=shear,
     )
     return np.asarray(found, np.float64)
@@ -359,19 +320,19 @@ def spearman(first: np.ndarray, second: np.ndarray) -> float:
 
 
 def _stack(
-    cases: Sequence[airfrans.Case],
+    cases: Sequence[samples.Sample],
     normalizers: dict[str, normalize.Normalizer],
     batch_size: int,
     num_buckets: int,
 ) -> tuple[dict[str, np.ndarray], ...]:
     """Buckets of normalised features and targets, and of which points are `surface`."""
 
-    def marked(case: airfrans.Case) -> samples.Sample:
-        features = case.sample.features
+    def marked(case: samples.Sample) -> samples.Sample:
+        features = case.features
         assert features is not None
         surface = np.zeros((len(features), 1), np.float32)
-        surface[case.surface] = 1
-        return case.sample._replace(features=np.concatenate([features, surface], 1))
+        surface[case.details.surface] = 1
+        return case._replace(features=np.concatenate([features, surface], 1))
 
     buckets = samples.stack(
         [marked(case) for case in cases], batch_size=batch_size, num_buckets=num_buckets
@@ -385,15 +346,19 @@ def _stack(
     return buckets
 
 
-def _target(case: airfrans.Case) -> np.ndarray:
-    assert case.sample.target is not None
-    return case.sample.target
+def _target(case: samples.Sample) -> np.ndarray:
+    assert case.target is not None
+    return case.target
 
 
-def _shown(test: Sequence[airfrans.Case]) -> list[samples.Sample]:
+def _shown(test: Sequence[samples.Sample]) -> list[samples.Sample]:
     """The pressure of the test cases, to be drawn."""
-    return [case.sample._replace(target=_target(case)[:, 2:3]) for case in test]
+    return [case._replace(target=_target(case)[:, 2:3]) for case in test]
+
+
+PROGRAM = Program("airfrans", PRESETS, make_task, title="AirfRANS")
+run = PROGRAM.run
 
 
 if __name__ == "__main__":
-    options.launch(PRESETS, run)
+    PROGRAM.launch()

@@ -9,9 +9,9 @@ from flax import nnx
 
 import opjax
 from opjax import nn
-from opjax.nn.heads import merge_heads
+from opjax.nn.attention.bases import SoftmaxBasis
+from opjax.nn.attention.heads import merge_heads
 from opjax.nn.layers import MLP, LayerNorm, Linear
-from opjax.nn.learned_basis import LearnedBasis
 
 BASES = ("fourier", "orthonormal", "learned")
 PROJECTIONS = ("mean", "transpose", "pseudo_inverse")
@@ -24,7 +24,7 @@ def _functional(q, k, v, ridge):
 
 def _galerkin(q, k, v, ridge):
     del ridge
-    return opjax.galerkin_attention(q, k, v)
+    return opjax.galerkin_attention(q, k, v) / k.shape[0]
 
 
 def _softmax(q, k, v, ridge):
@@ -49,7 +49,7 @@ class ChosenAttention(nnx.Module):
       projection: one of `PROJECTIONS`, how features become coefficients.
       num_heads: heads, dividing `features`.
       rngs: source of the initial parameters.
-      **options: options of `LearnedBasis`.
+      **options: options of `SoftmaxBasis`.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class ChosenAttention(nnx.Module):
     ):
         self.attention, self.choice, self.projection = attention, basis, projection
         width = features // num_heads
-        self.basis = LearnedBasis(features, num_heads=num_heads, rngs=rngs, **options)
+        self.basis = SoftmaxBasis(features, num_heads=num_heads, rngs=rngs, **options)
         self.query = Linear(width, width, use_bias=False, rngs=rngs)
         self.key = Linear(width, width, use_bias=False, rngs=rngs)
         self.value = Linear(width, width, use_bias=False, rngs=rngs)

@@ -11,6 +11,7 @@ interruption.
 import dataclasses
 import os
 import time
+from functools import partial
 from typing import Any
 
 import jax
@@ -25,8 +26,8 @@ from experiments.burgers_models import (
     objective,
 )
 from opjax import metrics, training
-from opjax.learn import figures, members, options
-from opjax.learn import fit as common
+from opjax.learn import Fitted, Settings, Task, figures, fit, members, options
+from opjax.learn import folder as run_folder
 from opjax.learn.options import option
 
 _FINEST = 8192  # points of the data
@@ -176,7 +177,7 @@ def run(
         absolute = os.path.abspath(os.path.expanduser(config.data_dir))
         config = dataclasses.replace(config, data_dir=absolute)
 
-    def work(directory: common.RunDirectory) -> dict[str, Any]:
+    def work(directory: run_folder.RunDirectory) -> dict[str, Any]:
         begin = time.monotonic()
         data = burgers_data.load(config, cache_dir=cache_dir)
         results = members.run_all(
@@ -190,12 +191,12 @@ def run(
         )
 
     workdir = workdir or f"runs/burgers-{config.preset}"
-    return common.run_once(workdir, config, work)
+    return run_folder.run_once(workdir, config, work)
 
 
 def train(
     config: Config,
-    directory: common.RunDirectory,
+    directory: run_folder.RunDirectory,
     data: burgers_data.Data,
     tensorboard: bool = False,
 ) -> dict[str, Any]:
@@ -213,30 +214,32 @@ def train(
     """
     goal = objective(config)
     seed = int(config.seeds)
-    settings = common.FitSettings(
+    settings = Settings(
         num_epochs=config.num_epochs,
         batch_size=config.batch_size,
         seed=seed,
         checkpoint_every=config.checkpoint_every,
         microbatch=1 if jax.default_backend() == "cpu" else None,
         tensorboard=tensorboard,
-    )
-    fitted = common.fit(
-        directory,
-        model=MODELS[config.models](config, rngs=nnx.Rngs(seed)),
-        loss=goal.loss,
-        metric=goal.error,
-        train=data.train,
-        validation=data.validation,
-        optimizer=training.adamw_onecycle(
+        optimizer=partial(
+            training.adamw_onecycle,
             config.learning_rate,
-            common.num_steps(config.num_train, settings),
             weight_decay=0.0,
             clip_norm=config.clip_norm or None,
             div_factor=1e4,
             final_div_factor=1e4,
         ),
-        settings=settings,
+    )
+    fitted = fit(
+        Task(
+            train=(data.train,),
+            validation=(data.validation,),
+            loss=goal.loss,
+            metric=goal.error,
+        ),
+        MODELS[config.models](config, rngs=nnx.Rngs(seed)),
+        settings,
+        folder=directory,
     )
     return _evaluate(config, goal, fitted, data, directory)
 
@@ -244,9 +247,9 @@ def train(
 def _evaluate(
     config: Config,
     goal: Objective,
-    fitted: common.FitResult,
+    fitted: Fitted,
     data: burgers_data.Data,
-    directory: common.RunDirectory,
+    directory: run_folder.RunDirectory,
 ) -> dict[str, Any]:
     def both(model: Any, sample: Any) -> tuple[jax.Array, jax.Array]:
         prediction = goal.predict(model, sample)
@@ -272,4 +275,4 @@ def _evaluate(
 
 
 if __name__ == "__main__":
-    options.launch(PRESETS, run)
+    options.launch(PRESETS, run, program="burgers")

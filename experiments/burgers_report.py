@@ -9,8 +9,9 @@ import numpy as np
 
 from experiments.burgers_data import Data
 from opjax.learn import figures, members
-from opjax.learn.folder import read_metrics, write_json, write_text
-from opjax.learn.report import provenance
+from opjax.learn.fitting import read_metrics
+from opjax.learn.folder import write_json, write_text
+from opjax.learn.provenance import provenance
 
 
 def write(
@@ -43,7 +44,7 @@ def write(
         f"deviation over the seeds {config.seeds}; trained on {config.num_points} "
         f"points and {config.num_train} samples for {config.num_epochs} epochs. Data: "
         f"{data.source}.\n",
-        provenance(folder, "burgers", seconds=seconds),
+        provenance(folder, seconds=seconds),
         members.comparison(results, columns),
     ]
     write_text(folder / "tables.md", "\n".join(text))

@@ -21,10 +21,10 @@ from flax import nnx
 from experiments import darcy_data, darcy_figures, darcy_models
 from experiments.darcy_models import MODELS, objective
 from opjax import training
-from opjax.learn import figures, options
-from opjax.learn import fit as common
+from opjax.learn import Settings, Task, figures, fit, options
+from opjax.learn import folder as run_folder
 from opjax.learn.options import option
-from opjax.problems import darcy as problem
+from opjax.problems import grids
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,7 +93,7 @@ class Config:
         """Refuses what no run could use, before any work is done."""
         options.check(self)
         options.check_choice("model", self.model, MODELS)
-        problem.check_stride(self.num_points, self.stride)
+        grids.check_stride(self.num_points, self.stride, periodic=False)
         if self.features % self.num_heads:
             raise ValueError(
                 f"num_heads={self.num_heads} must divide features={self.features}."
@@ -190,7 +190,7 @@ def run(
         absolute = os.path.abspath(os.path.expanduser(config.data_dir))
         config = dataclasses.replace(config, data_dir=absolute)
     workdir = workdir or f"runs/darcy-{config.preset}-{config.model}-{config.seed}"
-    return common.run_once(
+    return run_folder.run_once(
         workdir,
         config,
         lambda directory: train(config, directory, cache_dir, tensorboard),
@@ -199,7 +199,7 @@ def run(
 
 def train(
     config: Config,
-    directory: common.RunDirectory,
+    directory: run_folder.RunDirectory,
     cache_dir: str | None = None,
     tensorboard: bool = False,
 ) -> dict[str, Any]:
@@ -217,7 +217,7 @@ def train(
     begin = time.monotonic()
     data = darcy_data.load(config, cache_dir=cache_dir)
     goal = objective(config, data.normalizers)
-    settings = common.FitSettings(
+    settings = Settings(
         num_epochs=config.num_epochs,
         batch_size=config.batch_size,
         seed=config.seed,
@@ -225,19 +225,21 @@ def train(
         checkpoint_every=config.checkpoint_every,
         microbatch=config.microbatch or (1 if jax.default_backend() == "cpu" else None),
         tensorboard=tensorboard,
+        optimizer=lambda total_steps: _optimizer(config, total_steps),
     )
     loaded = time.monotonic()
-    fitted = common.fit(
-        directory,
-        model=MODELS[config.model](config, rngs=nnx.Rngs(config.seed)),
-        loss=goal.loss,
-        metric=goal.error,
-        train=data.train,
-        validation=data.validation,
-        optimizer=_optimizer(config, common.num_steps(config.num_train, settings)),
-        settings=settings,
-        extra={"normalizers": data.normalizers},
-        probe=_probe(config, data),
+    fitted = fit(
+        Task(
+            train=(data.train,),
+            validation=(data.validation,),
+            loss=goal.loss,
+            metric=goal.error,
+            extra={"normalizers": data.normalizers},
+            probe=_probe(config, data),
+        ),
+        MODELS[config.model](config, rngs=nnx.Rngs(config.seed)),
+        settings,
+        folder=directory,
     )
     trained = time.monotonic()
     model = fitted.best_model
@@ -298,4 +300,4 @@ def _optimizer(config: Config, total_steps: int) -> Any:
 
 
 if __name__ == "__main__":
-    options.launch(PRESETS, run)
+    options.launch(PRESETS, run, program="darcy")

@@ -9,17 +9,17 @@ import numpy as np
 
 from experiments import darcy_data
 from opjax import normalize, training
-from opjax.learn import figures
-from opjax.learn import fit as common
+from opjax.learn import Fitted, figures
+from opjax.learn import folder as run_folder
 from opjax.learn.folder import replacing
 
 
 def draw(
     config: Any,
-    directory: common.RunDirectory,
+    directory: run_folder.RunDirectory,
     data: darcy_data.Data,
     predict: Callable[[Any, Any], jax.Array],
-    fitted: common.FitResult,
+    fitted: Fitted,
     errors: np.ndarray,
 ) -> None:
     """Writes `predictions.npz` and the figures.

@@ -17,9 +17,9 @@ from experiments import darcy_inverse_data, darcy_inverse_report
 from experiments.darcy_inverse_models import MODELS
 from experiments.darcy_inverse_training import train
 from opjax.learn import figures, members, options
-from opjax.learn import fit as common
+from opjax.learn import folder as run_folder
 from opjax.learn.options import option
-from opjax.problems import darcy as problem
+from opjax.problems import grids
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Config:
                 f"stride={self.stride}: coarse cells are made of fine ones."
             )
         # Then points of both grids lie in the middle of their cells.
-        problem.check_stride(self.num_points, self.target_stride)
+        grids.check_stride(self.num_points, self.target_stride, periodic=False)
         if self.features % self.num_heads:
             raise ValueError(
                 f"num_heads={self.num_heads} must divide features={self.features}."
@@ -176,7 +176,7 @@ def run(
         absolute = os.path.abspath(os.path.expanduser(config.data_dir))
         config = dataclasses.replace(config, data_dir=absolute)
 
-    def work(directory: common.RunDirectory) -> dict[str, Any]:
+    def work(directory: run_folder.RunDirectory) -> dict[str, Any]:
         begin = time.monotonic()
         data = darcy_inverse_data.load(config, cache_dir=cache_dir)
         results = members.run_all(
@@ -190,8 +190,8 @@ def run(
         )
 
     workdir = workdir or f"runs/darcy_inverse-{config.preset}"
-    return common.run_once(workdir, config, work)
+    return run_folder.run_once(workdir, config, work)
 
 
 if __name__ == "__main__":
-    options.launch(PRESETS, run)
+    options.launch(PRESETS, run, program="darcy_inverse")

@@ -10,7 +10,8 @@ import numpy as np
 from experiments.darcy_inverse_data import Data
 from opjax.learn import figures, members
 from opjax.learn.folder import write_json, write_text
-from opjax.learn.report import mean_and_deviation, provenance, table
+from opjax.learn.provenance import provenance
+from opjax.learn.report import mean_and_deviation, table
 
 Results = Mapping[str, Sequence[dict[str, Any]]]
 
@@ -60,7 +61,7 @@ def write(
         f"Ours: {grids[0]} points per side, {grids[1]} of the coarse grid, "
         f"{config.num_train} training samples, {config.num_epochs} epochs; the "
         f"paper's: {paper[0]} and {paper[1]}, 1024, 100. Data: {data.source}.\n",
-        provenance(folder, "darcy_inverse", seconds=seconds),
+        provenance(folder, seconds=seconds),
         _table(config, results, _PAPER[paper]),
     ]
     write_text(folder / "tables.md", "\n".join(text))

@@ -1,5 +1,6 @@
 """Trains and evaluates one member of the inverse Darcy experiment."""
 
+from functools import partial
 from typing import Any
 
 import jax
@@ -10,12 +11,13 @@ from flax import nnx
 from experiments import darcy_inverse_data
 from experiments.darcy_inverse_models import MODELS, Objective, objective
 from opjax import training
-from opjax.learn import fit as common
+from opjax.learn import Settings, Task, fit
+from opjax.learn import folder as run_folder
 
 
 def train(
     config: Any,
-    directory: common.RunDirectory,
+    directory: run_folder.RunDirectory,
     data: darcy_inverse_data.Data,
     *,
     tensorboard: bool = False,
@@ -34,31 +36,33 @@ def train(
     splits = data.noises[config.noise_sizes[0]]
     goal = objective(config, data.normalizers)
     seed = int(config.seeds)
-    settings = common.FitSettings(
+    settings = Settings(
         num_epochs=config.num_epochs,
         batch_size=config.batch_size,
         seed=seed,
         checkpoint_every=config.checkpoint_every,
         microbatch=1 if jax.default_backend() == "cpu" else None,
         tensorboard=tensorboard,
-    )
-    fitted = common.fit(
-        directory,
-        model=MODELS[config.models](config, rngs=nnx.Rngs(seed)),
-        loss=goal.loss,
-        metric=goal.error,
-        train=splits.train,
-        validation=splits.validation,
-        optimizer=training.adamw_onecycle(
+        optimizer=partial(
+            training.adamw_onecycle,
             config.learning_rate,
-            common.num_steps(config.num_train, settings),
             weight_decay=0.0,
             clip_norm=config.clip_norm or None,
             div_factor=1e4,
             final_div_factor=1e4,
         ),
-        settings=settings,
-        extra={"normalizers": data.normalizers},
+    )
+    fitted = fit(
+        Task(
+            train=(splits.train,),
+            validation=(splits.validation,),
+            loss=goal.loss,
+            metric=goal.error,
+            extra={"normalizers": data.normalizers},
+        ),
+        MODELS[config.models](config, rngs=nnx.Rngs(seed)),
+        settings,
+        folder=directory,
     )
     model = fitted.best_model
     batch = min(config.batch_size, config.num_test)
@@ -76,7 +80,7 @@ def train(
 
 def _save_predictions(
     config: Any,
-    directory: common.RunDirectory,
+    directory: run_folder.RunDirectory,
     data: darcy_inverse_data.Data,
     goal: Objective,
     model: Any,

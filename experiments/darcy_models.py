@@ -10,8 +10,8 @@ from flax import nnx
 
 from experiments import darcy_data
 from experiments.basis_choice import ATTENTIONS, BASES, PROJECTIONS, ChosenOperator
-from opjax import metrics, nn, normalize, schwarz
-from opjax.learn.operators import PADDING, kept_modes
+from opjax import metrics, normalize, schwarz
+from opjax.learn import operators
 from opjax.normalize import Normalizer
 
 
@@ -52,86 +52,43 @@ def _check_boxes(config: Any) -> None:
     schwarz.partition_hats(config.grid_shape, hats)
 
 
-def functional(config: Any, *, rngs: nnx.Rngs, **options: Any) -> nnx.Module:
-    """Builds the operator transformer with functional attention."""
-    return nn.OperatorTransformer(
+def build(name: str, config: Any, *, rngs: nnx.Rngs) -> nnx.Module:
+    """Builds a model of the registry, with as many channels as the options say."""
+    shape = tuple(config.grid_shape)
+    sizes = operators.Sizes(
         point_dim=2,
         feature_dim=1,
         out_features=1,
-        features=config.features,
-        num_layers=config.num_layers,
-        num_heads=config.num_heads,
-        num_basis=config.num_basis,
-        mlp_ratio=config.mlp_ratio,
-        grid_shape=config.grid_shape if config.convolution else None,
-        shared_basis=config.shared_basis,
-        reference_points=config.reference_points or None,
-        ridge_logit=config.ridge_logit,
-        temperature=config.temperature,
-        temperature_bounds=(config.min_temperature, config.max_temperature),
-        rematerialize=config.rematerialize,
-        rngs=rngs,
-        **options,
+        grid_shape=shape,
+        num_points=shape[0] * shape[1],
+        box=((0.0, 0.0), (1.0, 1.0)),
     )
+    return operators.build(Named(config, name), sizes, rngs=rngs)
 
 
-def functional_schwarz(config: Any, *, rngs: nnx.Rngs) -> nnx.Module:
-    """Builds the operator transformer with functional Schwarz attention."""
-    return functional(
-        config,
-        rngs=rngs,
-        attention="functional_schwarz",
-        num_boxes=config.num_boxes,
-        overlap=config.overlap,
-    )
+class Named:
+    """A configuration with another model."""
 
+    def __init__(self, config: Any, name: str):
+        self._config, self.models = config, name
 
-class GridTransformer(nnx.Module):
-    """The Galerkin transformer between grids, called with mesh points and features."""
-
-    def __init__(self, config: Any, *, rngs: nnx.Rngs):
-        coarse = tuple(config.coarse_points or (n + 1) // 2 for n in config.grid_shape)
-        self.transformer = nn.GalerkinTransformer2d(
-            grid_shape=config.grid_shape,
-            coarse_shape=coarse,
-            features=config.features,
-            num_layers=config.num_layers,
-            num_heads=config.num_heads,
-            hidden_features=2 * config.features,
-            modes=kept_modes(config.num_modes, config.grid_shape),
-            # The samples are at cell centres, where the solution does not vanish.
-            boundary="free",
-            rematerialize=config.rematerialize,
-            rngs=rngs,
-        )
-
-    def __call__(self, mesh_points: jax.Array, features: jax.Array) -> jax.Array:
-        """Maps values `(n, 1)` at the nodes `(n, 2)` of the grid to `(n, 1)`."""
-        return self.transformer(features, output_points=mesh_points)
-
-
-def fourier(config: Any, *, rngs: nnx.Rngs) -> nnx.Module:
-    """Builds the Fourier neural operator, with zeros around the domain."""
-    return nn.FourierNeuralOperator(
-        grid_shape=config.grid_shape,
-        feature_dim=1,
-        out_features=1,
-        features=config.features,
-        num_layers=config.num_layers,
-        modes=kept_modes(config.num_modes, config.grid_shape),
-        padding=PADDING,
-        rngs=rngs,
-    )
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._config, name)
 
 
 # A model maps mesh points (n, 2) and encoded coefficients (n, 1) to encoded solutions
 # (n, 1). One with a method `inspect` also gets figures of its bases and maps.
 MODELS: dict[str, Callable[..., nnx.Module]] = {
-    "functional": functional,
-    "functional_schwarz": functional_schwarz,
-    "transolver": partial(functional, attention="physics"),
-    "galerkin2d": GridTransformer,
-    "fno": fourier,
+    **{
+        name: partial(build, name)
+        for name in (
+            "functional",
+            "functional_schwarz",
+            "transolver",
+            "galerkin2d",
+            "fno",
+        )
+    },
     # Every basis with every attention, every projection: `experiments.ablation`.
     **{
         f"{basis}_{attention}": partial(

@@ -9,19 +9,25 @@ it, as in the papers, the solution is extended to the outside and that counts as
 """
 
 import dataclasses
-import os
-from typing import Any
 
 from opjax.datasets import darcy_notch
-from opjax.learn import options
-from opjax.learn import study as benchmark
-from opjax.learn import task as regression
+from opjax.learn import (
+    DataOptions,
+    ModelOptions,
+    Program,
+    RunOptions,
+    Splits,
+    Task,
+    TrainingOptions,
+    options,
+)
+from opjax.learn import supervised as regression
 from opjax.learn.options import option
 from opjax.problems.darcy_notch import NOTCHES
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(benchmark.Config):
+class Config(RunOptions, DataOptions, ModelOptions, TrainingOptions):
     """All that the numbers of a run depend on; the defaults are the quick preset."""
 
     layout: str = option("mesh", f"One of {', '.join(darcy_notch.LAYOUTS)}")
@@ -44,7 +50,7 @@ class Config(benchmark.Config):
 PRESETS = {
     "smoke": Config(
         preset="smoke",
-        models="functional",
+        models=("functional",),
         num_train=8,
         num_validation=4,
         num_test=4,
@@ -59,7 +65,7 @@ PRESETS = {
     # As published, but for validation samples, which leave 1880 of 1900 for training.
     "paper": Config(
         preset="paper",
-        models="functional",
+        models=("functional",),
         layout="grid",
         num_train=1880,
         num_validation=20,
@@ -75,7 +81,7 @@ PRESETS = {
 }
 
 
-def load(config: Config, *, cache_dir: str | None = None) -> regression.Splits:
+def load(config: Config, *, cache_dir: str | None = None) -> Splits:
     """Reads or generates the samples of a run.
 
     Args:
@@ -112,34 +118,22 @@ def load(config: Config, *, cache_dir: str | None = None) -> regression.Splits:
             f"notch: {config.notch}, seed {config.data_seed}"
         )
     first = config.num_train
-    return regression.Splits(train[:first], train[first:], test, source)
+    return Splits(train[:first], train[first:], test, source)
 
 
-def make_task(config: Config, cache_dir: str | None) -> benchmark.Task:
-    """The task of a run, as in `benchmark.Task`."""
+def make_task(config: Config, cache_dir: str | None) -> Task:
+    """The task of a run, as in `Task`."""
     notes = ""
     if config.layout == "grid":
         notes = "Points outside of the triangle count in the error."
-    return regression.task(config, load(config, cache_dir=cache_dir), notes=notes)
+    return regression.regression(config, load(config, cache_dir=cache_dir), notes=notes)
 
 
-def run(
-    config: Config,
-    *,
-    workdir: str | os.PathLike | None = None,
-    cache_dir: str | None = None,
-    tensorboard: bool = False,
-) -> dict[str, Any]:
-    """Trains all models and seeds; arguments and result as of `benchmark.run`."""
-    return benchmark.run(
-        config,
-        make_task,
-        program="darcy_notch",
-        workdir=workdir,
-        cache_dir=cache_dir,
-        tensorboard=tensorboard,
-    )
+PROGRAM = Program(
+    "darcy_notch", PRESETS, make_task, title="Darcy flow in a notched triangle"
+)
+run = PROGRAM.run
 
 
 if __name__ == "__main__":
-    options.launch(PRESETS, run)
+    PROGRAM.launch()

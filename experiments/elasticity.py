@@ -8,18 +8,23 @@ takes samples of our own solver, of the same law on a mesh of our own.
 """
 
 import dataclasses
-import os
-from typing import Any
 
 from opjax.datasets import elasticity
-from opjax.learn import options
-from opjax.learn import study as benchmark
-from opjax.learn import task as regression
+from opjax.learn import (
+    DataOptions,
+    ModelOptions,
+    Program,
+    RunOptions,
+    Splits,
+    Task,
+    TrainingOptions,
+)
+from opjax.learn import supervised as regression
 from opjax.learn.options import option
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(benchmark.Config):
+class Config(RunOptions, DataOptions, ModelOptions, TrainingOptions):
     """All that the numbers of a run depend on; the defaults are the quick preset."""
 
     num_around: int = option(
@@ -37,7 +42,7 @@ class Config(benchmark.Config):
 PRESETS = {
     "smoke": Config(
         preset="smoke",
-        models="functional",
+        models=("functional",),
         num_train=8,
         num_validation=4,
         num_test=4,
@@ -53,7 +58,7 @@ PRESETS = {
     # As published, but for validation samples, which leave 980 of 1000 for training.
     "paper": Config(
         preset="paper",
-        models="functional",
+        models=("functional",),
         num_train=980,
         num_validation=20,
         num_test=200,
@@ -67,7 +72,7 @@ PRESETS = {
 }
 
 
-def load(config: Config, *, cache_dir: str | None = None) -> regression.Splits:
+def load(config: Config, *, cache_dir: str | None = None) -> Splits:
     """Reads or generates the samples of a run.
 
     Args:
@@ -98,35 +103,21 @@ def load(config: Config, *, cache_dir: str | None = None) -> regression.Splits:
             f"seed {config.data_seed}"
         )
     first = config.num_train
-    return regression.Splits(train[:first], train[first:], test, source)
+    return Splits(train[:first], train[first:], test, source)
 
 
-def make_task(config: Config, cache_dir: str | None) -> benchmark.Task:
-    """The task of a run, as in `benchmark.Task`."""
-    return regression.task(
+def make_task(config: Config, cache_dir: str | None) -> Task:
+    """The task of a run, as in `Task`."""
+    return regression.regression(
         config,
         load(config, cache_dir=cache_dir),
         notes="The target is the von Mises stress.",
     )
 
 
-def run(
-    config: Config,
-    *,
-    workdir: str | os.PathLike | None = None,
-    cache_dir: str | None = None,
-    tensorboard: bool = False,
-) -> dict[str, Any]:
-    """Trains all models and seeds; arguments and result as of `benchmark.run`."""
-    return benchmark.run(
-        config,
-        make_task,
-        program="elasticity",
-        workdir=workdir,
-        cache_dir=cache_dir,
-        tensorboard=tensorboard,
-    )
+PROGRAM = Program("elasticity", PRESETS, make_task)
+run = PROGRAM.run
 
 
 if __name__ == "__main__":
-    options.launch(PRESETS, run)
+    PROGRAM.launch()

@@ -9,7 +9,6 @@ own predictions, ten times, so its errors grow. The error of every step is repor
 """
 
 import dataclasses
-import os
 import pathlib
 from collections.abc import Callable
 from functools import partial
@@ -23,17 +22,26 @@ from experiments import navier_stokes_figures
 from opjax import metrics, training
 from opjax.datasets import navier_stokes as dataset
 from opjax.datasets import samples
-from opjax.learn import operators, options
-from opjax.learn import study as benchmark
-from opjax.learn import task as regression
+from opjax.learn import (
+    DataOptions,
+    ModelOptions,
+    Program,
+    RunOptions,
+    Splits,
+    Task,
+    TrainingOptions,
+    operators,
+    options,
+)
+from opjax.learn import supervised as regression
 from opjax.learn.options import option
-from opjax.problems.burgers import check_stride
+from opjax.problems import grids
 
 _STEPS = 10  # predicted frames, and frames of every input
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(benchmark.Config):
+class Config(RunOptions, DataOptions, ModelOptions, TrainingOptions):
     """All that the numbers of a run depend on; the defaults are the quick preset."""
 
     # Data.
@@ -61,13 +69,13 @@ class Config(benchmark.Config):
         """Refuses what no run could use, before any work is done."""
         super().__post_init__()
         options.check_choice("coordinates", self.coordinates, dataset.COORDINATES)
-        check_stride(self.solver_points, self.stride)
+        grids.check_stride(self.solver_points, self.stride, periodic=True)
 
 
 PRESETS = {
     "smoke": Config(
         preset="smoke",
-        models="functional",
+        models=("functional",),
         num_train=4,
         num_validation=2,
         num_test=2,
@@ -84,7 +92,7 @@ PRESETS = {
     # Table 10 of the paper, with our own solver's data unless --data_dir is given.
     "paper": Config(
         preset="paper",
-        models="functional",
+        models=("functional",),
         num_train=980,
         num_validation=20,
         num_test=200,
@@ -99,7 +107,7 @@ PRESETS = {
 }
 
 
-def load(config: Config, *, cache_dir: str | None = None) -> regression.Splits:
+def load(config: Config, *, cache_dir: str | None = None) -> Splits:
     """Generates or reads the flows.
 
     Args:
@@ -122,7 +130,7 @@ def load(config: Config, *, cache_dir: str | None = None) -> regression.Splits:
             coordinates=config.coordinates,
         )
         train, validation = first[: config.num_train], first[config.num_train :]
-        return regression.Splits(train, validation, test, config.data_dir)
+        return Splits(train, validation, test, config.data_dir)
     # A seed for each set: none changes with the size of another.
     sizes = config.num_train, config.num_validation, config.num_test
     train, validation, test = (
@@ -138,7 +146,7 @@ def load(config: Config, *, cache_dir: str | None = None) -> regression.Splits:
     )
     points = config.solver_points
     source = f"own solver on {points} x {points} points, seed {config.data_seed}"
-    return regression.Splits(train, validation, test, source)
+    return Splits(train, validation, test, source)
 
 
 def step_errors(model: Any, sample: Any) -> jax.Array:
@@ -188,7 +196,7 @@ def error(model: Any, sample: Any) -> jax.Array:
     return metrics.relative_l2(rollout(model, sample), sample["target"])
 
 
-def make_task(config: Config, cache_dir: str | None = None) -> benchmark.Task:
+def make_task(config: Config, cache_dir: str | None = None) -> Task:
     """Builds the task; fields are not normalised, as in the published runs."""
     splits = load(config, cache_dir=cache_dir)
     regression.check(splits)
@@ -199,7 +207,7 @@ def make_task(config: Config, cache_dir: str | None = None) -> benchmark.Task:
         samples.stack(getattr(splits, name)) for name in ("train", "validation", "test")
     )
     side = " x ".join(map(str, shape))
-    return benchmark.Task(
+    return Task(
         train=train,
         validation=validation,
         test=test,
@@ -240,23 +248,9 @@ def _evaluator(
     return evaluate
 
 
-def run(
-    config: Config,
-    *,
-    workdir: str | os.PathLike | None = None,
-    cache_dir: str | None = None,
-    tensorboard: bool = False,
-) -> dict[str, Any]:
-    """Trains all models and seeds; see `benchmark.run`."""
-    return benchmark.run(
-        config,
-        make_task,
-        program="navier_stokes",
-        workdir=workdir,
-        cache_dir=cache_dir,
-        tensorboard=tensorboard,
-    )
+PROGRAM = Program("navier_stokes", PRESETS, make_task, title="Navier-Stokes")
+run = PROGRAM.run
 
 
 if __name__ == "__main__":
-    options.launch(PRESETS, run)
+    PROGRAM.launch()

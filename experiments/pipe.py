@@ -8,18 +8,24 @@ quick preset keeps every second node of a solve on 32 x 32 elements.
 """
 
 import dataclasses
-import os
-from typing import Any
 
 from opjax.datasets import pipe
-from opjax.learn import options
-from opjax.learn import study as benchmark
-from opjax.learn import task as regression
+from opjax.learn import (
+    DataOptions,
+    ModelOptions,
+    Program,
+    RunOptions,
+    Splits,
+    Task,
+    TrainingOptions,
+    options,
+)
+from opjax.learn import supervised as regression
 from opjax.learn.options import option
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(benchmark.Config):
+class Config(RunOptions, DataOptions, ModelOptions, TrainingOptions):
     """All that the numbers of a run depend on; the defaults are the quick preset."""
 
     split: str = option(
@@ -42,7 +48,7 @@ class Config(benchmark.Config):
 PRESETS = {
     "smoke": Config(
         preset="smoke",
-        models="functional",
+        models=("functional",),
         num_train=8,
         num_validation=4,
         num_test=4,
@@ -58,7 +64,7 @@ PRESETS = {
     # As published, but for validation samples, which leave 980 of 1000 for training.
     "paper": Config(
         preset="paper",
-        models="functional",
+        models=("functional",),
         num_train=980,
         num_validation=20,
         num_test=200,
@@ -75,7 +81,7 @@ PRESETS = {
 }
 
 
-def load(config: Config, *, cache_dir: str | None = None) -> regression.Splits:
+def load(config: Config, *, cache_dir: str | None = None) -> Splits:
     """Reads or generates the samples of a run.
 
     Args:
@@ -109,12 +115,12 @@ def load(config: Config, *, cache_dir: str | None = None) -> regression.Splits:
             f"seed {config.data_seed}"
         )
     first = config.num_train
-    return regression.Splits(train[:first], train[first:], test, source)
+    return Splits(train[:first], train[first:], test, source)
 
 
-def make_task(config: Config, cache_dir: str | None) -> benchmark.Task:
-    """The task of a run, as in `benchmark.Task`."""
-    return regression.task(
+def make_task(config: Config, cache_dir: str | None) -> Task:
+    """The task of a run, as in `Task`."""
+    return regression.regression(
         config,
         load(config, cache_dir=cache_dir),
         encode_points=True,
@@ -122,23 +128,9 @@ def make_task(config: Config, cache_dir: str | None) -> benchmark.Task:
     )
 
 
-def run(
-    config: Config,
-    *,
-    workdir: str | os.PathLike | None = None,
-    cache_dir: str | None = None,
-    tensorboard: bool = False,
-) -> dict[str, Any]:
-    """Trains all models and seeds; arguments and result as of `benchmark.run`."""
-    return benchmark.run(
-        config,
-        make_task,
-        program="pipe",
-        workdir=workdir,
-        cache_dir=cache_dir,
-        tensorboard=tensorboard,
-    )
+PROGRAM = Program("pipe", PRESETS, make_task)
+run = PROGRAM.run
 
 
 if __name__ == "__main__":
-    options.launch(PRESETS, run)
+    PROGRAM.launch()

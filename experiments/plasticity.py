@@ -14,7 +14,6 @@ the schedule of the learning rate moves on. Here it moves with every step.
 """
 
 import dataclasses
-import os
 import pathlib
 from collections.abc import Callable
 from functools import partial
@@ -29,16 +28,25 @@ from opjax import metrics, normalize, training
 from opjax.datasets import plasticity as dataset
 from opjax.datasets import samples
 from opjax.datasets.samples import Sample
-from opjax.learn import operators, options
-from opjax.learn import study as benchmark
-from opjax.learn import task as regression
+from opjax.learn import (
+    DataOptions,
+    ModelOptions,
+    Program,
+    RunOptions,
+    Splits,
+    Task,
+    TrainingOptions,
+    operators,
+    options,
+)
+from opjax.learn import supervised as regression
 from opjax.learn.options import option
 
 _CHANNELS = dataset.NUM_CHANNELS
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(benchmark.Config):
+class Config(RunOptions, DataOptions, ModelOptions, TrainingOptions):
     """All that the numbers of a run depend on; the defaults are the quick preset."""
 
     # Data.
@@ -77,7 +85,7 @@ class Config(benchmark.Config):
 PRESETS = {
     "smoke": Config(
         preset="smoke",
-        models="functional",
+        models=("functional",),
         num_train=4,
         num_validation=2,
         num_test=2,
@@ -96,7 +104,7 @@ PRESETS = {
     # Table 10 of the paper, with our own solver's data unless --data_dir is given.
     "paper": Config(
         preset="paper",
-        models="functional",
+        models=("functional",),
         num_train=880,
         num_validation=20,
         num_test=80,
@@ -113,7 +121,7 @@ PRESETS = {
 }
 
 
-def load(config: Config, *, cache_dir: str | None = None) -> regression.Splits:
+def load(config: Config, *, cache_dir: str | None = None) -> Splits:
     """Generates or reads the samples.
 
     Args:
@@ -135,7 +143,7 @@ def load(config: Config, *, cache_dir: str | None = None) -> regression.Splits:
             coordinates=config.coordinates,
         )
         train, validation = first[: config.num_train], first[config.num_train :]
-        return regression.Splits(train, validation, test, config.data_dir)
+        return Splits(train, validation, test, config.data_dir)
     shape = config.nodes_along, config.nodes_across
     # A seed for each set: none changes with the size of another.
     sizes = config.num_train, config.num_validation, config.num_test
@@ -150,7 +158,7 @@ def load(config: Config, *, cache_dir: str | None = None) -> regression.Splits:
         for i, size in enumerate(sizes)
     )
     source = f"own solver, {shape[0]} x {shape[1]} nodes, seed {config.data_seed}"
-    return regression.Splits(train, validation, test, source)
+    return Splits(train, validation, test, source)
 
 
 def by_time(sample: Sample) -> np.ndarray:
@@ -180,7 +188,7 @@ def pairs(dies: list[Sample]) -> dict[str, np.ndarray]:
     }
 
 
-def make_task(config: Config, cache_dir: str | None = None) -> benchmark.Task:
+def make_task(config: Config, cache_dir: str | None = None) -> Task:
     """Builds the task.
 
     loss = sum over the pairs of a batch of |p - t| / |t|, over nodes and channels;
@@ -216,7 +224,7 @@ def make_task(config: Config, cache_dir: str | None = None) -> benchmark.Task:
     def metric(model: Any, sample: Any) -> jax.Array:
         return _joint_error(motion(model, sample), sample["target"])
 
-    return benchmark.Task(
+    return Task(
         train=(train,),
         validation=validation,
         test=test,
@@ -255,7 +263,7 @@ def predict_at(
     return normalize.decode(normalizers["target"], values)
 
 
-def _normalizers(splits: regression.Splits, config: Config) -> dict[str, Any]:
+def _normalizers(splits: Splits, config: Config) -> dict[str, Any]:
     """Of the profile, and of the four channels over all nodes and times."""
     flat = [
         sample._replace(target=by_time(sample).reshape(-1, _CHANNELS))
@@ -316,23 +324,9 @@ def _evaluator(
     return evaluate
 
 
-def run(
-    config: Config,
-    *,
-    workdir: str | os.PathLike | None = None,
-    cache_dir: str | None = None,
-    tensorboard: bool = False,
-) -> dict[str, Any]:
-    """Trains all models and seeds; see `benchmark.run`."""
-    return benchmark.run(
-        config,
-        make_task,
-        program="plasticity",
-        workdir=workdir,
-        cache_dir=cache_dir,
-        tensorboard=tensorboard,
-    )
+PROGRAM = Program("plasticity", PRESETS, make_task)
+run = PROGRAM.run
 
 
 if __name__ == "__main__":
-    options.launch(PRESETS, run)
+    PROGRAM.launch()

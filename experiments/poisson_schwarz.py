@@ -22,7 +22,7 @@ from experiments.poisson_models import COARSE_SPACES, STARTS, Setup, Study, buil
 from experiments.poisson_rows import Row
 from experiments.poisson_training import train
 from opjax.learn import figures, members, options
-from opjax.learn import fit as common
+from opjax.learn import folder as run_folder
 from opjax.learn.options import option
 
 
@@ -144,10 +144,12 @@ def run(
     del unused
     figures.require_matplotlib()
     workdir = workdir or f"runs/poisson_schwarz-{config.preset}-{config.init}"
-    return common.run_once(workdir, config, lambda directory: _run(config, directory))
+    return run_folder.run_once(
+        workdir, config, lambda directory: _run(config, directory)
+    )
 
 
-def _run(config: Config, directory: common.RunDirectory) -> dict[str, Any]:
+def _run(config: Config, directory: run_folder.RunDirectory) -> dict[str, Any]:
     begin = time.monotonic()
     sections = {"main": poisson_studies.main(config)}
     if config.beyond:
@@ -181,7 +183,7 @@ def _run(config: Config, directory: common.RunDirectory) -> dict[str, Any]:
     }
 
 
-def _study(study: Study, directory: common.RunDirectory) -> Row:
+def _study(study: Study, directory: run_folder.RunDirectory) -> Row:
     data = problem(study)
     outcome = train(study, data, directory.checkpoints / study.name)
     return Row(
@@ -193,4 +195,4 @@ def _study(study: Study, directory: common.RunDirectory) -> Row:
 
 
 if __name__ == "__main__":
-    options.launch(PRESETS, run)
+    options.launch(PRESETS, run, program="poisson_schwarz")

@@ -8,7 +8,8 @@ import numpy as np
 from experiments.poisson_rows import COLUMNS, LABELS, PAPER, PAPER_FINAL, Row
 from experiments.poisson_studies import RATES
 from opjax.learn.folder import to_json, write_json, write_text
-from opjax.learn.report import head, number, provenance
+from opjax.learn.provenance import provenance
+from opjax.learn.report import head, number
 
 
 def write(
@@ -46,7 +47,7 @@ def write(
         "seeds. Weighted MSE is exact over the space of right-hand sides. Data come "
         "from our own solver: finite differences and their exact inverse.\n"
     )
-    origin = provenance(folder, "poisson_schwarz", seconds=seconds)
+    origin = provenance(folder, seconds=seconds)
     text = ["# Poisson, learned\n", notes, origin, *parts]
     write_text(folder / "tables.md", "\n".join(text))
 

@@ -9,7 +9,6 @@ in random rotations while training, as in the paper, or in their principal axes.
 """
 
 import dataclasses
-import os
 import pathlib
 from collections.abc import Sequence
 from functools import partial
@@ -23,18 +22,29 @@ from flax import nnx
 from experiments import point_subsets, rna_data
 from opjax import point_clouds, training
 from opjax.datasets import rna, samples
-from opjax.learn import mesh_figures, operators, options
-from opjax.learn import study as benchmark
+from opjax.learn import (
+    DataOptions,
+    ModelOptions,
+    Program,
+    RunOptions,
+    Task,
+    TrainingOptions,
+    mesh_figures,
+    operators,
+    options,
+)
 from opjax.learn.options import option
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(benchmark.Config):
+class Config(RunOptions, DataOptions, ModelOptions, TrainingOptions):
     """All that the numbers of a run depend on; the defaults are the quick preset."""
 
-    models: str = option(
-        "functional,transolver,softmax",
-        f"Some of {', '.join(operators.ATTENTIONS)}",
+    models: tuple[str, ...] = option(
+        ("functional", "transolver", "softmax"),
+        "Models by name",
+        choices=operators.ATTENTIONS,
+        members=True,
     )
     data_dir: str = option("", "Folder of the surfaces; empty: smoke test only")
     data_seed: int = option(0, "Seed of the synthetic surfaces", minimum=0)
@@ -68,7 +78,7 @@ class Config(benchmark.Config):
 PRESETS = {
     "smoke": Config(
         preset="smoke",
-        models="functional",
+        models=("functional",),
         num_train=8,
         num_validation=4,
         num_test=4,
@@ -87,7 +97,7 @@ PRESETS = {
     # of eight rather than one, since twenty minutes must do.
     "paper": Config(
         preset="paper",
-        models="functional,transolver",
+        models=("functional", "transolver"),
         num_points=4096,
         test_points=4096,
         orientation="random",
@@ -104,32 +114,7 @@ PRESETS = {
 }
 
 
-def run(
-    config: Config,
-    *,
-    workdir: str | os.PathLike | None = None,
-    cache_dir: str | None = None,
-    tensorboard: bool = False,
-) -> dict[str, Any]:
-    """Trains all models and seeds; arguments and errors as for `benchmark.run`.
-
-    Returns:
-      As there; the numbers are `accuracy` on the first `test_points` points of the test
-      surfaces, `accuracy_vertices`, carried to all vertices, with `limit_vertices`,
-      that of the true classes carried so, where there are meshes; and for comparison
-      `most_frequent` and `nearest_neighbour`, see `rna_data`.
-    """
-    return benchmark.run(
-        config,
-        make_task,
-        program="rna",
-        workdir=workdir,
-        cache_dir=cache_dir,
-        tensorboard=tensorboard,
-    )
-
-
-def make_task(config: Config, cache_dir: str | None = None) -> benchmark.Task:
+def make_task(config: Config, cache_dir: str | None = None) -> Task:
     """Builds the segmentation.
 
         loss = -mean_b mean_i sum_c t_c log softmax(f(R_b x_b))_{i c},
@@ -158,7 +143,7 @@ def make_task(config: Config, cache_dir: str | None = None) -> benchmark.Task:
         "most_frequent": rna_data.most_frequent(data),
         "nearest_neighbour": rna_data.nearest_neighbour(data),
     }
-    return benchmark.Task(
+    return Task(
         train=train,
         validation=validation,
         test=test,
@@ -289,5 +274,9 @@ def _shown(test: Sequence[samples.Sample]) -> list[samples.Sample]:
     return [s._replace(target=np.asarray(s.target, np.float32)[:, None]) for s in test]
 
 
+PROGRAM = Program("rna", PRESETS, make_task, title="RNA")
+run = PROGRAM.run
+
+
 if __name__ == "__main__":
-    options.launch(PRESETS, run)
+    PROGRAM.launch()

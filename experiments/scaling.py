@@ -23,7 +23,7 @@ from experiments import scaling_report
 from experiments.scaling_layers import compiled, layers
 from experiments.scaling_report import PASSES
 from opjax.learn import figures, options
-from opjax.learn import fit as common
+from opjax.learn import folder as run_folder
 from opjax.learn.options import option
 
 
@@ -110,10 +110,12 @@ def run(
     del unused
     figures.require_matplotlib()
     workdir = workdir or f"runs/scaling-{config.preset}"
-    return common.run_once(workdir, config, lambda directory: _run(config, directory))
+    return run_folder.run_once(
+        workdir, config, lambda directory: _run(config, directory)
+    )
 
 
-def _run(config: Config, directory: common.RunDirectory) -> dict[str, Any]:
+def _run(config: Config, directory: run_folder.RunDirectory) -> dict[str, Any]:
     begin = time.monotonic()
     rows = []
     for log2 in range(config.min_log2, config.max_log2 + 1):
@@ -219,4 +221,4 @@ def _key(name: str, kind: str) -> str:
 
 
 if __name__ == "__main__":
-    options.launch(PRESETS, run)
+    options.launch(PRESETS, run, program="scaling")

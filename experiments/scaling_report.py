@@ -7,7 +7,8 @@ from typing import Any
 
 from opjax.learn.figures import new_figure, save
 from opjax.learn.folder import write_json, write_text
-from opjax.learn.report import provenance, table
+from opjax.learn.provenance import provenance
+from opjax.learn.report import table
 
 PASSES = ("forward", "gradient")
 
@@ -38,7 +39,7 @@ def write(
         "turns. Gradient: in parameters and input, forward pass included. Memory: "
         "temporary arrays of the compiled program, without arguments and results. "
         f"Slopes are fitted from n = {2**config.fit_log2} on.\n",
-        provenance(folder, "scaling", seconds=seconds),
+        provenance(folder, seconds=seconds),
     ]
     for kind in PASSES:
         parts += [f"## {kind.capitalize()}, milliseconds\n", _times(rows, kind, found)]

@@ -22,7 +22,7 @@ from experiments.sinusoid_models import METHODS, Setup, Study, build, num_parame
 from experiments.sinusoid_tables import Row
 from experiments.sinusoid_training import CONTEXTS, errors, train
 from opjax.learn import figures, members, options
-from opjax.learn import fit as common
+from opjax.learn import folder as run_folder
 from opjax.learn.options import option
 from opjax.problems import sinusoid
 
@@ -121,10 +121,12 @@ def run(
     del unused
     figures.require_matplotlib()
     workdir = workdir or f"runs/sinusoid-{config.preset}"
-    return common.run_once(workdir, config, lambda directory: _run(config, directory))
+    return run_folder.run_once(
+        workdir, config, lambda directory: _run(config, directory)
+    )
 
 
-def _run(config: Config, directory: common.RunDirectory) -> dict[str, Any]:
+def _run(config: Config, directory: run_folder.RunDirectory) -> dict[str, Any]:
     begin = time.monotonic()
     rows, models = {}, {}
     for method in config.method_names:
@@ -148,7 +150,7 @@ def _run(config: Config, directory: common.RunDirectory) -> dict[str, Any]:
 
 
 def _method(
-    config: Config, method: str, directory: common.RunDirectory
+    config: Config, method: str, directory: run_folder.RunDirectory
 ) -> tuple[Row, Any]:
     """Trains the seeds of a method; returns what they reached and the first model."""
     studies = [config.study(method, seed) for seed in config.seed_numbers]
@@ -198,4 +200,4 @@ def _draw(folder: Any, config: Config, rows: dict[str, Row], models: Any) -> Non
 
 
 if __name__ == "__main__":
-    options.launch(PRESETS, run)
+    options.launch(PRESETS, run, program="sinusoid")

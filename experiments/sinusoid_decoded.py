@@ -11,7 +11,7 @@ from experiments.sinusoid_regressors import (
     relu_perceptron,
 )
 from opjax import _checks
-from opjax.nn.heads import merge_heads, split_heads
+from opjax.nn.attention.heads import merge_heads, split_heads
 from opjax.nn.layers import Linear, fan_in_uniform
 
 

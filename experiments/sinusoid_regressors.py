@@ -14,7 +14,7 @@ from flax import nnx
 import opjax
 from opjax import _checks
 from opjax.attention._arguments import check_weights, log_weights, select
-from opjax.nn.heads import split_heads
+from opjax.nn.attention.heads import split_heads
 from opjax.nn.layers import MLP, Initializer, Linear, fan_in_uniform
 
 

@@ -8,7 +8,8 @@ import numpy as np
 from experiments.sinusoid_models import METHODS
 from experiments.sinusoid_training import CONTEXTS
 from opjax.learn.folder import write_text
-from opjax.learn.report import head, number, provenance
+from opjax.learn.provenance import provenance
+from opjax.learn.report import head, number
 
 _COMPARED = np.asarray(CONTEXTS) >= 10
 
@@ -66,7 +67,7 @@ def write(
     text = [
         "# Sine waves from a few observations\n",
         notes,
-        provenance(folder, "sinusoid", seconds=seconds),
+        provenance(folder, seconds=seconds),
         _errors_table(rows),
         _ratios_table(rows),
     ]

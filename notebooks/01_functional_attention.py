@@ -295,17 +295,18 @@ data, truth = signal(scattered), signal(x)
 waves = functools.partial(opjax.fourier_basis, num_frequencies=8)
 
 answers = {}
-answers["functional attention"], transported = opjax.functional_attention(
-    waves(x),
-    waves(scattered),
-    data,
-    waves(x),
-    waves(scattered),
-    query_weights=w,
-    key_weights=opjax.scattered_weights(scattered, num_neighbors=2),
-    projection="pseudo_inverse",
-    ridge=1e-4,
-    return_transport=True,
+given = {
+    "query_weights": w,
+    "key_weights": opjax.scattered_weights(scattered, num_neighbors=2),
+    "projection": "pseudo_inverse",
+    "ridge": 1e-4,
+}
+bases = waves(x), waves(scattered)
+answers["functional attention"] = opjax.functional_attention(
+    waves(x), waves(scattered), data, *bases, **given
+)
+transported = opjax.functional_attention_map(
+    waves(x), waves(scattered), *bases, **given
 )
 answers["Intention"] = opjax.intention(waves(x), waves(scattered), data, ridge=1e-4)
 answers["softmax attention"] = opjax.softmax_attention(waves(x), waves(scattered), data)

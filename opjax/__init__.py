@@ -2,17 +2,29 @@
 
 from importlib import metadata as _metadata
 
-from opjax import attention, basis, linalg, quadrature, schwarz
+from opjax import (
+    attention,
+    basis,
+    linalg,
+    metrics,
+    normalize,
+    point_clouds,
+    projection,
+    quadrature,
+    schwarz,
+)
 from opjax.attention import (
-    Transport,
+    MapBetweenBases,
     basis_attention,
     fourier_attention,
     functional_attention,
+    functional_attention_map,
     functional_map,
     galerkin_attention,
     intention,
     linear_attention,
     linformer_attention,
+    mode_gains,
     nystrom_attention,
     orthogonal_attention,
     orthogonal_random_features,
@@ -23,23 +35,23 @@ from opjax.attention import (
 )
 from opjax.basis import (
     fourier_basis,
-    gram,
     hat_basis,
     indicator_basis,
     orthonormalize,
-    project,
-    reconstruct,
     softmax_basis,
 )
+from opjax.eigenfunctions import laplacian_eigenfunctions
 from opjax.interpolation import interpolate_grid
 from opjax.linalg import condition_number, ridge_solve
+from opjax.projection import Moments, gram, moments, project, reconstruct
 from opjax.quadrature import grid_weights, scattered_weights, triangle_weights
 from opjax.spectral import spectral_convolution
 
 __version__ = _metadata.version("opjax")
 
 __all__ = [
-    "Transport",
+    "MapBetweenBases",
+    "Moments",
     "attention",
     "basis",
     "basis_attention",
@@ -47,6 +59,7 @@ __all__ = [
     "fourier_attention",
     "fourier_basis",
     "functional_attention",
+    "functional_attention_map",
     "functional_map",
     "galerkin_attention",
     "gram",
@@ -55,16 +68,23 @@ __all__ = [
     "indicator_basis",
     "intention",
     "interpolate_grid",
+    "laplacian_eigenfunctions",
     "linalg",
     "linear_attention",
     "linformer_attention",
+    "metrics",
+    "mode_gains",
+    "moments",
+    "normalize",
     "nystrom_attention",
     "orthogonal_attention",
     "orthogonal_random_features",
     "orthonormalize",
     "performer_attention",
     "physics_attention",
+    "point_clouds",
     "project",
+    "projection",
     "quadrature",
     "reconstruct",
     "ridge_solve",

@@ -1,7 +1,6 @@
-"""Basis functions sampled at points; projection to coefficients and reconstruction.
+"""Families of basis functions sampled at points: arrays `(n, k)`, `k` functions.
 
-A basis is an array `(n, k)`: `k` functions evaluated at `n` points. Coefficients are
-`(k, d)`: the expansion of `d` channels. Everything here acts on one head of one sample.
+`opjax.projection` projects to them and reconstructs from them.
 """
 
 import functools
@@ -10,12 +9,12 @@ from collections.abc import Sequence
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 from jax.typing import ArrayLike
 
 from opjax import _checks, linalg
+from opjax._sequential import one_by_one
+from opjax.projection import check_weights, gram
 
-PROJECTIONS = ("transpose", "mean", "pseudo_inverse")
 ORTHONORMALIZATIONS = ("qr", "cholesky")
 
 
@@ -176,28 +175,6 @@ def hat_basis(
     return functools.reduce(_row_wise_product, factors)
 
 
-def gram(basis: ArrayLike, *, quadrature_weights: ArrayLike | None = None) -> jax.Array:
-    r"""Returns the inner products of the basis functions, `Phi^T W Phi`.
-
-    Args:
-      basis: basis functions at the points, shape `(n, k)`.
-      quadrature_weights: non-negative weights `W`, shape `(n,)`; ones by default.
-
-    Returns:
-      The Gram matrix, shape `(k, k)`, formed at the highest matrix-product precision.
-
-    Raises:
-      TypeError: if an array is not floating point.
-      ValueError: if the points do not match or a weight is negative.
-    """
-    basis = jnp.asarray(basis)
-    _checks.floating(basis=basis)
-    _checks.rank(2, basis=basis)
-    weighted = _weigh(basis, quadrature_weights, points_of=dict(basis=basis))
-    basis = _mask(basis, quadrature_weights)
-    return jnp.matmul(weighted.T, basis, precision=lax.Precision.HIGHEST)
-
-
 def orthonormalize(
     basis: ArrayLike,
     *,
@@ -238,157 +215,27 @@ def orthonormalize(
         active = jnp.ones((n, 1), bool)
         root = jnp.ones((n, 1), basis.dtype)
     else:
-        weights = _column("quadrature_weights", quadrature_weights, basis=basis)
+        weights = check_weights(quadrature_weights, basis=basis)[:, None]
+        weights = weights.astype(basis.dtype)
         active = weights > 0
         root = jnp.sqrt(jnp.where(active, weights, 1))
     basis = jnp.where(active, basis, 0)
     if method == "qr":
-        q, r = jnp.linalg.qr(root * basis)
+        q, r = _qr(root * basis)
         q = jnp.where(active, q * jnp.sign(jnp.diagonal(r))[None, :] / root, 0)
     else:
-        factor = jnp.linalg.cholesky(gram(root * basis), symmetrize_input=False)
-        q = jax.scipy.linalg.solve_triangular(factor, basis.T, lower=True).T
+        q = _cholesky_solve(gram(root * basis), basis.T).T
     return q.astype(dtype)
 
 
-def project(
-    values: ArrayLike,
-    basis: ArrayLike,
-    *,
-    quadrature_weights: ArrayLike | None = None,
-    method: str = "transpose",
-    ridge: ArrayLike = 0.0,
-    offset: ArrayLike = 1e-5,
-) -> jax.Array:
-    r"""Projects values at points to coefficients in a basis (analysis).
-
-        transpose        Phi^T W f                                   inner products
-        mean             (diag(Phi^T w) + offset mean(w) I)^{-1} Phi^T W f
-        pseudo_inverse   (Phi^T W Phi + ridge I)^{-1} Phi^T W f      least squares
-
-    with `mean(w)` over the points of positive weight. The three agree for an
-    orthonormal basis and zero ridge, up to the scaling of the mean. The mean needs
-    basis functions of one sign. The pseudo-inverse of half precision is formed and
-    solved in float32.
-
-    Args:
-      values: values at the points, shape `(n, d)`.
-      basis: basis functions at the same points, shape `(n, k)`.
-      quadrature_weights: weights `W = diag(w)`, shape `(n,)`; ones by default.
-      method: `"transpose"`, `"mean"` or `"pseudo_inverse"`.
-      ridge: Tikhonov weight of the pseudo-inverse, in units of the Gram matrix.
-      offset: keeps the mean of an empty basis function finite; in units of one
-        average weight, so that constant weights cancel.
-
-    Returns:
-      The coefficients, shape `(k, d)`.
-
-    Raises:
-      TypeError: if an array is not floating point.
-      ValueError: if the points do not match, a weight, the ridge or the offset is
-        negative, or the method is unknown.
-
-    References:
-      Xiao et al., "Functional Attention", 2026, Eq. 4, Remark 4.1 and App. D.2.
-    """
-    values, basis = jnp.asarray(values), jnp.asarray(basis)
-    _checks.floating(values=values, basis=basis)
-    _checks.rank(2, values=values, basis=basis)
-    _checks.same_points(values=values, basis=basis)
-    _checks.option("method", method, PROJECTIONS)
-    _checks.non_negative(ridge=ridge, offset=offset)
-    dtype = values.dtype
-    if method == "pseudo_inverse":
-        values, basis = map(linalg.at_least_single, (values, basis))
-    weighted = _weigh(values, quadrature_weights, points_of=dict(values=values))
-    basis = _mask(basis, quadrature_weights)
-    if method == "pseudo_inverse":
-        inner_products = jnp.matmul(basis.T, weighted, precision=lax.Precision.HIGHEST)
-    else:
-        inner_products = basis.T @ weighted
-    if method == "transpose":
-        return inner_products
-    if method == "mean":
-        masses, unit = _masses(basis, quadrature_weights)
-        return (
-            inner_products / (masses + jnp.asarray(offset, basis.dtype) * unit)[:, None]
-        )
-    system = gram(basis, quadrature_weights=quadrature_weights)
-    system = system + jnp.asarray(ridge, system.dtype) * jnp.eye(
-        basis.shape[1], dtype=system.dtype
-    )
-    return linalg.solve(system, inner_products).astype(dtype)
+_qr = one_by_one(jnp.linalg.qr)
 
 
-def reconstruct(coefficients: ArrayLike, basis: ArrayLike) -> jax.Array:
-    r"""Evaluates an expansion at points (synthesis), `Phi c`.
-
-    Args:
-      coefficients: the expansion, shape `(k, d)`.
-      basis: basis functions at the points, shape `(n, k)`.
-
-    Returns:
-      The values at the points, shape `(n, d)`.
-
-    Raises:
-      TypeError: if an array is not floating point.
-      ValueError: if the numbers of basis functions differ.
-    """
-    coefficients, basis = jnp.asarray(coefficients), jnp.asarray(basis)
-    _checks.floating(coefficients=coefficients, basis=basis)
-    _checks.rank(2, coefficients=coefficients, basis=basis)
-    if coefficients.shape[0] != basis.shape[1]:
-        raise ValueError(
-            f"Different numbers of basis functions: coefficients {coefficients.shape} "
-            f"(axis 0), basis {basis.shape} (axis 1)."
-        )
-    return basis @ coefficients
-
-
-def _masses(
-    basis: jax.Array, quadrature_weights: ArrayLike | None
-) -> tuple[jax.Array, ArrayLike]:
-    """Returns the integral of every basis function and the average weight."""
-    if quadrature_weights is None:
-        return jnp.sum(basis, axis=0), 1
-    weights = jnp.asarray(quadrature_weights)
-    active = weights > 0
-    count = jnp.sum(active.astype(weights.dtype))
-    # Counting points of positive weight only makes padded and unpadded data equal; the
-    # one keeps the mean finite where every point is masked.
-    average = jnp.sum(jnp.where(active, weights, 0)) / jnp.maximum(count, 1)
-    unit = jnp.where(count > 0, average, 1)
-    return weights.astype(basis.dtype) @ basis, unit.astype(basis.dtype)
-
-
-def _weigh(
-    values: jax.Array,
-    quadrature_weights: ArrayLike | None,
-    *,
-    points_of: dict[str, jax.Array],
-) -> jax.Array:
-    if quadrature_weights is None:
-        return values
-    weights = _column("quadrature_weights", quadrature_weights, **points_of)
-    return weights * _mask(values, quadrature_weights)
-
-
-def _mask(array: jax.Array, quadrature_weights: ArrayLike | None) -> jax.Array:
-    """Zeroes the points of zero weight: zero times a padded NaN would be NaN."""
-    if quadrature_weights is None:
-        return array
-    return jnp.where(jnp.asarray(quadrature_weights)[:, None] != 0, array, 0)
-
-
-def _column(name: str, weights: ArrayLike, **points: jax.Array) -> jax.Array:
-    """Returns checked weights as a column, in the dtype of the points' values."""
-    weights = jnp.asarray(weights)
-    _checks.floating(**{name: weights})
-    _checks.rank(1, **{name: weights})
-    _checks.same_points(**{name: weights}, **points)
-    _checks.non_negative(**{name: weights})
-    (dtype,) = {array.dtype for array in points.values()}
-    return weights[:, None].astype(dtype)
+@one_by_one
+def _cholesky_solve(system: jax.Array, rhs: jax.Array) -> jax.Array:
+    """Returns `L^{-1} B` for `L L^T = A`."""
+    factor = jnp.linalg.cholesky(system, symmetrize_input=False)
+    return jax.scipy.linalg.solve_triangular(factor, rhs, lower=True)
 
 
 def _per_axis(name: str, value, p: int) -> tuple:

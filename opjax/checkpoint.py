@@ -27,6 +27,8 @@ import jax.numpy as jnp
 import numpy as np
 from orbax.checkpoint import v1 as ocp
 
+from opjax._files import replacing
+
 _NAME = re.compile(r"step_(\d{10})")
 _MANIFEST = "opjax_manifest.json"
 
@@ -93,9 +95,9 @@ def save(
                 shutil.rmtree(left, ignore_errors=True)
         with _quiet():
             ocp.save_checkpointables(path, {"arrays": arrays}, overwrite=True)
-        manifest = path / (_MANIFEST + ".tmp")
-        manifest.write_text(json.dumps(info | {"crc32": _checksums(path)}, indent=1))
-        manifest.replace(path / _MANIFEST)
+        text = json.dumps(info | {"crc32": _checksums(path)}, indent=1)
+        with replacing(path / _MANIFEST) as manifest:
+            manifest.write_text(text)
     except (OSError, ValueError, RuntimeError) as error:
         reason = str(error).strip().splitlines()[0][:300] if str(error) else repr(error)
         raise CheckpointError(

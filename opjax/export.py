@@ -14,7 +14,6 @@ such files for at least six months of later releases. Reading and writing them n
 flatbuffers: `pip install "opjax[export]"`.
 """
 
-import contextlib
 import importlib.util
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -26,6 +25,7 @@ import jax.numpy as jnp
 from jax import export
 
 from opjax import _checks, normalize
+from opjax._files import replacing
 from opjax.normalize import Normalizer
 
 PLATFORMS = ("cpu", "cuda", "tpu")
@@ -79,13 +79,8 @@ def save(
     )
     content = exported.serialize()
     path = Path(path).expanduser()
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
-    try:
+    with replacing(path) as temporary:
         temporary.write_bytes(content)
-        os.replace(temporary, path)
-    finally:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
 
 
 def _physical(

@@ -39,6 +39,7 @@ __all__ = [
     "init",
     "make_epoch",
     "make_step",
+    "make_update",
     "onecycle",
     "onecycle_momentum",
     "sample_order",
@@ -89,9 +90,8 @@ def make_step(
     loss: Callable[..., Any],
     optimizer: optax.GradientTransformation,
     *,
-    key: Array | None = None,
     microbatch: int | None = None,
-) -> Callable[[TrainState, Any], tuple[TrainState, dict[str, Array]]]:
+) -> Callable[..., tuple[TrainState, dict[str, Array]]]:
     """Builds the update of one batch; jit it, or use `make_epoch`, which does.
 
     An update with a non-finite loss or gradient is not applied: the state comes back as
@@ -100,35 +100,46 @@ def make_step(
     Args:
       loss: `loss(model, batch)` returns a scalar, or a scalar and a dict of scalars.
       optimizer: gradient transformation.
-      key: if given, `loss` is called with `key=` a PRNG key folded with the step, for
-        dropout; the same step then draws the same numbers in a resumed run.
       microbatch: samples whose gradients are computed at once, a divisor of the batch;
         the whole batch by default. Losses, gradients and metrics of the parts are
         added, so `loss` must be a sum over samples. Takes the memory of one part, and
         on CPU, where its arrays stay in cache, less time.
 
     Returns:
-      `step(state, batch) -> (state, metrics)`, with the metrics "loss",
-      "gradient_norm" (before clipping) and "finite", and those of `loss`.
+      `step(state, batch, key=None) -> (state, metrics)`, with the metrics "loss",
+      "gradient_norm" (before clipping) and "finite", and those of `loss`. With a PRNG
+      key, `loss` is called with `key=` that key folded with the step, for dropout; the
+      same step then draws the same numbers in a resumed run.
 
     Raises:
       ValueError: from `step`, if `microbatch` does not divide the batch.
     """
-    update = _make_update(loss, optimizer, key, microbatch)
+    update = make_update(loss, optimizer, microbatch=microbatch)
 
-    def step(state: TrainState, batch: Any) -> tuple[TrainState, dict[str, Array]]:
-        return update(state, batch, jnp.array(True))
+    def step(
+        state: TrainState, batch: Any, key: Array | None = None
+    ) -> tuple[TrainState, dict[str, Array]]:
+        return update(state, batch, jnp.array(True), key)
 
     return step
 
 
-def _make_update(
+def make_update(
     loss: Callable[..., Any],
     optimizer: optax.GradientTransformation,
-    key: Array | None,
-    microbatch: int | None,
-) -> Callable[[TrainState, Any, Array], tuple[TrainState, dict[str, Array]]]:
-    """Builds `make_step`'s step with a third argument, whether to apply it at all."""
+    *,
+    microbatch: int | None = None,
+) -> Callable[..., tuple[TrainState, dict[str, Array]]]:
+    """Builds the update of `make_step` with an argument that says whether to apply it.
+
+    Args:
+      loss: as for `make_step`.
+      optimizer: gradient transformation.
+      microbatch: as for `make_step`.
+
+    Returns:
+      `update(state, batch, good, key=None) -> (state, metrics)`.
+    """
 
     def objective(trained: Any, carried: Any, batch: Any, key: Array | None) -> Any:
         model = _merge(trained, carried)
@@ -137,7 +148,7 @@ def _make_update(
         return value if isinstance(value, tuple) else (value, {})
 
     def update(
-        state: TrainState, batch: Any, good: Array
+        state: TrainState, batch: Any, good: Array, key: Array | None = None
     ) -> tuple[TrainState, dict[str, Array]]:
         trained, carried = _partition(state.model)
         gradient = jax.value_and_grad(objective, has_aux=True)
@@ -194,10 +205,9 @@ def make_epoch(
     loss: Callable[..., Any],
     optimizer: optax.GradientTransformation,
     *,
-    key: Array | None = None,
     microbatch: int | None = None,
     on_device_scan: bool = True,
-) -> Callable[[TrainState, Any, Array], tuple[TrainState, dict[str, Array]]]:
+) -> Callable[..., tuple[TrainState, dict[str, Array]]]:
     """Builds the updates of many batches, gathered from data kept on the device.
 
     After the first non-finite loss or gradient the state is frozen, so the last good
@@ -206,39 +216,47 @@ def make_epoch(
     Args:
       loss: as for `make_step`.
       optimizer: gradient transformation.
-      key: as for `make_step`.
       microbatch: as for `make_step`.
       on_device_scan: one `lax.scan` for all batches, or one dispatch for each, for
         losses that XLA handles badly inside loops. The two may differ in rounding.
 
     Returns:
-      `epoch(state, data, order) -> (state, history)`: `data` is a pytree of arrays with
-      samples along axis 0, `order` holds sample indices, shape `(num_steps, batch)`,
-      and `history` the metrics of `make_step`, each of shape `(num_steps,)`. The
-      arrays of `state` are donated: use the returned state only.
+      `epoch(state, data, order, key=None) -> (state, history)`: `data` is a pytree of
+      arrays with samples along axis 0, `order` holds sample indices, shape
+      `(num_steps, batch)`, `key` is as for the step of `make_step`, and `history` the
+      metrics of `make_step`, each of shape `(num_steps,)`. The arrays of `state` are
+      donated: use the returned state only.
     """
-    update = _make_update(loss, optimizer, key, microbatch)
+    update = make_update(loss, optimizer, microbatch=microbatch)
 
-    def body(data: Any, carry: tuple[TrainState, Array], rows: Array) -> Any:
+    def body(
+        data: Any, key: Array | None, carry: tuple[TrainState, Array], rows: Array
+    ) -> Any:
         state, good = carry
         batch = jax.tree.map(lambda x: jnp.take(x, rows, axis=0), data)
-        state, metrics = update(state, batch, good)
+        state, metrics = update(state, batch, good, key)
         return (state, good & metrics["finite"]), metrics
 
     @partial(jax.jit, donate_argnums=0)
-    def scan(state: TrainState, data: Any, order: Array) -> Any:
+    def scan(
+        state: TrainState, data: Any, order: Array, key: Array | None = None
+    ) -> Any:
         carry = (state, jnp.array(True))
-        (state, _), history = jax.lax.scan(partial(body, data), carry, order)
+        (state, _), history = jax.lax.scan(partial(body, data, key), carry, order)
         return state, history
 
     @partial(jax.jit, donate_argnums=0)
-    def single(carry: tuple[TrainState, Array], data: Any, rows: Array) -> Any:
-        return body(data, carry, rows)
+    def single(
+        carry: tuple[TrainState, Array], data: Any, rows: Array, key: Array | None
+    ) -> Any:
+        return body(data, key, carry, rows)
 
-    def loop(state: TrainState, data: Any, order: Array) -> Any:
+    def loop(
+        state: TrainState, data: Any, order: Array, key: Array | None = None
+    ) -> Any:
         carry, history = (state, jnp.array(True)), []
         for rows in order:
-            carry, metrics = single(carry, data, rows)
+            carry, metrics = single(carry, data, rows, key)
             history.append(metrics)
         return carry[0], jax.tree.map(lambda *rows: jnp.stack(rows), *history)
 
@@ -285,6 +303,10 @@ def sample_order(
             "batch or give more samples."
         )
     key = jax.random.fold_in(jax.random.key(seed), epoch)
+    return _shuffled(key, num_samples, batch_size)
+
+
+def _shuffled(key: Array, num_samples: int, batch_size: int) -> Array:
     order = jax.random.permutation(key, jnp.arange(num_samples, dtype=jnp.int32))
     steps = num_samples // batch_size
     return order[: steps * batch_size].reshape(steps, batch_size)
@@ -318,15 +340,14 @@ def bucket_order(
             f"{sizes=}; choose a smaller batch or fewer buckets."
         )
     # One bucket is what `sample_order` draws, so that both are the same run.
-    seeds = [seed + bucket for bucket in range(len(sizes))]
+    key = jax.random.fold_in(jax.random.key(seed), epoch)
+    keys = [key] + [jax.random.fold_in(key, b + 1) for b in range(1, len(sizes))]
     rows = [
-        sample_order(own, epoch, size, batch_size)
-        for own, size in zip(seeds, sizes, strict=True)
+        _shuffled(own, size, batch_size) for own, size in zip(keys, sizes, strict=True)
     ]
     which = np.repeat(np.arange(len(sizes), dtype=np.int32), [len(r) for r in rows])
     if len(sizes) == 1:
         return jnp.asarray(which), rows[0]
-    key = jax.random.fold_in(jax.random.key(seed), epoch)
     shuffle = jax.random.permutation(jax.random.fold_in(key, 1), len(which))
     return jnp.asarray(which)[shuffle], jnp.concatenate(rows)[shuffle]
 

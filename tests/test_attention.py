@@ -168,20 +168,17 @@ def test_convex_map_is_a_scaled_additive_map(rng, alpha):
     np.testing.assert_allclose(convex, (1 + np.exp(alpha)) * additive, rtol=1e-10)
 
 
-def test_returned_transport_explains_the_output(sample, weights):
+def test_the_map_explains_the_output(sample, weights):
     q, k, v, phi, psi = sample
     options = {"ridge": 0.1, "query_weights": weights[0], "key_weights": weights[1]}
     plain = opjax.functional_attention(*sample, **options)
-    output, transport = jax.jit(
-        lambda *args: opjax.functional_attention(
-            *args, **options, return_transport=True
-        )
-    )(*sample)
-    np.testing.assert_allclose(output, plain, rtol=1e-9)
-    np.testing.assert_array_equal(transport.query_basis, phi)
-    np.testing.assert_array_equal(transport.key_basis, psi)
-    assert transport.functional_map.shape == (KQ, KK)
-    coefficients = transport.functional_map @ oracles.project(v, psi, weights[1])
+    found = jax.jit(lambda *args: opjax.functional_attention_map(*args, **options))(
+        q, k, phi, psi
+    )
+    np.testing.assert_array_equal(found.query_basis, phi)
+    np.testing.assert_array_equal(found.key_basis, psi)
+    assert found.functional_map.shape == (KQ, KK)
+    coefficients = found.functional_map @ oracles.project(v, psi, weights[1])
     np.testing.assert_allclose(phi @ coefficients, plain, rtol=1e-9)
 
 

@@ -1,5 +1,6 @@
 """Basis families, projections and their properties."""
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,6 +8,8 @@ import pytest
 
 import opjax
 from opjax import basis
+from opjax import projection as projection_module
+from opjax.projection import PROJECTIONS
 from tests import oracles
 
 OFFSET = 0.1  # large enough to show in a gradient
@@ -82,7 +85,7 @@ CASES = {
     ),
     **{
         method: (*projection(method), (normal(6, 2), positive(6, 3), positive(6)))
-        for method in basis.PROJECTIONS
+        for method in PROJECTIONS
     },
     "reconstruct": (
         opjax.reconstruct,
@@ -111,7 +114,7 @@ def test_jit_vmap_and_single_precision_agree(case):
     oracles.check_transforms(function, args, rtol32=1e-3)
 
 
-@pytest.mark.parametrize("method", basis.PROJECTIONS)
+@pytest.mark.parametrize("method", PROJECTIONS)
 def test_no_weights_are_weights_of_one(rng, method):
     values, phi = rng.normal(size=(6, 2)), rng.uniform(0.5, 1.5, (6, 3))
     one = np.ones(6)
@@ -265,7 +268,7 @@ def test_half_precision_is_factorised_in_single_and_returned_in_half(rng, half):
         np.testing.assert_array_equal(actual, expected.astype(half))
 
 
-@pytest.mark.parametrize("method", basis.PROJECTIONS)
+@pytest.mark.parametrize("method", PROJECTIONS)
 def test_single_weights_keep_half_precision_values(rng, method):
     values, phi = (
         jnp.asarray(rng.uniform(0.5, 1.5, shape), jnp.bfloat16)
@@ -350,7 +353,7 @@ def test_mean_of_an_empty_basis_function_or_a_masked_sample_is_zero(rng):
     np.testing.assert_array_equal(masked, np.zeros((3, 2)))
 
 
-@pytest.mark.parametrize("method", basis.PROJECTIONS)
+@pytest.mark.parametrize("method", PROJECTIONS)
 def test_padded_projection_equals_unpadded_in_value_and_gradient(rng, method):
     function, _ = projection(method)
     args = rng.normal(size=(9, 2)), rng.uniform(0.5, 1.5, (9, 3)), rng.random(9)
@@ -461,3 +464,30 @@ def test_bad_input_is_named_in_the_error(case):
     call, message = BAD[case]
     with pytest.raises(TypeError if "dtype" in message else ValueError, match=message):
         call()
+
+
+def test_moments_of_chunks_add_up(rng):
+    values, phi = rng.normal(size=(9, 2)), rng.uniform(size=(9, 3))
+    weights = rng.uniform(size=9)
+    weights[4] = 0
+    whole = opjax.moments(values, phi, quadrature_weights=weights, with_gram=True)
+    parts = [
+        opjax.moments(
+            values[rows], phi[rows], quadrature_weights=weights[rows], with_gram=True
+        )
+        for rows in (slice(0, 4), slice(4, 9))
+    ]
+    chex.assert_trees_all_close(parts[0] + parts[1], whole, rtol=1e-13)
+    for method in PROJECTIONS:
+        expected = opjax.project(values, phi, quadrature_weights=weights, method=method)
+        found = projection_module.coefficients(parts[0] + parts[1], method)
+        np.testing.assert_allclose(found, expected, rtol=1e-10)
+
+
+def test_moments_of_nothing_have_finite_means(rng):
+    found = opjax.moments(
+        rng.normal(size=(4, 2)), np.ones((4, 3)), quadrature_weights=np.zeros(4)
+    )
+    np.testing.assert_array_equal(found.means(), np.zeros((3, 2)))
+    with pytest.raises(ValueError, match="with_gram"):
+        found.least_squares()

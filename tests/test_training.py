@@ -241,11 +241,11 @@ def test_dropout_keys_depend_on_the_step_alone(data):
         return jnp.sum(model["w"] ** 2) + 0 * batch["x"].sum(), {"noise": noise}
 
     rule = training.adamw(1e-2, weight_decay=0.0)
-    step = training.make_step(noisy, rule, key=jax.random.key(1))
+    step, key = training.make_step(noisy, rule), jax.random.key(1)
     state = training.init({"w": jnp.ones(2)}, rule)
-    after, first = step(state, data)
-    _, again = step(state, data)
-    _, second = step(after, data)
+    after, first = step(state, data, key)
+    _, again = step(state, data, key)
+    _, second = step(after, data, key)
     assert first["noise"] == again["noise"] != second["noise"]
 
 
@@ -312,10 +312,10 @@ def test_parts_of_a_batch_draw_different_numbers():
     optimizer = training.adamw(1e-2, weight_decay=0.0)
     state = training.init({"w": jnp.ones(2)}, optimizer)
     key, batch = jax.random.key(0), jnp.ones((2, 1))
-    step = training.make_step(loss, optimizer, key=key, microbatch=1)
+    step = training.make_step(loss, optimizer, microbatch=1)
     first, second = jax.random.split(jax.random.fold_in(key, 0))
     expected = jax.random.uniform(first) + jax.random.uniform(second)
-    np.testing.assert_allclose(step(state, batch)[1]["loss"], expected, rtol=1e-12)
+    np.testing.assert_allclose(step(state, batch, key)[1]["loss"], expected, rtol=1e-12)
 
 
 def test_batches_of_buckets_are_a_permutation_of_full_batches():
@@ -337,6 +337,17 @@ def test_one_bucket_has_the_order_of_samples():
     which, rows = training.bucket_order(1, 2, [9], 4)
     np.testing.assert_array_equal(rows, training.sample_order(1, 2, 9, 4))
     np.testing.assert_array_equal(which, 0)
+
+
+def test_no_bucket_of_a_seed_has_the_batches_of_another_seed():
+    # As sets, since whole batches are shuffled.
+    batches = []
+    for seed in (0, 1, 2):
+        which, rows = training.bucket_order(seed, 0, [32, 32, 32], 4)
+        for bucket in range(3):
+            found = np.sort(np.asarray(rows[which == bucket]), axis=1)
+            batches.append(frozenset(map(tuple, found.tolist())))
+    assert len(set(batches)) == 9
 
 
 @pytest.mark.parametrize("sizes", [[], [5, 2]])

@@ -9,8 +9,9 @@ from opjax.attention.bases import (
     physics_attention,
 )
 from opjax.attention.functional import (
-    Transport,
+    MapBetweenBases,
     functional_attention,
+    functional_attention_map,
     functional_map,
     intention,
     transport,
@@ -23,6 +24,7 @@ from opjax.attention.nystrom import (
     nystrom_attention,
 )
 from opjax.attention.orthogonal import (
+    mode_gains,
     orthogonal_attention,
 )
 from opjax.attention.pairwise import fourier_attention, softmax_attention
@@ -32,15 +34,17 @@ from opjax.attention.performer import (
 )
 
 __all__ = [
-    "Transport",
+    "MapBetweenBases",
     "basis_attention",
     "fourier_attention",
     "functional_attention",
+    "functional_attention_map",
     "functional_map",
     "galerkin_attention",
     "intention",
     "linear_attention",
     "linformer_attention",
+    "mode_gains",
     "nystrom_attention",
     "orthogonal_attention",
     "orthogonal_random_features",

@@ -43,14 +43,12 @@ def attended(
 
 def select(array: jax.Array, weights: jax.Array | None) -> jax.Array:
     """Zeroes masked points, before arithmetic: zero times a padded NaN is NaN."""
-    return array if weights is None else jnp.where(weights[:, None] != 0, array, 0)
+    return array if weights is None else jnp.where(weights[:, None] > 0, array, 0)
 
 
 def integrand(array: jax.Array, weights: jax.Array | None) -> jax.Array:
-    """Weighs an array at points; by one over their number without weights."""
-    if weights is None:
-        return array / array.shape[0]
-    return weights[:, None].astype(array.dtype) * array
+    """Weighs an array at points."""
+    return array if weights is None else weights[:, None].astype(array.dtype) * array
 
 
 def log_weights(weights: jax.Array | None, dtype: jax.typing.DTypeLike) -> jax.Array:
@@ -61,7 +59,7 @@ def log_weights(weights: jax.Array | None, dtype: jax.typing.DTypeLike) -> jax.A
     """
     if weights is None:
         return jnp.zeros((1, 1), dtype)
-    masked = weights == 0
+    masked = weights <= 0
     logarithm = jnp.log(jnp.where(masked, 1, weights)).astype(dtype)
     dropped = masked & ~jnp.all(masked)
     return jnp.where(dropped, -jnp.inf, logarithm)[None, :]

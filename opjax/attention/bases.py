@@ -1,15 +1,20 @@
 """Any attention between coefficients in any basis."""
 
-import functools
 from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from opjax import _checks, basis
+from opjax import _checks
 from opjax.attention._arguments import check_weights, features
 from opjax.attention.pairwise import softmax_attention
+from opjax.projection import (
+    PROJECTIONS,
+    coefficients,
+    reconstruct,
+    unchecked_moments,
+)
 
 Attention = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]
 
@@ -63,21 +68,18 @@ def basis_attention(
     References:
       Xiao et al., "Functional Attention", 2026, Eq. 4, 5 and Table 7.
     """
-    query, key, value, query_basis, key_basis = map(
-        jnp.asarray, (query, key, value, query_basis, key_basis)
-    )
-    coefficients = analyse(
-        query,
-        key,
-        value,
-        query_basis,
-        key_basis,
+    bases = jnp.asarray(query_basis), jnp.asarray(key_basis)
+    found = coefficients_of(
+        jnp.asarray(query),
+        jnp.asarray(key),
+        jnp.asarray(value),
+        *bases,
         query_weights=query_weights,
         key_weights=key_weights,
         projection=projection,
         projection_ridge=projection_ridge,
     )
-    return basis.reconstruct(attention(*coefficients), query_basis)
+    return reconstruct(attention(*found), bases[0])
 
 
 def physics_attention(
@@ -136,7 +138,7 @@ def physics_attention(
     )
 
 
-def analyse(
+def coefficients_of(
     query: jax.Array,
     key: jax.Array,
     value: jax.Array,
@@ -154,7 +156,7 @@ def analyse(
     _checks.rank(2, value=value, query_basis=query_basis, key_basis=key_basis)
     _checks.same_points(query=query, query_basis=query_basis)
     _checks.same_points(key=key, value=value, key_basis=key_basis)
-    _checks.option("projection", projection, basis.PROJECTIONS)
+    _checks.option("projection", projection, PROJECTIONS)
     _checks.non_negative(projection_ridge=projection_ridge)
     if query_weights is not None:
         query_weights = jnp.asarray(query_weights)
@@ -162,11 +164,15 @@ def analyse(
     if key_weights is not None:
         key_weights = jnp.asarray(key_weights)
         check_weights(key=key, key_weights=key_weights)
-    project = functools.partial(
-        basis.project, method=projection, ridge=projection_ridge
-    )
+
+    def project(values, basis, weights):
+        with_gram = projection == "pseudo_inverse"
+        found = unchecked_moments(values, basis, weights, with_gram=with_gram)
+        projected = coefficients(found, projection, ridge=projection_ridge)
+        return projected.astype(values.dtype)
+
     return (
-        project(query, query_basis, quadrature_weights=query_weights),
-        project(key, key_basis, quadrature_weights=key_weights),
-        project(value, key_basis, quadrature_weights=key_weights),
+        project(query, query_basis, query_weights),
+        project(key, key_basis, key_weights),
+        project(value, key_basis, key_weights),
     )

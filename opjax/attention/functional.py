@@ -1,17 +1,18 @@
 """Functional attention: coefficients, a small map between them, reconstruction."""
 
+import functools
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from opjax import _checks, basis, linalg
+from opjax import _checks, linalg
 from opjax.attention._arguments import check_weights, features
-from opjax.attention.bases import analyse
+from opjax.attention.bases import basis_attention, coefficients_of
 
 
-class Transport(NamedTuple):
+class MapBetweenBases(NamedTuple):
     """A functional map with the bases it acts between, for inspection.
 
     Attributes:
@@ -119,14 +120,14 @@ def functional_attention(
     projection: str = "transpose",
     projection_ridge: ArrayLike = 0.0,
     regularization: str = "additive",
-    return_transport: bool = False,
-) -> jax.Array | tuple[jax.Array, Transport]:
+) -> jax.Array:
     r"""Transports `value` from mesh points to query points through a functional map.
 
         FuncAttn(Q, K, V) = Phi [Qc Kc^T (Kc Kc^T + ridge I)^{-1}] Vc,
 
     where `Qc, Kc, Vc` are the coefficients of the features in the bases: a small solve,
-    whatever the number of points. Self-attention has the same points and basis twice.
+    whatever the number of points: `basis_attention` of `transport`. Self-attention has
+    the same points and basis twice; `functional_attention_map` returns the map.
 
     Complexity: `O((m + n) d k + d k min(k, d) + min(k, d)^3)`.
 
@@ -143,11 +144,9 @@ def functional_attention(
       projection: how features become coefficients, see `basis.project`.
       projection_ridge: Tikhonov weight of `projection="pseudo_inverse"`.
       regularization: `"additive"` or `"convex"`, see `functional_map`.
-      return_transport: whether to return the map and the bases as well.
 
     Returns:
-      The transported features at the query points, shape `(m, c)`; with
-      `return_transport` a pair of these and a `Transport`.
+      The transported features at the query points, shape `(m, c)`.
 
     Raises:
       TypeError: if an array is not floating point.
@@ -157,10 +156,8 @@ def functional_attention(
     References:
       Xiao et al., "Functional Attention", 2026, Eq. 4-8.
     """
-    query, key, value, query_basis, key_basis = map(
-        jnp.asarray, (query, key, value, query_basis, key_basis)
-    )
-    q, k, v = analyse(
+    return basis_attention(
+        functools.partial(transport, ridge=ridge, regularization=regularization),
         query,
         key,
         value,
@@ -171,12 +168,60 @@ def functional_attention(
         projection=projection,
         projection_ridge=projection_ridge,
     )
-    weight = {"ridge": ridge, "regularization": regularization}
-    if not return_transport:
-        return basis.reconstruct(transport(q, k, v, **weight), query_basis)
-    operator = functional_map(q, k, **weight)
-    output = basis.reconstruct(operator @ v, query_basis)
-    return output, Transport(operator, query_basis, key_basis)
+
+
+def functional_attention_map(
+    query: ArrayLike,
+    key: ArrayLike,
+    query_basis: ArrayLike,
+    key_basis: ArrayLike,
+    *,
+    ridge: ArrayLike,
+    query_weights: ArrayLike | None = None,
+    key_weights: ArrayLike | None = None,
+    projection: str = "transpose",
+    projection_ridge: ArrayLike = 0.0,
+    regularization: str = "additive",
+) -> MapBetweenBases:
+    r"""Returns the functional map of a `functional_attention`, with its bases.
+
+        FuncAttn(Q, K, V) = Phi C Vc,    C = Qc Kc^T (Kc Kc^T + ridge I)^{-1}.
+
+    Args:
+      query: see `functional_attention`; likewise the other arguments.
+      key: features at the mesh points.
+      query_basis: basis functions at the query points.
+      key_basis: basis functions at the mesh points.
+      ridge: Tikhonov weight of the map.
+      query_weights: quadrature weights of the query points.
+      key_weights: quadrature weights of the mesh points.
+      projection: how features become coefficients.
+      projection_ridge: Tikhonov weight of `projection="pseudo_inverse"`.
+      regularization: `"additive"` or `"convex"`.
+
+    Returns:
+      The map `(kq, kk)` and the bases it acts between.
+
+    Raises:
+      TypeError: as `functional_attention`.
+      ValueError: as `functional_attention`.
+
+    References:
+      Xiao et al., "Functional Attention", 2026, Eq. 6 and 7.
+    """
+    query, key, *bases = map(jnp.asarray, (query, key, query_basis, key_basis))
+    q, k, _ = coefficients_of(
+        query,
+        key,
+        key,
+        *bases,
+        query_weights=query_weights,
+        key_weights=key_weights,
+        projection=projection,
+        projection_ridge=projection_ridge,
+    )
+    found = functional_map(q, k, ridge=ridge, regularization=regularization)
+    return MapBetweenBases(found, *bases)
 
 
 def intention(

@@ -70,8 +70,8 @@ def galerkin_attention(
       query: features at the query points, shape `(m, d)`.
       key: features at the mesh points, shape `(n, d)`, normalised by the caller.
       value: features to expand, shape `(n, c)`, normalised by the caller.
-      key_weights: quadrature weights `w` of the mesh points, shape `(n,)`; `1/n` by
-        default, zero masks a point.
+      key_weights: quadrature weights `w` of the mesh points, shape `(n,)`; ones by
+        default, `1/n` each in the paper; zero masks a point.
 
     Returns:
       The expansion at the query points, shape `(m, c)`.

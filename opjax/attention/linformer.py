@@ -56,7 +56,7 @@ def linformer_attention(
     _checks.same_axis(1, "projected points (axis 1)", **named)
     if weights is not None:
         # The projections of masked points may be padded too.
-        active = (weights != 0)[:, None]
+        active = (weights > 0)[:, None]
         projections = [
             weights[:, None].astype(e.dtype) * jnp.where(active, e, 0)
             for e in projections

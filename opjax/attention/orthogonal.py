@@ -6,6 +6,7 @@ from jax.typing import ArrayLike
 
 from opjax import _checks, basis
 from opjax.attention._arguments import check_weights, features, select
+from opjax.projection import project, reconstruct
 
 
 def orthogonal_attention(
@@ -73,9 +74,35 @@ def orthogonal_attention(
     orthonormal = basis.orthonormalize(
         raw, quadrature_weights=weights, method=orthonormalization
     )
-    coefficients = basis.project(
+    coefficients = project(
         select(value, weights), orthonormal, quadrature_weights=weights
     )
-    scores = jnp.tanh(raw.shape[1] ** -0.5 * query * key)
-    gains = 1 + jax.nn.softmax(scores, axis=0).astype(value.dtype)
-    return basis.reconstruct(gains * coefficients, orthonormal)
+    gains = mode_gains(query, key).astype(value.dtype)
+    return reconstruct(gains * coefficients, orthonormal)
+
+
+def mode_gains(query: ArrayLike, key: ArrayLike) -> jax.Array:
+    r"""Returns the gains of modes, between one and two, larger where q and k agree.
+
+        1 + softmax(tanh(q * k / sqrt(d_k))),
+
+    with products entry by entry and the softmax over the `d_k` modes.
+
+    Args:
+      query: features of the modes, shape `(k, c)`.
+      key: features of the modes, shape `(k, c)`.
+
+    Returns:
+      A gain for every mode and channel, shape `(k, c)`.
+
+    Raises:
+      TypeError: if an array is not floating point.
+      ValueError: if modes or channels do not match.
+
+    References:
+      Documentation of `orthogonal_attention_layer_type` of the Fortran library athena.
+    """
+    query, key = features(query=query, key=key)
+    _checks.same_axis(0, "modes (axis 0)", query=query, key=key)
+    scores = jnp.tanh(query.shape[0] ** -0.5 * query * key)
+    return 1 + jax.nn.softmax(scores, axis=0)

@@ -2,7 +2,6 @@
 
 import contextlib
 import math
-import os
 import shutil
 import zipfile
 from collections.abc import Iterator, Mapping
@@ -13,6 +12,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.lib import format as npy
 
+from opjax._files import replacing
 from opjax.datasets import _files
 
 Groups = Mapping[str, Mapping[str, np.ndarray]]
@@ -73,7 +73,7 @@ def write_npz(
     fields: Mapping[str, np.ndarray],
 ) -> None:
     """Writes arrays, those of `source` as they are, and fields to a new archive."""
-    with complete(path) as temporary:
+    with replacing(path) as temporary:
         if source is not None:
             shutil.copyfile(source, temporary)
         with zipfile.ZipFile(temporary, "a", zipfile.ZIP_DEFLATED) as archive:
@@ -105,25 +105,12 @@ def write_hdf5(
                     original.copy(group, file, name=group)
             _put(file[group], fields)
         return
-    with complete(path) as temporary:
+    with replacing(path) as temporary:
         if source is not None:
             shutil.copyfile(source, temporary)
         with h5py.File(temporary, "a") as file:
             _put(file, {} if source else arrays)
             _put(file, fields)
-
-
-@contextlib.contextmanager
-def complete(path: Path) -> Iterator[Path]:
-    """Gives a temporary path, of the same suffix, that becomes `path` at the end."""
-    name = f".{path.stem}.{os.getpid()}.{os.urandom(4).hex()}{path.suffix}"
-    temporary = path.with_name(name)
-    try:
-        yield temporary
-        os.replace(temporary, path)
-    finally:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
 
 
 def check_size(path: Path, what: str, size: int, max_bytes: int) -> None:

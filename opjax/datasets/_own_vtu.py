@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from opjax._files import replacing
 from opjax.datasets import _own_arrays
 from opjax.datasets._own_cells import simplex_weights
 
@@ -76,7 +77,7 @@ def write_vtk(
             mesh.point_data[name] = arrays[name]
     for name, field in fields.items():
         mesh.point_data[name] = field
-    with _own_arrays.complete(path) as temporary:
+    with replacing(path) as temporary:
         mesh.save(temporary)
 
 

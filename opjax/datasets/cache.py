@@ -17,6 +17,8 @@ from typing import IO, Any
 
 import numpy as np
 
+from opjax._files import replacing
+
 try:
     import fcntl
 except ImportError:  # Windows: two processes both build, the last one is kept
@@ -129,20 +131,15 @@ def _read(path: Path) -> dict[str, np.ndarray] | None:
 
 def _write(path: Path, arrays: Mapping[str, Any]) -> None:
     """Writes to a temporary file and renames it; a failure costs only a warning."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with open(temporary, "xb") as file:
+        with replacing(path) as temporary, open(temporary, "xb") as file:
             np.savez(file, **{_CHECKSUM: np.array(_checksum(arrays))}, **arrays)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(temporary, path)
         _LOGGER.info("Wrote %s", path)
     except OSError as error:
         _LOGGER.warning("Not cached (%s): %s", error, _WAY_OUT)
-    finally:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
 
 
 def _lock(file: IO[bytes], path: Path) -> None:

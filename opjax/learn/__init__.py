@@ -1,1 +1,43 @@
 """Training, resuming, comparing and predicting with operators, on any data."""
+
+from opjax.datasets.samples import Splits
+from opjax.learn.batches import Replicas
+from opjax.learn.config import (
+    DataOptions,
+    ModelOptions,
+    Options,
+    RunOptions,
+    SizeOptions,
+    StepOptions,
+    TrainingOptions,
+)
+from opjax.learn.fields import option
+from opjax.learn.fitting import Fitted, Settings, fit
+from opjax.learn.program import Program
+from opjax.learn.study import Finished, Report
+from opjax.learn.supervised import regression
+from opjax.learn.task import Task
+from opjax.learn.trained import Trained, load
+
+__all__ = [
+    "DataOptions",
+    "Finished",
+    "Fitted",
+    "ModelOptions",
+    "Options",
+    "Program",
+    "Replicas",
+    "Report",
+    "RunOptions",
+    "Settings",
+    "SizeOptions",
+    "Splits",
+    "StepOptions",
+    "Task",
+    "Trained",
+    "TrainingOptions",
+    "fit",
+    "load",
+    "option",
+    "regression",
+]

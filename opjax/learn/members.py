@@ -45,6 +45,12 @@ def seed_numbers(text: str) -> tuple[int, ...]:
     return numbers
 
 
+def folder_name(name: str, seed: int | None) -> str:
+    """Returns the folder of a member in that of its study."""
+    plain = name.replace(":", "_")
+    return plain if seed is None else f"{plain}-{seed}"
+
+
 def run_all(
     folder: pathlib.Path,
     members: Mapping[tuple[str, int], Any],
@@ -63,7 +69,7 @@ def run_all(
     results: dict[str, list[dict[str, Any]]] = {}
     for (name, seed), config in members.items():
         result = run_once(
-            folder / f"{name}-{seed}",
+            folder / folder_name(name, seed),
             config,
             lambda directory, config=config: train(config, directory),
             last_line=False,
@@ -82,7 +88,7 @@ def summary(
     found = {}
     for name, rows in results.items():
         for column in columns:
-            values = np.array([row[column] for row in rows], np.float64)
+            values = np.array([row.get(column) for row in rows], np.float64)
             found[f"{column}_{name}"] = float(values.mean())
             if len(values) > 1:
                 found[f"{column}_{name}_std"] = float(values.std(ddof=1))
@@ -107,7 +113,7 @@ def comparison(
         cells = [_cell(kept, key, scale) for key, (_, scale) in columns.items()]
         if lost:
             seeds += f", {lost} diverged"
-        if not kept:
+        if not kept and cells:
             cells[0] = "diverged"
         parameters = max(row["parameters"] for row in rows)
         lines.append([name, f"{parameters:,}" if parameters else "–", seeds, *cells])

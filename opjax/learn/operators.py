@@ -1,6 +1,7 @@
 """Operators between functions on any mesh, by name, for the benchmark programs."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -8,6 +9,7 @@ import jax.numpy as jnp
 from flax import nnx
 
 from opjax import nn, spectral
+from opjax.learn.fields import check_choice
 
 # Names of the papers, and the attentions of `nn.OperatorTransformer`.
 ATTENTIONS = {
@@ -25,6 +27,11 @@ _WITH_BASIS = ("functional", "transolver", "orthogonal")
 
 
 PADDING = 0.1  # zeros before and after each axis, over its points
+
+
+def check(name: str) -> None:
+    """Raises ValueError unless there is such a model."""
+    check_choice("models", name, MODELS)
 
 
 def kept_modes(num_modes: int, grid_shape: Sequence[int]) -> tuple[int, ...]:
@@ -71,6 +78,83 @@ class GridOperator(nnx.Module):
         return self.operator(mesh_points, features, time=time)
 
 
+_MIXERS = {
+    "functional": nn.FunctionalMap,
+    "transolver": nn.SoftmaxMap,
+}
+_POINTWISE = {
+    "galerkin": nn.GalerkinAttention,
+    "linear": nn.LinearAttention,
+    "fourier": nn.FourierAttention,
+    "softmax": nn.SoftmaxAttention,
+}
+
+
+def _position(point_dim: int, given: dict[str, Any]) -> Any:
+    count = given.pop("reference_points", None)
+    lower, upper = given.pop("reference_box", None) or (None, None)
+    if not count:
+        return nn.Coordinates(point_dim)
+    return nn.ReferenceDistances(
+        point_dim,
+        count,
+        None if lower is None else tuple(lower),
+        None if upper is None else tuple(upper),
+    )
+
+
+def attention_operator(
+    config: Any,
+    name: str,
+    *,
+    position: Any,
+    grid_shape: Sequence[int] | None,
+    shared_basis: bool = True,
+    temperature: float = 0.5,
+    temperature_bounds: tuple[float, float] | None = (0.1, 5.0),
+    rngs: nnx.Rngs,
+    **options: Any,
+) -> nn.OperatorTransformer:
+    """Builds an `nn.OperatorTransformer` with the attention of a name."""
+    heads = {"num_heads": config.num_heads}
+    basis = None
+    if name in _POINTWISE:
+        attention = partial(_POINTWISE[name], point_dim=position.point_dim, **heads)
+    else:
+        softmax = {
+            "num_basis": config.num_basis,
+            "grid_shape": grid_shape if config.convolution else None,
+            "temperature": temperature,
+            "temperature_bounds": temperature_bounds,
+        }
+        basis = partial(nn.SoftmaxBasis, **softmax)
+        if name == "orthogonal":
+            attention = partial(nn.OrthogonalAttention, **heads, **softmax)
+            basis = None
+        else:
+            mixer: Any = _MIXERS[name]
+            if name == "functional":
+                mixer = partial(mixer, ridge_logit=config.ridge_logit)
+            attention = partial(
+                nn.BasisAttention,
+                mixer=mixer,
+                basis=None if shared_basis else basis,
+                **heads,
+            )
+            basis = partial(basis, **heads) if shared_basis else None
+    return nn.OperatorTransformer(
+        position=position,
+        attention=attention,
+        basis=basis,
+        features=config.features,
+        num_layers=config.num_layers,
+        mlp_ratio=config.mlp_ratio,
+        rematerialize=config.rematerialize,
+        rngs=rngs,
+        **options,
+    )
+
+
 def build(
     config: Any,
     *,
@@ -103,7 +187,7 @@ def build(
     Raises:
       ValueError: if the model needs a grid and there is none.
     """
-    name = config.models
+    name = config.models if isinstance(config.models, str) else config.models[0]
     sizes = {
         "feature_dim": feature_dim,
         "out_features": out_features,
@@ -120,21 +204,17 @@ def build(
         if name == "fno":
             assert grid_shape is not None
             return GridOperator(changed, grid_shape=grid_shape, rngs=rngs, **sizes)
-        convolution = config.convolution and name in _WITH_BASIS
-        return nn.OperatorTransformer(
-            point_dim=point_dim,
-            features=features,
-            num_layers=config.num_layers,
-            num_heads=config.num_heads,
-            num_basis=config.num_basis,
-            mlp_ratio=config.mlp_ratio,
-            grid_shape=grid_shape if convolution else None,
-            attention=ATTENTIONS[name],
-            rematerialize=config.rematerialize,
+        given = dict(options or {})
+        if "reference_points" in given:
+            given.setdefault("reference_box", None)
+        return attention_operator(
+            changed,
+            name,
+            position=_position(point_dim, given),
+            grid_shape=grid_shape,
             rngs=rngs,
-            **({"ridge_logit": config.ridge_logit} if name == "functional" else {}),
             **sizes,
-            **(options or {}),
+            **given,
         )
 
     def count(name: str, features: int) -> int:

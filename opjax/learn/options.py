@@ -1,4 +1,4 @@
-"""Command-line flags from the fields of a configuration, so that each is written once.
+"""Command lines from configurations: flags, presets, help, and errors in a sentence.
 
 A program lists its hyper-parameters in a frozen dataclass of `option` fields and names
 a few of its instances in `presets`. Flags without a value leave the preset as it is.
@@ -6,81 +6,65 @@ a few of its instances in `presets`. Flags without a value leave the preset as i
 
 import contextlib
 import dataclasses
+import json
 import logging
-import math
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from absl import app, flags
 from absl import logging as absl_logging
 
-from opjax.learn.folder import stored_config
+from opjax.learn import fields
+from opjax.learn.fields import check, check_choice, option
+from opjax.learn.help_text import COMMON, field_text, help_text
+from opjax.learn.stored import read_config
+
+__all__ = [
+    "check",
+    "check_choice",
+    "console",
+    "define_flags",
+    "launch",
+    "option",
+    "read_flags",
+]
 
 _Config = TypeVar("_Config")
+_HELP = ("--help", "-help", "--helpshort", "-helpshort", "-?", "-h")
 
 # Makes --help list the flags under the program that asked for them.
 flags.disclaim_key_flags()
 
 
-def option(
-    default: Any,
-    text: str,
-    *,
-    minimum: float = -math.inf,
-    above: float = -math.inf,
-    maximum: float = math.inf,
-    below: float = math.inf,
-) -> Any:
-    """Declares a field of a configuration.
+class _ListParser(flags.ArgumentParser):
+    """Turns text with commas into a tuple of numbers or words."""
 
-    Args:
-      default: a bool, int, float or str; its type is the type of the flag.
-      text: help text of the flag.
-      minimum: smallest value of a number.
-      above: a number must be larger than this.
-      maximum: largest value of a number.
-      below: a number must be smaller than this.
+    def __init__(self, element: type):
+        super().__init__()
+        self._element = element
+        self.syntactic_help = "a comma separated list"
 
-    Returns:
-      A dataclass field.
-    """
-    limits = {"at least": minimum, "above": above, "at most": maximum, "below": below}
-    return dataclasses.field(default=default, metadata={"text": text, "limits": limits})
+    def parse(self, argument: Any) -> Any:
+        """Returns the tuple; raises ValueError for what is no element."""
+        if not isinstance(argument, str):
+            return tuple(argument)
+        parts = [part.strip() for part in argument.split(",")]
+        try:
+            return tuple(self._element(part) for part in parts)
+        except ValueError:
+            name = {int: "whole numbers", float: "numbers"}[self._element]
+            raise ValueError(f"must be {name} separated by commas") from None
 
-
-def check(config: Any) -> None:
-    """Raises ValueError if a number of a configuration is not finite or out of range.
-
-    Args:
-      config: dataclass of `option` fields.
-    """
-    for field in dataclasses.fields(config):
-        value, limits = getattr(config, field.name), field.metadata["limits"]
-        if isinstance(value, str):
-            continue
-        inside = limits["at least"] <= value <= limits["at most"]
-        inside = inside and limits["above"] < value < limits["below"]
-        if not (math.isfinite(value) and inside):
-            words = [f"{k} {v}" for k, v in limits.items() if math.isfinite(v)]
-            words = ["finite", *words]
-            raise ValueError(f"{field.name}={value} must be {' and '.join(words)}.")
-
-
-def check_choice(name: str, value: str, choices: Collection[str]) -> None:
-    """Raises ValueError, listing the choices, unless `value` is one of them."""
-    if value not in choices:
-        raise ValueError(
-            f"{name}={value!r} is unknown; choose from {', '.join(choices)}."
-        )
+    def flag_type(self) -> str:
+        """Returns what absl calls the type."""
+        return f"comma separated list of {self._element.__name__}"
 
 
 def define_flags(
     presets: Mapping[str, Any], *, flag_values: flags.FlagValues = flags.FLAGS
 ) -> None:
-    """Defines one flag for each field, and --workdir, --cache_dir and --tensorboard.
-
-    A field `models` is also --model.
+    """Defines one flag for each field, and those of every program.
 
     Call it under `if __name__ == "__main__"`: two programs imported by one process
     would otherwise define the same flags twice.
@@ -97,32 +81,25 @@ def define_flags(
         str: flags.DEFINE_string,
     }
     given: Any = {"flag_values": flag_values}
-    for field in dataclasses.fields(_class(presets)):
-        values = {name: getattr(preset, field.name) for name, preset in presets.items()}
-        if field.name == "preset":
-            note = f"{', '.join(presets)}; default {field.default}"
-        elif len(set(values.values())) == 1:
-            note = f"default {field.default!r}"
+    cls = _class(presets)
+    for field in dataclasses.fields(cls):
+        element, several = fields.kind(cls, field.name)
+        choices = presets if field.name == "preset" else field.metadata["choices"]
+        text = field_text(field, presets)
+        if several:
+            serializer: Any = flags.CsvListSerializer(",")
+            parser = _ListParser(element)
+            flags.DEFINE(parser, field.name, None, text, flag_values, serializer)
+        elif choices is not None:
+            flags.DEFINE_enum(field.name, None, list(choices), text, **given)
         else:
-            note = ", ".join(f"{name} {value!r}" for name, value in values.items())
-        define: Any = kinds[type(field.default)]
-        define(field.name, None, f"{field.metadata['text']} ({note})", **given)
-    if "models" in {field.name for field in dataclasses.fields(_class(presets))}:
-        flags.DEFINE_alias("model", "models", **given)
-    flags.DEFINE_string(
-        "workdir",
-        None,
-        "Folder of the run; alone, it continues the run it holds. "
-        "(default runs/<program>-<preset>-<model>-<seed>)",
-        **given,
-    )
-    flags.DEFINE_string(
-        "cache_dir",
-        None,
-        "Folder of generated data. (default $OPJAX_CACHE or ~/.cache/opjax)",
-        **given,
-    )
-    flags.DEFINE_bool("tensorboard", False, "Write TensorBoard files too.", **given)
+            define: Any = kinds[element]
+            define(field.name, None, text, **given)
+    for alias, name in fields.aliases(cls).items():
+        flags.DEFINE_alias(alias, name, **given)
+    for name, text in COMMON.items():
+        define = flags.DEFINE_string if name.endswith("dir") else flags.DEFINE_bool
+        define(name, None if name.endswith("dir") else False, text, **given)
 
 
 def read_flags(
@@ -139,37 +116,55 @@ def read_flags(
       stored in --workdir if no other flag was given.
 
     Raises:
-      ValueError: if the preset is unknown or the configuration refuses a value.
+      ValueError: if the configuration refuses a value.
     """
     cls: Any = _class(presets)
     values = {f.name: flag_values[f.name].value for f in dataclasses.fields(cls)}
     given = {name: value for name, value in values.items() if value is not None}
     if flag_values.workdir and not given:
-        stored = stored_config(flag_values.workdir, cls)
+        stored = read_config(flag_values.workdir, cls, presets)
         if stored is not None:
             return stored
-    name = given.get("preset", cls.preset)
-    check_choice("preset", name, presets)
-    return dataclasses.replace(presets[name], **given)  # pyright: ignore
+    preset = presets[given.get("preset", cls.preset)]
+    return dataclasses.replace(preset, **given)  # pyright: ignore
 
 
-def launch(presets: Mapping[str, Any], run: Callable[..., Any]) -> None:
+def launch(
+    presets: Mapping[str, Any],
+    run: Callable[..., Any],
+    *,
+    program: str = "",
+    describe: Callable[..., dict[str, Any]] | None = None,
+) -> None:
     """Runs a program on its flags; does not return.
 
     Args:
       presets: as for `define_flags`.
       run: `run(config, workdir=..., cache_dir=..., tensorboard=...)`.
+      program: name of the program, as in its folder.
+      describe: `describe(config, cache_dir=...)`, what --describe prints.
     """
+    module = sys.modules["__main__"]
+    if any(argument in _HELP for argument in sys.argv[1:]):
+        print(module.__doc__ or "", help_text(presets, program=program), sep="\n")
+        sys.exit(0)
 
     def main(argv: Sequence[str]) -> None:
         if len(argv) > 1:
             raise app.UsageError(f"Unexpected arguments: {argv[1:]}.")
+        given = flags.FLAGS
         with console():
+            config = read_flags(presets)
+            if given.describe:
+                assert describe is not None
+                result = describe(config, cache_dir=given.cache_dir)
+                print(json.dumps(result, allow_nan=False), flush=True)
+                return
             run(
-                read_flags(presets),
-                workdir=flags.FLAGS.workdir,
-                cache_dir=flags.FLAGS.cache_dir,
-                tensorboard=flags.FLAGS.tensorboard,
+                config,
+                workdir=given.workdir,
+                cache_dir=given.cache_dir,
+                tensorboard=given.tensorboard,
             )
 
     define_flags(presets)

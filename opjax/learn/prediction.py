@@ -7,18 +7,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-import opjax
 from opjax import metrics, normalize
 from opjax.datasets import samples
 from opjax.datasets.samples import Sample
 from opjax.learn import operators
 from opjax.learn.trained import Trained
-from opjax.nn.heads import merge_heads
 
 # Their attention sees points through sums over all points only.
 IN_CHUNKS = ("functional", "transolver")
 _PAIRWISE = ("fourier", "softmax")
-_OFFSET = 1e-5  # of the means over an empty basis function, as in `opjax.project`
 
 
 def predict(
@@ -162,72 +159,45 @@ def _in_chunks(trained: Trained, sample: Sample, size: int) -> np.ndarray:
         z = _encoder(model, _encode(trained.normalizers, arrays))
         chunks.append((z, jnp.asarray(np.pad(weights, (0, size - count)))))
     num_layers = jax.tree.leaves(model.blocks)[0].shape[0]
-    unit = jnp.asarray(_mean_weight(sample), jnp.float32)
     for number in range(num_layers):
         block = jax.tree.map(lambda leaf, number=number: leaf[number], model.blocks)
         sums: Any = None
         for z, weights in chunks:
-            part = _sums(block, model.basis, z, weights)
-            sums = part if sums is None else jax.tree.map(jnp.add, sums, part)
-        moved = _transport(block, *sums, unit)
+            part = _moments(block, model.basis, z, weights)
+            sums = part if sums is None else sums + part
+        moved = _mix(block, model.basis, sums)
         for index, (z, weights) in enumerate(chunks):
             chunks[index] = _advance(block, model.basis, z, moved), weights
     values = [np.asarray(_decoder(model, trained.normalizers, z)) for z, _ in chunks]
     return np.concatenate(values)[: sample.num_points]
 
 
-def _mean_weight(sample: Sample) -> float:
-    weights = sample.quadrature_weights
-    return 1.0 if weights is None else float(weights[weights > 0].mean())
-
-
 @jax.jit
 def _encoder(model: Any, arrays: dict[str, jax.Array]) -> jax.Array:
-    inputs = [arrays["mesh_points"]]
-    inputs += [arrays["features"]] if "features" in arrays else []
-    return model.encoder(jnp.concatenate(inputs, axis=1))
-
-
-def _values_and_basis(block: Any, basis: Any, z: jax.Array) -> Any:
-    """Features to expand `(h, n, d)` and basis functions `(h, n, k)` of a chunk."""
-    return block.attention.choose_basis(basis)(block.attention_norm(z))
+    return model.encode(arrays["mesh_points"], arrays.get("features"))
 
 
 @jax.jit
-def _sums(
-    block: Any, basis: Any, z: jax.Array, weights: jax.Array
-) -> tuple[jax.Array, jax.Array]:
-    """Integrals of features against the basis, `(h, k, d)`, and of the basis."""
-    values, phi = _values_and_basis(block, basis, z)
-    project = partial(opjax.project, quadrature_weights=weights)
-    return jax.vmap(project)(values, phi), jnp.einsum("n,hnk->hk", weights, phi)
+def _moments(block: Any, basis: Any, z: jax.Array, weights: jax.Array) -> Any:
+    """Moments of a chunk, of every head."""
+    return block.attention.moments(
+        block.attention_norm(z), basis=basis, quadrature_weights=weights
+    )
 
 
 @jax.jit
-def _transport(
-    block: Any, integrals: jax.Array, masses: jax.Array, unit: jax.Array
-) -> jax.Array:
-    """Coefficients `(h, k, d)` that attention makes of the means of all points."""
-    attention = block.attention
-
-    def head(integrals: jax.Array, masses: jax.Array, own: Any) -> jax.Array:
-        means = integrals / (masses + _OFFSET * unit)[:, None]
-        maps = attention.query, attention.key, attention.value
-        return attention.transport(*(f(means) for f in maps), **own)
-
-    return jax.vmap(head)(integrals, masses, attention.head_options())
+def _mix(block: Any, basis: Any, moments: Any) -> jax.Array:
+    """Coefficients `(h, k, d)` that attention makes of the moments of all points."""
+    return block.attention.mix(moments, basis=basis)
 
 
 @partial(jax.jit, donate_argnums=2)
-def _advance(block: Any, basis: Any, z: jax.Array, moved: jax.Array) -> jax.Array:
+def _advance(block: Any, basis: Any, z: jax.Array, mixed: jax.Array) -> jax.Array:
     """Features of a chunk after a block."""
-    _, phi = _values_and_basis(block, basis, z)
-    heads = jax.vmap(opjax.reconstruct)(moved, phi)
-    z = z + block.attention.out(merge_heads(heads))
-    return z + block.mlp(block.mlp_norm(z))
+    x = block.attention_norm(z)
+    return block.add(z, block.attention.expand(mixed, x, basis=basis))
 
 
 @jax.jit
 def _decoder(model: Any, normalizers: Any, z: jax.Array) -> jax.Array:
-    z = z if model.decoder_norm is None else model.decoder_norm(z)
-    return _decode(normalizers, model.decoder(z))
+    return _decode(normalizers, model.decode(z))

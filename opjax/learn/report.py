@@ -1,34 +1,9 @@
 """Markdown tables of the programs, and where their numbers come from."""
 
-import json
-import pathlib
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-
-
-def provenance(folder: pathlib.Path, program: str, *, seconds: float) -> str:
-    """Returns a list of what produced the numbers of a run.
-
-    Args:
-      folder: of the run, with its `environment.json`.
-      program: name in `experiments`.
-      seconds: wall time of the last process.
-    """
-    found = json.loads((folder / "environment.json").read_text())
-    modified = " with uncommitted changes" if found["git_modified"] else ""
-    packages = ", ".join(
-        f"{k} {found['packages'][k]}" for k in ("jax", "flax", "optax")
-    )
-    command = " ".join([f"python -m experiments.{program}", *found["command"][2:]])
-    return (
-        f"- command: `{command}`\n"
-        f"- commit {found['git_commit']}{modified}, {found['starts'][-1][:10]}\n"
-        f"- {found['cpu_count']} cores, {found['device_kind']}; {found['platform']}\n"
-        f"- Python {found['python']}, {packages}\n"
-        f"- {seconds:.0f} s for all studies of the last process, with compilation\n"
-    )
 
 
 def head(title: str, columns: str) -> list[str]:

@@ -1,240 +1,74 @@
-"""The ordinary benchmark task: fields on meshes to fields on the same meshes."""
+"""What is to be learned: samples, model, loss and evaluation."""
 
 import pathlib
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
-import numpy as np
-from flax import nnx
+import optax
 
-from opjax import metrics, normalize, training
-from opjax.datasets import samples
-from opjax.datasets.samples import Sample
-from opjax.learn import mesh_figures, operators
-from opjax.learn import study as benchmark
-from opjax.normalize import Normalizer
+from opjax.learn.batches import Replicas
 
 
-class Splits(NamedTuple):
-    """Samples of a benchmark.
+class Task(NamedTuple):
+    """What is to be learned.
 
     Attributes:
-      train: for training.
-      validation: chooses the model.
-      test: used once.
-      source: where they come from.
+      train: pytrees of arrays with samples along axis 0, one for every size of mesh, as
+        from `samples.stack`; or a pure `sample(key, step)` that draws a batch.
+      validation: likewise, arrays; chooses the model.
+      test: likewise; used once.
+      build: `build(config, rngs)`, the model of a member's configuration.
+      loss: `loss(model, batch)`, a sum over the samples of the batch; takes `key=` if
+        `needs_key`.
+      metric: `metric(model, sample)`, to be minimised on validation samples; without,
+        the model after the last step is taken.
+      evaluate: `evaluate(model, folder)`, numbers of the test samples, the headline
+        first; may leave files in the folder of the member.
+      extra: pytree saved with the model, such as normalisers.
+      source: where the samples come from.
+      needs_key: whether the loss draws random numbers.
+      draw: `draw(folder, names)`, further figures of the finished run, from the folders
+        `<name>-<seed>` of its members; None for none.
+      notes: sentences for the head of the tables.
+      optimizer: `optimizer(config, total_steps)` in place of `config.optimizer`; with
+        replicas `optimizer(config, total_steps, hyper)`, of one of them.
+      probe: `probe(model)`, further numbers for the rows of the history; the last ones
+        are numbers of the member.
+      replicas: of the model that `build` returns, if it is several, stacked.
+      scan: one `lax.scan` for an epoch rather than one dispatch for each step; faster
+        where steps are short.
+      diverge: whether a training that diverges is a result rather than an error.
     """
 
-    train: Sequence[Sample]
-    validation: Sequence[Sample]
-    test: Sequence[Sample]
-    source: str
+    train: tuple[Any, ...] | Callable[[jax.Array, jax.Array], Any]
+    loss: Callable[..., Any]
+    build: Callable[..., Any] | None = None
+    evaluate: Callable[[Any, pathlib.Path], dict[str, Any]] | None = None
+    metric: Callable[[Any, Any], Any] | None = None
+    validation: tuple[Any, ...] = ()
+    test: tuple[Any, ...] = ()
+    extra: Any = None
+    source: str = ""
+    needs_key: bool = False
+    draw: Callable[[pathlib.Path, list[str]], None] | None = None
+    notes: str = ""
+    optimizer: Callable[..., optax.GradientTransformation] | None = None
+    probe: Callable[[Any], dict[str, Any]] | None = None
+    replicas: Replicas | None = None
+    scan: bool = False
+    diverge: bool = False
+
+    @property
+    def num_train(self) -> int:
+        """Training samples; zero where they are drawn anew."""
+        return 0 if callable(self.train) else _count(self.train)
+
+    @property
+    def num_test(self) -> int:
+        """Test samples."""
+        return _count(self.test)
 
 
-def task(
-    config: Any,
-    splits: Splits,
-    *,
-    encode_points: bool = False,
-    encode_features: bool = True,
-    encode_target: bool = True,
-    notes: str = "",
-) -> benchmark.Task:
-    """Builds the task to predict the target from mesh and features.
-
-        loss = sum_b |p_b - t_b| / |t_b|,
-
-    in physical units, the relative L2 error over all points and channels of a sample,
-    summed over the batch, as in the published runs: with clipping, scale matters.
-
-    Args:
-      config: has the fields of `benchmark.Config`.
-      splits: the samples.
-      encode_points: map the box of the training meshes to [-1, 1] along its longest
-        side, for coordinates in any unit.
-      encode_features: normalise every channel of the features.
-      encode_target: normalise every channel of the target.
-      notes: as in `benchmark.Task`.
-
-    Returns:
-      The task.
-
-    Raises:
-      TypeError: if an array of a sample is not floating point.
-      ValueError: if samples are damaged or do not agree with each other.
-    """
-    check(splits)
-    first = splits.train[0]
-    assert first.target is not None
-    normalizers = fit_normalizers(
-        splits.train,
-        points=encode_points,
-        features=encode_features,
-        target=encode_target,
-    )
-    stacked = {
-        name: encode(
-            samples.stack(
-                getattr(splits, name),
-                batch_size=config.batch_size if name == "train" else 1,
-                num_buckets=config.num_buckets,
-            ),
-            normalizers,
-        )
-        for name in ("train", "validation", "test")
-    }
-    predict = partial(predict_sample, normalizers)
-
-    def error(model: Any, sample: Any) -> jax.Array:
-        weights = sample.get("quadrature_weights")
-        return metrics.relative_l2(
-            predict(model, sample), sample["target"], quadrature_weights=weights
-        )
-
-    def loss(model: Any, batch: Any) -> jax.Array:
-        return jnp.sum(jax.vmap(error, in_axes=(None, 0))(model, batch))
-
-    return benchmark.Task(
-        train=stacked["train"],
-        validation=stacked["validation"],
-        test=stacked["test"],
-        build=builder(first, all_samples(splits)),
-        loss=loss,
-        metric=error,
-        evaluate=evaluator(config, splits, stacked["test"], error, predict),
-        extra=normalizers,
-        source=splits.source,
-        draw=partial(mesh_figures.draw, splits.test),
-        notes=notes,
-    )
-
-
-def check(splits: Splits) -> None:
-    """Raises an error unless all samples agree, see `samples.check`."""
-    for name in ("train", "validation", "test"):
-        found = getattr(splits, name)
-        try:
-            samples.check(found)
-        except (TypeError, ValueError) as error:
-            raise type(error)(f"{name} samples: {error}") from None
-        if any(sample.target is None for sample in found):
-            raise ValueError(f"{name} samples: there are no targets to learn from.")
-        samples.check_same_channels(splits.train[0], found[0], names=("train", name))
-
-
-def all_samples(splits: Splits) -> list[Sample]:
-    """All samples of a benchmark."""
-    return [*splits.train, *splits.validation, *splits.test]
-
-
-def common_grid(found: Sequence[Sample]) -> tuple[int, ...] | None:
-    """The grid that all samples share, or None."""
-    shapes = {sample.grid_shape for sample in found}
-    return shapes.pop() if len(shapes) == 1 else None
-
-
-def builder(
-    first: Sample, found: Sequence[Sample], **given: Any
-) -> Callable[[Any, nnx.Rngs], Any]:
-    """Makes `Task.build` for the dimensions of a sample and the grid of all.
-
-    Args:
-      first: any sample with a target.
-      found: all samples.
-      **given: further arguments of `operators.build`.
-    """
-    assert first.target is not None
-    sizes = {
-        "point_dim": first.mesh_points.shape[1],
-        "feature_dim": 0 if first.features is None else first.features.shape[1],
-        "out_features": first.target.shape[1],
-        "grid_shape": common_grid(found),
-        **given,
-    }
-    return lambda config, rngs: operators.build(config, rngs=rngs, **sizes)
-
-
-def fit_normalizers(
-    train: Sequence[Sample], *, points: bool, features: bool, target: bool
-) -> dict[str, Normalizer]:
-    """Fits a normaliser to every wanted array of the training samples.
-
-    One mean and deviation for each channel, over the points of all samples. A channel
-    without variation keeps its scale: it would be divided by rounding errors.
-    """
-    found = {}
-    for name, wanted in {"features": features, "target": target}.items():
-        if not wanted or getattr(train[0], name) is None:
-            continue
-        values = np.concatenate([getattr(sample, name) for sample in train])
-        fitted = normalize.fit(values[None])
-        size = np.abs(np.asarray(fitted.mean)) + np.abs(values).max(axis=0)
-        constant = np.asarray(fitted.std) <= 1e-6 * size + 2e-8
-        found[name] = fitted._replace(std=jnp.where(constant, 1, fitted.std))
-    if points:
-        values = np.concatenate([sample.mesh_points for sample in train])
-        low, high = values.min(axis=0), values.max(axis=0)
-        half = np.full_like(low, np.max(high - low) / 2 or 1)
-        found["mesh_points"] = Normalizer(
-            jnp.asarray((low + high) / 2), jnp.asarray(half)
-        )
-    return found
-
-
-def encode(
-    buckets: tuple[dict[str, Any], ...], normalizers: dict[str, Normalizer]
-) -> tuple[dict[str, Any], ...]:
-    """Encodes points and features; targets stay in physical units."""
-
-    def encoded(name: str, values: np.ndarray) -> np.ndarray:
-        if name == "target" or name not in normalizers:
-            return values
-        return np.asarray(normalize.encode(normalizers[name], jnp.asarray(values)))
-
-    return tuple({k: encoded(k, v) for k, v in bucket.items()} for bucket in buckets)
-
-
-def predict_sample(
-    normalizers: dict[str, Normalizer], model: Any, sample: Any
-) -> jax.Array:
-    """Evaluates an operator on an encoded sample, in physical units, `(n, q)`."""
-    values = operators.call(model, sample)
-    if "target" not in normalizers:
-        return values
-    return normalize.decode(normalizers["target"], values)
-
-
-def evaluator(
-    config: Any,
-    splits: Splits,
-    test: tuple[Any, ...],
-    error: Callable[[Any, Any], Any],
-    predict: Callable[[Any, Any], Any],
-) -> Callable[[Any, pathlib.Path], dict[str, float]]:
-    """Makes `Task.evaluate`: errors, and the predictions of a few samples as a file."""
-
-    def both(model: Any, sample: Any) -> tuple[jax.Array, jax.Array]:
-        return error(model, sample), predict(model, sample)
-
-    rows = samples.bucket_rows(
-        [s.num_points for s in splits.test], num_buckets=config.num_buckets
-    )
-
-    def evaluate(model: Any, folder: pathlib.Path) -> dict[str, float]:
-        errors = np.zeros(len(splits.test))
-        shown = {}
-        for bucket, (_, indices) in zip(test, rows, strict=True):
-            batch = min(config.batch_size, len(indices))
-            found, fields = training.evaluate(both, model, bucket, batch_size=batch)
-            errors[indices] = np.asarray(found, np.float64)
-            for row, field in zip(indices, np.asarray(fields), strict=True):
-                if row < mesh_figures.NUM_SHOWN:
-                    shown[str(row)] = field[: splits.test[row].num_points]
-        np.savez(folder / "predictions.npz", **shown)
-        worst = float(errors.max())
-        return {"relative_l2": float(errors.mean()), "relative_l2_worst": worst}
-
-    return evaluate
+def _count(buckets: tuple[Any, ...]) -> int:
+    return sum(len(jax.tree.leaves(bucket)[0]) for bucket in buckets)

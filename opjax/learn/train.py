@@ -19,10 +19,19 @@ import numpy as np
 
 from opjax.datasets import own
 from opjax.datasets.samples import Sample
+from opjax.learn import (
+    DataOptions,
+    ModelOptions,
+    Program,
+    RunOptions,
+    Splits,
+    Task,
+    TrainingOptions,
+    options,
+    trained,
+)
 from opjax.learn import demonstration as own_demonstration
-from opjax.learn import operators, options, trained
-from opjax.learn import study as benchmark
-from opjax.learn import task as regression
+from opjax.learn import supervised as regression
 from opjax.learn.options import option
 
 DEMONSTRATION = "demonstration"
@@ -31,7 +40,7 @@ _CONVOLUTIONAL = ("functional", "transolver", "orthogonal")
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(benchmark.Config):
+class Config(RunOptions, DataOptions, ModelOptions, TrainingOptions):
     """All that the numbers of a run depend on."""
 
     train: str = option(
@@ -57,7 +66,7 @@ class Config(benchmark.Config):
     num_train: int = option(_ALL, "Largest number of training samples", minimum=1)
     num_validation: int = option(_ALL, "Largest number for validation", minimum=1)
     num_test: int = option(_ALL, "Largest number of test samples", minimum=1)
-    models: str = option("functional", f"Some of {', '.join(operators.MODELS)}")
+    models: tuple[str, ...] = option(("functional",), "Models by name", members=True)
     convolution: bool = option(
         False, "3 x 3 projections where samples are on a grid, which ties models to it"
     )
@@ -93,36 +102,10 @@ PRESETS = {
 }
 
 
-def run(
-    config: Config,
-    *,
-    workdir: str | os.PathLike | None = None,
-    cache_dir: str | None = None,
-    tensorboard: bool = False,
-) -> dict[str, Any]:
-    """Trains all models and seeds, see `benchmark.run`."""
-    if not config.train:
-        raise ValueError(
-            "Give the training samples, --train=FOLDER or files; or "
-            f"--train={DEMONSTRATION} to try the program."
-        )
-    config = dataclasses.replace(
-        config, train=_absolute(config.train), test=_absolute(config.test)
-    )
-    return benchmark.run(
-        config,
-        make_task,
-        program="train",
-        workdir=workdir,
-        cache_dir=cache_dir,
-        tensorboard=tensorboard,
-    )
-
-
-def make_task(config: Config, cache_dir: str | None = None) -> benchmark.Task:
+def make_task(config: Config, cache_dir: str | None = None) -> Task:
     """Reads the samples and builds the task, see `regression.task`."""
     splits, names = load(config)
-    task = regression.task(config, splits, encode_points=True)
+    task = regression.regression(config, splits, encode_points=True)
     grid_shape = regression.common_grid(regression.all_samples(splits))
     description = {
         fixed: trained.describe(
@@ -132,6 +115,7 @@ def make_task(config: Config, cache_dir: str | None = None) -> benchmark.Task:
     }
 
     def evaluate(model: Any, folder: pathlib.Path) -> dict[str, float]:
+        assert task.evaluate is not None
         numbers = task.evaluate(model, folder)
         name = folder.name.rpartition("-")[0]
         fixed = name == "fno" or (config.convolution and name in _CONVOLUTIONAL)
@@ -141,7 +125,7 @@ def make_task(config: Config, cache_dir: str | None = None) -> benchmark.Task:
     return task._replace(evaluate=evaluate)
 
 
-def load(config: Config) -> tuple[regression.Splits, dict[str, tuple[str, ...]]]:
+def load(config: Config) -> tuple[Splits, dict[str, tuple[str, ...]]]:
     """Reads and divides the samples.
 
     Args:
@@ -162,7 +146,7 @@ def load(config: Config) -> tuple[regression.Splits, dict[str, tuple[str, ...]]]
 
 def _load(
     config: Config, train_paths: list[str], test_paths: list[str]
-) -> tuple[regression.Splits, dict[str, tuple[str, ...]]]:
+) -> tuple[Splits, dict[str, tuple[str, ...]]]:
     given = reading(config)
     train = own.read(train_paths, **given)
     if train[0].target is None:
@@ -192,7 +176,7 @@ def _load(
         ("target", config.target_names),
     ):
         names[field] = own.channels(train_paths, wanted or field) or ()
-    splits = regression.Splits(
+    splits = Splits(
         train,
         validation[: config.num_validation],
         test[: config.num_test],
@@ -247,6 +231,22 @@ def _absolute(paths: str) -> str:
     return ",".join(os.path.abspath(os.path.expanduser(p)) for p in _listed(paths))
 
 
+PROGRAM = Program("train", PRESETS, make_task, title="Your own data")
+
+
+def run(config: Config, **given: Any) -> dict[str, Any]:
+    """Trains all models and seeds, see `Program.run`."""
+    if not config.train:
+        raise ValueError(
+            "Give the training samples, --train=FOLDER or files; or "
+            f"--train={DEMONSTRATION} to try the program."
+        )
+    config = dataclasses.replace(
+        config, train=_absolute(config.train), test=_absolute(config.test)
+    )
+    return PROGRAM.run(config, **given)
+
+
 def main() -> None:
     """Runs the program on its flags."""
-    options.launch(PRESETS, run)
+    options.launch(PRESETS, run, program="train", describe=PROGRAM.describe)

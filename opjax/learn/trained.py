@@ -127,6 +127,7 @@ def load(workdir: str | os.PathLike) -> Trained:
     folder = min(finished, key=_validation)
     manifest = folder / _FOLDER / f"step_{0:010d}" / "opjax_manifest.json"
     description = json.loads(manifest.read_text())["metadata"]
+    (description["config"]["models"],) = description["config"]["models"]
     found = checkpoint.restore(folder / _FOLDER, _template(description))
     assert found is not None
     return Trained(

@@ -4,12 +4,51 @@ Modules are plain pytrees: pass them through `jax.jit`, `jax.grad`, `jax.vmap` a
 like any other. Every module acts on one sample; batch with `jax.vmap`.
 """
 
-from opjax.nn.attention import BasisAttention, FunctionalAttention
-from opjax.nn.calibration import calibrate, principal_keys
-from opjax.nn.fourier import FourierBlock, FourierNeuralOperator
-from opjax.nn.functional_schwarz import FunctionalSchwarzAttention, SchwarzTransport
-from opjax.nn.galerkin import EncoderLayer, GalerkinAttention, HeadNorm
-from opjax.nn.galerkin_transformer import GalerkinTransformer2d
+from opjax.nn.attention import heads
+from opjax.nn.attention.bases import (
+    Basis,
+    FixedBasis,
+    HeadInputs,
+    IndicatorBasis,
+    OrthonormalBasis,
+    SoftmaxBasis,
+)
+from opjax.nn.attention.basis import (
+    BasisAttention,
+    inner_products,
+    least_squares,
+    means,
+)
+from opjax.nn.attention.mixers import (
+    FunctionalMap,
+    GalerkinMap,
+    IdentityMap,
+    Mixer,
+    ModeGains,
+    SoftmaxMap,
+)
+from opjax.nn.attention.named import (
+    FunctionalAttention,
+    OrthogonalAttention,
+    PhysicsAttention,
+)
+from opjax.nn.attention.pointwise import (
+    FourierAttention,
+    GalerkinAttention,
+    HeadNorm,
+    LinearAttention,
+    LinformerAttention,
+    NystromAttention,
+    PerformerAttention,
+    PointAttention,
+    SoftmaxAttention,
+)
+from opjax.nn.attention.subdomains import (
+    GridSubdomains,
+    MapsOfLevels,
+    SubdomainAttention,
+    Subdomains,
+)
 from opjax.nn.layers import (
     MLP,
     ConvolutionBlock,
@@ -27,47 +66,86 @@ from opjax.nn.layers import (
     initializers,
     reference_distances,
 )
-from opjax.nn.learned_basis import LearnedBasis
-from opjax.nn.operator import Block, OperatorTransformer
-from opjax.nn.orthogonal import OrthogonalAttention
-from opjax.nn.physics import PhysicsAttention
-from opjax.nn.schwarz import LowRankAttention, SchwarzAttention
-from opjax.nn.super_resolution import SuperResolutionTransformer
+from opjax.nn.layers.position import Coordinates, ReferenceDistances
+from opjax.nn.models.darcy import darcy_transformer, inverse_transformer
+from opjax.nn.models.encoder import Block, EncoderLayer
+from opjax.nn.models.fourier import FourierBlock, FourierNeuralOperator
+from opjax.nn.models.galerkin2d import GalerkinTransformer2d
+from opjax.nn.models.operator import OperatorTransformer
+from opjax.nn.models.super_resolution import (
+    SuperResolutionTransformer,
+    coordinate_attention,
+)
+from opjax.nn.schwarz import (
+    LowRankAttention,
+    SchwarzAttention,
+    calibrate,
+    principal_keys,
+)
 
 __all__ = [
+    "Basis",
     "BasisAttention",
     "Block",
     "ConvolutionBlock",
+    "Coordinates",
     "DownScaler",
     "EncoderLayer",
     "FanInLinear",
+    "FixedBasis",
+    "FourierAttention",
     "FourierBlock",
     "FourierNeuralOperator",
     "FunctionalAttention",
-    "FunctionalSchwarzAttention",
+    "FunctionalMap",
     "GalerkinAttention",
+    "GalerkinMap",
     "GalerkinTransformer2d",
     "GridConvolution",
+    "GridSubdomains",
+    "HeadInputs",
     "HeadNorm",
+    "IdentityMap",
+    "IndicatorBasis",
     "LayerNorm",
-    "LearnedBasis",
     "Linear",
+    "LinearAttention",
+    "LinformerAttention",
     "LowRankAttention",
     "MLP",
+    "MapsOfLevels",
+    "Mixer",
+    "ModeGains",
+    "NystromAttention",
     "OperatorTransformer",
     "OrthogonalAttention",
+    "OrthonormalBasis",
+    "PerformerAttention",
     "PhysicsAttention",
+    "PointAttention",
     "PointwiseDecoder",
+    "ReferenceDistances",
     "SchwarzAttention",
-    "SchwarzTransport",
+    "SoftmaxAttention",
+    "SoftmaxBasis",
+    "SoftmaxMap",
     "SpectralConvolution",
     "SpectralDecoder",
     "SpectralLayer",
+    "SubdomainAttention",
+    "Subdomains",
     "SuperResolutionTransformer",
     "TimeEmbedding",
     "UpScaler",
     "calibrate",
+    "coordinate_attention",
+    "darcy_transformer",
+    "heads",
     "initializers",
+    "inverse_transformer",
+    "inner_products",
+    "least_squares",
+    "means",
     "principal_keys",
     "reference_distances",
 ]

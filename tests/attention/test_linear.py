@@ -31,7 +31,7 @@ def linear(query, key, value, weights=None):
 
 
 def galerkin(query, key, value, weights=None):
-    weights = np.full(len(key), 1 / len(key)) if weights is None else weights
+    weights = np.ones(len(key)) if weights is None else weights
     return np.array(
         [
             sum(w * (q @ k) * v for w, k, v in zip(weights, key, value, strict=True))

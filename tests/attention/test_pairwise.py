@@ -17,7 +17,7 @@ each = pytest.mark.parametrize("attention", ATTENTIONS.values(), ids=ATTENTIONS)
 
 
 def fourier(query, key, value, weights=None):
-    weights = np.full(len(key), 1 / len(key)) if weights is None else weights
+    weights = np.ones(len(key)) if weights is None else weights
     scale = math.sqrt(query.shape[1])
     return np.array(
         [

@@ -16,7 +16,6 @@ from experiments import (
     darcy_models,
 )
 from opjax import training
-from opjax.learn import fit as common
 
 TINY = dataclasses.replace(
     ablation.PRESETS["smoke"],
@@ -78,7 +77,7 @@ def test_a_variant_that_diverges_is_a_row(finished):
 def test_a_finished_run_is_read_and_not_repeated(finished, monkeypatch, capsys):
     workdir, result = finished
     monkeypatch.setattr(ablation, "train", None)
-    monkeypatch.setattr(common, "fit", None)
+    monkeypatch.setattr(darcy, "fit", None)
     assert ablation.run(TINY, workdir=workdir) == result
     assert json.loads(capsys.readouterr().out) == result
 

@@ -9,7 +9,7 @@ import pytest
 
 from experiments import burgers, burgers_data
 from experiments.burgers_models import objective
-from opjax.learn import fit as common
+from opjax.learn import fitting as common
 
 TINY = dataclasses.replace(
     burgers.PRESETS["smoke"],
@@ -85,7 +85,7 @@ def test_the_errors_are_those_of_the_predictions_on_both_grids(finished, cache_d
 def test_a_finished_run_is_read_and_not_repeated(finished, monkeypatch, capsys):
     workdir, result = finished
     monkeypatch.setattr(burgers_data, "load", None)
-    monkeypatch.setattr(common, "fit", None)
+    monkeypatch.setattr(burgers, "fit", None)
     assert burgers.run(TINY, workdir=workdir) == result
     assert json.loads(capsys.readouterr().out) == result
 

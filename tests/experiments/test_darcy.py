@@ -15,7 +15,8 @@ from flax import nnx
 from experiments import darcy, darcy_data, darcy_models
 from opjax import checkpoint
 from opjax.datasets import darcy as dataset
-from opjax.learn import fit as common
+from opjax.learn import fitting as common
+from opjax.learn.folder import open_run
 
 ROOT = pathlib.Path(__file__).parents[2]
 TINY = dataclasses.replace(
@@ -98,7 +99,7 @@ def test_the_reported_error_is_that_of_the_predictions(finished):
 def test_a_finished_run_is_read_and_not_repeated(finished, monkeypatch, capsys):
     workdir, result = finished
     monkeypatch.setattr(darcy_data, "load", None)
-    monkeypatch.setattr(common, "fit", None)
+    monkeypatch.setattr(darcy, "fit", None)
     assert darcy.run(TINY, workdir=workdir) == result
     assert json.loads(capsys.readouterr().out) == result
 
@@ -134,8 +135,13 @@ def test_training_validation_and_test_share_no_sample(cache_dir):
 
 def test_published_files_take_the_place_of_the_solver(tmp_path, rng):
     coeff, sol = rng.uniform(1, 2, (2, 7, 21, 21)).astype(np.float32)
-    dataset.save(tmp_path / "piececonst_r21_N1024_smooth1.npz", coeff, sol)
-    dataset.save(tmp_path / "piececonst_r21_N1024_smooth2.npz", coeff + 1, sol + 1)
+    dataset.save(
+        tmp_path / "piececonst_r21_N1024_smooth1.npz", dataset.to_samples(coeff, sol)
+    )
+    dataset.save(
+        tmp_path / "piececonst_r21_N1024_smooth2.npz",
+        dataset.to_samples(coeff + 1, sol + 1),
+    )
     data = darcy_data.load(dataclasses.replace(TINY, data_dir=str(tmp_path)))
     coarse = sol[:, ::5, ::5].reshape(7, 25, 1)
     np.testing.assert_array_equal(data.train["solution"], coarse[:4])
@@ -257,7 +263,7 @@ def test_a_missing_data_file_costs_nothing(tmp_path):
         FileNotFoundError, match=r"r21_N1024_smooth1(.|\n)*--num_points"
     ):
         darcy.run(config, workdir=tmp_path / "run")
-    common.open_run(tmp_path / "run", TINY).close()  # the folder is free again
+    open_run(tmp_path / "run", TINY).close()  # the folder is free again
 
 
 def test_an_unwritable_folder_names_the_way_out(tmp_path):
@@ -310,7 +316,7 @@ def start(*arguments, killed_after=None):
 
 _KILLED = """
 import os, runpy, signal
-from opjax.learn import fit as common
+from opjax.learn import fitting as common
 write = common.MetricsWriter.write
 def write_then_kill(self, row):
     write(self, row)

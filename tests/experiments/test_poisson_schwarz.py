@@ -15,7 +15,7 @@ from experiments import poisson_evaluation as evaluation
 from experiments import poisson_training as training
 from experiments.poisson_models import STARTS, Setup, Start, Study
 from opjax import checkpoint
-from opjax.learn import fit as common
+from opjax.learn.stored import read_config
 from opjax.training import NonFiniteError
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -227,7 +227,7 @@ def test_a_killed_run_resumes_to_the_same_bits(
     assert checkpoint.all_steps(tmp_path / "checkpoints" / "schwarz") == [6]
     # The first study is read back, the others are trained: again, for the same seeds.
     monkeypatch.setattr(poisson_drawing, "draw", lambda *args, **kwargs: None)
-    config = common.stored_config(tmp_path, poisson_schwarz.Config)
+    config = read_config(tmp_path, poisson_schwarz.Config)
     resumed = poisson_schwarz.run(config, workdir=tmp_path)
     assert "Continuing from" in capsys.readouterr().err
     # JAX may have rounded constants of the model for training when it evaluates them.

@@ -16,7 +16,8 @@ from flax import nnx
 
 import opjax
 from opjax import metrics, nn, normalize
-from opjax.nn.heads import merge_heads
+from opjax.nn.attention.heads import merge_heads
+from tests.builders import transformer
 from tests.golden.recorded import Recorded, UnsupportedError
 
 
@@ -121,9 +122,9 @@ def _assign_basis(basis, params, prefix=""):
 
 def _assign_attention(attention, params, prefix=""):
     for name, letter in (("query", "q"), ("key", "k"), ("value", "v")):
-        _assign_linear(getattr(attention, name), params, f"{prefix}to_{letter}")
+        _assign_linear(getattr(attention.mixer, name), params, f"{prefix}to_{letter}")
     if f"{prefix}alpha" in params:
-        attention.ridge_logit = nnx.Param(params[f"{prefix}alpha"])
+        attention.mixer.ridge_logit = nnx.Param(params[f"{prefix}alpha"])
     _assign_linear(attention.out, params, f"{prefix}to_out.0")
 
 
@@ -160,7 +161,7 @@ def _attention_core(params, inputs, config):
 
 
 def _model(params, inputs, config, *, structured, shared, bounds):
-    model = nn.OperatorTransformer(
+    model = transformer(
         point_dim=inputs["x"].shape[-1],
         feature_dim=config["fx"],
         out_features=config["out"],

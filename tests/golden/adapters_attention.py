@@ -5,7 +5,7 @@ import jax.numpy as jnp
 
 import opjax
 from opjax.attention.performer import orthogonal_directions
-from opjax.nn.heads import merge_heads, split_heads
+from opjax.nn.attention.heads import merge_heads, split_heads
 from tests.golden.adapters import Adapter
 
 

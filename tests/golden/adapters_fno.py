@@ -3,6 +3,7 @@
 The authors' arrays are channels first, `(B, c, n_1, ..., n_p)`, ours are `(n, c)`.
 """
 
+import functools
 import itertools
 import operator
 
@@ -66,6 +67,21 @@ def _field(tokens, grid_shape):
     return tokens.T.reshape(-1, *grid_shape)
 
 
+def package_kernel(kernel, grid_shape):
+    """Returns our kernel of the package's, for one grid.
+
+    Where the package clips an even number of frequencies to an odd number of points, it
+    keeps the middle of the array, in which frequency zero is not in the middle: all
+    weights move by one frequency.
+    """
+    kernel = channels_last(kernel)
+    for axis, n in enumerate(grid_shape[:-1]):
+        m = kernel.shape[axis]
+        if n < m and n % 2 == 1 and m % 2 == 0:
+            kernel = jnp.roll(kernel, 1, axis)
+    return kernel
+
+
 # The convolutions alone.
 
 
@@ -90,7 +106,7 @@ def _nsl_convolution(params, inputs, config):
 
 
 def _neuralop_convolution(params, inputs, config):
-    kernel = channels_last(params["weight.tensor"])
+    kernel = package_kernel(params["weight.tensor"], tuple(config["n"]))
     y = _convolve_fields(inputs["x"], kernel, tuple(config["n"]))
     return y + params["bias"][None] if "bias" in params else y
 
@@ -174,12 +190,17 @@ def _nsl_model(params, inputs, config):
         out_features=config["out"],
         modes=modes,
         features=config["hid"],
-        channel_mlp_ratio=None,
+        block=functools.partial(
+            nn.FourierBlock,
+            channel_mlp_ratio=None,
+            kernel_init=nn.initializers.spectral_uniform,
+        ),
         projection_ratio=1,
-        reference_points=config["ref"] if config["uni"] else None,
+        position=functools.partial(nn.ReferenceDistances, num_reference=config["ref"])
+        if config["uni"]
+        else nn.Coordinates,
         pad_multiple=multiple,
         time_embedding=config["T"],
-        kernel_init=nn.initializers.spectral_uniform,
         rngs=nnx.Rngs(0),
     )
     _assign_mlp(model.lifting, params, "preprocess")
@@ -217,15 +238,19 @@ def _neuralop_model(params, inputs, config):
     positions = config.get("positional_embedding", "grid") is not None
     *leading, last = config["n_modes"]
     model = nn.FourierNeuralOperator(
-        grid_shape=tuple(config["n"]),
+        # Frequencies that the sample's grid does not resolve are left out.
+        grid_shape=tuple(map(max, config["n"], config["n_modes"])),
         feature_dim=config["cin"],
         out_features=config["cout"],
         modes=(*leading, last // 2 + 1),
         features=config["hid"],
         num_layers=config["layers"],
-        channel_mlp_ratio=0.5 if use_mlp else None,
-        instance_norm=config.get("norm") == "instance_norm",
-        positions=positions,
+        block=functools.partial(
+            nn.FourierBlock,
+            channel_mlp_ratio=0.5 if use_mlp else None,
+            instance_norm=config.get("norm") == "instance_norm",
+        ),
+        position=nn.Coordinates if positions else None,
         padding=config.get("domain_padding") or 0.0,
         rngs=nnx.Rngs(0),
     )
@@ -235,7 +260,8 @@ def _neuralop_model(params, inputs, config):
     model.lifting.hidden[0].kernel = nnx.Param(jnp.roll(kernel, -config["cin"], axis=0))
     _assign_pointwise_mlp(model.projection, params, "projection")
     blocks = [
-        _neuralop_block(params, i, model, use_mlp) for i in range(config["layers"])
+        _neuralop_block(params, i, model, use_mlp, given)
+        for i in range(config["layers"])
     ]
     model.blocks = _stack(blocks)
     nodes = [[i / n for i in range(n)] for n in given]
@@ -254,10 +280,11 @@ def _neuralop_model(params, inputs, config):
     return jax.vmap(sample)(inputs["x"])
 
 
-def _neuralop_block(params, i, model, use_mlp):
+def _neuralop_block(params, i, model, use_mlp, grid_shape):
     block = jax.tree.map(lambda leaf: leaf[0], model.blocks)
     prefix = "fno_blocks."
-    kernel = channels_last(params[f"{prefix}convs.{i}.weight.tensor"])
+    weight = params[f"{prefix}convs.{i}.weight.tensor"]
+    kernel = package_kernel(weight, model.padded_shape(grid_shape))
     block.convolution.kernel = nnx.Param(kernel)
     block.skip.kernel = nnx.Param(
         params[f"{prefix}fno_skips.{i}.conv.weight"][..., 0].T

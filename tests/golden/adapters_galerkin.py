@@ -1,7 +1,9 @@
 """Builds the modules of the Galerkin transformer from its authors' parameters."""
 
+import functools
 import math
 import re
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +11,9 @@ import numpy as np
 from flax import nnx
 
 from opjax import nn
-from opjax.nn.heads import merge_heads
+from opjax.nn.attention.heads import merge_heads
+from opjax.nn.attention.pointwise import ATTENTIONS
+from tests.builders import POINTS
 from tests.golden.adapters import Adapter, _assign_linear, _assign_norm
 from tests.golden.adapters_models import OFF, UNUSED
 
@@ -17,7 +21,7 @@ from tests.golden.adapters_models import OFF, UNUSED
 def _assign_attention(layer, params, prefix=""):
     for i, name in enumerate(("query", "key", "value")):
         _assign_linear(getattr(layer, name), params, f"{prefix}linears.{i}")
-    partner = "V" if layer.attention in ("galerkin", "linear") else "Q"
+    partner = "Q" if layer.normalizes_queries else "V"
     for norm, letter in ((layer.key_norm, "K"), (layer.partner_norm, partner)):
         if norm is not None:
             names = [f"{prefix}norm_{letter}.{h}" for h in range(layer.num_heads)]
@@ -27,10 +31,9 @@ def _assign_attention(layer, params, prefix=""):
 
 
 def _attention_layer(params, config):
-    layer = nn.GalerkinAttention(
+    layer = POINTS[config["attention_type"]](
         config["d_model"],
         num_heads=config["heads"],
-        attention=config["attention_type"],
         point_dim=config["pos_dim"],
         normalization=config["norm_type"],
         epsilon=config["eps"],
@@ -73,10 +76,12 @@ def _encoder(params, inputs, config):
     layer = nn.EncoderLayer(
         config["d_model"],
         hidden_features=config["dim_feedforward"],
-        num_heads=config["heads"],
-        attention=config["attention_type"],
-        point_dim=inputs["pos"].shape[-1],
-        normalization="layer" if config["attn_norm"] else None,
+        attention=partial(
+            POINTS[config["attention_type"]],
+            num_heads=config["heads"],
+            point_dim=inputs["pos"].shape[-1],
+            normalization="layer" if config["attn_norm"] else None,
+        ),
         outer_norm=config["layer_norm"],
         rngs=nnx.Rngs(0),
     )
@@ -241,33 +246,61 @@ def _pointwise_decoder(params, inputs, config):
     return _decode(decoder, inputs, config)
 
 
+def _decoder(config, output):
+    """Returns the constructor of the decoder that a configuration names."""
+    options = {
+        "out_features": 1,
+        "num_layers": config["num_regressor_layers"],
+        "point_dim": 2,
+        "activation": config["regressor_activation"],
+    }
+    if config["decoder_type"] == "pointwise":
+        features = config["n_hidden"]
+        return functools.partial(nn.PointwiseDecoder, features=features, **options)
+    return functools.partial(
+        nn.SpectralDecoder,
+        features=config["freq_dim"],
+        grid_shape=output,
+        modes=config["fourier_modes"],
+        last_activation=config["last_activation"],
+        **options,
+    )
+
+
 def _transformer(params, inputs, config):
-    fine, coarse = ((config[name],) * 2 for name in ("nf", "nc"))
     n, down, up = config["nf"], config["downscaler_size"], config["upscaler_size"]
-    output = inputs["grid"].shape[1:3]
+    coarse, output = (config["nc"],) * 2, inputs["grid"].shape[1:3]
     spectral = config["decoder_type"] == "ifft2"
+    if down:
+        down = functools.partial(
+            nn.DownScaler,
+            middle_shape=_sizes(down, n)[0],
+            new_shape=coarse,
+            activation=config.get("downscaler_activation", "silu"),
+        )
+        up = functools.partial(
+            nn.UpScaler,
+            middle_shape=up[0] if up else None,
+            new_shape=output,
+            activation=config.get("upscaler_activation", "silu"),
+        )
     model = nn.GalerkinTransformer2d(
-        grid_shape=fine,
-        coarse_shape=coarse if down else None,
-        output_shape=output,
+        grid_shape=(n, n),
         features=config["n_hidden"],
         num_layers=config["num_encoder_layers"],
-        num_heads=config["n_head"],
         hidden_features=config["dim_feedforward"],
-        attention=config["attention_type"],
-        normalization="layer" if config["attn_norm"] else None,
+        attention=functools.partial(
+            ATTENTIONS[config["attention_type"]],
+            num_heads=config["n_head"],
+            point_dim=2,
+            normalization="layer" if config["attn_norm"] else None,
+            epsilon=config["norm_eps"],
+        ),
+        down=down or None,
+        up=up or None,
+        decoder=_decoder(config, output),
         outer_norm=config["layer_norm"],
         epsilon=config["norm_eps"],
-        down_shape=_sizes(down, n)[0] if down else None,
-        up_shape=up[0] if up else None,
-        down_activation=config.get("downscaler_activation", "silu"),
-        up_activation=config.get("upscaler_activation", "silu"),
-        decoder="spectral" if spectral else "pointwise",
-        decoder_features=config["freq_dim"] if spectral else config["n_hidden"],
-        decoder_layers=config["num_regressor_layers"],
-        decoder_activation=config["regressor_activation"],
-        modes=config.get("fourier_modes", 1),
-        last_activation=config.get("last_activation", True),
         boundary=config["boundary_condition"] or "free",
         rngs=nnx.Rngs(0),
     )
@@ -287,12 +320,12 @@ def _transformer(params, inputs, config):
 
     def sample(values, pos, grid, boundary_values):
         return model(
+            grid.reshape(-1, 2),
             values.reshape(-1, 1),
             mean=inputs["norm_mean"].reshape(-1, 1),
             std=inputs["norm_std"].reshape(-1, 1) + config["normalizer_eps"],
             boundary_values=boundary_values,
             coarse_points=pos,
-            output_points=grid.reshape(-1, 2),
         ).reshape(*output, 1)
 
     given = inputs.get("boundary_value")

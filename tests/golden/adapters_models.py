@@ -5,6 +5,7 @@ import jax.numpy as jnp
 from flax import nnx
 
 from opjax import nn
+from tests.builders import transformer
 from tests.golden.adapters import (
     Adapter,
     _assign_attention,
@@ -50,7 +51,7 @@ def _physics_attention(params, inputs, config):
 def _transolver(params, inputs, config):
     """Unified positions exist on structured meshes only, whatever the option says."""
     unified = config["uni"] and config["sl"]
-    model = nn.OperatorTransformer(
+    model = transformer(
         point_dim=len(config["sl"]) if unified else inputs["x"].shape[-1],
         feature_dim=config["fx"],
         out_features=config["out"],
@@ -60,7 +61,7 @@ def _transolver(params, inputs, config):
         num_basis=config["k"],
         mlp_ratio=config["mr"],
         grid_shape=config["sl"],
-        attention="physics",
+        attention="transolver",
         shared_basis=False,
         reference_points=config["ref"] if unified else None,
         time_embedding=config["T"],
@@ -90,7 +91,7 @@ def _transolver(params, inputs, config):
 def _airfrans(params, inputs, config):
     """The second perceptron of every block, `mlp_new`, is never evaluated."""
     channels, unified = config["sd"], config["uni"]
-    model = nn.OperatorTransformer(
+    model = transformer(
         point_dim=2 if unified else channels,
         feature_dim=channels if unified else 0,
         out_features=config["out"],
@@ -121,7 +122,7 @@ def _airfrans(params, inputs, config):
 
 def _rna(params, inputs, config):
     prefix = "feature_extractor."
-    model = nn.OperatorTransformer(
+    model = transformer(
         point_dim=3,
         feature_dim=0,
         out_features=config["ncls"],
@@ -182,8 +183,8 @@ def _burgers_model(params, inputs, config):
         out_features=config["n_targets"],
         features=config["n_hidden"],
         num_layers=config["num_encoder_layers"],
-        feedforward_features=config["dim_feedforward"],
-        num_modes=config["fourier_modes"],
+        hidden_features=config["dim_feedforward"],
+        modes=config["fourier_modes"],
         decoder_features=config["freq_dim"],
         outer_norm=config["layer_norm"],
         rngs=nnx.Rngs(0),
@@ -196,6 +197,9 @@ def _burgers_model(params, inputs, config):
         _assign_coordinate_attention(layer.attention, params, f"{prefix}attn.")
         _assign_linear(layer.hidden, params, f"{prefix}ff.lr1")
         _assign_linear(layer.out, params, f"{prefix}ff.lr2")
+        if config["layer_norm"]:
+            _assign_norm(layer.attention_norm, params, f"{prefix}layer_norm1")
+            _assign_norm(layer.mlp_norm, params, f"{prefix}layer_norm2")
         layers.append(layer)
     model.layers = jax.tree.map(lambda *leaves: jnp.stack(leaves), *layers)
     for i, filters in enumerate(model.decoder.layers):

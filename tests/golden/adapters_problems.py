@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from opjax import metrics, normalize
-from opjax.datasets import burgers, darcy, darcy_inverse
+from opjax.datasets import darcy_inverse
 from tests.golden.adapters import Adapter
 from tests.golden.recorded import UnsupportedError
 
@@ -15,7 +15,7 @@ from tests.golden.recorded import UnsupportedError
 def _burgers_dataset(inputs, config):
     a, u = (np.asarray(inputs[name]) for name in ("a", "u"))
     stride = config["subsample"]
-    u_x = burgers.derivative(u, endpoint=True)
+    u_x = _derivative(u)
     node = a[:, ::stride, None]
     target = np.stack([u, u_x], axis=-1)[:, ::stride]
     num_train = int(config["train_portion"] * len(a))
@@ -30,9 +30,22 @@ def _burgers_dataset(inputs, config):
             out[f"out.{name}.{key}"] = array
             out[f"out.{name}.item0_{key}_float32"] = array[0].astype(np.float32)
         out[f"out.{name}.pos"] = pos
-        positions = burgers.positions(node.shape[1], endpoint=True)
-        out[f"out.{name}.item0_pos_float32"] = positions
+        out[f"out.{name}.item0_pos_float32"] = pos.astype(np.float32)
     return out
+
+
+def _derivative(values):
+    """Central differences; the authors take the ends of the grid for one point."""
+    extended = np.concatenate([values[:, [-2]], values, values[:, [1]]], axis=1)
+    return (extended[:, 2:] - extended[:, :-2]) * (values.shape[1] / 2)
+
+
+def _gradient(fields):
+    """Central differences with zeros around the grid, as the authors take them."""
+    padded = np.pad(np.asarray(fields, np.float64), [(0, 0), (1, 1), (1, 1)])
+    rows = padded[:, 2:, 1:-1] - padded[:, :-2, 1:-1]
+    columns = padded[:, 1:-1, 2:] - padded[:, 1:-1, :-2]
+    return np.stack([rows, columns], axis=-1) * (fields.shape[-1] / 2)
 
 
 def _burgers_loss(inputs, config):
@@ -167,7 +180,7 @@ def _darcy_dataset(inputs, config):
         slopes = np.zeros((len(coeff), 1, 1, 2))
     else:
         node, target = (field[:, ::stride, ::stride] for field in (coeff, sol))
-        coefficient, slopes = node, darcy.gradient(sol)[:, ::stride, ::stride]
+        coefficient, slopes = node, _gradient(sol)[:, ::stride, ::stride]
     out = {}
     normalizers = [
         normalize.fit(field[:num_train].reshape(num_train, -1), **_POINTWISE)

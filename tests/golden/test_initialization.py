@@ -9,6 +9,7 @@ import pytest
 from flax import nnx
 
 from opjax import nn
+from tests.builders import transformer
 
 FILE = Path(__file__).with_name("init_stats_default_models.npz")
 
@@ -30,9 +31,9 @@ def attention_parameters(attention, basis, prefix=""):
             values |= {f"{slices}.{name}": np.asarray(score[...]) for slices in SLICES}
         values["temperature"] = basis.temperature[...]
     if attention is not None:
-        values["alpha"] = attention.ridge_logit[...]
+        values["alpha"] = attention.mixer.ridge_logit[...]
         for name in ("query", "key", "value"):
-            values[f"to_{name[0]}.weight"] = getattr(attention, name).kernel[...]
+            values[f"to_{name[0]}.weight"] = getattr(attention.mixer, name).kernel[...]
         values |= linear_parameters(attention.out, "to_out.0")
         values |= linear_parameters(attention.out, "out_proj")
     return {prefix + name: value for name, value in values.items()}
@@ -80,13 +81,19 @@ def model_parameters(model, num_layers):
 
 def operator_transformer(num_layers=8, **options):
     options = {"point_dim": 2, "feature_dim": 0, "out_features": 1} | options
-    model = nn.OperatorTransformer(num_layers=num_layers, rngs=nnx.Rngs(3), **options)
+    model = transformer(num_layers=num_layers, rngs=nnx.Rngs(3), **options)
     return model_parameters(jax.tree.map(np.asarray, model), num_layers)
 
 
-def attention(features, **options):
-    layer = nn.FunctionalAttention(
-        features, fan_in_init=True, rngs=nnx.Rngs(4), **options
+def attention(features, *, num_heads, mixer=(), use_bias=True, **options):
+    layer = nn.BasisAttention(
+        features,
+        num_heads=num_heads,
+        basis=functools.partial(nn.SoftmaxBasis, use_bias=use_bias, **options),
+        mixer=functools.partial(nn.FunctionalMap, fan_in_init=True, **dict(mixer)),
+        use_bias=use_bias,
+        fan_in_init=True,
+        rngs=nnx.Rngs(4),
     )
     return attention_parameters(layer, layer.basis)
 
@@ -120,7 +127,7 @@ OURS = {
         num_basis=64,
         point_dim=1,
         use_bias=False,
-        ridge_logit=2.0,
+        mixer={"ridge_logit": 2.0},
     ),
 }
 # The reference initialises the trunk after the blocks, and so overwrites the basis that

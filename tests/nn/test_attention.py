@@ -7,7 +7,7 @@ import pytest
 from flax import nnx
 
 from opjax import nn
-from opjax.nn.heads import merge_heads
+from opjax.nn.attention.heads import merge_heads
 from tests import oracles
 
 FEATURES, HEADS, BASIS = 12, 3, 5

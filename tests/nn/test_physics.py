@@ -8,7 +8,7 @@ from flax import nnx
 
 import opjax
 from opjax import nn
-from opjax.nn.heads import merge_heads
+from opjax.nn.attention.heads import merge_heads
 from tests import oracles
 
 FEATURES, HEADS, BASIS = 12, 3, 5

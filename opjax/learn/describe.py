@@ -1,0 +1,157 @@
+"""What a run would do: data, models, parameters, steps, memory and time."""
+
+import dataclasses
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from opjax import training
+from opjax.learn import batches, study
+from opjax.learn.task import Task
+
+
+def describe(
+    config: Any, make_task: study.MakeTask, *, cache_dir: str | None = None
+) -> dict[str, Any]:
+    """Builds every model and times one step of its training.
+
+    Where samples are generated, only a few are: as many as a batch.
+
+    Args:
+      config: of the study.
+      make_task: as for `study.run`.
+      cache_dir: folder of generated data.
+
+    Returns:
+      JSON values: `data`, `samples`, `models`, and of the first model `parameters` and
+      `steps`; `memory_mib`, the most that a model takes, `seconds` of all steps of all
+      members, and a row for each model in `members`. Validation, evaluation and figures
+      are not in the seconds.
+    """
+    tasks = study.Tasks(make_task, cache_dir)
+    rows, seeds = {}, {}
+    with jax.enable_x64(False):
+        for (name, _), member in config.members().items():
+            seeds[name] = seeds.get(name, 0) + 1
+            if name not in rows:
+                few = fewest(member)
+                rows[name] = _row(member, few, tasks(few))
+                print(_line(name, rows[name]), file=sys.stderr, flush=True)
+        source = tasks(fewest(next(iter(config.members().values())))).source
+    first = next(iter(rows.values()))
+    device = jax.devices()[0]
+    return {
+        "data": source,
+        "samples": _samples(config),
+        "models": list(rows),
+        "seeds": list(getattr(config, "seeds", ())),
+        "parameters": first["parameters"],
+        "steps": first["steps"],
+        "memory_mib": max(row["memory_mib"] for row in rows.values()),
+        "seconds": sum(row["seconds"] * seeds[name] for name, row in rows.items()),
+        "members": rows,
+        "device": f"{device.platform} ({device.device_kind})",
+    }
+
+
+def fewest(config: Any) -> Any:
+    """Returns a configuration with just enough generated samples for one batch."""
+    names = {field.name: field.metadata for field in dataclasses.fields(config)}
+    if getattr(config, "data_dir", "") or "data_dir" not in names:
+        return config
+    wanted = {
+        "num_train": max(config.batch_size, 2),
+        "num_validation": 1,
+        "num_test": 1,
+    }
+    changes = {
+        name: int(max(size, names[name]["limits"]["at least"]))
+        for name, size in wanted.items()
+        if name in names
+    }
+    return dataclasses.replace(config, **changes)
+
+
+def _row(config: Any, few: Any, task: Task) -> dict[str, Any]:
+    assert task.build is not None
+    model = task.build(few, nnx.Rngs(config.seed))
+    settings = study.settings(few, task)
+    if callable(task.train):
+        settings = dataclasses.replace(settings, steps_per_call=1)
+    found = batches.make(task, settings)
+    steps, data = found.total, 0.0
+    if isinstance(found, batches.ArrayBatches):
+        data = _mib(task.train) + _mib(task.validation)
+        if few is not config:
+            data *= config.num_train / few.num_train
+            steps = config.num_epochs * (config.num_train // config.batch_size)
+    memory, seconds = _step(task, settings, found, model)
+    size = sum(leaf.size for leaf in jax.tree.leaves(model))
+    return {
+        "parameters": size // (found.shape[0] if found.shape else 1),
+        "steps": steps,
+        "memory_mib": memory + data,
+        "step_seconds": seconds,
+        "seconds": seconds * steps,
+    }
+
+
+def _step(task: Task, settings: Any, found: Any, model: Any) -> tuple[float, float]:
+    """Memory of a step in MiB and its seconds, on the largest batch."""
+    state = found.start(model)
+    if isinstance(found, batches.ArrayBatches):
+        bucket = max(found.train, key=_mib)
+        rows = jnp.arange(settings.batch_size)
+        batch = jax.tree.map(lambda x: jnp.take(x, rows, axis=0), bucket)
+        step = training.make_step(
+            task.loss, found.optimizer, microbatch=settings.microbatch
+        )
+        call = jax.jit(step, donate_argnums=0).lower(state, batch, found.key).compile()
+        return _memory(call), _timed(lambda s: call(s, batch, found.key)[0], state)
+    found.prepare(state, found.total - 1)
+    good = jnp.ones(found.shape, bool)
+    call = found.compiled[1]
+    return _memory(call), _timed(lambda s: call(s, good, jnp.int32(0))[0], state)
+
+
+def _timed(call: Callable[[Any], Any], state: Any) -> float:
+    """Seconds of the second call: the first one warms up."""
+    state = jax.block_until_ready(call(state))
+    begin = time.perf_counter()
+    jax.block_until_ready(call(state))
+    return time.perf_counter() - begin
+
+
+def _memory(call: Any) -> float:
+    found = call.memory_analysis()
+    if found is None:
+        return 0.0
+    total = (
+        found.argument_size_in_bytes
+        + found.output_size_in_bytes
+        + found.temp_size_in_bytes
+        - found.alias_size_in_bytes
+    )
+    return total / 2**20
+
+
+def _mib(tree: Any) -> float:
+    return sum(leaf.nbytes for leaf in jax.tree.leaves(tree)) / 2**20
+
+
+def _samples(config: Any) -> dict[str, int]:
+    names = ("num_train", "num_validation", "num_test")
+    return {n[4:]: getattr(config, n) for n in names if hasattr(config, n)}
+
+
+def _line(name: str, row: dict[str, Any]) -> str:
+    return (
+        f"{name}: {row['parameters']:,} parameters, {row['steps']:,} steps of "
+        f"{1e3 * row['step_seconds']:.3g} ms, about {row['seconds']:.0f} s, "
+        f"{row['memory_mib']:.0f} MiB"
+    )

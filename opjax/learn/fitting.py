@@ -1,0 +1,165 @@
+"""One resumable loop for every training: `fit`."""
+
+import contextlib
+import dataclasses
+import os
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import optax
+
+from opjax import training
+from opjax.learn.folder import RunDirectory, open_run
+from opjax.learn.loop import Loop
+from opjax.learn.metrics_file import MetricsWriter, read_metrics
+from opjax.learn.progress import Progress
+
+__all__ = ["Fitted", "MetricsWriter", "Settings", "fit", "read_metrics"]
+
+
+def _adamw(total_steps: int) -> optax.GradientTransformation:
+    return training.adamw_onecycle(1e-3, total_steps, weight_decay=1e-5, clip_norm=1.0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """How to train, for how long, and how often to look.
+
+    Attributes:
+      num_epochs: passes over the training samples.
+      num_steps: optimizer steps, in place of epochs, where every batch is drawn anew.
+      batch_size: samples in a batch.
+      seed: seed of the sample order and of dropout.
+      optimizer: `optimizer(total_steps)`, a gradient transformation; with replicas
+        `optimizer(total_steps, hyper)`, of one of them.
+      eval_every: epochs between validations; the last epoch is always validated.
+      eval_batch_size: samples validated at once; `batch_size` if None.
+      checkpoint_every: epochs between checkpoints; the last epoch is always saved.
+      checkpoint_seconds: save also when the last checkpoint is older than this.
+      steps_per_call: batches between looks at the clock and at NaN; None for a whole
+        epoch. Batches drawn anew have epochs of so many steps, 200 if None.
+      keep: number of latest checkpoints to keep.
+      scan: one `lax.scan` for all steps of a call, or one dispatch for each; see
+        `opjax.training.make_epoch`.
+      microbatch: see `opjax.training.make_step`.
+      tensorboard: write TensorBoard files besides metrics.jsonl.
+    """
+
+    num_epochs: int = 0
+    batch_size: int = 1
+    seed: int = 0
+    num_steps: int = 0
+    optimizer: Callable[..., optax.GradientTransformation] = _adamw
+    eval_every: int = 1
+    eval_batch_size: int | None = None
+    checkpoint_every: int = 10
+    checkpoint_seconds: float = 120.0
+    steps_per_call: int | None = None
+    keep: int = 2
+    scan: bool = True
+    microbatch: int | None = None
+    tensorboard: bool = False
+
+
+class Fitted(NamedTuple):
+    """A finished run.
+
+    Attributes:
+      model: after the last step.
+      best_model: with the smallest validation metric; the last one without validation.
+      best_metric: that metric.
+      best_step: the step it was reached at.
+      extra: the task's, from the checkpoint if the run was resumed.
+      history: rows of metrics.jsonl.
+      seconds: time spent training, validating and saving, over all resumed parts.
+      compile_seconds: of compilation ahead of it, where every batch is drawn anew;
+        elsewhere it is part of `seconds`.
+      losses: of every step, with replicas `(r, steps)`, where every batch is drawn
+        anew; elsewhere of the steps of the last epoch.
+      finite: whether a replica was finite to the end, `(r,)`; `True` without.
+    """
+
+    model: Any
+    best_model: Any
+    best_metric: float
+    best_step: int
+    extra: Any
+    history: list[dict[str, Any]]
+    seconds: float
+    compile_seconds: float
+    losses: np.ndarray
+    finite: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True)
+class _Lengths:
+    """What is compared when `fit` continues in a folder of its own."""
+
+    num_epochs: int
+    num_steps: int
+    batch_size: int
+    seed: int
+
+
+def fit(
+    task: Any,
+    model: Any,
+    settings: Settings,
+    *,
+    folder: str | os.PathLike | RunDirectory,
+) -> Fitted:
+    """Trains a model, or continues from the newest checkpoint of a run folder.
+
+    A resumed run ends with the same bits as the uninterrupted one (on the same machine
+    and software); only the seconds differ. A replica that meets a NaN or infinite loss
+    or gradient keeps its last good model while the others go on.
+
+    Args:
+      task: a `Task`, of which `train`, `validation`, `loss`, `metric`, `extra`,
+        `needs_key`, `probe` and `replicas` are used.
+      model: any pytree, initialised from a fixed seed; replicas along axis 0.
+      settings: lengths and intervals.
+      folder: path, or open run folder.
+
+    Returns:
+      The trained models and the history.
+
+    Raises:
+      opjax.training.NonFiniteError: at the first NaN or infinite loss, gradient or
+        validation metric; with replicas, when none is left.
+      opjax.checkpoint.CheckpointError: if a checkpoint cannot be written.
+      ValueError: if sizes do not match.
+    """
+    with contextlib.ExitStack() as stack:
+        if not isinstance(folder, RunDirectory):
+            names = [field.name for field in dataclasses.fields(_Lengths)]
+            lengths = _Lengths(**{name: getattr(settings, name) for name in names})
+            folder = stack.enter_context(open_run(folder, lengths))
+        loop = Loop(folder, task, settings)
+        loop.start(model)
+        stack.enter_context(contextlib.closing(loop.writer))
+        total = loop.batches.total
+        bar = stack.enter_context(Progress(folder.path.name, total, loop.step))
+        while loop.step < total:
+            loop.advance()
+            row = loop.look_if_due()
+            if row is not None:
+                loop.writer.write(row)
+                bar.report(row, loop.left())
+            bar.update(loop.step)
+            loop.save_if_due()
+    progress = loop.progress
+    last = progress["state"].model
+    return Fitted(
+        model=last,
+        best_model=progress["best_model"] if loop.validation else last,
+        best_metric=float(progress["best_metric"]),
+        best_step=progress["best_step"] if loop.validation else loop.step,
+        extra=progress["extra"],
+        history=read_metrics(folder.path),
+        seconds=loop.seconds(),
+        compile_seconds=loop.batches.compile_seconds,
+        losses=progress["losses"],
+        finite=np.asarray(progress.get("good", True)),
+    )

@@ -1,0 +1,58 @@
+"""JSON and text files of run folders, in one piece or not at all."""
+
+import contextlib
+import json
+import math
+import os
+import pathlib
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import numpy as np
+
+from opjax import _files
+
+
+def to_json(value: Any) -> Any:
+    """Turns arrays and tuples into JSON values; non-finite numbers become null."""
+    if isinstance(value, dict):
+        return {str(k): to_json(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [to_json(v) for v in value]
+    if isinstance(value, (np.ndarray, np.generic, jax.Array)):
+        return to_json(np.asarray(value).tolist())
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return str(value) if isinstance(value, os.PathLike) else value
+
+
+def write_json(path: pathlib.Path, value: Any) -> None:
+    """Writes a JSON file in one piece."""
+    write_text(path, json.dumps(value, indent=2, allow_nan=False) + "\n")
+
+
+def write_text(path: pathlib.Path, text: str) -> None:
+    """Writes a text file in one piece: readers see the old file or the new one."""
+    with replacing(path) as temporary:
+        temporary.write_text(text)
+
+
+@contextlib.contextmanager
+def replacing(path: str | os.PathLike) -> Iterator[pathlib.Path]:
+    """Gives a temporary path to write to, which becomes `path` when complete."""
+    with writing(path), _files.replacing(path) as temporary:
+        yield temporary
+
+
+@contextlib.contextmanager
+def writing(path: str | os.PathLike) -> Iterator[None]:
+    """Raises OSErrors of its body with the name of the file and the way out."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(
+            f"Cannot write {os.fspath(path)}: {error.strerror or error}. Free disk "
+            "space or make the folder writable, then start again with the same "
+            "--workdir: the last checkpoint is kept."
+        ) from error

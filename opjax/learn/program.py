@@ -1,0 +1,177 @@
+"""A program: presets, a task, and everything around them.
+
+PROGRAM = learn.Program("elasticity", PRESETS, make_task)
+
+if __name__ == "__main__":
+PROGRAM.launch()
+"""
+
+import dataclasses
+import os
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+
+from opjax.learn import describe as description
+from opjax.learn import fields, figures, operators, options, study
+from opjax.learn.config import ModelOptions
+from opjax.learn.folder import RunDirectory, run_once, write_text
+from opjax.learn.provenance import provenance
+from opjax.learn.stored import adopt
+from opjax.learn.study import Finished, MakeTask, Report
+
+
+@dataclasses.dataclass(frozen=True)
+class Program:
+    """What runs a configuration in its folder, and its command line.
+
+    Attributes:
+      name: of the program and of its folders.
+      presets: configurations by name.
+      make_task: `make_task(config, cache_dir)`, for a study of trained models.
+      title: of its tables; the name with a capital letter by default.
+      report: `report(finished)`, what it adds to the standard report of a study.
+      work: `work(config, directory, cache_dir)`, in place of a study.
+      describe_work: `describe_work(config)`, what that would do, as JSON values.
+      command: how it is started; `python -m experiments.<name>` by default.
+    """
+
+    name: str
+    presets: Mapping[str, Any]
+    make_task: MakeTask | None = None
+    title: str = ""
+    report: Callable[[Finished], Report] | None = None
+    work: Callable[[Any, RunDirectory, str | None], Report] | None = None
+    describe_work: Callable[[Any], dict[str, Any]] | None = None
+    command: str = ""
+
+    def run(
+        self,
+        config: Any,
+        *,
+        workdir: str | os.PathLike | None = None,
+        cache_dir: str | None = None,
+        tensorboard: bool = False,
+    ) -> dict[str, Any]:
+        """Runs a configuration, or continues, or reads a finished run.
+
+        Trains in float32 whatever the caller's settings.
+
+        Args:
+          config: all that the numbers depend on.
+          workdir: folder of the run; by default one in `runs` with the name of program
+            and preset and of what differs from the preset.
+          cache_dir: folder of generated data.
+          tensorboard: write TensorBoard files too.
+
+        Returns:
+          What the last line of the program says: the numbers of `Task.evaluate`, of the
+          first model by their own names, of every model as `<number>_<model>`, means
+          and standard deviations over the seeds; parameters, seconds, and how they came
+          about.
+
+        Raises:
+          ImportError: if matplotlib is missing.
+          OSError: if data cannot be read or a folder cannot be written.
+          RuntimeError: if another process works in the folder.
+          ValueError: if the folder holds another configuration or data are damaged.
+          opjax.training.NonFiniteError: if a loss diverges.
+        """
+        figures.require_matplotlib()
+        config = self._ready(config)
+        base = fields.base_of(config, self.presets)
+        workdir = workdir or self._default_workdir(config)
+
+        def work(directory: RunDirectory) -> dict[str, Any]:
+            if self.work is not None:
+                found = self._other_work(config, directory, cache_dir)
+            else:
+                assert self.make_task is not None
+                finished = study.run(
+                    config,
+                    self.make_task,
+                    directory,
+                    base=base,
+                    cache_dir=cache_dir,
+                    tensorboard=tensorboard,
+                )
+                found = study.write_report(finished, self._title(), self.report)
+            device = jax.devices()[0]
+            return {
+                **found,
+                "preset": config.preset,
+                "device": f"{device.platform} ({device.device_kind})",
+                "workdir": str(directory.path),
+            }
+
+        if self.make_task is not None:
+            adopt(workdir, type(config))
+        start = self.command or f"python -m experiments.{self.name}"
+        command = fields.command(start, config, base)
+        return run_once(workdir, config, work, base=base, command=command)
+
+    def describe(self, config: Any, *, cache_dir: str | None = None) -> dict[str, Any]:
+        """Says what `run` would do, without training.
+
+        Args:
+          config: as for `run`.
+          cache_dir: as for `run`.
+
+        Returns:
+          JSON values, `models`, `parameters`, `steps`, `data`, `memory_mib` and
+          `seconds` among them.
+        """
+        config = self._ready(config)
+        if self.make_task is not None:
+            found = description.describe(config, self.make_task, cache_dir=cache_dir)
+        else:
+            assert self.describe_work is not None
+            found = self.describe_work(config)
+        return {
+            "program": self.name,
+            "preset": config.preset,
+            **found,
+            "workdir": self._default_workdir(config),
+        }
+
+    def launch(self) -> None:
+        """Runs the program on its flags; does not return."""
+        options.launch(
+            self.presets, self.run, program=self.name, describe=self.describe
+        )
+
+    def _title(self) -> str:
+        return self.title or self.name.replace("_", " ").capitalize()
+
+    def _default_workdir(self, config: Any) -> str:
+        base = fields.base_of(config, self.presets)
+        return f"runs/{fields.run_name(self.name, config, base)}"
+
+    def _ready(self, config: Any) -> Any:
+        """The configuration with absolute paths, its models checked."""
+        declared = {field.name: field.metadata for field in dataclasses.fields(config)}
+        if isinstance(config, ModelOptions) and declared["models"]["choices"] is None:
+            for name in config.models:
+                operators.check(name)
+        if getattr(config, "data_dir", ""):
+            absolute = os.path.abspath(os.path.expanduser(config.data_dir))
+            config = dataclasses.replace(config, data_dir=absolute)
+        return config
+
+    def _other_work(
+        self, config: Any, directory: RunDirectory, cache_dir: str | None
+    ) -> dict[str, Any]:
+        assert self.work is not None
+        begin = time.monotonic()
+        report = self.work(config, directory, cache_dir)
+        seconds = time.monotonic() - begin
+        parts = [
+            f"# {self._title()}\n",
+            report.head.rstrip() + "\n",
+            provenance(directory.path, seconds=seconds),
+            report.text or "",
+        ]
+        write_text(directory.path / "tables.md", "\n".join(parts))
+        return {"seconds": seconds, **report.result}

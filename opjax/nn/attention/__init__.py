@@ -1,0 +1,1 @@
+"""Attention layers: in a basis, among points, on subdomains."""

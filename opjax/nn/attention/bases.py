@@ -1,0 +1,358 @@
+"""Bases that heads expand their features in: learned, fixed or given.
+
+A basis module projects the input of a layer to the features of its heads and says which
+functions to expand them in. What a function needs to know of a point is `local`; so
+that attention can work on chunks of points and on subdomains.
+"""
+
+import abc
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jax.ad_checkpoint import checkpoint_name
+
+import opjax
+from opjax import _checks
+from opjax.nn.attention.heads import head_width, split_heads
+from opjax.nn.layers import FanInLinear, GridConvolution, fan_in_uniform
+
+
+class HeadInputs(NamedTuple):
+    """What a basis makes of the input of a layer, for every head.
+
+    Attributes:
+      values: features to expand, shape `(h, n, d)`.
+      local: what the basis functions are computed from, point by point, `(h, n, e)`.
+      shared: parameters of the functions, a pytree of arrays `(h, ...)`.
+    """
+
+    values: jax.Array
+    local: jax.Array
+    shared: Any
+
+
+class Basis(nnx.Module, abc.ABC):
+    """Features to expand and basis functions to expand them in, for every head.
+
+    Attributes:
+      num_heads: heads `h`.
+      num_basis: functions `k` per head.
+      point_dim: coordinates that calls append to the channels.
+      one_sign: whether functions are non-negative, so that means over them exist.
+      pointwise: whether a function's value at a point depends on this point alone.
+    """
+
+    num_heads: int
+    num_basis: int
+    point_dim: int
+    one_sign: bool = True
+    pointwise: bool = True
+
+    @abc.abstractmethod
+    def head_inputs(
+        self,
+        x: jax.Array,
+        *,
+        mesh_points: jax.Array | None = None,
+        basis_functions: jax.Array | None = None,
+    ) -> HeadInputs:
+        """Projects features `(n, c)` at points `(n, p)` to what heads work on."""
+
+    @abc.abstractmethod
+    def functions(
+        self, local: jax.Array, shared: Any, quadrature_weights: jax.Array | None
+    ) -> jax.Array:
+        """Evaluates the functions `(n, k)` of one head from `local` `(n, e)`."""
+
+    def __call__(
+        self,
+        x: jax.Array,
+        *,
+        quadrature_weights: jax.Array | None = None,
+        **given: jax.Array | None,
+    ) -> tuple[jax.Array, jax.Array]:
+        """Maps `(n, c)` to features `(h, n, d)` and basis functions `(h, n, k)`."""
+        values, local, shared = self.head_inputs(x, **given)
+
+        def functions(local, shared):
+            return self.functions(local, shared, quadrature_weights)
+
+        return values, jax.vmap(functions)(local, shared)
+
+
+class SoftmaxBasis(Basis):
+    """The softmax basis of scores that a linear map makes of projected features.
+
+    Two projections of the input, pointwise or 3 x ... x 3 convolutional, give the
+    features and what the basis is computed from; one linear map from head width to
+    scores serves all heads.
+
+    Args:
+      features: channels `c` of the input.
+      num_heads: heads `h`, dividing `features` unless `head_features` is given.
+      num_basis: basis functions `k` per head.
+      head_features: channels `d` of a head, `c / h` by default.
+      point_dim: coordinates that calls append to the channels.
+      grid_shape: points per axis of a uniform grid for convolutional projections;
+        `None` for pointwise projections on any mesh.
+      use_bias: whether projections and scores have biases.
+      temperature: initial temperature of the softmax, one per head.
+      temperature_bounds: the range temperatures are clipped to, or `None`.
+      rngs: source of the initial parameters; the map to scores starts orthogonal.
+
+    Raises:
+      ValueError: if the heads do not divide the features, or there is no basis function
+        or no positive temperature.
+
+    References:
+      Xiao et al., "Functional Attention", 2026, Eq. 9 and 10.
+    """
+
+    def __init__(
+        self,
+        features: int,
+        *,
+        num_heads: int,
+        num_basis: int,
+        head_features: int | None = None,
+        point_dim: int = 0,
+        grid_shape: Sequence[int] | None = None,
+        use_bias: bool = True,
+        temperature: float = 0.5,
+        temperature_bounds: tuple[float, float] | None = (0.1, 5.0),
+        rngs: nnx.Rngs,
+    ):
+        width = head_width(features, num_heads, head_features)
+        _checks.positive(num_basis=num_basis, temperature=temperature)
+        self.num_heads, self.num_basis = num_heads, num_basis
+        self.point_dim, self.temperature_bounds = point_dim, temperature_bounds
+        self.projection = _projection(
+            features + point_dim,
+            2 * num_heads * width,
+            grid_shape=grid_shape,
+            use_bias=use_bias,
+            rngs=rngs,
+        )
+        orthogonal = jax.nn.initializers.orthogonal()
+        self.score_kernel = nnx.Param(
+            orthogonal(rngs.params(), (width, num_basis), jnp.float32)
+        )
+        bias_init = fan_in_uniform(width)
+        self.score_bias = (
+            nnx.Param(bias_init(rngs.params(), (num_basis,))) if use_bias else None
+        )
+        self.temperature = nnx.Param(jnp.full(num_heads, temperature, jnp.float32))
+
+    def head_inputs(
+        self,
+        x: jax.Array,
+        *,
+        mesh_points: jax.Array | None = None,
+        basis_functions: jax.Array | None = None,
+    ) -> HeadInputs:
+        """Projects features `(n, c)`; `local` are the features of the scores.
+
+        The temperature divides the weights of the scores rather than the scores: the
+        same numbers for a fraction of the work.
+        """
+        _refuse(basis_functions)
+        temperature = self.temperature[...]
+        if self.temperature_bounds is not None:
+            temperature = jnp.clip(temperature, *self.temperature_bounds)
+        kernel = self.score_kernel[...][None] / temperature[:, None, None]
+        if self.score_bias is None:
+            bias = jnp.zeros((self.num_heads, self.num_basis), temperature.dtype)
+        else:
+            bias = self.score_bias[...][None] / temperature[:, None]
+        projected = self.projection(with_points(x, mesh_points, self.point_dim))
+        heads = split_heads(checkpoint_name(projected, "projected"), 2 * self.num_heads)
+        values, local = heads[: self.num_heads], heads[self.num_heads :]
+        return HeadInputs(values, local, (kernel, bias))
+
+    def functions(
+        self, local: jax.Array, shared: Any, quadrature_weights: jax.Array | None
+    ) -> jax.Array:
+        """Returns the softmax of the scores, `(n, k)`."""
+        return opjax.softmax_basis(_scores(local, shared))
+
+
+class IndicatorBasis(SoftmaxBasis):
+    """The limit of `SoftmaxBasis`: every point belongs to the function it scores most.
+
+    The choice has no gradient, so scores stay as they start.
+    """
+
+    def functions(
+        self, local: jax.Array, shared: Any, quadrature_weights: jax.Array | None
+    ) -> jax.Array:
+        """Returns zeros and ones, `(n, k)`."""
+        return opjax.indicator_basis(_scores(local, shared))
+
+
+class FixedBasis(Basis):
+    """Functions of the coordinates, the same for all heads; nothing in them is learned.
+
+    Args:
+      features: channels `c` of the input.
+      num_heads: heads `h`, dividing `features`.
+      functions: `functions(mesh_points)`, values `(n, k)`, such as a
+        `functools.partial` of `opjax.fourier_basis` or `opjax.hat_basis`; `None` for
+        functions `(n, num_basis)` that every call brings along, such as eigenfunctions
+        of the mesh.
+      num_basis: functions `k`.
+      one_sign: whether they are non-negative.
+      point_dim: coordinates that calls append to the channels.
+      grid_shape: see `SoftmaxBasis`.
+      use_bias: whether the projection has a bias.
+      rngs: source of the initial parameters.
+
+    Raises:
+      ValueError: if the heads do not divide the features.
+    """
+
+    def __init__(
+        self,
+        features: int,
+        *,
+        num_heads: int,
+        functions: Callable[[jax.Array], jax.Array] | None,
+        num_basis: int,
+        one_sign: bool = False,
+        point_dim: int = 0,
+        grid_shape: Sequence[int] | None = None,
+        use_bias: bool = True,
+        rngs: nnx.Rngs,
+    ):
+        width = head_width(features, num_heads)
+        _checks.positive(num_basis=num_basis)
+        self.num_heads, self.num_basis, self.one_sign = num_heads, num_basis, one_sign
+        self.point_dim, self.of_points = point_dim, functions
+        self.projection = _projection(
+            features + point_dim,
+            num_heads * width,
+            grid_shape=grid_shape,
+            use_bias=use_bias,
+            rngs=rngs,
+        )
+
+    def head_inputs(
+        self,
+        x: jax.Array,
+        *,
+        mesh_points: jax.Array | None = None,
+        basis_functions: jax.Array | None = None,
+    ) -> HeadInputs:
+        """Projects features `(n, c)`; `local` are the functions themselves."""
+        if self.of_points is not None:
+            _refuse(basis_functions)
+            if mesh_points is None:
+                raise ValueError(
+                    "This basis has functions of the coordinates: pass mesh_points."
+                )
+            basis_functions = self.of_points(mesh_points)
+        expected = (x.shape[0], self.num_basis)
+        if basis_functions is None or basis_functions.shape != expected:
+            raise ValueError(
+                f"basis_functions "
+                f"{None if basis_functions is None else basis_functions.shape} must "
+                f"have shape {expected}: one row for every point of x {x.shape}, one "
+                f"column for each of num_basis={self.num_basis} functions."
+            )
+        projected = self.projection(
+            with_points(x, mesh_points if self.point_dim else None, self.point_dim)
+        )
+        values = split_heads(checkpoint_name(projected, "projected"), self.num_heads)
+        local = basis_functions.astype(x.dtype)[None]
+        local = jnp.broadcast_to(local, (self.num_heads, *expected))
+        return HeadInputs(values, local, ())
+
+    def functions(
+        self, local: jax.Array, shared: Any, quadrature_weights: jax.Array | None
+    ) -> jax.Array:
+        """Returns `local`, `(n, k)`."""
+        return local
+
+
+class OrthonormalBasis(Basis):
+    """Orthonormal functions with the span of another basis, `Q^T W Q = I`.
+
+    Args:
+      features: channels `c` of the input.
+      num_heads: heads `h`.
+      inner: constructor of the other basis, `inner(features, num_heads=, rngs=)`.
+      rngs: source of the initial parameters.
+    """
+
+    one_sign = False
+    pointwise = False
+
+    def __init__(
+        self,
+        features: int,
+        *,
+        num_heads: int,
+        inner: Callable[..., Basis],
+        rngs: nnx.Rngs,
+    ):
+        self.inner = inner(features, num_heads=num_heads, rngs=rngs)
+        self.num_heads, self.num_basis = num_heads, self.inner.num_basis
+        self.point_dim = self.inner.point_dim
+
+    def head_inputs(
+        self,
+        x: jax.Array,
+        *,
+        mesh_points: jax.Array | None = None,
+        basis_functions: jax.Array | None = None,
+    ) -> HeadInputs:
+        """Returns what the other basis does."""
+        return self.inner.head_inputs(
+            x, mesh_points=mesh_points, basis_functions=basis_functions
+        )
+
+    def functions(
+        self, local: jax.Array, shared: Any, quadrature_weights: jax.Array | None
+    ) -> jax.Array:
+        """Orthonormalises the functions `(n, k)` of the other basis."""
+        raw = self.inner.functions(local, shared, quadrature_weights)
+        return opjax.orthonormalize(raw, quadrature_weights=quadrature_weights)
+
+
+def with_points(
+    x: jax.Array, mesh_points: jax.Array | None, point_dim: int
+) -> jax.Array:
+    """Appends coordinates to features, for layers that want `point_dim` of them."""
+    if point_dim == 0:
+        return x
+    if mesh_points is None or jnp.shape(mesh_points)[-1] != point_dim:
+        shape = None if mesh_points is None else jnp.shape(mesh_points)
+        raise ValueError(
+            f"mesh_points {shape} do not fit a layer built with {point_dim=}."
+        )
+    _checks.floating(mesh_points=mesh_points)
+    _checks.same_points(x=x, mesh_points=mesh_points)
+    return jnp.concatenate([x, mesh_points.astype(x.dtype)], axis=1)
+
+
+def _projection(in_features, out_features, *, grid_shape, use_bias, rngs):
+    if grid_shape is None:
+        return FanInLinear(in_features, out_features, use_bias=use_bias, rngs=rngs)
+    return GridConvolution(
+        in_features, out_features, grid_shape=grid_shape, use_bias=use_bias, rngs=rngs
+    )
+
+
+def _scores(local: jax.Array, shared: tuple[jax.Array, jax.Array]) -> jax.Array:
+    kernel, bias = shared
+    return local @ kernel + bias[None, :]
+
+
+def _refuse(basis_functions: jax.Array | None) -> None:
+    if basis_functions is not None:
+        raise ValueError(
+            "basis_functions are for a layer whose basis is given with every call "
+            "(FixedBasis with functions=None); this one has functions of its own."
+        )

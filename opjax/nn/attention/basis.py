@@ -1,0 +1,295 @@
+"""Attention among coefficients: any basis with any mixer."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jax.ad_checkpoint import checkpoint_name
+
+import opjax
+from opjax import Moments
+from opjax.nn.attention.bases import Basis
+from opjax.nn.attention.heads import head_width, map_heads, merge_heads
+from opjax.nn.attention.mixers import FunctionalMap, Mixer
+from opjax.nn.layers import FanInLinear, Linear
+from opjax.projection import reconstruct, unchecked_moments
+
+
+def means(moments: Moments) -> jax.Array:
+    """Weighted means over basis functions of one sign, `Moments.means`."""
+    return moments.means()
+
+
+def inner_products(moments: Moments) -> jax.Array:
+    """Inner products with the basis functions, `Phi^T W f`."""
+    return moments.integrals
+
+
+def least_squares(moments: Moments) -> jax.Array:
+    """Best fit, with a ridge of a hundredth of the mean square of the functions."""
+    assert moments.gram is not None
+    ridge = 1e-2 * jnp.trace(moments.gram) / moments.gram.shape[0]
+    return moments.least_squares(ridge=ridge)
+
+
+Projection = Callable[[Moments], jax.Array]
+
+
+def head_moments(
+    project: Projection, values: jax.Array, phi: jax.Array, weights: jax.Array | None
+) -> Moments:
+    """Returns the moments of one head that a projection needs."""
+    with_gram = project is least_squares
+    return unchecked_moments(values, phi, weights, with_gram=with_gram)
+
+
+class BasisAttention(nnx.Module):
+    r"""Multi-head self-attention among coefficients in a basis.
+
+    Per head, with features `f` and functions `Phi` from a basis module and a mixer `C`,
+
+        y = Phi C(P f),    P f = D^{-1} Phi^T W f  (`means`, for functions of one sign),
+
+    or the `inner_products` `Phi^T W f`, or `least_squares`. `W = diag(w)` holds the
+    quadrature weights (`1 / n` each by default) and `D = diag(Phi^T w)`, offset as in
+    `opjax.Moments`: coefficients converge under mesh refinement. The mixer's maps are
+    shared by the heads.
+
+    Args:
+      features: channels `c` of input and output.
+      num_heads: heads, dividing `features` unless `head_features` is given.
+      basis: constructor of the basis, `basis(features, num_heads=, rngs=)`, such as a
+        `functools.partial` of `SoftmaxBasis`; `None` for a layer that shares the basis
+        passed with every call.
+      mixer: constructor of the mixer, `mixer(width, num_heads=, rngs=)`.
+      projection: how moments become coefficients; by default `means` for functions of
+        one sign and `inner_products` for others.
+      head_features: channels `d` of a head, `c / h` by default; those of the basis.
+      use_bias: whether the output map has a bias.
+      fan_in_init: whether the output map starts from U(-b, b), `b = fan_in^{-1/2}`,
+        rather than N(0, 0.02^2) and a zero bias.
+      rngs: source of the initial parameters.
+
+    Raises:
+      ValueError: if the heads do not divide the features.
+
+    References:
+      Xiao et al., "Functional Attention", 2026, Eq. 4-9, Table 7 and Table 12.
+    """
+
+    def __init__(
+        self,
+        features: int,
+        *,
+        num_heads: int,
+        basis: Callable[..., Basis] | None,
+        mixer: Callable[..., Mixer] = FunctionalMap,
+        projection: Projection | None = None,
+        head_features: int | None = None,
+        use_bias: bool = True,
+        fan_in_init: bool = False,
+        rngs: nnx.Rngs,
+    ):
+        width = head_width(features, num_heads, head_features)
+        self.num_heads, self.projection = num_heads, projection
+        self.basis = (
+            None if basis is None else basis(features, num_heads=num_heads, rngs=rngs)
+        )
+        self.mixer = mixer(width, num_heads=num_heads, rngs=rngs)
+        linear = FanInLinear if fan_in_init else Linear
+        self.out = linear(num_heads * width, features, use_bias=use_bias, rngs=rngs)
+
+    def __call__(
+        self,
+        x: jax.Array,
+        *,
+        mesh_points: jax.Array | None = None,
+        basis: Basis | None = None,
+        basis_functions: jax.Array | None = None,
+        quadrature_weights: jax.Array | None = None,
+    ) -> jax.Array:
+        """Evaluates the layer on one sample.
+
+        Args:
+          x: features at the points, shape `(n, c)`.
+          mesh_points: coordinates of the points, shape `(n, p)`, for bases that use
+            them.
+          basis: the shared basis module, if the layer owns none.
+          basis_functions: functions `(n, k)`, for a `FixedBasis` without its own.
+          quadrature_weights: weights of the points, shape `(n,)`; zero masks a point,
+            whose features must still be finite. Convolutional projections do read
+            masked neighbours.
+
+        Returns:
+          Features at the points, shape `(n, c)`.
+
+        Raises:
+          ValueError: if a basis, functions or coordinates are missing, or passed to a
+            layer that has its own.
+        """
+        module = self.choose_basis(basis)
+        weights = self.weights(module, x, quadrature_weights)
+        attend = self.head(module)
+
+        def head(own, values, local, shared):
+            phi = module.functions(local, shared, weights)
+            return attend(values, phi, weights, **own)
+
+        # The basis is the largest array of the layer; computing it again in the
+        # backward pass costs less than keeping it. Layers are scanned, and loops keep
+        # the two computations apart: barriers against merging them would, on a CPU,
+        # cost ten times as much as the layer.
+        head = jax.checkpoint(head, prevent_cse=False)
+        inputs = module.head_inputs(
+            x, mesh_points=mesh_points, basis_functions=basis_functions
+        )
+        entries = self.num_heads * x.shape[0] * module.num_basis
+        heads = map_heads(head, self.mixer.own(), *inputs, entries=entries)
+        return self.merge(heads)
+
+    def head(self, basis: Basis, mixer: Mixer | None = None) -> Callable[..., Any]:
+        """Returns `attend(values, phi, weights, **own)`, the attention of one head.
+
+        From features `(n, d)` in the basis `(n, k)`, by the layer's own mixer if none
+        is given, to features `(n, d)`.
+        """
+        project = self.projection_in(basis)
+        mix = self.mixer if mixer is None else mixer
+
+        def attend(values, phi, weights, **own):
+            coefficients = project(head_moments(project, values, phi, weights))
+            return reconstruct(mix(coefficients, **own), phi)
+
+        return attend
+
+    def merge(self, heads: jax.Array) -> jax.Array:
+        """Maps what the heads found, `(h, n, d)`, to features `(n, c)`."""
+        return self.out(checkpoint_name(merge_heads(heads), "attended"))
+
+    def moments(
+        self,
+        x: jax.Array,
+        *,
+        basis: Basis | None = None,
+        quadrature_weights: jax.Array | None = None,
+        **given: jax.Array | None,
+    ) -> Moments:
+        """Returns the moments of a chunk of points, of every head.
+
+        Those of several chunks add up; `mix` and `expand` then do what a call does with
+        all points at once. Weights must be given where they do not cancel.
+
+        Raises:
+          ValueError: if basis functions depend on more than their point.
+        """
+        module = self.choose_basis(basis)
+        if not module.pointwise:
+            raise ValueError(
+                f"The functions of a {type(module).__name__} depend on all points "
+                "together; evaluate the layer as a whole."
+            )
+        values, phi = module(x, quadrature_weights=quadrature_weights, **given)
+        project = self.projection_in(module)
+
+        def head(values, phi):
+            return head_moments(project, values, phi, quadrature_weights)
+
+        return jax.vmap(head)(values, phi)
+
+    def mix(self, moments: Moments, *, basis: Basis | None = None) -> jax.Array:
+        """Returns coefficients `(h, k, d)` from the moments of all points."""
+        project = self.projection_in(self.choose_basis(basis))
+
+        def head(moments, own):
+            return self.mixer(project(moments), **own)
+
+        return jax.vmap(head)(moments, self.mixer.own())
+
+    def expand(
+        self,
+        coefficients: jax.Array,
+        x: jax.Array,
+        *,
+        basis: Basis | None = None,
+        **given: jax.Array | None,
+    ) -> jax.Array:
+        """Returns features `(n, c)` of a chunk of points from coefficients."""
+        _, phi = self.choose_basis(basis)(x, **given)
+        return self.merge(jax.vmap(reconstruct)(coefficients, phi))
+
+    def inspect(
+        self,
+        x: jax.Array,
+        *,
+        basis: Basis | None = None,
+        quadrature_weights: jax.Array | None = None,
+        **given: jax.Array | None,
+    ) -> opjax.MapBetweenBases:
+        """Returns the maps `(h, k, k)` and bases `(h, n, k)` of a call."""
+        maps, phi = self._look(self.mixer.matrix, x, basis, quadrature_weights, given)
+        return opjax.MapBetweenBases(maps, phi, phi)
+
+    def condition_numbers(
+        self,
+        x: jax.Array,
+        *,
+        basis: Basis | None = None,
+        quadrature_weights: jax.Array | None = None,
+        **given: jax.Array | None,
+    ) -> jax.Array:
+        """Returns the condition numbers `(h,)` of the systems that a call solves.
+
+        kappa((1 - a) K K^T + a I),    see `opjax.condition_number`.
+
+        Raises:
+          ValueError: if the mixer solves no system.
+        """
+        if not isinstance(self.mixer, FunctionalMap):
+            raise ValueError(
+                f"{type(self.mixer).__name__} solves no system; condition_numbers is "
+                "for layers with a FunctionalMap."
+            )
+        look = self.mixer.condition_number
+        return self._look(look, x, basis, quadrature_weights, given)[0]
+
+    def choose_basis(self, shared: Basis | None) -> Basis:
+        """Returns the basis module of a call: the owned one, or the one passed."""
+        basis = self.basis if shared is None else shared
+        if basis is None or (shared is not None and self.basis is not None):
+            raise ValueError(
+                "Pass `basis` to a layer built with basis=None and to no other."
+            )
+        return basis
+
+    def projection_in(self, basis: Basis) -> Projection:
+        """Returns the projection to the coefficients of a basis."""
+        if self.projection is means and not basis.one_sign:
+            raise ValueError(
+                "projection=means needs basis functions of one sign; take "
+                "inner_products or least_squares for this basis."
+            )
+        return self.projection or (means if basis.one_sign else inner_products)
+
+    def weights(
+        self, basis: Basis, x: jax.Array, quadrature_weights: jax.Array | None
+    ) -> jax.Array | None:
+        """Returns the weights of the points; `None` where equal weights cancel."""
+        cancels = self.projection_in(basis) is means and basis.pointwise
+        if quadrature_weights is not None or cancels:
+            return quadrature_weights
+        return jnp.full(x.shape[0], 1 / x.shape[0], x.dtype)
+
+    def _look(self, function, x, basis, quadrature_weights, given: Any):
+        """Applies a function of one head's coefficients to all; adds their bases."""
+        module = self.choose_basis(basis)
+        weights = self.weights(module, x, quadrature_weights)
+        values, phi = module(x, quadrature_weights=weights, **given)
+        project = self.projection_in(module)
+
+        def head(values, phi, own):
+            coefficients = project(head_moments(project, values, phi, weights))
+            return function(coefficients, **own)
+
+        return jax.vmap(head)(values, phi, self.mixer.own()), phi

@@ -1,0 +1,187 @@
+r"""Maps between the coefficients of a head: what attention in a basis is made of.
+
+A mixer owns the parameters that the heads of one layer share, and maps coefficients
+`(k, d)` of one head to such. `own()` are parameters that every head has for itself.
+"""
+
+import abc
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+import opjax
+from opjax.nn.layers import FanInLinear, Linear
+
+
+class Mixer(nnx.Module, abc.ABC):
+    """Query, key and value maps of coefficients, and what a subclass makes of them.
+
+    Args:
+      width: channels `d` of a head.
+      num_heads: heads.
+      fan_in_init: whether kernels start from U(-b, b), `b = d^{-1/2}`, rather than
+        N(0, 0.02^2).
+      rngs: source of the initial parameters.
+    """
+
+    def __init__(
+        self, width: int, *, num_heads: int, fan_in_init: bool = False, rngs: nnx.Rngs
+    ):
+        del num_heads
+        linear = FanInLinear if fan_in_init else Linear
+        self.query = linear(width, width, use_bias=False, rngs=rngs)
+        self.key = linear(width, width, use_bias=False, rngs=rngs)
+        self.value = linear(width, width, use_bias=False, rngs=rngs)
+
+    def own(self) -> dict[str, jax.Array]:
+        """Returns what each head has of its own, keywords of methods, `(h, ...)`."""
+        return {}
+
+    def __call__(self, coefficients: jax.Array, **own: jax.Array) -> jax.Array:
+        """Maps coefficients `(k, d)` of one head to `(k, d)`."""
+        maps = self.query, self.key, self.value
+        return self.attend(*(linear(coefficients) for linear in maps), **own)
+
+    @abc.abstractmethod
+    def attend(
+        self, query: jax.Array, key: jax.Array, value: jax.Array, **own: jax.Array
+    ) -> jax.Array:
+        """Returns the coefficients `(k, d)` that attention makes of `value`."""
+
+    def matrix(self, coefficients: jax.Array, **own: jax.Array) -> jax.Array:
+        """Returns the map `(k, k)` that is applied to the value coefficients."""
+        query, key = self.query(coefficients), self.key(coefficients)
+        identity = jnp.eye(key.shape[0], dtype=key.dtype)
+        return self.attend(query, key, identity, **own)
+
+
+class FunctionalMap(Mixer):
+    r"""The regularised functional map of functional attention.
+
+        C = Q K^T ((1 - a) K K^T + a I)^{-1},    a = sigmoid(ridge_logit) learned.
+
+    In the notation of the paper this is the ridge `exp(ridge_logit)` and a factor
+    `1 + exp(ridge_logit)`.
+
+    Args:
+      width: channels `d` of a head.
+      num_heads: heads.
+      ridge_logit: initial value of the learned logit.
+      ridge_per_head: whether every head learns a logit of its own.
+      fan_in_init: see `Mixer`.
+      rngs: source of the initial parameters.
+
+    References:
+      Xiao et al., "Functional Attention", 2026, Eq. 6-8 and App. C.2.
+    """
+
+    def __init__(
+        self,
+        width: int,
+        *,
+        num_heads: int,
+        ridge_logit: float = 0.0,
+        ridge_per_head: bool = False,
+        fan_in_init: bool = False,
+        rngs: nnx.Rngs,
+    ):
+        super().__init__(width, num_heads=num_heads, fan_in_init=fan_in_init, rngs=rngs)
+        shape = (num_heads,) if ridge_per_head else ()
+        self.ridge_logit = nnx.Param(jnp.full(shape, ridge_logit, jnp.float32))
+
+    @property
+    def ridge(self) -> jax.Array:
+        """Weight of the convex regularisation, between zero and one."""
+        return jax.nn.sigmoid(self.ridge_logit[...])
+
+    def own(self) -> dict[str, jax.Array]:
+        """Returns the ridges `(h,)`, if every head has one of its own."""
+        return {"ridge": self.ridge} if self.ridge.ndim else {}
+
+    def attend(
+        self,
+        query: jax.Array,
+        key: jax.Array,
+        value: jax.Array,
+        *,
+        ridge: jax.Array | None = None,
+    ) -> jax.Array:
+        """Moves `value` by the functional map, see `opjax.transport`."""
+        ridge = self.ridge if ridge is None else ridge
+        return opjax.transport(query, key, value, ridge=ridge, regularization="convex")
+
+    def matrix(
+        self, coefficients: jax.Array, *, ridge: jax.Array | None = None
+    ) -> jax.Array:
+        """Returns the functional map `(k, k)`."""
+        return opjax.functional_map(
+            self.query(coefficients),
+            self.key(coefficients),
+            ridge=self.ridge if ridge is None else ridge,
+            regularization="convex",
+        )
+
+    def condition_number(
+        self, coefficients: jax.Array, *, ridge: jax.Array | None = None
+    ) -> jax.Array:
+        """Returns the condition number of the system `(k, k)` that is solved."""
+        return opjax.condition_number(
+            self.key(coefficients),
+            ridge=self.ridge if ridge is None else ridge,
+            regularization="convex",
+        )
+
+
+class SoftmaxMap(Mixer):
+    r"""Softmax attention among coefficients, the tokens of Transolver.
+
+        C = softmax(Q K^T / sqrt(d)).
+
+    References:
+      Wu et al., "Transolver", 2024, Eq. 3.
+    """
+
+    def attend(self, query: jax.Array, key: jax.Array, value: jax.Array) -> jax.Array:
+        """Returns averages `(k, d)` of `value` by the softmax of query and key."""
+        return opjax.softmax_attention(query, key, value)
+
+
+class GalerkinMap(Mixer):
+    """Galerkin-type attention among coefficients, `Q (K^T V) / k`."""
+
+    def attend(self, query: jax.Array, key: jax.Array, value: jax.Array) -> jax.Array:
+        """Returns inner products with the keys, expanded in the queries."""
+        return opjax.galerkin_attention(query, key, value) / key.shape[0]
+
+
+class ModeGains(Mixer):
+    r"""Gains of the modes of a basis, one for every coefficient.
+
+        c -> v + a * v,    a = softmax(tanh(q * k / sqrt(k_modes))),
+
+    with `q, k, v` linear in the coefficients and the softmax over the modes. In an
+    orthonormal basis this is the orthogonal attention layer.
+
+    References:
+      Documentation of `orthogonal_attention_layer_type` of the Fortran library athena.
+    """
+
+    def attend(self, query: jax.Array, key: jax.Array, value: jax.Array) -> jax.Array:
+        """Amplifies `value` by the gains of its modes."""
+        return opjax.mode_gains(query, key) * value
+
+    def matrix(self, coefficients: jax.Array) -> jax.Array:
+        """Raises ValueError: every channel has gains of its own, there is no map."""
+        raise ValueError(
+            "Mode gains have no map between coefficients to look at: they multiply "
+            "every coefficient of every channel by a gain of its own."
+        )
+
+
+class IdentityMap(Mixer):
+    """Value maps only: coefficients are projected and expanded again."""
+
+    def attend(self, query: jax.Array, key: jax.Array, value: jax.Array) -> jax.Array:
+        """Returns `value`."""
+        return value

@@ -1,0 +1,125 @@
+"""Attentions under the names of their papers: a basis and a mixer each."""
+
+from functools import partial
+from typing import Any
+
+import jax
+from flax import nnx
+
+from opjax import _checks
+from opjax.nn.attention.bases import OrthonormalBasis, SoftmaxBasis
+from opjax.nn.attention.basis import BasisAttention
+from opjax.nn.attention.mixers import FunctionalMap, ModeGains, SoftmaxMap
+from opjax.nn.layers import ACTIVATIONS, Linear
+
+
+def FunctionalAttention(  # noqa: N802 - reads as the class it configures
+    features: int,
+    *,
+    num_heads: int,
+    num_basis: int,
+    ridge_logit: float = 0.0,
+    ridge_per_head: bool = False,
+    rngs: nnx.Rngs,
+    **options: Any,
+) -> BasisAttention:
+    """Returns functional attention: a functional map in a softmax basis of its own.
+
+    Args:
+      features: channels of input and output.
+      num_heads: heads, dividing `features` unless `head_features` is given.
+      num_basis: basis functions per head.
+      ridge_logit: see `FunctionalMap`.
+      ridge_per_head: see `FunctionalMap`.
+      rngs: source of the initial parameters.
+      **options: further options of `SoftmaxBasis`.
+
+    References:
+      Xiao et al., "Functional Attention", 2026, Eq. 4-9 and App. C.2.
+    """
+    mixer = partial(
+        FunctionalMap, ridge_logit=ridge_logit, ridge_per_head=ridge_per_head
+    )
+    return _in_softmax_basis(features, num_heads, num_basis, mixer, rngs, options)
+
+
+def PhysicsAttention(  # noqa: N802 - reads as the class it configures
+    features: int, *, num_heads: int, num_basis: int, rngs: nnx.Rngs, **options: Any
+) -> BasisAttention:
+    """Returns the attention of Transolver: a softmax among tokens in soft slices.
+
+    Args and errors are those of `FunctionalAttention`. Published models clip
+    temperatures on grids and not on other meshes, `temperature_bounds=None`.
+
+    References:
+      Wu et al., "Transolver", 2024, Eq. 1-4.
+    """
+    return _in_softmax_basis(features, num_heads, num_basis, SoftmaxMap, rngs, options)
+
+
+def _in_softmax_basis(features, num_heads, num_basis, mixer, rngs, options):
+    return BasisAttention(
+        features,
+        num_heads=num_heads,
+        basis=partial(SoftmaxBasis, num_basis=num_basis, **options),
+        mixer=mixer,
+        head_features=options.get("head_features"),
+        use_bias=options.get("use_bias", True),
+        rngs=rngs,
+    )
+
+
+class OrthogonalAttention(BasisAttention):
+    r"""Multi-head attention on the modes of an orthonormal basis, with a bypass.
+
+        y = act(Attn(x) + W x),
+
+    where `Attn` is `BasisAttention` with `ModeGains` in an `OrthonormalBasis` of
+    softmax functions. The documented layer belongs to one grid: its basis, queries and
+    keys are one learned number per grid point. Here they are functions of the input, so
+    that the layer acts on any mesh. Softmax functions are nearly dependent where scores
+    vary little: in single precision the trailing modes of a large basis on smooth
+    features are rounding, so prefer a small `num_basis`.
+
+    Args:
+      features: channels `c` of input and output.
+      num_heads: heads, dividing `features`.
+      num_basis: basis functions `k` per head, at most as many as points.
+      activation: `"relu"`, `"silu"` or `None`.
+      rngs: source of the initial parameters.
+      **basis_options: further options of `SoftmaxBasis`.
+
+    Raises:
+      ValueError: if the heads do not divide the features or the activation is unknown.
+
+    References:
+      Documentation of `orthogonal_attention_layer_type` of the Fortran library athena.
+    """
+
+    def __init__(
+        self,
+        features: int,
+        *,
+        num_heads: int,
+        num_basis: int,
+        activation: str | None = None,
+        rngs: nnx.Rngs,
+        **basis_options: Any,
+    ):
+        if activation is not None:
+            _checks.option("activation", activation, ACTIVATIONS)
+        inner = partial(SoftmaxBasis, num_basis=num_basis, **basis_options)
+        super().__init__(
+            features,
+            num_heads=num_heads,
+            basis=partial(OrthonormalBasis, inner=inner),
+            mixer=ModeGains,
+            rngs=rngs,
+        )
+        self.activation = activation
+        self.bypass = Linear(features, features, use_bias=False, rngs=rngs)
+
+    def __call__(self, x: jax.Array, **given: Any) -> jax.Array:
+        """Evaluates the layer on one sample, see `BasisAttention`."""
+        y = super().__call__(x, **given) + self.bypass(x)
+        return y if self.activation is None else ACTIVATIONS[self.activation](y)

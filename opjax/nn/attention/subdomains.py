@@ -1,0 +1,335 @@
+"""Attention in a basis on overlapping subdomains and a coarse level."""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from opjax import Moments, _checks, schwarz
+from opjax.nn.attention.bases import Basis
+from opjax.nn.attention.basis import BasisAttention, head_moments
+from opjax.nn.attention.heads import map_heads
+from opjax.nn.attention.mixers import Mixer
+from opjax.schwarz import Cover
+from opjax.schwarz.covers import weights_as
+
+
+class Subdomains(NamedTuple):
+    """Subdomains of a mesh and the functions of their coarse level.
+
+    Attributes:
+      cover: subdomains of the points with their partition of unity.
+      coarse_space: non-negative coarse functions, such as `schwarz.partition_hats` or
+        the partition of unity `cover` itself; `None` without a coarse level.
+    """
+
+    cover: Cover
+    coarse_space: Cover | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class GridSubdomains:
+    """Boxes of a uniform grid, and hat functions as coarse space.
+
+    Attributes:
+      grid_shape: points per axis.
+      num_boxes: boxes per axis.
+      overlap: points by which a box grows on either side.
+      num_hats: hats per axis; `num_boxes + 1` if `None`.
+
+    Raises:
+      ValueError: if boxes or hats do not fit the grid.
+    """
+
+    grid_shape: tuple[int, ...]
+    num_boxes: int | tuple[int, ...]
+    overlap: int = 2
+    num_hats: int | tuple[int, ...] | None = None
+
+    def __post_init__(self):
+        """Refuses boxes that do not fit, before any work is done."""
+        object.__setattr__(self, "grid_shape", tuple(self.grid_shape))
+        self.build()
+
+    def build(self) -> Subdomains:
+        """Returns the subdomains; they are computed once."""
+        return _grid_subdomains(self)
+
+
+@functools.lru_cache(maxsize=16)
+def _grid_subdomains(grid: GridSubdomains) -> Subdomains:
+    boxes = _per_axis(grid.num_boxes, len(grid.grid_shape))
+    hats = [n + 1 for n in boxes] if grid.num_hats is None else grid.num_hats
+    return Subdomains(
+        schwarz.box_cover(grid.grid_shape, boxes, overlap=grid.overlap),
+        schwarz.partition_hats(grid.grid_shape, _per_axis(hats, len(boxes))),
+    )
+
+
+class MapsOfLevels(NamedTuple):
+    """Maps of both levels with the basis at the points, for inspection.
+
+    Attributes:
+      maps: maps of the subdomains, shape `(h, s, k, k)`.
+      coarse_map: maps of the coarse level, shape `(h, k, k)`, or `None`.
+      basis: basis functions at all points, shape `(h, n, k)`; a subdomain has their
+        restrictions.
+    """
+
+    maps: jax.Array
+    coarse_map: jax.Array | None
+    basis: jax.Array
+
+
+class SubdomainAttention(nnx.Module):
+    r"""Multi-head attention in a basis on overlapping subdomains and a coarse level.
+
+    Per head, with features `f`, basis `Phi` and quadrature weights `w` (ones by
+    default), subdomains `R_i` with partition of unity `D_i`, and coarse functions `H`,
+
+        y = sum_i R_i^T D_i F_i(R_i f) + H F_0(E f),
+        E f = diag(H^T w)^{-1} H^T W f.
+
+    `F_i` is a `BasisAttention` on subdomain `i` in the basis `R_i Phi`, with weights
+    `D_i R_i w`, so that overlaps count once. `F_0` is one on the coarse functions as
+    points: its features are means over them, offset as in `opjax.Moments`, its weights
+    `H^T w`, its basis that of the means of what basis functions are computed from. The
+    layer is not linear in `f`: every subdomain has coefficients and a map of its own,
+    computed from its own values.
+
+    Subdomains share their parameters, so that their number and the mesh may change.
+    What basis functions are computed from is computed once, at all points:
+    convolutional projections see across the borders of subdomains. The coarse level has
+    a mixer of its own, and shares all else with the subdomains. With one subdomain and
+    without a coarse level the layer is its attribute `local`.
+
+    Args:
+      features: channels `c` of input and output.
+      attention: constructor of the attention on a subdomain, a `BasisAttention` with a
+        basis of pointwise functions: `attention(features, rngs=)`.
+      coarse: constructor of the coarse level's mixer, see `BasisAttention`; `None` for
+        no coarse level.
+      subdomains: those of the grid that the layer is for; `None` if every call brings
+        its own.
+      rngs: source of the initial parameters.
+
+    References:
+      Xiao et al., "Functional Attention", 2026, Eq. 4-9; Köhler and Rheinbach,
+      "Hierarchical Attention via Domain Decomposition", 2026, Eq. 12-18.
+    """
+
+    def __init__(
+        self,
+        features: int,
+        *,
+        attention: Callable[..., BasisAttention],
+        coarse: Callable[..., Mixer] | None,
+        subdomains: GridSubdomains | None = None,
+        rngs: nnx.Rngs,
+    ):
+        self.local = attention(features, rngs=rngs)
+        heads = self.local.num_heads
+        width = self.local.out.in_features // heads
+        self.coarse = (
+            None if coarse is None else coarse(width, num_heads=heads, rngs=rngs)
+        )
+        self.subdomains = subdomains
+
+    def __call__(
+        self,
+        x: jax.Array,
+        *,
+        mesh_points: jax.Array | None = None,
+        basis: Basis | None = None,
+        basis_functions: jax.Array | None = None,
+        quadrature_weights: jax.Array | None = None,
+        subdomains: Subdomains | None = None,
+    ) -> jax.Array:
+        """Evaluates the layer on one sample.
+
+        Args:
+          x: features at the points, shape `(n, c)`.
+          mesh_points: see `BasisAttention`.
+          basis: the shared basis module, if the layer owns none.
+          basis_functions: see `BasisAttention`.
+          quadrature_weights: weights of the points, shape `(n,)`; zero masks a point,
+            see `BasisAttention`.
+          subdomains: those of the mesh; by default those of the layer's grid.
+
+        Returns:
+          Features at the points, shape `(n, c)`.
+
+        Raises:
+          TypeError: if an array is not floating point.
+          ValueError: if points do not match, or a basis or subdomains are missing, or a
+            coarse space is passed to a layer without a coarse level.
+        """
+        levels = self._levels(x, subdomains, quadrature_weights)
+        module, inputs = self._inputs(x, basis, mesh_points, basis_functions)
+        own, coarse_own = self._own()
+
+        def head(own, coarse_own, f, shared):
+            def local(weights, f):
+                return self._attend(module, own, f, shared, weights)
+
+            y = schwarz.additive(
+                local, levels.cover, f, levels.local_weights, weighting="restricted"
+            )
+            if levels.coarse_space is None:
+                return y
+            mean, weights = levels.means(f), levels.coarse_weights
+            y0 = self._attend(module, coarse_own, mean, shared, weights, self.coarse)
+            return y + schwarz.coarse_prolong(levels.coarse_space, y0)
+
+        heads = map_heads(
+            jax.checkpoint(head, prevent_cse=False),  # as in `BasisAttention`
+            own,
+            coarse_own,
+            *inputs,
+            entries=self.local.num_heads * levels.local_weights.size * module.num_basis,
+        )
+        return self.local.merge(heads)
+
+    def inspect(
+        self,
+        x: jax.Array,
+        *,
+        mesh_points: jax.Array | None = None,
+        basis: Basis | None = None,
+        basis_functions: jax.Array | None = None,
+        quadrature_weights: jax.Array | None = None,
+        subdomains: Subdomains | None = None,
+    ) -> MapsOfLevels:
+        """Returns the maps of both levels and the basis of a call."""
+        levels = self._levels(x, subdomains, quadrature_weights)
+        module, inputs = self._inputs(x, basis, mesh_points, basis_functions)
+        project = self.local.projection_in(module)
+
+        def matrix(mixer, own, f, shared, weights):
+            values, phi = self._expand(module, f, shared, weights)
+            coefficients = project(head_moments(project, values, phi, weights))
+            return mixer.matrix(coefficients, **own)
+
+        def head(own, coarse_own, f, shared):
+            def local(weights, f):
+                return matrix(self.local.mixer, own, f, shared, weights)
+
+            pieces = schwarz.restrict(levels.cover, f)
+            maps = jax.vmap(local)(levels.local_weights, pieces)
+            _, phi = self._expand(module, f, shared, levels.weights)
+            if levels.coarse_space is None:
+                return MapsOfLevels(maps, None, phi)
+            mean, weights = levels.means(f), levels.coarse_weights
+            coarse_map = matrix(self.coarse, coarse_own, mean, shared, weights)
+            return MapsOfLevels(maps, coarse_map, phi)
+
+        return jax.vmap(head)(*self._own(), *inputs)
+
+    def _own(self):
+        """Parameters that every head has for itself, of both levels."""
+        coarse = {} if self.coarse is None else self.coarse.own()
+        return self.local.mixer.own(), coarse
+
+    def _attend(self, module, own, f, shared, weights, mixer=None):
+        values, phi = self._expand(module, f, shared, weights)
+        return self.local.head(module, mixer)(values, phi, weights, **own)
+
+    def _expand(self, module, f, shared, weights):
+        """Splits `(n, d + e)` into features and basis functions."""
+        width = self.local.out.in_features // self.local.num_heads
+        values, local = jnp.split(f, [width], axis=1)
+        return values, module.functions(local, shared, weights)
+
+    def _inputs(self, x, shared, mesh_points, basis_functions):
+        """The basis, and per head features beside `local`, `(h, n, d + e)`."""
+        module = self.local.choose_basis(shared)
+        if not module.pointwise:
+            raise ValueError(
+                f"The functions of a {type(module).__name__} depend on all points "
+                "together: they cannot be restricted to subdomains."
+            )
+        values, local, parameters = module.head_inputs(
+            x, mesh_points=mesh_points, basis_functions=basis_functions
+        )
+        heads = jnp.concatenate([values, local], axis=2)
+        # Without the barrier the compiler fuses the projection with what gathers its
+        # values, and spends a third of the time of the layer on their indices.
+        return module, (jax.lax.optimization_barrier(heads), parameters)
+
+    def _levels(self, x, subdomains, quadrature_weights):
+        if subdomains is None:
+            if self.subdomains is None:
+                raise ValueError(
+                    "Pass `subdomains`, those of the mesh, or build the layer with the "
+                    "GridSubdomains of its grid."
+                )
+            subdomains = self.subdomains.build()
+            if self.coarse is None:
+                subdomains = Subdomains(subdomains.cover)
+        _check(x, subdomains, self.coarse is not None)
+        weights = jnp.ones(x.shape[0], x.dtype)
+        if quadrature_weights is not None:
+            weights = jnp.asarray(quadrature_weights)
+            _checks.floating(quadrature_weights=weights)
+            _checks.rank(1, quadrature_weights=weights)
+            _checks.same_points(x=x, quadrature_weights=weights)
+            _checks.non_negative(quadrature_weights=quadrature_weights)
+        return _Levels.of(subdomains, weights)
+
+
+class _Levels(NamedTuple):
+    """Subdomains with the weights `w` of the points, `D_i R_i w` and `H^T w`."""
+
+    cover: Cover
+    coarse_space: Cover | None
+    weights: jax.Array
+    local_weights: jax.Array
+    coarse_weights: jax.Array | None
+
+    @classmethod
+    def of(cls, subdomains: Subdomains, weights: jax.Array) -> "_Levels":
+        cover, coarse_space = subdomains
+        column = weights[:, None]
+        partition = weights_as(cover, weights.dtype)
+        local = partition * schwarz.restrict(cover, column)[..., 0]
+        coarse = None
+        if coarse_space is not None:
+            coarse = schwarz.coarse_restrict(coarse_space, column)[:, 0]
+        return cls(cover, coarse_space, weights, local, coarse)
+
+    def means(self, f: jax.Array) -> jax.Array:
+        """Means of features over the coarse functions, which are sparse."""
+        assert self.coarse_space is not None
+        assert self.coarse_weights is not None
+        weights = self.weights.astype(f.dtype)
+        weighted = weights[:, None] * f
+        moments = Moments(
+            integrals=schwarz.coarse_restrict(self.coarse_space, weighted),
+            masses=self.coarse_weights.astype(f.dtype),
+            weight=jnp.sum(weights),
+            count=jnp.sum((weights > 0).astype(f.dtype)),
+        )
+        return moments.means()
+
+
+def _check(x: jax.Array, subdomains: Subdomains, has_coarse_level: bool) -> None:
+    for name, given in zip(subdomains._fields, subdomains, strict=True):
+        if given is not None and given.num_points != x.shape[0]:
+            raise ValueError(
+                f"x {x.shape} must have one row for each of the {given.num_points} "
+                f"points of {name}."
+            )
+    if (subdomains.coarse_space is not None) != has_coarse_level:
+        raise ValueError(
+            "A coarse space goes with a layer that has a coarse level: coarse_space is "
+            f"{'missing' if has_coarse_level else 'given'}, the layer has "
+            f"{'a' if has_coarse_level else 'no'} coarse mixer."
+        )
+
+
+def _per_axis(count: int | Sequence[int], p: int) -> tuple[int, ...]:
+    return (count,) * p if isinstance(count, int) else tuple(count)

@@ -1,0 +1,1 @@
+"""Models: operators between functions, all called alike."""

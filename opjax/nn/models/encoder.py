@@ -1,0 +1,92 @@
+"""Blocks of attention and a perceptron."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+from flax import nnx
+
+from opjax import _checks
+from opjax.nn.layers import MLP, FanInLinear, LayerNorm
+
+Attention = Callable[..., Any]
+
+
+class Block(nnx.Module):
+    """A pre-norm transformer block, `z + Attention(LN z)` then `z + MLP(LN z)`.
+
+    Args:
+      features: channels `c`.
+      mlp_ratio: width of the hidden layer of the perceptron over `c`.
+      attention: constructor of the attention, `attention(features, rngs=)`.
+      rngs: source of the initial parameters.
+    """
+
+    def __init__(
+        self, features: int, *, mlp_ratio: int, attention: Attention, rngs: nnx.Rngs
+    ):
+        self.attention_norm = LayerNorm(features)
+        self.attention = attention(features, rngs=rngs)
+        self.mlp_norm = LayerNorm(features)
+        self.mlp = MLP(features, mlp_ratio * features, features, rngs=rngs)
+
+    def __call__(self, z: jax.Array, **given: Any) -> jax.Array:
+        """Maps features `(n, c)`, and arguments of the attention, to `(n, c)`."""
+        return self.add(z, self.attention(self.attention_norm(z), **given))
+
+    def add(self, z: jax.Array, attended: jax.Array) -> jax.Array:
+        """Maps features and what attention made of them to those after the block."""
+        z = z + attended
+        return z + self.mlp(self.mlp_norm(z))
+
+
+class EncoderLayer(nnx.Module):
+    r"""A residual layer of attention and a ReLU perceptron, without pre-normalisation.
+
+        z <- N_1(z + Attention(z)),    z <- N_2(z + W_2 relu(W_1 z + b_1) + b_2),
+
+    where `N_1, N_2` are the identity, so that scales propagate (Eq. 4 of the paper), or
+    layer norms, which remove them (Eq. 7).
+
+    Args:
+      features: channels `c`.
+      hidden_features: width of the hidden layer of the perceptron.
+      attention: constructor of the attention, `attention(features, rngs=)`.
+      outer_norm: whether to normalise after both residuals; if so, the paper's code
+        has no normalisation inside attention, `normalization=None`.
+      epsilon: offset of the variances of these normalisations.
+      rngs: source of the initial parameters.
+
+    Raises:
+      ValueError: if there are no hidden features.
+
+    References:
+      Cao, "Choose a Transformer: Fourier or Galerkin", NeurIPS 2021, Eq. 4 and 7.
+    """
+
+    def __init__(
+        self,
+        features: int,
+        *,
+        hidden_features: int,
+        attention: Attention,
+        outer_norm: bool = False,
+        epsilon: float = 1e-5,
+        rngs: nnx.Rngs,
+    ):
+        _checks.positive(hidden_features=hidden_features)
+        self.attention = attention(features, rngs=rngs)
+        self.attention_norm = (
+            LayerNorm(features, epsilon=epsilon) if outer_norm else None
+        )
+        self.hidden = FanInLinear(features, hidden_features, rngs=rngs)
+        self.out = FanInLinear(hidden_features, features, rngs=rngs)
+        self.mlp_norm = LayerNorm(features, epsilon=epsilon) if outer_norm else None
+
+    def __call__(self, z: jax.Array, **given: Any) -> jax.Array:
+        """Maps features `(n, c)`, and arguments of the attention, to `(n, c)`."""
+        z = z + self.attention(z, **given)
+        if self.attention_norm is not None:
+            z = self.attention_norm(z)
+        z = z + self.out(jax.nn.relu(self.hidden(z)))
+        return z if self.mlp_norm is None else self.mlp_norm(z)

@@ -1,0 +1,339 @@
+"""The Fourier neural operator on uniform grids."""
+
+import math
+from collections.abc import Callable, Sequence
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jax import lax
+
+from opjax import _checks
+from opjax.nn.layers import (
+    MLP,
+    FanInLinear,
+    Initializer,
+    SpectralConvolution,
+    TimeEmbedding,
+    normalized,
+)
+from opjax.nn.layers.initializers import spectral_variance
+from opjax.nn.layers.position import Coordinates, Position
+from opjax.nn.models._given import refuse
+
+
+class FourierBlock(nnx.Module):
+    """A layer of the Fourier neural operator, a filter plus a pointwise map.
+
+        y = act(N(F x) + W x + b),    and with a channel MLP
+        z = act(N(MLP(y)) + g * x),
+
+    `F` the spectral convolution, `g` one factor per channel, `N` the identity or the
+    normalisation of every channel over the grid. Without activation (of the last layer)
+    `act` is the identity.
+
+    Args:
+      features: channels `c`.
+      grid_shape: points per axis, after padding.
+      modes: see `SpectralConvolution`.
+      channel_mlp_ratio: width of the channel MLP over `c`; `None` for no MLP.
+      instance_norm: whether `N` normalises.
+      kernel_init: initialiser of the spectral kernel.
+      rngs: source of the initial parameters.
+    """
+
+    def __init__(
+        self,
+        features: int,
+        *,
+        grid_shape: Sequence[int],
+        modes: int | Sequence[int],
+        channel_mlp_ratio: float | None = 0.5,
+        instance_norm: bool = False,
+        kernel_init: Initializer = spectral_variance,
+        rngs: nnx.Rngs,
+    ):
+        self.instance_norm = instance_norm
+        self.convolution = SpectralConvolution(
+            features,
+            features,
+            grid_shape=grid_shape,
+            modes=modes,
+            kernel_init=kernel_init,
+            rngs=rngs,
+        )
+        self.skip = FanInLinear(features, features, rngs=rngs)
+        has_mlp = channel_mlp_ratio is not None
+        hidden = max(1, round(channel_mlp_ratio * features)) if has_mlp else 0
+        self.channel_mlp = (
+            _mlp(features, hidden, features, rngs=rngs) if has_mlp else None
+        )
+        self.gate = nnx.Param(jnp.ones(features, jnp.float32)) if has_mlp else None
+
+    def __call__(
+        self,
+        x: jax.Array,
+        *,
+        activate: jax.Array | bool = True,
+        grid_shape: Sequence[int] | None = None,
+    ) -> jax.Array:
+        """Maps features `(n, c)` on the grid to `(n, c)`.
+
+        `activate` may be traced, so that a scan over the layers can stop activating.
+        """
+
+        def activation(z):
+            return jnp.where(activate, jax.nn.gelu(z, approximate=False), z)
+
+        y = self._norm(self.convolution(x, grid_shape=grid_shape))
+        y = activation(y + self.skip(x))
+        if self.channel_mlp is None or self.gate is None:
+            return y
+        y = self.channel_mlp(y) + self.gate[...][None, :] * x
+        return activation(self._norm(y))
+
+    def _norm(self, x: jax.Array) -> jax.Array:
+        if not self.instance_norm:
+            return x
+        return normalized(x, axis=0, epsilon=1e-5)
+
+
+class FourierNeuralOperator(nnx.Module):
+    """Learns an operator between functions on a uniform grid, by spectral convolutions.
+
+    A perceptron lifts positions and input values to `features` channels, layers of
+    `FourierBlock` act on them, the last without activation, and a perceptron projects
+    to the output. Parameters of the layers are stacked and scanned, as those of
+    `OperatorTransformer`. The defaults are those of the neuraloperator package; the
+    original has `projection_ratio=1`, `pad_multiple=16`, one number as `modes`, and
+    blocks with `channel_mlp_ratio=None`, `kernel_init=spectral_uniform`.
+
+    The layers see one period of a periodic function. Zeros beyond the end of the domain
+    keep the two ends of other functions apart.
+
+    Args:
+      grid_shape: points per axis of the grid that the model is built for, 1 to 3 axes.
+      feature_dim: channels of the input function; zero if the mesh is the input.
+      out_features: channels of the output function.
+      modes: frequencies kept, of the padded grid, see `SpectralConvolution`.
+      features: channels `c` inside.
+      num_layers: number of layers.
+      block: constructor of a layer, `block(features, grid_shape=, modes=, rngs=)`: a
+        `functools.partial` of `FourierBlock` with other options.
+      projection_ratio: width of the projection's hidden layer over `c`.
+      position: constructor of the position features, called with the number of axes,
+        such as a `functools.partial` of `ReferenceDistances`; `None` for none.
+      padding: zeros before and after an axis, over its points; one number, or one per
+        axis, such as zero for a periodic one.
+      pad_multiple: zeros after every axis then fill it up to a multiple of this.
+      time_embedding: whether calls take a scalar `time`.
+      rngs: source of the initial parameters.
+
+    Raises:
+      ValueError: if a count is not positive, there is no input, or padding or modes do
+        not fit the grid.
+
+    References:
+      Li et al., "Fourier Neural Operator", ICLR 2021 (arXiv:2010.08895), Fig. 2.
+      Kossaifi et al., "A Library for Learning Neural Operators", 2024
+      (arXiv:2412.10354).
+    """
+
+    def __init__(
+        self,
+        *,
+        grid_shape: Sequence[int],
+        feature_dim: int,
+        out_features: int,
+        modes: int | Sequence[int],
+        features: int = 64,
+        num_layers: int = 4,
+        block: Callable[..., FourierBlock] = FourierBlock,
+        projection_ratio: float = 2,
+        position: Callable[[int], Position] | None = Coordinates,
+        padding: float | Sequence[float] = 0.0,
+        pad_multiple: int = 1,
+        time_embedding: bool = False,
+        rngs: nnx.Rngs,
+    ):
+        _checks.positive(
+            out_features=out_features,
+            features=features,
+            num_layers=num_layers,
+            projection_ratio=projection_ratio,
+            pad_multiple=pad_multiple,
+        )
+        _checks.non_negative(feature_dim=feature_dim)
+        self.grid_shape, self.feature_dim = tuple(grid_shape), feature_dim
+        self.padding = _per_axis(padding, self.grid_shape)
+        self.pad_multiple = pad_multiple
+        self.position = None if position is None else position(len(self.grid_shape))
+        inputs = feature_dim + (0 if self.position is None else self.position.features)
+        if inputs == 0:
+            raise ValueError(
+                f"{feature_dim=} and {position=} leave the model without input."
+            )
+        self.lifting = _mlp(inputs, 2 * features, features, rngs=rngs)
+        self.time_embedding = (
+            TimeEmbedding(features, rngs=rngs) if time_embedding else None
+        )
+        padded = self.padded_shape(self.grid_shape)
+
+        def layer(key: jax.Array) -> FourierBlock:
+            return block(features, grid_shape=padded, modes=modes, rngs=nnx.Rngs(key))
+
+        self.blocks = jax.vmap(layer)(jax.random.split(rngs.params(), num_layers))
+        hidden = max(1, round(projection_ratio * features))
+        self.projection = _mlp(features, hidden, out_features, rngs=rngs)
+
+    def __call__(
+        self,
+        mesh_points: jax.Array | None,
+        features: jax.Array | None = None,
+        *,
+        quadrature_weights: jax.Array | None = None,
+        time: jax.Array | None = None,
+        grid_shape: Sequence[int] | None = None,
+    ) -> jax.Array:
+        """Evaluates the operator on one sample.
+
+        Args:
+          mesh_points: points of the grid in row-major order, shape `(n, p)`: features
+            only, so `None` will do for a model without positions.
+          features: values of the input function, shape `(n, feature_dim)`; `None` if
+            `feature_dim` is zero.
+          quadrature_weights: none, the points of a uniform grid count alike.
+          time: scalar, if the model has a time embedding.
+          grid_shape: points per axis of this sample's grid, if not the model's own; on
+            one axis, the points of the sample. Frequencies that it does not resolve
+            are left out.
+
+        Returns:
+          Values of the output function at the mesh points, shape `(n, out_features)`.
+
+        Raises:
+          TypeError: if an array is not floating point.
+          ValueError: if shapes do not match the model or each other, or there are
+            quadrature weights.
+        """
+        refuse(
+            "a Fourier neural operator, of uniform grids without padding",
+            quadrature_weights=quadrature_weights,
+        )
+        if grid_shape is not None:
+            grid_shape = tuple(grid_shape)
+        else:
+            grid_shape = self._grid_of(mesh_points if features is None else features)
+        if len(grid_shape) != len(self.grid_shape):
+            raise ValueError(
+                f"{grid_shape=} must have as many axes as the grid of this model, "
+                f"{self.grid_shape}."
+            )
+        z = self.lift(mesh_points, features, time=time, grid_shape=grid_shape)
+        z = self.pad(z, grid_shape)
+        padded = self.padded_shape(grid_shape)
+
+        def layer(z, block_and_activate):
+            block, activate = block_and_activate
+            return block(z, activate=activate, grid_shape=padded), None
+
+        num_layers = jax.tree.leaves(self.blocks)[0].shape[0]
+        activate = jnp.arange(num_layers) < num_layers - 1
+        z, _ = lax.scan(layer, z, (self.blocks, activate))
+        return self.projection(self.crop(z, grid_shape))
+
+    def lift(
+        self,
+        mesh_points: jax.Array | None,
+        features: jax.Array | None,
+        *,
+        time: jax.Array | None,
+        grid_shape: tuple[int, ...],
+    ) -> jax.Array:
+        """Returns the features `(n, c)` that enter the layers, before padding."""
+        n, p = math.prod(grid_shape), len(grid_shape)
+        inputs = []
+        if self.position is not None or mesh_points is not None:
+            _expect("mesh_points", mesh_points, (n, p), grid_shape)
+        if self.position is not None:
+            inputs.append(self.position(jnp.asarray(mesh_points)))
+        if self.feature_dim or features is not None:
+            _expect("features", features, (n, self.feature_dim), grid_shape)
+            inputs.append(jnp.asarray(features))
+        z = self.lifting(jnp.concatenate(inputs, axis=1))
+        if (time is None) != (self.time_embedding is None):
+            raise ValueError(
+                f"{time=} does not fit a model built with "
+                f"time_embedding={self.time_embedding is not None}."
+            )
+        if self.time_embedding is not None and time is not None:
+            z = z + self.time_embedding(time)[None, :]
+        return z
+
+    def pad(self, z: jax.Array, grid_shape: tuple[int, ...]) -> jax.Array:
+        """Maps features `(n, c)` on a grid to those on the grid with padding."""
+        widths = [*self._padding(grid_shape), (0, 0)]
+        field = jnp.pad(z.reshape(*grid_shape, -1), widths)
+        return field.reshape(-1, z.shape[1])
+
+    def crop(self, z: jax.Array, grid_shape: tuple[int, ...]) -> jax.Array:
+        """Maps features on the grid with padding to those on the grid, `(n, c)`."""
+        field = z.reshape(*self.padded_shape(grid_shape), -1)
+        inside = tuple(
+            slice(before, before + n)
+            for n, (before, _) in zip(
+                grid_shape, self._padding(grid_shape), strict=True
+            )
+        )
+        return field[inside].reshape(-1, z.shape[1])
+
+    def _padding(self, grid_shape: tuple[int, ...]) -> list[tuple[int, int]]:
+        widths = []
+        for n, padding in zip(grid_shape, self.padding, strict=True):
+            margin = round(padding * n)
+            filling = -(n + 2 * margin) % self.pad_multiple
+            widths.append((margin, margin + filling))
+        return widths
+
+    def padded_shape(self, grid_shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Returns the points per axis of a grid with padding."""
+        widths = self._padding(grid_shape)
+        return tuple(n + sum(w) for n, w in zip(grid_shape, widths, strict=True))
+
+    def _grid_of(self, array: jax.Array | None) -> tuple[int, ...]:
+        """Returns the grid of a sample: its own on one axis, else the model's."""
+        if array is None or len(self.grid_shape) > 1:
+            return self.grid_shape
+        return jnp.shape(array)[:1]
+
+
+def _per_axis(
+    padding: float | Sequence[float], grid_shape: tuple[int, ...]
+) -> tuple[float, ...]:
+    p = len(grid_shape)
+    widths = tuple(padding) if isinstance(padding, Sequence) else (padding,) * p
+    _checks.non_negative(padding=widths)
+    if len(widths) != p:
+        raise ValueError(
+            f"{padding=} must be one number, or one per axis of {grid_shape=}."
+        )
+    return widths
+
+
+def _expect(name, array, shape, grid_shape):
+    if array is None or jnp.shape(array) != shape:
+        raise ValueError(
+            f"{name} {None if array is None else jnp.shape(array)} must have shape "
+            f"{shape} for this model and {grid_shape=}."
+        )
+    _checks.floating(**{name: array})
+
+
+def _mlp(
+    in_features: int, hidden_features: int, out_features: int, *, rngs: nnx.Rngs
+) -> MLP:
+    """Returns a perceptron with the initialisation of PyTorch."""
+    # Keys that an earlier version drew and dropped: seeds keep their meaning.
+    for _ in range(4):
+        rngs.params()
+    return MLP(in_features, hidden_features, out_features, kernel_init=None, rngs=rngs)

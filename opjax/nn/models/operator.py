@@ -1,0 +1,275 @@
+"""The operator transformer: encoder, scanned pre-norm blocks, decoder."""
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jax import lax
+
+import opjax
+from opjax import _checks
+from opjax.nn.attention.bases import Basis
+from opjax.nn.attention.subdomains import MapsOfLevels, Subdomains
+from opjax.nn.layers import MLP, LayerNorm, Linear, TimeEmbedding
+from opjax.nn.layers.position import Position, check_points
+from opjax.nn.models.encoder import Attention, Block
+
+
+class OperatorTransformer(nnx.Module):
+    """Learns an operator between functions on any mesh, by attention.
+
+    An encoder lifts position features and input values to `features` channels, blocks
+    of attention and perceptrons act on them, and a decoder reads off the output.
+    Parameters of the blocks are stacked along a leading axis and scanned, so that
+    compile time does not grow with depth.
+
+    Args:
+      position: how points are seen, `Coordinates(p)` or `ReferenceDistances(p, ...)`.
+      feature_dim: channels of the input function; zero if the mesh is the input.
+      out_features: channels of the output function.
+      attention: constructor of the attention of a block, `attention(features, rngs=)`:
+        a `functools.partial` of `BasisAttention`, `GalerkinAttention` or any other.
+      features: channels `c` inside.
+      num_layers: number of blocks.
+      basis: constructor of a basis that all blocks share, `basis(features, rngs=)`; of
+        an attention built with `basis=None`.
+      mlp_ratio: width of the perceptrons' hidden layers over `features`.
+      residual_encoder: whether the encoder has a second hidden layer, which adds to the
+        first, both of `features` channels rather than one of `2 features`.
+      decoder_norm: whether the decoder normalises features first.
+      time_embedding: whether calls take a scalar `time`.
+      rematerialize: whether to recompute the blocks in the backward pass, which keeps
+        one array of features per block.
+      rngs: source of the initial parameters.
+
+    Raises:
+      ValueError: if a count is not positive, or the attention refuses its options.
+
+    References:
+      Xiao et al., "Functional Attention", 2026, Fig. 1 and App. C.2.
+    """
+
+    def __init__(
+        self,
+        *,
+        position: Position,
+        feature_dim: int,
+        out_features: int,
+        attention: Attention,
+        features: int = 128,
+        num_layers: int = 8,
+        basis: Callable[..., Basis] | None = None,
+        mlp_ratio: int = 1,
+        residual_encoder: bool = False,
+        decoder_norm: bool = True,
+        time_embedding: bool = False,
+        rematerialize: bool = False,
+        rngs: nnx.Rngs,
+    ):
+        _checks.positive(
+            point_dim=position.point_dim,
+            out_features=out_features,
+            features=features,
+            num_layers=num_layers,
+            mlp_ratio=mlp_ratio,
+        )
+        self.position, self.feature_dim = position, feature_dim
+        self.rematerialize = rematerialize
+        self.encoder = MLP(
+            position.features + feature_dim,
+            (features, features) if residual_encoder else 2 * features,
+            features,
+            residual=residual_encoder,
+            rngs=rngs,
+        )
+        self.time_embedding = (
+            TimeEmbedding(features, rngs=rngs) if time_embedding else None
+        )
+        self.basis = None if basis is None else basis(features, rngs=rngs)
+
+        def block(key: jax.Array) -> Block:
+            return Block(
+                features,
+                mlp_ratio=mlp_ratio,
+                attention=attention,
+                rngs=nnx.Rngs(key),
+            )
+
+        self.blocks = jax.vmap(block)(jax.random.split(rngs.params(), num_layers))
+        self.decoder_norm = LayerNorm(features) if decoder_norm else None
+        self.decoder = Linear(features, out_features, rngs=rngs)
+
+    def __call__(
+        self,
+        mesh_points: jax.Array,
+        features: jax.Array | None = None,
+        *,
+        quadrature_weights: jax.Array | None = None,
+        time: jax.Array | None = None,
+        basis_functions: jax.Array | None = None,
+        subdomains: Subdomains | None = None,
+    ) -> jax.Array:
+        """Evaluates the operator on one sample.
+
+        Args:
+          mesh_points: points, shape `(n, p)`.
+          features: values of the input function, shape `(n, feature_dim)`; `None` if
+            `feature_dim` is zero.
+          quadrature_weights: weights of the points, shape `(n,)`; zero masks a point,
+            see `BasisAttention`.
+          time: scalar, if the model has a time embedding.
+          basis_functions: functions `(n, k)` of the mesh, for a `FixedBasis` without
+            functions of its own.
+          subdomains: for `SubdomainAttention` that is not of one grid.
+
+        Returns:
+          Values of the output function at the mesh points, shape `(n, out_features)`.
+
+        Raises:
+          TypeError: if an array is not floating point.
+          ValueError: if shapes do not match the model or each other, or an argument has
+            no meaning for the model's attention.
+        """
+        z = self.encode(mesh_points, features, time=time)
+        given = self.given(
+            mesh_points=mesh_points,
+            quadrature_weights=quadrature_weights,
+            basis_functions=basis_functions,
+            subdomains=subdomains,
+        )
+
+        def layer(z, block):
+            return block(z, **given), None
+
+        policies = jax.checkpoint_policies
+        layer = jax.checkpoint(
+            layer,
+            prevent_cse=False,
+            policy=policies.nothing_saveable
+            if self.rematerialize
+            else policies.save_only_these_names("projected", "attended"),
+        )
+        z, _ = lax.scan(layer, z, self.blocks)
+        return self.decode(z)
+
+    def encode(
+        self,
+        mesh_points: jax.Array,
+        features: jax.Array | None = None,
+        *,
+        time: jax.Array | None = None,
+    ) -> jax.Array:
+        """Maps positions and input values to the features `(n, c)` of the blocks."""
+        check_points(self.position, mesh_points)
+        channels = 0 if features is None else jnp.shape(features)[-1]
+        if channels != self.feature_dim:
+            raise ValueError(
+                f"features {None if features is None else jnp.shape(features)} must "
+                f"have {self.feature_dim} channels for this model."
+            )
+        if (time is None) != (self.time_embedding is None):
+            raise ValueError(
+                f"{time=} does not fit a model built with "
+                f"time_embedding={self.time_embedding is not None}."
+            )
+        inputs = self.position(mesh_points)
+        if features is not None:
+            _checks.floating(features=features)
+            _checks.rank(2, features=features)
+            _checks.same_points(mesh_points=mesh_points, features=features)
+            inputs = jnp.concatenate([inputs, features], axis=1)
+        z = self.encoder(inputs)
+        if self.time_embedding is not None and time is not None:
+            z = z + self.time_embedding(time)[None, :]
+        return z
+
+    def decode(self, z: jax.Array) -> jax.Array:
+        """Maps features `(n, c)` after the blocks to output values."""
+        return self.decoder(z if self.decoder_norm is None else self.decoder_norm(z))
+
+    def given(self, **arguments: Any) -> dict[str, Any]:
+        """Returns what a call gives to the attentions: all that is not `None`.
+
+        Raises:
+          ValueError: if the attention knows no such argument.
+        """
+        present = {k: v for k, v in arguments.items() if v is not None}
+        if self.basis is not None:
+            present["basis"] = self.basis
+        attention = self.blocks.attention
+        known = inspect.signature(type(attention).__call__).parameters
+        takes_all = any(p.kind is p.VAR_KEYWORD for p in known.values())
+        for name in present:
+            if name not in known and not takes_all:
+                raise ValueError(
+                    f"{name} has no meaning for a model with "
+                    f"{type(attention).__name__}; leave it out."
+                )
+        return present
+
+    def inspect(
+        self,
+        mesh_points: jax.Array,
+        features: jax.Array | None = None,
+        *,
+        time: jax.Array | None = None,
+        **given: Any,
+    ) -> opjax.MapBetweenBases | MapsOfLevels:
+        """Returns what the attentions' `inspect` do, stacked over the layers.
+
+        For attention in a basis, maps `(l, h, k, k)` and bases `(l, h, n, k)`.
+
+        Raises:
+          ValueError: if the attention has no map to look at.
+        """
+        return self.watch("inspect", mesh_points, features, time=time, **given)
+
+    def condition_numbers(
+        self,
+        mesh_points: jax.Array,
+        features: jax.Array | None = None,
+        *,
+        time: jax.Array | None = None,
+        **given: Any,
+    ) -> jax.Array:
+        """Returns the condition numbers of the small systems that a call solves.
+
+            kappa((1 - a) K K^T + a I),    K the key coefficients of a head, (k, d).
+
+        They bound what the solves lose to rounding, see `opjax.condition_number`.
+
+        Args:
+          mesh_points: see `__call__`; likewise the other arguments.
+          features: values of the input function.
+          time: scalar, if the model has a time embedding.
+          **given: further arguments of `__call__`.
+
+        Returns:
+          One number per layer and head, shape `(l, h)`.
+
+        Raises:
+          ValueError: if the attention solves no such system, or, on subdomains, one in
+            each of them.
+
+        References:
+          Xiao et al., "Functional Attention", 2026, App. D.2 and D.3 (Fig. 6 and 7).
+        """
+        look = "condition_numbers"
+        return self.watch(look, mesh_points, features, time=time, **given)
+
+    def watch(self, method: str, mesh_points, features, *, time=None, **given) -> Any:
+        """Returns a method of the attentions on their inputs, stacked over layers."""
+        attention = type(self.blocks.attention)
+        if not hasattr(attention, method):
+            raise ValueError(f"{attention.__name__} has no {method}.")
+        z = self.encode(mesh_points, features, time=time)
+        given = self.given(mesh_points=mesh_points, **given)
+
+        def layer(z, block):
+            look = getattr(block.attention, method)
+            return block(z, **given), look(block.attention_norm(z), **given)
+
+        return lax.scan(layer, z, self.blocks)[1]

@@ -1,0 +1,238 @@
+r"""Starting factors that make training independent of the number of points.
+
+A random start of fixed size is too large by a factor that grows with the problem, and
+one rate for all factors is too large for some levels and too small for others. Here one
+batch of inputs and targets decides both, whatever the problem: `principal_keys` starts
+keys from what each block sees and queries from zero, and `calibrate` gives the factors
+of every level, and their learning rates relative to a common one, the size at which the
+level's output is as large as what it has to represent.
+"""
+
+from typing import Any, NamedTuple, TypeVar
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from opjax import _checks, schwarz
+from opjax._sequential import one_by_one
+from opjax.nn.schwarz.factors import LowRankAttention, SchwarzAttention
+from opjax.schwarz.covers import weights_as
+
+_Model = TypeVar("_Model", LowRankAttention, SchwarzAttention)
+
+
+class _Blocks(NamedTuple):
+    """What the blocks of one level see and have to represent.
+
+    Attributes:
+      used: which entries of the factors are not padding, `(s, m, r)`.
+      inputs: the parts of the normalised inputs that the blocks see, `(s, m, b)`.
+      targets: what they have to represent, `(s, m, b)`.
+      weights: weights of their outputs in the squared norm of the model's, `(s, m)`.
+      local: whether these are subdomains rather than one block of all coefficients.
+    """
+
+    used: jax.Array
+    inputs: jax.Array
+    targets: jax.Array
+    weights: jax.Array
+    local: bool
+
+
+def principal_keys(
+    model: _Model,
+    inputs: jax.Array,
+    targets: jax.Array,
+    *,
+    whitening: float | None = 1e-2,
+) -> _Model:
+    r"""Returns the model with keys from principal components and with zero queries.
+
+    Let `X = U S V^T` be the inputs of a block, divided by the norms of the targets:
+
+        K_i = sqrt(n_i) U                                        local blocks,
+        K_0 = sqrt(n_0) U T / (T^2 + whitening^2),  T = S / S_1  other blocks,
+
+    the leading `r` columns, with `n_i` the points of a block that see anything. Local
+    blocks have few columns, which orthonormality keeps apart. Others resolve all
+    directions: whitening gives each an equal share, down to `whitening` times the
+    largest and no further, because amplifying what the batch does not contain would
+    spoil the operator outside the batch.
+
+    Args:
+      model: a `LowRankAttention` or `SchwarzAttention`.
+      inputs: functions, one a column, shape `(n, b)`; at least as many as the largest
+        rank.
+      targets: their images under the operator to be learned, shape `(n, b)`.
+      whitening: smallest singular value to resolve, over the largest; `None` for
+        orthonormal keys in all blocks.
+
+    Returns:
+      A new model of the same structure.
+
+    Raises:
+      TypeError: if an array is not floating point.
+      ValueError: if shapes do not match, there are fewer samples than a block has
+        columns, or `whitening` is not positive.
+
+    References:
+      Köhler and Rheinbach, "Hierarchical Attention via Domain Decomposition", 2026,
+      section 7, leave the start open.
+    """
+    if whitening is not None:
+        _checks.positive(whitening=whitening)
+
+    keys = [
+        jnp.where(
+            blocks.used, _principal(blocks, None if blocks.local else whitening), 0
+        )
+        for blocks in _levels(model, inputs, targets)
+    ]
+    return _with_factors(model, [(jnp.zeros_like(key), key) for key in keys])
+
+
+def calibrate(
+    model: _Model, inputs: jax.Array, targets: jax.Array
+) -> tuple[_Model, _Model]:
+    r"""Scales the factors of every level to the size of its share of the targets.
+
+    The factors of a level are multiplied by `sqrt(s)`, where queries of independent
+    standard normal entries in place of the level's own would give its output `s^-1`
+    times the root mean square of its share: locally what the coarse space cannot
+    represent, on the coarse level the rest, each divided by the norms of the targets.
+    Coarse functions count by their squares, without their products.
+
+    Args:
+      model: a `LowRankAttention` or `SchwarzAttention` with keys of any size.
+      inputs: functions, one a column, shape `(n, b)`.
+      targets: their images under the operator to be learned, shape `(n, b)`.
+
+    Returns:
+      The scaled model and a model of the same structure whose leaves are the numbers
+      `sqrt(s)`: multiply the updates of an optimizer by them, and a rate means the same
+      at every level and for every number of points.
+
+    Raises:
+      TypeError: if an array is not floating point.
+      ValueError: if shapes do not match.
+    """
+    roots = []
+    for level, blocks in zip(
+        _modules(model), _levels(model, inputs, targets), strict=True
+    ):
+        key = level.key[...].reshape(blocks.used.shape)
+        scores = jnp.einsum("smr,smb->srb", key, blocks.inputs)
+        energies = blocks.weights.sum(axis=1) * jnp.sum(scores**2, axis=(1, 2))
+        energy = jnp.sum(energies)
+        share = jnp.sum(blocks.weights[..., None] * blocks.targets**2)
+        tiny = jnp.finfo(share.dtype).tiny
+        root = (jnp.maximum(share, tiny) / jnp.maximum(energy, tiny)) ** 0.25
+        roots.append((root, root))
+    sizes = _with_factors(model, roots)
+    return jax.tree.map(jnp.multiply, model, sizes), sizes
+
+
+def _principal(blocks: _Blocks, whitening: float | None) -> jax.Array:
+    """Leading left singular vectors of the inputs `(s, m, r)`, entries of size one."""
+    x, rank = blocks.inputs, blocks.used.shape[-1]
+    if x.shape[-1] < rank:
+        raise ValueError(
+            f"inputs have {x.shape[-1]} samples, but a block has {rank} columns; pass "
+            "a batch of at least as many."
+        )
+    vectors, values = jax.vmap(_left_singular)(x)
+    # A padded point sees zero; vectors that the data leave free may not.
+    seen = jnp.any(x != 0, axis=2)
+    sizes = jnp.sqrt(jnp.sum(seen, axis=1).astype(x.dtype))
+    keys = jnp.where(seen[..., None], sizes[:, None, None] * vectors, 0)
+    if whitening is not None:
+        largest = jnp.maximum(values[:, :1], jnp.finfo(x.dtype).tiny)
+        relative = values / largest
+        keys = keys * (relative / (relative**2 + whitening**2))[:, None, :]
+    return keys[:, :, :rank]
+
+
+@one_by_one
+def _left_singular(x: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Left singular vectors and singular values."""
+    vectors, values, _ = jnp.linalg.svd(x, full_matrices=False)
+    return vectors, values
+
+
+def _levels(model: Any, inputs: jax.Array, targets: jax.Array) -> list[_Blocks]:
+    """Returns the blocks of all levels, the coarsest first, for normalised samples."""
+    inputs, targets = jnp.asarray(inputs), jnp.asarray(targets)
+    _checks.floating(inputs=inputs, targets=targets)
+    _checks.rank(2, inputs=inputs, targets=targets)
+    _checks.same_points(inputs=inputs, targets=targets)
+    _checks.same_channels(inputs=inputs, targets=targets)
+    norms = jnp.linalg.norm(targets, axis=0, keepdims=True)
+    # A sample without target counts for nothing.
+    factor = jnp.where(norms > 0, 1 / jnp.where(norms > 0, norms, 1), 0)
+    factor = factor / jnp.sqrt(jnp.asarray(inputs.shape[1], norms.dtype))
+    weights = jnp.ones(inputs.shape[0], inputs.dtype)
+    return _restricted(model, inputs * factor, targets * factor, weights)
+
+
+def _restricted(model, inputs, targets, weights) -> list[_Blocks]:
+    if isinstance(model, LowRankAttention):
+        points, rank = model.key.shape
+        if len(inputs) != points:
+            raise ValueError(
+                f"inputs have {len(inputs)} points, the model has {points} points; "
+                "pass functions at the model's points."
+            )
+        used = jnp.ones((1, points, rank), bool)
+        return [_Blocks(used, inputs[None], targets[None], weights[None], False)]
+    cover, space, coarser = model.cover, model.coarse_space, []
+    if space is not None:
+        coefficients = _best_coefficients(space, targets)
+        squares = schwarz.Cover(
+            space.indices, jnp.square(weights_as(space, inputs.dtype)), space.num_points
+        )
+        coarser = _restricted(
+            model.coarse,
+            schwarz.coarse_restrict(space, inputs),
+            coefficients,
+            schwarz.coarse_restrict(squares, weights[:, None])[:, 0],
+        )
+        targets = targets - schwarz.coarse_prolong(space, coefficients)
+    unity = weights_as(cover, inputs.dtype)
+    local = _Blocks(
+        jnp.asarray(model.used_factors(model.key.shape[-1])),
+        jnp.sqrt(unity)[..., None] * schwarz.restrict(cover, inputs),
+        schwarz.restrict(cover, targets),
+        unity * schwarz.restrict(cover, weights[:, None])[..., 0],
+        True,
+    )
+    return [*coarser, local]
+
+
+def _modules(model: Any) -> list[Any]:
+    """Returns the modules that own factors, the coarsest first, as `_levels`."""
+    coarse = getattr(model, "coarse", None)
+    return [*([] if coarse is None else _modules(coarse)), model]
+
+
+def _with_factors(model: _Model, factors: list[tuple[jax.Array, jax.Array]]) -> _Model:
+    """Returns a model with other queries and keys, or with numbers in their places."""
+    other = jax.tree.map(lambda leaf: leaf, model)
+    for level, pair in zip(_modules(other), factors, strict=True):
+        query, key = (f.reshape(level.key.shape) if f.ndim else f for f in pair)
+        level.query, level.key = nnx.Param(query), nnx.Param(key)
+    return other
+
+
+def _best_coefficients(space: schwarz.Cover, values: jax.Array) -> jax.Array:
+    """Coefficients of the best approximation in the coarse space, in least squares."""
+
+    def gram(coefficients):
+        prolonged = schwarz.coarse_prolong(space, coefficients)
+        return schwarz.coarse_restrict(space, prolonged)
+
+    moments = schwarz.coarse_restrict(space, values)
+    # Gram matrices of hats are well conditioned, whatever their number.
+    # (Starting from zero, XLA would evaluate the first step while compiling.)
+    solve = jax.scipy.sparse.linalg.cg
+    return solve(gram, moments, x0=moments, tol=1e-5, maxiter=100)[0]

@@ -1,0 +1,281 @@
+"""Sums of features against basis functions: from points to coefficients and back.
+
+A basis is an array `(n, k)`, `k` functions at `n` points; coefficients are `(k, d)`,
+the expansion of `d` channels. All that attention in a basis knows of the points are
+weighted sums over them, `Moments`. They add up over chunks of points, and over devices.
+Everything here acts on one head of one sample.
+"""
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.typing import ArrayLike
+
+from opjax import _checks, linalg
+
+PROJECTIONS = ("transpose", "mean", "pseudo_inverse")
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Moments:
+    r"""Weighted sums over points, which are added for points in several chunks.
+
+    Attributes:
+      integrals: of features against the basis, `Phi^T W f`, shape `(k, d)`.
+      masses: of the basis functions, `Phi^T w`, shape `(k,)`.
+      weight: sum of all weights, a scalar.
+      count: number of points of positive weight, a scalar.
+      gram: inner products of the basis functions, `Phi^T W Phi`, shape `(k, k)`; `None`
+        where nobody asked for them.
+    """
+
+    integrals: jax.Array
+    masses: jax.Array
+    weight: jax.Array
+    count: jax.Array
+    gram: jax.Array | None = None
+
+    def __add__(self, other: "Moments") -> "Moments":
+        """Moments of the points of both."""
+        return jax.tree.map(jnp.add, self, other)
+
+    @property
+    def unit(self) -> jax.Array:
+        """Average weight of the points that count; one where there are none.
+
+        Counting points of positive weight only makes padded and unpadded data equal.
+        """
+        some = self.count > 0
+        return jnp.where(some, self.weight / jnp.where(some, self.count, 1), 1)
+
+    def means(self, *, offset: ArrayLike = 1e-5) -> jax.Array:
+        r"""Returns weighted means over the basis functions, shape `(k, d)`.
+
+            (diag(Phi^T w) + offset unit I)^{-1} Phi^T W f.
+
+        Args:
+          offset: keeps the mean of an empty basis function finite; in units of one
+            average weight, so that constant weights cancel.
+        """
+        dtype = self.integrals.dtype
+        shift = jnp.asarray(offset, dtype) * self.unit.astype(dtype)
+        return self.integrals / (self.masses + shift)[:, None]
+
+    def least_squares(self, *, ridge: ArrayLike = 0.0) -> jax.Array:
+        r"""Returns the coefficients of the best fit, shape `(k, d)`.
+
+            (Phi^T W Phi + ridge I)^{-1} Phi^T W f.
+
+        Args:
+          ridge: Tikhonov weight, in units of the Gram matrix.
+
+        Raises:
+          ValueError: if the moments are without a Gram matrix.
+        """
+        if self.gram is None:
+            raise ValueError(
+                "These moments have no Gram matrix; compute them with with_gram=True."
+            )
+        identity = jnp.eye(self.gram.shape[0], dtype=self.gram.dtype)
+        system = self.gram + jnp.asarray(ridge, self.gram.dtype) * identity
+        return linalg.solve(system, self.integrals)
+
+
+def moments(
+    values: ArrayLike,
+    basis: ArrayLike,
+    *,
+    quadrature_weights: ArrayLike | None = None,
+    with_gram: bool = False,
+) -> Moments:
+    r"""Returns the sums over points that projections are made of.
+
+        Phi^T W f,    Phi^T w,    sum_i w_i,    number of w_i > 0,    (Phi^T W Phi).
+
+    Moments of the parts of a mesh add up to those of the mesh:
+
+        moments(f, Phi) = moments(f[:i], Phi[:i]) + moments(f[i:], Phi[i:]).
+
+    Args:
+      values: values at the points, shape `(n, d)`.
+      basis: basis functions at the same points, shape `(n, k)`.
+      quadrature_weights: weights `W = diag(w)`, shape `(n,)`; ones by default, zero
+        masks a point.
+      with_gram: whether to compute the Gram matrix as well. If so, all products have
+        the highest precision, and half precision becomes float32.
+
+    Returns:
+      The moments.
+
+    Raises:
+      TypeError: if an array is not floating point.
+      ValueError: if the points do not match or a weight is negative.
+    """
+    values, basis = jnp.asarray(values), jnp.asarray(basis)
+    _checks.floating(values=values, basis=basis)
+    _checks.rank(2, values=values, basis=basis)
+    _checks.same_points(values=values, basis=basis)
+    weights = None
+    if quadrature_weights is not None:
+        weights = check_weights(quadrature_weights, values=values)
+    return unchecked_moments(values, basis, weights, with_gram=with_gram)
+
+
+def unchecked_moments(
+    values: jax.Array,
+    basis: jax.Array,
+    weights: jax.Array | None,
+    *,
+    with_gram: bool = False,
+) -> Moments:
+    """`moments` of checked arrays, for callers that have checked them."""
+    product = jnp.matmul
+    if with_gram:
+        values, basis = map(linalg.at_least_single, (values, basis))
+        product = functools.partial(jnp.matmul, precision=lax.Precision.HIGHEST)
+    if weights is None:
+        single = linalg.at_least_single(values).dtype
+        count = jnp.asarray(values.shape[0], single)
+        return Moments(
+            integrals=product(basis.T, values),
+            masses=jnp.sum(basis, axis=0),
+            weight=count,
+            count=count,
+            gram=product(basis.T, basis) if with_gram else None,
+        )
+    # Selects before arithmetic: zero times a padded NaN would be NaN.
+    active = weights > 0
+    basis = jnp.where(active[:, None], basis, 0)
+    column = weights[:, None].astype(values.dtype)
+    weighted = column * jnp.where(active[:, None], values, 0)
+    return Moments(
+        integrals=product(basis.T, weighted),
+        masses=weights.astype(basis.dtype) @ basis,
+        weight=jnp.sum(jnp.where(active, weights, 0)),
+        count=jnp.sum(active.astype(weights.dtype)),
+        gram=product((column * basis).T, basis) if with_gram else None,
+    )
+
+
+def gram(basis: ArrayLike, *, quadrature_weights: ArrayLike | None = None) -> jax.Array:
+    r"""Returns the inner products of the basis functions, `Phi^T W Phi`.
+
+    Args:
+      basis: basis functions at the points, shape `(n, k)`.
+      quadrature_weights: non-negative weights `W`, shape `(n,)`; ones by default.
+
+    Returns:
+      The Gram matrix, shape `(k, k)`, formed at the highest matrix-product precision.
+
+    Raises:
+      TypeError: if an array is not floating point.
+      ValueError: if the points do not match or a weight is negative.
+    """
+    basis = jnp.asarray(basis)
+    _checks.floating(basis=basis)
+    _checks.rank(2, basis=basis)
+    left = basis
+    if quadrature_weights is not None:
+        weights = check_weights(quadrature_weights, basis=basis)
+        basis = jnp.where((weights > 0)[:, None], basis, 0)
+        left = weights[:, None].astype(basis.dtype) * basis
+    return jnp.matmul(left.T, basis, precision=lax.Precision.HIGHEST)
+
+
+def project(
+    values: ArrayLike,
+    basis: ArrayLike,
+    *,
+    quadrature_weights: ArrayLike | None = None,
+    method: str = "transpose",
+    ridge: ArrayLike = 0.0,
+    offset: ArrayLike = 1e-5,
+) -> jax.Array:
+    r"""Projects values at points to coefficients in a basis (analysis).
+
+        transpose        Phi^T W f                                   inner products
+        mean             (diag(Phi^T w) + offset mean(w) I)^{-1} Phi^T W f
+        pseudo_inverse   (Phi^T W Phi + ridge I)^{-1} Phi^T W f      least squares
+
+    with `mean(w)` over the points of positive weight. The three agree for an
+    orthonormal basis and zero ridge, up to the scaling of the mean. The mean needs
+    basis functions of one sign. The pseudo-inverse of half precision is formed and
+    solved in float32.
+
+    Args:
+      values: values at the points, shape `(n, d)`.
+      basis: basis functions at the same points, shape `(n, k)`.
+      quadrature_weights: weights `W = diag(w)`, shape `(n,)`; ones by default.
+      method: `"transpose"`, `"mean"` or `"pseudo_inverse"`.
+      ridge: Tikhonov weight of the pseudo-inverse, in units of the Gram matrix.
+      offset: see `Moments.means`.
+
+    Returns:
+      The coefficients, shape `(k, d)`.
+
+    Raises:
+      TypeError: if an array is not floating point.
+      ValueError: if the points do not match, a weight, the ridge or the offset is
+        negative, or the method is unknown.
+
+    References:
+      Xiao et al., "Functional Attention", 2026, Eq. 4, Remark 4.1 and App. D.2.
+    """
+    _checks.option("method", method, PROJECTIONS)
+    _checks.non_negative(ridge=ridge, offset=offset)
+    found = moments(
+        values,
+        basis,
+        quadrature_weights=quadrature_weights,
+        with_gram=method == "pseudo_inverse",
+    )
+    dtype = jnp.result_type(values)
+    return coefficients(found, method, ridge=ridge, offset=offset).astype(dtype)
+
+
+def coefficients(
+    found: Moments, method: str, *, ridge: ArrayLike = 0.0, offset: ArrayLike = 1e-5
+) -> jax.Array:
+    """Returns the coefficients `(k, d)` of moments, see `project`; unchecked."""
+    if method == "pseudo_inverse":
+        return found.least_squares(ridge=ridge)
+    return found.means(offset=offset) if method == "mean" else found.integrals
+
+
+def reconstruct(coefficients: ArrayLike, basis: ArrayLike) -> jax.Array:
+    r"""Evaluates an expansion at points (synthesis), `Phi c`.
+
+    Args:
+      coefficients: the expansion, shape `(k, d)`.
+      basis: basis functions at the points, shape `(n, k)`.
+
+    Returns:
+      The values at the points, shape `(n, d)`.
+
+    Raises:
+      TypeError: if an array is not floating point.
+      ValueError: if the numbers of basis functions differ.
+    """
+    coefficients, basis = jnp.asarray(coefficients), jnp.asarray(basis)
+    _checks.floating(coefficients=coefficients, basis=basis)
+    _checks.rank(2, coefficients=coefficients, basis=basis)
+    if coefficients.shape[0] != basis.shape[1]:
+        raise ValueError(
+            f"Different numbers of basis functions: coefficients {coefficients.shape} "
+            f"(axis 0), basis {basis.shape} (axis 1)."
+        )
+    return basis @ coefficients
+
+
+def check_weights(quadrature_weights: ArrayLike, **points: jax.Array) -> jax.Array:
+    """Returns quadrature weights, checked against the arrays of their points."""
+    weights = jnp.asarray(quadrature_weights)
+    _checks.floating(quadrature_weights=weights)
+    _checks.rank(1, quadrature_weights=weights)
+    _checks.same_points(quadrature_weights=weights, **points)
+    _checks.non_negative(quadrature_weights=quadrature_weights)
+    return weights

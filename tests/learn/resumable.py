@@ -1,0 +1,90 @@
+"""A tiny run in its own process: `resumable.py WORKDIR [ROWS]`, killed after ROWS rows.
+
+Not a test: test_fitting.py starts it.
+"""
+
+import dataclasses
+import functools
+import os
+import signal
+import sys
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from opjax import learn, normalize, training
+from opjax.learn import folder
+from opjax.learn.metrics_file import MetricsWriter
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    width: int = 4
+    shape: tuple[int, ...] = (2, 3)
+
+
+class Model(nnx.Module):
+    def __init__(self, *, rngs):
+        self.first = nnx.Linear(3, 4, rngs=rngs)
+        self.last = nnx.Linear(4, 1, rngs=rngs)
+
+    def __call__(self, x):
+        return self.last(jnp.tanh(self.first(x)))[..., 0]
+
+
+def metric(model, sample):
+    return (model(sample["x"]) - sample["y"]) ** 2
+
+
+def loss(model, batch, *, key):
+    noise = 0.01 * jax.random.normal(key, batch["x"].shape, batch["x"].dtype)
+    return jnp.mean((model(batch["x"] + noise) - batch["y"]) ** 2)
+
+
+OPTIMIZER = functools.partial(
+    training.adamw_onecycle, 0.05, weight_decay=1e-3, clip_norm=1.0
+)
+
+
+def data(num_samples=22):
+    x = jax.random.normal(jax.random.key(5), (num_samples, 3), jnp.float32)
+    return {"x": x, "y": jnp.sin(x.sum(1))}
+
+
+def run(workdir, *, train=None, validation=None, quiet=False, **overrides):
+    options = {
+        "num_epochs": 6,
+        "batch_size": 2,
+        "checkpoint_every": 2,
+        "checkpoint_seconds": 1e9,
+        "steps_per_call": 4,
+        "optimizer": OPTIMIZER,
+    } | overrides
+    task = learn.Task(
+        train=(data() if train is None else train,),
+        validation=(data(7) if validation is None else validation,),
+        loss=loss,
+        metric=metric,
+        needs_key=True,
+        extra={"normalizer": normalize.fit(jnp.ones((2, 3)))},
+    )
+    model, settings = Model(rngs=nnx.Rngs(0)), learn.Settings(**options)
+    with folder.open_run(workdir, Config()) as run:
+        result = learn.fit(task, model, settings, folder=run)
+        if not quiet:
+            folder.print_result(run, {"best": result.best_metric})
+    return result
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 2:
+        write = MetricsWriter.write
+
+        def write_then_kill(self, row):
+            write(self, row)
+            if self.rows == int(sys.argv[2]):
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        MetricsWriter.write = write_then_kill
+    run(sys.argv[1])

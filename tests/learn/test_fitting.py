@@ -1,0 +1,260 @@
+import dataclasses
+import errno
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from opjax import checkpoint, training
+from opjax.learn import folder as run_directory
+from opjax.learn import metrics_file
+from opjax.learn.stored import read_config
+from tests.learn import resumable
+
+ROOT = pathlib.Path(__file__).parents[2]
+
+
+@dataclasses.dataclass(frozen=True)
+class Other:
+    width: int = 5
+    depth: int = 1
+
+
+def assert_identical(a, b):
+    def timeless(result):
+        rows = [{**row, "seconds": 0.0} for row in result.history]
+        return result._replace(seconds=0.0, history=rows)
+
+    a, b = timeless(a), timeless(b)
+    assert a.history == b.history
+    assert jax.tree.structure(a) == jax.tree.structure(b)
+    for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
+        assert np.asarray(x).tobytes() == np.asarray(y).tobytes()
+
+
+@pytest.mark.parametrize("scan", [False, True])
+def test_a_run_resumed_anywhere_equals_the_uninterrupted_one(tmp_path, scan):
+    class Stop(Exception):
+        pass
+
+    options = {"scan": scan, "quiet": True}
+    # Always due: a checkpoint after every call, most of them inside an epoch.
+    options |= {"checkpoint_seconds": 0.0, "keep": 100}
+    whole = resumable.run(tmp_path / "whole", **options)
+    steps = checkpoint.all_steps(tmp_path / "whole" / "checkpoints")
+    assert len(steps) == 18
+    assert [row["step"] for row in whole.history] == list(range(11, 67, 11))
+    assert whole.best_metric < whole.history[0]["validation"]
+    original, count = checkpoint.save, 0
+
+    def stop(*args, **kwargs):
+        nonlocal count
+        original(*args, **kwargs)
+        count += 1
+        if count in (2, 7):
+            raise Stop
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(checkpoint, "save", stop)
+        for _ in range(2):
+            with pytest.raises(Stop):
+                resumable.run(tmp_path / "parts", **options)
+    parts = resumable.run(tmp_path / "parts", **options)
+    assert_identical(parts, whole)
+    if not scan:  # once is enough: a finished run is only read back
+        assert_identical(resumable.run(tmp_path / "parts", **options), parts)
+
+
+def test_a_killed_process_resumes_by_its_workdir_alone(tmp_path, capsys):
+    strict = {
+        "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
+        "JAX_ENABLE_X64": "1",
+        "JAX_NUMPY_DTYPE_PROMOTION": "strict",
+        "JAX_NUMPY_RANK_PROMOTION": "raise",
+    }
+    command = [sys.executable, "-W", "error", resumable.__file__]
+    killed = subprocess.run(
+        [*command, str(tmp_path / "a"), "5"],
+        cwd=ROOT,
+        env=os.environ | strict,
+        capture_output=True,
+        text=True,
+    )
+    assert killed.returncode == -9, killed.stderr
+    assert killed.stdout == ""
+    assert len(metrics_file.read_metrics(tmp_path / "a")) == 5
+    assert checkpoint.all_steps(tmp_path / "a" / "checkpoints") == [22, 44]
+    resumed, whole = resumable.run(tmp_path / "a"), resumable.run(tmp_path / "b")
+    assert_identical(resumed, whole)
+    printed = capsys.readouterr()
+    assert "step_0000000044" in printed.err
+    assert len(set(printed.out.splitlines())) == 1
+    environment = json.loads((tmp_path / "a" / "environment.json").read_text())
+    assert len(environment["starts"]) == 2
+    assert {"jax", "flax", "optax"} <= environment["packages"].keys()
+
+
+def test_a_nan_stops_the_run_and_names_step_samples_and_checkpoint(tmp_path):
+    train = resumable.data()
+    train["y"] = train["y"].at[3].set(jnp.nan)
+    with pytest.raises(training.NonFiniteError) as caught:
+        resumable.run(tmp_path, train=train)
+    order = np.asarray(training.sample_order(0, 0, 22, 2))
+    step = int(np.flatnonzero((order == 3).any(1))[0])
+    assert f"Step {step} " in str(caught.value)
+    assert str(order[step].tolist()) in str(caught.value)
+    assert "none yet" in str(caught.value)
+
+
+def test_a_late_nan_names_the_last_good_checkpoint(tmp_path):
+    train = resumable.data()
+    resumable.run(tmp_path / "a", num_epochs=1, quiet=True)
+    path = checkpoint.all_steps(tmp_path / "a" / "checkpoints")
+    assert path == [11]
+    train["x"] = train["x"].at[:].set(jnp.inf)
+    with pytest.raises(training.NonFiniteError, match=r"Step 11 .*step_0000000011"):
+        resumable.run(tmp_path / "a", train=train, num_epochs=2)
+
+
+def test_a_nan_in_validation_names_step_samples_and_checkpoint(tmp_path):
+    resumable.run(tmp_path, num_epochs=1, quiet=True)
+    bad = resumable.data(7)
+    bad["y"] = bad["y"].at[jnp.array([2, 5])].set(jnp.nan)
+    with pytest.raises(
+        training.NonFiniteError,
+        match=r"step 22 .*2 validation samples.*\[2, 5\].*step_0000000011",
+    ):
+        resumable.run(tmp_path, validation=bad, num_epochs=2)
+
+
+def test_a_second_run_in_the_same_folder_names_the_first(tmp_path):
+    with (
+        run_directory.open_run(tmp_path, resumable.Config()),
+        pytest.raises(RuntimeError, match=f"{os.getpid()} is already running.*workdir"),
+    ):
+        run_directory.open_run(tmp_path, resumable.Config())
+    run_directory.open_run(tmp_path, resumable.Config()).close()
+
+
+def test_another_configuration_is_refused_field_by_field(tmp_path):
+    with run_directory.open_run(tmp_path, resumable.Config()) as run:
+        assert not run.resumed
+        metrics_file.MetricsWriter(run).close()
+    with pytest.raises(ValueError, match=r"shape.*unknown.*width: 4 there, 5 now.*G"):
+        run_directory.open_run(tmp_path, Other())
+    with run_directory.open_run(tmp_path, resumable.Config()) as run:
+        assert run.resumed
+    stored = read_config(tmp_path, resumable.Config)
+    assert stored == resumable.Config()
+    assert read_config(tmp_path / "none", resumable.Config) is None
+
+
+def test_a_folder_of_another_program_is_refused_field_by_field(tmp_path):
+    run_directory.open_run(tmp_path, resumable.Config()).close()
+    with pytest.raises(ValueError, match=r"unknown fields \['shape'\].*--workdir"):
+        read_config(tmp_path, Other)
+    (tmp_path / "config.json").write_text('{"width": 4, "sh')
+    with pytest.raises(ValueError, match=r"damaged config.json.*--workdir"):
+        read_config(tmp_path, resumable.Config)
+
+
+@pytest.mark.parametrize("error", [None, OSError(errno.ENOLCK, "No locks available")])
+def test_a_system_without_locks_is_good_enough(tmp_path, monkeypatch, error, caplog):
+    def refuse(*args):
+        raise error
+
+    if error is None:
+        monkeypatch.setattr(run_directory, "fcntl", None)
+    else:
+        monkeypatch.setattr(run_directory.fcntl, "flock", refuse)
+    run_directory.open_run(tmp_path, resumable.Config()).close()
+    assert (error is None) or "No locks available" in caplog.text
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+def test_a_full_disk_names_the_file_and_the_way_out(tmp_path):
+    with run_directory.open_run(tmp_path, resumable.Config()) as run:
+        writer = metrics_file.MetricsWriter(run)
+        writer._file.close()
+        writer._file = open("/dev/full", "a")  # noqa: SIM115
+        for call in (lambda: writer.write({"step": 1}), writer.close):
+            with pytest.raises(OSError, match=r"metrics.jsonl: No space.*--workdir"):
+                call()
+        with (
+            pytest.raises(OSError, match=r"a.json: No space.*same --workdir"),
+            run_directory.replacing(tmp_path / "a.json"),
+        ):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_an_unwritable_workdir_names_the_way_out(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OSError, match=r"Not a directory.*another --workdir"):
+        run_directory.open_run(tmp_path / "file" / "run", resumable.Config())
+
+
+def test_metrics_drop_the_rows_after_the_checkpoint(tmp_path):
+    with run_directory.open_run(tmp_path, resumable.Config()) as run:
+        writer = metrics_file.MetricsWriter(run)
+        for step in range(4):
+            writer.write({"step": step, "loss": np.float32(np.nan)})
+        writer.close()
+        with open(tmp_path / "metrics.jsonl", "a") as file:
+            file.write('{"step": 4, "lo')  # killed while writing
+        assert len(metrics_file.read_metrics(tmp_path)) == 4
+        writer = metrics_file.MetricsWriter(run, rows=2)
+        writer.write({"step": 9, "loss": 1.0})
+        writer.close()
+    rows = metrics_file.read_metrics(tmp_path)
+    assert rows == [
+        {"step": 0, "loss": None},
+        {"step": 1, "loss": None},
+        {"step": 9, "loss": 1.0},
+    ]
+
+
+def test_the_result_is_one_line_of_json(tmp_path, capsys):
+    with run_directory.open_run(tmp_path, resumable.Config()) as run:
+        result = {"error": jnp.float32(0.5), "n": (1, 2), "x": np.inf}
+        run_directory.print_result(run, result)
+    printed = capsys.readouterr().out
+    assert printed.endswith("\n")
+    assert json.loads(printed.splitlines()[-1]) == {
+        "error": 0.5,
+        "n": [1, 2],
+        "x": None,
+    }
+    assert json.loads((tmp_path / "result.json").read_text())["error"] == 0.5
+
+
+def test_missing_tensorboard_names_the_extra(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorboardX", None)
+    with (
+        run_directory.open_run(tmp_path, resumable.Config()) as run,
+        pytest.raises(ModuleNotFoundError, match=r"opjax\[tensorboard\]"),
+    ):
+        metrics_file.MetricsWriter(run, tensorboard=True)
+
+
+def test_tensorboard_gets_every_number(tmp_path):
+    pytest.importorskip("tensorboardX")
+    with run_directory.open_run(tmp_path, resumable.Config()) as run:
+        for rows in (0, 1):  # the second one continues
+            writer = metrics_file.MetricsWriter(run, rows=rows, tensorboard=True)
+            writer.write({"step": 3 + rows, "loss": 0.5, "none": np.nan})
+            writer.close()
+    content = b"".join(f.read_bytes() for f in (tmp_path / "tensorboard").iterdir())
+    assert content.count(b"loss") == 2
+    assert b"none" not in content
+
+
+def test_unequal_numbers_of_samples_are_refused(tmp_path):
+    train = resumable.data() | {"y": jnp.ones(3)}
+    with pytest.raises(ValueError, match=r"train hold \[3, 22\] samples"):
+        resumable.run(tmp_path, train=train)

@@ -1,0 +1,100 @@
+import dataclasses
+import logging
+import math
+
+import pytest
+from absl import flags
+
+from opjax.learn import folder, options
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    preset: str = options.option("small", "Values of all other flags")
+    width: int = options.option(4, "Channels", minimum=1)
+    rate: float = options.option(0.5, "Learning rate", above=0, maximum=1)
+    deep: bool = options.option(False, "Whether it is deep")
+
+    def __post_init__(self):
+        options.check(self)
+
+
+PRESETS = {"small": Config(), "large": Config(preset="large", width=9)}
+
+
+def read(*arguments):
+    flag_values = flags.FlagValues()
+    options.define_flags(PRESETS, flag_values=flag_values)
+    flag_values(["program", *map(str, arguments)])
+    return options.read_flags(PRESETS, flag_values=flag_values)
+
+
+def test_flags_override_the_preset_and_it_the_defaults():
+    assert read() == Config()
+    assert read("--preset=large") == PRESETS["large"]
+    expected = Config(preset="large", width=2, rate=0.25, deep=True)
+    assert read("--width=2", "--preset=large", "--rate=0.25", "--deep") == expected
+
+
+def test_help_names_the_value_of_every_preset():
+    flag_values = flags.FlagValues()
+    options.define_flags(PRESETS, flag_values=flag_values)
+    assert flag_values["width"].help == "Channels (small 4, large 9)"
+    assert flag_values["rate"].help == "Learning rate (default 0.5)"
+    assert flag_values["preset"].help.endswith("(small, large; default small)")
+
+
+def test_a_workdir_alone_brings_its_configuration_back(tmp_path):
+    config = Config(width=7, rate=0.125)
+    assert read(f"--workdir={tmp_path}") == Config()
+    folder.open_run(tmp_path, config).close()
+    assert read(f"--workdir={tmp_path}") == config
+    assert read(f"--workdir={tmp_path}", "--tensorboard") == config
+    assert read(f"--workdir={tmp_path}", "--width=7") == Config(width=7)
+
+
+def test_an_unknown_preset_lists_those_there_are():
+    with pytest.raises(flags.IllegalFlagValueError, match="preset=huge.*small|large"):
+        read("--preset=huge")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("width", 0, "at least 1"),
+        ("rate", 0.0, "above 0 and at most 1"),
+        ("rate", -1.0, "above 0"),
+        ("rate", 1.5, "at most 1"),
+        ("rate", math.nan, "finite"),
+        ("rate", math.inf, "finite"),
+    ],
+)
+def test_a_number_out_of_range_names_the_range(name, value, words):
+    with pytest.raises(ValueError, match=f"{name}={value} must be .*{words}"):
+        Config(**{name: value})
+
+
+def test_the_console_shows_the_message_and_not_the_traceback(monkeypatch):
+    monkeypatch.setattr(logging.getLogger("jax"), "level", logging.NOTSET)
+    message = "^ValueError: too wide"
+    with pytest.raises(SystemExit, match=message) as caught, options.console():
+        raise ValueError("too wide")
+    assert "verbosity" in str(caught.value.code)
+    with pytest.raises(TypeError), options.console():
+        raise TypeError("a bug of ours keeps its traceback")
+
+
+def test_model_is_another_name_of_models():
+    several = dataclasses.make_dataclass(
+        "Several",
+        [
+            ("preset", str, options.option("quick", "Values of all other flags")),
+            ("models", tuple[str, ...], options.option(("a",), "Names")),
+        ],
+        frozen=True,
+    )
+    presets = {"quick": several()}
+    values = flags.FlagValues()
+    options.define_flags(presets, flag_values=values)
+    values(["program", "--model=b"])
+    assert options.read_flags(presets, flag_values=values).models == ("b",)

@@ -1,0 +1,240 @@
+"""The task that benchmark programs share: padding, buckets, resuming, models."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+from opjax.datasets import samples
+from opjax.datasets.samples import Sample
+from opjax.learn import (
+    DataOptions,
+    ModelOptions,
+    Program,
+    RunOptions,
+    Splits,
+    TrainingOptions,
+    operators,
+    supervised,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Config(RunOptions, DataOptions, ModelOptions, TrainingOptions):
+    pass
+
+
+TINY = Config(
+    models=("functional",),
+    num_train=8,
+    features=8,
+    num_heads=2,
+    num_layers=1,
+    num_basis=4,
+    num_epochs=2,
+    num_buckets=2,
+)
+
+
+def make(rng, n, dtype=np.float32, **changes):
+    points = rng.uniform(size=(n, 2)).astype(dtype)
+    features = rng.normal(size=(n, 1)).astype(dtype)
+    target = np.sin(3 * points[:, :1]) + features
+    return Sample(points, target.astype(dtype), features)._replace(**changes)
+
+
+def splits(rng, counts=(5, 6, 7, 11, 12, 5, 6, 12)):
+    train = [make(rng, n) for n in counts]
+    return Splits(train, train[:3], train[3:6], "made up")
+
+
+@pytest.mark.parametrize("name", operators.ATTENTIONS)
+def test_padded_equals_unpadded_in_value_and_gradient(rng, name):
+    config = dataclasses.replace(TINY, models=(name,))
+    data = splits(rng)
+    sample = make(rng, 9, np.float64)
+    task = supervised.regression(config, data, encode_points=True)
+    model = jax.tree.map(
+        lambda leaf: jnp.asarray(leaf, jnp.float64), task.build(config, nnx.Rngs(0))
+    )
+    extra = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64), task.extra)
+
+    @jax.jit
+    def loss_and_gradient(bucket):
+        def loss(model, sample):
+            values = supervised.predict_sample(extra, model, sample)
+            error = values - sample["target"]
+            n = error.shape[0]
+            weights = sample.get("quadrature_weights", jnp.full(n, 1 / n))
+            return jnp.sum(weights[:, None] * error**2)
+
+        return jax.value_and_grad(loss)(model, bucket)
+
+    (plain,) = supervised.encode(samples.stack([sample]), extra)
+    plain = {k: v[0] for k, v in plain.items()}
+    arrays = samples.pad(sample, 16)
+    (padded,) = supervised.encode(({k: v[None] for k, v in arrays.items()},), extra)
+    padded = {k: v[0] for k, v in padded.items()}
+    value, gradient = loss_and_gradient(plain)
+    other, other_gradient = loss_and_gradient(padded)
+    np.testing.assert_allclose(other, value, rtol=1e-10)
+    for one, two in zip(
+        jax.tree.leaves(other_gradient), jax.tree.leaves(gradient), strict=True
+    ):
+        np.testing.assert_allclose(one, two, rtol=1e-7, atol=1e-9)
+
+
+def test_the_task_of_padded_samples_is_that_of_single_ones(rng):
+    data = splits(rng)
+    task = supervised.regression(TINY, data)
+    model = task.build(TINY, nnx.Rngs(0))
+    found = [
+        float(task.metric(model, jax.tree.map(lambda x, row=row: x[row], bucket)))
+        for bucket in task.train
+        for row in range(len(bucket["target"]))
+    ]
+    one_by_one = []
+    for sample in data.train:
+        (bucket,) = supervised.encode(samples.stack([sample]), task.extra)
+        single = {k: v[0] for k, v in bucket.items()}
+        one_by_one.append(float(task.metric(model, single)))
+    np.testing.assert_allclose(sorted(found), sorted(one_by_one), rtol=2e-5)
+
+
+def test_a_normalizer_does_not_see_padding(rng):
+    data = splits(rng)
+    normalizers = supervised.fit_normalizers(
+        data.train, points=True, features=True, target=True
+    )
+    values = np.concatenate([s.target for s in data.train]).astype(np.float64)
+    np.testing.assert_allclose(normalizers["target"].mean, values.mean(0), rtol=1e-5)
+    np.testing.assert_allclose(
+        normalizers["target"].std, values.std(0, ddof=1), rtol=1e-5
+    )
+    points = np.concatenate([s.mesh_points for s in data.train])
+    (bucket,) = supervised.encode(({"mesh_points": points},), normalizers)
+    assert np.abs(bucket["mesh_points"]).max() == pytest.approx(1, rel=1e-5)
+
+
+def test_a_constant_channel_keeps_its_scale(rng):
+    constant = np.full((6, 1), 7.0, np.float32)
+    train = [make(rng, 6, features=constant) for _ in range(3)]
+    normalizers = supervised.fit_normalizers(
+        train, points=False, features=True, target=False
+    )
+    assert float(normalizers["features"].std[0]) == 1
+
+
+@pytest.mark.parametrize("name", ["transolver", "galerkin"])
+def test_models_have_about_the_same_number_of_parameters(name):
+    config = dataclasses.replace(TINY, features=32, num_layers=2)
+
+    def count(name):
+        member = dataclasses.replace(config, models=(name,))
+        model = operators.build(
+            member, point_dim=2, feature_dim=1, out_features=1, rngs=nnx.Rngs(0)
+        )
+        return sum(leaf.size for leaf in jax.tree.leaves(model))
+
+    assert count(name) == pytest.approx(count("functional"), rel=0.08)
+
+
+def test_fno_needs_a_grid(rng):
+    config = dataclasses.replace(TINY, models=("fno",))
+    with pytest.raises(ValueError, match="needs samples on one grid"):
+        supervised.regression(config, splits(rng)).build(config, nnx.Rngs(0))
+    grid = [make(rng, 12, grid_shape=(4, 3)) for _ in range(8)]
+    task = supervised.regression(config, Splits(grid, grid[:2], grid[:2], "made up"))
+    model = task.build(config, nnx.Rngs(0))
+    single = jax.tree.map(lambda x: x[0], task.test[0])
+    assert np.isfinite(float(task.metric(model, single)))
+
+
+@pytest.mark.slow
+def test_a_run_compiles_once_per_bucket_and_resumes_with_the_same_bits(rng, tmp_path):
+    data = splits(rng)
+    traced = []
+
+    def make_task(config, cache_dir):
+        task = supervised.regression(config, data)
+
+        def loss(model, batch):
+            traced.append(batch["target"].shape)
+            return task.loss(model, batch)
+
+        return task._replace(loss=loss, draw=None)
+
+    def run(config, *, make_task=make_task, workdir):
+        return Program("trial", {"quick": TINY}, make_task).run(config, workdir=workdir)
+
+    config = dataclasses.replace(TINY, num_epochs=3, checkpoint_every=1)
+    first = run(config, workdir=tmp_path / "whole")
+    shapes = set(traced)
+    assert len(shapes) == 2
+    whole = list(traced)
+
+    # The same again: the number of traces does not depend on the number of epochs.
+    traced.clear()
+    config = dataclasses.replace(config, num_epochs=6)
+    run(config, workdir=tmp_path / "longer")
+    assert len(traced) == len(whole)
+    assert first["relative_l2"] > 0
+
+    class Killed(Exception):
+        pass
+
+    def killed_task(config, cache_dir):
+        task = make_task(config, cache_dir)
+        calls = []
+
+        def metric(model, sample):
+            return task.metric(model, sample)
+
+        def evaluate(model, folder):
+            calls.append(1)
+            raise Killed
+
+        return task._replace(metric=metric, evaluate=evaluate)
+
+    with pytest.raises(Killed):
+        run(config, make_task=killed_task, workdir=tmp_path / "killed")
+    again = run(config, workdir=tmp_path / "killed")
+    reference = run(config, workdir=tmp_path / "longer")
+    for key in ("relative_l2", "validation", "relative_l2_worst"):
+        assert again[key] == reference[key]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"features": 9}, "must divide features=9"),
+        ({"batch_size": 9}, "must be at most num_train=8"),
+        ({"microbatch": 3}, "must divide batch_size=2"),
+        ({"seeds": (0, 0)}, "seeds=0,0 has 0 twice"),
+        ({"seeds": (0, -1)}, "seeds=-1 must be finite and at least 0"),
+        ({"models": ("a", "a")}, "models=a,a has a twice"),
+        ({"models": ()}, "models is empty"),
+        ({"beta1": 0.8}, "means nothing while beta1 is cycled"),
+        ({"projection": "sum"}, "unknown; choose from mean, transpose"),
+    ],
+)
+def test_bad_configurations_are_refused_at_once(changes, message):
+    with pytest.raises(ValueError, match=message):
+        dataclasses.replace(TINY, **changes)
+
+
+def test_bad_samples_name_their_split(rng):
+    data = splits(rng)
+    bad = [data.test[0]._replace(target=data.test[0].target * np.nan)]
+    with pytest.raises(ValueError, match="test samples: sample 0: target has"):
+        supervised.regression(TINY, data._replace(test=bad))
+    with pytest.raises(ValueError, match="validation samples: there are no targets"):
+        supervised.regression(
+            TINY, data._replace(validation=[data.test[0]._replace(target=None)])
+        )
+    other = [make(rng, 5, features=None)]
+    with pytest.raises(ValueError, match="train has .* test has .*same channels"):
+        supervised.regression(TINY, data._replace(test=other))
