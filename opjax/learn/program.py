@@ -157,8 +157,9 @@ class Program:
             for name in by_name.models:
                 operators.check(name)
             operators.check_options(config, fields.base_of(config, self.presets))
-        if getattr(config, "data_dir", ""):
-            absolute = os.path.abspath(os.path.expanduser(config.data_dir))
+        data_dir = getattr(config, "data_dir", "")
+        if data_dir:
+            absolute = os.path.abspath(os.path.expanduser(data_dir))
             config = dataclasses.replace(config, data_dir=absolute)
         return config
 
