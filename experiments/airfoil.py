@@ -12,7 +12,6 @@ the mean mesh of the training samples besides.
 """
 
 import dataclasses
-from functools import partial
 
 import numpy as np
 
@@ -25,7 +24,6 @@ from opjax.learn import (
     Splits,
     Task,
     TrainingOptions,
-    mesh_figures,
 )
 from opjax.learn import supervised as regression
 from opjax.learn.options import option
@@ -132,10 +130,13 @@ def load(config: Config, *, cache_dir: str | None = None) -> Splits:
 def make_task(config: Config, cache_dir: str | None) -> Task:
     """The task of a run, as in `Task`."""
     splits = load(config, cache_dir=cache_dir)
-    task = regression.regression(config, splits, notes="The target is the Mach number.")
-    # Of a mesh with a radius of 40 chords, what is near the airfoil.
-    draw = partial(mesh_figures.draw, splits.test, window=(-0.5, 1.5, -0.8, 0.8))
-    return task._replace(draw=draw)
+    return regression.regression(
+        config,
+        splits,
+        notes="The target is the Mach number.",
+        # Of a mesh with a radius of 40 chords, what is near the airfoil.
+        window=(-0.5, 1.5, -0.8, 0.8),
+    )
 
 
 PROGRAM = Program("airfoil", PRESETS, make_task)
