@@ -109,45 +109,19 @@ PRESETS = {
 
 
 def load(config: Config, *, cache_dir: str | None = None) -> Splits:
-    """Generates or reads the flows.
-
-    Args:
-      config: has the data fields of `Config`.
-      cache_dir: folder of generated data.
-
-    Returns:
-      The flows; training, validation and test sets have none in common.
-
-    Raises:
-      OSError: if the file is missing or cannot be read.
-      ValueError: if it is damaged or holds too few flows.
-    """
-    if config.data_dir:
-        first, test = dataset.load(
-            config.data_dir,
-            num_train=config.num_train + config.num_validation,
-            num_test=config.num_test,
-            stride=config.file_stride,
-            coordinates=config.coordinates,
-        )
-        train, validation = first[: config.num_train], first[config.num_train :]
-        return Splits(train, validation, test, config.data_dir)
-    # A seed for each set: none changes with the size of another.
-    sizes = config.num_train, config.num_validation, config.num_test
-    train, validation, test = (
-        dataset.generate(
-            size,
-            seed=3 * config.data_seed + i,
-            num_points=config.solver_points,
-            stride=config.stride,
-            coordinates=config.coordinates,
-            cache_dir=cache_dir,
-        )
-        for i, size in enumerate(sizes)
+    """Generates or reads the flows; the sets have none in common."""
+    return dataset.splits(
+        num_train=config.num_train,
+        num_validation=config.num_validation,
+        num_test=config.num_test,
+        data_dir=config.data_dir,
+        seed=config.data_seed,
+        num_points=config.solver_points,
+        stride=config.stride,
+        file_stride=config.file_stride,
+        coordinates=config.coordinates,
+        cache_dir=cache_dir,
     )
-    points = config.solver_points
-    source = f"own solver on {points} x {points} points, seed {config.data_seed}"
-    return Splits(train, validation, test, source)
 
 
 def step_errors(model: Any, sample: Any) -> jax.Array:

@@ -152,14 +152,13 @@ class Program:
     def _ready(self, config: Any) -> Any:
         """The configuration with absolute paths, its models checked."""
         declared = {field.name: field.metadata for field in dataclasses.fields(config)}
-        by_name: Any = config if isinstance(config, ModelOptions) else None
-        if by_name is not None and declared["models"]["choices"] is None:
-            for name in by_name.models:
+        registered = issubclass(type(config), ModelOptions)
+        if registered and declared["models"]["choices"] is None:
+            for name in config.models:
                 operators.check(name)
             operators.check_options(config, fields.base_of(config, self.presets))
-        data_dir = getattr(config, "data_dir", "")
-        if data_dir:
-            absolute = os.path.abspath(os.path.expanduser(data_dir))
+        if getattr(config, "data_dir", ""):
+            absolute = os.path.abspath(os.path.expanduser(config.data_dir))
             config = dataclasses.replace(config, data_dir=absolute)
         return config
 

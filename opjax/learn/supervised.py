@@ -234,7 +234,7 @@ def evaluator(
         rows = outcome.rows(errors)
         shown = jax.jit(predict)
         predicted = [
-            np.asarray(shown(model, one(row)))[: samples_of[row].num_points]
+            np.asarray(shown(model, one(row)))[: len(_target(samples_of[row]))]
             for row in rows
         ]
         outcome.write(

@@ -8,10 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
-from opjax.learn.config import ModelOptions, RunOptions
 
 from opjax.datasets.samples import Sample
 from opjax.learn import attentions, operators
+from opjax.learn.config import ModelOptions, RunOptions
 
 OWN = """
 import jax.numpy as jnp
