@@ -36,10 +36,8 @@ class Member(NamedTuple):
 
     @property
     def outcome(self) -> outcome.Outcome | None:
-        """What `outcome.read` reads, or None if there is no such file."""
-        if not (self.folder / outcome.FILE).is_file():
-            return None
-        return outcome.read(self.folder)
+        """What `outcome.read` reads, or None if there is nothing for it."""
+        return outcome.read(self.folder) if outcome.exists(self.folder) else None
 
 
 def member(folder: pathlib.Path) -> Member:

@@ -73,8 +73,9 @@ def test_a_run_compares_models_on_the_same_samples(tmp_path, rng):
     for name, seed in (("b:c", 10), ("b:c", 2), ("a", 0)):
         folder = tmp_path / f"{name.replace(':', '_')}-{seed}"
         write(folder, rng, name=name, seed=seed, inspected=False)
+    (tmp_path / "config.json").write_text(json.dumps({"models": ["b:c", "a"]}))
     members = figures.members(tmp_path)
-    assert [(m.name, m.seed) for m in members] == [("a", 0), ("b:c", 2), ("b:c", 10)]
+    assert [(m.name, m.seed) for m in members] == [("b:c", 2), ("b:c", 10), ("a", 0)]
     written = figures.draw(tmp_path, members)
     assert [path.stem for path in written] == ["fields", "curves", "errors"]
 
