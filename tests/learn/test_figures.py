@@ -2,6 +2,7 @@
 
 import json
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -119,9 +120,9 @@ class Looking:
     def inspect(self, mesh_points, features=None, *, quadrature_weights=None):
         if self.refuses:
             raise ValueError("no map to inspect")
-        slopes = np.arange(9, dtype=np.float32)
-        basis = np.ones((3, 2, 1, 1), np.float32) * slopes * mesh_points[:, :1]
-        return opjax.Transport(np.ones((3, 2, 9, 9), np.float32), basis, basis)
+        basis = mesh_points[:, :1] * np.arange(9, dtype=np.float32)[None]
+        basis = jnp.broadcast_to(basis, (3, 2, *basis.shape))
+        return opjax.MapBetweenBases(jnp.ones((3, 2, 9, 9)), basis, basis)
 
 
 def test_what_is_kept_of_an_inspected_model_is_small():
