@@ -29,9 +29,9 @@ from opjax.learn import (
     RunOptions,
     Task,
     TrainingOptions,
-    mesh_figures,
     operators,
     options,
+    outcome,
 )
 from opjax.learn import supervised as regression
 from opjax.learn.options import option
@@ -171,23 +171,15 @@ def make_task(config: Config, cache_dir: str | None = None) -> Task:
         extra=normalizers,
         source=cases.source,
         needs_key=True,
-        draw=partial(mesh_figures.draw, _shown(cases.test)),
     )
 
 
 def build(config: Config, rngs: nnx.Rngs) -> nnx.Module:
     """Builds a model: every layer has its own basis, as in the published code."""
-    layout: dict[str, Any] = {"shared_basis": False}
-    if config.reference_points:
-        layout |= {"reference_points": config.reference_points, "reference_box": _BOX}
-    return operators.build(
-        config,
-        point_dim=2,
-        feature_dim=len(airfrans.FEATURES),
-        out_features=len(airfrans.TARGETS),
-        options=layout,
-        rngs=rngs,
-    )
+    channels = len(airfrans.FEATURES), len(airfrans.TARGETS)
+    sizes = operators.Sizes(2, *channels, box=_BOX)
+    own = dataclasses.replace(config, shared_basis=False)
+    return operators.build(own, sizes, rngs=rngs)
 
 
 def parts(model: Any, sample: Any) -> tuple[jax.Array, jax.Array]:
@@ -255,11 +247,15 @@ def evaluate(
         errors[indices] = np.stack(found, axis=1)
         for index, field in zip(indices, np.asarray(predicted), strict=True):
             fields[int(index)] = field[: counts[index]]
-    shown: dict[str, Any] = {
-        str(index): fields[index][:, 2:3]
-        for index in range(min(mesh_figures.NUM_SHOWN, len(fields)))
-    }
-    np.savez(folder / "predictions.npz", **shown)
+    total = errors[:, 0] + config.surface_weight * errors[:, 1]
+    shown = outcome.rows(total)
+    outcome.write(
+        folder,
+        errors=total,
+        rows=shown,
+        samples=[_pressure(cases.test[row]) for row in shown],
+        predicted=[fields[row][:, 2:3] for row in shown],
+    )
     ours = np.array([coefficients(c, fields[i]) for i, c in enumerate(cases.test)])
     true = np.array([coefficients(c, _target(c)) for c in cases.test])
     volume, surface = errors.mean(axis=0)
@@ -351,9 +347,9 @@ def _target(case: samples.Sample) -> np.ndarray:
     return case.target
 
 
-def _shown(test: Sequence[samples.Sample]) -> list[samples.Sample]:
-    """The pressure of the test cases, to be drawn."""
-    return [case._replace(target=_target(case)[:, 2:3]) for case in test]
+def _pressure(case: samples.Sample) -> samples.Sample:
+    """A case with its pressure, to be drawn."""
+    return case._replace(target=_target(case)[:, 2:3])
 
 
 PROGRAM = Program("airfrans", PRESETS, make_task, title="AirfRANS")

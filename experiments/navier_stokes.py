@@ -32,6 +32,7 @@ from opjax.learn import (
     TrainingOptions,
     operators,
     options,
+    outcome,
 )
 from opjax.learn import supervised as regression
 from opjax.learn.options import option
@@ -108,45 +109,19 @@ PRESETS = {
 
 
 def load(config: Config, *, cache_dir: str | None = None) -> Splits:
-    """Generates or reads the flows.
-
-    Args:
-      config: has the data fields of `Config`.
-      cache_dir: folder of generated data.
-
-    Returns:
-      The flows; training, validation and test sets have none in common.
-
-    Raises:
-      OSError: if the file is missing or cannot be read.
-      ValueError: if it is damaged or holds too few flows.
-    """
-    if config.data_dir:
-        first, test = dataset.load(
-            config.data_dir,
-            num_train=config.num_train + config.num_validation,
-            num_test=config.num_test,
-            stride=config.file_stride,
-            coordinates=config.coordinates,
-        )
-        train, validation = first[: config.num_train], first[config.num_train :]
-        return Splits(train, validation, test, config.data_dir)
-    # A seed for each set: none changes with the size of another.
-    sizes = config.num_train, config.num_validation, config.num_test
-    train, validation, test = (
-        dataset.generate(
-            size,
-            seed=3 * config.data_seed + i,
-            num_points=config.solver_points,
-            stride=config.stride,
-            coordinates=config.coordinates,
-            cache_dir=cache_dir,
-        )
-        for i, size in enumerate(sizes)
+    """Generates or reads the flows; the sets have none in common."""
+    return dataset.splits(
+        num_train=config.num_train,
+        num_validation=config.num_validation,
+        num_test=config.num_test,
+        data_dir=config.data_dir,
+        seed=config.data_seed,
+        num_points=config.solver_points,
+        stride=config.stride,
+        file_stride=config.file_stride,
+        coordinates=config.coordinates,
+        cache_dir=cache_dir,
     )
-    points = config.solver_points
-    source = f"own solver on {points} x {points} points, seed {config.data_seed}"
-    return Splits(train, validation, test, source)
 
 
 def step_errors(model: Any, sample: Any) -> jax.Array:
@@ -200,7 +175,10 @@ def make_task(config: Config, cache_dir: str | None = None) -> Task:
     """Builds the task; fields are not normalised, as in the published runs."""
     splits = load(config, cache_dir=cache_dir)
     regression.check(splits)
-    shape = regression.common_grid(regression.all_samples(splits))
+    sizes = operators.sizes(
+        regression.all_samples(splits), out_features=1, box=((0.0, 0.0), (1.0, 1.0))
+    )
+    shape = sizes.grid_shape
     if shape is None:
         raise ValueError("The flows are on different grids; they must share one.")
     train, validation, test = (
@@ -211,12 +189,10 @@ def make_task(config: Config, cache_dir: str | None = None) -> Task:
         train=train,
         validation=validation,
         test=test,
-        build=regression.builder(
-            splits.train[0], splits.train, out_features=1, grid_shape=shape
-        ),
+        build=regression.builder(sizes),
         loss=loss,
         metric=error,
-        evaluate=_evaluator(config, test[0]),
+        evaluate=_evaluator(config, splits, test[0]),
         extra={},
         source=splits.source,
         draw=partial(navier_stokes_figures.draw, splits.test),
@@ -226,7 +202,7 @@ def make_task(config: Config, cache_dir: str | None = None) -> Task:
 
 
 def _evaluator(
-    config: Config, test: Any
+    config: Config, splits: Splits, test: Any
 ) -> Callable[[Any, pathlib.Path], dict[str, float]]:
     def look(model: Any, sample: Any) -> tuple[jax.Array, jax.Array, jax.Array]:
         frames = rollout(model, sample)
@@ -236,16 +212,32 @@ def _evaluator(
     def evaluate(model: Any, folder: pathlib.Path) -> dict[str, float]:
         batch = min(config.batch_size, config.num_test)
         found, by_step, frames = training.evaluate(look, model, test, batch_size=batch)
-        by_step = np.asarray(by_step, np.float64)
-        np.savez(
-            folder / "predictions.npz",
-            step_errors=by_step,
-            frames=np.asarray(frames)[: navier_stokes_figures.NUM_SHOWN],
+        by_step, frames = np.asarray(by_step, np.float64), np.asarray(frames)
+        rows = outcome.rows(found)
+        first = {name: leaf[0] for name, leaf in test.items()}
+        outcome.write(
+            folder,
+            errors=found,
+            rows=rows,
+            samples=[_last(splits.test[row]) for row in rows],
+            predicted=[frames[row][:, -1:] for row in rows],
+            inspected=outcome.inspect(model, first),
+            extra={
+                "step_errors": by_step,
+                "frames": frames[: navier_stokes_figures.NUM_SHOWN],
+            },
         )
         steps = {f"step_{t + 1}": float(e) for t, e in enumerate(by_step.mean(axis=0))}
         return {"relative_l2": float(np.mean(np.asarray(found, np.float64))), **steps}
 
     return evaluate
+
+
+def _last(flow: samples.Sample) -> samples.Sample:
+    """A flow with the last true frame as input and the last one as target."""
+    assert flow.features is not None
+    assert flow.target is not None
+    return flow._replace(features=flow.features[:, -1:], target=flow.target[:, -1:])
 
 
 PROGRAM = Program("navier_stokes", PRESETS, make_task, title="Navier-Stokes")

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from opjax.datasets.samples import Sample
-from opjax.learn import figures
+from opjax.learn import drawing
 
 NUM_SHOWN = 1  # flows in `predictions.npz`
 
@@ -38,7 +38,7 @@ def _draw_steps(
     loaded: dict[str, list[dict[str, np.ndarray]]],
 ) -> None:
     """Mean errors of every step, a line for each seed, and of the last true frame."""
-    figure = figures.new_figure(5.0, 3.4, "constrained")
+    figure = drawing.new_figure(5.0, 3.4, "constrained")
     axis = figure.subplots()
     steps = np.arange(1, next(iter(loaded.values()))[0]["step_errors"].shape[1] + 1)
     for index, (name, runs) in enumerate(loaded.items()):
@@ -50,7 +50,7 @@ def _draw_steps(
     axis.set(xlabel="predicted frame", ylabel="relative $L^2$ error", ylim=(0, None))
     axis.grid(alpha=0.25, linewidth=0.5)
     axis.legend(frameon=False)
-    figures.save(figure, folder / "steps.png")
+    drawing.save(figure, folder / "steps.png")
 
 
 def _persistence(test: Sequence[Sample]) -> np.ndarray:
@@ -72,7 +72,7 @@ def _draw_fields(
     assert shape is not None
     last = target.shape[1] - 1
     steps = (0, last // 2, last)
-    figure = figures.new_figure(2.4 * (2 + 2 * len(loaded)), 2.4 * len(steps))
+    figure = drawing.new_figure(2.4 * (2 + 2 * len(loaded)), 2.4 * len(steps))
     axes = figure.subplots(len(steps), 2 + 2 * len(loaded), squeeze=False)
 
     def show(axis: Any, values: np.ndarray, title: str, limit: float) -> None:
@@ -85,7 +85,7 @@ def _draw_fields(
         )
         axis.set(xticks=[], yticks=[])
         axis.set_title(title, fontsize=9)
-        figures.add_colorbar(figure, image, axis)
+        drawing.add_colorbar(figure, image, axis)
 
     for row, step in zip(axes, steps, strict=True):
         truth = target[:, step]
@@ -98,7 +98,7 @@ def _draw_fields(
             error = float(np.linalg.norm(found - truth) / np.linalg.norm(truth))
             title = f"{name}: error, {error:.2g}"
             show(row[3 + 2 * index], found - truth, title, limit)
-    figures.save(figure, folder / "fields.png")
+    drawing.save(figure, folder / "fields.png")
 
 
 def _frames(sample: Sample) -> tuple[np.ndarray, np.ndarray]:

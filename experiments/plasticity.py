@@ -38,6 +38,7 @@ from opjax.learn import (
     TrainingOptions,
     operators,
     options,
+    outcome,
 )
 from opjax.learn import supervised as regression
 from opjax.learn.options import option
@@ -122,43 +123,17 @@ PRESETS = {
 
 
 def load(config: Config, *, cache_dir: str | None = None) -> Splits:
-    """Generates or reads the samples.
-
-    Args:
-      config: has the data fields of `Config`.
-      cache_dir: folder of generated data.
-
-    Returns:
-      The samples; training, validation and test sets have none in common.
-
-    Raises:
-      OSError: if the file is missing or cannot be read.
-      ValueError: if it is damaged or holds too few samples.
-    """
-    if config.data_dir:
-        first, test = dataset.load(
-            config.data_dir,
-            num_train=config.num_train + config.num_validation,
-            num_test=config.num_test,
-            coordinates=config.coordinates,
-        )
-        train, validation = first[: config.num_train], first[config.num_train :]
-        return Splits(train, validation, test, config.data_dir)
-    shape = config.nodes_along, config.nodes_across
-    # A seed for each set: none changes with the size of another.
-    sizes = config.num_train, config.num_validation, config.num_test
-    train, validation, test = (
-        dataset.generate(
-            size,
-            seed=3 * config.data_seed + i,
-            num_points=shape,
-            coordinates=config.coordinates,
-            cache_dir=cache_dir,
-        )
-        for i, size in enumerate(sizes)
+    """Generates or reads the samples; the sets have none in common."""
+    return dataset.splits(
+        num_train=config.num_train,
+        num_validation=config.num_validation,
+        num_test=config.num_test,
+        data_dir=config.data_dir,
+        seed=config.data_seed,
+        num_points=(config.nodes_along, config.nodes_across),
+        coordinates=config.coordinates,
+        cache_dir=cache_dir,
     )
-    source = f"own solver, {shape[0]} x {shape[1]} nodes, seed {config.data_seed}"
-    return Splits(train, validation, test, source)
 
 
 def by_time(sample: Sample) -> np.ndarray:
@@ -198,8 +173,8 @@ def make_task(config: Config, cache_dir: str | None = None) -> Task:
     regression.check(splits)
     first, shown = splits.train[0], splits.test[0]
     found = regression.all_samples(splits)
-    shape = regression.common_grid(found)
-    if shape is None:
+    sizes = operators.sizes(found, out_features=_CHANNELS, time_embedding=True)
+    if sizes.grid_shape is None:
         raise ValueError("The samples are on different grids; they must share one.")
     points, num_frames = jnp.asarray(first.mesh_points), len(by_time(first))
     normalizers = _normalizers(splits, config)
@@ -228,16 +203,10 @@ def make_task(config: Config, cache_dir: str | None = None) -> Task:
         train=(train,),
         validation=validation,
         test=test,
-        build=regression.builder(
-            first,
-            found,
-            out_features=_CHANNELS,
-            grid_shape=shape,
-            time_embedding=True,
-        ),
+        build=regression.builder(sizes),
         loss=loss,
         metric=metric,
-        evaluate=_evaluator(config, test[0], motion),
+        evaluate=_evaluator(config, splits, test[0], motion),
         extra=normalizers,
         source=splits.source,
         draw=partial(plasticity_figures.draw, shown, by_time(shown)),
@@ -294,7 +263,7 @@ def _joint_error(prediction: jax.Array, target: jax.Array) -> jax.Array:
 
 
 def _evaluator(
-    config: Config, test: Any, motion: Callable[[Any, Any], jax.Array]
+    config: Config, splits: Splits, test: Any, motion: Callable[[Any, Any], jax.Array]
 ) -> Callable[[Any, pathlib.Path], dict[str, float]]:
     def look(model: Any, sample: Any) -> tuple[jax.Array, ...]:
         found, target = motion(model, sample), sample["target"]
@@ -309,10 +278,14 @@ def _evaluator(
         joint, moved, by_frame, found = training.evaluate(
             look, model, test, batch_size=batch
         )
-        np.savez(
-            folder / "predictions.npz",
-            frame_errors=np.asarray(by_frame),
-            motion=np.asarray(found[0]),
+        rows, found = outcome.rows(joint), np.asarray(found)
+        outcome.write(
+            folder,
+            errors=joint,
+            rows=rows,
+            samples=[_last(splits.test[row]) for row in rows],
+            predicted=[found[row, -1, :, 2:] for row in rows],
+            extra={"frame_errors": np.asarray(by_frame), "motion": found[0]},
         )
         joint, moved = (np.asarray(e, np.float64) for e in (joint, moved))
         return {
@@ -322,6 +295,11 @@ def _evaluator(
         }
 
     return evaluate
+
+
+def _last(die: Sample) -> Sample:
+    """A die with its last displacements as target."""
+    return die._replace(target=by_time(die)[-1, :, 2:])
 
 
 PROGRAM = Program("plasticity", PRESETS, make_task)

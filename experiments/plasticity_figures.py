@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from opjax.datasets.samples import Sample
-from opjax.learn import figures
+from opjax.learn import drawing
 
 
 def draw(
@@ -37,7 +37,7 @@ def _draw_times(
     folder: pathlib.Path, loaded: dict[str, list[dict[str, np.ndarray]]]
 ) -> None:
     """Mean errors of every frame, a line for each seed."""
-    figure = figures.new_figure(5.0, 3.4, "constrained")
+    figure = drawing.new_figure(5.0, 3.4, "constrained")
     axis = figure.subplots()
     for index, (name, runs) in enumerate(loaded.items()):
         for seed, run in enumerate(runs):
@@ -53,7 +53,7 @@ def _draw_times(
     )
     axis.grid(alpha=0.25, linewidth=0.5)
     axis.legend(frameon=False)
-    figures.save(figure, folder / "times.png")
+    drawing.save(figure, folder / "times.png")
 
 
 def _draw_meshes(
@@ -64,7 +64,7 @@ def _draw_meshes(
 ) -> None:
     """True and predicted meshes of a middle and the last frame, coloured by errors."""
     frames = (len(truth) // 2, len(truth) - 1)
-    figure = figures.new_figure(5.0 * len(frames), 2.0 * (1 + len(motions)))
+    figure = drawing.new_figure(5.0 * len(frames), 2.0 * (1 + len(motions)))
     axes = figure.subplots(
         1 + len(motions), len(frames), squeeze=False, sharex=True, sharey=True
     )
@@ -81,7 +81,7 @@ def _draw_meshes(
             size = np.linalg.norm(difference, axis=1)
             title = f"{name}: error in mm"
             _mesh(figure, axes[row, column], shape, motion[frame], size, title)
-    figures.save(figure, folder / "fields.png")
+    drawing.save(figure, folder / "fields.png")
 
 
 def _mesh(
@@ -98,4 +98,4 @@ def _mesh(
     axis.plot(x.T, y.T, color="k", linewidth=0.2)
     axis.set_aspect("equal")
     axis.set_title(title, fontsize=9)
-    figures.add_colorbar(figure, image, axis)
+    drawing.add_colorbar(figure, image, axis)

@@ -29,9 +29,9 @@ from opjax.learn import (
     RunOptions,
     Task,
     TrainingOptions,
-    mesh_figures,
     operators,
     options,
+    outcome,
 )
 from opjax.learn.options import option
 
@@ -43,7 +43,7 @@ class Config(RunOptions, DataOptions, ModelOptions, TrainingOptions):
     models: tuple[str, ...] = option(
         ("functional", "transolver", "softmax"),
         "Models by name",
-        choices=operators.ATTENTIONS,
+        choices=operators.REGISTRY,
         members=True,
     )
     data_dir: str = option("", "Folder of the surfaces; empty: smoke test only")
@@ -154,26 +154,16 @@ def make_task(config: Config, cache_dir: str | None = None) -> Task:
         extra=None,
         source=data.source,
         needs_key=True,
-        draw=partial(mesh_figures.draw, _shown(data.test)),
         notes=f"Orientation: {config.orientation}.",
     )
 
 
 def build(config: Config, rngs: nnx.Rngs) -> nnx.Module:
     """Builds a model: every layer has its own basis, as in the published code."""
-    layout = {
-        "shared_basis": False,
-        "residual_encoder": True,
-        "decoder_norm": config.decoder_norm,
-    }
-    return operators.build(
-        config,
-        point_dim=3,
-        feature_dim=0,
-        out_features=rna.NUM_CLASSES,
-        options=layout,
-        rngs=rngs,
-    )
+    sizes = operators.Sizes(3, 0, rna.NUM_CLASSES)
+    layout = {"residual_encoder": True, "decoder_norm": config.decoder_norm}
+    own = dataclasses.replace(config, shared_basis=False)
+    return operators.build(own, sizes, options=layout, rngs=rngs)
 
 
 def loss(config: Config, model: Any, batch: Any, *, key: jax.Array) -> jax.Array:
@@ -238,11 +228,15 @@ def evaluate(
             found[int(index)] = row[: counts[index]]
     predicted = [found[index] for index in range(len(counts))]
     true = [np.asarray(s.target) for s in data.test]
-    shown: dict[str, Any] = {
-        str(index): predicted[index].astype(np.float32)[:, None]
-        for index in range(min(mesh_figures.NUM_SHOWN, len(predicted)))
-    }
-    np.savez(folder / "predictions.npz", **shown)
+    wrong = [float(np.mean(p != t)) for p, t in zip(predicted, true, strict=True)]
+    shown = outcome.rows(wrong)
+    outcome.write(
+        folder,
+        errors=wrong,
+        rows=shown,
+        samples=[data.test[row] for row in shown],
+        predicted=[predicted[row] for row in shown],
+    )
     return {
         "accuracy": _accuracy(predicted, true),
         "accuracy_worst": min(map(lambda p, t: _accuracy([p], [t]), predicted, true)),
@@ -267,11 +261,6 @@ def _at_vertices(
 def _accuracy(predicted: Sequence[np.ndarray], true: Sequence[np.ndarray]) -> float:
     """Share of right points among those of all surfaces."""
     return float(np.mean(np.concatenate(predicted) == np.concatenate(true)))
-
-
-def _shown(test: Sequence[samples.Sample]) -> list[samples.Sample]:
-    """Surfaces whose classes can be drawn like the values of a function."""
-    return [s._replace(target=np.asarray(s.target, np.float32)[:, None]) for s in test]
 
 
 PROGRAM = Program("rna", PRESETS, make_task, title="RNA")

@@ -5,6 +5,7 @@ The authors' arrays are channels first, `(B, c, n_1, ..., n_p)`, ours are `(n, c
 
 import functools
 import itertools
+import operator
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +14,8 @@ from flax import nnx
 
 import opjax
 from opjax import nn
-from tests.golden.adapters import Adapter, _assign_linear, _assign_mlp
+from tests.golden.adapters import Adapter, _assign_linear, _assign_mlp, _nodes
+from tests.golden.recorded import UnsupportedError
 
 # Kernels: `(in, out, ..., 2)` there, `(..., in, out, 2)` here.
 
@@ -106,7 +108,7 @@ def _nsl_convolution(params, inputs, config):
 def _neuralop_convolution(params, inputs, config):
     kernel = package_kernel(params["weight.tensor"], tuple(config["n"]))
     y = _convolve_fields(inputs["x"], kernel, tuple(config["n"]))
-    return y + params["bias"][None]
+    return y + params["bias"][None] if "bias" in params else y
 
 
 def _neuralop_release_convolution(params, inputs, config):
@@ -121,6 +123,8 @@ def _neuralop_release_convolution(params, inputs, config):
     matrices = jax.lax.complex(kernel[..., 0], kernel[..., 1])
     *leading, last = grid_shape
     modes = matrices.shape[2:]
+    if any(m > n for m, n in zip(modes, (*leading, last // 2 + 1), strict=True)):
+        raise UnsupportedError(f"more modes than frequencies of n={config['n']}")
     axes = tuple(range(2, 2 + len(grid_shape)))
     spectrum = jnp.fft.rfftn(inputs["x"], axes=axes)
     signed = [np.arange(m) - m // 2 for m in modes[:-1]] + [np.arange(modes[-1])]
@@ -178,6 +182,8 @@ def _nsl_model(params, inputs, config):
     p, modes = len(grid_shape), config["modes"]
     multiple = 1 if p == 1 else 16
     padded = tuple(n + -n % multiple for n in grid_shape)
+    if padded != grid_shape and any(map(operator.eq, padded, grid_shape)):
+        raise UnsupportedError(f"sl={config['sl']}: the reference crops everything")
     model = nn.FourierNeuralOperator(
         grid_shape=grid_shape,
         feature_dim=config["fx"],
@@ -216,9 +222,8 @@ def _nsl_model(params, inputs, config):
 
     mesh_points = inputs["x"]
     if config["uni"]:
-        axes = [[i / (n - 1) for i in range(n)] for n in grid_shape]
-        nodes = jnp.asarray(list(itertools.product(*axes)))
-        mesh_points = jnp.broadcast_to(nodes[None], mesh_points.shape)
+        nodes = _nodes(grid_shape)
+        mesh_points = jnp.broadcast_to(nodes[None], (len(mesh_points), *nodes.shape))
     time = inputs["T"][:, 0] if config["T"] else None
     return jax.vmap(
         lambda x, f, t: model(x, f, time=t),
@@ -301,12 +306,40 @@ def _assign_pointwise_mlp(mlp, params, name):
         layer.bias = nnx.Param(params[f"{name}.{key}.bias"])
 
 
+_ACTIVATIONS = {"act": ("relu", "silu")}
+_UNUSED = dict.fromkeys(
+    ("L", "h", "mr", "n_layers", "n_heads", "mlp_ratio"), "unused by the reference"
+)
 ADAPTERS = {
-    "spectral_conv1d": Adapter(_burgers_convolution),
-    "galerkin_spectral_conv2d": Adapter(_galerkin_convolution),
-    "fno_nsl_spectral_conv": Adapter(_nsl_convolution),
-    "fno_nsl_model": Adapter(_nsl_model),
-    "fno_neuralop_spectral_conv": Adapter(_neuralop_convolution),
-    "fno_neuralop_pypi200_spectral_conv": Adapter(_neuralop_release_convolution),
-    "fno_neuralop_model": Adapter(_neuralop_model),
+    "spectral_conv1d": Adapter(
+        _burgers_convolution, reads="N", sizes="in_dim out_dim modes"
+    ),
+    "galerkin_spectral_conv2d": Adapter(
+        _galerkin_convolution,
+        reads="n",
+        sizes="in_dim out_dim modes tokens",
+        only=_ACTIVATIONS,
+    ),
+    "fno_nsl_spectral_conv": Adapter(
+        _nsl_convolution, reads="n", sizes="cin cout modes"
+    ),
+    "fno_nsl_model": Adapter(
+        _nsl_model,
+        reads="sl modes fx out hid uni T",
+        sizes="sd",
+        ignores=_UNUSED
+        | {"ref": "without unified position", "x": "the nodes of the mesh"},
+    ),
+    "fno_neuralop_spectral_conv": Adapter(
+        _neuralop_convolution, reads="n", sizes="cin cout n_modes"
+    ),
+    "fno_neuralop_pypi200_spectral_conv": Adapter(
+        _neuralop_release_convolution, reads="n", sizes="cin cout n_modes"
+    ),
+    "fno_neuralop_model": Adapter(
+        _neuralop_model,
+        reads="n cin cout hid layers n_modes use_channel_mlp domain_padding",
+        sizes="n2",
+        only={"norm": (None, "instance_norm"), "positional_embedding": (None, "grid")},
+    ),
 }

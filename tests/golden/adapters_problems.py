@@ -9,6 +9,7 @@ import numpy as np
 from opjax import metrics, normalize
 from opjax.datasets import darcy_inverse
 from tests.golden.adapters import Adapter
+from tests.golden.recorded import UnsupportedError
 
 
 def _burgers_dataset(inputs, config):
@@ -168,6 +169,8 @@ def _gaussian_normalizer(inputs, config):
 def _darcy_dataset(inputs, config):
     coeff, sol = (np.asarray(inputs[name]) for name in ("coeff", "sol"))
     stride, num_train = config["s"], config["train_len"]
+    if not math.isclose(config["h"] * coeff.shape[1], 1):
+        raise UnsupportedError(f"option h={config['h']}, not 1 / {coeff.shape[1]}")
     if config["inverse"]:
         data = darcy_inverse.pairs(
             coeff, sol, stride=stride, target_stride=config["sa"]
@@ -194,7 +197,7 @@ def _darcy_dataset(inputs, config):
         clean = jnp.asarray(node[chosen])
         encoded = normalize.encode(normalizers[0], clean.reshape(len(clean), -1))
         features = encoded.reshape(*clean.shape, 1)
-        if config["inverse"]:
+        if config["noise"]:
             features = features + config["noise"] * inputs[f"noise_{name}"]
         out[f"out.{name}.coeff"] = coefficient[chosen][..., None]
         out[f"out.{name}.node_features"] = features
@@ -244,21 +247,38 @@ _SCALER_PAIRS += [
     )
 ]
 ADAPTERS = {
-    "burgers_dataset": Adapter(outputs=_burgers_dataset),
+    "burgers_dataset": Adapter(
+        outputs=_burgers_dataset,
+        reads="subsample train_portion valid_portion",
+        sizes="samples n_grid_fine",
+    ),
     "burgers_loss": Adapter(
         outputs=_burgers_loss,
+        reads="N gamma h",
+        only={"dilation": (2,)},
         # Zeros: the reference's regularisers of other problems, and its switched off.
         not_offered=frozenset({"out.ortho", "out.noreg_reg"}),
     ),
     "galerkin_wl2loss2d": Adapter(
         outputs=_weighted_loss,
+        reads="n gamma h eps",
+        only={"dilation": (2,)},
         # A term that no example of the authors switches on.
+        ignores={"alpha_used": "of that term"},
         not_offered=frozenset(
             {f"out.alpha_{key}" for key in ("loss", "reg", "metric", "total")}
             | {"grad_alpha_total.preds"}
         ),
     ),
-    "galerkin_gaussian_normalizer": Adapter(outputs=_gaussian_normalizer),
-    "galerkin_darcy_dataset": Adapter(outputs=_darcy_dataset),
-    "galerkin_scaler_sizes": Adapter(outputs=_scaler_sizes),
+    "galerkin_gaussian_normalizer": Adapter(
+        outputs=_gaussian_normalizer, reads="S n C", only={"eps": (1e-5,)}
+    ),
+    "galerkin_darcy_dataset": Adapter(
+        outputs=_darcy_dataset,
+        reads="s sa train_len valid_len inverse noise h",
+        sizes="S nfine",
+    ),
+    "galerkin_scaler_sizes": Adapter(
+        outputs=_scaler_sizes, only={"n_grid_fine": (421,)}
+    ),
 }
