@@ -36,8 +36,11 @@ class Member(NamedTuple):
 
     @property
     def outcome(self) -> outcome.Outcome | None:
-        """What `outcome.read` reads, or None if there is nothing for it."""
-        return outcome.read(self.folder) if outcome.exists(self.folder) else None
+        """What `outcome.read` reads; None without the file or with an older one."""
+        try:
+            return outcome.read(self.folder)
+        except (FileNotFoundError, KeyError):
+            return None
 
 
 def member(folder: pathlib.Path) -> Member:
