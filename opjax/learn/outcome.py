@@ -100,14 +100,6 @@ def write(
         np.savez_compressed(file, **content)
 
 
-def exists(folder: pathlib.Path) -> bool:
-    """Whether there is a file for `read`; programs may write others of that name."""
-    if not (folder / FILE).is_file():
-        return False
-    with np.load(folder / FILE) as file:
-        return {"errors", "rows"} <= set(file.files)
-
-
 def read(folder: pathlib.Path) -> Outcome:
     """Reads `predictions.npz`.
 
