@@ -12,7 +12,7 @@ import dataclasses
 import pathlib
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -39,7 +39,6 @@ from opjax.problems import airfoil_forces
 
 # Where the reference points of the published model are, in chords.
 _BOX = ((-2.0, -1.5), (4.0, 1.5))
-_RADII, _ANGLES = 24, 64  # mesh of our own flows
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,16 +107,7 @@ PRESETS = {
 }
 
 
-class Cases(NamedTuple):
-    """Flows for training, validation and tests, and where they come from."""
-
-    train: list[airfrans.Case]
-    validation: list[airfrans.Case]
-    test: list[airfrans.Case]
-    source: str
-
-
-def load(config: Config, *, cache_dir: str | None = None) -> Cases:
+def load(config: Config, *, cache_dir: str | None = None) -> samples.Splits:
     """Reads the flows, or makes some; validation cases are the last of the first ones.
 
     Args:
@@ -130,33 +120,20 @@ def load(config: Config, *, cache_dir: str | None = None) -> Cases:
       ValueError: if they are damaged or there are too few, or the paper preset has no
         data_dir.
     """
-    first = config.num_train + config.num_validation
-    if config.data_dir:
-        train, test = airfrans.load(
-            config.data_dir,
-            split=config.split,
-            num_train=first,
-            num_test=config.num_test,
-        )
-        source = f"AirfRANS, {config.split}, {config.data_dir}"
-    elif config.preset == "paper":
+    if not config.data_dir and config.preset == "paper":
         raise ValueError(
             "preset='paper' needs --data_dir, the folder of AirfRANS (see "
             "opjax.datasets.airfrans); the others run on potential flow."
         )
-    else:
-        train, test = (
-            airfrans.generate(
-                count,
-                seed=2 * config.data_seed + index,
-                num_radii=_RADII,
-                num_angles=_ANGLES,
-                cache_dir=cache_dir,
-            )
-            for index, count in enumerate((first, config.num_test))
-        )
-        source = f"potential flow, no AirfRANS data, seed {config.data_seed}"
-    return Cases(train[: config.num_train], train[config.num_train :], test, source)
+    return airfrans.splits(
+        num_train=config.num_train,
+        num_validation=config.num_validation,
+        num_test=config.num_test,
+        data_dir=config.data_dir,
+        seed=config.data_seed,
+        cache_dir=cache_dir,
+        split=config.split,
+    )
 
 
 def make_task(config: Config, cache_dir: str | None = None) -> Task:
@@ -173,7 +150,7 @@ def make_task(config: Config, cache_dir: str | None = None) -> Task:
     """
     cases = load(config, cache_dir=cache_dir)
     normalizers = regression.fit_normalizers(
-        [case.sample for case in cases.train], points=False, features=True, target=True
+        cases.train, points=False, features=True, target=True
     )
     train, validation, test = (
         _stack(found, normalizers, size, config.num_buckets)
@@ -246,7 +223,7 @@ def loss(config: Config, model: Any, batch: Any, *, key: jax.Array) -> jax.Array
 
 def evaluate(
     config: Config,
-    cases: Cases,
+    cases: samples.Splits,
     test: tuple[Any, ...],
     normalizers: dict[str, normalize.Normalizer],
     model: Any,
@@ -269,7 +246,7 @@ def evaluate(
         )
         return parts(model, sample), predicted
 
-    counts = [case.sample.num_points for case in cases.test]
+    counts = [case.num_points for case in cases.test]
     errors = np.zeros((len(counts), 2))
     fields: dict[int, np.ndarray] = {}
     rows = samples.bucket_rows(counts, num_buckets=config.num_buckets)
@@ -298,7 +275,7 @@ def evaluate(
     return forces | numbers
 
 
-def coefficients(case: airfrans.Case, fields: np.ndarray) -> np.ndarray:
+def coefficients(case: samples.Sample, fields: np.ndarray) -> np.ndarray:
     """Drag and lift coefficient of fields on the mesh of a case.
 
     Velocity at the airfoil is set to zero, as in the published evaluation.
@@ -307,18 +284,20 @@ def coefficients(case: airfrans.Case, fields: np.ndarray) -> np.ndarray:
       case: the flow.
       fields: velocity, pressure and viscosity of turbulence, shape `(n, 4)`.
     """
-    assert case.sample.cells is not None
-    assert case.sample.features is not None
+    assert case.cells is not None
+    assert case.features is not None
     velocity = np.array(fields[:, :2], np.float32)
-    velocity[case.surface] = 0
-    stencil = airfoil_forces.wall_stencil(case.points, case.sample.cells, case.surface)
-    normals = case.sample.features[case.surface, 5:]
+    velocity[case.details.surface] = 0
+    stencil = airfoil_forces.wall_stencil(
+        case.details.points, case.cells, case.details.surface
+    )
+    normals = case.features[case.details.surface, 5:]
     shear = airfoil_forces.wall_shear(velocity, normals, stencil)
     found = airfoil_forces.force_coefficients(
-        case.points[case.surface].astype(np.float32),
-        fields[case.surface, 2],
-        speed=case.speed,
-        angle=case.angle,
+        case.details.points[case.details.surface].astype(np.float32),
+        fields[case.details.surface, 2],
+        speed=case.details.speed,
+        angle=case.details.angle,
         shear=shear,
     )
     return np.asarray(found, np.float64)
@@ -341,19 +320,19 @@ def spearman(first: np.ndarray, second: np.ndarray) -> float:
 
 
 def _stack(
-    cases: Sequence[airfrans.Case],
+    cases: Sequence[samples.Sample],
     normalizers: dict[str, normalize.Normalizer],
     batch_size: int,
     num_buckets: int,
 ) -> tuple[dict[str, np.ndarray], ...]:
     """Buckets of normalised features and targets, and of which points are `surface`."""
 
-    def marked(case: airfrans.Case) -> samples.Sample:
-        features = case.sample.features
+    def marked(case: samples.Sample) -> samples.Sample:
+        features = case.features
         assert features is not None
         surface = np.zeros((len(features), 1), np.float32)
-        surface[case.surface] = 1
-        return case.sample._replace(features=np.concatenate([features, surface], 1))
+        surface[case.details.surface] = 1
+        return case._replace(features=np.concatenate([features, surface], 1))
 
     buckets = samples.stack(
         [marked(case) for case in cases], batch_size=batch_size, num_buckets=num_buckets
@@ -367,14 +346,14 @@ def _stack(
     return buckets
 
 
-def _target(case: airfrans.Case) -> np.ndarray:
-    assert case.sample.target is not None
-    return case.sample.target
+def _target(case: samples.Sample) -> np.ndarray:
+    assert case.target is not None
+    return case.target
 
 
-def _shown(test: Sequence[airfrans.Case]) -> list[samples.Sample]:
+def _shown(test: Sequence[samples.Sample]) -> list[samples.Sample]:
     """The pressure of the test cases, to be drawn."""
-    return [case.sample._replace(target=_target(case)[:, 2:3]) for case in test]
+    return [case._replace(target=_target(case)[:, 2:3]) for case in test]
 
 
 PROGRAM = Program("airfrans", PRESETS, make_task, title="AirfRANS")

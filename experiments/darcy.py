@@ -24,7 +24,7 @@ from opjax import training
 from opjax.learn import Settings, Task, figures, fit, options
 from opjax.learn import folder as run_folder
 from opjax.learn.options import option
-from opjax.problems import darcy as problem
+from opjax.problems import grids
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,7 +93,7 @@ class Config:
         """Refuses what no run could use, before any work is done."""
         options.check(self)
         options.check_choice("model", self.model, MODELS)
-        problem.check_stride(self.num_points, self.stride)
+        grids.check_stride(self.num_points, self.stride, periodic=False)
         if self.features % self.num_heads:
             raise ValueError(
                 f"num_heads={self.num_heads} must divide features={self.features}."

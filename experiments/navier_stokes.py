@@ -35,7 +35,7 @@ from opjax.learn import (
 )
 from opjax.learn import supervised as regression
 from opjax.learn.options import option
-from opjax.problems.burgers import check_stride
+from opjax.problems import grids
 
 _STEPS = 10  # predicted frames, and frames of every input
 
@@ -69,7 +69,7 @@ class Config(RunOptions, DataOptions, ModelOptions, TrainingOptions):
         """Refuses what no run could use, before any work is done."""
         super().__post_init__()
         options.check_choice("coordinates", self.coordinates, dataset.COORDINATES)
-        check_stride(self.solver_points, self.stride)
+        grids.check_stride(self.solver_points, self.stride, periodic=True)
 
 
 PRESETS = {

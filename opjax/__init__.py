@@ -2,7 +2,17 @@
 
 from importlib import metadata as _metadata
 
-from opjax import attention, basis, linalg, projection, quadrature, schwarz
+from opjax import (
+    attention,
+    basis,
+    linalg,
+    metrics,
+    normalize,
+    point_clouds,
+    projection,
+    quadrature,
+    schwarz,
+)
 from opjax.attention import (
     MapBetweenBases,
     basis_attention,
@@ -30,6 +40,7 @@ from opjax.basis import (
     orthonormalize,
     softmax_basis,
 )
+from opjax.eigenfunctions import laplacian_eigenfunctions
 from opjax.interpolation import interpolate_grid
 from opjax.linalg import condition_number, ridge_solve
 from opjax.projection import Moments, gram, moments, project, reconstruct
@@ -57,17 +68,21 @@ __all__ = [
     "indicator_basis",
     "intention",
     "interpolate_grid",
+    "laplacian_eigenfunctions",
     "linalg",
     "linear_attention",
     "linformer_attention",
+    "metrics",
     "mode_gains",
     "moments",
+    "normalize",
     "nystrom_attention",
     "orthogonal_attention",
     "orthogonal_random_features",
     "orthonormalize",
     "performer_attention",
     "physics_attention",
+    "point_clouds",
     "project",
     "projection",
     "quadrature",

@@ -12,6 +12,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from opjax import _checks, linalg
+from opjax._sequential import one_by_one
 from opjax.projection import check_weights, gram
 
 ORTHONORMALIZATIONS = ("qr", "cholesky")
@@ -220,12 +221,21 @@ def orthonormalize(
         root = jnp.sqrt(jnp.where(active, weights, 1))
     basis = jnp.where(active, basis, 0)
     if method == "qr":
-        q, r = jnp.linalg.qr(root * basis)
+        q, r = _qr(root * basis)
         q = jnp.where(active, q * jnp.sign(jnp.diagonal(r))[None, :] / root, 0)
     else:
-        factor = jnp.linalg.cholesky(gram(root * basis), symmetrize_input=False)
-        q = jax.scipy.linalg.solve_triangular(factor, basis.T, lower=True).T
+        q = _cholesky_solve(gram(root * basis), basis.T).T
     return q.astype(dtype)
+
+
+_qr = one_by_one(jnp.linalg.qr)
+
+
+@one_by_one
+def _cholesky_solve(system: jax.Array, rhs: jax.Array) -> jax.Array:
+    """Returns `L^{-1} B` for `L L^T = A`."""
+    factor = jnp.linalg.cholesky(system, symmetrize_input=False)
+    return jax.scipy.linalg.solve_triangular(factor, rhs, lower=True)
 
 
 def _per_axis(name: str, value, p: int) -> tuple:

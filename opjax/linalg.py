@@ -5,12 +5,15 @@ explicitly, which squares the condition number of the data (C); a positive weigh
 needed where the data are rank deficient (M).
 """
 
+import functools
+
 import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.typing import ArrayLike
 
 from opjax import _checks
+from opjax._sequential import one_by_one
 
 FORMULATIONS = ("automatic", "primal", "dual")
 REGULARIZATIONS = ("additive", "convex")
@@ -19,9 +22,11 @@ REGULARIZATIONS = ("additive", "convex")
 def solve(system: ArrayLike, rhs: ArrayLike) -> jax.Array:
     """Solves a square system, in float32 or better.
 
-    LU by `jnp.linalg.solve`. Cholesky is up to 1.4 times faster on systems of this size
-    (`benchmarks/solves.py`), a thousandth of a training step, but it turns a Gram
-    matrix that rounding made slightly indefinite into NaN.
+    LU as in `jnp.linalg.solve`, on the CPU of one system after the other, forward and
+    backward, however they are batched: see `opjax._sequential`. Cholesky is up to 1.4
+    times faster on systems of this size (`benchmarks/solves.py`), a thousandth of a
+    training step, but it turns a Gram matrix that rounding made slightly indefinite
+    into NaN.
 
     Args:
       system: regular matrix, shape `(k, k)`.
@@ -40,7 +45,14 @@ def solve(system: ArrayLike, rhs: ArrayLike) -> jax.Array:
     if system.shape[0] != system.shape[1]:
         raise ValueError(f"system has shape {system.shape}, expected a square matrix.")
     _checks.same_axis(0, "rows", system=system, rhs=rhs)
-    solution = jnp.linalg.solve(at_least_single(system), at_least_single(rhs))
+    matrix = at_least_single(system)
+    factors = _factorise(lax.stop_gradient(matrix))
+    solution = lax.custom_linear_solve(
+        functools.partial(_product, matrix),
+        at_least_single(rhs).astype(matrix.dtype),
+        solve=lambda _, b: _substitute(*factors, b),
+        transpose_solve=lambda _, b: _substitute_transposed(*factors, b),
+    )
     return solution.astype(rhs.dtype)
 
 
@@ -147,12 +159,43 @@ def condition_number(
     _checks.rank(2, matrix=matrix)
     _check_ridge(ridge, regularization)
     k, d = matrix.shape
-    squares = jnp.linalg.svd(at_least_single(matrix), compute_uv=False) ** 2
+    squares = _singular_values(at_least_single(matrix)) ** 2
     largest = squares[0]
     smallest = squares[-1] if k <= d else jnp.zeros_like(largest)
     weight = jnp.asarray(ridge, squares.dtype)
     scale = 1 - weight if regularization == "convex" else jnp.ones_like(weight)
     return (scale * largest + weight) / (scale * smallest + weight)
+
+
+_singular_values = one_by_one(functools.partial(jnp.linalg.svd, compute_uv=False))
+
+
+@one_by_one
+def _factorise(matrix: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Returns `L` and `U` of `A[permutation] = L U` in one matrix, and the permutation.
+
+    Apart from `_substitute`, so that right-hand sides in a batch share them.
+    """
+    factors, _, permutation = lax.linalg.lu(matrix)
+    return factors, permutation
+
+
+_triangular = functools.partial(lax.linalg.triangular_solve, left_side=True)
+
+
+@one_by_one
+def _substitute(factors, permutation, b):
+    """Solves `A x = b`."""
+    y = _triangular(factors, b[permutation], lower=True, unit_diagonal=True)
+    return _triangular(factors, y)
+
+
+@one_by_one
+def _substitute_transposed(factors, permutation, b):
+    """Solves `A^T x = b`."""
+    y = _triangular(factors, b, transpose_a=True)
+    z = _triangular(factors, y, lower=True, unit_diagonal=True, transpose_a=True)
+    return jnp.zeros_like(z).at[permutation].set(z, unique_indices=True)
 
 
 def _check_ridge(ridge: ArrayLike, regularization: str) -> None:

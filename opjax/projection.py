@@ -6,9 +6,9 @@ weighted sums over them, `Moments`. They add up over chunks of points, and over 
 Everything here acts on one head of one sample.
 """
 
+import dataclasses
 import functools
 
-import chex
 import jax
 import jax.numpy as jnp
 from jax import lax
@@ -19,7 +19,8 @@ from opjax import _checks, linalg
 PROJECTIONS = ("transpose", "mean", "pseudo_inverse")
 
 
-@chex.dataclass(frozen=True)
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
 class Moments:
     r"""Weighted sums over points, which are added for points in several chunks.
 

@@ -70,7 +70,9 @@ def basis_attention(
     """
     bases = jnp.asarray(query_basis), jnp.asarray(key_basis)
     found = coefficients_of(
-        *map(jnp.asarray, (query, key, value)),
+        jnp.asarray(query),
+        jnp.asarray(key),
+        jnp.asarray(value),
         *bases,
         query_weights=query_weights,
         key_weights=key_weights,

@@ -1,5 +1,6 @@
 """Training, resuming, comparing and predicting with operators, on any data."""
 
+from opjax.datasets.samples import Splits
 from opjax.learn.batches import Replicas
 from opjax.learn.config import (
     DataOptions,
@@ -15,7 +16,7 @@ from opjax.learn.fitting import Fitted, Settings, fit
 from opjax.learn.program import Program
 from opjax.learn.study import Finished, Report
 from opjax.learn.supervised import regression
-from opjax.learn.task import Splits, Task
+from opjax.learn.task import Task
 from opjax.learn.trained import Trained, load
 
 __all__ = [

@@ -113,7 +113,7 @@ def comparison(
         cells = [_cell(kept, key, scale) for key, (_, scale) in columns.items()]
         if lost:
             seeds += f", {lost} diverged"
-        if not kept:
+        if not kept and cells:
             cells[0] = "diverged"
         parameters = max(row["parameters"] for row in rows)
         lines.append([name, f"{parameters:,}" if parameters else "–", seeds, *cells])

@@ -65,11 +65,17 @@ class Report(NamedTuple):
 
 
 class Tasks:
-    """The task of a member, kept while members differ in model and seed only."""
+    """The task of a member, kept while members differ in model and seed only.
+
+    Attributes:
+      first: the first one that was made.
+      seconds: spent making them.
+    """
 
     def __init__(self, make_task: MakeTask, cache_dir: str | None):
         self._make, self._cache_dir = make_task, cache_dir
         self._key, self._task = None, None
+        self.first: Task | None = None
         self.seconds = 0.0
 
     def __call__(self, config: Any) -> Task:
@@ -80,6 +86,7 @@ class Tasks:
             begin = time.monotonic()
             self._task, self._key = self._make(config, self._cache_dir), key
             self.seconds += time.monotonic() - begin
+            self.first = self.first or self._task
         return self._task
 
 
@@ -122,7 +129,7 @@ def run(
             last_line=False,
         )
         results.setdefault(name, []).append(result)
-    task = tasks(next(iter(config.members().values())))
+    task = tasks.first or tasks(next(iter(config.members().values())))
     if task.draw is not None:
         task.draw(directory.path, list(results))
     return Finished(
@@ -284,8 +291,12 @@ def plain(results: dict[str, list[dict[str, Any]]]) -> list[str]:
 
 def _head(finished: Finished) -> str:
     config = finished.config
+    length = f"{finished.num_train} training and {finished.num_test} test samples, "
+    if hasattr(config, "num_epochs"):
+        length += f"{config.num_epochs} epochs"
+    else:
+        length = f"{config.num_steps} steps of {config.batch_size} fresh samples"
     return (
-        f"{finished.num_train} training and {finished.num_test} test samples, "
-        f"{config.num_epochs} epochs; mean ± standard deviation over the seeds "
+        f"{length}; mean ± standard deviation over the seeds "
         f"{','.join(map(str, config.seeds))}. Data: {finished.source}. {finished.notes}"
     )

@@ -12,9 +12,9 @@ from flax import nnx
 
 from opjax import metrics, normalize, training
 from opjax.datasets import samples
-from opjax.datasets.samples import Sample
+from opjax.datasets.samples import Sample, Splits
 from opjax.learn import mesh_figures, operators
-from opjax.learn.task import Splits, Task
+from opjax.learn.task import Task
 from opjax.normalize import Normalizer
 
 
@@ -36,7 +36,8 @@ def regression(
 
     Args:
       config: has `batch_size`, `num_buckets` and the fields of `ModelOptions`.
-      splits: the samples.
+      splits: the samples; their own normalisers, if they have some, take the place of
+        the fitted ones.
       encode_points: map the box of the training meshes to [-1, 1] along its longest
         side, for coordinates in any unit.
       encode_features: normalise every channel of the features.
@@ -53,12 +54,14 @@ def regression(
     check(splits)
     first = splits.train[0]
     assert first.target is not None
-    normalizers = fit_normalizers(
+    given = dict(splits.normalizers or {})
+    fitted = fit_normalizers(
         splits.train,
         points=encode_points,
-        features=encode_features,
-        target=encode_target,
+        features=encode_features and "features" not in given,
+        target=encode_target and "target" not in given,
     )
+    normalizers = fitted | given
     stacked = {
         name: encode(
             samples.stack(
@@ -66,7 +69,7 @@ def regression(
                 batch_size=config.batch_size if name == "train" else 1,
                 num_buckets=config.num_buckets,
             ),
-            normalizers,
+            fitted,
         )
         for name in ("train", "validation", "test")
     }
@@ -216,9 +219,14 @@ def evaluator(
             errors[indices] = np.asarray(found, np.float64)
             for row, field in zip(indices, np.asarray(fields), strict=True):
                 if row < mesh_figures.NUM_SHOWN:
-                    shown[str(row)] = field[: splits.test[row].num_points]
+                    shown[str(row)] = field[: len(_target(splits.test[row]))]
         np.savez(folder / "predictions.npz", **shown)
         worst = float(errors.max())
         return {"relative_l2": float(errors.mean()), "relative_l2_worst": worst}
 
     return evaluate
+
+
+def _target(sample: Sample) -> np.ndarray:
+    assert sample.target is not None
+    return sample.target

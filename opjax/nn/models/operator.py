@@ -182,7 +182,7 @@ class OperatorTransformer(nnx.Module):
             _checks.same_points(mesh_points=mesh_points, features=features)
             inputs = jnp.concatenate([inputs, features], axis=1)
         z = self.encoder(inputs)
-        if self.time_embedding is not None:
+        if self.time_embedding is not None and time is not None:
             z = z + self.time_embedding(time)[None, :]
         return z
 
