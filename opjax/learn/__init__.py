@@ -2,6 +2,7 @@
 
 from opjax.datasets.samples import Splits
 from opjax.learn.batches import Replicas
+from opjax.learn.benchmark import PAPER, SMOKE, BenchmarkOptions, benchmark
 from opjax.learn.config import (
     DataOptions,
     ModelOptions,
@@ -20,6 +21,9 @@ from opjax.learn.task import Task
 from opjax.learn.trained import Trained, load
 
 __all__ = [
+    "PAPER",
+    "SMOKE",
+    "BenchmarkOptions",
     "DataOptions",
     "Finished",
     "Fitted",
@@ -36,6 +40,7 @@ __all__ = [
     "Task",
     "Trained",
     "TrainingOptions",
+    "benchmark",
     "fit",
     "load",
     "option",

@@ -13,7 +13,7 @@ import numpy as np
 from flax import nnx
 
 from opjax import training
-from opjax.learn import members
+from opjax.learn import figures, members
 from opjax.learn.fitting import Fitted, Settings, fit
 from opjax.learn.folder import RunDirectory, replacing, run_once, write_json, write_text
 from opjax.learn.provenance import provenance
@@ -130,6 +130,9 @@ def run(
         )
         results.setdefault(name, []).append(result)
     task = tasks.first or tasks(next(iter(config.members().values())))
+    shown = figures.members(directory.path)
+    if len(shown) > 1:
+        figures.draw(directory.path, shown)
     if task.draw is not None:
         task.draw(directory.path, list(results))
     return Finished(
@@ -210,6 +213,7 @@ def train(
     if callable(task.train):
         _save_losses(directory.path, fitted)
     result = dict(task.evaluate(fitted.best_model, directory.path))
+    figures.draw(directory.path, [figures.member(directory.path)])
     if task.metric is not None:
         steps = (
             fitted.history[-1]["step"] // given.num_epochs if given.num_epochs else 1
