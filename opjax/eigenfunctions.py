@@ -122,7 +122,8 @@ def _graph(points: np.ndarray, num_neighbors: int):
             f"mesh_points {points.shape}: {n} points have fewer than {num_neighbors=} "
             "neighbours each; lower num_neighbors."
         )
-    distances, neighbors = KDTree(points).query(points, num_neighbors + 1)
+    found = KDTree(points).query(points, num_neighbors + 1)
+    distances, neighbors = map(np.asarray, found)
     width = np.mean(distances[:, -1] ** 2)
     if not width > 0:
         raise ValueError("All points of mesh_points coincide.")
