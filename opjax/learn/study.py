@@ -57,11 +57,13 @@ class Report(NamedTuple):
       text: Markdown in place of the standard table; None to keep it.
       result: keys of the last line, added or replaced.
       head: paragraph in place of the standard one under the title.
+      alone: whether the last line has the keys of `result` only.
     """
 
     text: str | None = None
     result: dict[str, Any] = {}  # noqa: RUF012 - never changed
     head: str = ""
+    alone: bool = False
 
 
 class Tasks:
@@ -130,9 +132,12 @@ def run(
         )
         results.setdefault(name, []).append(result)
     task = tasks.first or tasks(next(iter(config.members().values())))
-    shown = figures.members(directory.path)
-    if len(shown) > 1:
-        figures.draw(directory.path, shown)
+    groups: dict[pathlib.Path, list[figures.Member]] = {}
+    for one in figures.members(directory.path):
+        groups.setdefault(one.folder.parent, []).append(one)
+    for folder, shown in groups.items():  # one, or several with members of their own
+        if len(shown) > 1:
+            figures.draw(folder, shown)
     if task.draw is not None:
         task.draw(directory.path, list(results))
     return Finished(
@@ -279,7 +284,7 @@ def write_report(
         "seeds": list(config.seeds),
         "data": finished.source,
     }
-    return {**standard, **added.result}
+    return dict(added.result) if added.alone else {**standard, **added.result}
 
 
 def plain(results: dict[str, list[dict[str, Any]]]) -> list[str]:
