@@ -195,6 +195,40 @@ def fields(shown: Sequence[Member]) -> Any:
     return figures_fields.fields({k: v for k, v in found.items() if v is not None})
 
 
+def series(shown: Sequence[Member]) -> Any:
+    """Mean errors over the steps or frames of a sample, a line for each member.
+
+    Drawn from the arrays `series`, `(num_test, steps)`, `series_name`, what a step is,
+    and `series_baseline`, `(steps,)`, the error of a trivial prediction, if any.
+    """
+    found = [(one, one.outcome) for one in shown]
+    found = [(one, seen.arrays) for one, seen in found if seen is not None]
+    found = [(one, arrays) for one, arrays in found if "series" in arrays]
+    if not found:
+        return None
+    figure = drawing.new_figure(5.0, 3.4, "constrained")
+    axis = figure.subplots()
+    names = list(by_name([one for one, _ in found]))
+    labels = set()
+    for one, arrays in found:
+        steps = np.arange(1, arrays["series"].shape[1] + 1)
+        axis.plot(
+            steps,
+            arrays["series"].mean(axis=0),
+            ".-",
+            color=f"C{names.index(one.name) % 10}",
+            label=None if one.name in labels else one.name,
+        )
+        labels.add(one.name)
+    if "series_baseline" in found[0][1]:
+        baseline = found[0][1]["series_baseline"]
+        axis.plot(steps, baseline, "--", color="0.5", label="nothing moves")
+    drawing.plain(axis)
+    axis.set(xlabel=str(found[0][1]["series_name"]), ylabel="error", ylim=(0, None))
+    axis.legend(frameon=False, fontsize=8)
+    return figure
+
+
 def basis_functions(shown: Sequence[Member]) -> Any:
     """Basis functions of the first model that has them, see `figures_fields.basis`."""
     return figures_fields.basis(*_first_with(shown, "basis"))
@@ -220,6 +254,7 @@ FIGURES: dict[str, Callable[[Sequence[Member]], Any]] = {
     "fields": fields,
     "curves": curves,
     "errors": errors,
+    "series": series,
     "basis_functions": basis_functions,
     "functional_maps": functional_maps,
 }

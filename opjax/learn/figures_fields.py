@@ -38,7 +38,11 @@ def fields(found: Mapping[str, Outcome]) -> Any:
         chosen = {row: f"{k} ({row})" for k, row in extremes(first.errors).items()}
     else:
         chosen = {row: f"sample {row}" for row in first.rows[:_NUM_COMPARED]}
-    rows = [_row(found, number, label) for number, label in chosen.items()]
+    rows = [
+        _row(found, number, label)
+        for number, label in chosen.items()
+        if all(number in seen.rows for seen in found.values())
+    ]
     rows = [row for row in rows if row.sample.target is not None]
     if not rows:
         return None
