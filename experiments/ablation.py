@@ -155,7 +155,7 @@ PRESETS = {
 
 def make_task(config: Any, cache_dir: str | None) -> learn.Task:
     """The task of a program, its headline named `error`; a divergence is a result."""
-    program = darcy if isinstance(config, darcy.Config) else burgers
+    program: Any = darcy if isinstance(config, darcy.Config) else burgers
     task = program.make_task(config, cache_dir)
     look = task.evaluate
     assert look is not None

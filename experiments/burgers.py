@@ -8,7 +8,6 @@ Models are trained on one grid and evaluated, as they are, on others.
 
 import dataclasses
 import pathlib
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -28,6 +27,7 @@ from opjax.learn import (
     option,
     supervised,
 )
+from opjax.learn.benchmark import load
 
 _FINEST = 8192  # points of the data
 # Every attention that does not belong to one grid or to one number of points.
@@ -82,53 +82,57 @@ class Config(RunOptions, DataOptions, SizeOptions, TrainingOptions):
                 )
 
 
-_QUICK = Config(
-    num_train=512,
-    num_validation=50,
-    num_test=100,
-    features=48,
-    num_heads=1,
-    batch_size=8,
-    weight_decay=0.0,
-    clip_norm=0.999,
-    div_factor=1e4,
-)
+_ALL: dict[str, Any] = {
+    "weight_decay": 0.0,
+    "clip_norm": 0.999,
+    "div_factor": 1e4,
+    "num_heads": 1,
+}
+_FEW: dict[str, Any] = {
+    "num_train": 16,
+    "num_validation": 8,
+    "num_test": 8,
+    "num_points": 128,
+}
+_SOME: dict[str, Any] = {"num_train": 512, "num_validation": 50, "num_test": 100}
+_MANY: dict[str, Any] = {"num_train": 974, "num_validation": 50, "num_test": 100}
+_TINY: dict[str, Any] = {
+    "features": 16,
+    "num_layers": 2,
+    "num_basis": 8,
+    "feedforward": 16,
+}
+_LARGE: dict[str, Any] = {
+    "features": 96,
+    "num_basis": 64,
+    "feedforward": 192,
+    "decoder_features": 48,
+}
 PRESETS = {
-    "smoke": replace(
-        _QUICK,
+    "smoke": Config(
         preset="smoke",
-        num_train=16,
-        num_validation=8,
-        num_test=8,
-        num_points=128,
         test_points=(128, 512),
-        features=16,
-        num_layers=2,
-        num_basis=8,
-        feedforward=16,
         num_modes=8,
         decoder_features=8,
         num_epochs=2,
+        batch_size=8,
+        **_ALL | _FEW | _TINY,
     ),
-    "quick": _QUICK,
+    "quick": Config(features=48, batch_size=8, **_ALL | _SOME),
     # As published, with our own solver's data unless --data_dir is given.
-    "paper": replace(
-        _QUICK,
+    "paper": Config(
         preset="paper",
         models=("functional",),
-        num_train=974,
-        features=96,
-        num_basis=64,
-        feedforward=192,
-        decoder_features=48,
         num_epochs=100,
+        batch_size=8,
+        **_ALL | _MANY | _LARGE,
     ),
 }
 
 
 def build(config: Config, rngs: nnx.Rngs) -> nnx.Module:
     """Builds a model, which acts on grids of any size."""
-    sizes = {"features": config.features, "num_layers": config.num_layers}
+    sizes: Any = {"features": config.features, "num_layers": config.num_layers}
     if config.model == "fno":
         return nn.FourierNeuralOperator(
             grid_shape=(config.num_points,),
@@ -182,9 +186,7 @@ def make_task(config: Config, cache_dir: str | None) -> learn.Task:
     with the periodic central difference `D`. The published loss takes `D t` from the
     finest grid and no difference across the ends, and does not vanish at `p = t`.
     """
-    names = ("num_train", "num_validation", "num_test", "data_dir")
-    given = {name: getattr(config, name) for name in names}
-    finest = burgers.splits(seed=config.data_seed, cache_dir=cache_dir, **given)
+    finest = load(config, burgers.splits, cache_dir=cache_dir)
 
     def on(points: int, found: Any) -> Any:
         return samples.coarsen(found, _FINEST // points)
@@ -208,6 +210,7 @@ def make_task(config: Config, cache_dir: str | None) -> learn.Task:
         build=build,
         loss=loss,
     )
+    assert task.metric is not None
     tests = {points: on(points, finest.test) for points in config.test_points}
     looks = {
         points: supervised.evaluator(

@@ -8,21 +8,20 @@ own solver. The loss has the errors of the differences between neighbours beside
 """
 
 import dataclasses
-from dataclasses import replace
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from opjax import learn, metrics
 from opjax.datasets import darcy
-from opjax.learn import DataOptions, ModelOptions, RunOptions, TrainingOptions, option
+from opjax.learn import PAPER, SMOKE, BenchmarkOptions, option
+from opjax.learn.benchmark import load
 from opjax.problems import grids
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(RunOptions, DataOptions, ModelOptions, TrainingOptions):
+class Config(BenchmarkOptions):
     """All that the numbers of a run depend on."""
 
     num_points: int = option(141, "Points per side, solved or in the files", minimum=4)
@@ -36,46 +35,51 @@ class Config(RunOptions, DataOptions, ModelOptions, TrainingOptions):
         grids.check_stride(self.num_points, self.stride, periodic=False)
 
 
-_QUICK = Config(
-    models=("functional",),
-    num_train=900,
-    num_validation=100,
-    num_test=200,
-    equal_parameters=False,
-    reference_points=8,
-    num_epochs=12,
-    batch_size=4,
-)
-_SMALL = {"features": 16, "num_layers": 2, "num_heads": 2, "num_basis": 8}
-_LARGE = {"features": 128, "num_layers": 8, "num_heads": 8, "num_basis": 64}
-_FEW = {"num_train": 32, "num_validation": 8, "num_test": 8, "num_points": 61}
+_ALL: dict[str, Any] = {
+    "equal_parameters": False,
+    "reference_points": 8,
+    "batch_size": 4,
+}
+_FEW: dict[str, Any] = {
+    "num_train": 32,
+    "num_validation": 8,
+    "num_test": 8,
+    "num_points": 61,
+}
+_SOME: dict[str, Any] = {"num_train": 900, "num_validation": 100, "num_test": 200}
 # 24 samples validate, so that 1024, the length of the published files, serve for
 # training and validation, and --data_dir changes the source only.
-_MANY = {"num_train": 1000, "num_validation": 24, "num_points": 421}
+_MANY: dict[str, Any] = {
+    "num_train": 1000,
+    "num_validation": 24,
+    "num_test": 200,
+    "num_points": 421,
+}
 PRESETS = {
-    "smoke": replace(
-        _QUICK, preset="smoke", num_epochs=6, checkpoint_every=2, **_SMALL, **_FEW
-    ),
-    "quick": _QUICK,
-    "paper": replace(_QUICK, preset="paper", num_epochs=500, **_LARGE, **_MANY),
+    "smoke": Config(**SMOKE | _ALL | _FEW | {"num_epochs": 6, "checkpoint_every": 2}),
+    "quick": Config(models=("functional",), num_epochs=12, **_ALL, **_SOME),
+    "paper": Config(**PAPER, **_ALL, **_MANY),
 }
 
 
 def make_task(config: Config, cache_dir: str | None) -> learn.Task:
     """The task of a run: loss = sum_b |p - t| / |t| + w (relative gradient error)."""
-    names = ("num_train", "num_validation", "num_test", "data_dir", "num_points")
-    given = {name: getattr(config, name) for name in (*names, "stride", "tolerance")}
-    splits = darcy.splits(seed=config.data_seed, cache_dir=cache_dir, **given)
+    own = ("num_points", "stride", "tolerance")
+    splits = load(config, darcy.splits, *own, cache_dir=cache_dir)
+    grid = splits.train[0].grid_shape
+    assert grid is not None
 
     def loss(prediction: jax.Array, sample: Any) -> jax.Array:
-        pair, grid = (prediction, sample["target"]), splits.train[0].grid_shape
+        pair = prediction, sample["target"]
         slopes = metrics.relative_gradient_error(*pair, grid_shape=grid)
         return metrics.relative_l2(*pair) + config.gradient_weight * slopes
 
-    def numbers(errors: np.ndarray) -> dict[str, float]:
-        return {"relative_l2": errors.mean(), "relative_l2_std": errors.std()}
-
-    task = learn.regression(config, splits, loss=loss, numbers=numbers)
+    task = learn.regression(
+        config,
+        splits,
+        loss=loss,
+        numbers=lambda e: {"relative_l2": e.mean(), "relative_l2_std": e.std()},
+    )
     first = {name: jnp.asarray(a[0]) for name, a in task.validation[0].items()}
 
     def condition(model: Any) -> dict[str, jax.Array]:
@@ -91,15 +95,14 @@ def make_task(config: Config, cache_dir: str | None) -> learn.Task:
 
 def report(finished: learn.Finished) -> learn.Report:
     """The last line of one model with one seed; several have the standard one."""
-    config = finished.config
-    result = {"epochs": config.num_epochs, "model": config.model, "seed": config.seed}
+    config, result = finished.config, {"epochs": finished.config.num_epochs}
     if len(config.members()) > 1:
-        return learn.Report(result={"epochs": config.num_epochs})
+        return learn.Report(result=result)
     ((row,),) = finished.results.values()
-    seconds = finished.data_seconds + row["seconds"]
-    result = {"condition": None, **row, **result, "data": finished.source}
-    times = {"seconds": seconds, "data_seconds": finished.data_seconds}
-    return learn.Report(result={**result, **times}, alone=True)
+    result |= {"condition": None, **row, "data_seconds": finished.data_seconds}
+    result |= {"seconds": row["seconds"] + finished.data_seconds}
+    result |= {"model": config.model, "seed": config.seed, "data": finished.source}
+    return learn.Report(result=result, alone=True)
 
 
 PROGRAM = learn.Program("darcy", PRESETS, make_task, title="Darcy flow", report=report)

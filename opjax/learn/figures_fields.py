@@ -85,11 +85,10 @@ def _draw_images(figure: Any, axes: Any, row: _Row) -> None:
 
     def image(axis: Any, values: np.ndarray, title: str, **colours: Any) -> None:
         points, shape = sample.mesh_points, sample.grid_shape
-        if shape is not None and len(values) != len(points):
-            points = interpolate_grid(
-                points, grid_shape=shape, new_shape=sample.target_grid
-            )
-            points, shape = np.asarray(points), sample.target_grid
+        coarse = sample.target_grid
+        if shape is not None and coarse is not None and len(values) != len(points):
+            points = interpolate_grid(points, grid_shape=shape, new_shape=coarse)
+            points, shape = np.asarray(points), coarse
         drawn = drawing.field(axis, points, values, grid_shape=shape, **colours)
         axis.set_title(title, fontsize=9)
         _ticks(axis, axis is axes[0])

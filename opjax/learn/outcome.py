@@ -113,7 +113,7 @@ def read(folder: pathlib.Path) -> Outcome:
     rows = [int(row) for row in arrays["rows"]]
     samples = []
     for i, row in enumerate(rows):
-        grids = {name: arrays.get(f"{name}_{i}") for name in _GRIDS}
+        grids: dict[str, Any] = {name: arrays.get(f"{name}_{i}") for name in _GRIDS}
         grids = {k: None if g is None else tuple(g.tolist()) for k, g in grids.items()}
         samples.append(
             Sample(

@@ -1,5 +1,6 @@
 import dataclasses
 import json
+from typing import Any
 
 import jax
 import numpy as np
@@ -108,26 +109,23 @@ def test_bad_settings_are_refused(change, message):
 def test_all_variants_of_a_study_build_and_evaluate(study):
     variants = ablation.variants(TINY, study)
     assert len(variants) >= 3
-    shapes = {}
+    sizes = operators.Sizes(2, 1, 1, (13, 13), box=((0.0, 0.0), (1.0, 1.0)))
+
+    def build(member):
+        if isinstance(member, darcy.Config):
+            return operators.build(member, sizes, rngs=nnx.Rngs(0))
+        return burgers.build(member, nnx.Rngs(0))
+
     with jax.enable_x64(False):
         for name, member in variants.items():
-            if isinstance(member, darcy.Config):
-                sizes = operators.Sizes(2, 1, 1, (13, 13), box=((0.0, 0.0), (1.0, 1.0)))
-                points = jax.ShapeDtypeStruct((169, 2), "float32")
+            shape = (169, 2) if isinstance(member, darcy.Config) else (64, 1)
+            points = jax.ShapeDtypeStruct(shape, "float32")
 
-                def build(member=member, sizes=sizes):
-                    return operators.build(member, sizes, rngs=nnx.Rngs(0))
-            else:
-                points = jax.ShapeDtypeStruct((64, 1), "float32")
+            def output(points, member=member):
+                return build(member)(points, points[:, :1])
 
-                def build(member=member):
-                    return burgers.build(member, nnx.Rngs(0))
-
-            def output(points, build=build):
-                return build()(points, points[:, :1])
-
-            shapes[name] = jax.eval_shape(output, points).shape
-            assert shapes[name] == (points.shape[0], 1)
+            found: Any = jax.eval_shape(output, points)
+            assert found.shape == (shape[0], 1), name
 
 
 def test_every_seed_is_a_member_and_only_the_choice_differs():

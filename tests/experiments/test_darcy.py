@@ -100,9 +100,10 @@ def test_the_reported_error_is_that_of_the_predictions(finished):
         seen.rows, seen.samples, seen.predicted, strict=True
     ):
         truth: Any = sample.target
+        features: Any = sample.features
         expected = np.linalg.norm(prediction - truth) / np.linalg.norm(truth)
         np.testing.assert_allclose(seen.errors[row], expected, rtol=1e-4)
-        np.testing.assert_allclose(np.unique(sample.features), [3, 12], rtol=1e-5)
+        np.testing.assert_allclose(np.unique(features), [3, 12], rtol=1e-5)
 
 
 def test_a_finished_run_is_read_and_not_repeated(finished, capsys):
