@@ -56,7 +56,7 @@ _MANY: dict[str, Any] = {
     "num_points": 421,
 }
 PRESETS = {
-    "smoke": Config(**SMOKE | _ALL | _FEW | {"num_epochs": 6, "checkpoint_every": 2}),
+    "smoke": Config(**{**SMOKE, **_ALL, **_FEW, "num_epochs": 6}, checkpoint_every=2),
     "quick": Config(models=("functional",), num_epochs=12, **_ALL, **_SOME),
     "paper": Config(**PAPER, **_ALL, **_MANY),
 }
