@@ -77,8 +77,8 @@ def _in_a_plane(rows: list[_Row], window: np.ndarray | None) -> Any:
     if window is not None:
         low, high = window[[0, 2]], window[[1, 3]]
     wide = float(np.clip((high - low)[0] / max((high - low)[1], 1e-9), 0.4, 3.0))
-    # Axes of about five square inches, and room for colorbars and titles.
-    size = 5.0**0.5 * np.asarray([wide**0.5, wide**-0.5])
+    # Axes of about four square inches, and room for colorbars and titles.
+    size = 2.0 * np.asarray([wide**0.5, wide**-0.5])
     figure = drawing.new_figure(
         (size[0] + 0.6) * columns, (size[1] + 0.3) * lines * len(rows)
     )
