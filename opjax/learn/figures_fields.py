@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from opjax.datasets.samples import Sample
+from opjax.interpolation import interpolate_grid
 from opjax.learn import drawing
 from opjax.learn.outcome import Outcome, extremes
 
@@ -76,8 +77,8 @@ def _in_a_plane(rows: list[_Row], window: np.ndarray | None) -> Any:
     if window is not None:
         low, high = window[[0, 2]], window[[1, 3]]
     wide = float(np.clip((high - low)[0] / max((high - low)[1], 1e-9), 0.4, 3.0))
-    # Axes of about five square inches, and room for colorbars and titles.
-    size = 5.0**0.5 * np.asarray([wide**0.5, wide**-0.5])
+    # Axes of about four square inches, and room for colorbars and titles.
+    size = 2.0 * np.asarray([wide**0.5, wide**-0.5])
     figure = drawing.new_figure(
         (size[0] + 0.6) * columns, (size[1] + 0.3) * lines * len(rows)
     )
@@ -101,6 +102,10 @@ def _draw_images(figure: Any, axes: Any, row: _Row) -> None:
         axis: Any, values: np.ndarray, title: str, bar: bool = True, **colours: Any
     ) -> None:
         points, shape = sample.mesh_points, sample.grid_shape
+        coarse = sample.target_grid
+        if shape is not None and coarse is not None and len(values) != len(points):
+            points = interpolate_grid(points, grid_shape=shape, new_shape=coarse)
+            points, shape = np.asarray(points), coarse
         drawn = drawing.field(axis, points, values, grid_shape=shape, **colours)
         axis.set_title(title, fontsize=9)
         if bar:

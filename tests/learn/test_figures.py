@@ -38,9 +38,9 @@ def write(folder, rng, *, name, seed, kind="grid", num_test=4, inspected=True):
     features = None if kind == "cloud" else target**2
     sample = Sample(mesh, target, features, grid_shape=shape)
     seen = {
-        "layers": np.array([0, 3]),
-        "maps": rng.normal(size=(2, 2, 5, 5)),
-        "basis": rng.uniform(size=(2, len(mesh), 3)),
+        "layers": np.array([2]),
+        "maps": rng.normal(size=(1, 2, 5, 5)),
+        "basis": np.cos(mesh[None, :, :1] * np.arange(3)),
     }
     outcome.write(
         folder,
