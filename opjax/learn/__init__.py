@@ -2,6 +2,7 @@
 
 from opjax.datasets.samples import Splits
 from opjax.learn.batches import Replicas
+from opjax.learn.benchmark import PAPER, SMOKE, BenchmarkOptions, benchmark
 from opjax.learn.config import (
     DataOptions,
     ModelOptions,
@@ -14,12 +15,15 @@ from opjax.learn.config import (
 from opjax.learn.fields import option
 from opjax.learn.fitting import Fitted, Settings, fit
 from opjax.learn.program import Program
-from opjax.learn.study import Finished, Report
+from opjax.learn.summary import Finished, Report
 from opjax.learn.supervised import regression
 from opjax.learn.task import Task
 from opjax.learn.trained import Trained, load
 
 __all__ = [
+    "PAPER",
+    "SMOKE",
+    "BenchmarkOptions",
     "DataOptions",
     "Finished",
     "Fitted",
@@ -36,6 +40,7 @@ __all__ = [
     "Task",
     "Trained",
     "TrainingOptions",
+    "benchmark",
     "fit",
     "load",
     "option",

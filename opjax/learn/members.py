@@ -8,7 +8,7 @@ import numpy as np
 
 from opjax.learn import options
 from opjax.learn.folder import RunDirectory, run_once
-from opjax.learn.report import mean_and_deviation, table
+from opjax.learn.tables import mean_and_deviation, table
 
 
 def names(text: str, option: str, choices: Collection[str]) -> tuple[str, ...]:

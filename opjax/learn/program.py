@@ -15,12 +15,13 @@ from typing import Any
 import jax
 
 from opjax.learn import describe as description
-from opjax.learn import fields, figures, operators, options, study
+from opjax.learn import drawing, fields, operators, options, study
 from opjax.learn.config import ModelOptions
 from opjax.learn.folder import RunDirectory, run_once, write_text
 from opjax.learn.provenance import provenance
 from opjax.learn.stored import adopt
-from opjax.learn.study import Finished, MakeTask, Report
+from opjax.learn.study import MakeTask
+from opjax.learn.summary import Finished, Report, write_report
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,7 +80,7 @@ class Program:
           ValueError: if the folder holds another configuration or data are damaged.
           opjax.training.NonFiniteError: if a loss diverges.
         """
-        figures.require_matplotlib()
+        drawing.require_matplotlib()
         config = self._ready(config)
         base = fields.base_of(config, self.presets)
         workdir = workdir or self._default_workdir(config)
@@ -97,7 +98,7 @@ class Program:
                     cache_dir=cache_dir,
                     tensorboard=tensorboard,
                 )
-                found = study.write_report(finished, self._title(), self.report)
+                found = write_report(finished, self._title(), self.report)
             device = jax.devices()[0]
             return {
                 **found,
@@ -152,9 +153,11 @@ class Program:
     def _ready(self, config: Any) -> Any:
         """The configuration with absolute paths, its models checked."""
         declared = {field.name: field.metadata for field in dataclasses.fields(config)}
-        if isinstance(config, ModelOptions) and declared["models"]["choices"] is None:
+        registered = issubclass(type(config), ModelOptions)
+        if registered and declared["models"]["choices"] is None:
             for name in config.models:
                 operators.check(name)
+            operators.check_options(config, fields.base_of(config, self.presets))
         if getattr(config, "data_dir", ""):
             absolute = os.path.abspath(os.path.expanduser(config.data_dir))
             config = dataclasses.replace(config, data_dir=absolute)

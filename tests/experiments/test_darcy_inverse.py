@@ -182,7 +182,7 @@ def test_the_loss_is_the_mean_relative_error_in_physical_units(data):
     difference = encoded * std + mean - truth
     errors = np.linalg.norm(difference, axis=1) / np.linalg.norm(truth, axis=1)
     loss = objective(config, data.normalizers).loss
-    actual = loss(lambda measurement: measurement[:25], batch)
+    actual = loss(lambda points, measurement: measurement[:25], batch)
     np.testing.assert_allclose(actual, errors.mean(), rtol=1e-5)
 
 
