@@ -10,6 +10,8 @@
     basis, maps         basis functions of one head, `(layers, n, columns)`, and
                         functional maps, `(layers, heads, k, k)`, for the first test
                         sample, where the model has them; `layers` are their numbers
+    series, series_name errors of every test sample over steps, `(num_test, steps)`, and
+                        what a step is, of programs that predict step by step
     window              left, right, bottom and top of what figures show, where it is
                         not everything
 
