@@ -92,37 +92,6 @@ def solutions(
     save(figure, path)
 
 
-def solutions_2d(
-    path: _Path, right_sides: ndarray, exact: ndarray, predicted: ndarray, *, title: str
-) -> None:
-    """Draws the first four solutions in two dimensions with their predictions.
-
-    Args:
-      path: file to write.
-      right_sides: values on the unit square, shape `(n1, n2, b)`.
-      exact: solutions, same shape.
-      predicted: predictions, same shape.
-      title: of the figure.
-    """
-    rows = min(4, exact.shape[2])
-    figure = new_figure(11.5, 2.5 * rows + 0.4)
-    grid = figure.subplots(rows, 4, squeeze=False, sharex=True, sharey=True)
-    names = "right-hand side $f$", "exact $u$", "prediction $p$"
-    for sample, row in enumerate(grid):
-        f, u, p = (a[:, :, sample].T for a in (right_sides, exact, predicted))
-        titles = *names, f"error $p - u$\n{_relative(p, u)}"
-        # Solution and prediction share their colours, so they can be compared by eye.
-        limits = _limit(f), _limit(u), _limit(u), _limit(p - u)
-        panels: Any = zip((f, u, p, p - u), titles, limits, strict=True)
-        for axis, panel in zip(row, panels, strict=True):
-            image = _show(axis, *panel, extent=(0, 1, 0, 1), origin="lower")
-            add_colorbar(figure, image, axis)
-            axis.set(xlabel="$x_1$", ylabel="$x_2$")
-            axis.label_outer()
-    figure.suptitle(title, fontsize=11)
-    save(figure, path)
-
-
 def operator(
     path: _Path, local: ndarray, coarse: ndarray, exact: ndarray, hats: ndarray
 ) -> None:
@@ -212,63 +181,6 @@ def hats(
         axis.axvline(border, color="0.45", ls="--", lw=0.8, label=label)
     _draw_hats(axis, mesh_points, hats)
     _legend(figure, axis)
-    save(figure, path)
-
-
-def growth(
-    path: _Path,
-    sizes: Sequence[int],
-    errors: Mapping[str, ndarray],
-    *,
-    floors: Sequence[float | None] | None = None,
-) -> None:
-    """Draws errors against the number of points, median and extremes of the seeds.
-
-    Args:
-      path: file to write.
-      sizes: numbers of points.
-      errors: weighted MSE by start, shape `(sizes, seeds)`; NaN where not trained.
-      floors: weighted MSE of the closed form, one for each size.
-    """
-    label = "weighted MSE (population)"
-    figure, grid = _panels(1, 1, (5.0, 3.2), "number of points $n$", label)
-    axis = grid[0, 0]
-    for name, values in errors.items():
-        low, median, high = _spread(values)
-        bars = median - low, high - median
-        axis.errorbar(sizes, median, bars, fmt="o-", ms=5, capsize=3, label=name)
-    if floors is not None:
-        values = np.asarray(floors, float)
-        axis.plot(sizes, values, "--", color="0.35", label="closed form")
-    axis.set_xscale("log", base=2)
-    axis.set_yscale("log")
-    axis.set_xticks(sizes, [str(size) for size in sizes])
-    axis.set_xlim(min(sizes) / 1.2, max(sizes) * 1.2)
-    _legend(figure, axis)
-    save(figure, path)
-
-
-def ablation(path: _Path, names: Sequence[str], errors: Sequence[ndarray]) -> None:
-    """Draws the error of every seed and the median, one variant to a row.
-
-    Args:
-      path: file to write.
-      names: variants, from top to bottom.
-      errors: weighted MSE of each variant, shape `(seeds,)`.
-    """
-    label = "weighted MSE (population) of all seeds, and their median"
-    figure, grid = _panels(1, 1, (7.4, 0.36 * len(names) + 0.2), label)
-    axis = grid[0, 0]
-    for row, values in enumerate(errors):
-        median, diverged = _spread(values[None])[1, 0], np.sum(~np.isfinite(values))
-        axis.plot(values, [row] * values.size, "o", color="C0", alpha=0.55, ms=5)
-        axis.vlines(median, row - 0.3, row + 0.3, color="C1", linewidth=2.5)
-        note = f"{median:.2e}" if diverged < values.size else "none"
-        note += f" ({diverged} of {values.size} diverged)" if diverged else ""
-        beside = {"transform": axis.get_yaxis_transform(), "va": "center", "size": 9}
-        axis.text(1.015, row, note, **beside)
-    axis.set_yticks(range(len(names)), names)
-    axis.set(ylim=(len(names) - 0.5, -0.5), xscale="log")
     save(figure, path)
 
 
