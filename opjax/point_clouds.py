@@ -13,6 +13,7 @@ from jax import lax
 from jax.typing import ArrayLike, DTypeLike
 
 from opjax import _checks
+from opjax.quadrature import active
 
 _BLOCK = 256  # queries of one block of the search for nearest points
 
@@ -239,7 +240,7 @@ def _cloud(points: ArrayLike, weights: ArrayLike | None) -> tuple[jax.Array, jax
     _checks.floating(quadrature_weights=weights)
     _checks.rank(1, quadrature_weights=weights)
     _checks.same_points(points=points, quadrature_weights=weights)
-    return points, jnp.asarray(weights) > 0
+    return points, active(weights)
 
 
 def _squares(columns: jax.Array, centre: jax.Array) -> jax.Array:

@@ -18,7 +18,6 @@ from flax import nnx
 from opjax import _checks, schwarz
 from opjax._sequential import one_by_one
 from opjax.nn.schwarz import LowRankAttention, SchwarzAttention
-from opjax.schwarz.covers import weights_as
 
 _Model = TypeVar("_Model", LowRankAttention, SchwarzAttention)
 _Block = tuple[jax.Array, jax.Array]  # queries and keys
@@ -188,7 +187,7 @@ def _replace(model, inputs, targets, weights, update) -> None:
     if space is not None:
         coefficients = _best_coefficients(space, targets)
         squares = schwarz.Cover(
-            space.indices, jnp.square(weights_as(space, inputs.dtype)), space.num_points
+            space.indices, jnp.square(space.weights_as(inputs.dtype)), space.num_points
         )
         _replace(
             model.coarse,
@@ -198,7 +197,7 @@ def _replace(model, inputs, targets, weights, update) -> None:
             update,
         )
         targets = targets - schwarz.coarse_prolong(space, coefficients)
-    unity = weights_as(cover, inputs.dtype)
+    unity = cover.weights_as(inputs.dtype)
     blocks = (
         jnp.sqrt(unity)[..., None] * schwarz.restrict(cover, inputs),
         schwarz.restrict(cover, targets),
