@@ -18,7 +18,7 @@ import jax
 from experiments import ablation_report, ablation_studies, burgers, burgers_data, darcy
 from experiments.ablation_studies import STUDIES
 from opjax import training
-from opjax.learn import figures, members, options
+from opjax.learn import drawing, members, options
 from opjax.learn import folder as run_folder
 from opjax.learn.options import option
 
@@ -100,7 +100,7 @@ def run(
       ValueError: if the folder holds another configuration.
     """
     del unused
-    figures.require_matplotlib()
+    drawing.require_matplotlib()
     workdir = workdir or f"runs/ablation-{config.preset}"
 
     def work(directory: run_folder.RunDirectory) -> dict[str, Any]:

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 from experiments.ablation_studies import STUDIES
-from opjax.learn import figures, members
+from opjax.learn import drawing, members
 from opjax.learn.fitting import read_metrics
 from opjax.learn.folder import to_json, write_json, write_text
 from opjax.learn.provenance import provenance
-from opjax.learn.report import table
+from opjax.learn.tables import table
 
 Results = Mapping[str, Mapping[str, Sequence[dict[str, Any]]]]
 
@@ -86,7 +86,7 @@ def _table(boundary: Sequence[dict[str, float]]) -> str:
 def _draw_conditions(
     folder: pathlib.Path, config: Any, results: Mapping[str, Any]
 ) -> None:
-    figure = figures.new_figure(9.0, 3.4, "constrained")
+    figure = drawing.new_figure(9.0, 3.4, "constrained")
     left, right = figure.subplots(1, 2)
     seed = members.seed_numbers(config.seeds)[0]
     for name in results:
@@ -105,7 +105,7 @@ def _draw_conditions(
     figure.legend(
         handles, labels, title="initial logit", loc="outside right", frameon=False
     )
-    figures.save(figure, folder / "conditions.png")
+    drawing.save(figure, folder / "conditions.png")
 
 
 def _number(value: float | None) -> float:

@@ -12,7 +12,7 @@ import dataclasses
 import pathlib
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -23,71 +23,56 @@ from experiments import point_subsets
 from opjax import normalize, training
 from opjax.datasets import airfrans, samples
 from opjax.learn import (
-    DataOptions,
-    ModelOptions,
+    SMOKE,
+    BenchmarkOptions,
     Program,
-    RunOptions,
     Task,
-    TrainingOptions,
-    mesh_figures,
     operators,
-    options,
+    option,
+    outcome,
+    supervised,
 )
-from opjax.learn import supervised as regression
-from opjax.learn.options import option
 from opjax.problems import airfoil_forces
 
 # Where the reference points of the published model are, in chords.
 _BOX = ((-2.0, -1.5), (4.0, 1.5))
-_RADII, _ANGLES = 24, 64  # mesh of our own flows
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(RunOptions, DataOptions, ModelOptions, TrainingOptions):
-    """All that the numbers of a run depend on; the defaults are the quick preset."""
+class Config(BenchmarkOptions):
+    """All that the numbers of a run depend on."""
 
-    data_dir: str = option("", "Folder of the data set; empty: potential flow")
-    split: str = option("full", f"One of {', '.join(airfrans.SPLITS)}, with --data_dir")
-    num_train: int = option(64, "Training cases", minimum=1)
-    num_validation: int = option(8, "Validation cases, those after", minimum=1)
-    num_test: int = option(32, "Test cases", minimum=1)
-    num_points: int = option(512, "Points drawn of a training case", minimum=1)
-    reference_points: int = option(
-        0, "Reference points per axis for distances as inputs; 0: none", minimum=0
+    split: str = option(
+        "full", "Of the published cases", choices=tuple(airfrans.SPLITS)
     )
-    num_epochs: int = option(40, "Passes over the training cases", minimum=1)
-    mlp_ratio: int = option(2, "Hidden width of perceptrons over features", minimum=1)
-    weight_decay: float = option(0.0, "Decoupled decay of all parameters", minimum=0)
-    clip_norm: float = option(1.0, "Largest gradient norm; 0: none", minimum=0)
+    num_points: int = option(512, "Points drawn of a training case", minimum=1)
     surface_weight: float = option(1.0, "Weight of the error at the airfoil", minimum=0)
 
-    def __post_init__(self):
-        """Refuses what no run could use, before any work is done."""
-        super().__post_init__()
-        options.check_choice("split", self.split, airfrans.SPLITS)
-        if self.reference_points == 1:
-            raise ValueError("reference_points=1 must be at least 2, or 0 for none.")
 
-
+_COMMON: dict[str, Any] = {"mlp_ratio": 2, "weight_decay": 0.0}
 PRESETS = {
     "smoke": Config(
-        preset="smoke",
-        models=("functional",),
+        **SMOKE,
+        **_COMMON,
         num_train=4,
         num_validation=2,
         num_test=3,
         num_points=128,
-        features=16,
-        num_layers=2,
-        num_heads=2,
-        num_basis=8,
-        num_epochs=2,
+        clip_norm=1.0,
     ),
-    "quick": Config(),
+    "quick": Config(
+        **_COMMON,
+        num_train=64,
+        num_validation=8,
+        num_test=32,
+        num_epochs=40,
+        clip_norm=1.0,
+    ),
     # Table 10 and, for reference points and the width of perceptrons, the published
     # code; 504 training cases, the last tenth of them for validation. The other split
     # of Table 3 is --split=aoa --num_train=723 --num_validation=81 --num_test=196.
     "paper": Config(
+        **_COMMON,
         preset="paper",
         models=("functional", "transolver"),
         split="reynolds",
@@ -108,16 +93,7 @@ PRESETS = {
 }
 
 
-class Cases(NamedTuple):
-    """Flows for training, validation and tests, and where they come from."""
-
-    train: list[airfrans.Case]
-    validation: list[airfrans.Case]
-    test: list[airfrans.Case]
-    source: str
-
-
-def load(config: Config, *, cache_dir: str | None = None) -> Cases:
+def load(config: Config, *, cache_dir: str | None = None) -> samples.Splits:
     """Reads the flows, or makes some; validation cases are the last of the first ones.
 
     Args:
@@ -130,33 +106,20 @@ def load(config: Config, *, cache_dir: str | None = None) -> Cases:
       ValueError: if they are damaged or there are too few, or the paper preset has no
         data_dir.
     """
-    first = config.num_train + config.num_validation
-    if config.data_dir:
-        train, test = airfrans.load(
-            config.data_dir,
-            split=config.split,
-            num_train=first,
-            num_test=config.num_test,
-        )
-        source = f"AirfRANS, {config.split}, {config.data_dir}"
-    elif config.preset == "paper":
+    if not config.data_dir and config.preset == "paper":
         raise ValueError(
             "preset='paper' needs --data_dir, the folder of AirfRANS (see "
             "opjax.datasets.airfrans); the others run on potential flow."
         )
-    else:
-        train, test = (
-            airfrans.generate(
-                count,
-                seed=2 * config.data_seed + index,
-                num_radii=_RADII,
-                num_angles=_ANGLES,
-                cache_dir=cache_dir,
-            )
-            for index, count in enumerate((first, config.num_test))
-        )
-        source = f"potential flow, no AirfRANS data, seed {config.data_seed}"
-    return Cases(train[: config.num_train], train[config.num_train :], test, source)
+    return airfrans.splits(
+        num_train=config.num_train,
+        num_validation=config.num_validation,
+        num_test=config.num_test,
+        data_dir=config.data_dir,
+        seed=config.data_seed,
+        cache_dir=cache_dir,
+        split=config.split,
+    )
 
 
 def make_task(config: Config, cache_dir: str | None = None) -> Task:
@@ -172,8 +135,8 @@ def make_task(config: Config, cache_dir: str | None = None) -> Task:
       cache_dir: folder of generated data.
     """
     cases = load(config, cache_dir=cache_dir)
-    normalizers = regression.fit_normalizers(
-        [case.sample for case in cases.train], points=False, features=True, target=True
+    normalizers = supervised.fit_normalizers(
+        cases.train, points=False, features=True, target=True
     )
     train, validation, test = (
         _stack(found, normalizers, size, config.num_buckets)
@@ -194,23 +157,15 @@ def make_task(config: Config, cache_dir: str | None = None) -> Task:
         extra=normalizers,
         source=cases.source,
         needs_key=True,
-        draw=partial(mesh_figures.draw, _shown(cases.test)),
     )
 
 
 def build(config: Config, rngs: nnx.Rngs) -> nnx.Module:
     """Builds a model: every layer has its own basis, as in the published code."""
-    layout: dict[str, Any] = {"shared_basis": False}
-    if config.reference_points:
-        layout |= {"reference_points": config.reference_points, "reference_box": _BOX}
-    return operators.build(
-        config,
-        point_dim=2,
-        feature_dim=len(airfrans.FEATURES),
-        out_features=len(airfrans.TARGETS),
-        options=layout,
-        rngs=rngs,
-    )
+    channels = len(airfrans.FEATURES), len(airfrans.TARGETS)
+    sizes = operators.Sizes(2, *channels, box=_BOX)
+    own = dataclasses.replace(config, shared_basis=False)
+    return operators.build(own, sizes, rngs=rngs)
 
 
 def parts(model: Any, sample: Any) -> tuple[jax.Array, jax.Array]:
@@ -246,7 +201,7 @@ def loss(config: Config, model: Any, batch: Any, *, key: jax.Array) -> jax.Array
 
 def evaluate(
     config: Config,
-    cases: Cases,
+    cases: samples.Splits,
     test: tuple[Any, ...],
     normalizers: dict[str, normalize.Normalizer],
     model: Any,
@@ -269,7 +224,7 @@ def evaluate(
         )
         return parts(model, sample), predicted
 
-    counts = [case.sample.num_points for case in cases.test]
+    counts = [case.num_points for case in cases.test]
     errors = np.zeros((len(counts), 2))
     fields: dict[int, np.ndarray] = {}
     rows = samples.bucket_rows(counts, num_buckets=config.num_buckets)
@@ -278,11 +233,15 @@ def evaluate(
         errors[indices] = np.stack(found, axis=1)
         for index, field in zip(indices, np.asarray(predicted), strict=True):
             fields[int(index)] = field[: counts[index]]
-    shown: dict[str, Any] = {
-        str(index): fields[index][:, 2:3]
-        for index in range(min(mesh_figures.NUM_SHOWN, len(fields)))
-    }
-    np.savez(folder / "predictions.npz", **shown)
+    total = errors[:, 0] + config.surface_weight * errors[:, 1]
+    shown = outcome.rows(total)
+    outcome.write(
+        folder,
+        errors=total,
+        rows=shown,
+        samples=[_pressure(cases.test[row]) for row in shown],
+        predicted=[fields[row][:, 2:3] for row in shown],
+    )
     ours = np.array([coefficients(c, fields[i]) for i, c in enumerate(cases.test)])
     true = np.array([coefficients(c, _target(c)) for c in cases.test])
     volume, surface = errors.mean(axis=0)
@@ -298,7 +257,7 @@ def evaluate(
     return forces | numbers
 
 
-def coefficients(case: airfrans.Case, fields: np.ndarray) -> np.ndarray:
+def coefficients(case: samples.Sample, fields: np.ndarray) -> np.ndarray:
     """Drag and lift coefficient of fields on the mesh of a case.
 
     Velocity at the airfoil is set to zero, as in the published evaluation.
@@ -307,53 +266,49 @@ def coefficients(case: airfrans.Case, fields: np.ndarray) -> np.ndarray:
       case: the flow.
       fields: velocity, pressure and viscosity of turbulence, shape `(n, 4)`.
     """
-    assert case.sample.cells is not None
-    assert case.sample.features is not None
+    assert case.cells is not None
+    assert case.features is not None
     velocity = np.array(fields[:, :2], np.float32)
-    velocity[case.surface] = 0
-    stencil = airfoil_forces.wall_stencil(case.points, case.sample.cells, case.surface)
-    normals = case.sample.features[case.surface, 5:]
+    velocity[case.details.surface] = 0
+    stencil = airfoil_forces.wall_stencil(
+        case.details.points, case.cells, case.details.surface
+    )
+    normals = case.features[case.details.surface, 5:]
     shear = airfoil_forces.wall_shear(velocity, normals, stencil)
     found = airfoil_forces.force_coefficients(
-        case.points[case.surface].astype(np.float32),
-        fields[case.surface, 2],
-        speed=case.speed,
-        angle=case.angle,
+        case.details.points[case.details.surface].astype(np.float32),
+        fields[case.details.surface, 2],
+        speed=case.details.speed,
+        angle=case.details.angle,
         shear=shear,
     )
     return np.asarray(found, np.float64)
 
 
 def spearman(first: np.ndarray, second: np.ndarray) -> float:
-    """Spearman's rank correlation; equal values share their mean rank.
+    """Spearman's rank correlation; NaN where all values of one array are equal."""
+    from scipy.stats import rankdata
 
-    NaN if all values of one array are equal, or there is only one.
-    """
-
-    def ranks(values: np.ndarray) -> np.ndarray:
-        _, which, counts = np.unique(values, return_inverse=True, return_counts=True)
-        last = np.cumsum(counts)
-        return (last - (counts - 1) / 2)[which] - (len(values) + 1) / 2
-
-    one, other = ranks(first), ranks(second)
-    size = np.sqrt(np.sum(one**2) * np.sum(other**2))
-    return float(np.sum(one * other) / size) if size > 0 else float("nan")
+    if len(first) < 2:
+        return float("nan")
+    with np.errstate(invalid="ignore"):
+        return float(np.corrcoef(rankdata(first), rankdata(second))[0, 1])
 
 
 def _stack(
-    cases: Sequence[airfrans.Case],
+    cases: Sequence[samples.Sample],
     normalizers: dict[str, normalize.Normalizer],
     batch_size: int,
     num_buckets: int,
 ) -> tuple[dict[str, np.ndarray], ...]:
     """Buckets of normalised features and targets, and of which points are `surface`."""
 
-    def marked(case: airfrans.Case) -> samples.Sample:
-        features = case.sample.features
+    def marked(case: samples.Sample) -> samples.Sample:
+        features = case.features
         assert features is not None
         surface = np.zeros((len(features), 1), np.float32)
-        surface[case.surface] = 1
-        return case.sample._replace(features=np.concatenate([features, surface], 1))
+        surface[case.details.surface] = 1
+        return case._replace(features=np.concatenate([features, surface], 1))
 
     buckets = samples.stack(
         [marked(case) for case in cases], batch_size=batch_size, num_buckets=num_buckets
@@ -367,14 +322,14 @@ def _stack(
     return buckets
 
 
-def _target(case: airfrans.Case) -> np.ndarray:
-    assert case.sample.target is not None
-    return case.sample.target
+def _target(case: samples.Sample) -> np.ndarray:
+    assert case.target is not None
+    return case.target
 
 
-def _shown(test: Sequence[airfrans.Case]) -> list[samples.Sample]:
-    """The pressure of the test cases, to be drawn."""
-    return [case.sample._replace(target=_target(case)[:, 2:3]) for case in test]
+def _pressure(case: samples.Sample) -> samples.Sample:
+    """A case with its pressure, to be drawn."""
+    return case._replace(target=_target(case)[:, 2:3])
 
 
 PROGRAM = Program("airfrans", PRESETS, make_task, title="AirfRANS")

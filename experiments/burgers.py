@@ -26,7 +26,7 @@ from experiments.burgers_models import (
     objective,
 )
 from opjax import metrics, training
-from opjax.learn import Fitted, Settings, Task, figures, fit, members, options
+from opjax.learn import Fitted, Settings, Task, drawing, fit, members, options
 from opjax.learn import folder as run_folder
 from opjax.learn.options import option
 
@@ -172,7 +172,7 @@ def run(
       ValueError: if the folder holds another configuration or data are damaged.
       opjax.training.NonFiniteError: if a loss diverges.
     """
-    figures.require_matplotlib()
+    drawing.require_matplotlib()
     if config.data_dir:
         absolute = os.path.abspath(os.path.expanduser(config.data_dir))
         config = dataclasses.replace(config, data_dir=absolute)

@@ -1,10 +1,12 @@
 """The samples of the Burgers experiment, from our own solver or the published file."""
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from opjax.datasets import burgers as dataset
+from opjax.datasets.samples import Sample, coarsen, stack
 
 Samples = dict[str, np.ndarray]
 
@@ -39,28 +41,19 @@ def load(config: Any, *, cache_dir: str | None = None) -> Data:
       OSError: if the file is missing or cannot be read.
       ValueError: if it is damaged or holds too few samples.
     """
-    sizes = config.num_train, config.num_validation, config.num_test
-    if config.data_dir:
-        first, test = dataset.load(
-            config.data_dir,
-            num_train=config.num_train + config.num_validation,
-            num_test=config.num_test,
-        )
-        train = {name: values[: sizes[0]] for name, values in first.items()}
-        validation = {name: values[sizes[0] :] for name, values in first.items()}
-        source = config.data_dir
-    else:
-        # A seed for each set: none changes with the size of another.
-        train, validation, test = (
-            dataset.generate(size, seed=3 * config.data_seed + i, cache_dir=cache_dir)
-            for i, size in enumerate(sizes)
-        )
-        source = f"own solver, seed {config.data_seed}"
+    splits = dataset.splits(
+        num_train=config.num_train,
+        num_validation=config.num_validation,
+        num_test=config.num_test,
+        data_dir=config.data_dir,
+        seed=config.data_seed,
+        cache_dir=cache_dir,
+    )
     return Data(
-        _on_grid(train, config.num_points),
-        _on_grid(validation, config.num_points),
-        {points: _on_grid(test, points) for points in config.grids},
-        source,
+        _on_grid(splits.train, config.num_points),
+        _on_grid(splits.validation, config.num_points),
+        {points: _on_grid(splits.test, points) for points in config.grids},
+        splits.source,
     )
 
 
@@ -69,9 +62,6 @@ def mesh_points(num_points: int) -> np.ndarray:
     return (np.arange(num_points, dtype=np.float32) / num_points)[:, None]
 
 
-def _on_grid(arrays: dict[str, np.ndarray], num_points: int) -> Samples:
-    stride = arrays["a"].shape[1] // num_points
-    return {
-        "initial": np.asarray(arrays["a"][:, ::stride, None], np.float32),
-        "solution": np.asarray(arrays["u"][:, ::stride, None], np.float32),
-    }
+def _on_grid(found: Sequence[Sample], num_points: int) -> Samples:
+    (stacked,) = stack(coarsen(found, found[0].num_points // num_points))
+    return {"initial": stacked["features"], "solution": stacked["target"]}

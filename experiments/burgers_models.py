@@ -10,6 +10,7 @@ from flax import nnx
 
 from experiments.burgers_data import mesh_points
 from opjax import metrics, nn
+from opjax.nn.attention.pointwise import ATTENTIONS as POINTWISE
 
 
 def transformer(config: Any, *, attention: str, rngs: nnx.Rngs) -> nnx.Module:
@@ -17,52 +18,47 @@ def transformer(config: Any, *, attention: str, rngs: nnx.Rngs) -> nnx.Module:
 
     Args:
       config: has the model fields of `experiments.burgers.Config`; likewise below.
-      attention: name, see `nn.SuperResolutionTransformer`.
+      attention: name, one of `ATTENTIONS`.
       rngs: source of the initial parameters.
     """
-    options: dict[str, Any] = {}
+    keys = config.normalization == "keys"
     if attention == "functional":
-        options["num_basis"] = config.num_basis
+        constructor = nn.coordinate_attention(
+            num_heads=config.num_heads, num_basis=config.num_basis
+        )
     else:
-        keys = config.normalization == "keys"
-        options = {
-            "outer_norm": not keys,
-            "normalization": "layer" if keys else None,
-            "kernel_init": nn.initializers.diagonal_xavier(
+        constructor = partial(
+            POINTWISE[attention],
+            num_heads=config.num_heads,
+            point_dim=1,
+            normalization="layer" if keys else None,
+            kernel_init=nn.initializers.diagonal_xavier(
                 scale=config.init_scale, diagonal=config.init_diagonal
             ),
-        }
+        )
     return nn.SuperResolutionTransformer(
         features=config.features,
         num_layers=config.num_layers,
-        num_heads=config.num_heads,
-        attention=attention,
-        feedforward_features=config.feedforward,
-        num_modes=config.num_modes,
+        attention=constructor,
+        outer_norm=attention != "functional" and not keys,
+        hidden_features=config.feedforward,
+        modes=config.num_modes,
         decoder_features=config.decoder_features,
         rngs=rngs,
-        **options,
     )
 
 
-class AnyGrid(nnx.Module):
-    """The Fourier neural operator, on the grid of its arguments."""
-
-    def __init__(self, config: Any, *, rngs: nnx.Rngs):
-        self.operator = nn.FourierNeuralOperator(
-            grid_shape=(config.num_points,),
-            feature_dim=1,
-            out_features=1,
-            features=config.features,
-            num_layers=config.num_layers,
-            modes=config.num_modes,
-            rngs=rngs,
-        )
-
-    def __call__(self, mesh_points: jax.Array, features: jax.Array) -> jax.Array:
-        """Maps values `(n, 1)` at the points `(n, 1)` to values `(n, 1)`."""
-        shape = (mesh_points.shape[0],)
-        return self.operator(mesh_points, features, grid_shape=shape)
+def fourier(config: Any, *, rngs: nnx.Rngs) -> nnx.Module:
+    """Builds the Fourier neural operator, on the grid of its arguments."""
+    return nn.FourierNeuralOperator(
+        grid_shape=(config.num_points,),
+        feature_dim=1,
+        out_features=1,
+        features=config.features,
+        num_layers=config.num_layers,
+        modes=config.num_modes,
+        rngs=rngs,
+    )
 
 
 # A model maps points (n, 1) and initial values (n, 1) to final ones (n, 1), any n.
@@ -72,7 +68,7 @@ ATTENTIONS = ("functional", "galerkin", "fourier", "softmax", "linear")
 NORMALIZATIONS = ("features", "keys")
 MODELS: dict[str, Callable[..., nnx.Module]] = {
     **{name: partial(transformer, attention=name) for name in ATTENTIONS},
-    "fno": AnyGrid,
+    "fno": fourier,
 }
 
 

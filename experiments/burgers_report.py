@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from experiments.burgers_data import Data
-from opjax.learn import figures, members
+from opjax.learn import drawing, members
 from opjax.learn.fitting import read_metrics
 from opjax.learn.folder import write_json, write_text
 from opjax.learn.provenance import provenance
@@ -78,7 +78,7 @@ def _last(name: str, errors: Sequence[str]) -> str:
 def _draw_samples(
     folder: pathlib.Path, config: Any, names: Sequence[str], seed: int, data: Data
 ) -> None:
-    figure = figures.new_figure(12.0, 5.0)
+    figure = drawing.new_figure(12.0, 5.0)
     axes = figure.subplots(2, 4, sharex=True, squeeze=False)
     points = config.grids[-1]
     x = np.arange(points) / points
@@ -97,11 +97,11 @@ def _draw_samples(
     axes[0, 0].set_ylabel(f"state on {points} points")
     axes[1, 0].set_ylabel("absolute error")
     axes[0, 0].legend(fontsize=7)
-    figures.save(figure, folder / "samples.png")
+    drawing.save(figure, folder / "samples.png")
 
 
 def _draw_curves(folder: pathlib.Path, names: Sequence[str], seed: int) -> None:
-    figure = figures.new_figure(6.0, 3.5)
+    figure = drawing.new_figure(6.0, 3.5)
     axis = figure.subplots()
     for name in names:
         rows = read_metrics(folder / f"{name}-{seed}")
@@ -113,4 +113,4 @@ def _draw_curves(folder: pathlib.Path, names: Sequence[str], seed: int) -> None:
     axis.set(xlabel="epoch", ylabel="relative L2 error, validation")
     axis.legend()
     axis.grid(alpha=0.3)
-    figures.save(figure, folder / "curves.png")
+    drawing.save(figure, folder / "curves.png")

@@ -21,10 +21,10 @@ from flax import nnx
 from experiments import darcy_data, darcy_figures, darcy_models
 from experiments.darcy_models import MODELS, objective
 from opjax import training
-from opjax.learn import Settings, Task, figures, fit, options
+from opjax.learn import Settings, Task, drawing, fit, options
 from opjax.learn import folder as run_folder
 from opjax.learn.options import option
-from opjax.problems import darcy as problem
+from opjax.problems import grids
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,7 +93,7 @@ class Config:
         """Refuses what no run could use, before any work is done."""
         options.check(self)
         options.check_choice("model", self.model, MODELS)
-        problem.check_stride(self.num_points, self.stride)
+        grids.check_stride(self.num_points, self.stride, periodic=False)
         if self.features % self.num_heads:
             raise ValueError(
                 f"num_heads={self.num_heads} must divide features={self.features}."
@@ -185,7 +185,7 @@ def run(
       ValueError: if the folder holds another configuration or data are damaged.
       opjax.training.NonFiniteError: if the loss diverges.
     """
-    figures.require_matplotlib()
+    drawing.require_matplotlib()
     if config.data_dir:
         absolute = os.path.abspath(os.path.expanduser(config.data_dir))
         config = dataclasses.replace(config, data_dir=absolute)

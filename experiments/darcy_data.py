@@ -1,5 +1,6 @@
 """The samples of the Darcy experiment, from our own solver or the published files."""
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -8,6 +9,7 @@ import numpy as np
 
 from opjax import normalize
 from opjax.datasets import darcy as dataset
+from opjax.datasets.samples import Sample, Splits, stack
 from opjax.normalize import Normalizer
 
 
@@ -44,14 +46,8 @@ def load(config: Any, *, cache_dir: str | None = None) -> Data:
       OSError: if a file is missing or cannot be read.
       ValueError: if a file is damaged or holds too few samples.
     """
-    splits, source = read(config, stride=config.stride, cache_dir=cache_dir)
-    train, validation, test = (
-        {
-            "coefficient": split["coeff"].reshape(len(split["coeff"]), -1, 1),
-            "solution": split["sol"].reshape(len(split["sol"]), -1, 1),
-        }
-        for split in splits
-    )
+    splits = read(config, stride=config.stride, cache_dir=cache_dir)
+    train, validation, test = (_arrays(part) for part in splits[:3])
     # One mean and deviation for all points: the mesh may change.
     normalizers = {
         name: normalize.fit(values[..., 0]) for name, values in train.items()
@@ -60,65 +56,33 @@ def load(config: Any, *, cache_dir: str | None = None) -> Data:
         values = jnp.asarray(split["coefficient"])
         encoded = normalize.encode(normalizers["coefficient"], values)
         split["coefficient"] = np.asarray(encoded)
-    return Data(train, validation, test, normalizers, source)
+    return Data(train, validation, test, normalizers, splits.source)
 
 
-def read(
-    config: Any, *, stride: int, cache_dir: str | None = None
-) -> tuple[list[dict[str, np.ndarray]], str]:
+def read(config: Any, *, stride: int, cache_dir: str | None = None) -> Splits:
     """Generates or reads the three sets of samples as they are.
 
     Args:
       config: as for `load`; its stride is not used.
       stride: keep every so many points of a side.
       cache_dir: as for `load`.
-
-    Returns:
-      Training, validation and test sets of "coeff" and "sol", `(samples, s, s)`, and
-      where they come from.
     """
-    if config.data_dir:
-        return _read(config, stride)
-    return _generate(config, stride, cache_dir)
+    return dataset.splits(
+        num_train=config.num_train,
+        num_validation=config.num_validation,
+        num_test=config.num_test,
+        data_dir=config.data_dir,
+        seed=config.data_seed,
+        cache_dir=cache_dir,
+        num_points=config.num_points,
+        stride=stride,
+        tolerance=config.tolerance,
+    )
 
 
-def _generate(
-    config: Any, stride: int, cache_dir: str | None
-) -> tuple[list[dict[str, np.ndarray]], str]:
-    # A seed for each set: none changes with the size of another.
-    sizes = config.num_train, config.num_validation, config.num_test
-    splits = [
-        dataset.generate(
-            num_samples,
-            seed=3 * config.data_seed + i,
-            num_points=config.num_points,
-            stride=stride,
-            tolerance=config.tolerance,
-            cache_dir=cache_dir,
-        )
-        for i, num_samples in enumerate(sizes)
-    ]
-    source = f"own solver, {config.num_points} points, seed {config.data_seed}"
-    return splits, source
-
-
-def _read(config: Any, stride: int) -> tuple[list[dict[str, np.ndarray]], str]:
-    try:
-        first, test = dataset.load(
-            config.data_dir,
-            num_points=config.num_points,
-            stride=stride,
-            num_train=config.num_train + config.num_validation,
-            num_test=config.num_test,
-        )
-    except FileNotFoundError as error:
-        raise FileNotFoundError(
-            f"{error} The number in the names is --num_points; the published files "
-            "have 421 or 241."
-        ) from None
-    train = {name: values[: config.num_train] for name, values in first.items()}
-    validation = {name: values[config.num_train :] for name, values in first.items()}
-    return [train, validation, test], config.data_dir
+def _arrays(found: Sequence[Sample]) -> dict[str, np.ndarray]:
+    (stacked,) = stack(found)
+    return {"coefficient": stacked["features"], "solution": stacked["target"]}
 
 
 def mesh_points(grid_shape: tuple[int, int]) -> jax.Array:

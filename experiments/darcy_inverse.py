@@ -16,10 +16,10 @@ from typing import Any
 from experiments import darcy_inverse_data, darcy_inverse_report
 from experiments.darcy_inverse_models import MODELS
 from experiments.darcy_inverse_training import train
-from opjax.learn import figures, members, options
+from opjax.learn import drawing, members, options
 from opjax.learn import folder as run_folder
 from opjax.learn.options import option
-from opjax.problems import darcy as problem
+from opjax.problems import grids
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Config:
                 f"stride={self.stride}: coarse cells are made of fine ones."
             )
         # Then points of both grids lie in the middle of their cells.
-        problem.check_stride(self.num_points, self.target_stride)
+        grids.check_stride(self.num_points, self.target_stride, periodic=False)
         if self.features % self.num_heads:
             raise ValueError(
                 f"num_heads={self.num_heads} must divide features={self.features}."
@@ -171,7 +171,7 @@ def run(
       ValueError: if the folder holds another configuration or data are damaged.
       opjax.training.NonFiniteError: if a loss diverges.
     """
-    figures.require_matplotlib()
+    drawing.require_matplotlib()
     if config.data_dir:
         absolute = os.path.abspath(os.path.expanduser(config.data_dir))
         config = dataclasses.replace(config, data_dir=absolute)

@@ -1,6 +1,7 @@
 """The samples of the inverse Darcy experiment, with noise drawn once."""
 
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -9,10 +10,8 @@ import numpy as np
 from experiments import darcy_data
 from opjax import normalize
 from opjax.datasets import darcy_inverse
+from opjax.datasets.samples import Sample, stack
 from opjax.normalize import Normalizer
-
-# Sample numbers, which are folded into the same keys, do not reach it.
-_NOISE_STREAM = 2**31 - 1
 
 Samples = dict[str, np.ndarray]
 
@@ -83,27 +82,23 @@ def load(config: Any, *, cache_dir: str | None = None) -> Data:
       OSError: if a file is missing or cannot be read.
       ValueError: if a file is damaged or holds too few samples.
     """
-    (train, validation, test), source = darcy_data.read(
-        config, stride=1, cache_dir=cache_dir
-    )
-    key = jax.random.fold_in(jax.random.key(config.data_seed), _NOISE_STREAM)
-    key_validation, key_test = jax.random.split(key)
+    found = darcy_data.read(config, stride=1, cache_dir=cache_dir)
     noises, normalizers = {}, {}
     for noise in config.noise_sizes:
-        options = {
-            "stride": config.stride,
-            "target_stride": config.target_stride,
-            "noise": noise,
-        }
-        first = darcy_inverse.prepare(key_validation, train, validation, **options)
-        # Apart, so that the test samples do not depend on the validation samples.
-        second = darcy_inverse.prepare(key_test, train, test, **options)
-        noises[noise] = Splits(*map(_flat, (first.train, first.test, second.test)))
+        made = darcy_inverse.measure(
+            found,
+            seed=config.data_seed,
+            stride=config.stride,
+            target_stride=config.target_stride,
+            noise=noise,
+        )
+        noises[noise] = Splits(*map(_arrays, made[:3]))
+        assert made.normalizers is not None
         normalizers = {
-            "measurement": first.measurement_normalizer,
-            "coefficient": first.coefficient_normalizer,
+            "measurement": _flat(made.normalizers["features"]),
+            "coefficient": _flat(made.normalizers["target"]),
         }
-    return Data(noises, normalizers, source)
+    return Data(noises, normalizers, found.source)
 
 
 def decode(normalizer: Normalizer, values: jax.Array) -> jax.Array:
@@ -111,8 +106,10 @@ def decode(normalizer: Normalizer, values: jax.Array) -> jax.Array:
     return normalize.decode(normalizer, values[:, 0])[:, None]
 
 
-def _flat(split: dict[str, jax.Array]) -> Samples:
-    return {
-        name: np.asarray(values).reshape(len(values), -1, 1)
-        for name, values in split.items()
-    }
+def _arrays(found: Sequence[Sample]) -> Samples:
+    (stacked,) = stack(found)
+    return {"measurement": stacked["features"], "coefficient": stacked["target"]}
+
+
+def _flat(normalizer: Normalizer) -> Normalizer:
+    return Normalizer(*(values[:, 0] for values in normalizer))

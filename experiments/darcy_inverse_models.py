@@ -12,6 +12,7 @@ from experiments import darcy_data, darcy_inverse_data
 from experiments.darcy_models import Objective
 from opjax import metrics, nn
 from opjax.learn.operators import PADDING, kept_modes
+from opjax.nn.attention.pointwise import ATTENTIONS as POINTWISE
 from opjax.normalize import Normalizer
 
 
@@ -21,22 +22,16 @@ def transformer(config: Any, *, attention: str, rngs: nnx.Rngs) -> nnx.Module:
     Args:
       config: has the model fields of `experiments.darcy_inverse.Config`; likewise
         below.
-      attention: name, see `nn.GalerkinTransformer2d`.
+      attention: name, one of `ATTENTIONS`.
       rngs: source of the initial parameters.
     """
-    return nn.GalerkinTransformer2d(
-        grid_shape=config.grid_shape,
-        coarse_shape=config.coarse_shape,
-        output_shape=config.coarse_shape,
+    return nn.inverse_transformer(
+        config.grid_shape,
+        config.coarse_shape,
         features=config.features,
         num_layers=config.num_layers,
         num_heads=config.num_heads,
-        hidden_features=2 * config.features,
-        attention=attention,
-        down_activation="silu",
-        decoder="pointwise",
-        decoder_features=config.features,
-        boundary="free",
+        attention=POINTWISE[attention],
         rngs=rngs,
     )
 
@@ -58,14 +53,14 @@ class CoarseFourier(nnx.Module):
             rngs=rngs,
         )
 
-    def __call__(self, measurement: jax.Array) -> jax.Array:
+    def __call__(self, mesh_points: jax.Array, measurement: jax.Array) -> jax.Array:
         """Maps measurements `(n_fine, 1)` to coefficients `(n_coarse, 1)`."""
         field = measurement.reshape(self.grid_shape)[:: self.step, :: self.step]
-        points = darcy_data.mesh_points(self.coarse_shape)
-        return self.operator(points, field.reshape(-1, 1))
+        return self.operator(mesh_points, field.reshape(-1, 1))
 
 
-# A model maps encoded measurements (n_fine, 1) to encoded coefficients (n_coarse, 1).
+# A model maps points (n_coarse, 2) of the output and encoded measurements (n_fine, 1)
+# to encoded coefficients (n_coarse, 1).
 ATTENTIONS = ("galerkin", "fourier", "softmax", "linear")
 MODELS: dict[str, Callable[..., nnx.Module]] = {
     **{name: partial(transformer, attention=name) for name in ATTENTIONS},
@@ -82,7 +77,8 @@ def objective(config: Any, normalizers: dict[str, Normalizer]) -> Objective:
     """
 
     def predict(model: Any, sample: Any) -> jax.Array:
-        encoded = model(sample["measurement"])
+        points = darcy_data.mesh_points(config.coarse_shape)
+        encoded = model(points, sample["measurement"])
         return darcy_inverse_data.decode(normalizers["coefficient"], encoded)
 
     def error(model: Any, sample: Any) -> jax.Array:

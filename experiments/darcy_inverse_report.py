@@ -8,10 +8,10 @@ import jax
 import numpy as np
 
 from experiments.darcy_inverse_data import Data
-from opjax.learn import figures, members
+from opjax.learn import drawing, members
 from opjax.learn.folder import write_json, write_text
 from opjax.learn.provenance import provenance
-from opjax.learn.report import mean_and_deviation, table
+from opjax.learn.tables import mean_and_deviation, table
 
 Results = Mapping[str, Sequence[dict[str, Any]]]
 
@@ -116,7 +116,7 @@ def _draw(folder: pathlib.Path, config: Any) -> None:
     """Draws the first test sample: noisy input, coefficient and what models say."""
     seed = members.seed_numbers(config.seeds)[0]
     names, noises = config.model_names, config.noise_sizes
-    figure = figures.new_figure(2.6 * (2 + len(names)), 2.6 * len(noises))
+    figure = drawing.new_figure(2.6 * (2 + len(names)), 2.6 * len(noises))
     axes = figure.subplots(len(noises), 2 + len(names), squeeze=False)
     for row, noise in zip(axes, noises, strict=True):
         stored = {
@@ -135,7 +135,7 @@ def _draw(folder: pathlib.Path, config: Any) -> None:
             title = f"{name}, error {error:.3g} %"
             _image(figure, axis, stored[name]["prediction"][0], title, **colours)
         row[0].set_ylabel(f"noise {noise:g}")
-    figures.save(figure, folder / "samples.png")
+    drawing.save(figure, folder / "samples.png")
 
 
 def _image(
@@ -144,4 +144,4 @@ def _image(
     image = axis.imshow(values.T, origin="lower", extent=(0, 1, 0, 1), **colours)
     axis.set_title(title, fontsize=9)
     axis.set(xticks=[], yticks=[])
-    figures.add_colorbar(figure, image, axis)
+    drawing.add_colorbar(figure, image, axis)

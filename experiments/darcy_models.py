@@ -10,8 +10,8 @@ from flax import nnx
 
 from experiments import darcy_data
 from experiments.basis_choice import ATTENTIONS, BASES, PROJECTIONS, ChosenOperator
-from opjax import metrics, nn, normalize, schwarz
-from opjax.learn.operators import PADDING, attention_operator, kept_modes
+from opjax import metrics, normalize, schwarz
+from opjax.learn import operators
 from opjax.normalize import Normalizer
 
 
@@ -52,111 +52,43 @@ def _check_boxes(config: Any) -> None:
     schwarz.partition_hats(config.grid_shape, hats)
 
 
-def functional(
-    config: Any, *, rngs: nnx.Rngs, name: str = "functional", **options: Any
-) -> nnx.Module:
-    """Builds the operator transformer with attention in a basis."""
-    return attention_operator(
-        config,
-        name,
-        position=_position(config),
-        grid_shape=config.grid_shape,
+def build(name: str, config: Any, *, rngs: nnx.Rngs) -> nnx.Module:
+    """Builds a model of the registry, with as many channels as the options say."""
+    shape = tuple(config.grid_shape)
+    sizes = operators.Sizes(
+        point_dim=2,
         feature_dim=1,
         out_features=1,
-        shared_basis=config.shared_basis,
-        temperature=config.temperature,
-        temperature_bounds=(config.min_temperature, config.max_temperature),
-        rngs=rngs,
-        **options,
+        grid_shape=shape,
+        num_points=shape[0] * shape[1],
+        box=((0.0, 0.0), (1.0, 1.0)),
     )
+    return operators.build(Named(config, name), sizes, rngs=rngs)
 
 
-def _position(config: Any) -> Any:
-    if config.reference_points:
-        return nn.ReferenceDistances(2, config.reference_points)
-    return nn.Coordinates(2)
+class Named:
+    """A configuration with another model."""
 
+    def __init__(self, config: Any, name: str):
+        self._config, self.models = config, name
 
-def functional_schwarz(config: Any, *, rngs: nnx.Rngs) -> nnx.Module:
-    """Builds the operator transformer with functional Schwarz attention."""
-    softmax = partial(
-        nn.SoftmaxBasis,
-        num_heads=config.num_heads,
-        num_basis=config.num_basis,
-        grid_shape=config.grid_shape,
-        temperature=config.temperature,
-        temperature_bounds=(config.min_temperature, config.max_temperature),
-    )
-    mixer = partial(nn.FunctionalMap, ridge_logit=config.ridge_logit)
-    local = partial(
-        nn.BasisAttention,
-        num_heads=config.num_heads,
-        basis=None if config.shared_basis else softmax,
-        mixer=mixer,
-    )
-    grid = nn.GridSubdomains(config.grid_shape, config.num_boxes, config.overlap)
-    return nn.OperatorTransformer(
-        position=_position(config),
-        feature_dim=1,
-        out_features=1,
-        attention=partial(
-            nn.SubdomainAttention, attention=local, coarse=mixer, subdomains=grid
-        ),
-        basis=softmax if config.shared_basis else None,
-        features=config.features,
-        num_layers=config.num_layers,
-        mlp_ratio=config.mlp_ratio,
-        rematerialize=config.rematerialize,
-        rngs=rngs,
-    )
-
-
-class GridTransformer(nnx.Module):
-    """The Galerkin transformer between grids, called with mesh points and features."""
-
-    def __init__(self, config: Any, *, rngs: nnx.Rngs):
-        coarse = tuple(config.coarse_points or (n + 1) // 2 for n in config.grid_shape)
-        self.transformer = nn.GalerkinTransformer2d(
-            grid_shape=config.grid_shape,
-            coarse_shape=coarse,
-            features=config.features,
-            num_layers=config.num_layers,
-            num_heads=config.num_heads,
-            hidden_features=2 * config.features,
-            modes=kept_modes(config.num_modes, config.grid_shape),
-            # The samples are at cell centres, where the solution does not vanish.
-            boundary="free",
-            rematerialize=config.rematerialize,
-            rngs=rngs,
-        )
-
-    def __call__(self, mesh_points: jax.Array, features: jax.Array) -> jax.Array:
-        """Maps values `(n, 1)` at the nodes `(n, 2)` of the grid to `(n, 1)`."""
-        return self.transformer(features, output_points=mesh_points)
-
-
-def fourier(config: Any, *, rngs: nnx.Rngs) -> nnx.Module:
-    """Builds the Fourier neural operator, with zeros around the domain."""
-    return nn.FourierNeuralOperator(
-        grid_shape=config.grid_shape,
-        feature_dim=1,
-        out_features=1,
-        features=config.features,
-        num_layers=config.num_layers,
-        modes=kept_modes(config.num_modes, config.grid_shape),
-        padding=PADDING,
-        rngs=rngs,
-    )
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._config, name)
 
 
 # A model maps mesh points (n, 2) and encoded coefficients (n, 1) to encoded solutions
 # (n, 1). One with a method `inspect` also gets figures of its bases and maps.
 MODELS: dict[str, Callable[..., nnx.Module]] = {
-    "functional": functional,
-    "functional_schwarz": functional_schwarz,
-    "transolver": partial(functional, name="transolver"),
-    "galerkin2d": GridTransformer,
-    "fno": fourier,
+    **{
+        name: partial(build, name)
+        for name in (
+            "functional",
+            "functional_schwarz",
+            "transolver",
+            "galerkin2d",
+            "fno",
+        )
+    },
     # Every basis with every attention, every projection: `experiments.ablation`.
     **{
         f"{basis}_{attention}": partial(

@@ -10,22 +10,12 @@ takes samples of our own solver, of the same law on a mesh of our own.
 import dataclasses
 
 from opjax.datasets import elasticity
-from opjax.learn import (
-    DataOptions,
-    ModelOptions,
-    Program,
-    RunOptions,
-    Splits,
-    Task,
-    TrainingOptions,
-)
-from opjax.learn import supervised as regression
-from opjax.learn.options import option
+from opjax.learn import PAPER, SMOKE, BenchmarkOptions, Program, benchmark, option
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(RunOptions, DataOptions, ModelOptions, TrainingOptions):
-    """All that the numbers of a run depend on; the defaults are the quick preset."""
+class Config(BenchmarkOptions):
+    """All that the numbers of a run depend on."""
 
     num_around: int = option(
         36, "Elements around the void in our own mesh, a multiple of 4", minimum=4
@@ -41,81 +31,24 @@ class Config(RunOptions, DataOptions, ModelOptions, TrainingOptions):
 
 PRESETS = {
     "smoke": Config(
-        preset="smoke",
-        models=("functional",),
-        num_train=8,
-        num_validation=4,
-        num_test=4,
-        num_around=12,
-        num_across=1,
-        features=16,
-        num_layers=2,
-        num_heads=2,
-        num_basis=8,
-        num_epochs=2,
+        **SMOKE, num_train=8, num_validation=4, num_test=4, num_around=12, num_across=1
     ),
     "quick": Config(num_epochs=30),
     # As published, but for validation samples, which leave 980 of 1000 for training.
     "paper": Config(
-        preset="paper",
-        models=("functional",),
-        num_train=980,
-        num_validation=20,
-        num_test=200,
-        features=128,
-        num_layers=8,
-        num_heads=8,
-        num_basis=64,
-        num_epochs=500,
-        batch_size=1,
+        **PAPER, num_train=980, num_validation=20, num_test=200, batch_size=1
     ),
 }
-
-
-def load(config: Config, *, cache_dir: str | None = None) -> Splits:
-    """Reads or generates the samples of a run.
-
-    Args:
-      config: with `data_dir` for the published files.
-      cache_dir: folder of generated data.
-
-    Returns:
-      Training, validation (the last ones of the published training samples) and test
-      samples.
-    """
-    count = config.num_train + config.num_validation
-    if config.data_dir:
-        train, test = elasticity.load(
-            config.data_dir, num_train=count, num_test=config.num_test
-        )
-        source = f"published files in {config.data_dir}"
-    else:
-        found = elasticity.generate(
-            count + config.num_test,
-            seed=config.data_seed,
-            num_around=config.num_around,
-            num_across=config.num_across,
-            cache_dir=cache_dir,
-        )
-        train, test = found[:count], found[count:]
-        source = (
-            f"own solver on {config.num_around} x {config.num_across} elements, "
-            f"seed {config.data_seed}"
-        )
-    first = config.num_train
-    return Splits(train[:first], train[first:], test, source)
-
-
-def make_task(config: Config, cache_dir: str | None) -> Task:
-    """The task of a run, as in `Task`."""
-    return regression.regression(
-        config,
-        load(config, cache_dir=cache_dir),
+PROGRAM = Program(
+    "elasticity",
+    PRESETS,
+    benchmark(
+        elasticity.splits,
+        "num_around",
+        "num_across",
         notes="The target is the von Mises stress.",
-    )
-
-
-PROGRAM = Program("elasticity", PRESETS, make_task)
+    ),
+)
 run = PROGRAM.run
 
 

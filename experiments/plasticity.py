@@ -15,7 +15,6 @@ the schedule of the learning rate moves on. Here it moves with every step.
 
 import dataclasses
 import pathlib
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -23,55 +22,45 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments import plasticity_figures
 from opjax import metrics, normalize, training
 from opjax.datasets import plasticity as dataset
 from opjax.datasets import samples
 from opjax.datasets.samples import Sample
 from opjax.learn import (
-    DataOptions,
-    ModelOptions,
+    PAPER,
+    SMOKE,
+    BenchmarkOptions,
     Program,
-    RunOptions,
     Splits,
     Task,
-    TrainingOptions,
     operators,
-    options,
+    option,
+    outcome,
+    supervised,
+    trained,
 )
-from opjax.learn import supervised as regression
-from opjax.learn.options import option
 
 _CHANNELS = dataset.NUM_CHANNELS
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(RunOptions, DataOptions, ModelOptions, TrainingOptions):
-    """All that the numbers of a run depend on; the defaults are the quick preset."""
+class Config(BenchmarkOptions):
+    """All that the numbers of a run depend on."""
 
-    # Data.
-    num_train: int = option(64, "Training dies", minimum=1)
-    num_validation: int = option(8, "Validation dies", minimum=1)
-    num_test: int = option(16, "Test dies", minimum=1)
     nodes_along: int = option(
         41, "Nodes along our own solver's block; 101 were published", minimum=2
     )
     nodes_across: int = option(13, "Nodes across it; 31 were published", minimum=2)
-    coordinates: str = option("nodes", f"One of {', '.join(dataset.COORDINATES)}")
+    coordinates: str = option(
+        "nodes", "Where points lie", choices=tuple(dataset.COORDINATES)
+    )
     normalize_target: bool = option(
         True, "Let operators predict normalised values; published: no"
     )
-    # Model.
-    features: int = option(32, "Channels of functional attention", minimum=1)
-    num_layers: int = option(3, "Blocks", minimum=1)
-    # Training.
-    num_epochs: int = option(15, "Passes over all dies and times", minimum=1)
-    batch_size: int = option(8, "Pairs of die and time in a batch", minimum=1)
 
     def __post_init__(self):
         """Refuses what no run could use, before any work is done."""
         super().__post_init__()
-        options.check_choice("coordinates", self.coordinates, dataset.COORDINATES)
         # All models take time, by an embedding of half sines and half cosines; those
         # of equal parameters get a multiple of the heads as channels.
         for name in ("features", "num_heads"):
@@ -84,81 +73,52 @@ class Config(RunOptions, DataOptions, ModelOptions, TrainingOptions):
 
 PRESETS = {
     "smoke": Config(
-        preset="smoke",
-        models=("functional",),
+        **{**SMOKE, "features": 8, "num_epochs": 1},
         num_train=4,
         num_validation=2,
         num_test=2,
         nodes_along=13,
         nodes_across=5,
-        features=8,
-        num_layers=2,
-        num_heads=2,
-        num_basis=8,
         num_modes=3,
-        num_epochs=1,
         batch_size=4,
     ),
     # A coarser mesh than the published one: stiffer, another operator.
-    "quick": Config(),
+    "quick": Config(
+        num_train=64,
+        num_validation=8,
+        num_test=16,
+        features=32,
+        num_layers=3,
+        num_epochs=15,
+        batch_size=8,
+    ),
     # Table 10 of the paper, with our own solver's data unless --data_dir is given.
     "paper": Config(
-        preset="paper",
-        models=("functional",),
+        **PAPER,
         num_train=880,
         num_validation=20,
         num_test=80,
         nodes_along=101,
         nodes_across=31,
         normalize_target=False,
-        features=128,
-        num_layers=8,
-        num_heads=8,
-        num_basis=64,
-        num_epochs=500,
+        batch_size=8,
         checkpoint_every=1,
     ),
 }
 
 
 def load(config: Config, *, cache_dir: str | None = None) -> Splits:
-    """Generates or reads the samples.
-
-    Args:
-      config: has the data fields of `Config`.
-      cache_dir: folder of generated data.
-
-    Returns:
-      The samples; training, validation and test sets have none in common.
-
-    Raises:
-      OSError: if the file is missing or cannot be read.
-      ValueError: if it is damaged or holds too few samples.
-    """
-    if config.data_dir:
-        first, test = dataset.load(
-            config.data_dir,
-            num_train=config.num_train + config.num_validation,
-            num_test=config.num_test,
-            coordinates=config.coordinates,
-        )
-        train, validation = first[: config.num_train], first[config.num_train :]
-        return Splits(train, validation, test, config.data_dir)
-    shape = config.nodes_along, config.nodes_across
-    # A seed for each set: none changes with the size of another.
-    sizes = config.num_train, config.num_validation, config.num_test
-    train, validation, test = (
-        dataset.generate(
-            size,
-            seed=3 * config.data_seed + i,
-            num_points=shape,
-            coordinates=config.coordinates,
-            cache_dir=cache_dir,
-        )
-        for i, size in enumerate(sizes)
+    """Generates or reads the samples; the sets have none in common."""
+    return dataset.splits(
+        num_train=config.num_train,
+        num_validation=config.num_validation,
+        num_test=config.num_test,
+        data_dir=config.data_dir,
+        seed=config.data_seed,
+        num_points=(config.nodes_along, config.nodes_across),
+        coordinates=config.coordinates,
+        cache_dir=cache_dir,
     )
-    source = f"own solver, {shape[0]} x {shape[1]} nodes, seed {config.data_seed}"
-    return Splits(train, validation, test, source)
 
 
 def by_time(sample: Sample) -> np.ndarray:
@@ -195,21 +155,21 @@ def make_task(config: Config, cache_dir: str | None = None) -> Task:
     metric = |p - t| / |t| over nodes, channels and all times of a die together.
     """
     splits = load(config, cache_dir=cache_dir)
-    regression.check(splits)
-    first, shown = splits.train[0], splits.test[0]
-    found = regression.all_samples(splits)
-    shape = regression.common_grid(found)
-    if shape is None:
+    supervised.check(splits)
+    first = splits.train[0]
+    sizes = operators.sizes(
+        supervised.all_samples(splits), out_features=_CHANNELS, time_embedding=True
+    )
+    if sizes.grid_shape is None:
         raise ValueError("The samples are on different grids; they must share one.")
-    points, num_frames = jnp.asarray(first.mesh_points), len(by_time(first))
+    points, times = jnp.asarray(first.mesh_points), frame_times(len(by_time(first)))
     normalizers = _normalizers(splits, config)
     predict = partial(predict_at, normalizers, points)
     train = pairs(list(splits.train))
-    validation, test = (
-        (_whole(getattr(splits, name), normalizers),) for name in ("validation", "test")
-    )
     train["features"] = _encoded(normalizers, train["features"])
-    times = jnp.asarray(frame_times(num_frames))
+    validation, test = (
+        (_whole(found, normalizers),) for found in (splits.validation, splits.test)
+    )
 
     def loss(model: Any, batch: Any) -> jax.Array:
         def error(pair: Any) -> jax.Array:
@@ -219,30 +179,56 @@ def make_task(config: Config, cache_dir: str | None = None) -> Task:
         return jnp.sum(jax.vmap(error)(batch))
 
     def motion(model: Any, sample: Any) -> jax.Array:
-        return jax.lax.map(partial(predict, model, sample["features"]), times)
+        at_time = partial(predict, model, sample["features"])
+        return jax.lax.map(at_time, jnp.asarray(times))
 
     def metric(model: Any, sample: Any) -> jax.Array:
         return _joint_error(motion(model, sample), sample["target"])
+
+    def look(model: Any, sample: Any) -> tuple[jax.Array, ...]:
+        found, target = motion(model, sample), sample["target"]
+        moved, truth = found[..., 2:], target[..., 2:]
+        by_frame = jnp.sqrt(jnp.sum((moved - truth) ** 2, axis=(1, 2)))
+        size = jnp.sqrt(jnp.max(jnp.sum(truth**2, axis=(1, 2))))
+        errors = _joint_error(found, target), _joint_error(moved, truth)
+        return *errors, by_frame / size, moved[-1]
+
+    description = trained.describe(splits.train, sizes=sizes)
+
+    def evaluate(model: Any, folder: pathlib.Path) -> dict[str, float]:
+        trained.save(folder, model, normalizers, description)
+        batch = min(config.batch_size, config.num_test)
+        joint, moved, by_frame, last = (
+            np.asarray(part, np.float64)
+            for part in training.evaluate(look, model, test[0], batch_size=batch)
+        )
+        rows = outcome.rows(joint)
+        outcome.write(
+            folder,
+            errors=joint,
+            rows=rows,
+            samples=[_last(splits.test[row]) for row in rows],
+            predicted=[last[row] for row in rows],
+            extra={"series": by_frame, "series_name": "frame"},
+        )
+        return {
+            "relative_l2": float(joint.mean()),
+            "displacement": float(moved.mean()),
+            "relative_l2_worst": float(joint.max()),
+        }
 
     return Task(
         train=(train,),
         validation=validation,
         test=test,
-        build=regression.builder(
-            first,
-            found,
-            out_features=_CHANNELS,
-            grid_shape=shape,
-            time_embedding=True,
-        ),
+        build=supervised.builder(sizes),
         loss=loss,
         metric=metric,
-        evaluate=_evaluator(config, test[0], motion),
+        evaluate=evaluate,
         extra=normalizers,
         source=splits.source,
-        draw=partial(plasticity_figures.draw, shown, by_time(shown)),
         notes=f"Training samples are pairs of {len(splits.train)} dies with "
-        f"{num_frames} times. Errors are over all times; `displacement` is that of the "
+        f"{len(times)} times. Errors are over all times; `displacement` is that of the "
         "displacements alone, which the coordinates outweigh in `relative l2`.",
     )
 
@@ -269,7 +255,7 @@ def _normalizers(splits: Splits, config: Config) -> dict[str, Any]:
         sample._replace(target=by_time(sample).reshape(-1, _CHANNELS))
         for sample in splits.train
     ]
-    return regression.fit_normalizers(
+    return supervised.fit_normalizers(
         flat, points=False, features=True, target=config.normalize_target
     )
 
@@ -293,35 +279,9 @@ def _joint_error(prediction: jax.Array, target: jax.Array) -> jax.Array:
     return metrics.relative_l2(prediction.reshape(-1), target.reshape(-1))
 
 
-def _evaluator(
-    config: Config, test: Any, motion: Callable[[Any, Any], jax.Array]
-) -> Callable[[Any, pathlib.Path], dict[str, float]]:
-    def look(model: Any, sample: Any) -> tuple[jax.Array, ...]:
-        found, target = motion(model, sample), sample["target"]
-        moved, truth = found[..., 2:], target[..., 2:]
-        by_frame = jnp.sqrt(jnp.sum((moved - truth) ** 2, axis=(1, 2)))
-        size = jnp.sqrt(jnp.max(jnp.sum(truth**2, axis=(1, 2))))
-        errors = _joint_error(found, target), _joint_error(moved, truth)
-        return *errors, by_frame / size, found
-
-    def evaluate(model: Any, folder: pathlib.Path) -> dict[str, float]:
-        batch = min(config.batch_size, config.num_test)
-        joint, moved, by_frame, found = training.evaluate(
-            look, model, test, batch_size=batch
-        )
-        np.savez(
-            folder / "predictions.npz",
-            frame_errors=np.asarray(by_frame),
-            motion=np.asarray(found[0]),
-        )
-        joint, moved = (np.asarray(e, np.float64) for e in (joint, moved))
-        return {
-            "relative_l2": float(joint.mean()),
-            "displacement": float(moved.mean()),
-            "relative_l2_worst": float(joint.max()),
-        }
-
-    return evaluate
+def _last(die: Sample) -> Sample:
+    """A die with its last displacements as target."""
+    return die._replace(target=by_time(die)[-1, :, 2:])
 
 
 PROGRAM = Program("plasticity", PRESETS, make_task)

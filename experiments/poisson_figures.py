@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy import ndarray
 
-from opjax.learn.figures import add_colorbar, new_figure, save
+from opjax.learn.drawing import add_colorbar, new_figure, save
 
 _MAX_STEPS = 500  # points of a curve; more are thinner than a pixel
 _MAX_BLOCKS = 16

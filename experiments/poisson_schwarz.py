@@ -21,7 +21,7 @@ from experiments.poisson_evaluation import closed_form_errors, problem
 from experiments.poisson_models import COARSE_SPACES, STARTS, Setup, Study, build
 from experiments.poisson_rows import Row
 from experiments.poisson_training import train
-from opjax.learn import figures, members, options
+from opjax.learn import drawing, members, options
 from opjax.learn import folder as run_folder
 from opjax.learn.options import option
 
@@ -142,7 +142,7 @@ def run(
       opjax.training.NonFiniteError: if all runs of a model diverge.
     """
     del unused
-    figures.require_matplotlib()
+    drawing.require_matplotlib()
     workdir = workdir or f"runs/poisson_schwarz-{config.preset}-{config.init}"
     return run_folder.run_once(
         workdir, config, lambda directory: _run(config, directory)

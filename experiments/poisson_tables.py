@@ -9,7 +9,7 @@ from experiments.poisson_rows import COLUMNS, LABELS, PAPER, PAPER_FINAL, Row
 from experiments.poisson_studies import RATES
 from opjax.learn.folder import to_json, write_json, write_text
 from opjax.learn.provenance import provenance
-from opjax.learn.report import head, number
+from opjax.learn.tables import head, number
 
 
 def write(

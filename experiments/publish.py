@@ -1,6 +1,6 @@
 """Writes pages of results from finished runs; the same as `opjax-report`."""
 
-from opjax.learn import publish
+from opjax.learn import report
 
 if __name__ == "__main__":
-    publish.main()
+    report.main()

@@ -9,12 +9,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from opjax import point_clouds
-from opjax.datasets import rna, samples
+from opjax.datasets import rna
 from opjax.datasets.samples import Sample
 
 # How surfaces are turned before the model sees their coordinates.
 ORIENTATIONS = ("random", "published", "principal")
-_REGIONS = 12  # of the synthetic surfaces
 _AVAILABLE = 4096  # points of a surface to draw from in training
 
 
@@ -52,35 +51,31 @@ def load(config: Any, *, cache_dir: str | None = None) -> Data:
       ValueError: if they are damaged or hold too few surfaces, or there is no data_dir
         and the preset is not smoke.
     """
-    num_train = config.num_train + config.num_validation
-    vertices = []
-    if config.data_dir:
-        train, test = rna.load(
-            config.data_dir,
-            num_points=_AVAILABLE,
-            num_train=num_train,
-            num_test=config.num_test,
-            cache_dir=cache_dir,
-        )
-        if rna.has_meshes(config.data_dir):
-            meshes = rna.read_meshes(config.data_dir, "test", limit=config.num_test)
-            points = [s.mesh_points[: config.test_points] for s in test]
-            vertices = list(map(_nearest, meshes, points))
-        source = f"RNA surfaces, {config.data_dir}"
-    elif config.preset == "smoke":
-        found = synthetic(num_train + config.num_test, seed=config.data_seed)
-        train, test = found[:num_train], found[num_train:]
-        source = f"synthetic bumpy spheres, no RNA, seed {config.data_seed}"
-    else:
+    if not config.data_dir and config.preset != "smoke":
         raise ValueError(
             f"preset={config.preset!r} needs --data_dir, the folder of the RNA "
             "surfaces (see opjax.datasets.rna); without, only the smoke preset runs, "
             "on synthetic surfaces."
         )
-    train = [_place(s, config) for s in train]
-    test = [_start(_place(s, config), config.test_points) for s in test]
-    validation = [_start(s, config.test_points) for s in train[config.num_train :]]
-    return Data(train[: config.num_train], validation, test, vertices, source)
+    found = rna.splits(
+        num_train=config.num_train,
+        num_validation=config.num_validation,
+        num_test=config.num_test,
+        data_dir=config.data_dir,
+        seed=config.data_seed,
+        cache_dir=cache_dir,
+        num_points=_AVAILABLE,
+    )
+    vertices = []
+    if config.data_dir and rna.has_meshes(config.data_dir):
+        meshes = rna.read_meshes(config.data_dir, "test", limit=config.num_test)
+        points = [s.mesh_points[: config.test_points] for s in found.test]
+        vertices = list(map(_nearest, meshes, points))
+    train, validation, test = ([_place(s, config) for s in part] for part in found[:3])
+    validation, test = (
+        [_start(s, config.test_points) for s in part] for part in (validation, test)
+    )
+    return Data(train, validation, test, vertices, found.source)
 
 
 def _place(sample: Sample, config: Any) -> Sample:
@@ -126,44 +121,6 @@ def nearest_neighbour(data: Data, *, num_points: int = 256) -> float:
     queries = np.concatenate([s.mesh_points for s in test])
     found = classes[np.asarray(point_clouds.nearest_points(queries, known))]
     return float(np.mean(found == np.concatenate([_target(s) for s in test])))
-
-
-def synthetic(count: int, *, seed: int, num_points: int = 256) -> list[Sample]:
-    """Makes bumpy spheres in random poses whose classes are regions around directions.
-
-    Args:
-      count: number of surfaces.
-      seed: of the set; surface `i` depends on seed and `i` only.
-      num_points: of every surface, evenly spread.
-
-    Returns:
-      Surfaces like those of `rna.load`; not RNA.
-    """
-    steps = np.arange(num_points) + 0.5
-    height, angle = 1 - 2 * steps / num_points, np.pi * (1 + 5**0.5) * steps
-    radius = np.sqrt(1 - height**2)
-    sphere = np.stack([radius * np.cos(angle), radius * np.sin(angle), height], 1)
-    directions = np.random.default_rng(0).normal(size=(_REGIONS, 3))
-    directions /= np.linalg.norm(directions, axis=1, keepdims=True)
-    classes = np.argmax(sphere @ directions.T, axis=1).astype(np.int32)
-    found = []
-    for index in range(count):
-        rng = np.random.default_rng([seed, index])
-        bumps = np.exp(3 * (sphere @ directions.T - 1))
-        heights = np.linspace(-0.3, 0.5, _REGIONS) + 0.05 * rng.normal(size=_REGIONS)
-        points = 30 * (1 + bumps @ heights)[:, None] * sphere
-        pose, _ = np.linalg.qr(rng.normal(size=(3, 3)))
-        points = points @ (pose * np.linalg.det(pose)) + 100 * rng.normal(size=3)
-        order = rng.permutation(num_points)
-        found.append(
-            Sample(
-                points[order].astype(np.float32),
-                classes[order],
-                name=f"synthetic {index}",
-            )
-        )
-    samples.check(found, num_classes=rna.NUM_CLASSES)
-    return found
 
 
 def _target(sample: Sample) -> np.ndarray:

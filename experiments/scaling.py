@@ -22,7 +22,7 @@ import numpy as np
 from experiments import scaling_report
 from experiments.scaling_layers import compiled, layers
 from experiments.scaling_report import PASSES
-from opjax.learn import figures, options
+from opjax.learn import drawing, options
 from opjax.learn import folder as run_folder
 from opjax.learn.options import option
 
@@ -108,7 +108,7 @@ def run(
       ValueError: if the folder holds another configuration.
     """
     del unused
-    figures.require_matplotlib()
+    drawing.require_matplotlib()
     workdir = workdir or f"runs/scaling-{config.preset}"
     return run_folder.run_once(
         workdir, config, lambda directory: _run(config, directory)

@@ -5,10 +5,10 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from opjax.learn.figures import new_figure, save
+from opjax.learn.drawing import new_figure, save
 from opjax.learn.folder import write_json, write_text
 from opjax.learn.provenance import provenance
-from opjax.learn.report import table
+from opjax.learn.tables import table
 
 PASSES = ("forward", "gradient")
 

@@ -21,7 +21,7 @@ from experiments import sinusoid_figures, sinusoid_tables
 from experiments.sinusoid_models import METHODS, Setup, Study, build, num_parameters
 from experiments.sinusoid_tables import Row
 from experiments.sinusoid_training import CONTEXTS, errors, train
-from opjax.learn import figures, members, options
+from opjax.learn import drawing, members, options
 from opjax.learn import folder as run_folder
 from opjax.learn.options import option
 from opjax.problems import sinusoid
@@ -119,7 +119,7 @@ def run(
       opjax.training.NonFiniteError: if a loss or an error is not finite.
     """
     del unused
-    figures.require_matplotlib()
+    drawing.require_matplotlib()
     workdir = workdir or f"runs/sinusoid-{config.preset}"
     return run_folder.run_once(
         workdir, config, lambda directory: _run(config, directory)

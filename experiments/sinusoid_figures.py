@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from opjax.learn.figures import new_figure, save
+from opjax.learn.drawing import new_figure, save
 
 _MAX_POINTS = 200  # of a curve; losses are averaged over equal numbers of steps
 _Path = str | os.PathLike

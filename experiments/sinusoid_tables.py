@@ -9,7 +9,7 @@ from experiments.sinusoid_models import METHODS
 from experiments.sinusoid_training import CONTEXTS
 from opjax.learn.folder import write_text
 from opjax.learn.provenance import provenance
-from opjax.learn.report import head, number
+from opjax.learn.tables import head, number
 
 _COMPARED = np.asarray(CONTEXTS) >= 10
 

@@ -84,9 +84,9 @@ plt.show()
 model = nn.SuperResolutionTransformer(
     features=32,
     num_layers=2,
-    num_basis=16,
-    feedforward_features=64,
-    num_modes=16,
+    attention=nn.coordinate_attention(num_basis=16),
+    hidden_features=64,
+    modes=16,
     decoder_features=16,
     rngs=nnx.Rngs(0),
 )

@@ -30,7 +30,7 @@ def farthest_points(
         i_1 = argmax_i |x_i - mean(x)|,
         i_{k+1} = argmax_i min_{j <= k} |x_i - x_{i_j}|,
 
-    of several farthest points the first one. A smaller sample is the start of a larger
+    of several farthest points, up to rounding, the first one. A smaller sample is the start of a larger
     one. Starting from the point that is farthest from the mean makes the sample, up to
     rounding, independent of rotation, translation and order of the points.
 
@@ -255,7 +255,10 @@ def _first_smallest(values: jax.Array) -> jax.Array:
     """Does what `jnp.argmin` does, which takes a CPU seven times as long."""
     last = values.size - 1
     rank = jnp.arange(values.size, dtype=jnp.int32)
-    return jnp.min(jnp.where(values == jnp.min(values), rank, last))
+    smallest = jnp.min(values)
+    # Values that the compiler computes again to compare them may round differently.
+    slack = 4 * jnp.finfo(values.dtype).eps * jnp.abs(smallest)
+    return jnp.min(jnp.where(values <= smallest + slack, rank, last))
 
 
 def _mean(points: jax.Array, valid: jax.Array) -> jax.Array:

@@ -3,14 +3,9 @@
 import os
 import pathlib
 
-# A process for every core, and one thread for each process: threads of several
-# processes would wait for each other. Read when XLA starts.
-if "PYTEST_XDIST_WORKER" in os.environ:
-    os.environ.setdefault("NPROC", "1")
-
-import jax  # noqa: E402
-import numpy as np  # noqa: E402
-import pytest  # noqa: E402
+import jax
+import numpy as np
+import pytest
 
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_numpy_dtype_promotion", "strict")

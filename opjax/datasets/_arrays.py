@@ -9,6 +9,15 @@ import numpy as np
 
 from opjax.datasets import _files
 
+FNO = (
+    "the Google Drive folder 1UnbQh2WWc6knEHbLn-ZaXrKUZhp7pjt- of the Fourier neural "
+    "operator"
+)
+GEO_FNO = (
+    "the Google Drive folder 1YBuaoTdOSr_qzaow-G-iwvbUI7fiUzu8 of the Fourier neural "
+    "operator with learned deformations (Geo-FNO)"
+)
+
 
 def find(data_dir: str | os.PathLike, names: Sequence[str], *, source: str) -> Path:
     """First existing file among `names`, relative to `data_dir`.
@@ -27,6 +36,13 @@ def find(data_dir: str | os.PathLike, names: Sequence[str], *, source: str) -> P
     )
 
 
+def find_stem(data_dir: str | os.PathLike, stem: str, *, source: str) -> Path:
+    """The file `stem` with suffix `.mat` or `.npz`, also in a folder called like it."""
+    folders = ("", f"{stem}/", f"{stem}.mat/")
+    names = [f"{f}{stem}{suffix}" for f in folders for suffix in (".mat", ".npz")]
+    return find(data_dir, names, source=source)
+
+
 def read(
     path: Path,
     key: str = "",
@@ -34,7 +50,8 @@ def read(
     shape: Sequence[int | None],
     source: str,
     dtype: Any = np.float32,
-    finite: bool = True,
+    fewest: int = 0,
+    keep: Any = ...,
 ) -> np.ndarray:
     """Reads one array of a `.npy`, `.npz` or `.mat` file (MATLAB 5 or 7.3).
 
@@ -44,7 +61,8 @@ def read(
       shape: expected length of every axis, None for any.
       source: where to get the file, for messages.
       dtype: of the result.
-      finite: refuse values that are not finite.
+      fewest: number of samples that are needed, along axis 0.
+      keep: index of the values to keep; others may be anything.
 
     Raises:
       ImportError: if scipy or h5py is needed and missing.
@@ -66,13 +84,23 @@ def read(
             f"{what} has shape {array.shape}, expected {expected}; the axes may be in "
             f"another order, or it is another file. Get it from {source}."
         )
-    if finite and not np.isfinite(array).all():
-        bad = np.argwhere(~np.isfinite(array))
+    if len(array) < fewest:
         raise ValueError(
-            f"{what} has {len(bad)} values that are not finite, the first one at index "
-            f"{tuple(map(int, bad[0]))}; download it again from {source}."
+            f"{path} has {len(array)} samples, {fewest} were asked for; lower "
+            "num_train or num_test (validation samples come from the training file and "
+            "count too: num_validation), or generate more."
         )
-    return np.ascontiguousarray(array, dtype)
+    # A copy, so that the full array can be freed before the next one is read.
+    kept = np.array(array[keep], dtype, order="C")
+    if not np.isfinite(kept).all():
+        bad = np.argwhere(~np.isfinite(kept))
+        samples = np.unique(bad[:, 0])
+        raise ValueError(
+            f"{what} has {len(bad)} values that are not finite, in {samples.size} "
+            f"rows, first ones {samples[:8].tolist()}; download it again from {source},"
+            " or generate it again."
+        )
+    return kept
 
 
 def split(

@@ -1,4 +1,4 @@
-"""Fields on structured meshes in the files of Geo-FNO: `X`, `Y` and `Q`."""
+"""Samples on structured grids, and fields on them in the files of Geo-FNO."""
 
 import os
 from collections.abc import Sequence
@@ -8,16 +8,77 @@ from typing import NamedTuple
 import numpy as np
 
 from opjax.datasets import _arrays
-from opjax.datasets.samples import Sample
+from opjax.datasets.samples import Sample, join
 
-SOURCE = (
-    "the Google Drive folder 1YBuaoTdOSr_qzaow-G-iwvbUI7fiUzu8 of the Fourier neural "
-    "operator with learned deformations (Geo-FNO)"
-)
+
+def unit_grid(
+    shape: Sequence[int], *, periodic: bool = False, indexing: str = "ij"
+) -> np.ndarray:
+    """Points of a uniform grid of the unit cube, in float32.
+
+    Args:
+      shape: points per axis.
+      periodic: the last point is one step before the end, otherwise in it.
+      indexing: "ij" for points row by row; "xy" as `numpy.meshgrid` has it.
+    """
+    axes = [np.linspace(0, 1, size, endpoint=not periodic) for size in shape]
+    grid = np.stack(np.meshgrid(*axes, indexing=indexing), axis=-1)  # pyright: ignore
+    return grid.reshape(-1, len(axes)).astype(np.float32)
+
+
+def on_grid(
+    points: np.ndarray,
+    shape: Sequence[int],
+    features: np.ndarray,
+    target: np.ndarray,
+    *,
+    name: str,
+) -> list[Sample]:
+    """Samples that share the points of a grid, as views on two arrays.
+
+    Args:
+      points: of the grid, `(n, p)`.
+      shape: points per axis.
+      features: `n` times any number of channels for each sample.
+      target: likewise.
+      name: what messages call a sample, before its number.
+    """
+    features, target = (
+        array.reshape(len(array), len(points), -1) for array in (features, target)
+    )
+    grid_shape = tuple(int(size) for size in shape)
+    return [
+        Sample(points, t, f, grid_shape=grid_shape, name=f"{name} {index}")
+        for index, (f, t) in enumerate(zip(features, target, strict=True))
+    ]
+
+
+def fields(samples: Sequence[Sample]) -> tuple[np.ndarray, np.ndarray]:
+    """Features and targets of samples on one grid, `(samples, ..., channels)`.
+
+    Raises:
+      ValueError: if there is no sample, one has no features or target, or they are not
+        on one structured grid.
+    """
+    shapes = {sample.grid_shape for sample in samples}
+    shape = shapes.pop() if len(shapes) == 1 else None
+    if shape is None:
+        listed = sorted(map(str, {sample.grid_shape for sample in samples}))
+        raise ValueError(
+            f"The layout is for samples on one structured grid, grid_shape is {listed}."
+        )
+
+    def joined(name: str) -> np.ndarray:
+        arrays = [getattr(sample, name) for sample in samples]
+        if any(array is None for array in arrays):
+            raise ValueError("Every sample needs features and a target.")
+        return join(arrays).reshape(len(samples), *shape, -1)
+
+    return joined("features"), joined("target")
 
 
 class Files(NamedTuple):
-    """What the three files of a problem are called and hold.
+    """What the three files of a problem of Geo-FNO are called and hold.
 
     Attributes:
       stem: file names are `<stem>_X.npy`, `<stem>_Y.npy` and `<stem>_Q.npy`.
@@ -52,8 +113,8 @@ def read(
     def one(letter: str, shape: Sequence[int | None]) -> tuple[np.ndarray, Path]:
         name = f"{files.stem}_{letter}.npy"
         names = [f"{folder}/{name}" for folder in files.folders]
-        path = _arrays.find(data_dir, [name, *names], source=SOURCE)
-        return _arrays.read(path, shape=shape, source=SOURCE), path
+        path = _arrays.find(data_dir, [name, *names], source=_arrays.GEO_FNO)
+        return _arrays.read(path, shape=shape, source=_arrays.GEO_FNO), path
 
     x, path = one("X", (None, None, None))
     y, _ = one("Y", x.shape)
@@ -62,7 +123,7 @@ def read(
 
 
 def write(data_dir: str | os.PathLike, files: Files, samples: Sequence[Sample]) -> None:
-    """Writes samples with all channels in the published layout.
+    """Writes samples with all channels to files in a folder, made if missing.
 
     Raises:
       ValueError: if a sample has no grid, another one than the first, or not all
@@ -91,7 +152,7 @@ def write(data_dir: str | os.PathLike, files: Files, samples: Sequence[Sample]) 
 def samples(
     points: np.ndarray, fields: np.ndarray, rows: Sequence[int], *, name: str
 ) -> list[Sample]:
-    """Samples of some channels.
+    """Samples of some channels, each on its own mesh.
 
     Args:
       points: `(samples, h, w, 2)`.

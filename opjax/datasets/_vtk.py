@@ -17,7 +17,7 @@ def read(internal: Path, aerofoil: Path, *, source: str) -> dict[str, np.ndarray
 
     Returns:
       `points` `(n, 2)`, `cells` `(k, 4)`, `surface` `(m,)`, `fields` `(n, 4)`,
-      `distance` `(n,)` and `normals` `(m, 2)`, into the fluid, as `airfrans.Case` has
+      `distance` `(n,)` and `normals` `(m, 2)`, into the fluid, as `airfrans` has
       them.
 
     Raises:

@@ -8,27 +8,85 @@ Generated samples have the published distribution and mesh, but another scheme: 
 `opjax.problems.airfoil`.
 """
 
-import logging
 import os
-import time
 from collections.abc import Sequence
+from functools import partial
+from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
-from opjax import _checks
-from opjax.datasets import _arrays, _reproducible, _structured
-from opjax.datasets.cache import cached
-from opjax.datasets.samples import Sample
+from opjax.datasets import _arrays, _generated, _structured
+from opjax.datasets import samples as _samples
+from opjax.datasets.samples import Sample, Splits
 from opjax.problems import airfoil
 
 CHANNELS = ("density", "u", "v", "pressure", "mach")
 
-_LOGGER = logging.getLogger(__name__)
 _VERSION = 1  # raise it whenever the same arguments give other numbers
 _FILES = _structured.Files(
     "NACA_Cylinder", ("naca", "airfoil/naca", "airfoil"), CHANNELS
 )
+
+
+def splits(
+    *,
+    num_train: int,
+    num_validation: int,
+    num_test: int,
+    data_dir: str = "",
+    seed: int = 0,
+    cache_dir: str | os.PathLike | None = None,
+    num_airfoil: int = 120,
+    num_wake: int = 50,
+    num_radial: int = 50,
+    tolerance: float = 1e-4,
+    deviations: bool = False,
+) -> Splits:
+    """Reads or generates the samples of a benchmark; the target is the Mach number.
+
+    Args:
+      num_train: training samples.
+      num_validation: validation samples, those after.
+      num_test: test samples.
+      data_dir: folder of the published files; empty for our own solver.
+      seed: of generated samples.
+      cache_dir: folder of generated data.
+      num_airfoil: of our own solver, as for `generate`; likewise all up to `tolerance`.
+      num_wake: cells along either side of the wake.
+      num_radial: cells outwards.
+      tolerance: residual to stop at.
+      deviations: add features, the deviations of the mesh points from their mean over
+        the training samples.
+
+    Raises:
+      OSError: if a file is missing or cannot be read.
+      RuntimeError: as for `generate`.
+      ValueError: as for `generate` or `load`.
+    """
+    sizes = num_train, num_validation, num_test
+    if data_dir:
+        source = f"published files in {data_dir}"
+        found = _samples.read_splits(partial(load, data_dir), sizes, source)
+    else:
+        generated = generate(
+            sum(sizes),
+            seed=seed,
+            num_airfoil=num_airfoil,
+            num_wake=num_wake,
+            num_radial=num_radial,
+            tolerance=tolerance,
+            cache_dir=cache_dir,
+        )
+        found = _samples.divide(generated, sizes, f"own solver, seed {seed}")
+    if not deviations:
+        return found
+    mean = np.mean([sample.mesh_points for sample in found.train], axis=0)
+    train, validation, test = (
+        [s._replace(features=s.mesh_points - mean) for s in part] for part in found[:3]
+    )
+    return Splits(train, validation, test, found.source)
 
 
 def load(
@@ -120,33 +178,26 @@ def generate(
       ValueError: if a number is not positive, `seed` is negative, the tolerance is
         below 1e-5, or a channel is unknown.
     """
-    _checks.positive(num_samples=num_samples)
-    _checks.non_negative(seed=seed)
     rows = _FILES.rows(channels)
     if not 1e-5 <= tolerance < 1:
         raise ValueError(f"{tolerance=} must lie between 1e-5 and 1 in float32.")
-    recipe = {
-        "version": _VERSION,
-        "num_samples": int(num_samples),
-        "seed": int(seed),
-        "num_airfoil": int(num_airfoil),
-        "num_wake": int(num_wake),
-        "num_radial": int(num_radial),
-        "tolerance": float(tolerance),
-    }
-    arguments = {key: value for key, value in recipe.items() if key != "version"}
-    arrays = cached(
-        lambda: _build(**arguments), name="airfoil", recipe=recipe, cache_dir=cache_dir
+    arrays = _generated.arrays(
+        _build,
+        name="airfoil",
+        version=_VERSION,
+        num_samples=num_samples,
+        seed=seed,
+        cache_dir=cache_dir,
+        num_airfoil=num_airfoil,
+        num_wake=num_wake,
+        num_radial=num_radial,
+        tolerance=float(tolerance),
     )
     return _structured.samples(arrays["points"], arrays["fields"], rows, name="airfoil")
 
 
 def save(data_dir: str | os.PathLike, samples: Sequence[Sample]) -> None:
-    """Writes samples in the published layout, so that `load` reads them.
-
-    Args:
-      data_dir: folder of the files, made if missing.
-      samples: of `generate` with `channels=CHANNELS`.
+    """Writes samples of all `CHANNELS` in the published layout, for `load`.
 
     Raises:
       ValueError: if a sample lacks a channel or has another grid than the first.
@@ -164,32 +215,22 @@ def _build(
     num_radial: int,
     tolerance: float,
 ) -> dict[str, np.ndarray]:
-    shape = num_airfoil + 2 * num_wake + 1, num_radial + 1
-    points = np.empty((num_samples, *shape, 2), np.float32)
-    fields = np.empty((num_samples, len(CHANNELS), *shape), np.float32)
-    start = time.perf_counter()
-    with _reproducible.keys(seed) as key_of:
-        for i in range(num_samples):
-            mesh = airfoil.mesh(
-                airfoil.random_displacements(key_of(i)),
-                num_airfoil=num_airfoil,
-                num_wake=num_wake,
-                num_radial=num_radial,
-            ).astype(jnp.float32)
-            flow = airfoil.solve(mesh, num_wake=num_wake, tolerance=tolerance)
-            if not float(flow.residual) <= tolerance:
-                raise RuntimeError(
-                    f"The flow of sample {i} of seed {seed} has a residual of "
-                    f"{float(flow.residual):.1e} after {int(flow.num_steps)} steps, "
-                    f"above {tolerance=}; take a larger one, or another seed."
-                )
-            points[i] = mesh
-            fields[i, [0, 3, 4]] = [flow.density, flow.pressure, flow.mach]
-            fields[i, 1:3] = np.moveaxis(np.asarray(flow.velocity), -1, 0)
-    _LOGGER.info(
-        "Airfoil: %d samples of %d x %d points, %.2f s each",
-        num_samples,
-        *shape,
-        (time.perf_counter() - start) / num_samples,
-    )
-    return {"points": points, "fields": fields}
+    def draw(key: jax.Array, index: int) -> dict[str, Any]:
+        mesh = airfoil.mesh(
+            airfoil.random_displacements(key),
+            num_airfoil=num_airfoil,
+            num_wake=num_wake,
+            num_radial=num_radial,
+        ).astype(jnp.float32)
+        flow = airfoil.solve(mesh, num_wake=num_wake, tolerance=tolerance)
+        if not float(flow.residual) <= tolerance:
+            raise RuntimeError(
+                f"The flow of sample {index} of seed {seed} has a residual of "
+                f"{float(flow.residual):.1e} after {int(flow.num_steps)} steps, above "
+                f"{tolerance=}; take a larger one, or another seed."
+            )
+        velocity = np.moveaxis(np.asarray(flow.velocity), -1, 0)
+        fields = [flow.density, *velocity, flow.pressure, flow.mach]
+        return {"points": mesh, "fields": np.stack(list(map(np.asarray, fields)))}
+
+    return _generated.draw(draw, num_samples=num_samples, seed=seed, name="Airfoil")

@@ -1,6 +1,6 @@
 """AirfRANS: air around airfoils, published or converted, and potential flow instead.
 
-A case is the flow around one airfoil at one speed and angle of attack. Features are
+A sample is the flow around one airfoil at one speed and angle of attack. Features are
 `x, y`, the velocity far away, the distance to the airfoil and its normals, which are
 zero in the fluid; targets are velocity, pressure over density and the viscosity of
 turbulence. Velocities are in m/s, lengths in chords of one metre.
@@ -14,15 +14,16 @@ import math
 import os
 import re
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 
 from opjax import _checks
-from opjax.datasets import _arrays, _files, _reproducible, samples
-from opjax.datasets.cache import cached
-from opjax.datasets.samples import Sample
+from opjax.datasets import _arrays, _files, _generated, samples
+from opjax.datasets.samples import Sample, Splits
 from opjax.problems import joukowski
 
 # Lists of `manifest.json` for training and tests; counts as published.
@@ -40,23 +41,67 @@ _SOURCE = "data.isir.upmc.fr/extrality/NeurIPS_2022/Dataset.zip"
 _NAME = re.compile(r"airFoil2D_[A-Za-z]+_([0-9.]+)_(-?[0-9.]+)(_[-0-9.]+)*")
 
 
-class Case(NamedTuple):
-    """One flow.
+class Details(NamedTuple):
+    """What the evaluation of a flow needs besides its sample.
 
     Attributes:
-      sample: `features` and `target` as in `FEATURES` and `TARGETS`, at all nodes;
-        `cells` are the quadrilaterals of the mesh; `name` as published.
       points: nodes in float64, `(n, 2)`: cells at the airfoil are too thin for float32.
       surface: nodes on the airfoil in order around it, `(m,)`.
       speed: far away.
       angle: of attack, in radians.
     """
 
-    sample: Sample
     points: np.ndarray
     surface: np.ndarray
     speed: float
     angle: float
+
+
+def splits(
+    *,
+    num_train: int,
+    num_validation: int,
+    num_test: int,
+    data_dir: str = "",
+    seed: int = 0,
+    cache_dir: str | os.PathLike | None = None,
+    split: str = "full",
+    num_radii: int = 24,
+    num_angles: int = 64,
+) -> Splits:
+    """Reads the flows of a benchmark, or makes potential flows in their place.
+
+    Args:
+      num_train: training cases.
+      num_validation: validation cases, those after.
+      num_test: test cases.
+      data_dir: folder of AirfRANS; empty for potential flow.
+      seed: of generated cases.
+      cache_dir: folder of generated data.
+      split: of AirfRANS, as for `load`.
+      num_radii: of potential flow, as for `generate`.
+      num_angles: of potential flow, likewise.
+
+    Raises:
+      ImportError: if pyvista is needed and missing.
+      OSError: if files are missing or cannot be read.
+      ValueError: as for `generate` or `load`.
+    """
+    sizes = num_train, num_validation, num_test
+    if data_dir:
+        source = f"AirfRANS, {split}, {data_dir}"
+        return samples.read_splits(partial(load, data_dir, split=split), sizes, source)
+
+    def make(num_train: int, num_test: int) -> tuple[list[Sample], list[Sample]]:
+        options = {"num_radii": num_radii, "num_angles": num_angles}
+        first, second = (
+            generate(count, seed=2 * seed + i, cache_dir=cache_dir, **options)
+            for i, count in enumerate((num_train, num_test))
+        )
+        return first, second
+
+    source = f"potential flow, no AirfRANS data, seed {seed}"
+    return samples.read_splits(make, sizes, source)
 
 
 def load(
@@ -65,7 +110,7 @@ def load(
     split: str = "full",
     num_train: int | None = None,
     num_test: int | None = None,
-) -> tuple[list[Case], list[Case]]:
+) -> tuple[list[Sample], list[Sample]]:
     """Reads cases as published, or as written by `convert`.
 
     The folder, or `Dataset` in it, has `manifest.json` and for every case a folder with
@@ -80,7 +125,8 @@ def load(
       num_test: read only so many test cases.
 
     Returns:
-      Training and test cases.
+      Training and test cases: `features` and `target` as in `FEATURES` and `TARGETS` at
+      all nodes, quadrilateral `cells`, `name` as published, and `Details`.
 
     Raises:
       FileNotFoundError: if files are missing; names them and says where to get them.
@@ -108,11 +154,11 @@ def load(
             )
         loaded.append([read_case(root, name) for name in names[:limit]])
     train, test = loaded
-    samples.check([case.sample for case in [*train, *test]])
+    samples.check([*train, *test])
     return train, test
 
 
-def read_case(data_dir: str | os.PathLike, name: str) -> Case:
+def read_case(data_dir: str | os.PathLike, name: str) -> Sample:
     """Reads one case; arguments and errors as for `load`."""
     root = Path(data_dir)
     converted = root / f"{name}.npz"
@@ -164,7 +210,7 @@ def convert(
 
 def save(
     data_dir: str | os.PathLike,
-    cases: Sequence[Case],
+    cases: Sequence[Sample],
     manifest: dict[str, Sequence[str]],
 ) -> None:
     """Writes cases in the published layout, so that `load` reads them.
@@ -182,7 +228,7 @@ def save(
 
     root = Path(data_dir).expanduser()
     for case in cases:
-        name = case.sample.name
+        name = case.name
         (root / name).mkdir(parents=True, exist_ok=True)
         _vtk.write(root / name / name, **_plain(case))
     (root / "manifest.json").write_text(
@@ -197,7 +243,7 @@ def generate(
     num_radii: int = 24,
     num_angles: int = 64,
     cache_dir: str | os.PathLike | None = None,
-) -> list[Case]:
+) -> list[Sample]:
     """Makes potential flows around Joukowski airfoils; no AirfRANS data, no RANS.
 
     Speeds from 30 to 90, angles of attack from -5 to 15 degrees, thickness from 10 to
@@ -218,21 +264,15 @@ def generate(
     Raises:
       ValueError: if a number is not positive or `seed` is negative.
     """
-    _checks.positive(num_samples=num_samples)
-    _checks.non_negative(seed=seed)
-    recipe = {
-        "version": _VERSION,
-        "num_samples": int(num_samples),
-        "seed": int(seed),
-        "num_radii": int(num_radii),
-        "num_angles": int(num_angles),
-    }
-    arguments = {key: value for key, value in recipe.items() if key != "version"}
-    arrays = cached(
-        lambda: _build(**arguments),
+    arrays = _generated.arrays(
+        _build,
         name="joukowski",
-        recipe=recipe,
+        version=_VERSION,
+        num_samples=num_samples,
+        seed=seed,
         cache_dir=cache_dir,
+        num_radii=num_radii,
+        num_angles=num_angles,
     )
     cells, surface = _ring(num_radii, num_angles)
     return [
@@ -283,7 +323,7 @@ def _case(
     fields: np.ndarray,
     distance: np.ndarray,
     normals: np.ndarray,
-) -> Case:
+) -> Sample:
     """Builds a case from what `_plain` takes out of it, checked."""
     found = _NAME.fullmatch(name)
     if found is None:
@@ -316,28 +356,26 @@ def _case(
     features[:, 2:4] = speed * np.array([math.cos(angle), math.sin(angle)])
     features[:, 4] = distance
     features[surface, 5:] = normals
-    sample = Sample(
+    return Sample(
         points.astype(np.float32),
         fields.astype(np.float32),
         features,
         cells=cells,
         name=name,
+        details=Details(points.astype(np.float64), surface, speed, angle),
     )
-    return Case(sample, points.astype(np.float64), surface, speed, angle)
 
 
-def _plain(case: Case) -> dict[str, Any]:
+def _plain(case: Sample) -> dict[str, Any]:
     """Arrays of a case, as in a converted file."""
-    features, cells = case.sample.features, case.sample.cells
-    assert features is not None
-    assert cells is not None
+    assert case.features is not None
     return {
-        "points": case.points,
-        "cells": cells,
-        "surface": case.surface,
-        "fields": case.sample.target,
-        "distance": features[:, 4],
-        "normals": features[case.surface, 5:],
+        "points": case.details.points,
+        "cells": case.cells,
+        "surface": case.details.surface,
+        "fields": case.target,
+        "distance": case.features[:, 4],
+        "normals": case.features[case.details.surface, 5:],
     }
 
 
@@ -352,35 +390,38 @@ def _ring(num_radii: int, num_angles: int) -> tuple[np.ndarray, np.ndarray]:
 def _build(
     *, num_samples: int, seed: int, num_radii: int, num_angles: int
 ) -> dict[str, np.ndarray]:
-    found: dict[str, list[np.ndarray]] = {}
-    for index in range(num_samples):
+    def draw(_: jax.Array, index: int) -> dict[str, np.ndarray]:
         rng = np.random.default_rng([seed, index])
         # As in the name of the case, from which they are read again.
         speed, angle = (round(v, 3) for v in rng.uniform([30, -5], [90, 15]))
         thickness, camber = rng.uniform([0.1, 0.0], [0.2, 0.06])
-        with _reproducible.keys(seed):
-            flow = joukowski.flow(
-                speed,
-                math.radians(angle),
-                np.array([-0.77 * thickness, 2 * camber]),
-                num_radii=num_radii,
-                num_angles=num_angles,
-            )
-            points, velocity, pressure, normals = map(np.asarray, flow[:4])
+        flow = joukowski.flow(
+            speed,
+            math.radians(angle),
+            np.array([-0.77 * thickness, 2 * camber]),
+            num_radii=num_radii,
+            num_angles=num_angles,
+        )
+        points, velocity, pressure, normals = map(np.asarray, flow[:4])
         velocity = np.concatenate([np.zeros_like(velocity[:1]), velocity[1:]])
         zero = np.zeros_like(pressure)[..., None]
         fields = np.concatenate([velocity, pressure[..., None], zero], axis=-1)
         points = points.reshape(-1, 2)
-        arrays = {
+        return {
             "points": points,
-            "fields": fields.reshape(-1, 4).astype(np.float32),
-            "distance": _distances(points, points[:num_angles]).astype(np.float32),
-            "normals": normals.astype(np.float32),
+            "fields": fields.reshape(-1, 4),
+            "distance": _distances(points, points[:num_angles]),
+            "normals": normals,
             "conditions": np.array([speed, angle]),
         }
-        for key, array in arrays.items():
-            found.setdefault(key, []).append(array)
-    return {key: np.stack(arrays) for key, arrays in found.items()}
+
+    return _generated.draw(
+        draw,
+        num_samples=num_samples,
+        seed=seed,
+        name="Potential flow",
+        dtype=np.float64,
+    )
 
 
 def _distances(points: np.ndarray, contour: np.ndarray) -> np.ndarray:

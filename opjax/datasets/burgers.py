@@ -1,76 +1,59 @@
 """The Burgers data set: generated here, or read from the published file.
 
-Both give arrays `a` (initial states), `u` (solutions) and `u_x` (their derivatives), of
-the same layout, `(samples, n)` in float32, in coordinates scaled to [0, 1].
-
-The code of the Galerkin transformer takes its periodic grid for one that ends in the
-point it began with. `endpoint=True` does so too, to repeat what was published.
+From the initial state to the solution at the points `i / n` of a periodic grid, in
+coordinates scaled to [0, 1], both `(n, 1)`; all samples share their mesh points.
 """
 
-import logging
 import os
-import time
+from collections.abc import Sequence
+from functools import partial
 
+import jax
 import numpy as np
-from numpy.typing import ArrayLike
 
 from opjax import _checks
-from opjax.datasets import _files, _reproducible
-from opjax.datasets.cache import cached
-from opjax.problems import burgers
+from opjax.datasets import _arrays, _files, _generated, _structured, samples
+from opjax.datasets.samples import Sample, Splits
+from opjax.problems import burgers, grids
 
-_LOGGER = logging.getLogger(__name__)
-_VERSION = 1  # raise it whenever the same arguments give other numbers
-_LAYOUT = _files.Layout("Burgers", ("a", "u"), 1)
+_VERSION = 2  # raise it whenever the same arguments give other numbers
 
 
-def positions(num_points: int, *, endpoint: bool = False) -> np.ndarray:
-    """Coordinates of a periodic grid, scaled to [0, 1].
+def splits(
+    *,
+    num_train: int,
+    num_validation: int,
+    num_test: int,
+    data_dir: str = "",
+    seed: int = 0,
+    cache_dir: str | os.PathLike | None = None,
+    stride: int = 1,
+) -> Splits:
+    """Reads or generates the samples of a benchmark, on the published 8192 points.
 
-    Args:
-      num_points: points of the grid.
-      endpoint: `i / (n - 1)` as published, instead of the true `i / n`; the same point
-        then has different coordinates on grids of different resolution.
-
-    Returns:
-      The coordinates, float32 of shape `(num_points, 1)`.
-
-    Raises:
-      ValueError: if `num_points` is not positive.
-    """
-    _checks.positive(num_points=num_points)
-    points = np.linspace(0, 1, num_points, endpoint=endpoint)
-    return points.astype(np.float32)[:, None]
-
-
-def derivative(values: ArrayLike, *, endpoint: bool = False) -> np.ndarray:
-    """Central differences on a periodic grid, in coordinates scaled to [0, 1].
-
-        (v_{i+1} - v_{i-1}) / (2 h),    h = 1 / n.
-
-    Takes the difference in float64: in float32 it would lose the digits that `values`
-    share with their neighbours, 2e-4 of their size at 8192 points.
+    For other grids, `samples.coarsen`.
 
     Args:
-      values: shape `(..., n)`, `n >= 3`.
-      endpoint: take the first and the last point for the same one, as published, so
-        that the derivative there is a difference over one and a half steps.
-
-    Returns:
-      The derivative, float64 of the same shape.
+      num_train: training samples.
+      num_validation: validation samples; in the file, those after.
+      num_test: test samples; in the file, the last ones.
+      data_dir: folder of the published file; empty for our own solver.
+      seed: of generated samples.
+      cache_dir: folder of generated data.
+      stride: keep every `stride`-th point.
 
     Raises:
-      ValueError: if there are fewer than three points.
+      OSError: if the file is missing or cannot be read.
+      ValueError: as for `generate` or `load`.
     """
-    values = np.asarray(values, np.float64)
-    if values.ndim < 1 or values.shape[-1] < 3:
-        raise ValueError(
-            f"values has shape {values.shape}, expected (..., n) with n >= 3 points."
+    sizes = num_train, num_validation, num_test
+    if data_dir:
+        return samples.read_splits(
+            partial(load, data_dir, stride=stride), sizes, data_dir
         )
-    before, after = (-2, 1) if endpoint else (-1, 0)
-    extended = [values[..., [before]], values, values[..., [after]]]
-    extended = np.concatenate(extended, axis=-1)
-    return (extended[..., 2:] - extended[..., :-2]) * (values.shape[-1] / 2)
+    make = partial(generate, stride=stride, cache_dir=cache_dir)
+    source = f"own solver, seed {seed}"
+    return samples.generate_splits(make, sizes, source, seed=seed)
 
 
 def generate(
@@ -79,45 +62,40 @@ def generate(
     seed: int,
     num_points: int = 8192,
     stride: int = 1,
-    endpoint: bool = False,
     cache_dir: str | os.PathLike | None = None,
-) -> dict[str, np.ndarray]:
-    """Generates pairs of the Burgers problem, or reads them from the cache.
+) -> list[Sample]:
+    """Generates samples of the Burgers problem, or reads them from the cache.
 
     Solves in float64 on the CPU whatever the caller's settings, one sample after
     another, about 5 ms each. Sample `i` depends on `seed` and `i` only, so a smaller
     data set is the start of a larger one.
 
     Args:
-      num_samples: pairs to generate.
+      num_samples: samples to generate.
       seed: seed of the data set; take different ones for training and test data.
       num_points: points of the periodic grid; 8192 was published.
       stride: keep every `stride`-th point; must divide `num_points`.
-      endpoint: as in `derivative`, which is taken before the stride.
       cache_dir: folder of the cache; `$OPJAX_CACHE` or else `~/.cache/opjax`.
 
     Returns:
-      `a`, `u` and `u_x`, float32 of shape `(num_samples, num_points / stride)`.
+      Samples in float32 at `num_points / stride` points.
 
     Raises:
       ValueError: if a number is not positive, there are fewer than four points, `seed`
         is negative, or `stride` does not divide `num_points`.
     """
-    _checks.positive(num_samples=num_samples)
-    _checks.non_negative(seed=seed)
-    burgers.check_stride(num_points, stride)
-    recipe = {
-        "version": _VERSION,
-        "num_samples": int(num_samples),
-        "seed": int(seed),
-        "num_points": int(num_points),
-        "stride": int(stride),
-        "endpoint": bool(endpoint),
-    }
-    arguments = {key: value for key, value in recipe.items() if key != "version"}
-    return cached(
-        lambda: _build(**arguments), name="burgers", recipe=recipe, cache_dir=cache_dir
+    grids.check_stride(num_points, stride, periodic=True)
+    arrays = _generated.arrays(
+        _build,
+        name="burgers",
+        version=_VERSION,
+        num_samples=num_samples,
+        seed=seed,
+        cache_dir=cache_dir,
+        num_points=num_points,
+        stride=stride,
     )
+    return to_samples(arrays["a"], arrays["u"])
 
 
 def load(
@@ -125,10 +103,9 @@ def load(
     *,
     num_points: int = 8192,
     stride: int = 1,
-    endpoint: bool = False,
     num_train: int = 1024,
     num_test: int = 100,
-) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+) -> tuple[list[Sample], list[Sample]]:
     """Reads the published Burgers file, or a file of the same layout made by `save`.
 
     Looks in `data_dir`, and in a folder there called like the file, for
@@ -140,13 +117,11 @@ def load(
       data_dir: folder of the file.
       num_points: points of the grid in the file.
       stride: keep every `stride`-th point; must divide `num_points`.
-      endpoint: as in `derivative`, which is taken before the stride.
       num_train: training samples to read.
       num_test: test samples to read.
 
     Returns:
-      Training and test data, each with `a`, `u` and `u_x` in float32, of shape
-      `(num_train, num_points / stride)` and `(num_test, num_points / stride)`.
+      Training and test samples in float32.
 
     Raises:
       FileNotFoundError: if the file is missing; lists where it was looked for.
@@ -159,66 +134,77 @@ def load(
       Li et al., "Fourier Neural Operator", ICLR 2021 (arXiv:2010.08895).
       Cao, "Choose a Transformer", NeurIPS 2021 (arXiv:2105.14995), App. C.2.
     """
-    burgers.check_stride(num_points, stride)
+    grids.check_stride(num_points, stride, periodic=True)
     _checks.positive(num_train=num_train, num_test=num_test)
-    path = _files.find(data_dir, "burgers_data_R10", _LAYOUT)
-    arrays = _files.read(
-        path,
-        _LAYOUT,
-        num_points=num_points,
-        stride=1,
-        num_first=num_train,
-        num_last=num_test,
-        dtype=np.float64,
+    path = _arrays.find_stem(data_dir, "burgers_data_R10", source=_arrays.FNO)
+    a, u = (
+        _arrays.read(
+            path,
+            key,
+            shape=(None, num_points),
+            source=_arrays.FNO,
+            fewest=num_train + num_test,
+            keep=np.s_[:, ::stride],
+        )
+        for key in ("a", "u")
     )
-    arrays["u_x"] = derivative(arrays["u"], endpoint=endpoint)
-    data = {key: _strided(array, stride) for key, array in arrays.items()}
-    train = {key: array[:num_train] for key, array in data.items()}
-    return train, {key: array[num_train:] for key, array in data.items()}
+    return (
+        to_samples(a[:num_train], u[:num_train]),
+        to_samples(a[-num_test:], u[-num_test:]),
+    )
 
 
-def save(path: str | os.PathLike, a: np.ndarray, u: np.ndarray) -> None:
-    """Writes pairs in the published layout, so that `load` reads them.
+def to_samples(a: np.ndarray, u: np.ndarray) -> list[Sample]:
+    """Turns arrays of the published layout into samples.
 
     Args:
-      path: file to write, ending in `.mat` (MATLAB 5, needs scipy) or `.npz`. For
-        `load`, call it `burgers_data_R10`.
       a: initial states, shape `(samples, n)`.
       u: solutions, the same shape.
 
     Raises:
-      ValueError: if the shapes are wrong or the suffix is another one.
-      ImportError: if scipy is needed and missing.
-      OSError: if the file cannot be written; an old file then stays as it was.
+      ValueError: if the shapes are wrong.
     """
-    a, u = np.asarray(a), np.asarray(u)
+    a, u = np.asarray(a, np.float32), np.asarray(u, np.float32)
     if a.ndim != 2 or a.shape != u.shape:
         raise ValueError(
             f"a has shape {a.shape} and u {u.shape}, expected (samples, n) for both."
         )
-    _files.write(path, {"a": a, "u": u})
+    points = positions(a.shape[1])
+    return _structured.on_grid(points, a.shape[1:], a, u, name="burgers")
 
 
-def _strided(array: np.ndarray, stride: int) -> np.ndarray:
-    return np.array(array[..., ::stride], np.float32, order="C")
+def positions(num_points: int) -> np.ndarray:
+    """Points `i / n` of a periodic grid, float32 of shape `(num_points, 1)`.
+
+    Raises:
+      ValueError: if `num_points` is not positive.
+    """
+    _checks.positive(num_points=num_points)
+    return _structured.unit_grid((num_points,), periodic=True)
+
+
+def save(path: str | os.PathLike, found: Sequence[Sample]) -> None:
+    """Writes samples in the published layout, so that `load` reads them.
+
+    Args:
+      path: file to write, ending in `.mat` (MATLAB 5, needs scipy) or `.npz`. For
+        `load`, call it `burgers_data_R10`.
+      found: on one grid.
+
+    Raises:
+      ValueError: if the samples have no common grid or the suffix is another one.
+      ImportError: if scipy is needed and missing.
+      OSError: if the file cannot be written; an old file then stays as it was.
+    """
+    a, u = _structured.fields(found)
+    _files.write(path, {"a": a[..., 0], "u": u[..., 0]})
 
 
 def _build(
-    *, num_samples: int, seed: int, num_points: int, stride: int, endpoint: bool
+    *, num_samples: int, seed: int, num_points: int, stride: int
 ) -> dict[str, np.ndarray]:
-    a, u, u_x = np.empty((3, num_samples, num_points // stride), np.float32)
-    start = time.perf_counter()
-    with _reproducible.keys(seed) as key_of:
-        for i in range(num_samples):
-            initial, solution = map(
-                np.asarray, burgers.sample(key_of(i), num_points=num_points)
-            )
-            a[i], u[i] = initial[::stride], solution[::stride]
-            u_x[i] = derivative(solution, endpoint=endpoint)[::stride]
-    _LOGGER.info(
-        "Burgers: %d samples at %d points, %.1f ms each",
-        num_samples,
-        num_points,
-        1e3 * (time.perf_counter() - start) / num_samples,
-    )
-    return {"a": a, "u": u, "u_x": u_x}
+    def draw(key: jax.Array, _: int) -> dict[str, jax.Array]:
+        initial, solution = burgers.sample(key, num_points=num_points)
+        return {"a": initial[::stride], "u": solution[::stride]}
+
+    return _generated.draw(draw, num_samples=num_samples, seed=seed, name="Burgers")

@@ -1,24 +1,66 @@
 """The Darcy data set: generated here, or read from the published files.
 
-Both give arrays `coeff` and `sol` of the same layout, `(samples, s, s)` in float32.
+From the coefficient to the solution at the points of a grid, both `(n, 1)`; all samples
+are views on one array, and share their mesh points.
 """
 
 import logging
 import os
-import time
+from collections.abc import Sequence
+from functools import partial
 
+import jax
 import numpy as np
-from numpy.typing import ArrayLike
 
 from opjax import _checks
-from opjax.datasets import _files, _reproducible
-from opjax.datasets.cache import cached
-from opjax.problems import darcy
+from opjax.datasets import _arrays, _files, _generated, _structured, samples
+from opjax.datasets.samples import Sample, Splits
+from opjax.problems import darcy, grids
 
 _LOGGER = logging.getLogger(__name__)
+_SOURCE = (
+    f"{_arrays.FNO} (the number in the names is --num_points; the published files have "
+    "421 or 241)"
+)
 _VERSION = 1  # raise it whenever the same arguments give other numbers
-_LAYOUT = _files.Layout("Darcy", ("coeff", "sol"), 2)
-_SECONDS_BETWEEN_REPORTS = 10.0
+
+
+def splits(
+    *,
+    num_train: int,
+    num_validation: int,
+    num_test: int,
+    data_dir: str = "",
+    seed: int = 0,
+    cache_dir: str | os.PathLike | None = None,
+    num_points: int = 421,
+    stride: int = 5,
+    tolerance: float = 1e-9,
+) -> Splits:
+    """Reads or generates the samples of a benchmark.
+
+    Args:
+      num_train: training samples.
+      num_validation: validation samples; the last ones of the file for training.
+      num_test: test samples.
+      data_dir: folder of the published files; empty for our own solver.
+      seed: of generated samples.
+      cache_dir: folder of generated data.
+      num_points: as for `generate` or `load`; likewise all below.
+      stride: keep every `stride`-th point.
+      tolerance: of our own solver.
+
+    Raises:
+      OSError: if a file is missing or cannot be read.
+      ValueError: as for `generate` or `load`.
+    """
+    sizes = num_train, num_validation, num_test
+    grid = {"num_points": num_points, "stride": stride}
+    if data_dir:
+        return samples.read_splits(partial(load, data_dir, **grid), sizes, data_dir)
+    make = partial(generate, tolerance=tolerance, cache_dir=cache_dir, **grid)
+    source = f"own solver, {num_points} points, seed {seed}"
+    return samples.generate_splits(make, sizes, source, seed=seed)
 
 
 def generate(
@@ -29,15 +71,15 @@ def generate(
     stride: int = 5,
     tolerance: float = 1e-9,
     cache_dir: str | os.PathLike | None = None,
-) -> dict[str, np.ndarray]:
-    """Generates pairs of the Darcy problem, or reads them from the cache.
+) -> list[Sample]:
+    """Generates samples of the Darcy problem, or reads them from the cache.
 
     Solves in float64 on the CPU whatever the caller's settings, one sample after
-    another: batches are no faster there and would change the last bits. Sample `i`
-    depends on `seed` and `i` only, so a smaller data set is the start of a larger one.
+    another. Sample `i` depends on `seed` and `i` only, so a smaller data set is the
+    start of a larger one. Samples that miss the tolerance are logged.
 
     Args:
-      num_samples: pairs to generate.
+      num_samples: samples to generate.
       seed: seed of the data set; take different ones for training and test data.
       num_points: cell centres per side of the grid of the solve. 421 was published;
         169 with stride 2 gives the same 85 x 85 points several times faster.
@@ -46,28 +88,27 @@ def generate(
       cache_dir: folder of the cache; `$OPJAX_CACHE` or else `~/.cache/opjax`.
 
     Returns:
-      `coeff` and `sol`, float32 of shape `(num_samples, s, s)` with `s = (num_points -
-      1) / stride + 1`, and `residual`, float64 of shape `(num_samples,)`.
+      Samples in float32 on a grid of `s x s` points, `s = (num_points - 1) / stride +
+      1`.
 
     Raises:
       ValueError: if a number is not positive, `seed` is negative, or `stride` does not
         divide `num_points - 1`.
     """
-    _checks.positive(num_samples=num_samples, tolerance=tolerance)
-    _checks.non_negative(seed=seed)
-    darcy.check_stride(num_points, stride)
-    recipe = {
-        "version": _VERSION,
-        "num_samples": int(num_samples),
-        "seed": int(seed),
-        "num_points": int(num_points),
-        "stride": int(stride),
-        "tolerance": float(tolerance),
-    }
-    arguments = {key: value for key, value in recipe.items() if key != "version"}
-    return cached(
-        lambda: _build(**arguments), name="darcy", recipe=recipe, cache_dir=cache_dir
+    _checks.positive(tolerance=tolerance)
+    grids.check_stride(num_points, stride, periodic=False)
+    arrays = _generated.arrays(
+        _build,
+        name="darcy",
+        version=_VERSION,
+        num_samples=num_samples,
+        seed=seed,
+        cache_dir=cache_dir,
+        num_points=num_points,
+        stride=stride,
+        tolerance=float(tolerance),
     )
+    return to_samples(arrays["coeff"], arrays["sol"])
 
 
 def load(
@@ -77,7 +118,7 @@ def load(
     stride: int = 5,
     num_train: int = 1000,
     num_test: int = 200,
-) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+) -> tuple[list[Sample], list[Sample]]:
     """Reads the published Darcy files, or files of the same layout made by `save`.
 
     Looks in `data_dir`, and in a folder there called like the file, for
@@ -88,14 +129,14 @@ def load(
     Args:
       data_dir: folder of the files.
       num_points: points per side in the files, also the number after `r` in their
-        names.
+        names; 421 and 241 were published.
       stride: keep every `stride`-th point of each axis.
       num_train: training samples to read.
       num_test: test samples to read.
 
     Returns:
-      Training and test data, each with `coeff` and `sol` in float32, of shape
-      `(num_train, s, s)` and `(num_test, s, s)`, `s = (num_points - 1) // stride + 1`.
+      Training and test samples in float32, on a grid of `s x s` points, `s =
+      (num_points - 1) // stride + 1`.
 
     Raises:
       FileNotFoundError: if a file is missing; lists where it was looked for.
@@ -109,29 +150,37 @@ def load(
     _checks.positive(num_points=num_points, stride=stride)
     _checks.positive(num_train=num_train, num_test=num_test)
 
-    def read(suffix: str, num_samples: int) -> dict[str, np.ndarray]:
+    def read(suffix: str, num_samples: int) -> list[Sample]:
         stem = f"piececonst_r{num_points}_N1024_{suffix}"
-        path = _files.find(data_dir, stem, _LAYOUT)
-        return _files.read(
-            path, _LAYOUT, num_points=num_points, stride=stride, num_first=num_samples
+        path = _arrays.find_stem(data_dir, stem, source=_SOURCE)
+        coeff, sol = (
+            _arrays.read(
+                path,
+                key,
+                shape=(None, num_points, num_points),
+                source=_SOURCE,
+                fewest=num_samples,
+                keep=np.s_[:num_samples, ::stride, ::stride],
+            )
+            for key in ("coeff", "sol")
         )
+        return to_samples(coeff, sol)
 
     return read("smooth1", num_train), read("smooth2", num_test)
 
 
-def save(path: str | os.PathLike, coeff: np.ndarray, sol: np.ndarray) -> None:
-    """Writes pairs in the published layout, so that `load` reads them.
+def to_samples(coeff: np.ndarray, sol: np.ndarray) -> list[Sample]:
+    """Turns arrays of the published layout into samples.
 
     Args:
-      path: file to write, ending in `.mat` (MATLAB 5, needs scipy) or `.npz`. For
-        `load`, call it `piececonst_r<s>_N1024_smooth1` (training) or `..._smooth2`.
       coeff: coefficients, shape `(samples, s, s)`.
       sol: solutions, the same shape.
 
+    Returns:
+      Views on the arrays where these are float32.
+
     Raises:
-      ValueError: if the shapes are wrong or the suffix is another one.
-      ImportError: if scipy is needed and missing.
-      OSError: if the file cannot be written; an old file then stays as it was.
+      ValueError: if the shapes are wrong.
     """
     coeff, sol = np.asarray(coeff, np.float32), np.asarray(sol, np.float32)
     if coeff.ndim != 3 or coeff.shape[1] != coeff.shape[2] or coeff.shape != sol.shape:
@@ -139,81 +188,66 @@ def save(path: str | os.PathLike, coeff: np.ndarray, sol: np.ndarray) -> None:
             f"coeff has shape {coeff.shape} and sol {sol.shape}, expected "
             "(samples, s, s) for both."
         )
-    _files.write(path, {"coeff": coeff, "sol": sol})
+    points = positions(coeff.shape[1])
+    return _structured.on_grid(points, coeff.shape[1:], coeff, sol, name="darcy")
 
 
-def gradient(sol: ArrayLike) -> np.ndarray:
-    """Derivatives of solutions by central differences, zero outside the grid.
+def positions(num_points: int) -> np.ndarray:
+    """Points of the grid, row by row, float32 of shape `(num_points^2, 2)`.
 
-        (v_{i+1,j} - v_{i-1,j}) / (2 h),    (v_{i,j+1} - v_{i,j-1}) / (2 h),
+    Both ends of every axis lie in 0 and 1, as published code has it.
+    """
+    return _structured.unit_grid((num_points, num_points))
 
-    with `h = 1 / s` and a ring of zeros around the grid: half a cell beyond the outer
-    cell centres the solution vanishes, so derivatives at the rim are only rough.
+
+def save(path: str | os.PathLike, found: Sequence[Sample]) -> None:
+    """Writes samples in the published layout, so that `load` reads them.
 
     Args:
-      sol: solutions at cell centres, shape `(..., s, s)`. Take every `stride`-th point
-        afterwards, not before.
-
-    Returns:
-      The derivatives along the last two axes, shape `(..., s, s, 2)`, in float64.
+      path: file to write, ending in `.mat` (MATLAB 5, needs scipy) or `.npz`. For
+        `load`, call it `piececonst_r<s>_N1024_smooth1` (training) or `..._smooth2`.
+      found: on one square grid.
 
     Raises:
-      ValueError: if `sol` is not square.
-
-    References:
-      Cao, "Choose a Transformer", NeurIPS 2021 (arXiv:2105.14995), App. C.3.
+      ValueError: if the samples have no common grid or the suffix is another one.
+      ImportError: if scipy is needed and missing.
+      OSError: if the file cannot be written; an old file then stays as it was.
     """
-    sol = np.asarray(sol, np.float64)
-    if sol.ndim < 2 or sol.shape[-1] != sol.shape[-2]:
-        raise ValueError(f"sol has shape {sol.shape}, expected (..., s, s).")
-    padded = np.pad(sol, [(0, 0)] * (sol.ndim - 2) + [(1, 1)] * 2)
-    rows = padded[..., 2:, 1:-1] - padded[..., :-2, 1:-1]
-    columns = padded[..., 1:-1, 2:] - padded[..., 1:-1, :-2]
-    return np.stack([rows, columns], axis=-1) * (sol.shape[-1] / 2)
+    coeff, sol = _structured.fields(found)
+    _files.write(path, {"coeff": coeff[..., 0], "sol": sol[..., 0]})
 
 
 def _build(
     *, num_samples: int, seed: int, num_points: int, stride: int, tolerance: float
 ) -> dict[str, np.ndarray]:
-    size = (num_points - 1) // stride + 1
-    coeff, sol = np.empty((2, num_samples, size, size), np.float32)
-    residual, iterations = np.empty(num_samples), np.empty(num_samples, int)
-    start = reported = time.perf_counter()
-    with _reproducible.keys(seed) as key_of:
-        for i in range(num_samples):
-            sample = darcy.sample(
-                key_of(i),
-                num_points=num_points,
-                stride=stride,
-                dtype="float64",
-                tolerance=tolerance,
-            )
-            coeff[i], sol[i], residual[i], iterations[i] = sample
-            if time.perf_counter() - reported > _SECONDS_BETWEEN_REPORTS:
-                reported = time.perf_counter()
-                _LOGGER.info("Darcy: %d of %d samples", i + 1, num_samples)
+    reached, steps = np.empty(num_samples), np.empty(num_samples, int)
+
+    def draw(key: jax.Array, index: int) -> dict[str, jax.Array]:
+        sample = darcy.sample(
+            key,
+            num_points=num_points,
+            stride=stride,
+            dtype="float64",
+            tolerance=tolerance,
+        )
+        reached[index], steps[index] = sample.residual, sample.iterations
+        return {"coeff": sample.coefficient, "sol": sample.solution}
+
+    arrays = _generated.draw(draw, num_samples=num_samples, seed=seed, name="Darcy")
     _LOGGER.info(
-        "Darcy: %d samples at %d points, %.1f ms each, at most %d iterations, "
-        "largest residual %.1e",
-        num_samples,
-        num_points,
-        1e3 * (time.perf_counter() - start) / num_samples,
-        iterations.max(),
-        residual.max(),
+        "Darcy: at most %d iterations, largest residual %.1e",
+        steps.max(),
+        reached.max(),
     )
-    _warn_unsolved(residual, tolerance)
-    return {"coeff": coeff, "sol": sol, "residual": residual}
-
-
-def _warn_unsolved(residual: np.ndarray, tolerance: float) -> None:
     # A factor of ten for the difference between true and recursive residual.
-    unsolved = np.flatnonzero(~(residual <= 10 * tolerance))
+    unsolved = np.flatnonzero(~(reached <= 10 * tolerance))
     if unsolved.size:
         _LOGGER.warning(
             "Darcy: %d samples miss the tolerance %.1e, largest residual %.1e, first "
             "ones %s; leave them out or solve with a larger tolerance.",
             unsolved.size,
             tolerance,
-            residual[unsolved].max(),
+            reached[unsolved].max(),
             unsolved[:8].tolist(),
         )
+    return arrays

@@ -1,11 +1,11 @@
 """The inverse Darcy problem: the coefficient from a noisy measurement of the solution.
 
-Inputs are solutions on a fine grid, normalised point by point, with noise; targets are
-coefficients on a coarse grid, averaged over blocks of cells.
+Features are solutions on a fine grid, normalised point by point, with noise; targets
+are coefficients on a coarse grid, `target_grid`, averaged over blocks of cells.
 """
 
-from collections.abc import Mapping
-from typing import NamedTuple
+import os
+from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
@@ -13,82 +13,136 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from opjax import _checks, normalize
+from opjax.datasets import _structured, darcy
+from opjax.datasets.samples import Sample, Splits
+
+# Sample numbers, which are folded into the same keys, do not reach it.
+_NOISE_STREAM = 2**31 - 1
 
 
-class InverseData(NamedTuple):
-    """Pairs of the inverse problem.
-
-    Attributes:
-      train: `measurement`, `(samples, f, f)`, and `coefficient`, `(samples, c, c)`.
-      test: the same of other samples.
-      measurement_normalizer: what the measurements were encoded with, of shape
-        `(f * f,)`.
-      coefficient_normalizer: for the coefficients, `(c * c,)`; they are not encoded.
-    """
-
-    train: dict[str, jax.Array]
-    test: dict[str, jax.Array]
-    measurement_normalizer: normalize.Normalizer
-    coefficient_normalizer: normalize.Normalizer
-
-
-def prepare(
-    key: jax.Array,
-    train: Mapping[str, ArrayLike],
-    test: Mapping[str, ArrayLike],
+def splits(
     *,
-    stride: int,
-    target_stride: int,
+    num_train: int,
+    num_validation: int,
+    num_test: int,
+    data_dir: str = "",
+    seed: int = 0,
+    cache_dir: str | os.PathLike | None = None,
+    num_points: int = 421,
+    stride: int = 3,
+    target_stride: int = 6,
     noise: float = 0.01,
-) -> InverseData:
-    """Turns pairs of the Darcy data set into pairs of the inverse problem.
-
-    The noise is normal, of `noise` standard deviations of the clean training solutions
-    at its point, and independent between points, samples, and training and test data.
+    tolerance: float = 1e-9,
+) -> Splits:
+    """Reads or generates the samples of a benchmark.
 
     Args:
-      key: PRNG key of the noise.
-      train: `coeff` and `sol`, shape `(samples, s, s)`, at least two samples.
-      test: the same of other samples.
+      num_train: as for `darcy.splits`; likewise all not below.
+      num_validation: validation samples.
+      num_test: test samples.
+      data_dir: folder of the published Darcy files; empty for our own solver.
+      seed: of generated samples and, in both cases, of the noise.
+      cache_dir: folder of generated data.
+      num_points: points per side of the solve.
+      stride: as for `measure`; likewise all below.
+      target_stride: points of the solution per coarse cell.
+      noise: size of the noise.
+      tolerance: of our own solver.
+
+    Returns:
+      The splits of `measure`.
+    """
+    found = darcy.splits(
+        num_train=num_train,
+        num_validation=num_validation,
+        num_test=num_test,
+        data_dir=data_dir,
+        seed=seed,
+        cache_dir=cache_dir,
+        num_points=num_points,
+        stride=1,
+        tolerance=tolerance,
+    )
+    return measure(
+        found, seed=seed, stride=stride, target_stride=target_stride, noise=noise
+    )
+
+
+def measure(
+    found: Splits, *, seed: int, stride: int, target_stride: int, noise: float = 0.01
+) -> Splits:
+    """Turns samples of the Darcy data set into samples of the inverse problem.
+
+    The noise is normal, of `noise` standard deviations of the clean training solutions
+    at its point, and independent between points, samples and sets. All sizes of noise
+    are multiples of the same normal numbers.
+
+    Args:
+      found: samples on a grid of `s x s` points, at least two for training.
+      seed: of the noise.
       stride: keep every `stride`-th point of the solution, `f = ceil(s / stride)`.
       target_stride: points of the solution per coarse cell, `c` about `s /
         target_stride`; must be a multiple of `stride`.
       noise: size of the noise; 0.01, 0.05 and 0.1 were published.
 
     Returns:
-      Training and test pairs in the dtype of `sol`, and their normalisers.
+      Samples with `features` `(f^2, 1)`, encoded, and `target` `(c^2, 1)` on the grid
+      `target_grid`, in the dtype of the solutions; `normalizers` are pointwise and
+      fitted to the clean training samples.
 
     Raises:
-      ValueError: if the shapes do not match, the strides do not divide each other,
-        `noise` is negative, or a value is not finite.
+      ValueError: if the samples are not on one grid, the strides do not divide each
+        other, `noise` is negative, or a value is not finite.
       TypeError: if an array is not floating point.
 
     References:
       Cao, "Choose a Transformer", NeurIPS 2021 (arXiv:2105.14995), Eq. 23.
     """
     _checks.non_negative(noise=noise)
-    train, test = (
-        pairs(d["coeff"], d["sol"], stride=stride, target_stride=target_stride)
-        for d in (train, test)
-    )
-    measurements, coefficients = (
-        normalize.fit(_flat(train[name]), pointwise=True, unbiased=False)
-        for name in ("measurement", "coefficient")
-    )
-    keys = jax.random.split(key)  # one key for both would repeat the training noise
+    sets = [
+        _pairs(part, stride=stride, target_stride=target_stride) for part in found[:3]
+    ]
+    normalizers = {
+        name: normalize.fit(sets[0][name], pointwise=True, unbiased=False)
+        for name in ("features", "target")
+    }
+    key = jax.random.fold_in(jax.random.key(seed), _NOISE_STREAM)
+    # Test samples do not depend on the number of validation samples.
+    key_validation, key_test = jax.random.split(key)
+    keys = (*jax.random.split(key_validation), jax.random.split(key_test)[1])
 
-    def noisy(key: jax.Array, data: dict[str, np.ndarray]) -> dict[str, jax.Array]:
-        clean = data["measurement"]
-        encoded = normalize.encode(measurements, jnp.asarray(_flat(clean)))
-        encoded = encoded + noise * jax.random.normal(key, encoded.shape, encoded.dtype)
-        coefficient = jnp.asarray(data["coefficient"])
-        return {
-            "measurement": encoded.reshape(clean.shape),
-            "coefficient": coefficient,
-        }
+    def noisy(key: jax.Array, clean: np.ndarray) -> np.ndarray:
+        encoded = normalize.encode(normalizers["features"], jnp.asarray(clean))
+        drawn = jax.random.normal(key, encoded.shape[:2], encoded.dtype)
+        return np.asarray(encoded + noise * drawn[..., None])
 
-    data = noisy(keys[0], train), noisy(keys[1], test)
-    return InverseData(*data, measurements, coefficients)
+    train, validation, test = (
+        _samples(noisy(key, pairs["features"]), pairs["target"])
+        for key, pairs in zip(keys, sets, strict=True)
+    )
+    return Splits(train, validation, test, found.source, normalizers)
+
+
+def _pairs(
+    found: Sequence[Sample], *, stride: int, target_stride: int
+) -> dict[str, np.ndarray]:
+    coeff, sol = (array[..., 0] for array in _structured.fields(found))
+    made = pairs(coeff, sol, stride=stride, target_stride=target_stride)
+    return {
+        name: made[key].reshape(len(coeff), -1, 1)
+        for name, key in (("features", "measurement"), ("target", "coefficient"))
+    }
+
+
+def _samples(features: np.ndarray, target: np.ndarray) -> list[Sample]:
+    fine, coarse = (2 * (round(array.shape[1] ** 0.5),) for array in (features, target))
+    points = _structured.unit_grid(fine)
+    return [
+        Sample(
+            points, t, f, grid_shape=fine, name=f"darcy_inverse {i}", target_grid=coarse
+        )
+        for i, (f, t) in enumerate(zip(features, target, strict=True))
+    ]
 
 
 def pairs(
@@ -164,7 +218,3 @@ def block_mean(values: ArrayLike, *, block: int) -> np.ndarray:
         sums = np.add.reduceat(values, starts, axis=axis, dtype=np.float64)
         values = (sums / counts).astype(values.dtype)
     return values
-
-
-def _flat(values: np.ndarray) -> np.ndarray:
-    return values.reshape(len(values), -1)

@@ -7,9 +7,9 @@ grid of the square around the triangle, where the solution is extended to the ou
 Published files come in both layouts: `Darcy_Triangular.mat` has 2295 nodes,
 `Darcy_Triangular_FNO.mat` 101 x 101 points. Papers divide the 2000 samples differently:
 
-    split       training    test      paper
-    wno         first 1000  last 100  Tripura and Chakraborty, arXiv:2205.02191
-    functional  first 1900  last 100  Lu et al., arXiv:2111.05512; Xiao et al., Table 9
+    training    test      paper
+    first 1000  last 100  Tripura and Chakraborty, arXiv:2205.02191
+    first 1900  last 100  Lu et al., arXiv:2111.05512; Xiao et al., Table 9
 
 all of them with every other point of the grid, 51 x 51. Generated samples have the
 equation and boundary functions of `opjax.problems.darcy_notch`, found to be those of
@@ -20,21 +20,76 @@ import logging
 import os
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from opjax import _checks
-from opjax.datasets import _arrays, _files, _reproducible
-from opjax.datasets.cache import cached
-from opjax.datasets.samples import Sample
+from opjax.datasets import _arrays, _files, _generated
+from opjax.datasets import samples as _samples
+from opjax.datasets.samples import Sample, Splits
 from opjax.problems import darcy_notch
 
 _LOGGER = logging.getLogger(__name__)
 _VERSION = 1  # raise it whenever the same arguments give other numbers
-SPLITS = {"wno": (1000, 100), "functional": (1900, 100)}
 LAYOUTS = {"mesh": "Darcy_Triangular", "grid": "Darcy_Triangular_FNO"}
 _SOURCE = "the data of the wavelet neural operator, github.com/TapasTripura/WNO"
+
+
+def splits(
+    *,
+    num_train: int,
+    num_validation: int,
+    num_test: int,
+    data_dir: str = "",
+    seed: int = 0,
+    cache_dir: str | os.PathLike | None = None,
+    layout: str = "mesh",
+    stride: int = 2,
+    num_columns: int = 46,
+    num_points: int = 51,
+    notch: str = "boundary",
+) -> Splits:
+    """Reads or generates the samples of a benchmark.
+
+    Args:
+      num_train: training samples.
+      num_validation: validation samples, those after.
+      num_test: test samples.
+      data_dir: folder of the published files; empty for our own solver.
+      seed: of generated samples.
+      cache_dir: folder of generated data.
+      layout: `"mesh"` or `"grid"`.
+      stride: of the grid of the file, as for `load`.
+      num_columns: of our own solver, as for `generate`; likewise all below.
+      num_points: points per side of the grid.
+      notch: where the solution is given.
+
+    Raises:
+      ImportError: as for `generate` and `load`.
+      OSError: if a file is missing or cannot be read.
+      ValueError: as for `generate` or `load`.
+    """
+    sizes = num_train, num_validation, num_test
+    if data_dir:
+        read = partial(load, data_dir, layout=layout, stride=stride)
+        source = f"published {layout} in {data_dir}"
+        return _samples.read_splits(read, sizes, source)
+    found = generate(
+        sum(sizes),
+        seed=seed,
+        layout=layout,
+        num_columns=num_columns,
+        num_points=num_points,
+        notch=notch,
+        cache_dir=cache_dir,
+    )
+    source = (
+        f"own solver, {layout} of {found[0].num_points} points, notch: {notch}, "
+        f"seed {seed}"
+    )
+    return _samples.divide(found, sizes, source)
 
 
 def generate(
@@ -72,30 +127,24 @@ def generate(
       ValueError: if a number is too small, `seed` is negative, or `layout` or `notch`
         is unknown.
     """
-    _checks.positive(num_samples=num_samples)
-    _checks.non_negative(seed=seed)
     _checks.option("layout", layout, LAYOUTS)
     if num_points < 2:
         raise ValueError(f"{num_points=} must be at least 2, the ends of a side.")
-    recipe = {
-        "version": _VERSION,
-        "num_samples": int(num_samples),
-        "seed": int(seed),
-        "num_columns": int(num_columns),
-        "num_points": int(num_points) if layout == "grid" else 0,
-        "notch": notch,
-    }
-    arguments = {key: value for key, value in recipe.items() if key != "version"}
-    arrays = cached(
-        lambda: _build(**arguments),
+    arrays = _generated.arrays(
+        _build,
         name="darcy_notch",
-        recipe=recipe,
+        version=_VERSION,
+        num_samples=num_samples,
+        seed=seed,
         cache_dir=cache_dir,
+        num_columns=num_columns,
+        num_points=num_points if layout == "grid" else 0,
+        notch=notch,
     )
     points, values = arrays["points"], arrays["boundary_values"]
     x = np.linspace(0, 1, values.shape[1])
     extended = np.stack([np.interp(points[:, 0], x, row) for row in values])
-    return _samples(
+    return _to_samples(
         points,
         extended,
         arrays["solution"],
@@ -107,11 +156,10 @@ def generate(
 def load(
     data_dir: str | os.PathLike,
     *,
-    split: str = "wno",
     layout: str = "mesh",
     stride: int = 2,
-    num_train: int | None = None,
-    num_test: int | None = None,
+    num_train: int = 1000,
+    num_test: int = 100,
 ) -> tuple[list[Sample], list[Sample]]:
     """Reads a published file, or a file of the same layout made by `save`.
 
@@ -121,11 +169,10 @@ def load(
 
     Args:
       data_dir: folder of the file.
-      split: numbers of samples, `"wno"` or `"functional"`; see the module.
       layout: `"mesh"` or `"grid"`.
       stride: keep every `stride`-th point of each axis of the grid.
-      num_train: training samples, the first ones, in place of those of `split`.
-      num_test: test samples, the last ones, likewise.
+      num_train: training samples, the first ones; see the module.
+      num_test: test samples, the last ones.
 
     Returns:
       Training and test samples, as from `generate` but without `cells`.
@@ -133,7 +180,7 @@ def load(
     Raises:
       FileNotFoundError: if the file is missing; lists where it was looked for.
       ImportError: if scipy or h5py is needed and missing.
-      ValueError: if `split` or `layout` is unknown, or the file is damaged, lacks an
+      ValueError: if `layout` is unknown, or the file is damaged, lacks an
         array, or its shapes, axes, number of samples or values are not as expected.
 
     References:
@@ -142,7 +189,6 @@ def load(
       Lu et al., "A comprehensive and fair comparison of two neural operators", CMAME
       393, 2022 (arXiv:2111.05512).
     """
-    _checks.option("split", split, SPLITS)
     _checks.option("layout", layout, LAYOUTS)
     _checks.positive(stride=stride)
     names = [f"{LAYOUTS[layout]}{suffix}" for suffix in (".mat", ".npz")]
@@ -152,16 +198,15 @@ def load(
         grid_shape = None
     else:
         points, features, target, grid_shape = _read_grid(path, stride)
-    default_train, default_test = SPLITS[split]
     parts = _arrays.split(
         len(target),
-        num_train=default_train if num_train is None else num_train,
-        num_test=default_test if num_test is None else num_test,
+        num_train=num_train,
+        num_test=num_test,
         test="last",
         what=str(path),
     )
     train, test = (
-        _samples(points, features[part], target[part], grid_shape=grid_shape)
+        _to_samples(points, features[part], target[part], grid_shape=grid_shape)
         for part in parts
     )
     return train, test
@@ -268,7 +313,7 @@ def _vector(path: Path, key: str) -> np.ndarray:
     return array.ravel().astype(np.float64)
 
 
-def _samples(
+def _to_samples(
     points: np.ndarray,
     features: np.ndarray,
     target: np.ndarray,
@@ -301,13 +346,9 @@ def _build(
         grid = np.stack(np.meshgrid(side, side), axis=-1).reshape(-1, 2)
     operator = darcy_notch.operator(grid, num_columns=num_columns, notch=notch)
     solved = time.perf_counter()
-    with _reproducible.keys(seed) as key_of:
-        values = np.stack(
-            [
-                np.asarray(darcy_notch.boundary_values(key_of(i)))
-                for i in range(num_samples)
-            ]
-        )
+    with _generated.keys(seed) as key_of:
+        drawn = map(darcy_notch.boundary_values, map(key_of, range(num_samples)))
+        values = np.stack(list(map(np.asarray, drawn)))
     solutions = operator(values).astype(np.float32)
     _LOGGER.info(
         "Darcy in the notched triangle: operator in %.1f s, %d samples at %d points, "

@@ -6,25 +6,65 @@ law, forces and distribution of voids (`opjax.problems.elasticity`), on the 972 
 points of a mesh of our own: models trained on one set are not exact on the other.
 """
 
-import logging
 import os
-import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
+import jax
 import numpy as np
 
-from opjax import _checks
-from opjax.datasets import _arrays, _reproducible
-from opjax.datasets.cache import cached
-from opjax.datasets.samples import Sample
+from opjax.datasets import _arrays, _generated
+from opjax.datasets import samples as _samples
+from opjax.datasets.samples import Sample, Splits
 from opjax.problems import elasticity
 
-_LOGGER = logging.getLogger(__name__)
 _VERSION = 1  # raise it whenever the same arguments give other numbers
 _POINTS, _STRESS = "Random_UnitCell_XY_10.npy", "Random_UnitCell_sigma_10.npy"
 _FOLDERS = ("elasticity/Meshes", "Meshes", "elasticity", ".")
-_SOURCE = "the Google Drive folder 1YBuaoTdOSr_qzaow-G-iwvbUI7fiUzu8 of Geo-FNO"
+
+
+def splits(
+    *,
+    num_train: int,
+    num_validation: int,
+    num_test: int,
+    data_dir: str = "",
+    seed: int = 0,
+    cache_dir: str | os.PathLike | None = None,
+    num_around: int = 36,
+    num_across: int = 3,
+) -> Splits:
+    """Reads or generates the samples of a benchmark.
+
+    Args:
+      num_train: training samples.
+      num_validation: validation samples, those after.
+      num_test: test samples.
+      data_dir: folder of the published files; empty for our own solver.
+      seed: of generated samples.
+      cache_dir: folder of generated data.
+      num_around: of our own solver, as for `generate`.
+      num_across: of our own solver, likewise.
+
+    Raises:
+      ImportError: as for `generate`.
+      OSError: if a file is missing or cannot be read.
+      ValueError: as for `generate` or `load`.
+    """
+    sizes = num_train, num_validation, num_test
+    if data_dir:
+        source = f"published files in {data_dir}"
+        return _samples.read_splits(partial(load, data_dir), sizes, source)
+    found = generate(
+        sum(sizes),
+        seed=seed,
+        num_around=num_around,
+        num_across=num_across,
+        cache_dir=cache_dir,
+    )
+    source = f"own solver on {num_around} x {num_across} elements, seed {seed}"
+    return _samples.divide(found, sizes, source)
 
 
 def generate(
@@ -56,23 +96,17 @@ def generate(
       ValueError: if a number is not positive, `seed` is negative, or `num_around` is
         no multiple of four.
     """
-    _checks.positive(num_samples=num_samples)
-    _checks.non_negative(seed=seed)
-    recipe = {
-        "version": _VERSION,
-        "num_samples": int(num_samples),
-        "seed": int(seed),
-        "num_around": int(num_around),
-        "num_across": int(num_across),
-    }
-    arguments = {key: value for key, value in recipe.items() if key != "version"}
-    arrays = cached(
-        lambda: _build(**arguments),
+    arrays = _generated.arrays(
+        _build,
         name="elasticity",
-        recipe=recipe,
+        version=_VERSION,
+        num_samples=num_samples,
+        seed=seed,
         cache_dir=cache_dir,
+        num_around=num_around,
+        num_across=num_across,
     )
-    return _samples(arrays["points"], arrays["stress"])
+    return _to_samples(arrays["points"], arrays["stress"])
 
 
 def load(
@@ -105,11 +139,13 @@ def load(
     """
     points_path, stress_path = (
         _arrays.find(
-            data_dir, [f"{folder}/{name}" for folder in _FOLDERS], source=_SOURCE
+            data_dir,
+            [f"{folder}/{name}" for folder in _FOLDERS],
+            source=_arrays.GEO_FNO,
         )
         for name in (_POINTS, _STRESS)
     )
-    points = _arrays.read(points_path, shape=(None, 2, None), source=_SOURCE)
+    points = _arrays.read(points_path, shape=(None, 2, None), source=_arrays.GEO_FNO)
     num_points, _, num_samples = points.shape
     # Points differ more within a cell than the same point does between cells.
     if points.std(axis=0).mean() < points.std(axis=2).mean():
@@ -117,7 +153,9 @@ def load(
             f"{points_path} has shape {points.shape}, expected (points, 2, samples), "
             "but axis 0 seems to hold the samples: swap axes 0 and 2."
         )
-    stress = _arrays.read(stress_path, shape=(num_points, num_samples), source=_SOURCE)
+    stress = _arrays.read(
+        stress_path, shape=(num_points, num_samples), source=_arrays.GEO_FNO
+    )
     parts = _arrays.split(
         num_samples,
         num_train=num_train,
@@ -126,7 +164,7 @@ def load(
         what=str(points_path),
     )
     points, stress = points.transpose(2, 0, 1), stress.T
-    train, test = (_samples(points[part], stress[part]) for part in parts)
+    train, test = (_to_samples(points[part], stress[part]) for part in parts)
     return train, test
 
 
@@ -162,7 +200,7 @@ def _target(sample: Sample) -> np.ndarray:
     return sample.target
 
 
-def _samples(points: np.ndarray, stress: np.ndarray) -> list[Sample]:
+def _to_samples(points: np.ndarray, stress: np.ndarray) -> list[Sample]:
     return [
         Sample(np.ascontiguousarray(p), np.ascontiguousarray(s)[:, None])
         for p, s in zip(points, stress, strict=True)
@@ -173,20 +211,11 @@ def _build(
     *, num_samples: int, seed: int, num_around: int, num_across: int
 ) -> dict[str, np.ndarray]:
     mesh = elasticity.reference_mesh(num_around=num_around, num_across=num_across)
-    num_points = 9 * num_around * num_across
-    points = np.empty((num_samples, num_points, 2), np.float32)
-    stress = np.empty((num_samples, num_points), np.float32)
-    start = time.perf_counter()
-    with _reproducible.keys(seed) as key_of:
-        for i in range(num_samples):
-            modes = np.asarray(elasticity.void_modes(key_of(i)))
-            solution = elasticity.solve(elasticity.morphed_mesh(mesh, modes))
-            points[i] = solution.points
-            stress[i] = elasticity.von_mises(solution.stress)
-    _LOGGER.info(
-        "Elasticity: %d samples at %d points, %.1f ms each",
-        num_samples,
-        num_points,
-        1e3 * (time.perf_counter() - start) / num_samples,
-    )
-    return {"points": points, "stress": stress}
+
+    def draw(key: jax.Array, _: int) -> dict[str, np.ndarray]:
+        modes = np.asarray(elasticity.void_modes(key))
+        solution = elasticity.solve(elasticity.morphed_mesh(mesh, modes))
+        stress = elasticity.von_mises(solution.stress)
+        return {"points": solution.points, "stress": stress}
+
+    return _generated.draw(draw, num_samples=num_samples, seed=seed, name="Elasticity")

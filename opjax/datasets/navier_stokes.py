@@ -12,32 +12,71 @@ Our own flows come from our own solver: equation, viscosity, forcing, prior and 
 are those of the published program, its time steps and the random numbers are not.
 """
 
-import logging
 import os
-import time
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from opjax import _checks
-from opjax.datasets import _arrays, _files, _reproducible
-from opjax.datasets.cache import cached
-from opjax.datasets.samples import Sample, check
-from opjax.problems import navier_stokes
-from opjax.problems.burgers import check_stride
+from opjax.datasets import _arrays, _files, _generated, _structured
+from opjax.datasets import samples as _samples
+from opjax.datasets.samples import Sample, Splits, check
+from opjax.problems import grids, navier_stokes
 
-_LOGGER = logging.getLogger(__name__)
 _VERSION = 1  # raise it whenever the same arguments give other numbers
 _NAME = "NavierStokes_V1e-5_N1200_T20"
-_SOURCE = (
-    "the Google Drive folder 1UnbQh2WWc6knEHbLn-ZaXrKUZhp7pjt- of the Fourier neural "
-    "operator"
-)
 COORDINATES = ("nodes", "published")
+
+
+def splits(
+    *,
+    num_train: int,
+    num_validation: int,
+    num_test: int,
+    data_dir: str = "",
+    seed: int = 0,
+    cache_dir: str | os.PathLike | None = None,
+    num_points: int = 256,
+    stride: int = 4,
+    file_stride: int = 1,
+    coordinates: str = "nodes",
+) -> Splits:
+    """Reads or generates the flows of a benchmark.
+
+    Args:
+      num_train: training flows.
+      num_validation: validation flows; in the file, those after.
+      num_test: test flows; in the file, the last ones.
+      data_dir: folder of the published file; empty for our own solver.
+      seed: of generated flows.
+      cache_dir: folder of generated data.
+      num_points: of our own solver, as for `generate`.
+      stride: of our own solver, likewise.
+      file_stride: keep every so many points of the file.
+      coordinates: as for `generate` and `load`.
+
+    Raises:
+      OSError: if the file is missing or cannot be read.
+      ValueError: as for `generate` or `load`.
+    """
+    sizes = num_train, num_validation, num_test
+    if data_dir:
+        read = partial(load, data_dir, stride=file_stride, coordinates=coordinates)
+        return _samples.read_splits(read, sizes, data_dir)
+    make = partial(
+        generate,
+        num_points=num_points,
+        stride=stride,
+        coordinates=coordinates,
+        cache_dir=cache_dir,
+    )
+    source = f"own solver on {num_points} x {num_points} points, seed {seed}"
+    return _samples.generate_splits(make, sizes, source, seed=seed)
 
 
 def load(
@@ -84,12 +123,10 @@ def load(
     """
     _checks.option("coordinates", coordinates, COORDINATES)
     _checks.positive(input_frames=input_frames, output_frames=output_frames)
-    folders = ("", f"{name}/", f"{name}.mat/")
-    names = [f"{f}{name}{suffix}" for f in folders for suffix in (".mat", ".npz")]
-    path = _arrays.find(data_dir, names, source=_SOURCE)
-    fields = _arrays.read(path, "u", shape=(None,) * 4, source=_SOURCE)
+    path = _arrays.find_stem(data_dir, name, source=_arrays.FNO)
+    fields = _arrays.read(path, "u", shape=(None,) * 4, source=_arrays.FNO)
     _check_axes(path, fields, input_frames + output_frames)
-    check_stride(fields.shape[1], stride)
+    grids.check_stride(fields.shape[1], stride, periodic=True)
     train, test = _arrays.split(
         len(fields), num_train=num_train, num_test=num_test, test="last", what=str(path)
     )
@@ -176,23 +213,18 @@ def trajectories(
       FloatingPointError: as `generate`.
       ValueError: as `generate`.
     """
-    _checks.positive(num_samples=num_samples, courant=courant)
-    _checks.non_negative(seed=seed)
-    check_stride(num_points, stride)
-    recipe = {
-        "version": _VERSION,
-        "num_samples": int(num_samples),
-        "seed": int(seed),
-        "num_points": int(num_points),
-        "stride": int(stride),
-        "courant": float(courant),
-    }
-    arguments = {key: value for key, value in recipe.items() if key != "version"}
-    return cached(
-        lambda: _build(**arguments),
+    _checks.positive(courant=courant)
+    grids.check_stride(num_points, stride, periodic=True)
+    return _generated.arrays(
+        _build,
         name="navier-stokes",
-        recipe=recipe,
+        version=_VERSION,
+        num_samples=num_samples,
+        seed=seed,
         cache_dir=cache_dir,
+        num_points=num_points,
+        stride=stride,
+        courant=float(courant),
     )
 
 
@@ -205,19 +237,12 @@ def to_samples(
 ) -> list[Sample]:
     """Turns trajectories `(samples, n, n, frames)` into samples, as from `load`."""
     points = positions(fields.shape[1], coordinates=coordinates)
-    shape, last = fields.shape[1:3], input_frames + output_frames
-    flat = np.asarray(fields, np.float32).reshape(len(fields), len(points), -1)
-    samples = [
-        Sample(
-            points,
-            features=np.ascontiguousarray(flow[:, :input_frames]),
-            target=np.ascontiguousarray(flow[:, input_frames:last]),
-            grid_shape=shape,
-        )
-        for flow in flat
-    ]
-    check(samples)
-    return samples
+    parts = fields[..., :input_frames], fields[..., input_frames:][..., :output_frames]
+    features, target = (np.ascontiguousarray(part, np.float32) for part in parts)
+    shape = fields.shape[1:3]
+    found = _structured.on_grid(points, shape, features, target, name="navier_stokes")
+    check(found)
+    return found
 
 
 def positions(num_points: int, *, coordinates: str = "nodes") -> np.ndarray:
@@ -232,10 +257,10 @@ def positions(num_points: int, *, coordinates: str = "nodes") -> np.ndarray:
     """
     _checks.positive(num_points=num_points)
     _checks.option("coordinates", coordinates, COORDINATES)
-    published = coordinates == "published"
-    axis = np.linspace(0, 1, num_points, endpoint=published)
-    grid = np.meshgrid(axis, axis, indexing="xy" if published else "ij")
-    return np.stack(grid, axis=-1).reshape(-1, 2).astype(np.float32)
+    shape = num_points, num_points
+    if coordinates == "published":
+        return _structured.unit_grid(shape, indexing="xy")
+    return _structured.unit_grid(shape, periodic=True)
 
 
 def save(
@@ -260,14 +285,11 @@ def save(
       OSError: if the file cannot be written; an old file then stays as it was.
     """
     check(samples)
-    shapes = {sample.grid_shape for sample in samples}
-    shape = shapes.pop()
-    if shapes or shape is None or len(shape) != 2 or len(set(shape)) != 1:
+    fields = np.concatenate(_structured.fields(samples), axis=-1)
+    if fields.ndim != 4 or fields.shape[1] != fields.shape[2]:
         raise ValueError(
-            f"grid_shape is {shape} here and {sorted(map(str, shapes))} there; the "
-            "layout is for square grids of one size."
+            f"grid_shape is {samples[0].grid_shape}; the layout is for square grids."
         )
-    fields = np.stack([_frames(sample).reshape(*shape, -1) for sample in samples])
     arrays = {"u": fields, "t": np.arange(1.0, fields.shape[-1] + 1)[None, :]}
     if initial is not None:
         if np.shape(initial) != fields.shape[:3]:
@@ -276,12 +298,6 @@ def save(
             )
         arrays["a"] = np.asarray(initial)
     _files.write(Path(data_dir).expanduser() / name, arrays)
-
-
-def _frames(sample: Sample) -> np.ndarray:
-    if sample.features is None or sample.target is None:
-        raise ValueError("A flow needs features and target, its first and last frames.")
-    return np.concatenate([sample.features, sample.target], axis=1)
 
 
 def _check_axes(path: Path, fields: np.ndarray, num_frames: int) -> None:
@@ -300,11 +316,8 @@ def _check_axes(path: Path, fields: np.ndarray, num_frames: int) -> None:
 def _build(
     *, num_samples: int, seed: int, num_points: int, stride: int, courant: float
 ) -> dict[str, np.ndarray]:
-    kept, num_frames = num_points // stride, 20
-    a = np.empty((num_samples, kept, kept), np.float32)
-    u = np.empty((num_samples, kept, kept, num_frames), np.float32)
-    start = time.perf_counter()
-    draw = partial(
+    num_frames = 20
+    solve = partial(
         navier_stokes.sample,
         num_points=num_points,
         stride=stride,
@@ -312,22 +325,17 @@ def _build(
         courant=courant,
         dtype=jnp.float32,
     )
-    with _reproducible.keys(seed) as key_of:
-        for i in range(num_samples):
-            initial, frames = jax.device_get(draw(key_of(i)))
-            if not np.isfinite(frames).all():
-                raise FloatingPointError(
-                    f"Flow {i} of seed {seed} is not finite: its time steps are too "
-                    f"long; give a smaller courant number than {courant}."
-                )
-            a[i], u[i] = initial, np.moveaxis(frames, 0, -1)
-            if i % 20 == 19:
-                _LOGGER.info("Navier-Stokes: %d of %d flows", i + 1, num_samples)
-    _LOGGER.info(
-        "Navier-Stokes: %d flows on %d x %d points, %.0f ms each",
-        num_samples,
-        num_points,
-        num_points,
-        1e3 * (time.perf_counter() - start) / num_samples,
+
+    def draw(key: jax.Array, index: int) -> dict[str, Any]:
+        initial, frames = jax.device_get(solve(key))
+        if not np.isfinite(frames).all():
+            raise FloatingPointError(
+                f"Flow {index} of seed {seed} is not finite: its time steps are too "
+                f"long; give a smaller courant number than {courant}."
+            )
+        return {"a": initial, "u": np.moveaxis(frames, 0, -1)}
+
+    arrays = _generated.draw(
+        draw, num_samples=num_samples, seed=seed, name="Navier-Stokes"
     )
-    return {"a": a, "u": u, "t": np.arange(1, num_frames + 1, dtype=np.float32)[None]}
+    return arrays | {"t": np.arange(1, num_frames + 1, dtype=np.float32)[None]}

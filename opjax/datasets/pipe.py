@@ -8,25 +8,69 @@ but with our own solver, from distributions of the shape that are estimates; see
 `opjax.problems.pipe`.
 """
 
-import logging
 import os
-import time
 from collections.abc import Sequence
+from functools import partial
+from typing import Any
 
+import jax
 import numpy as np
 
 from opjax import _checks
-from opjax.datasets import _arrays, _reproducible, _structured
-from opjax.datasets.cache import cached
-from opjax.datasets.samples import Sample
-from opjax.problems import pipe
+from opjax.datasets import _arrays, _generated, _structured
+from opjax.datasets import samples as _samples
+from opjax.datasets.samples import Sample, Splits
+from opjax.problems import grids, pipe
 
 CHANNELS = ("u", "v", "p")
 SPLITS = ("transolver", "functional")
 
-_LOGGER = logging.getLogger(__name__)
 _VERSION = 1  # raise it whenever the same arguments give other numbers
 _FILES = _structured.Files("Pipe", ("pipe",), CHANNELS)
+
+
+def splits(
+    *,
+    num_train: int,
+    num_validation: int,
+    num_test: int,
+    data_dir: str = "",
+    seed: int = 0,
+    cache_dir: str | os.PathLike | None = None,
+    split: str = "transolver",
+    num_elements: int = 64,
+    stride: int = 1,
+) -> Splits:
+    """Reads or generates the samples of a benchmark; the target is `u`.
+
+    Args:
+      num_train: training samples.
+      num_validation: validation samples, those after.
+      num_test: test samples.
+      data_dir: folder of the published files; empty for our own solver.
+      seed: of generated samples.
+      cache_dir: folder of generated data.
+      split: of the published files, as for `load`.
+      num_elements: of our own solver, as for `generate`.
+      stride: of our own solver, likewise.
+
+    Raises:
+      OSError: if a file is missing or cannot be read.
+      ValueError: as for `generate` or `load`.
+    """
+    sizes = num_train, num_validation, num_test
+    if data_dir:
+        source = f"published files in {data_dir}, split {split}"
+        return _samples.read_splits(partial(load, data_dir, split=split), sizes, source)
+    found = generate(
+        sum(sizes),
+        seed=seed,
+        num_elements=num_elements,
+        stride=stride,
+        cache_dir=cache_dir,
+    )
+    source = f"own solver on {num_elements} x {num_elements} elements, seed {seed}"
+    return _samples.divide(found, sizes, source)
 
 
 def load(
@@ -125,34 +169,24 @@ def generate(
       ValueError: if a number is not positive, `seed` is negative, `stride` does not
         divide `2 n`, or a channel is unknown.
     """
-    _checks.positive(num_samples=num_samples, num_elements=num_elements, stride=stride)
-    _checks.non_negative(seed=seed)
-    if 2 * num_elements % stride:
-        raise ValueError(
-            f"{stride=} must divide 2 num_elements={2 * num_elements}, so that both "
-            "walls, inlet and outlet stay on the mesh."
-        )
+    _checks.positive(num_elements=num_elements)
+    grids.check_stride(2 * num_elements + 1, stride, periodic=False)
     rows = _FILES.rows(channels)
-    recipe = {
-        "version": _VERSION,
-        "num_samples": int(num_samples),
-        "seed": int(seed),
-        "num_elements": int(num_elements),
-        "stride": int(stride),
-    }
-    arguments = {key: value for key, value in recipe.items() if key != "version"}
-    arrays = cached(
-        lambda: _build(**arguments), name="pipe", recipe=recipe, cache_dir=cache_dir
+    arrays = _generated.arrays(
+        _build,
+        name="pipe",
+        version=_VERSION,
+        num_samples=num_samples,
+        seed=seed,
+        cache_dir=cache_dir,
+        num_elements=num_elements,
+        stride=stride,
     )
     return _structured.samples(arrays["points"], arrays["fields"], rows, name="pipe")
 
 
 def save(data_dir: str | os.PathLike, samples: Sequence[Sample]) -> None:
-    """Writes samples in the published layout, so that `load` reads them.
-
-    Args:
-      data_dir: folder of the files, made if missing.
-      samples: of `generate` with `channels=CHANNELS`.
+    """Writes samples of all `CHANNELS` in the published layout, for `load`.
 
     Raises:
       ValueError: if a sample lacks a channel or has another grid than the first.
@@ -163,31 +197,21 @@ def save(data_dir: str | os.PathLike, samples: Sequence[Sample]) -> None:
 
 def _on_reference(sample: Sample) -> Sample:
     assert sample.grid_shape is not None
-    axes = [np.linspace(0, 1, size) for size in sample.grid_shape]
-    grid = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).astype(np.float32)
-    return sample._replace(mesh_points=grid.reshape(-1, 2), features=sample.mesh_points)
+    grid = _structured.unit_grid(sample.grid_shape)
+    return sample._replace(mesh_points=grid, features=sample.mesh_points)
 
 
 def _build(
     *, num_samples: int, seed: int, num_elements: int, stride: int
 ) -> dict[str, np.ndarray]:
-    size = 2 * num_elements // stride + 1
     every = (slice(None, None, stride),) * 2
-    points = np.empty((num_samples, size, size, 2), np.float32)
-    fields = np.empty((num_samples, 3, size, size), np.float32)
-    start = time.perf_counter()
-    with _reproducible.keys(seed) as key_of:
-        for i in range(num_samples):
-            centreline = pipe.random_centreline(key_of(i))
-            flow = pipe.solve(centreline, num_elements=num_elements)
-            points[i] = flow.mesh_points[every]
-            fields[i, :2] = np.moveaxis(flow.velocity[every], -1, 0)
-            fields[i, 2] = flow.pressure[every]
-    _LOGGER.info(
-        "Pipe: %d samples of %d x %d points, %.2f s each",
-        num_samples,
-        size,
-        size,
-        (time.perf_counter() - start) / num_samples,
-    )
-    return {"points": points, "fields": fields}
+
+    def draw(key: jax.Array, _: int) -> dict[str, Any]:
+        flow = pipe.solve(pipe.random_centreline(key), num_elements=num_elements)
+        fields = np.concatenate([flow.velocity, flow.pressure[..., None]], axis=-1)
+        return {
+            "points": flow.mesh_points[every],
+            "fields": np.moveaxis(fields[every], -1, 0),
+        }
+
+    return _generated.draw(draw, num_samples=num_samples, seed=seed, name="Pipe")

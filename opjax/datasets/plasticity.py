@@ -14,31 +14,64 @@ known: the distribution of the dies, their way and the time between frames are n
 no published sample was at hand to compare with.
 """
 
-import logging
 import os
-import time
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
 
 from opjax import _checks
-from opjax.datasets import _arrays, _files, _reproducible
-from opjax.datasets.cache import cached
-from opjax.datasets.samples import Sample, check
+from opjax.datasets import _arrays, _files, _generated, _structured
+from opjax.datasets import samples as _samples
+from opjax.datasets.samples import Sample, Splits, check
 from opjax.problems import plasticity
 
-_LOGGER = logging.getLogger(__name__)
 _VERSION = 1  # raise it whenever the same arguments give other numbers
 _NAMES = ("plas_N987_T20", "buri_plas_N987_time")
-_SOURCE = (
-    "the Google Drive folder 1YBuaoTdOSr_qzaow-G-iwvbUI7fiUzu8 of the geometry-aware "
-    "Fourier neural operator"
-)
 NUM_CHANNELS = 4  # x, y and their displacements
 COORDINATES = ("nodes", "published")
+
+
+def splits(
+    *,
+    num_train: int,
+    num_validation: int,
+    num_test: int,
+    data_dir: str = "",
+    seed: int = 0,
+    cache_dir: str | os.PathLike | None = None,
+    num_points: tuple[int, int] = (101, 31),
+    coordinates: str = "nodes",
+) -> Splits:
+    """Reads or generates the samples of a benchmark.
+
+    Args:
+      num_train: training samples.
+      num_validation: validation samples; in the file, those after.
+      num_test: test samples; in the file, the last ones.
+      data_dir: folder of the published file; empty for our own solver.
+      seed: of generated samples.
+      cache_dir: folder of generated data.
+      num_points: of our own solver, as for `generate`.
+      coordinates: as for `generate` and `load`.
+
+    Raises:
+      OSError: if the file is missing or cannot be read.
+      ValueError: as for `generate` or `load`.
+    """
+    sizes = num_train, num_validation, num_test
+    if data_dir:
+        read = partial(load, data_dir, coordinates=coordinates)
+        return _samples.read_splits(read, sizes, data_dir)
+    make = partial(
+        generate, num_points=num_points, coordinates=coordinates, cache_dir=cache_dir
+    )
+    along, across = num_points
+    source = f"own solver, {along} x {across} nodes, seed {seed}"
+    return _samples.generate_splits(make, sizes, source, seed=seed)
 
 
 def load(
@@ -83,10 +116,10 @@ def load(
         for name in _NAMES
         for suffix in (".mat", ".npz")
     ]
-    path = _arrays.find(data_dir, names, source=_SOURCE)
-    dies = _arrays.read(path, "input", shape=(None, None), source=_SOURCE)
+    path = _arrays.find(data_dir, names, source=_arrays.GEO_FNO)
+    dies = _arrays.read(path, "input", shape=(None, None), source=_arrays.GEO_FNO)
     shape = (*dies.shape, None, None, NUM_CHANNELS)
-    motions = _arrays.read(path, "output", shape=shape, source=_SOURCE)
+    motions = _arrays.read(path, "output", shape=shape, source=_arrays.GEO_FNO)
     _check_axes(path, motions)
     train, test = _arrays.split(
         len(dies), num_train=num_train, num_test=num_test, test="last", what=str(path)
@@ -130,24 +163,19 @@ def generate(
       ValueError: if `coordinates` is unknown, a number is not positive, or `seed` is
         negative.
     """
-    _checks.positive(num_samples=num_samples, amplitude=amplitude, travel=travel)
-    _checks.non_negative(seed=seed)
+    _checks.positive(amplitude=amplitude, travel=travel)
     _checks.option("coordinates", coordinates, COORDINATES)
     plasticity.reference_mesh(num_points)  # refuses too few nodes
-    recipe = {
-        "version": _VERSION,
-        "num_samples": int(num_samples),
-        "seed": int(seed),
-        "num_points": [int(n) for n in num_points],
-        "amplitude": float(amplitude),
-        "travel": float(travel),
-    }
-    arguments = {key: value for key, value in recipe.items() if key != "version"}
-    arrays = cached(
-        lambda: _build(**arguments),
+    arrays = _generated.arrays(
+        _build,
         name="plasticity",
-        recipe=recipe,
+        version=_VERSION,
+        num_samples=num_samples,
+        seed=seed,
         cache_dir=cache_dir,
+        num_points=num_points,
+        amplitude=float(amplitude),
+        travel=float(travel),
     )
     return to_samples(arrays["input"], arrays["output"], coordinates=coordinates)
 
@@ -158,17 +186,11 @@ def to_samples(
     """Turns arrays of the published layout into samples, as from `load`."""
     shape = motions.shape[1:3]
     points = positions(shape, coordinates=coordinates)
-    samples = [
-        Sample(
-            points,
-            features=np.repeat(die, shape[1]).astype(np.float32)[:, None],
-            target=np.asarray(motion, np.float32).reshape(len(points), -1),
-            grid_shape=shape,
-        )
-        for die, motion in zip(dies, motions, strict=True)
-    ]
-    check(samples)
-    return samples
+    features = np.repeat(np.asarray(dies, np.float32), shape[1], axis=1)
+    target = np.asarray(motions, np.float32)
+    found = _structured.on_grid(points, shape, features, target, name="plasticity")
+    check(found)
+    return found
 
 
 def positions(shape: tuple[int, ...], *, coordinates: str = "nodes") -> np.ndarray:
@@ -183,10 +205,8 @@ def positions(shape: tuple[int, ...], *, coordinates: str = "nodes") -> np.ndarr
       ValueError: if `coordinates` is unknown.
     """
     _checks.option("coordinates", coordinates, COORDINATES)
-    axes = [np.linspace(0, 1, size) for size in shape]
     indexing = "xy" if coordinates == "published" else "ij"
-    grid = np.meshgrid(*axes, indexing=indexing)
-    return np.stack(grid, axis=-1).reshape(-1, 2).astype(np.float32)
+    return _structured.unit_grid(shape, indexing=indexing)
 
 
 def save(
@@ -208,20 +228,9 @@ def save(
       OSError: if the file cannot be written; an old file then stays as it was.
     """
     check(samples)
-    shapes = {sample.grid_shape for sample in samples}
-    shape = shapes.pop()
-    if shapes or shape is None or len(shape) != 2:
-        raise ValueError(
-            f"grid_shape is {shape} here and {sorted(map(str, shapes))} there; the "
-            "layout is for one grid of two axes."
-        )
-    dies, motions = [], []
-    for sample in samples:
-        if sample.features is None or sample.target is None:
-            raise ValueError("Every sample needs features, its die, and a target.")
-        dies.append(sample.features.reshape(shape)[:, 0])
-        motions.append(sample.target.reshape(*shape, -1, NUM_CHANNELS))
-    arrays = {"input": np.stack(dies), "output": np.stack(motions)}
+    features, target = _structured.fields(samples)
+    motions = target.reshape(*target.shape[:3], -1, NUM_CHANNELS)
+    arrays = {"input": features[:, :, 0, 0], "output": motions}
     _files.write(Path(data_dir).expanduser() / name, arrays)
 
 
@@ -247,30 +256,20 @@ def _build(
     travel: float,
 ) -> dict[str, np.ndarray]:
     along, across = num_points
-    dies = np.empty((num_samples, along), np.float32)
-    motions = np.empty((num_samples, along, across, 20, NUM_CHANNELS), np.float32)
-    start = time.perf_counter()
-    draw = partial(
+    solve = partial(
         plasticity.sample,
         num_points=(along, across),
         amplitude=amplitude,
         travel=travel,
     )
-    with _reproducible.keys(seed) as key_of:
-        for i in range(num_samples):
-            dies[i], motions[i] = jax.device_get(draw(key_of(i)))
-            if not np.isfinite(motions[i]).all():
-                raise FloatingPointError(
-                    f"An element collapses below die {i} of seed {seed}; take smaller "
-                    f"ones than {amplitude=} or less {travel=}, or another seed."
-                )
-            if i % 20 == 19:
-                _LOGGER.info("Plasticity: %d of %d samples", i + 1, num_samples)
-    _LOGGER.info(
-        "Plasticity: %d samples of %d x %d nodes, %.0f ms each",
-        num_samples,
-        along,
-        across,
-        1e3 * (time.perf_counter() - start) / num_samples,
-    )
-    return {"input": dies, "output": motions}
+
+    def draw(key: jax.Array, index: int) -> dict[str, Any]:
+        die, motion = jax.device_get(solve(key))
+        if not np.isfinite(motion).all():
+            raise FloatingPointError(
+                f"An element collapses below die {index} of seed {seed}; take smaller "
+                f"ones than {amplitude=} or less {travel=}, or another seed."
+            )
+        return {"input": die, "output": motion}
+
+    return _generated.draw(draw, num_samples=num_samples, seed=seed, name="Plasticity")

@@ -12,6 +12,7 @@ import hashlib
 import logging
 import os
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import jax
@@ -20,7 +21,7 @@ import numpy as np
 from opjax import _checks, point_clouds
 from opjax.datasets import _arrays, _files, _off, samples
 from opjax.datasets.cache import cached
-from opjax.datasets.samples import Sample
+from opjax.datasets.samples import Sample, Splits
 
 NUM_CLASSES = 260
 
@@ -29,7 +30,76 @@ _VERSION = 1  # raise it whenever the same meshes give other samples
 _LABELS = (-1, NUM_CLASSES - 2)
 _PUBLISHED = {"train": 547, "test": 136}
 _SOURCE = "github.com/nmwsharp/RNA-Surface-Segmentation-Dataset"
+_REGIONS = 12  # of synthetic surfaces
 _BLOCK = 4096  # sizes of meshes are rounded up to multiples: one program for each
+
+
+def splits(
+    *,
+    num_train: int,
+    num_validation: int,
+    num_test: int,
+    data_dir: str = "",
+    seed: int = 0,
+    cache_dir: str | os.PathLike | None = None,
+    num_points: int = 4096,
+) -> Splits:
+    """Reads the surfaces of a benchmark, or makes bumpy spheres in their place.
+
+    Args:
+      num_train: training surfaces.
+      num_validation: validation surfaces, those after.
+      num_test: test surfaces.
+      data_dir: folder of the surfaces; empty for spheres of 256 points, no RNA.
+      seed: of the spheres.
+      cache_dir: folder of the cache of chosen points.
+      num_points: points of an RNA surface.
+
+    Raises:
+      OSError: if files are missing or cannot be read.
+      ValueError: as for `load`.
+    """
+    sizes = num_train, num_validation, num_test
+    if data_dir:
+        read = partial(load, data_dir, num_points=num_points, cache_dir=cache_dir)
+        return samples.read_splits(read, sizes, f"RNA surfaces, {data_dir}")
+    source = f"synthetic bumpy spheres, no RNA, seed {seed}"
+    return samples.divide(generate(sum(sizes), seed=seed), sizes, source)
+
+
+def generate(num_samples: int, *, seed: int, num_points: int = 256) -> list[Sample]:
+    """Makes bumpy spheres in random poses whose classes are regions around directions.
+
+    Args:
+      num_samples: number of surfaces.
+      seed: of the set; surface `i` depends on seed and `i` only.
+      num_points: of every surface, evenly spread.
+
+    Returns:
+      Surfaces like those of `load`, for tests and for trying a program out; not RNA.
+    """
+    steps = np.arange(num_points) + 0.5
+    height, angle = 1 - 2 * steps / num_points, np.pi * (1 + 5**0.5) * steps
+    radius = np.sqrt(1 - height**2)
+    sphere = np.stack([radius * np.cos(angle), radius * np.sin(angle), height], 1)
+    directions = np.random.default_rng(0).normal(size=(_REGIONS, 3))
+    directions /= np.linalg.norm(directions, axis=1, keepdims=True)
+    classes = np.argmax(sphere @ directions.T, axis=1).astype(np.int32)
+    bumps = np.exp(3 * (sphere @ directions.T - 1))
+    found = []
+    for index in range(num_samples):
+        rng = np.random.default_rng([seed, index])
+        heights = np.linspace(-0.3, 0.5, _REGIONS) + 0.05 * rng.normal(size=_REGIONS)
+        points = 30 * (1 + bumps @ heights)[:, None] * sphere
+        pose, _ = np.linalg.qr(rng.normal(size=(3, 3)))
+        points = points @ (pose * np.linalg.det(pose)) + 100 * rng.normal(size=3)
+        order = rng.permutation(num_points)
+        name = f"synthetic {index}"
+        found.append(
+            Sample(points[order].astype(np.float32), classes[order], name=name)
+        )
+    samples.check(found, num_classes=NUM_CLASSES)
+    return found
 
 
 def load(

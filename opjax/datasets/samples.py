@@ -1,96 +1,123 @@
 """Samples on meshes of any size, checked, and padded to a few sizes for training.
 
-Every data set is a sequence of `Sample`s. XLA compiles a program for each shape, so
-samples are padded to a small number of sizes and stacked: one batch for each size.
-Padded points have zero quadrature weight, which removes them from attention, loss and
-metric; their coordinates and values are those of the sample's first point, so that
-nothing computed there can overflow.
+Every data set is a sequence of `Sample`s, and a benchmark is `Splits` of them. XLA
+compiles a program for each shape, so samples are padded to a small number of sizes and
+stacked: one batch for each size. Padded points have zero quadrature weight, which
+removes them from attention, loss and metric; their coordinates and values are those of
+the sample's first point, so that nothing computed there can overflow.
 """
 
-import math
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
-_FIELDS = ("mesh_points", "features", "target", "quadrature_weights")
+from opjax.datasets._sample import (
+    FIELDS,
+    Sample,
+    Splits,
+    check,
+    check_same_channels,
+)
+
+__all__ = [
+    "Sample",
+    "Splits",
+    "bucket_rows",
+    "bucket_sizes",
+    "check",
+    "check_same_channels",
+    "coarsen",
+    "divide",
+    "generate_splits",
+    "join",
+    "pad",
+    "read_splits",
+    "stack",
+]
 
 
-class Sample(NamedTuple):
-    """One pair of functions on one mesh, on the host.
-
-    Attributes:
-      mesh_points: coordinates, shape `(n, p)`.
-      target: values of the output function, `(n, q)`; integers, shape `(n,)`, for the
-        classes of a segmentation; None where it is to be predicted.
-      features: values of the input function, `(n, c)`; None if the mesh is the input.
-      quadrature_weights: non-negative weights of the points, `(n,)`; None for `1 / n`
-        each.
-      cells: point indices of the mesh's cells, `(m, corners)`, for drawing and writing.
-      grid_shape: points per axis if the points are a structured grid in row-major
-        order.
-      name: what messages call it.
-    """
-
-    mesh_points: np.ndarray
-    target: np.ndarray | None = None
-    features: np.ndarray | None = None
-    quadrature_weights: np.ndarray | None = None
-    cells: np.ndarray | None = None
-    grid_shape: tuple[int, ...] | None = None
-    name: str = ""
-
-    @property
-    def num_points(self) -> int:
-        """Number of mesh points."""
-        return len(self.mesh_points)
-
-
-def check(samples: Sequence[Sample], *, num_classes: int | None = None) -> None:
-    """Raises an error unless every sample is complete and all agree.
+def divide(found: Sequence[Sample], sizes: Sequence[int], source: str) -> Splits:
+    """Divides samples into those for training, validation and tests, in this order.
 
     Args:
-      samples: a data set.
-      num_classes: for a segmentation, the number of classes; targets are integers.
+      found: as many as `sizes` say together.
+      sizes: numbers of the three.
+      source: where the samples come from.
 
     Raises:
-      TypeError: if an array is not of real floating-point numbers (or, for labels, of
-        integers).
-      ValueError: if there is no sample, a mesh is empty or its arrays disagree on the
-        number of points, a value is not finite, a weight is negative or all are zero,
-        a label is out of range, or samples differ in dimension, channels or in which
-        arrays they have. The message names the sample.
+      ValueError: if there are more or fewer samples.
     """
-    if not samples:
-        raise ValueError("The data set is empty; give at least one sample.")
-    first = _channels(samples[0])
-    for index, sample in enumerate(samples):
-        place = f"sample {index}" + (f" ({sample.name})" if sample.name else "")
-        _check_shapes(sample, place, num_classes is not None)
-        if _channels(sample) != first:
-            raise ValueError(
-                f"{place} has {_describe(_channels(sample))}, but sample 0 has "
-                f"{_describe(first)}: all samples of a data set must agree."
-            )
-        _check_values(sample, place, num_classes)
+    if len(found) != sum(sizes):
+        raise ValueError(f"There are {len(found)} samples to divide into {sizes}.")
+    first, second = sizes[0], sizes[0] + sizes[1]
+    return Splits(found[:first], found[first:second], found[second:], source)
 
 
-def check_same_channels(first: Sample, second: Sample, *, names: Sequence[str]) -> None:
-    """Raises ValueError unless two data sets fit the same model.
+def read_splits(
+    load: Callable[..., tuple[Sequence[Sample], Sequence[Sample]]],
+    sizes: Sequence[int],
+    source: str,
+) -> Splits:
+    """Reads splits; validation samples are the last ones of those for training.
 
     Args:
-      first: a sample of the one data set, after `check`.
-      second: a sample of the other.
-      names: what the message calls the two.
+      load: takes `num_train` and `num_test`, returns training and test samples.
+      sizes: numbers of training, validation and test samples.
+      source: as for `divide`.
     """
-    one, other = _channels(first), _channels(second)
-    if second.target is None:
-        one, other = one | {"target": None}, other | {"target": None}
-    if one != other:
-        raise ValueError(
-            f"{names[0]} has {_describe(one)}, {names[1]} has {_describe(other)}: "
-            "both must have the same channels."
-        )
+    train, test = load(num_train=sizes[0] + sizes[1], num_test=sizes[2])
+    return divide([*train, *test], sizes, source)
+
+
+def generate_splits(
+    generate: Callable[..., Sequence[Sample]],
+    sizes: Sequence[int],
+    source: str,
+    *,
+    seed: int,
+) -> Splits:
+    """Generates splits from a seed for each set: none changes with another's size.
+
+    Args:
+      generate: takes a number of samples and their `seed`.
+      sizes: numbers of training, validation and test samples.
+      source: as for `divide`.
+      seed: of the benchmark.
+    """
+    train, validation, test = (
+        generate(size, seed=3 * seed + i) for i, size in enumerate(sizes)
+    )
+    return Splits(train, validation, test, source)
+
+
+def coarsen(found: Sequence[Sample], stride: int) -> list[Sample]:
+    """Keeps every `stride`-th point of structured grids, from the first one on.
+
+    Args:
+      found: samples on grids; mesh points that they share stay shared.
+      stride: along every axis.
+
+    Raises:
+      ValueError: if a sample has no `grid_shape`, or a target on another grid.
+    """
+    shared: dict[int, np.ndarray] = {}
+
+    def coarse(sample: Sample) -> Sample:
+        shape = sample.grid_shape
+        if shape is None or sample.target_grid is not None:
+            raise ValueError(
+                f"Only samples on one structured grid can be coarsened; {sample.name} "
+                f"has grid_shape {shape} and target_grid {sample.target_grid}."
+            )
+        rows = np.arange(sample.num_points).reshape(shape)
+        rows = rows[(slice(None, None, stride),) * len(shape)]
+        arrays = {name: getattr(sample, name) for name in FIELDS}
+        kept = {name: a[rows.ravel()] for name, a in arrays.items() if a is not None}
+        points = shared.setdefault(id(sample.mesh_points), kept.pop("mesh_points"))
+        changes = {"mesh_points": points, "grid_shape": rows.shape, "cells": None}
+        return sample._replace(**kept, **changes)
+
+    return [coarse(sample) for sample in found]
 
 
 def bucket_sizes(counts: Sequence[int], *, num_buckets: int = 4) -> tuple[int, ...]:
@@ -162,7 +189,7 @@ def pad(sample: Sample, size: int) -> dict[str, np.ndarray]:
         weights = np.full(
             sample.num_points, 1 / sample.num_points, sample.mesh_points.dtype
         )
-    arrays = {name: getattr(sample, name) for name in _FIELDS}
+    arrays = {name: getattr(sample, name) for name in FIELDS}
     arrays["quadrature_weights"] = weights
     padded = {
         name: np.concatenate([array, np.repeat(array[:1], missing, axis=0)])
@@ -171,6 +198,35 @@ def pad(sample: Sample, size: int) -> dict[str, np.ndarray]:
     }
     padded["quadrature_weights"][sample.num_points :] = 0
     return padded
+
+
+def join(arrays: Sequence[np.ndarray]) -> np.ndarray:
+    """Stacks arrays along axis 0, without a copy where that is possible.
+
+    That is where all are the same array, or lie in one, each behind the last.
+
+    Returns:
+      The arrays, read-only unless they were copied.
+    """
+    first = arrays[0]
+    if all(array is first for array in arrays):
+        return np.broadcast_to(first, (len(arrays), *first.shape))
+    if _adjoining(arrays):
+        shape, strides = (len(arrays), *first.shape), (first.nbytes, *first.strides)
+        return np.lib.stride_tricks.as_strided(first, shape, strides, writeable=False)
+    return np.stack(arrays)
+
+
+def _adjoining(arrays: Sequence[np.ndarray]) -> bool:
+    first = arrays[0]
+    begin = first.ctypes.data
+    return first.base is not None and all(
+        array.base is first.base
+        and (array.shape, array.dtype) == (first.shape, first.dtype)
+        and array.flags.c_contiguous
+        and array.ctypes.data == begin + row * first.nbytes
+        for row, array in enumerate(arrays)
+    )
 
 
 def stack(
@@ -188,11 +244,11 @@ def stack(
       A pytree of arrays for every size, in rising order, with the samples along axis 0,
       in their order; `bucket_rows` says where a sample went. Without weights, where
       all samples have the same number of points, there are no `quadrature_weights`:
-      models are faster without.
+      models are faster without. Arrays may be read-only, see `join`.
     """
     if len({s.num_points for s in samples}) == 1:
-        kept = [name for name in _FIELDS if getattr(samples[0], name) is not None]
-        return ({n: np.stack([getattr(s, n) for s in samples]) for n in kept},)
+        kept = [name for name in FIELDS if getattr(samples[0], name) is not None]
+        return ({n: join([getattr(s, n) for s in samples]) for n in kept},)
     buckets = []
     for size, rows in bucket_rows(
         [s.num_points for s in samples], batch_size=batch_size, num_buckets=num_buckets
@@ -227,87 +283,3 @@ def bucket_rows(
         rows = found.pop()[1] if found else np.zeros(0, np.int64)
         found.append((lower, np.sort(np.concatenate([rows, waiting]))))
     return found
-
-
-def _channels(sample: Sample) -> dict[str, int | None]:
-    def count(array: Any) -> int | None:
-        if array is None:
-            return None
-        return np.shape(array)[1] if np.ndim(array) == 2 else 1
-
-    names = ("mesh_points", "features", "target")
-    found = {name: count(getattr(sample, name)) for name in names}
-    return found | {"quadrature_weights": count(sample.quadrature_weights)}
-
-
-def _describe(channels: dict[str, int | None]) -> str:
-    words = []
-    for name, count in channels.items():
-        if name == "mesh_points":
-            words.append(f"mesh_points in {count} dimensions")
-        elif name == "quadrature_weights":
-            words.append(f"{'no' if count is None else 'with'} quadrature_weights")
-        else:
-            words.append(f"{count or 'no'} channels of {name}")
-    return ", ".join(words)
-
-
-def _check_shapes(sample: Sample, place: str, labels: bool) -> None:
-    ranks = dict.fromkeys(("mesh_points", "features", "target"), 2)
-    ranks |= {"quadrature_weights": 1} | ({"target": 1} if labels else {})
-    for name, rank in ranks.items():
-        array = getattr(sample, name)
-        if array is None:
-            continue
-        kinds = "iu" if labels and name == "target" else "f"
-        if array.dtype.kind not in kinds:
-            wanted = "integers" if kinds == "iu" else "real floating-point numbers"
-            raise TypeError(f"{place}: {name} has dtype {array.dtype}, not {wanted}.")
-        if array.ndim != rank:
-            expected = "(n,)" if rank == 1 else "(n, channels)"
-            raise ValueError(
-                f"{place}: {name} has shape {array.shape}, expected {expected}."
-            )
-        if len(array) != len(sample.mesh_points):
-            raise ValueError(
-                f"{place}: {name} has shape {array.shape}, but mesh_points "
-                f"{sample.mesh_points.shape}: one row for each point is needed."
-            )
-    if not sample.mesh_points.size:
-        raise ValueError(
-            f"{place}: the mesh is empty, mesh_points has shape "
-            f"{sample.mesh_points.shape}."
-        )
-    shape = sample.grid_shape
-    if shape is not None and math.prod(shape) != sample.num_points:
-        raise ValueError(
-            f"{place}: grid_shape {shape} has {math.prod(shape)} points, mesh_points "
-            f"{sample.num_points}."
-        )
-
-
-def _check_values(sample: Sample, place: str, num_classes: int | None) -> None:
-    for name in _FIELDS:
-        array = getattr(sample, name)
-        if array is None or array.dtype.kind != "f":
-            continue
-        bad = ~np.isfinite(array)
-        if bad.any():
-            point = int(np.argwhere(bad)[0][0])
-            raise ValueError(
-                f"{place}: {name} has {bad.sum()} values that are not finite, the "
-                f"first one at point {point}; remove the points or the sample."
-            )
-    weights = sample.quadrature_weights
-    if weights is not None and (weights.min() < 0 or not weights.any()):
-        raise ValueError(
-            f"{place}: quadrature_weights must be non-negative and not all zero; the "
-            f"smallest is {weights.min()}, the largest {weights.max()}."
-        )
-    if num_classes is not None and sample.target is not None:
-        low, high = sample.target.min(), sample.target.max()
-        if low < 0 or high >= num_classes:
-            raise ValueError(
-                f"{place}: labels lie between {low} and {high}, but must be at least 0 "
-                f"and below {num_classes}."
-            )

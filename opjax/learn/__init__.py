@@ -1,6 +1,8 @@
 """Training, resuming, comparing and predicting with operators, on any data."""
 
+from opjax.datasets.samples import Splits
 from opjax.learn.batches import Replicas
+from opjax.learn.benchmark import PAPER, SMOKE, BenchmarkOptions, benchmark
 from opjax.learn.config import (
     DataOptions,
     ModelOptions,
@@ -15,10 +17,13 @@ from opjax.learn.fitting import Fitted, Settings, fit
 from opjax.learn.program import Program
 from opjax.learn.study import Finished, Report
 from opjax.learn.supervised import regression
-from opjax.learn.task import Splits, Task
+from opjax.learn.task import Task
 from opjax.learn.trained import Trained, load
 
 __all__ = [
+    "PAPER",
+    "SMOKE",
+    "BenchmarkOptions",
     "DataOptions",
     "Finished",
     "Fitted",
@@ -35,6 +40,7 @@ __all__ = [
     "Task",
     "Trained",
     "TrainingOptions",
+    "benchmark",
     "fit",
     "load",
     "option",

@@ -180,7 +180,7 @@ class TrainingOptions(Options):
     def __post_init__(self):
         """Refuses what no run could use, before any work is done."""
         super().__post_init__()
-        available = getattr(self, "num_train", self.batch_size)
+        available = getattr(self, "num_train", 0) or self.batch_size
         if self.batch_size > available:
             raise ValueError(
                 f"batch_size={self.batch_size} must be at most num_train={available}."

@@ -207,16 +207,12 @@ def run_name(program: str, config: Any, base: Any) -> str:
 def _short(name: str, value: Any) -> str:
     if isinstance(value, bool):
         return name if value else f"no_{name}"
-    text = spell(value)
-    plain = re.sub(r"[^A-Za-z0-9.]+", "_", os.path.basename(text.rstrip("/"))).strip(
-        "_"
-    )
-    if isinstance(value, tuple):
-        plain = "+".join(re.sub(r"[^A-Za-z0-9.]+", "_", str(v)) for v in value)
-    elif plain != text:  # two folders may share their last name
-        plain += f"_{zlib.crc32(text.encode()):08x}"
+    plain = "+".join(map(_plain, value if isinstance(value, tuple) else (value,)))
+    if isinstance(value, str) and plain != value:  # folders may share their last name
+        plain = _plain(os.path.basename(value.rstrip("/")))
+        plain += f"_{zlib.crc32(value.encode()):08x}"
     return plain if name == "models" else name.removeprefix("num_") + plain
 
 
 def _plain(value: Any) -> str:
-    return re.sub(r"[^A-Za-z0-9.]+", "_", str(value))
+    return re.sub(r"[^A-Za-z0-9.-]+", "_", str(value))

@@ -1,219 +1,260 @@
-"""Figures of a run, written as PNG files without touching matplotlib's global state."""
+"""Figures of every benchmark, drawn from the folders of its members alone.
 
-import os
-from collections.abc import Sequence
-from typing import Any
+A figure is a function of members that returns a matplotlib figure, or None where the
+members lack what it shows. To add one to every benchmark, write it and list it in
+`FIGURES`.
+"""
+
+import json
+import pathlib
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
 
-from opjax.learn.folder import replacing
-
-_DPI = 110
+from opjax.learn import drawing, figures_fields, operators, outcome
+from opjax.learn.metrics_file import read_metrics
 
 
-def require_matplotlib() -> None:
-    """Raises ModuleNotFoundError, naming the extra, if matplotlib is missing."""
-    try:
-        import matplotlib.figure  # noqa: F401
-    except ImportError:
-        raise ModuleNotFoundError(
-            "Figures need matplotlib: pip install 'opjax[experiments]'."
-        ) from None
+class Member(NamedTuple):
+    """One model with one seed.
 
-
-def predictions(
-    path: str | os.PathLike,
-    *,
-    coefficient: ArrayLike,
-    solution: ArrayLike,
-    prediction: ArrayLike,
-    errors: Sequence[float] | np.ndarray,
-    names: Sequence[str],
-) -> None:
-    """Draws input, truth, prediction and error of some samples, one to a row.
-
-    Args:
-      path: file to write.
-      coefficient: inputs on a grid of the unit square, shape `(samples, h, w)`.
-      solution: true outputs, same shape.
-      prediction: predicted outputs, same shape.
-      errors: relative L2 errors, for the titles.
-      names: what to call the samples.
+    Attributes:
+      name: of the model.
+      seed: of its parameters.
+      folder: of the finished run.
     """
-    coefficient, solution, prediction = map(
-        np.asarray, (coefficient, solution, prediction)
-    )
-    rows = len(solution)
-    figure = new_figure(11.0, 2.7 * rows)
-    axes = figure.subplots(rows, 4, squeeze=False, sharex=True, sharey=True)
-    for row, name, error, a, u, p in zip(
-        axes, names, errors, coefficient, solution, prediction, strict=True
-    ):
-        # Truth and prediction share their colours, so they can be compared by eye.
-        shared = {"cmap": "viridis", "vmin": u.min(), "vmax": u.max()}
-        add_colorbar(figure, _image(row[0], a, cmap="cividis"), row[0])
-        _image(row[1], u, **shared)
-        add_colorbar(figure, _image(row[2], p, **shared), row[1:3])
-        difference = _image(row[3], np.abs(p - u), cmap="magma", vmin=0.0)
-        add_colorbar(figure, difference, row[3])
-        row[0].set_ylabel(f"{name} sample\n$x_2$")
-        row[0].set_title("input: permeability $a$", fontsize=10)
-        row[1].set_title("truth: pressure $u$", fontsize=10)
-        row[2].set_title("prediction $p$", fontsize=10)
-        row[3].set_title(f"$|p - u|$, relative $L^2$ {error:.2e}", fontsize=9)
-    for axis in axes[-1]:
-        axis.set_xlabel("$x_1$")
-    save(figure, path)
+
+    name: str
+    seed: int
+    folder: pathlib.Path
+
+    @property
+    def history(self) -> list[dict[str, Any]]:
+        """Rows of `metrics.jsonl`."""
+        return read_metrics(self.folder)
+
+    @property
+    def outcome(self) -> outcome.Outcome | None:
+        """What `outcome.read` reads, or None if there is no such file."""
+        if not (self.folder / outcome.FILE).is_file():
+            return None
+        return outcome.read(self.folder)
 
 
-def curves(
-    path: str | os.PathLike,
-    history: Sequence[dict[str, Any]],
-    *,
-    batch_size: int,
-    test_error: float,
-) -> None:
-    """Draws training loss, validation error and learning rate over the epochs.
-
-    Args:
-      path: file to write.
-      history: rows of metrics.jsonl.
-      batch_size: samples the training loss is summed over.
-      test_error: mean test error, drawn as a line.
-    """
-    figure = new_figure(9.0, 3.4, "constrained")
-    left, right = figure.subplots(1, 2, width_ratios=[2, 1])
-    column = {
-        name: np.asarray([row[name] for row in history], float)
-        for name in ("epoch", "train_loss", "validation", "learning_rate")
-    }
-    marker = "." if len(history) < 20 else ""
-    draw = {"marker": marker, "linewidth": 1.4}
-    loss = column["train_loss"] / batch_size
-    left.plot(column["epoch"], loss, label="training loss per sample", **draw)
-    validation = column["validation"]
-    left.plot(column["epoch"], validation, label="relative $L^2$, validation", **draw)
-    best = int(np.argmin(validation))
-    left.plot(column["epoch"][best], validation[best], "o", color="C1", label="best")
-    left.axhline(
-        test_error,
-        color="0.4",
-        linestyle="--",
-        linewidth=1,
-        label=f"relative $L^2$, test = {test_error:.2e}",
-    )
-    left.set(yscale="log", xlabel="epoch", ylabel="loss, relative error")
-    left.legend(frameon=False)
-    right.plot(column["epoch"], column["learning_rate"], color="C2", **draw)
-    right.set(xlabel="epoch", ylabel="learning rate")
-    right.ticklabel_format(axis="y", style="sci", scilimits=(0, 0))
-    for axis in (left, right):
-        axis.grid(alpha=0.25, which="both", linewidth=0.5)
-        axis.spines[["top", "right"]].set_visible(False)
-        axis.locator_params(axis="x", integer=True)
-    save(figure, path)
-
-
-def basis_functions(
-    path: str | os.PathLike, bases: np.ndarray, *, head: int = 0, columns: int = 8
-) -> None:
-    """Draws basis functions of the first, a middle and the last layer.
-
-    Args:
-      path: file to write.
-      bases: values on a grid, shape `(layers, heads, h, w, k)`.
-      head: which head to draw.
-      columns: functions per layer; those that vary most over the grid are taken.
-    """
-    layers = _layers(len(bases))
-    columns = min(columns, bases.shape[-1])
-    figure = new_figure(1.45 * columns + 0.3, 1.75 * len(layers) + 0.4)
-    axes = figure.subplots(len(layers), columns, squeeze=False)
-    for row, layer in zip(axes, layers, strict=True):
-        functions = np.moveaxis(bases[layer, head], -1, 0)
-        spread = np.std(functions, axis=(1, 2))
-        chosen = np.sort(np.argsort(-spread, kind="stable")[:columns])
-        for axis, k in zip(row, chosen, strict=True):
-            _image(axis, functions[k], cmap="viridis")
-            low, high = functions[k].min(), functions[k].max()
-            title = f"$\\phi_{{{k + 1}}}$: {low:.2f} to {high:.2f}"
-            axis.set_title(title, fontsize=8)
-            axis.set(xticks=[], yticks=[])
-        row[0].set_ylabel(f"layer {layer + 1}")
-    figure.suptitle(
-        f"Basis functions of head {head + 1} that vary most, each in its own colours",
-        fontsize=10,
-    )
-    save(figure, path)
-
-
-def functional_maps(
-    path: str | os.PathLike, maps: np.ndarray, *, columns: int = 4
-) -> None:
-    """Draws functional maps of the first, a middle and the last layer.
-
-    Args:
-      path: file to write.
-      maps: shape `(layers, heads, kq, kk)`.
-      columns: heads per layer, the first ones.
-    """
-    layers, columns = _layers(len(maps)), min(columns, maps.shape[1])
-    figure = new_figure(2.3 * columns + 1.0, 2.3 * len(layers) + 0.5)
-    axes = figure.subplots(len(layers), columns, squeeze=False)
-    for row, layer in zip(axes, layers, strict=True):
-        # The largest entries of one head would leave the others blank.
-        limit = float(np.quantile(np.abs(maps[layer, :columns]), 0.995))
-        for head, axis in enumerate(row):
-            image = axis.imshow(
-                maps[layer, head],
-                cmap="RdBu_r",
-                vmin=-limit,
-                vmax=limit,
-                interpolation="nearest",
-            )
-            axis.set_title(f"layer {layer + 1}, head {head + 1}", fontsize=9)
-            axis.set(xticks=[], yticks=[])
-        row[0].set_ylabel("query basis")
-        figure.colorbar(image, ax=list(row), shrink=0.9, pad=0.01, extend="both")
-    for axis in axes[-1]:
-        axis.set_xlabel("key basis")
-    figure.suptitle("Functional maps of one test sample", fontsize=10)
-    save(figure, path)
-
-
-def _layers(count: int) -> list[int]:
-    return sorted({0, count // 2, count - 1})
-
-
-def new_figure(width: float, height: float, layout: Any = "compressed") -> Any:
-    """Returns an empty figure of so many inches, outside of matplotlib's state."""
-    from matplotlib.figure import Figure
-
-    return Figure(figsize=(width, height), layout=layout)
-
-
-def add_colorbar(figure: Any, image: Any, axes: Any) -> None:
-    """Draws the colours of an image beside its axes."""
-    bar = figure.colorbar(image, ax=axes, pad=0.02, aspect=15)
-    bar.formatter.set_powerlimits((-2, 3))
-
-
-def _image(axis: Any, values: np.ndarray, **colours: Any) -> Any:
-    """Shows node values (i, j) at the points (x_1, x_2) of the unit square."""
-    half = [0.5 / max(size - 1, 1) for size in values.shape]
-    extent = (-half[0], 1 + half[0], -half[1], 1 + half[1])
-    axis.set(xticks=[0, 0.5, 1], yticks=[0, 0.5, 1])
-    return axis.imshow(values.T, origin="lower", extent=extent, **colours)
-
-
-def save(figure: Any, path: str | os.PathLike) -> None:
-    """Writes the file in one piece, without metadata that changes from run to run."""
-    with replacing(path) as temporary:
-        figure.savefig(
-            temporary,
-            dpi=_DPI,
-            format="png",
-            bbox_inches="tight",
-            metadata={"Software": None},
+def member(folder: pathlib.Path) -> Member:
+    """Reads name and seed of a member from its configuration and its folder."""
+    config = json.loads((folder / "config.json").read_text())
+    name, seed = (
+        found[0] if isinstance(found, list) else found
+        for found in (
+            config.get("models", config.get("model", folder.name)),
+            config.get("seeds", config.get("seed", 0)),
         )
+    )
+    # Variants of a model have names of their own, in those of their folders.
+    stem = folder.name.removesuffix(f"-{seed}")
+    if stem != folder.name and stem != operators.slug(name):
+        name = stem
+    return Member(name, int(seed), folder)
+
+
+def members(folder: pathlib.Path) -> list[Member]:
+    """Finds the members of a run, models in its order and seeds as numbers.
+
+    Args:
+      folder: of the run, or of a single member.
+    """
+    found = sorted(path.parent for path in folder.rglob("metrics.jsonl"))
+    config = json.loads((folder / "config.json").read_text())
+    order = [operators.slug(name) for name in config.get("models", ())]
+
+    def place(one: Member) -> tuple[int, str, int]:
+        model = operators.slug(one.name)
+        known = order.index(model) if model in order else len(order)
+        return known, one.name, one.seed
+
+    return sorted(map(member, found), key=place)
+
+
+def draw(folder: pathlib.Path, shown: Sequence[Member]) -> list[pathlib.Path]:
+    """Draws all figures.
+
+    Args:
+      folder: figures come to its folder `figures`.
+      shown: the members, in the order of the models.
+
+    Returns:
+      The files.
+
+    Raises:
+      ImportError: if matplotlib is missing.
+      OSError: if files cannot be read or written.
+    """
+    drawing.require_matplotlib()
+    written = []
+    for name, function in FIGURES.items():
+        figure = function(shown)
+        if figure is not None:
+            path = folder / "figures" / f"{name}.png"
+            path.parent.mkdir(exist_ok=True)
+            drawing.save(figure, path)
+            written.append(path)
+    return written
+
+
+def by_name(shown: Sequence[Member]) -> dict[str, list[Member]]:
+    """Groups members by model, the smallest seed first."""
+    groups: dict[str, list[Member]] = {}
+    for one in shown:
+        groups.setdefault(one.name, []).append(one)
+    return {k: sorted(group, key=lambda m: m.seed) for k, group in groups.items()}
+
+
+def curves(shown: Sequence[Member]) -> Any:
+    """Training loss, validation error and learning rate over the epochs."""
+    histories = [(one, one.history) for one in shown]
+    if not any(rows for _, rows in histories):
+        return None
+    figure = drawing.new_figure(11.0, 3.3, "constrained")
+    axes = figure.subplots(1, 3, width_ratios=[2, 2, 1])
+    titles = {
+        "train_loss": "training loss of a batch",
+        "validation": "validation, best marked",
+        "learning_rate": "learning rate",
+    }
+    names = list(by_name(shown))
+    for axis, (column, title) in zip(axes, titles.items(), strict=True):
+        for one, history in histories:
+            rows = [row for row in history if row.get(column) is not None]
+            style = {"color": f"C{names.index(one.name) % 10}", "label": one.name}
+            _curve(axis, rows, column, **style)
+        drawing.plain(axis)
+        axis.set_title(title, fontsize=10, pad=14)
+        axis.set_xlabel("epoch")
+        axis.locator_params(axis="x", integer=True)
+    axes[2].ticklabel_format(axis="y", style="sci", scilimits=(0, 0))
+    handles, labels = axes[0].get_legend_handles_labels()
+    once = dict(zip(labels, handles, strict=True))
+    axes[0].legend(once.values(), once.keys(), frameon=False, fontsize=8)
+    return figure
+
+
+def _curve(
+    axis: Any, rows: Sequence[dict[str, Any]], column: str, **style: Any
+) -> None:
+    epochs = [row.get("epoch", row["step"]) for row in rows]
+    values = [row[column] for row in rows]
+    marker = "." if len(rows) < 20 else ""
+    axis.plot(epochs, values, marker=marker, linewidth=1.3, **style)
+    if column == "validation" and rows:
+        best = int(np.argmin(values))
+        axis.plot(epochs[best], values[best], "o", color=style["color"])
+    if column != "learning_rate" and rows and min(values) > 0:
+        axis.set_yscale("log")
+
+
+def errors(shown: Sequence[Member]) -> Any:
+    """How the errors of the test samples are distributed: sorted, over their share."""
+    found = [(one, one.outcome) for one in shown]
+    found = [(one, seen.errors) for one, seen in found if seen is not None]
+    if not found:
+        return None
+    figure = drawing.new_figure(6.0, 3.4, "constrained")
+    axis = figure.subplots()
+    groups = list(by_name([one for one, _ in found]))
+    named = set()
+    for one, values in found:
+        values = np.sort(values[np.isfinite(values)])
+        share = (np.arange(len(values)) + 0.5) / max(len(values), 1)
+        text = f"{one.name}, mean {np.mean(values):.3g}" if len(values) else one.name
+        axis.plot(
+            values,
+            share,
+            color=f"C{groups.index(one.name) % 10}",
+            marker="." if len(values) < 60 else "",
+            linewidth=1.3,
+            label=None if one.name in named else text,
+        )
+        named.add(one.name)
+    drawing.plain(axis)
+    if all((values > 0).all() for _, values in found):
+        axis.set_xscale("log")
+    axis.set(xlabel="error of a test sample", ylabel="share of the test samples below")
+    axis.set_ylim(0, 1)
+    axis.legend(frameon=False, fontsize=8)
+    return figure
+
+
+def fields(shown: Sequence[Member]) -> Any:
+    """Truth, prediction and error of a few test samples, see `figures_fields.fields`.
+
+    The first seed of every model is shown.
+    """
+    found = {name: group[0].outcome for name, group in by_name(shown).items()}
+    return figures_fields.fields({k: v for k, v in found.items() if v is not None})
+
+
+def series(shown: Sequence[Member]) -> Any:
+    """Mean errors over the steps or frames of a sample, a line for each member.
+
+    Drawn from the arrays `series`, `(num_test, steps)`, `series_name`, what a step is,
+    and `series_baseline`, `(steps,)`, the error of a trivial prediction, if any.
+    """
+    found = [(one, one.outcome) for one in shown]
+    found = [(one, seen.arrays) for one, seen in found if seen is not None]
+    found = [(one, arrays) for one, arrays in found if "series" in arrays]
+    if not found:
+        return None
+    figure = drawing.new_figure(5.0, 3.4, "constrained")
+    axis = figure.subplots()
+    names = list(by_name([one for one, _ in found]))
+    labels = set()
+    for one, arrays in found:
+        steps = np.arange(1, arrays["series"].shape[1] + 1)
+        axis.plot(
+            steps,
+            arrays["series"].mean(axis=0),
+            ".-",
+            color=f"C{names.index(one.name) % 10}",
+            label=None if one.name in labels else one.name,
+        )
+        labels.add(one.name)
+    if "series_baseline" in found[0][1]:
+        baseline = found[0][1]["series_baseline"]
+        axis.plot(steps, baseline, "--", color="0.5", label="nothing moves")
+    drawing.plain(axis)
+    axis.set(xlabel=str(found[0][1]["series_name"]), ylabel="error", ylim=(0, None))
+    axis.legend(frameon=False, fontsize=8)
+    return figure
+
+
+def basis_functions(shown: Sequence[Member]) -> Any:
+    """Basis functions of the first model that has them, see `figures_fields.basis`."""
+    return figures_fields.basis(*_first_with(shown, "basis"))
+
+
+def functional_maps(shown: Sequence[Member]) -> Any:
+    """Functional maps of the first model that has them, see `figures_fields.maps`."""
+    return figures_fields.maps(*_first_with(shown, "maps"))
+
+
+def _first_with(
+    shown: Sequence[Member], name: str
+) -> tuple[str, outcome.Outcome | None]:
+    for model, group in by_name(shown).items():
+        seen = group[0].outcome
+        if seen is not None and name in seen.arrays:
+            return model, seen
+    return "", None
+
+
+# Files by name; a new figure of every benchmark is a function and a line here.
+FIGURES: dict[str, Callable[[Sequence[Member]], Any]] = {
+    "fields": fields,
+    "curves": curves,
+    "errors": errors,
+    "series": series,
+    "basis_functions": basis_functions,
+    "functional_maps": functional_maps,
+}

@@ -8,7 +8,7 @@ import numpy as np
 
 from opjax.learn import options
 from opjax.learn.folder import RunDirectory, run_once
-from opjax.learn.report import mean_and_deviation, table
+from opjax.learn.tables import mean_and_deviation, table
 
 
 def names(text: str, option: str, choices: Collection[str]) -> tuple[str, ...]:
@@ -113,7 +113,7 @@ def comparison(
         cells = [_cell(kept, key, scale) for key, (_, scale) in columns.items()]
         if lost:
             seeds += f", {lost} diverged"
-        if not kept:
+        if not kept and cells:
             cells[0] = "diverged"
         parameters = max(row["parameters"] for row in rows)
         lines.append([name, f"{parameters:,}" if parameters else "–", seeds, *cells])

@@ -1,37 +1,286 @@
-"""Operators between functions on any mesh, by name, for the benchmark programs."""
+"""Operators between functions on any mesh, by name, for all programs.
 
-from collections.abc import Mapping, Sequence
+Names are those of `REGISTRY`, `basis:mixer` for any of `BASES` with any of `MIXERS`,
+such as `fourier:functional`, or `package.module:function`, your own:
+
+    def build(config, *, point_dim, feature_dim, out_features, grid_shape,
+              time_embedding, rngs):
+        ...  # a model, called as `nn.OperatorTransformer`
+
+is a whole model, and `attention(features, *, rngs)` an attention layer of an
+`nn.OperatorTransformer`; it also gets those of `num_heads`, `num_basis`, `point_dim`
+and `grid_shape` that its signature names. Modules are found as Python finds them, and
+in the current folder.
+"""
+
+import bisect
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import nnx
 
-from opjax import nn, spectral
-from opjax.learn.fields import check_choice
-
-# Names of the papers, and the attentions of `nn.OperatorTransformer`.
-ATTENTIONS = {
-    "functional": "functional",
-    "transolver": "physics",
-    "orthogonal": "orthogonal",
-    "galerkin": "galerkin",
-    "linear": "linear",
-    "fourier": "fourier",
-    "softmax": "softmax",
-}
-MODELS = (*ATTENTIONS, "fno")
-# Their maps from points to bases may be convolutions on a grid.
-_WITH_BASIS = ("functional", "transolver", "orthogonal")
-
+from opjax import nn, normalize, spectral
+from opjax.datasets.samples import Sample
+from opjax.learn import attentions, own_models
+from opjax.learn.attentions import BASES, MIXERS, Entry
+from opjax.learn.config import ModelOptions
 
 PADDING = 0.1  # zeros before and after each axis, over its points
+_DECODER_FEATURES = 32
+_OPTIONS = frozenset(field.name for field in dataclasses.fields(ModelOptions))
+# Options of all attentions: those of the blocks and of what is around them.
+_TRUNK = ("features", "num_layers", "num_heads", "mlp_ratio", "reference_points")
+_TRUNK += ("rematerialize",)
+
+
+class Sizes(NamedTuple):
+    """What a model has to know of the samples.
+
+    Attributes:
+      point_dim: dimension of space.
+      feature_dim: channels of the input function; zero if the mesh is the input.
+      out_features: channels of the output function.
+      grid_shape: points per axis, where all samples are on such a grid.
+      num_points: points of every sample, where all have as many.
+      box: lower and upper corner of all meshes, as the model sees them.
+      time_embedding: whether calls take `time`.
+    """
+
+    point_dim: int
+    feature_dim: int
+    out_features: int
+    grid_shape: tuple[int, ...] | None = None
+    num_points: int | None = None
+    box: tuple[tuple[float, ...], tuple[float, ...]] | None = None
+    time_embedding: bool = False
+
+
+def sizes(
+    samples: Sequence[Sample],
+    normalizers: Mapping[str, normalize.Normalizer] | None = None,
+    **changes: Any,
+) -> Sizes:
+    """Finds the sizes of all samples of a data set.
+
+    Args:
+      samples: all that the model is to be trained and tested on.
+      normalizers: may hold one of `mesh_points`, which the box is encoded with.
+      **changes: values to take instead.
+    """
+    first = samples[0]
+    grids = {sample.grid_shape for sample in samples}
+    counts = {sample.num_points for sample in samples}
+    corners = np.stack(
+        [
+            np.min([sample.mesh_points.min(axis=0) for sample in samples], axis=0),
+            np.max([sample.mesh_points.max(axis=0) for sample in samples], axis=0),
+        ]
+    )
+    if normalizers and "mesh_points" in normalizers:
+        encoded = normalize.encode(normalizers["mesh_points"], jnp.asarray(corners))
+        corners = np.asarray(encoded)
+    lower, upper = (tuple(map(float, corner)) for corner in corners)
+    target = first.target
+    found = Sizes(
+        point_dim=first.mesh_points.shape[1],
+        feature_dim=0 if first.features is None else first.features.shape[1],
+        out_features=target.shape[1] if target is not None and target.ndim == 2 else 1,
+        grid_shape=grids.pop() if len(grids) == 1 else None,
+        num_points=counts.pop() if len(counts) == 1 else None,
+        box=(lower, upper),
+    )
+    return found._replace(**changes)
+
+
+def entry(name: str) -> Entry:
+    """Looks a name up, composes `basis:mixer`, or imports your own.
+
+    Raises:
+      ValueError: if the name is unknown, or your own cannot be imported or called.
+    """
+    if name in REGISTRY:
+        return REGISTRY[name]
+    basis, _, mixer = name.partition(":")
+    if basis in BASES and mixer in MIXERS:
+        return attentions.in_basis(basis, mixer)
+    if ":" not in name:
+        raise ValueError(
+            f"models={name!r} is unknown; choose from {', '.join(REGISTRY)}, compose "
+            f"basis:mixer of the bases {', '.join(BASES)} and the mixers "
+            f"{', '.join(MIXERS)}, or name your own, package.module:function."
+        )
+    return own_models.entry(name)
 
 
 def check(name: str) -> None:
-    """Raises ValueError unless there is such a model."""
-    check_choice("models", name, MODELS)
+    """Raises ValueError unless there is an operator of that name, see `entry`."""
+    entry(name)
+
+
+def check_options(config: Any, preset: Any) -> None:
+    """Raises ValueError if an option was set that no chosen model has a use for.
+
+    Args:
+      config: with `models` and fields of `ModelOptions`.
+      preset: what it was before options were set.
+    """
+    used = frozenset[str]().union(*(options_of(name) for name in _names(config)))
+    for name in sorted(_OPTIONS - used):
+        value, before = getattr(config, name, None), getattr(preset, name, None)
+        if value != before:
+            raise ValueError(
+                f"{name}={value} means nothing to models={','.join(_names(config))}; "
+                f"leave it out, it is {before}."
+            )
+
+
+def options_of(name: str) -> frozenset[str]:
+    """Names of the options that an operator reads."""
+    found = entry(name)
+    if found.options is None:  # a model of your own gets all of them
+        return _OPTIONS
+    trunk = _TRUNK if found.model is None else ()
+    return frozenset(found.options) | {"equal_parameters", *trunk}
+
+
+def slug(name: str) -> str:
+    """The name as part of a file name."""
+    return name.replace(":", "_").replace("/", "_")
+
+
+def _names(config: Any) -> tuple[str, ...]:
+    return (config.models,) if isinstance(config.models, str) else tuple(config.models)
+
+
+def build(
+    config: Any, sizes: Sizes, *, options: Mapping[str, Any] | None = None, rngs: Any
+) -> Any:
+    """Builds the operator `config.models` names.
+
+    With `config.equal_parameters`, operators get the number of channels that brings
+    their number of parameters nearest to that of functional attention.
+
+    Args:
+      config: of one model, with fields of `ModelOptions`; the others are as there.
+      sizes: of the samples.
+      options: further arguments of `nn.OperatorTransformer`; other models have none.
+      rngs: source of the initial parameters, `nnx.Rngs`.
+
+    Returns:
+      An operator, called as `nn.OperatorTransformer`.
+
+    Raises:
+      ValueError: if the samples have not what the model needs.
+    """
+    (name,) = _names(config)
+    found = entry(name)
+    _check_needs(name, found, sizes)
+
+    def construct(found: Entry, features: int, rngs: nnx.Rngs) -> nnx.Module:
+        chosen = _Chosen(config, features)
+        if found.model is not None:
+            return found.model(chosen, sizes, rngs)
+        return _transformer(found, chosen, sizes, options or {}, rngs)
+
+    def count(found: Entry, features: int) -> int:
+        def abstract(key: jax.Array) -> nnx.Module:
+            return construct(found, features, nnx.Rngs(key))
+
+        shapes = jax.eval_shape(abstract, jax.random.key(0))
+        return sum(leaf.size for leaf in jax.tree.leaves(shapes))
+
+    features = config.features
+    # A program without the option has one model, of the size it says.
+    if getattr(config, "equal_parameters", False) and name != "functional":
+        if found.options is None:  # sizes of a model of your own are your own
+            return construct(found, features, rngs)
+        wanted = count(REGISTRY["functional"], features)
+        heads = config.num_heads
+        widths = range(heads, 2 * features + 1, heads)
+        counts = _Counts(widths, lambda width: count(found, width))
+        # Wider models have more parameters, so a few counts find the nearest.
+        above = bisect.bisect_left(counts, wanted)
+        near = [i for i in (above - 1, above) if 0 <= i < len(widths)]
+        features = widths[min(near, key=lambda i: abs(counts[i] - wanted))]
+    return construct(found, features, rngs)
+
+
+class _Counts(Sequence):
+    """Numbers of parameters of models of these widths, each counted once if at all."""
+
+    def __init__(self, widths: Sequence[int], count: Callable[[int], int]):
+        self._widths, self._count = widths, functools.cache(count)
+
+    def __len__(self) -> int:
+        return len(self._widths)
+
+    def __getitem__(self, index: Any) -> int:
+        return self._count(self._widths[index])
+
+
+class _Chosen:
+    """A configuration with another number of channels, and defaults for the rest."""
+
+    def __init__(self, config: Any, features: int):
+        self._config, self.features = config, features
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _OPTIONS:
+            return getattr(self._config, name, getattr(ModelOptions, name))
+        return getattr(self._config, name)
+
+
+def _check_needs(name: str, found: Entry, sizes: Sizes) -> None:
+    shape = sizes.grid_shape
+    if found.grid_axes and (shape is None or len(shape) not in found.grid_axes):
+        wanted = " or ".join(map(str, found.grid_axes))
+        others = [k for k, other in REGISTRY.items() if not other.grid_axes]
+        raise ValueError(
+            f"models={name!r} needs samples on one grid of {wanted} axes, not "
+            f"grid_shape={shape}; choose from {', '.join(others)}."
+        )
+    if found.fixed_points and sizes.num_points is None:
+        raise ValueError(
+            f"models={name!r} needs the same number of points in all samples; take "
+            "another model."
+        )
+
+
+def _transformer(
+    found: Entry, config: Any, sizes: Sizes, options: Mapping[str, Any], rngs: nnx.Rngs
+) -> nnx.Module:
+    assert found.attention is not None
+    basis = None if found.basis is None else found.basis(config, sizes)
+    shared = basis is not None and found.may_share_basis and config.shared_basis
+    references = config.reference_points
+    lower, upper = sizes.box or (None, None)
+    position = (
+        nn.ReferenceDistances(
+            sizes.point_dim, num_reference=references, lower=lower, upper=upper
+        )
+        if references
+        else nn.Coordinates(sizes.point_dim)
+    )
+    return nn.OperatorTransformer(
+        position=position,
+        feature_dim=sizes.feature_dim,
+        out_features=sizes.out_features,
+        features=config.features,
+        num_layers=config.num_layers,
+        mlp_ratio=config.mlp_ratio,
+        attention=found.attention(config, sizes, None if shared else basis),
+        basis=basis if shared else None,
+        time_embedding=sizes.time_embedding,
+        rematerialize=config.rematerialize,
+        rngs=rngs,
+        **options,
+    )
 
 
 def kept_modes(num_modes: int, grid_shape: Sequence[int]) -> tuple[int, ...]:
@@ -45,202 +294,81 @@ def kept_modes(num_modes: int, grid_shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(map(min, wanted, spectral.largest_modes(grid_shape)))
 
 
-class GridOperator(nnx.Module):
-    """The Fourier neural operator with the call of `nn.OperatorTransformer`."""
-
-    def __init__(
-        self, config: Any, *, grid_shape: Sequence[int], rngs: nnx.Rngs, **sizes: Any
-    ):
-        self.operator = nn.FourierNeuralOperator(
-            grid_shape=grid_shape,
-            features=config.features,
-            num_layers=config.num_layers,
-            modes=kept_modes(config.num_modes, grid_shape),
-            padding=PADDING,
-            rngs=rngs,
-            **sizes,
-        )
-
-    def __call__(
-        self,
-        mesh_points: jax.Array,
-        features: jax.Array | None = None,
-        *,
-        quadrature_weights: jax.Array | None = None,
-        time: jax.Array | None = None,
-    ) -> jax.Array:
-        """Maps values `(n, c)` at the nodes `(n, p)` of the grid to `(n, q)`."""
-        if quadrature_weights is not None:
-            raise ValueError(
-                "model='fno' needs all samples on one grid, without padding or "
-                "quadrature weights; take another model."
-            )
-        return self.operator(mesh_points, features, time=time)
-
-
-_MIXERS = {
-    "functional": nn.FunctionalMap,
-    "transolver": nn.SoftmaxMap,
-}
-_POINTWISE = {
-    "galerkin": nn.GalerkinAttention,
-    "linear": nn.LinearAttention,
-    "fourier": nn.FourierAttention,
-    "softmax": nn.SoftmaxAttention,
-}
-
-
-def _position(point_dim: int, given: dict[str, Any]) -> Any:
-    count = given.pop("reference_points", None)
-    lower, upper = given.pop("reference_box", None) or (None, None)
-    if not count:
-        return nn.Coordinates(point_dim)
-    return nn.ReferenceDistances(
-        point_dim,
-        count,
-        None if lower is None else tuple(lower),
-        None if upper is None else tuple(upper),
-    )
-
-
-def attention_operator(
-    config: Any,
-    name: str,
-    *,
-    position: Any,
-    grid_shape: Sequence[int] | None,
-    shared_basis: bool = True,
-    temperature: float = 0.5,
-    temperature_bounds: tuple[float, float] | None = (0.1, 5.0),
-    rngs: nnx.Rngs,
-    **options: Any,
-) -> nn.OperatorTransformer:
-    """Builds an `nn.OperatorTransformer` with the attention of a name."""
-    heads = {"num_heads": config.num_heads}
-    basis = None
-    if name in _POINTWISE:
-        attention = partial(_POINTWISE[name], point_dim=position.point_dim, **heads)
-    else:
-        softmax = {
-            "num_basis": config.num_basis,
-            "grid_shape": grid_shape if config.convolution else None,
-            "temperature": temperature,
-            "temperature_bounds": temperature_bounds,
-        }
-        basis = partial(nn.SoftmaxBasis, **softmax)
-        if name == "orthogonal":
-            attention = partial(nn.OrthogonalAttention, **heads, **softmax)
-            basis = None
-        else:
-            mixer: Any = _MIXERS[name]
-            if name == "functional":
-                mixer = partial(mixer, ridge_logit=config.ridge_logit)
-            attention = partial(
-                nn.BasisAttention,
-                mixer=mixer,
-                basis=None if shared_basis else basis,
-                **heads,
-            )
-            basis = partial(basis, **heads) if shared_basis else None
-    return nn.OperatorTransformer(
-        position=position,
-        attention=attention,
-        basis=basis,
+def _fno(config: Any, sizes: Sizes, rngs: nnx.Rngs) -> nnx.Module:
+    """The Fourier neural operator, with zeros around the domain."""
+    assert sizes.grid_shape is not None
+    return nn.FourierNeuralOperator(
+        grid_shape=sizes.grid_shape,
+        feature_dim=sizes.feature_dim,
+        out_features=sizes.out_features,
+        time_embedding=sizes.time_embedding,
         features=config.features,
         num_layers=config.num_layers,
-        mlp_ratio=config.mlp_ratio,
-        rematerialize=config.rematerialize,
+        modes=kept_modes(config.num_modes, sizes.grid_shape),
+        padding=PADDING,
         rngs=rngs,
-        **options,
     )
 
 
-def build(
-    config: Any,
-    *,
-    point_dim: int,
-    feature_dim: int,
-    out_features: int,
-    grid_shape: Sequence[int] | None = None,
-    time_embedding: bool = False,
-    options: Mapping[str, Any] | None = None,
-    rngs: nnx.Rngs,
-) -> nnx.Module:
-    """Builds the operator `config.models` names.
-
-    With `config.equal_parameters`, operators get the number of channels that brings
-    their number of parameters nearest to that of functional attention.
-
-    Args:
-      config: of one model, with the model fields of `benchmark.Config`.
-      point_dim: dimension of space.
-      feature_dim: channels of the input function; zero if the mesh is the input.
-      out_features: channels of the output function.
-      grid_shape: points per axis, where all samples are on such a grid.
-      time_embedding: whether calls take `time`.
-      options: further options of `nn.OperatorTransformer`; fno has none of them.
-      rngs: source of the initial parameters.
-
-    Returns:
-      An operator, called as `nn.OperatorTransformer`.
-
-    Raises:
-      ValueError: if the model needs a grid and there is none.
-    """
-    name = config.models if isinstance(config.models, str) else config.models[0]
-    sizes = {
-        "feature_dim": feature_dim,
-        "out_features": out_features,
-        "time_embedding": time_embedding,
-    }
-    if name == "fno" and (grid_shape is None or len(grid_shape) > 2):
-        raise ValueError(
-            f"model='fno' needs samples on one grid of one or two axes, not "
-            f"{grid_shape=}; choose from {', '.join(ATTENTIONS)}."
-        )
-
-    def construct(name: str, features: int, rngs: nnx.Rngs) -> nnx.Module:
-        changed = _Changed(config, features)
-        if name == "fno":
-            assert grid_shape is not None
-            return GridOperator(changed, grid_shape=grid_shape, rngs=rngs, **sizes)
-        given = dict(options or {})
-        if "reference_points" in given:
-            given.setdefault("reference_box", None)
-        return attention_operator(
-            changed,
-            name,
-            position=_position(point_dim, given),
-            grid_shape=grid_shape,
-            rngs=rngs,
-            **sizes,
-            **given,
-        )
-
-    def count(name: str, features: int) -> int:
-        def abstract(key: jax.Array) -> nnx.Module:
-            return construct(name, features, nnx.Rngs(key))
-
-        shapes = jax.eval_shape(abstract, jax.random.key(0))
-        return sum(leaf.size for leaf in jax.tree.leaves(shapes))
-
-    features = config.features
-    if config.equal_parameters and name != "functional":
-        wanted = count("functional", features)
-        heads = config.num_heads
-        widths = range(heads, 2 * features + 1, heads)
-        features = min(widths, key=lambda width: abs(count(name, width) - wanted))
-    return construct(name, features, rngs)
+def _galerkin2d(config: Any, sizes: Sizes, rngs: nnx.Rngs) -> nnx.Module:
+    """The Galerkin transformer between scalers and a spectral decoder."""
+    shape = sizes.grid_shape
+    assert shape is not None
+    if sizes.time_embedding:
+        raise ValueError("models='galerkin2d' has no time; take another model.")
+    coarse = tuple(config.coarse_points or (n + 1) // 2 for n in shape)
+    return nn.GalerkinTransformer2d(
+        grid_shape=shape,
+        in_features=sizes.feature_dim,
+        features=config.features,
+        num_layers=config.num_layers,
+        hidden_features=2 * config.features,
+        attention=partial(
+            nn.GalerkinAttention,
+            num_heads=config.num_heads,
+            point_dim=2,
+            epsilon=1e-7,  # as published
+        ),
+        down=partial(nn.DownScaler, new_shape=coarse),
+        up=partial(nn.UpScaler, new_shape=shape),
+        decoder=partial(
+            nn.SpectralDecoder,
+            out_features=sizes.out_features,
+            features=_DECODER_FEATURES,
+            grid_shape=shape,
+            modes=kept_modes(config.num_modes, shape),
+            point_dim=2,
+        ),
+        # Nothing is known of the solution at the ends of the grid.
+        boundary="free",
+        rematerialize=config.rematerialize,
+        rngs=rngs,
+    )
 
 
-class _Changed:
-    """A configuration with another number of channels."""
+_FNO = ("features", "num_layers", "num_modes")
+_GALERKIN2D = (*_FNO, "num_heads", "coarse_points", "rematerialize")
 
-    def __init__(self, config: Any, features: int):
-        self._config, self.features = config, features
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._config, name)
+# One line for each: what it is made of, the options it reads, and what it needs.
+REGISTRY: dict[str, Entry] = {
+    "functional": attentions.in_basis("softmax", "functional"),
+    "transolver": attentions.TRANSOLVER,
+    "orthogonal": attentions.ORTHOGONAL,
+    "galerkin": attentions.pointwise(nn.GalerkinAttention),
+    "linear": attentions.pointwise(nn.LinearAttention),
+    "fourier": attentions.pointwise(nn.FourierAttention, quadratic=True),
+    "softmax": attentions.pointwise(nn.SoftmaxAttention, quadratic=True),
+    "performer": attentions.pointwise(nn.PerformerAttention, num_features="num_random"),
+    "nystrom": attentions.pointwise(
+        nn.NystromAttention, num_landmarks="num_landmarks", min_points="num_landmarks"
+    ),
+    "linformer": attentions.pointwise(
+        nn.LinformerAttention, num_projected="num_projected", fixed_points=True
+    ),
+    "functional_schwarz": attentions.on_boxes("softmax", "functional"),
+    "fno": Entry(model=_fno, options=_FNO, grid_axes=(1, 2)),
+    "galerkin2d": Entry(model=_galerkin2d, options=_GALERKIN2D, grid_axes=(2,)),
+}
 
 
 def call(model: Any, sample: Any, **given: Any) -> jax.Array:

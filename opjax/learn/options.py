@@ -9,7 +9,6 @@ import dataclasses
 import json
 import logging
 import sys
-import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -18,14 +17,14 @@ from absl import logging as absl_logging
 
 from opjax.learn import fields
 from opjax.learn.fields import check, check_choice, option
-from opjax.learn.folder import read_config
+from opjax.learn.help_text import COMMON, field_text, help_text
+from opjax.learn.stored import read_config
 
 __all__ = [
     "check",
     "check_choice",
     "console",
     "define_flags",
-    "help_text",
     "launch",
     "option",
     "read_flags",
@@ -86,7 +85,7 @@ def define_flags(
     for field in dataclasses.fields(cls):
         element, several = fields.kind(cls, field.name)
         choices = presets if field.name == "preset" else field.metadata["choices"]
-        text = describe_field(field, presets)
+        text = field_text(field, presets)
         if several:
             serializer: Any = flags.CsvListSerializer(",")
             parser = _ListParser(element)
@@ -98,85 +97,9 @@ def define_flags(
             define(field.name, None, text, **given)
     for alias, name in fields.aliases(cls).items():
         flags.DEFINE_alias(alias, name, **given)
-    for name, text in _COMMON.items():
+    for name, text in COMMON.items():
         define = flags.DEFINE_string if name.endswith("dir") else flags.DEFINE_bool
         define(name, None if name.endswith("dir") else False, text, **given)
-
-
-_COMMON = {
-    "workdir": "Folder of the run; alone, it continues the run it holds",
-    "cache_dir": "Folder of generated data (default $OPJAX_CACHE or ~/.cache/opjax)",
-    "tensorboard": "Write TensorBoard files too",
-    "describe": "Say what the run would do, without training",
-}
-
-
-def describe_field(field: dataclasses.Field, presets: Mapping[str, Any]) -> str:
-    """Returns the help of a field: its text, its choices, and what presets have."""
-    if field.name == "preset":
-        return (
-            f"{field.metadata['text']} ({', '.join(presets)}; default {field.default})"
-        )
-    values = {name: getattr(preset, field.name) for name, preset in presets.items()}
-    spelled = {name: _shown(value) for name, value in values.items()}
-    if len(set(spelled.values())) == 1:
-        note = f"default {_shown(field.default)}"
-        if values and next(iter(values.values())) != field.default:
-            note = next(iter(spelled.values()))
-    else:
-        note = ", ".join(f"{name} {value}" for name, value in spelled.items())
-    choices = field.metadata["choices"]
-    some = "" if choices is None else f": {', '.join(choices)}"
-    return f"{field.metadata['text']}{some} ({note})"
-
-
-def _shown(value: Any) -> str:
-    return fields.spell(value) if isinstance(value, tuple) else repr(value)
-
-
-def help_text(presets: Mapping[str, Any], *, program: str) -> str:
-    """Returns the help of a program, its flags by group.
-
-    Args:
-      presets: as for `define_flags`.
-      program: name of the program, as in its folder.
-    """
-    cls = _class(presets)
-    groups: dict[type, list[str]] = {}
-    other = {name: alias for alias, name in fields.aliases(cls).items()}
-    for field in dataclasses.fields(cls):
-        # The class that declared it first: a program may declare it anew.
-        owner = [base for base in cls.__mro__ if field.name in vars(base)][-1]
-        name = f"--{field.name}"
-        if field.name in other:
-            name += f" (or --{other[field.name]})"
-        text = _wrapped(name, describe_field(field, presets))
-        groups.setdefault(owner, []).append(text)
-    default = f"runs/{program}-{cls.preset}"  # pyright: ignore
-    lines = []
-    for owner in cls.__mro__:
-        if owner in groups:
-            title = (
-                "This program" if owner is cls else (owner.__doc__ or owner.__name__)
-            )
-            lines.append(title.strip().splitlines()[0].rstrip(".") + ":")
-            lines += groups[owner]
-    lines.append("Folders and output:")
-    for name, words in _COMMON.items():
-        if name == "workdir":
-            words += (
-                f" (default {default}, with another preset's name and whatever differs "
-                "from the preset added)"
-            )
-        lines.append(_wrapped(f"--{name}", words))
-    return "\n".join(lines)
-
-
-def _wrapped(name: str, text: str) -> str:
-    body = textwrap.fill(
-        text, width=88, initial_indent=" " * 6, subsequent_indent=" " * 6
-    )
-    return f"  {name}\n{body}"
 
 
 def read_flags(

@@ -1,6 +1,6 @@
-"""Predicts on your own meshes with an operator that `experiments.train` trained.
+"""Predicts on your own meshes with a trained operator.
 
-    python -m experiments.predict --workdir=runs/mine --input=new --output=predicted
+    opjax-predict --workdir=runs/mine --input=new --output=predicted
 
 Every file of the input is written to the output with the prediction beside its own
 arrays. The last line, and `report.json` for every sample, say how far the input is
@@ -24,8 +24,8 @@ from absl import app, flags
 
 from opjax import export
 from opjax.datasets import own
-from opjax.learn import options, prediction, ranges, trained
-from opjax.learn.folder import to_json, write_json
+from opjax.learn import operators, options, prediction, ranges, trained
+from opjax.learn.json_files import to_json, write_json
 
 
 def run(
@@ -41,8 +41,8 @@ def run(
     """Predicts on all samples of the input, and exports the operator if asked.
 
     Args:
-      workdir: folder of a finished run of `experiments.train`, the model with the
-        smallest validation error is taken, or of one of its members.
+      workdir: folder of a finished run, the model with the smallest validation error
+        is taken, or of one of its members.
       inputs: folder, files or patterns, see `own.find`.
       output: folder for the files with predictions and `report.json`.
       export_path: file for the exported operator; None for none.
@@ -69,9 +69,8 @@ def run(
         if inputs:
             if output is None:
                 raise ValueError("Name a folder for the predictions, --output=...")
-            rows = _predict_all(
-                found, inputs, pathlib.Path(output), point_dim, chunk_size, memory_gib
-            )
+            limits = {"chunk_size": chunk_size, "memory_gib": memory_gib}
+            rows = _predict_all(found, inputs, pathlib.Path(output), point_dim, limits)
             result |= _summary(rows) | {"output": str(output)}
     return to_json(result | {"seconds": time.monotonic() - begin})
 
@@ -81,10 +80,8 @@ def _predict_all(
     inputs: str | Sequence[str],
     output: pathlib.Path,
     point_dim: int | None,
-    chunk_size: int,
-    memory_gib: float,
+    limits: dict[str, Any],
 ) -> list[dict[str, Any]]:
-    config = found.description["config"]
     files = own.find(inputs)
     twice = [name for name, n in Counter(f.name for f in files).items() if n > 1]
     if twice:
@@ -92,30 +89,16 @@ def _predict_all(
             f"Several files of the input are called {twice[0]}; predict on their "
             "folders one by one."
         )
-    names = [
-        "prediction" if name == "target" else f"prediction_{name}"
-        for name in found.description["names"]["target"]
-    ]
     rows = []
     for file in files:
-        samples = own.read(
-            file,
-            features=config["feature_names"],
-            target=config["target_names"],
-            point_dim=point_dim or config["point_dim"] or None,
-            quadrature=config["quadrature"],
-            need_target=False,
-        )
-        for sample in samples:
-            values = prediction.predict(
-                found, sample, chunk_size=chunk_size, memory_gib=memory_gib
-            )
+        for sample in found.read(file, point_dim=point_dim):
+            values = found(sample, **limits)
             if not np.isfinite(values).all():
                 raise ValueError(
                     f"The prediction for {sample.name} is not finite; its values are "
                     "too far from those of training."
                 )
-            own.write(output / file.name, sample, values, names=names)
+            own.write(output / file.name, sample, values, names=_names(found))
             row = {"name": sample.name, "num_points": sample.num_points}
             row |= ranges.compare(found.description, sample)
             if sample.target is not None:
@@ -126,6 +109,13 @@ def _predict_all(
                 print(f"{sample.name}: {note}.", file=sys.stderr)
     write_json(output / "report.json", to_json(rows))
     return rows
+
+
+def _names(found: trained.Trained) -> list[str]:
+    """Names of the predicted channels in the files."""
+    count = found.description["channels"]["target"]
+    targets = found.description["names"].get("target") or ["target"] * count
+    return ["prediction" if t == "target" else f"prediction_{t}" for t in targets]
 
 
 def _summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
@@ -144,27 +134,26 @@ def _summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _export(found: trained.Trained, path: str | os.PathLike) -> None:
-    description = found.description
-    channels, grid_shape = description["channels"], description["grid_shape"]
-    orthogonal = description["config"]["models"] == "orthogonal"
+    description, entry = found.description, operators.entry(found.name)
+    least = description["config"][entry.min_points] if entry.min_points else 1
     export.save(
         path,
         found.model,
-        point_dim=channels["mesh_points"],
-        feature_dim=channels["features"],
+        point_dim=description["channels"]["mesh_points"],
+        feature_dim=description["channels"]["features"],
         normalizers=found.normalizers,
         weighted=description["weighted"],
-        num_points=None if grid_shape is None else int(np.prod(grid_shape)),
-        min_points=description["config"]["num_basis"] if orthogonal else 1,
+        num_points=description["sizes"]["num_points"] if found.fixed_points else None,
+        min_points=least,
     )
 
 
 def _define_flags() -> None:
-    flags.DEFINE_string("workdir", None, "Folder of a run of experiments.train")
+    flags.DEFINE_string("workdir", None, "Folder of a finished run")
     flags.DEFINE_list("input", [], "Folder, files or patterns, separated by commas")
     flags.DEFINE_string("output", None, "Folder for the files with predictions")
     flags.DEFINE_string("export", None, "File for the exported operator")
-    flags.DEFINE_integer("point_dim", None, "As in experiments.train", lower_bound=1)
+    flags.DEFINE_integer("point_dim", None, "As in opjax-train", lower_bound=1)
     flags.DEFINE_integer(
         "chunk_size", 2**16, "Points that are evaluated at once", lower_bound=1
     )
@@ -197,3 +186,7 @@ def main() -> None:
     """Runs the program on its flags."""
     _define_flags()
     app.run(_main)
+
+
+if __name__ == "__main__":
+    main()

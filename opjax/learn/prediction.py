@@ -1,42 +1,42 @@
 """Evaluation of trained operators on meshes of any size, in bounded memory."""
 
-from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from opjax import metrics, normalize
+from opjax import metrics, nn, normalize
 from opjax.datasets import samples
 from opjax.datasets.samples import Sample
 from opjax.learn import operators
-from opjax.learn.trained import Trained
 
-# Their attention sees points through sums over all points only.
-IN_CHUNKS = ("functional", "transolver")
-_PAIRWISE = ("fourier", "softmax")
+if TYPE_CHECKING:
+    from opjax.learn.trained import Trained
 
 
 def predict(
-    trained: Trained,
+    trained: "Trained",
     sample: Sample,
     *,
+    time: float | None = None,
     chunk_size: int = 2**16,
     memory_gib: float = 8.0,
 ) -> np.ndarray:
     """Evaluates an operator on a mesh, in physical units.
 
     Meshes up to `chunk_size` points are padded to one of a few sizes, for each of which
-    the operator is compiled once. On larger ones functional attention and Transolver
-    run chunk by chunk, with the same result: coefficients are sums over the points,
-    and all else acts on every point alone. Only the features of all points are kept: a
-    million points take 0.8 GiB with 64 channels, as a whole 2 GiB. Other operators are
-    evaluated as a whole, where that fits.
+    the operator is compiled once. On larger ones attention in a basis whose functions
+    depend on their point alone runs chunk by chunk, with the same result: all it knows
+    of the points are moments, which add up, and all else acts on every point alone.
+    Only the features of all points are kept: a million points take 0.8 GiB with 64
+    channels, as a whole 2 GiB. Other operators are evaluated as a whole, where that
+    fits.
 
     Args:
       trained: the operator.
       sample: a mesh, with features if the operator takes any.
+      time: of an operator with a time embedding.
       chunk_size: points of a chunk.
       memory_gib: largest memory of an evaluation as a whole, in GiB.
 
@@ -47,17 +47,30 @@ def predict(
       ValueError: if the sample does not fit the operator, or the mesh the memory.
     """
     check(trained, sample)
-    name = trained.description["config"]["models"]
-    in_chunks = name in IN_CHUNKS and trained.description["grid_shape"] is None
     n = sample.num_points
-    if n > chunk_size and in_chunks:
-        return _in_chunks(trained, sample, chunk_size)
-    on_grid = trained.description["grid_shape"] is not None
-    size = n if on_grid or n > chunk_size else padded_size(n)
-    sample_arrays = _arrays(sample) if size == n else samples.pad(sample, size)
+    when = {} if time is None else {"time": jnp.asarray(time, jnp.float32)}
+    if n > chunk_size and in_chunks(trained.model):
+        return _in_chunks(trained, sample, when, chunk_size)
+    size = n if trained.fixed_points or n > chunk_size else padded_size(n)
+    arrays = _arrays(sample) if size == n else samples.pad(sample, size)
     if n > chunk_size:
-        _check_memory(trained, sample_arrays, memory_gib)
-    return np.asarray(_whole(trained.model, trained.normalizers, sample_arrays))[:n]
+        _check_memory(trained, arrays, when, memory_gib)
+    return np.asarray(_whole(trained.model, trained.normalizers, arrays, when))[:n]
+
+
+def in_chunks(model: Any) -> bool:
+    """Whether a model can be evaluated chunk by chunk.
+
+    Args:
+      model: any.
+    """
+    if not isinstance(model, nn.OperatorTransformer):
+        return False
+    attention = model.blocks.attention
+    # A subclass may do more with the points than their moments say.
+    if type(attention) is not nn.BasisAttention:
+        return False
+    return attention.choose_basis(model.basis).pointwise
 
 
 def relative_l2(sample: Sample, prediction: np.ndarray) -> float:
@@ -72,8 +85,8 @@ def relative_l2(sample: Sample, prediction: np.ndarray) -> float:
     )
 
 
-def check(trained: Trained, sample: Sample) -> None:
-    """Raises ValueError unless a sample has the channels that an operator takes."""
+def check(trained: "Trained", sample: Sample) -> None:
+    """Raises ValueError unless a sample has what an operator takes."""
     expected = trained.description["channels"]
     for name in ("mesh_points", "features"):
         array = getattr(sample, name)
@@ -92,6 +105,12 @@ def check(trained: Trained, sample: Sample) -> None:
         raise ValueError(
             f"{sample.name} comes {has[weighted]} quadrature_weights, but the operator "
             f"in {trained.folder} was trained {has[not weighted]} them."
+        )
+    num_points = trained.description["sizes"]["num_points"]
+    if trained.fixed_points and sample.num_points != num_points:
+        raise ValueError(
+            f"{sample.name} has {sample.num_points} points, but the operator in "
+            f"{trained.folder} is for meshes of {num_points} only."
         )
 
 
@@ -124,78 +143,94 @@ def _decode(normalizers: Any, values: jax.Array) -> jax.Array:
 
 
 @jax.jit
-def _whole(model: Any, normalizers: Any, arrays: dict[str, Any]) -> jax.Array:
-    return _decode(normalizers, operators.call(model, _encode(normalizers, arrays)))
+def _whole(model: Any, normalizers: Any, arrays: Any, when: Any) -> jax.Array:
+    encoded = _encode(normalizers, arrays)
+    return _decode(normalizers, operators.call(model, encoded, **when))
 
 
-def _check_memory(trained: Trained, arrays: Any, memory_gib: float) -> None:
+def _check_memory(
+    trained: "Trained", arrays: Any, when: Any, memory_gib: float
+) -> None:
     """Asks the compiler for the memory of an evaluation before there is one."""
     n = len(arrays["mesh_points"])
-    name = trained.description["config"]["models"]
-    needed = 8 * n**2 if name in _PAIRWISE else 0  # scores of one head, and softmax
+    # Scores of one head, and their softmax.
+    needed = 8 * n**2 if operators.entry(trained.name).quadratic else 0
     if needed <= memory_gib * 2**30:
-        compiled = _whole.lower(trained.model, trained.normalizers, arrays).compile()
-        analysis = compiled.memory_analysis()
+        lowered = _whole.lower(trained.model, trained.normalizers, arrays, when)
+        analysis = lowered.compile().memory_analysis()
         needed = max(needed, getattr(analysis, "temp_size_in_bytes", 0))
     if needed > memory_gib * 2**30:
         raise ValueError(
-            f"{name} needs about {needed / 2**30:.1f} GiB for a mesh of {n} points, "
-            f"above {memory_gib=:g}. Raise --memory_gib if the machine has more, take "
-            f"a coarser mesh, or train {' or '.join(IN_CHUNKS)}, which are evaluated "
-            "in chunks."
+            f"{trained.name} needs about {needed / 2**30:.1f} GiB for a mesh of {n} "
+            f"points, above {memory_gib=:g}. Raise --memory_gib if the machine has "
+            "more, take a coarser mesh, or train functional or transolver without "
+            "convolutions, which are evaluated in chunks."
         )
 
 
-def _in_chunks(trained: Trained, sample: Sample, size: int) -> np.ndarray:
+def _in_chunks(
+    trained: "Trained", sample: Sample, when: dict[str, Any], size: int
+) -> np.ndarray:
     """Evaluates an operator whose attention is in a basis, chunk by chunk."""
-    model = trained.model
+    model, normalizers = trained.model, trained.normalizers
+    n = sample.num_points
+    weights = sample.quadrature_weights
+    # As `samples.pad` does: padded points of the last chunk have none.
+    weights = np.full(n, 1 / n, np.float32) if weights is None else weights
     chunks = []
-    for start in range(0, sample.num_points, size):
+    for start in range(0, n, size):
         rows = slice(start, start + size)
         arrays = {name: array[rows] for name, array in _arrays(sample).items()}
-        count = len(arrays["mesh_points"])
-        weights = arrays.pop("quadrature_weights", np.ones(count, np.float32))
-        arrays = {k: np.pad(v, [(0, size - count), (0, 0)]) for k, v in arrays.items()}
-        z = _encoder(model, _encode(trained.normalizers, arrays))
-        chunks.append((z, jnp.asarray(np.pad(weights, (0, size - count)))))
+        arrays["quadrature_weights"] = weights[rows]
+        missing = size - len(arrays["mesh_points"])
+        arrays = {
+            name: np.pad(array, [(0, missing)] + [(0, 0)] * (array.ndim - 1))
+            for name, array in arrays.items()
+        }
+        encoded = _encode(normalizers, arrays)
+        points = encoded["mesh_points"]
+        z = _encoder(model, points, encoded.get("features"), when)
+        chunks.append((z, points, encoded["quadrature_weights"]))
     num_layers = jax.tree.leaves(model.blocks)[0].shape[0]
     for number in range(num_layers):
         block = jax.tree.map(lambda leaf, number=number: leaf[number], model.blocks)
-        sums: Any = None
-        for z, weights in chunks:
-            part = _moments(block, model.basis, z, weights)
-            sums = part if sums is None else sums + part
-        moved = _mix(block, model.basis, sums)
-        for index, (z, weights) in enumerate(chunks):
-            chunks[index] = _advance(block, model.basis, z, moved), weights
-    values = [np.asarray(_decoder(model, trained.normalizers, z)) for z, _ in chunks]
-    return np.concatenate(values)[: sample.num_points]
+        total = None
+        for z, points, weights in chunks:
+            part = _moments(block, model.basis, z, points, weights)
+            total = part if total is None else total + part
+        mixed = _mix(block, model.basis, total)
+        chunks = [
+            (_advance(block, model.basis, mixed, z, points), points, weights)
+            for z, points, weights in chunks
+        ]
+    values = [np.asarray(_decoder(model, normalizers, z)) for z, _, _ in chunks]
+    return np.concatenate(values)[:n]
 
 
 @jax.jit
-def _encoder(model: Any, arrays: dict[str, jax.Array]) -> jax.Array:
-    return model.encode(arrays["mesh_points"], arrays.get("features"))
+def _encoder(model: Any, points: Any, features: Any, when: Any) -> jax.Array:
+    return model.encode(points, features, **when)
 
 
 @jax.jit
-def _moments(block: Any, basis: Any, z: jax.Array, weights: jax.Array) -> Any:
-    """Moments of a chunk, of every head."""
+def _moments(block: Any, basis: Any, z: Any, points: Any, weights: Any) -> Any:
+    x = block.attention_norm(z)
     return block.attention.moments(
-        block.attention_norm(z), basis=basis, quadrature_weights=weights
+        x, basis=basis, mesh_points=points, quadrature_weights=weights
     )
 
 
 @jax.jit
 def _mix(block: Any, basis: Any, moments: Any) -> jax.Array:
-    """Coefficients `(h, k, d)` that attention makes of the moments of all points."""
     return block.attention.mix(moments, basis=basis)
 
 
-@partial(jax.jit, donate_argnums=2)
-def _advance(block: Any, basis: Any, z: jax.Array, mixed: jax.Array) -> jax.Array:
+@jax.jit
+def _advance(block: Any, basis: Any, mixed: Any, z: Any, points: Any) -> jax.Array:
     """Features of a chunk after a block."""
     x = block.attention_norm(z)
-    return block.add(z, block.attention.expand(mixed, x, basis=basis))
+    attended = block.attention.expand(mixed, x, basis=basis, mesh_points=points)
+    return block.add(z, attended)
 
 
 @jax.jit

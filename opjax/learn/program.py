@@ -15,9 +15,11 @@ from typing import Any
 import jax
 
 from opjax.learn import describe as description
-from opjax.learn import fields, figures, operators, options, study
-from opjax.learn.folder import RunDirectory, adopt, run_once, write_text
+from opjax.learn import drawing, fields, operators, options, study
+from opjax.learn.config import ModelOptions
+from opjax.learn.folder import RunDirectory, run_once, write_text
 from opjax.learn.provenance import provenance
+from opjax.learn.stored import adopt
 from opjax.learn.study import Finished, MakeTask, Report
 
 
@@ -77,16 +79,14 @@ class Program:
           ValueError: if the folder holds another configuration or data are damaged.
           opjax.training.NonFiniteError: if a loss diverges.
         """
-        figures.require_matplotlib()
+        drawing.require_matplotlib()
         config = self._ready(config)
         base = fields.base_of(config, self.presets)
         workdir = workdir or self._default_workdir(config)
 
         def work(directory: RunDirectory) -> dict[str, Any]:
-            begin = time.monotonic()
             if self.work is not None:
-                found = self._write(self.work(config, directory, cache_dir), directory)
-                found = {"seconds": time.monotonic() - begin, **found}
+                found = self._other_work(config, directory, cache_dir)
             else:
                 assert self.make_task is not None
                 finished = study.run(
@@ -152,16 +152,23 @@ class Program:
     def _ready(self, config: Any) -> Any:
         """The configuration with absolute paths, its models checked."""
         declared = {field.name: field.metadata for field in dataclasses.fields(config)}
-        if declared.get("models", {}).get("choices", ()) is None:
+        registered = issubclass(type(config), ModelOptions)
+        if registered and declared["models"]["choices"] is None:
             for name in config.models:
                 operators.check(name)
+            operators.check_options(config, fields.base_of(config, self.presets))
         if getattr(config, "data_dir", ""):
             absolute = os.path.abspath(os.path.expanduser(config.data_dir))
             config = dataclasses.replace(config, data_dir=absolute)
         return config
 
-    def _write(self, report: Report, directory: RunDirectory) -> dict[str, Any]:
-        seconds = float(report.result.get("seconds", 0.0))
+    def _other_work(
+        self, config: Any, directory: RunDirectory, cache_dir: str | None
+    ) -> dict[str, Any]:
+        assert self.work is not None
+        begin = time.monotonic()
+        report = self.work(config, directory, cache_dir)
+        seconds = time.monotonic() - begin
         parts = [
             f"# {self._title()}\n",
             report.head.rstrip() + "\n",
@@ -169,4 +176,4 @@ class Program:
             report.text or "",
         ]
         write_text(directory.path / "tables.md", "\n".join(parts))
-        return dict(report.result)
+        return {"seconds": seconds, **report.result}

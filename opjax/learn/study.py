@@ -13,7 +13,7 @@ import numpy as np
 from flax import nnx
 
 from opjax import training
-from opjax.learn import members
+from opjax.learn import figures, members
 from opjax.learn.fitting import Fitted, Settings, fit
 from opjax.learn.folder import RunDirectory, replacing, run_once, write_json, write_text
 from opjax.learn.provenance import provenance
@@ -65,11 +65,17 @@ class Report(NamedTuple):
 
 
 class Tasks:
-    """The task of a member, kept while members differ in model and seed only."""
+    """The task of a member, kept while members differ in model and seed only.
+
+    Attributes:
+      first: the first one that was made.
+      seconds: spent making them.
+    """
 
     def __init__(self, make_task: MakeTask, cache_dir: str | None):
         self._make, self._cache_dir = make_task, cache_dir
         self._key, self._task = None, None
+        self.first: Task | None = None
         self.seconds = 0.0
 
     def __call__(self, config: Any) -> Task:
@@ -80,6 +86,7 @@ class Tasks:
             begin = time.monotonic()
             self._task, self._key = self._make(config, self._cache_dir), key
             self.seconds += time.monotonic() - begin
+            self.first = self.first or self._task
         return self._task
 
 
@@ -122,7 +129,10 @@ def run(
             last_line=False,
         )
         results.setdefault(name, []).append(result)
-    task = tasks(next(iter(config.members().values())))
+    task = tasks.first or tasks(next(iter(config.members().values())))
+    shown = figures.members(directory.path)
+    if len(shown) > 1:
+        figures.draw(directory.path, shown)
     if task.draw is not None:
         task.draw(directory.path, list(results))
     return Finished(
@@ -203,6 +213,7 @@ def train(
     if callable(task.train):
         _save_losses(directory.path, fitted)
     result = dict(task.evaluate(fitted.best_model, directory.path))
+    figures.draw(directory.path, [figures.member(directory.path)])
     if task.metric is not None:
         steps = (
             fitted.history[-1]["step"] // given.num_epochs if given.num_epochs else 1
@@ -284,8 +295,12 @@ def plain(results: dict[str, list[dict[str, Any]]]) -> list[str]:
 
 def _head(finished: Finished) -> str:
     config = finished.config
+    length = f"{finished.num_train} training and {finished.num_test} test samples, "
+    if hasattr(config, "num_epochs"):
+        length += f"{config.num_epochs} epochs"
+    else:
+        length = f"{config.num_steps} steps of {config.batch_size} fresh samples"
     return (
-        f"{finished.num_train} training and {finished.num_test} test samples, "
-        f"{config.num_epochs} epochs; mean ± standard deviation over the seeds "
+        f"{length}; mean ± standard deviation over the seeds "
         f"{','.join(map(str, config.seeds))}. Data: {finished.source}. {finished.notes}"
     )

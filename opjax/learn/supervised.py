@@ -1,7 +1,7 @@
 """The ordinary benchmark task: fields on meshes to fields on the same meshes."""
 
 import pathlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -12,9 +12,9 @@ from flax import nnx
 
 from opjax import metrics, normalize, training
 from opjax.datasets import samples
-from opjax.datasets.samples import Sample
-from opjax.learn import mesh_figures, operators
-from opjax.learn.task import Splits, Task
+from opjax.datasets.samples import Sample, Splits
+from opjax.learn import operators, outcome, trained
+from opjax.learn.task import Task
 from opjax.normalize import Normalizer
 
 
@@ -26,6 +26,10 @@ def regression(
     encode_features: bool = True,
     encode_target: bool = True,
     notes: str = "",
+    names: Mapping[str, Sequence[str]] | None = None,
+    options: Mapping[str, Any] | None = None,
+    window: tuple[float, float, float, float] | None = None,
+    **sizes: Any,
 ) -> Task:
     """Builds the task to predict the target from mesh and features.
 
@@ -36,29 +40,35 @@ def regression(
 
     Args:
       config: has `batch_size`, `num_buckets` and the fields of `ModelOptions`.
-      splits: the samples.
+      splits: the samples; their own normalisers, if they have some, take the place of
+        the fitted ones.
       encode_points: map the box of the training meshes to [-1, 1] along its longest
         side, for coordinates in any unit.
       encode_features: normalise every channel of the features.
       encode_target: normalise every channel of the target.
       notes: as in `Task`.
+      names: of the channels of `features` and `target`, to be saved.
+      options: for `operators.build`.
+      window: left, right, bottom and top of what figures show; None for all.
+      **sizes: those that are not to be found in the samples, see `operators.sizes`.
 
     Returns:
-      The task.
+      The task. The folder of every member gets the operator, see `trained`, and
+      `predictions.npz`, see `outcome`.
 
     Raises:
       TypeError: if an array of a sample is not floating point.
       ValueError: if samples are damaged or do not agree with each other.
     """
     check(splits)
-    first = splits.train[0]
-    assert first.target is not None
-    normalizers = fit_normalizers(
+    given = dict(splits.normalizers or {})
+    fitted = fit_normalizers(
         splits.train,
         points=encode_points,
-        features=encode_features,
-        target=encode_target,
+        features=encode_features and "features" not in given,
+        target=encode_target and "target" not in given,
     )
+    normalizers = fitted | given
     stacked = {
         name: encode(
             samples.stack(
@@ -66,7 +76,7 @@ def regression(
                 batch_size=config.batch_size if name == "train" else 1,
                 num_buckets=config.num_buckets,
             ),
-            normalizers,
+            fitted,
         )
         for name in ("train", "validation", "test")
     }
@@ -81,17 +91,25 @@ def regression(
     def loss(model: Any, batch: Any) -> jax.Array:
         return jnp.sum(jax.vmap(error, in_axes=(None, 0))(model, batch))
 
+    found = operators.sizes(all_samples(splits), normalizers, **sizes)
+    description = trained.describe(splits.train, sizes=found, names=names)
+    extra = {} if window is None else {"window": window}
+
+    def evaluate(model: Any, folder: pathlib.Path) -> dict[str, float]:
+        trained.save(folder, model, normalizers, description, options=options)
+        return look(model, folder, extra)
+
+    look = evaluator(config, splits.test, stacked["test"], error, predict)
     return Task(
         train=stacked["train"],
         validation=stacked["validation"],
         test=stacked["test"],
-        build=builder(first, all_samples(splits)),
+        build=builder(found, options),
         loss=loss,
         metric=error,
-        evaluate=evaluator(config, splits, stacked["test"], error, predict),
+        evaluate=evaluate,
         extra=normalizers,
         source=splits.source,
-        draw=partial(mesh_figures.draw, splits.test),
         notes=notes,
     )
 
@@ -114,31 +132,13 @@ def all_samples(splits: Splits) -> list[Sample]:
     return [*splits.train, *splits.validation, *splits.test]
 
 
-def common_grid(found: Sequence[Sample]) -> tuple[int, ...] | None:
-    """The grid that all samples share, or None."""
-    shapes = {sample.grid_shape for sample in found}
-    return shapes.pop() if len(shapes) == 1 else None
-
-
 def builder(
-    first: Sample, found: Sequence[Sample], **given: Any
+    sizes: operators.Sizes, options: Mapping[str, Any] | None = None
 ) -> Callable[[Any, nnx.Rngs], Any]:
-    """Makes `Task.build` for the dimensions of a sample and the grid of all.
-
-    Args:
-      first: any sample with a target.
-      found: all samples.
-      **given: further arguments of `operators.build`.
-    """
-    assert first.target is not None
-    sizes = {
-        "point_dim": first.mesh_points.shape[1],
-        "feature_dim": 0 if first.features is None else first.features.shape[1],
-        "out_features": first.target.shape[1],
-        "grid_shape": common_grid(found),
-        **given,
-    }
-    return lambda config, rngs: operators.build(config, rngs=rngs, **sizes)
+    """Makes `Task.build` of `operators.build`, with the same arguments."""
+    return lambda config, rngs: operators.build(
+        config, sizes, options=options, rngs=rngs
+    )
 
 
 def fit_normalizers(
@@ -193,32 +193,67 @@ def predict_sample(
 
 def evaluator(
     config: Any,
-    splits: Splits,
+    samples_of: Sequence[Sample],
     test: tuple[Any, ...],
     error: Callable[[Any, Any], Any],
     predict: Callable[[Any, Any], Any],
-) -> Callable[[Any, pathlib.Path], dict[str, float]]:
-    """Makes `Task.evaluate`: errors, and the predictions of a few samples as a file."""
+) -> Callable[[Any, pathlib.Path, Mapping[str, Any]], dict[str, float]]:
+    """Makes what evaluates a model on the test samples and writes `predictions.npz`.
 
-    def both(model: Any, sample: Any) -> tuple[jax.Array, jax.Array]:
-        return error(model, sample), predict(model, sample)
+    Args:
+      config: has `batch_size` and `num_buckets`.
+      samples_of: the test samples, in physical units.
+      test: the same, encoded and stacked.
+      error: `error(model, sample)`, of one encoded sample.
+      predict: `predict(model, sample)`, in physical units.
 
-    rows = samples.bucket_rows(
-        [s.num_points for s in splits.test], num_buckets=config.num_buckets
+    Returns:
+      `evaluate(model, folder, extra)`, the mean and the largest error.
+    """
+    buckets = samples.bucket_rows(
+        [s.num_points for s in samples_of], num_buckets=config.num_buckets
     )
+    places = {
+        int(row): (bucket, place)
+        for bucket, (_, indices) in enumerate(buckets)
+        for place, row in enumerate(indices)
+    }
 
-    def evaluate(model: Any, folder: pathlib.Path) -> dict[str, float]:
-        errors = np.zeros(len(splits.test))
-        shown = {}
-        for bucket, (_, indices) in zip(test, rows, strict=True):
+    def one(row: int) -> dict[str, np.ndarray]:
+        bucket, place = places[row]
+        return {name: np.asarray(a[place]) for name, a in test[bucket].items()}
+
+    def evaluate(
+        model: Any, folder: pathlib.Path, extra: Mapping[str, Any]
+    ) -> dict[str, float]:
+        errors = np.zeros(len(samples_of))
+        for bucket, (_, indices) in zip(test, buckets, strict=True):
             batch = min(config.batch_size, len(indices))
-            found, fields = training.evaluate(both, model, bucket, batch_size=batch)
+            found = training.evaluate(error, model, bucket, batch_size=batch)
             errors[indices] = np.asarray(found, np.float64)
-            for row, field in zip(indices, np.asarray(fields), strict=True):
-                if row < mesh_figures.NUM_SHOWN:
-                    shown[str(row)] = field[: splits.test[row].num_points]
-        np.savez(folder / "predictions.npz", **shown)
+        rows = outcome.rows(errors)
+        shown = jax.jit(predict)
+        predicted = [
+            np.asarray(shown(model, one(row)))[: len(_target(samples_of[row]))]
+            for row in rows
+        ]
+        outcome.write(
+            folder,
+            errors=errors,
+            rows=rows,
+            samples=[samples_of[row] for row in rows],
+            predicted=predicted,
+            inspected=outcome.inspect(
+                model, one(rows[0]), num_points=samples_of[rows[0]].num_points
+            ),
+            extra=extra,
+        )
         worst = float(errors.max())
         return {"relative_l2": float(errors.mean()), "relative_l2_worst": worst}
 
     return evaluate
+
+
+def _target(sample: Sample) -> np.ndarray:
+    assert sample.target is not None
+    return sample.target

@@ -1,30 +1,13 @@
 """What is to be learned: samples, model, loss and evaluation."""
 
 import pathlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import optax
 
-from opjax.datasets.samples import Sample
 from opjax.learn.batches import Replicas
-
-
-class Splits(NamedTuple):
-    """Samples of a benchmark.
-
-    Attributes:
-      train: for training.
-      validation: chooses the model.
-      test: used once.
-      source: where they come from.
-    """
-
-    train: Sequence[Sample]
-    validation: Sequence[Sample]
-    test: Sequence[Sample]
-    source: str
 
 
 class Task(NamedTuple):

@@ -1,46 +1,44 @@
 """Trains operators on your own data: files of samples on meshes of any size.
 
-    python -m experiments.train --train=data/train --test=data/test \
-      --feature_names=k,f --target_names=u --workdir=runs/mine
-    python -m experiments.predict --workdir=runs/mine --input=new --output=predicted
+    opjax-train --train=data/train --test=data/test --feature_names=k,f \
+      --target_names=u --workdir=runs/mine
+    opjax-predict --workdir=runs/mine --input=new --output=predicted
 
 Formats and names of the arrays are those of `opjax.datasets.own`. The folder of every
 model keeps the operator with its normalisers, channels and the ranges of the training
-samples, which predictions are compared with.
+samples, which predictions are compared with. `--models=package.module:function` trains
+a model or an attention of your own, see `opjax.learn.operators`.
 """
 
 import dataclasses
 import os
-import pathlib
 import tempfile
 from typing import Any
 
 import numpy as np
 
+from opjax import learn
 from opjax.datasets import own
 from opjax.datasets.samples import Sample
-from opjax.learn import (
-    DataOptions,
-    ModelOptions,
-    Program,
-    RunOptions,
-    Splits,
-    Task,
-    TrainingOptions,
-    options,
-    trained,
-)
-from opjax.learn import demonstration as own_demonstration
-from opjax.learn import supervised as regression
+from opjax.learn import demonstration
+from opjax.learn.config import ModelOptions, RunOptions, TrainingOptions
 from opjax.learn.options import option
 
 DEMONSTRATION = "demonstration"
-_ALL = 10**9
-_CONVOLUTIONAL = ("functional", "transolver", "orthogonal")
+
+
+def _listed(paths: str) -> list[str]:
+    return [path.strip() for path in paths.split(",") if path.strip()]
+
+
+def _absolute(paths: str) -> str:
+    if paths == DEMONSTRATION:
+        return paths
+    return ",".join(os.path.abspath(os.path.expanduser(p)) for p in _listed(paths))
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(RunOptions, DataOptions, ModelOptions, TrainingOptions):
+class Config(RunOptions, ModelOptions, TrainingOptions):
     """All that the numbers of a run depend on."""
 
     train: str = option(
@@ -61,27 +59,28 @@ class Config(RunOptions, DataOptions, ModelOptions, TrainingOptions):
     test_fraction: float = option(
         0.2, "Part of the training samples for tests, without --test", above=0, below=1
     )
-    data_dir: str = option("", "Not for this program: see --train")
     data_seed: int = option(0, "Seed of the division of the samples", minimum=0)
-    num_train: int = option(_ALL, "Largest number of training samples", minimum=1)
-    num_validation: int = option(_ALL, "Largest number for validation", minimum=1)
-    num_test: int = option(_ALL, "Largest number of test samples", minimum=1)
-    models: tuple[str, ...] = option(("functional",), "Models by name", members=True)
-    convolution: bool = option(
-        False, "3 x 3 projections where samples are on a grid, which ties models to it"
-    )
-    num_epochs: int = option(100, "Passes over the training samples", minimum=1)
+    num_train: int = option(0, "Most training samples; 0: all", minimum=0)
+    num_validation: int = option(0, "Most validation samples; 0: all", minimum=0)
+    num_test: int = option(0, "Most test samples; 0: all", minimum=0)
 
     def __post_init__(self):
-        """Refuses what no run could use, before any work is done."""
+        """Makes paths absolute, so that the folder of a run says where they are."""
         super().__post_init__()
-        if self.data_dir:
-            raise ValueError("This program has --train and --test, not --data_dir.")
+        for name in ("train", "test"):
+            object.__setattr__(self, name, _absolute(getattr(self, name)))
+
+
+def _config(preset: str, **given: Any) -> Config:
+    """Convolutions are off: they tie a model to one grid."""
+    defaults: dict[str, Any] = {"models": ("functional",), "num_epochs": 100}
+    defaults |= {"convolution": False, "preset": preset}
+    return Config(**(defaults | given))
 
 
 PRESETS = {
-    "smoke": Config(
-        preset="smoke",
+    "smoke": _config(
+        "smoke",
         train=DEMONSTRATION,
         features=16,
         num_layers=2,
@@ -90,9 +89,9 @@ PRESETS = {
         num_epochs=30,
         num_buckets=1,
     ),
-    "quick": Config(),
-    "paper": Config(
-        preset="paper",
+    "quick": _config("quick"),
+    "paper": _config(
+        "paper",
         features=128,
         num_layers=8,
         num_heads=8,
@@ -102,30 +101,14 @@ PRESETS = {
 }
 
 
-def make_task(config: Config, cache_dir: str | None = None) -> Task:
-    """Reads the samples and builds the task, see `regression.task`."""
+def make_task(config: Config, cache_dir: str | None = None) -> learn.Task:
+    """Reads the samples and builds the task, see `learn.regression`."""
+    del cache_dir
     splits, names = load(config)
-    task = regression.regression(config, splits, encode_points=True)
-    grid_shape = regression.common_grid(regression.all_samples(splits))
-    description = {
-        fixed: trained.describe(
-            splits.train, grid_shape=grid_shape if fixed else None, names=names
-        )
-        for fixed in (False, True)
-    }
-
-    def evaluate(model: Any, folder: pathlib.Path) -> dict[str, float]:
-        assert task.evaluate is not None
-        numbers = task.evaluate(model, folder)
-        name = folder.name.rpartition("-")[0]
-        fixed = name == "fno" or (config.convolution and name in _CONVOLUTIONAL)
-        trained.save(folder, model, task.extra, description[fixed])
-        return numbers
-
-    return task._replace(evaluate=evaluate)
+    return learn.regression(config, splits, encode_points=True, names=names)
 
 
-def load(config: Config) -> tuple[Splits, dict[str, tuple[str, ...]]]:
+def load(config: Config) -> tuple[learn.Splits, dict[str, tuple[str, ...]]]:
     """Reads and divides the samples.
 
     Args:
@@ -138,16 +121,26 @@ def load(config: Config) -> tuple[Splits, dict[str, tuple[str, ...]]]:
       OSError: if there are no files.
       ValueError: if a file is damaged, the samples do not agree, or they are too few.
     """
+    if not config.train:
+        raise ValueError(
+            "Give the training samples, --train=FOLDER or files; or "
+            f"--train={DEMONSTRATION} to try the program."
+        )
     if config.train == DEMONSTRATION:
         with tempfile.TemporaryDirectory() as folder:
-            return _load(config, [str(own_demonstration.write(folder, 40))], [])
+            return _load(config, [str(demonstration.write(folder, 40))], [])
     return _load(config, _listed(config.train), _listed(config.test))
 
 
 def _load(
     config: Config, train_paths: list[str], test_paths: list[str]
-) -> tuple[Splits, dict[str, tuple[str, ...]]]:
-    given = reading(config)
+) -> tuple[learn.Splits, dict[str, tuple[str, ...]]]:
+    given = {
+        "features": config.feature_names,
+        "target": config.target_names,
+        "point_dim": config.point_dim or None,
+        "quadrature": config.quadrature,
+    }
     train = own.read(train_paths, **given)
     if train[0].target is None:
         raise ValueError(
@@ -164,37 +157,25 @@ def _load(
     train, validation = _divide(
         train, config.validation_fraction, "validation_fraction"
     )
-    train = train[: config.num_train]
+    train = train[: config.num_train or None]
     if len(train) < config.batch_size:
         raise ValueError(
             f"{len(train)} training samples are left, fewer than "
             f"batch_size={config.batch_size}; give more samples."
         )
-    names = {}
-    for field, wanted in (
-        ("features", config.feature_names),
-        ("target", config.target_names),
-    ):
-        names[field] = own.channels(train_paths, wanted or field) or ()
-    splits = Splits(
+    names = {
+        "features": own.channels(train_paths, config.feature_names or "features"),
+        "target": own.channels(train_paths, config.target_names or "target"),
+    }
+    splits = learn.Splits(
         train,
-        validation[: config.num_validation],
-        test[: config.num_test],
+        validation[: config.num_validation or None],
+        test[: config.num_test or None],
         "our demonstration of heat that spreads"
         if config.train == DEMONSTRATION
         else f"own files ({config.train})",
     )
-    return splits, names
-
-
-def reading(config: Any) -> dict[str, Any]:
-    """Returns the options of `own.read` that a configuration asks for."""
-    return {
-        "features": config.feature_names,
-        "target": config.target_names,
-        "point_dim": config.point_dim or None,
-        "quadrature": config.quadrature,
-    }
+    return splits, {name: listed or () for name, listed in names.items()}
 
 
 def _divide(
@@ -221,32 +202,18 @@ def _check_disjoint(train: list[str], test: list[str]) -> None:
         )
 
 
-def _listed(paths: str) -> list[str]:
-    return [path.strip() for path in paths.split(",") if path.strip()]
+PROGRAM = learn.Program(
+    "train", PRESETS, make_task, title="Your own data", command="opjax-train"
+)
 
 
-def _absolute(paths: str) -> str:
-    if paths == DEMONSTRATION:
-        return paths
-    return ",".join(os.path.abspath(os.path.expanduser(p)) for p in _listed(paths))
-
-
-PROGRAM = Program("train", PRESETS, make_task, title="Your own data")
-
-
-def run(config: Config, **given: Any) -> dict[str, Any]:
-    """Trains all models and seeds, see `Program.run`."""
-    if not config.train:
-        raise ValueError(
-            "Give the training samples, --train=FOLDER or files; or "
-            f"--train={DEMONSTRATION} to try the program."
-        )
-    config = dataclasses.replace(
-        config, train=_absolute(config.train), test=_absolute(config.test)
-    )
-    return PROGRAM.run(config, **given)
+run = PROGRAM.run
 
 
 def main() -> None:
     """Runs the program on its flags."""
-    options.launch(PRESETS, run, program="train", describe=PROGRAM.describe)
+    PROGRAM.launch()
+
+
+if __name__ == "__main__":
+    main()

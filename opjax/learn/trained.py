@@ -1,4 +1,4 @@
-"""Operators trained on your own data, saved with all that predictions need."""
+"""Trained operators, saved with all that predictions on other meshes need."""
 
 import json
 import os
@@ -12,9 +12,10 @@ import numpy as np
 from flax import nnx
 
 from opjax import checkpoint
+from opjax.datasets import own
 from opjax.datasets.samples import Sample
-from opjax.learn import operators
-from opjax.learn.folder import to_json
+from opjax.learn import operators, prediction
+from opjax.learn.json_files import to_json
 from opjax.normalize import Normalizer
 
 _FOLDER = "operator"
@@ -22,7 +23,10 @@ _FIELDS = ("mesh_points", "features", "target")
 
 
 class Trained(NamedTuple):
-    """An operator with what belongs to it.
+    """An operator with what belongs to it; call it to predict.
+
+        trained = learn.load("runs/mine")
+        values = trained("new/mesh.vtu")
 
     Attributes:
       model: between encoded arrays.
@@ -36,23 +40,100 @@ class Trained(NamedTuple):
     description: dict[str, Any]
     folder: pathlib.Path
 
+    @property
+    def name(self) -> str:
+        """Name of the model in the registry."""
+        config = self.description["config"]
+        found = config.get("models", config.get("model"))
+        return found[0] if isinstance(found, list) else found
+
+    @property
+    def fixed_points(self) -> bool:
+        """Whether the operator belongs to one grid, or to one number of points."""
+        entry = operators.entry(self.name)
+        on_grid = self.description["sizes"]["grid_shape"] is not None
+        config = self.description["config"]
+        options = operators.options_of(self.name)
+        convolves = config.get("convolution", False) and "convolution" in options
+        own = entry.options is None  # nobody knows, so be careful
+        return (
+            entry.fixed_points or on_grid and bool(entry.grid_axes or convolves or own)
+        )
+
+    def __call__(
+        self,
+        mesh: Sample | str | os.PathLike,
+        *,
+        time: float | None = None,
+        chunk_size: int = 2**16,
+        memory_gib: float = 8.0,
+    ) -> np.ndarray:
+        """Predicts on a mesh, in physical units.
+
+        Args:
+          mesh: a sample, or a file with one, in one of the formats of `own`.
+          time: of an operator with a time embedding.
+          chunk_size: see `prediction.predict`.
+          memory_gib: see `prediction.predict`.
+
+        Returns:
+          Values of the output function, float32 of shape `(n, q)`.
+
+        Raises:
+          OSError: if the file cannot be read.
+          ValueError: if it is damaged or holds several samples, or the sample does not
+            fit the operator or the memory.
+        """
+        sample = mesh if isinstance(mesh, Sample) else self._only(mesh)
+        return prediction.predict(
+            self, sample, time=time, chunk_size=chunk_size, memory_gib=memory_gib
+        )
+
+    def read(
+        self, paths: str | os.PathLike | Sequence[str], *, point_dim: int | None = None
+    ) -> list[Sample]:
+        """Reads samples as those of training were, with or without targets.
+
+        Args:
+          paths: as for `own.read`.
+          point_dim: as for `own.read`; as in training by default.
+        """
+        config = self.description["config"]
+        return own.read(
+            paths,
+            features=config.get("feature_names"),
+            target=config.get("target_names"),
+            point_dim=point_dim or config.get("point_dim") or None,
+            quadrature=config.get("quadrature", False),
+            need_target=False,
+        )
+
+    def _only(self, path: str | os.PathLike) -> Sample:
+        found = self.read(path)
+        if len(found) != 1:
+            raise ValueError(
+                f"{path} holds {len(found)} samples; read them with `trained.read` and "
+                "predict on one after the other."
+            )
+        return found[0]
+
 
 def describe(
     train: Sequence[Sample],
     *,
-    grid_shape: tuple[int, ...] | None,
-    names: Mapping[str, Sequence[str]],
+    sizes: operators.Sizes,
+    names: Mapping[str, Sequence[str]] | None = None,
 ) -> dict[str, Any]:
-    """Says what an operator is for: channels and the ranges of the training samples.
+    """Says what an operator is for: sizes and the ranges of the training samples.
 
     Args:
       train: training samples.
-      grid_shape: the grid that the model belongs to, if it does.
+      sizes: that the model was built with.
       names: of the channels of `features` and `target`.
 
     Returns:
-      JSON values: `channels` of the arrays (zero for none), their `names`, `weighted`,
-      `grid_shape`, `num_points` (fewest, most), `num_train` and `ranges`, the smallest
+      JSON values: `sizes`, `channels` of the arrays (zero for none), their `names`,
+      `weighted`, `num_points` (fewest, most), `num_train` and `ranges`, the smallest
       and the largest value of every channel.
     """
     arrays = {
@@ -60,15 +141,18 @@ def describe(
         for name in _FIELDS
         if getattr(train[0], name) is not None
     }
+    arrays = {k: a.reshape(len(a), -1) for k, a in arrays.items()}
     counts = [sample.num_points for sample in train]
     return to_json(
         {
+            "sizes": sizes._asdict(),
             "channels": {
-                name: arrays[name].shape[1] if name in arrays else 0 for name in _FIELDS
+                "mesh_points": sizes.point_dim,
+                "features": sizes.feature_dim,
+                "target": sizes.out_features,
             },
-            "names": {name: list(listed) for name, listed in names.items()},
+            "names": {k: list(listed) for k, listed in (names or {}).items()},
             "weighted": train[0].quadrature_weights is not None,
-            "grid_shape": grid_shape,
             "num_points": [min(counts), max(counts)],
             "num_train": len(train),
             "ranges": {
@@ -84,6 +168,8 @@ def save(
     model: Any,
     normalizers: dict[str, Normalizer],
     description: dict[str, Any],
+    *,
+    options: Mapping[str, Any] | None = None,
 ) -> None:
     """Saves an operator in the folder of its run.
 
@@ -92,42 +178,49 @@ def save(
       model: the operator.
       normalizers: as in `Trained`.
       description: as from `describe`.
+      options: that `operators.build` was given.
     """
     payload = {"model": model, "normalizers": normalizers}
     config = json.loads((folder / "config.json").read_text())
     metadata = description | {
         "config": config,
-        "normalizers": sorted(normalizers),
+        "normalizers": {k: jnp.shape(n.mean) for k, n in normalizers.items()},
+        "options": dict(options or {}),
     }
-    checkpoint.save(folder / _FOLDER, 0, payload, metadata=metadata, keep=1)
+    checkpoint.save(folder / _FOLDER, 0, payload, metadata=to_json(metadata), keep=1)
 
 
 def load(workdir: str | os.PathLike) -> Trained:
     """Reads the operator of a run, the one with the smallest validation error.
 
+    A model of your own is imported again by its name.
+
     Args:
-      workdir: folder of the run, or of one of its members, `<model>-<seed>`.
+      workdir: folder of the run, or of one of its members.
 
     Raises:
       FileNotFoundError: if there is no finished run.
+      ValueError: if a model of your own cannot be imported.
       opjax.checkpoint.CheckpointError: if the operator is damaged.
     """
     root = pathlib.Path(workdir).expanduser()
-    folders = [root, *sorted(root.glob("*-*"))] if root.is_dir() else []
     finished = [
         folder
-        for folder in folders
+        for folder in [root, *sorted(path.parent for path in root.glob("*/operator"))]
         if checkpoint.all_steps(folder / _FOLDER) and (folder / "result.json").is_file()
     ]
     if not finished:
         raise FileNotFoundError(
-            f"{root} holds no trained operator; name the --workdir of a finished run "
-            "of experiments.train."
+            f"{root} holds no trained operator; name the --workdir of a finished run."
         )
     folder = min(finished, key=_validation)
     manifest = folder / _FOLDER / f"step_{0:010d}" / "opjax_manifest.json"
     description = json.loads(manifest.read_text())["metadata"]
-    (description["config"]["models"],) = description["config"]["models"]
+    if "sizes" not in description:
+        raise ValueError(
+            f"The operator in {folder} was saved by an earlier version of opjax, whose "
+            "models had other parameters; train it again."
+        )
     found = checkpoint.restore(folder / _FOLDER, _template(description))
     assert found is not None
     return Trained(
@@ -136,32 +229,38 @@ def load(workdir: str | os.PathLike) -> Trained:
 
 
 def _validation(folder: pathlib.Path) -> float:
-    return json.loads((folder / "result.json").read_text())["validation"]
+    found = json.loads((folder / "result.json").read_text()).get("validation")
+    return float("inf") if found is None else found
+
+
+def sizes_of(description: Mapping[str, Any]) -> operators.Sizes:
+    """The sizes that a description says, with tuples for lists."""
+
+    def tuples(value: Any) -> Any:
+        return tuple(map(tuples, value)) if isinstance(value, list) else value
+
+    return operators.Sizes(**{k: tuples(v) for k, v in description["sizes"].items()})
 
 
 def _template(description: dict[str, Any]) -> dict[str, Any]:
     """Shapes of all that `save` saved."""
-    channels = description["channels"]
-    grid_shape = description["grid_shape"]
 
     def build(key: jax.Array) -> nnx.Module:
         return operators.build(
             _Config(description["config"]),
-            point_dim=channels["mesh_points"],
-            feature_dim=channels["features"],
-            out_features=channels["target"],
-            grid_shape=None if grid_shape is None else tuple(grid_shape),
+            sizes_of(description),
+            options=description["options"],
             rngs=nnx.Rngs(key),
         )
 
-    def normalizer(name: str) -> Normalizer:
-        shape = jax.ShapeDtypeStruct((channels[name],), jnp.float32)
-        return Normalizer(shape, shape)  # pyright: ignore
+    def normalizer(shape: list[int]) -> Normalizer:
+        array = jax.ShapeDtypeStruct(tuple(shape), jnp.float32)
+        return Normalizer(array, array)  # pyright: ignore
 
-    names = description["normalizers"]
+    shapes = description["normalizers"]
     return {
         "model": jax.eval_shape(build, jax.random.key(0)),
-        "normalizers": {name: normalizer(name) for name in names},
+        "normalizers": {name: normalizer(shape) for name, shape in shapes.items()},
     }
 
 

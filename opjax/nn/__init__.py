@@ -49,9 +49,6 @@ from opjax.nn.attention.subdomains import (
     SubdomainAttention,
     Subdomains,
 )
-from opjax.nn.calibration import calibrate, principal_keys
-from opjax.nn.fourier import FourierBlock, FourierNeuralOperator
-from opjax.nn.galerkin_transformer import GalerkinTransformer2d
 from opjax.nn.layers import (
     MLP,
     ConvolutionBlock,
@@ -70,10 +67,21 @@ from opjax.nn.layers import (
     reference_distances,
 )
 from opjax.nn.layers.position import Coordinates, ReferenceDistances
+from opjax.nn.models.darcy import darcy_transformer, inverse_transformer
 from opjax.nn.models.encoder import Block, EncoderLayer
+from opjax.nn.models.fourier import FourierBlock, FourierNeuralOperator
+from opjax.nn.models.galerkin2d import GalerkinTransformer2d
 from opjax.nn.models.operator import OperatorTransformer
-from opjax.nn.schwarz import LowRankAttention, SchwarzAttention
-from opjax.nn.super_resolution import SuperResolutionTransformer
+from opjax.nn.models.super_resolution import (
+    SuperResolutionTransformer,
+    coordinate_attention,
+)
+from opjax.nn.schwarz import (
+    LowRankAttention,
+    SchwarzAttention,
+    calibrate,
+    principal_keys,
+)
 
 __all__ = [
     "Basis",
@@ -130,8 +138,11 @@ __all__ = [
     "TimeEmbedding",
     "UpScaler",
     "calibrate",
+    "coordinate_attention",
+    "darcy_transformer",
     "heads",
     "initializers",
+    "inverse_transformer",
     "inner_products",
     "least_squares",
     "means",

@@ -22,7 +22,7 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike, DTypeLike
 
 from opjax import _checks
-from opjax.problems import random_fields
+from opjax.problems import grids, random_fields
 
 _SERIES_TERMS = 16  # of the exponential, which then is exact to rounding below 1
 
@@ -155,7 +155,7 @@ def sample(
       ValueError: if `stride` does not divide `num_points`, or as in `solve`.
       TypeError: if `dtype` is not floating point, or is float64 while x64 is off.
     """
-    check_stride(num_points, stride)
+    grids.check_stride(num_points, stride, periodic=True)
     initial = initial_state(key, num_points=num_points, dtype=dtype)
     solution = solve(
         initial,
@@ -166,16 +166,6 @@ def sample(
         num_steps=num_steps,
     )
     return BurgersSample(initial[::stride], solution[::stride])
-
-
-def check_stride(num_points: int, stride: int) -> None:
-    """Raises ValueError unless every `stride`-th point is a periodic grid again."""
-    _checks.positive(num_points=num_points, stride=stride)
-    if num_points % stride:
-        raise ValueError(
-            f"{stride=} must divide {num_points=}, so that the coarse grid is periodic "
-            f"too; try stride={math.gcd(num_points, stride)}."
-        )
 
 
 def _check_initial(initial: ArrayLike) -> None:

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike, DTypeLike
 
 from opjax import _checks
-from opjax.problems import random_fields, splines
+from opjax.problems import grids, random_fields, splines
 from opjax.problems.laplacian import laplacian_inverse
 
 
@@ -169,7 +169,7 @@ def sample(
       ValueError: if `stride` does not divide `num_points - 1`, or as in `solve`.
       TypeError: if `dtype` is not floating point, or is float64 while x64 is off.
     """
-    check_stride(num_points, stride)
+    grids.check_stride(num_points, stride, periodic=False)
     field = random_fields.gaussian_random_field(key, num_points=num_points, dtype=dtype)
     coefficient = threshold(field)
     solution, residual, iterations = solve(
@@ -177,17 +177,6 @@ def sample(
     )
     coarse = coefficient[::stride, ::stride], solution[::stride, ::stride]
     return DarcySample(*coarse, residual, iterations)
-
-
-def check_stride(num_points: int, stride: int) -> None:
-    """Raises ValueError unless `stride` steps from one end of a grid to the other."""
-    _checks.positive(num_points=num_points, stride=stride)
-    if (num_points - 1) % stride:
-        raise ValueError(
-            f"{stride=} must divide num_points - 1 = {num_points - 1}, so that the "
-            "coarse grid keeps both ends; try num_points="
-            f"{(num_points - 1) // stride * stride + 1}."
-        )
 
 
 def _check_problem(coefficient: ArrayLike, source: ArrayLike) -> None:

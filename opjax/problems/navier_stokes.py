@@ -19,8 +19,7 @@ import numpy as np
 from jax.typing import ArrayLike, DTypeLike
 
 from opjax import _checks
-from opjax.problems import random_fields
-from opjax.problems.burgers import check_stride
+from opjax.problems import grids, random_fields
 
 _FEWEST_STEPS = 8  # of a frame: a flow at rest would need none
 
@@ -201,7 +200,7 @@ def sample(
       ValueError: if `stride` does not divide `num_points`, or as in `solve`.
       TypeError: if `dtype` is not floating point, or is float64 while x64 is off.
     """
-    check_stride(num_points, stride)
+    grids.check_stride(num_points, stride, periodic=True)
     initial = initial_vorticity(key, num_points=num_points, dtype=dtype)
     frames = solve(
         initial,

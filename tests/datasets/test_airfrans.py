@@ -35,7 +35,7 @@ def folder(tmp_path, published):
 
 
 def manifest(cases):
-    names = [case.sample.name for case in cases]
+    names = [case.name for case in cases]
     lists = {"full_train": names[:3], "full_test": names[3:]}
     lists |= {"scarce_train": names[:1], "aoa_train": names[1:], "aoa_test": names[:1]}
     return lists
@@ -43,13 +43,16 @@ def manifest(cases):
 
 def assert_same(found, expected):
     for key in ("features", "target", "cells", "mesh_points"):
-        one, other = (getattr(case.sample, key) for case in (found, expected))
+        one, other = (getattr(case, key) for case in (found, expected))
         np.testing.assert_array_equal(one, other)
         assert one.dtype.kind == other.dtype.kind
-    np.testing.assert_array_equal(found.points, expected.points)
-    assert found.points.dtype == np.float64
-    np.testing.assert_array_equal(found.surface, expected.surface)
-    assert (found.speed, found.angle) == (expected.speed, expected.angle)
+    np.testing.assert_array_equal(found.details.points, expected.details.points)
+    assert found.details.points.dtype == np.float64
+    np.testing.assert_array_equal(found.details.surface, expected.details.surface)
+    assert (found.details.speed, found.details.angle) == (
+        expected.details.speed,
+        expected.details.angle,
+    )
 
 
 def test_what_is_saved_is_loaded(published, cases):
@@ -72,51 +75,56 @@ def test_converted_cases_are_the_same_and_need_no_pyvista(folder, cases, monkeyp
 )
 def test_splits_are_those_of_the_manifest(split, train, test, folder, cases):
     found = airfrans.load(folder, split=split)
-    expected = [[cases[row].sample.name for row in rows] for rows in (train, test)]
-    assert [[case.sample.name for case in part] for part in found] == expected
+    expected = [[cases[row].name for row in rows] for rows in (train, test)]
+    assert [[case.name for case in part] for part in found] == expected
     (first,), _ = airfrans.load(folder, split=split, num_train=1)
-    assert first.sample.name == expected[0][0]
+    assert first.name == expected[0][0]
 
 
 def test_features_and_targets_are_as_published(published, cases):
     case = cases[0]
-    name = case.sample.name
+    name = case.name
     mesh = pyvista.read(published / name / f"{name}_internal.vtu")
-    features, target = case.sample.features, case.sample.target
+    features, target = case.features, case.target
     assert features.shape[1] == len(airfrans.FEATURES) == 7
     speed, angle = (float(word) for word in name.split("_")[2:4])
     radians = np.deg2rad(angle)
-    np.testing.assert_array_equal(features[:, :2], case.sample.mesh_points)
+    np.testing.assert_array_equal(features[:, :2], case.mesh_points)
     np.testing.assert_allclose(features[:, 2], speed * np.cos(radians), rtol=1e-6)
     np.testing.assert_allclose(features[:, 3], speed * np.sin(radians), rtol=1e-6)
     np.testing.assert_array_equal(features[:, 4], -mesh["implicit_distance"])
     assert np.all(features[:, 4] > -1e-6)
     np.testing.assert_array_equal(target[:, 2], mesh["p"])
     surface = target[:, 0] == 0
-    np.testing.assert_array_equal(np.flatnonzero(surface), np.sort(case.surface))
+    np.testing.assert_array_equal(
+        np.flatnonzero(surface), np.sort(case.details.surface)
+    )
     lengths = np.linalg.norm(features[:, 5:], axis=1)
     np.testing.assert_allclose(lengths, surface, atol=1e-6)
     # Normals point into the fluid: a step along them is away from the airfoil.
-    centre = case.points[case.surface].mean(axis=0)
-    top = case.surface[np.argmax(case.points[case.surface, 1])]
+    centre = case.details.points[case.details.surface].mean(axis=0)
+    top = case.details.surface[np.argmax(case.details.points[case.details.surface, 1])]
     assert features[top, 6] > 0.5
-    assert case.points[top, 1] > centre[1]
+    assert case.details.points[top, 1] > centre[1]
 
 
 def test_generated_cases_are_potential_flows(cases):
     case = cases[1]
-    points = case.points[case.surface]
+    points = case.details.points[case.details.surface]
     drag, lift = force_coefficients(
         points,
-        case.sample.target[case.surface, 2].astype(float),
-        speed=case.speed,
-        angle=case.angle,
+        case.target[case.details.surface, 2].astype(float),
+        speed=case.details.speed,
+        angle=case.details.angle,
     )
     rng = np.random.default_rng([3, 1])
     rng.uniform([30, -5], [90, 15])
     thickness, camber = rng.uniform([0.1, 0.0], [0.2, 0.06])
     flow = joukowski.flow(
-        case.speed, case.angle, np.array([-0.77 * thickness, 2 * camber]), **SIZE
+        case.details.speed,
+        case.details.angle,
+        np.array([-0.77 * thickness, 2 * camber]),
+        **SIZE,
     )
     assert float(lift) == pytest.approx(float(flow.lift), abs=0.15)
     assert abs(float(drag)) < 0.1
@@ -128,7 +136,7 @@ def test_a_case_depends_on_seed_and_index_only(cases, tmp_path):
     few = airfrans.generate(2, seed=3, cache_dir=tmp_path, **SIZE)
     assert_same(few[1], cases[1])
     other = airfrans.generate(1, seed=4, cache_dir=tmp_path, **SIZE)
-    assert other[0].speed != cases[0].speed
+    assert other[0].details.speed != cases[0].details.speed
     with jax.enable_x64(False):
         again = airfrans.generate(2, seed=3, cache_dir=tmp_path / "new", **SIZE)
     assert_same(again[1], cases[1])
@@ -137,7 +145,7 @@ def test_a_case_depends_on_seed_and_index_only(cases, tmp_path):
 def test_missing_files_are_named(folder, published, tmp_path, cases):
     with pytest.raises(FileNotFoundError, match="manifest.json"):
         airfrans.load(tmp_path / "nothing")
-    name = cases[3].sample.name
+    name = cases[3].name
     (folder / f"{name}.npz").unlink()
     with pytest.raises(FileNotFoundError, match=f"{name}_internal.vtu"):
         airfrans.load(folder)
@@ -163,7 +171,7 @@ def test_without_pyvista_the_extra_is_named(published, monkeypatch):
     ],
 )
 def test_damaged_files_are_refused(change, message, folder, cases):
-    path = folder / f"{cases[0].sample.name}.npz"
+    path = folder / f"{cases[0].name}.npz"
     with np.load(path) as stored:
         arrays = dict(stored)
     np.savez(path, **(arrays | change))
@@ -186,7 +194,7 @@ def test_too_few_cases_and_wrong_names_are_refused(folder, cases):
         airfrans.load(folder, num_train=4)
     with pytest.raises(ValueError, match="split='half'"):
         airfrans.load(folder, split="half")
-    name = cases[0].sample.name
+    name = cases[0].name
     (folder / f"{name}.npz").rename(folder / "wing.npz")
     (folder / "manifest.json").write_text(
         json.dumps({"full_train": ["wing"], "full_test": ["wing"]})
@@ -198,7 +206,7 @@ def test_too_few_cases_and_wrong_names_are_refused(folder, cases):
 def test_a_contour_with_other_points_than_the_mesh_is_refused(
     published, cases, tmp_path
 ):
-    name = cases[0].sample.name
+    name = cases[0].name
     mesh = pyvista.read(published / name / f"{name}_internal.vtu")
     contour = pyvista.read(published / name / f"{name}_aerofoil.vtp")
     contour.points[2] += 0.01

@@ -1,9 +1,8 @@
-import jax
 import numpy as np
 import pytest
 
 from opjax import normalize
-from opjax.datasets import darcy, darcy_inverse
+from opjax.datasets import darcy, darcy_inverse, samples
 
 
 def direct_block_mean(field, block):
@@ -19,18 +18,37 @@ def direct_block_mean(field, block):
     return np.nanmean(blocks, axis=(1, 3))
 
 
-@pytest.fixture
-def data(rng):
-    """Returns training and test pairs of 40 and 6 samples at 13 x 13 points."""
+@pytest.fixture(scope="module")
+def data():
+    """Returns splits of 40, 3 and 3 samples at 13 x 13 points."""
+    rng = np.random.default_rng(0)
     coeff = np.where(rng.normal(size=(46, 13, 13)) > 0, 12.0, 3.0)
     sol = rng.normal(loc=2, size=(46, 13, 13))
-    return [{"coeff": coeff[s], "sol": sol[s]} for s in (np.s_[:40], np.s_[40:])]
+    return samples.divide(darcy.to_samples(coeff, sol), (40, 3, 3), "here")
 
 
-def prepare(data, seed=0, noise=0.1):
-    return darcy_inverse.prepare(
-        jax.random.key(seed), *data, stride=2, target_stride=4, noise=noise
+def measure(data, seed=0, noise=0.1):
+    return darcy_inverse.measure(
+        data, seed=seed, stride=2, target_stride=4, noise=noise
     )
+
+
+@pytest.fixture(scope="module")
+def clean(data):
+    return measure(data, noise=0.0)
+
+
+@pytest.fixture(scope="module")
+def noisy(data):
+    return measure(data)
+
+
+def features(part):
+    return np.stack([sample.features[:, 0] for sample in part])
+
+
+def targets(part):
+    return np.stack([sample.target[:, 0] for sample in part])
 
 
 @pytest.mark.parametrize("block", [1, 2, 3, 4, 5, 20])
@@ -50,86 +68,82 @@ def test_a_constant_is_its_own_block_mean():
     np.testing.assert_allclose(ones, np.ones((3, 3)), rtol=1e-14)
 
 
-def test_pairs_are_strided_solutions_and_means_of_means(data):
-    coeff, sol = data[1]["coeff"], data[1]["sol"]
+def test_pairs_are_strided_solutions_and_means_of_means(rng):
+    coeff, sol = rng.normal(size=(2, 6, 13, 13))
     pairs = darcy_inverse.pairs(coeff, sol, stride=2, target_stride=6)
     np.testing.assert_array_equal(pairs["measurement"], sol[:, ::2, ::2])
     expected = [direct_block_mean(direct_block_mean(c, 2), 3) for c in coeff]
     np.testing.assert_allclose(pairs["coefficient"], expected, rtol=1e-13)
 
 
-def test_measurements_without_noise_are_the_normalised_solutions(data):
-    result = prepare(data, noise=0.0)
-    fields = [d["sol"][:, ::2, ::2] for d in data]
-    mean, std = fields[0].mean(0), fields[0].std(0) + 1e-5
-    for pairs, field in zip((result.train, result.test), fields, strict=True):
-        expected = (field - mean) / std
-        np.testing.assert_allclose(pairs["measurement"], expected, rtol=1e-10)
-    coefficient = np.asarray(result.train["coefficient"]).reshape(40, -1)
-    normalizer = result.coefficient_normalizer
-    np.testing.assert_allclose(normalizer.mean, coefficient.mean(0), rtol=1e-12)
-    decoded = normalize.decode(
-        result.measurement_normalizer, result.test["measurement"].reshape(6, -1)
+def test_measurements_without_noise_are_the_normalised_solutions(data, clean):
+    def strided(part):
+        fields = targets(part).reshape(len(part), 13, 13)[:, ::2, ::2]
+        return fields.reshape(len(part), -1)
+
+    train = strided(data.train).astype(np.float64)
+    mean, std = train.mean(0), train.std(0) + 1e-5
+    for part, found in zip(data[:3], clean[:3], strict=True):
+        samples.check(found)
+        expected = (strided(part) - mean) / std
+        np.testing.assert_allclose(features(found), expected, atol=1e-5)
+        decoded = normalize.decode(clean.normalizers["features"], found[0].features)
+        np.testing.assert_allclose(decoded[:, 0], strided(part)[0], rtol=1e-5)
+    coefficient = targets(clean.train)
+    normalizer = clean.normalizers["target"]
+    np.testing.assert_allclose(
+        normalizer.mean[:, 0], coefficient.astype(np.float64).mean(0), rtol=1e-6
     )
-    np.testing.assert_allclose(decoded, fields[1].reshape(6, -1), rtol=1e-10)
+    sample = clean.test[0]
+    assert sample.grid_shape == (7, 7)
+    assert sample.target_grid == (4, 4)
+    assert sample.mesh_points is clean.test[1].mesh_points
+    assert sample.features.dtype == sample.target.dtype == np.float32
 
 
-def test_noise_has_its_size_and_is_independent_of_everything_else(data):
-    clean, noisy = prepare(data, noise=0.0), prepare(data, noise=0.1)
-    train, test = (
-        np.asarray(b["measurement"] - a["measurement"]).reshape(
-            len(a["measurement"]), -1
-        )
-        for a, b in ((clean.train, noisy.train), (clean.test, noisy.test))
-    )
-    bound = 5 * 0.1 / np.sqrt(2 * train.size)
-    assert train.std() == pytest.approx(0.1, abs=bound)
-    # No sample of either set repeats the noise of another one.
-    correlation = np.corrcoef(np.concatenate([train, test])) - np.eye(46)
+def test_noise_has_its_size_and_is_independent_of_everything_else(clean, noisy):
+    both = zip(clean[:3], noisy[:3], strict=True)
+    drawn = [features(b) - features(a) for a, b in both]
+    bound = 5 * 0.1 / np.sqrt(2 * drawn[0].size)
+    assert drawn[0].std() == pytest.approx(0.1, abs=bound)
+    # No sample of any set repeats the noise of another one.
+    correlation = np.corrcoef(np.concatenate(drawn)) - np.eye(46)
     assert np.abs(correlation).max() < 0.7
-    for a, b in ((clean.train, noisy.train), (clean.test, noisy.test)):
-        np.testing.assert_array_equal(a["coefficient"], b["coefficient"])
+    for a, b in zip(clean[:3], noisy[:3], strict=True):
+        np.testing.assert_array_equal(targets(a), targets(b))
 
 
-def test_the_same_key_gives_the_same_noise_and_another_key_other_noise(data):
-    first, again, other = (prepare(data, seed) for seed in (0, 0, 1))
-    for name in ("train", "test"):
-        a, b, c = (getattr(r, name)["measurement"] for r in (first, again, other))
-        np.testing.assert_array_equal(a, b)
-        assert np.abs(a - c).min() > 0
+def test_the_same_seed_gives_the_same_noise_and_another_seed_other_noise(data, noisy):
+    again, other = measure(data), measure(data, seed=1)
+    for a, b, c in zip(noisy[:3], again[:3], other[:3], strict=True):
+        np.testing.assert_array_equal(features(a), features(b))
+        assert np.abs(features(a) - features(c)).min() > 0
 
 
-def test_float32_is_kept(data):
-    single = [{k: v.astype(np.float32) for k, v in d.items()} for d in data]
-    for leaf in jax.tree.leaves(prepare(single)):
-        assert leaf.dtype == np.float32
+def test_test_samples_do_not_depend_on_the_number_of_validation_samples(data, noisy):
+    fewer = measure(data._replace(validation=data.validation[:1]))
+    np.testing.assert_array_equal(features(fewer.test), features(noisy.test))
 
 
-def test_generated_data_make_pairs_of_the_published_grids(tmp_path):
-    sample = darcy.generate(2, seed=0, num_points=29, stride=1, cache_dir=tmp_path)
-    pairs = darcy_inverse.pairs(
-        sample["coeff"], sample["sol"], stride=2, target_stride=6
+def test_generated_data_make_samples_of_the_published_grids(tmp_path):
+    found = darcy_inverse.splits(
+        num_train=2,
+        num_validation=1,
+        num_test=1,
+        num_points=29,
+        stride=2,
+        target_stride=6,
+        cache_dir=tmp_path,
     )
-    assert pairs["measurement"].shape == (2, 15, 15)
-    assert pairs["coefficient"].shape == (2, 5, 5)
-    assert 3 <= pairs["coefficient"].min() < pairs["coefficient"].max() <= 12
+    assert found.source == "own solver, 29 points, seed 0"
+    (sample,) = found.test
+    assert sample.features.shape == (15**2, 1)
+    assert sample.target.shape == (5**2, 1)
+    assert 3 <= sample.target.min() < sample.target.max() <= 12
 
 
-def test_gradient_is_a_central_difference_with_zeros_outside(rng):
-    sol = rng.normal(size=(2, 4, 4))
-    expected = np.zeros((2, 4, 4, 2))
-    for s, i, j in np.ndindex(2, 4, 4):
-
-        def value(i, j, s=s):
-            return sol[s, i, j] if 0 <= min(i, j) <= max(i, j) < 4 else 0.0
-
-        expected[s, i, j, 0] = (value(i + 1, j) - value(i - 1, j)) / (2 / 4)
-        expected[s, i, j, 1] = (value(i, j + 1) - value(i, j - 1)) / (2 / 4)
-    np.testing.assert_allclose(darcy.gradient(sol), expected, rtol=1e-13)
-
-
-def test_wrong_arguments_are_named_in_the_error(data):
-    coeff, sol = data[1]["coeff"], data[1]["sol"]
+def test_wrong_arguments_are_named_in_the_error(data, rng):
+    coeff, sol = rng.normal(size=(2, 6, 13, 13))
     with pytest.raises(ValueError, match="target_stride=5 must be.*stride=2.*try 4"):
         darcy_inverse.pairs(coeff, sol, stride=2, target_stride=5)
     with pytest.raises(ValueError, match=r"\(6, 13, 13\) and sol \(5, 13, 13\)"):
@@ -139,13 +153,11 @@ def test_wrong_arguments_are_named_in_the_error(data):
     with pytest.raises(TypeError, match="coeff"):
         darcy_inverse.pairs(coeff.astype(int), sol, stride=1, target_stride=1)
     with pytest.raises(ValueError, match="noise"):
-        prepare(data, noise=-0.1)
+        measure(data, noise=-0.1)
     with pytest.raises(ValueError, match="block"):
         darcy_inverse.block_mean(coeff, block=0)
     with pytest.raises(ValueError, match="n, m"):
         darcy_inverse.block_mean(np.ones(3), block=1)
-    with pytest.raises(ValueError, match=r"\(4, 5\)"):
-        darcy.gradient(np.ones((4, 5)))
-    data[0]["sol"][3, 4, 4] = np.nan
+    broken = data.train[3]._replace(target=np.full((169, 1), np.nan, np.float32))
     with pytest.raises(ValueError, match="non-finite.*sample.s. 3"):
-        prepare(data)
+        measure(data._replace(train=[*data.train[:3], broken, *data.train[4:]]))

@@ -131,13 +131,14 @@ def test_published_names_and_shapes(tmp_path, rng):
         darcy_notch.load(tmp_path, **SPLIT)
 
 
-def test_presets_divide_the_samples_as_published(pairs, tmp_path):
+def test_papers_divide_the_samples_as_published(pairs, tmp_path):
     layout, found = pairs
     many = (found * 400)[:2000]
     darcy_notch.save(tmp_path, many)
-    for split, sizes in {"wno": (1000, 100), "functional": (1900, 100)}.items():
-        parts = darcy_notch.load(tmp_path, split=split, layout=layout)
-        assert tuple(map(len, parts)) == sizes
+    parts = darcy_notch.load(tmp_path, layout=layout)
+    assert tuple(map(len, parts)) == (1000, 100)
+    parts = darcy_notch.load(tmp_path, layout=layout, num_train=1900)
+    assert tuple(map(len, parts)) == (1900, 100)
 
 
 def test_wrong_files_and_arguments_are_named(pairs, tmp_path):
@@ -147,8 +148,6 @@ def test_wrong_files_and_arguments_are_named(pairs, tmp_path):
     darcy_notch.save(tmp_path, found)
     with pytest.raises(ValueError, match="has 5 samples; num_train=1000"):
         darcy_notch.load(tmp_path, layout=layout)
-    with pytest.raises(ValueError, match="split='half' is unknown"):
-        darcy_notch.load(tmp_path, split="half")
     with pytest.raises(ValueError, match="layout='cloud' is unknown"):
         darcy_notch.load(tmp_path, layout="cloud")
     with pytest.raises(ValueError, match="layout='cloud' is unknown"):

@@ -120,7 +120,7 @@ def test_saved_samples_are_loaded_again(suffix, tmp_path):
         (lambda u: u[..., 0], "expected \\(any, any, any, any\\)"),
         (lambda u: u[..., :19], "19 frames"),
         (lambda u: u[:4], "4 samples"),
-        (lambda u: u.T, "2[0-9] samples|7 frames"),
+        (lambda u: u.T, "23 samples|7 frames"),
         (lambda u: np.where(u == u[1, 2, 3, 4], np.nan, u), "not finite"),
     ],
 )
@@ -150,7 +150,7 @@ def test_bad_arguments_are_refused(fields, tmp_path):
         navier_stokes.save(tmp_path, [flow._replace(grid_shape=(4, 9))])
     with pytest.raises(ValueError, match=r"expected \(1, 6, 6\)"):
         navier_stokes.save(tmp_path, [flow], initial=np.zeros((6, 6)))
-    with pytest.raises(ValueError, match="features and target"):
+    with pytest.raises(ValueError, match="features and a target"):
         navier_stokes.save(tmp_path, [flow._replace(target=None)])
 
 

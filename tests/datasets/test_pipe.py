@@ -111,7 +111,7 @@ def test_wrong_arguments_and_missing_files_are_named_in_the_error(made, tmp_path
         pipe.generate(1, seed=0, channels="u", cache_dir=tmp_path)
     with pytest.raises(ValueError, match="num_elements"):
         pipe.generate(1, seed=0, num_elements=0, cache_dir=tmp_path)
-    with pytest.raises(ValueError, match="stride=3 must divide 2 num_elements=4"):
+    with pytest.raises(ValueError, match="stride=3 must divide num_points - 1 = 4"):
         pipe.generate(1, seed=0, num_elements=2, stride=3, cache_dir=tmp_path)
     with pytest.raises(ValueError, match=r"target \(15, 1\), expected"):
         pipe.save(tmp_path, [made[0], made[1]._replace(target=np.zeros((15, 1)))])

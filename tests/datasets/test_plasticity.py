@@ -142,9 +142,9 @@ def test_bad_arguments_are_refused(arrays, tmp_path):
     with pytest.raises(ValueError, match="travel=0"):
         plasticity.generate(1, seed=0, travel=0, cache_dir=tmp_path)
     sample = plasticity.to_samples(arrays["input"], arrays["output"])[0]
-    with pytest.raises(ValueError, match="one grid"):
+    with pytest.raises(ValueError, match="one structured grid"):
         plasticity.save(tmp_path, [sample._replace(grid_shape=None)])
-    with pytest.raises(ValueError, match="its die"):
+    with pytest.raises(ValueError, match="features and a target"):
         plasticity.save(tmp_path, [sample._replace(target=None)])
 
 

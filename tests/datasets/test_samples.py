@@ -95,6 +95,62 @@ def test_stacked_samples_are_those_of_their_rows(rng):
             assert np.count_nonzero(bucket["quadrature_weights"][row]) == n
 
 
+@pytest.fixture
+def grids(rng):
+    """Returns three samples on a grid of 5 x 3 points that share these."""
+    points = rng.normal(size=(15, 2)).astype(np.float32)
+    return [make(rng, 15, mesh_points=points, grid_shape=(5, 3)) for _ in range(3)]
+
+
+def test_coarse_grids_are_every_second_point_of_fine_ones(grids):
+    found = samples.coarsen(grids, 2)
+    samples.check(found)
+    for coarse, fine in zip(found, grids, strict=True):
+        assert coarse.grid_shape == (3, 2)
+        for name in ("mesh_points", "features", "target"):
+            expected = getattr(fine, name).reshape(5, 3, -1)[::2, ::2]
+            actual = getattr(coarse, name).reshape(3, 2, -1)
+            np.testing.assert_array_equal(actual, expected)
+    assert found[0].mesh_points is found[2].mesh_points
+    with pytest.raises(ValueError, match="grid_shape None"):
+        samples.coarsen([grids[0]._replace(grid_shape=None)], 2)
+
+
+def test_a_target_may_have_a_grid_of_its_own(rng, grids):
+    target = rng.normal(size=(6, 1)).astype(np.float32)
+    found = [s._replace(target=target, target_grid=(3, 2)) for s in grids]
+    samples.check(found)
+    (stacked,) = samples.stack(found)
+    assert stacked["target"].shape == (3, 6, 1)
+    bad = found[1]._replace(target_grid=(3, 3))
+    with pytest.raises(ValueError, match=r"sample 1.*target_grid \(3, 3\) has 9"):
+        samples.check([found[0], bad])
+
+
+def test_equal_or_adjoining_arrays_are_stacked_without_a_copy(rng):
+    values = rng.normal(size=(6, 4, 2))
+    for rows in (range(6), range(2, 5)):
+        joined = samples.join([values[row] for row in rows])
+        np.testing.assert_array_equal(joined, values[rows.start : rows.stop])
+        assert np.shares_memory(joined, values)
+        assert not joined.flags.writeable
+    for rows in ([0, 2], [3, 2, 1], [1, 1, 2]):
+        joined = samples.join([values[row] for row in rows])
+        np.testing.assert_array_equal(joined, values[rows])
+        assert not np.shares_memory(joined, values)
+    same = samples.join([values[3]] * 4)
+    np.testing.assert_array_equal(same, np.broadcast_to(values[3], (4, 4, 2)))
+    assert same.strides[0] == 0
+
+
+def test_samples_are_divided_in_their_order(grids):
+    found = samples.divide([*grids, *grids], (3, 1, 2), "here")
+    assert found.train == grids
+    assert [s.name for s in found.test] == [s.name for s in grids[1:]]
+    with pytest.raises(ValueError, match=r"3 samples to divide into \(1, 1, 3\)"):
+        samples.divide(grids, (1, 1, 3), "here")
+
+
 NAN = np.full((4, 1), np.nan, np.float32)
 
 

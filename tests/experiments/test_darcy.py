@@ -135,8 +135,13 @@ def test_training_validation_and_test_share_no_sample(cache_dir):
 
 def test_published_files_take_the_place_of_the_solver(tmp_path, rng):
     coeff, sol = rng.uniform(1, 2, (2, 7, 21, 21)).astype(np.float32)
-    dataset.save(tmp_path / "piececonst_r21_N1024_smooth1.npz", coeff, sol)
-    dataset.save(tmp_path / "piececonst_r21_N1024_smooth2.npz", coeff + 1, sol + 1)
+    dataset.save(
+        tmp_path / "piececonst_r21_N1024_smooth1.npz", dataset.to_samples(coeff, sol)
+    )
+    dataset.save(
+        tmp_path / "piececonst_r21_N1024_smooth2.npz",
+        dataset.to_samples(coeff + 1, sol + 1),
+    )
     data = darcy_data.load(dataclasses.replace(TINY, data_dir=str(tmp_path)))
     coarse = sol[:, ::5, ::5].reshape(7, 25, 1)
     np.testing.assert_array_equal(data.train["solution"], coarse[:4])

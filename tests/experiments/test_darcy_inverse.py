@@ -102,7 +102,11 @@ def test_the_table_has_models_by_noises_beside_the_paper(
 
 def test_without_noise_the_measurements_are_the_clean_solutions(data, cache_dir):
     test = dataset.generate(5, seed=2, num_points=25, stride=1, cache_dir=cache_dir)
-    clean = inverse_dataset.pairs(test["coeff"], test["sol"], stride=3, target_stride=6)
+    coeff, sol = (
+        np.stack([getattr(s, name).reshape(25, 25) for s in test])
+        for name in ("features", "target")
+    )
+    clean = inverse_dataset.pairs(coeff, sol, stride=3, target_stride=6)
     actual = data.noises[0.0].test
     measurement = normalize.decode(
         data.normalizers["measurement"], jnp.asarray(actual["measurement"][..., 0])
@@ -119,7 +123,7 @@ def test_files_hold_the_same_samples_as_our_own_solver(data, cache_dir, tmp_path
             size, seed=seed, num_points=25, stride=1, cache_dir=cache_dir
         )
         path = tmp_path / f"piececonst_r25_N1024_{name}.npz"
-        dataset.save(path, made["coeff"], made["sol"])
+        dataset.save(path, made)
     config = dataclasses.replace(TINY, data_dir=str(tmp_path))
     loaded = darcy_inverse_data.load(config)
     assert loaded.source == str(tmp_path)
@@ -178,7 +182,7 @@ def test_the_loss_is_the_mean_relative_error_in_physical_units(data):
     difference = encoded * std + mean - truth
     errors = np.linalg.norm(difference, axis=1) / np.linalg.norm(truth, axis=1)
     loss = objective(config, data.normalizers).loss
-    actual = loss(lambda measurement: measurement[:25], batch)
+    actual = loss(lambda points, measurement: measurement[:25], batch)
     np.testing.assert_allclose(actual, errors.mean(), rtol=1e-5)
 
 

@@ -15,7 +15,7 @@ from experiments import poisson_evaluation as evaluation
 from experiments import poisson_training as training
 from experiments.poisson_models import STARTS, Setup, Start, Study
 from opjax import checkpoint
-from opjax.learn.folder import read_config
+from opjax.learn.stored import read_config
 from opjax.training import NonFiniteError
 
 ROOT = pathlib.Path(__file__).parents[2]

@@ -109,7 +109,7 @@ def test_random_orientation_rotates_what_the_model_sees(invariant, batch):
 
 
 def test_validation_surfaces_are_training_surfaces_and_no_others(tmp_path):
-    surfaces = rna_data.synthetic(9, seed=1, num_points=40)
+    surfaces = dataset.generate(9, seed=1, num_points=40)
     dataset.save(tmp_path, surfaces[:6], surfaces[6:])
     config = dataclasses.replace(TINY, data_dir=str(tmp_path))
     data = rna_data.load(config, cache_dir=tmp_path / "cache")
@@ -132,7 +132,7 @@ def test_validation_surfaces_are_training_surfaces_and_no_others(tmp_path):
 
 @pytest.mark.parametrize("orientation", rna_data.ORIENTATIONS)
 def test_surfaces_are_centred_scaled_and_turned(orientation):
-    (surface,) = rna_data.synthetic(1, seed=0)
+    (surface,) = dataset.generate(1, seed=0)
     config = dataclasses.replace(TINY, orientation=orientation, length=10.0)
     placed = rna_data._place(surface, config).mesh_points
     np.testing.assert_allclose(placed.mean(axis=0), 0, atol=1e-5)
@@ -185,7 +185,7 @@ def test_other_models_have_a_loss_and_a_gradient_too():
 
 @pytest.mark.slow
 def test_a_run_leaves_everything_in_its_folder(tmp_path):
-    surfaces = rna_data.synthetic(9, seed=1, num_points=40)
+    surfaces = dataset.generate(9, seed=1, num_points=40)
     surfaces[0] = surfaces[0]._replace(
         mesh_points=surfaces[0].mesh_points[:25], target=surfaces[0].target[:25]
     )

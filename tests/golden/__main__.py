@@ -20,10 +20,10 @@ def main(argv: list[str]) -> int:
         print(reports[-1], flush=True)
     counts = {
         status: sum(report.status == status for report in reports)
-        for status in ("ok", "FAIL", "UNSUPPORTED")
+        for status in ("ok", "FAIL", "ERROR", "UNSUPPORTED")
     }
     print(", ".join(f"{count} {status}" for status, count in counts.items()))
-    return 1 if counts["FAIL"] or not files else 0
+    return 1 if counts["FAIL"] or counts["ERROR"] or not files else 0
 
 
 if __name__ == "__main__":

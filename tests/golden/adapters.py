@@ -7,7 +7,8 @@ ours `(..., in, out)`.
 
 import dataclasses
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from fnmatch import fnmatchcase as fnmatch
 
 import jax
 import jax.numpy as jnp
@@ -17,16 +18,26 @@ import opjax
 from opjax import metrics, nn, normalize
 from opjax.nn.attention.heads import merge_heads
 from tests.builders import transformer
+from tests.golden.recorded import Recorded, UnsupportedError
 
 
 @dataclasses.dataclass(frozen=True)
 class Adapter:
     """How a family of golden files is computed by opjax.
 
+    An option, parameter or input that is named nowhere here makes a file UNSUPPORTED:
+    ignoring it could give numbers that look right.
+
     Attributes:
       model: `(params, inputs, config) -> output`, differentiated.
       outputs: `(inputs, config) -> {key: array}`, for families without parameters.
       check: `arrays -> bool`, for random draws, which agree in law only.
+      reads: names of the options that the function honours, separated by spaces.
+      sizes: names of the options that the shapes of the arrays imply; `B`, samples in
+        a batch, in all families.
+      only: options, with the values for which opjax has the reference's branch.
+      ignores: names (or patterns) of options, parameters, inputs or arrays that cannot
+        change what is compared, with the reason.
       constants: names of stored arrays that the model finds in its `config`.
       not_offered: keys of the reference code that opjax has no function for.
     """
@@ -34,8 +45,38 @@ class Adapter:
     model: Callable | None = None
     outputs: Callable | None = None
     check: Callable | None = None
+    reads: str = ""
+    sizes: str = ""
+    only: Mapping[str, tuple] = dataclasses.field(default_factory=dict)
+    ignores: Mapping[str, str] = dataclasses.field(default_factory=dict)
     constants: tuple[str, ...] = ()
     not_offered: frozenset = frozenset()
+
+    def require_options(self, config: Recorded) -> None:
+        """Raises `UnsupportedError` for an option or value that is not known."""
+        for name, values in self.only.items():
+            if name in config and config[name] not in values:
+                raise UnsupportedError(f"option {name}={config[name]!r}")
+        known = {"B", *self.sizes.split(), *self.reads.split(), *self.only}
+        _require_known(config, set(config) - known, self.ignores)
+
+    def require_read(self, *mappings: Recorded, known: Sequence[str] = ()) -> None:
+        """Raises `UnsupportedError` for what the adapter has not looked at."""
+        for mapping in mappings:
+            _require_known(mapping, mapping.unread(), [*self.ignores, *known])
+
+
+def _require_known(mapping, names, patterns):
+    """Raises an error naming all `names` that fit none of the patterns."""
+    unknown = [
+        name for name in sorted(names) if not any(fnmatch(name, p) for p in patterns)
+    ]
+    if unknown:
+        values = [
+            f"{name}={mapping[name]!r}" if mapping.kind == "option" else name
+            for name in unknown
+        ]
+        raise UnsupportedError(f"unknown {mapping.kind} {', '.join(values)}")
 
 
 def find(name: str) -> Adapter | None:
@@ -121,7 +162,7 @@ def _attention_core(params, inputs, config):
 
 def _model(params, inputs, config, *, structured, shared, bounds):
     model = transformer(
-        point_dim=2,
+        point_dim=inputs["x"].shape[-1],
         feature_dim=config["fx"],
         out_features=config["out"],
         features=config["hid"],
@@ -155,7 +196,8 @@ def _model(params, inputs, config, *, structured, shared, bounds):
 
     mesh_points = inputs["x"]
     if structured and config["uni"]:
-        mesh_points = jnp.broadcast_to(_nodes(config)[None], mesh_points.shape)
+        nodes = _nodes((config["H"], config["W"]))
+        mesh_points = jnp.broadcast_to(nodes[None], mesh_points.shape)
     time = inputs["T"][:, 0] if config["T"] else None
     axes = (0, 0 if config["fx"] else None, 0 if config["T"] else None)
     return jax.vmap(lambda x, f, t: model(x, f, time=t), in_axes=axes)(
@@ -174,8 +216,9 @@ def _block(params, prefix, model):
     return block
 
 
-def _nodes(config):
-    axes = [[i / (n - 1) for i in range(n)] for n in (config["H"], config["W"])]
+def _nodes(grid_shape):
+    """Returns the nodes of a uniform mesh on [0, 1]^p, the first axis slowest."""
+    axes = [[i / (n - 1) for i in range(n)] for n in grid_shape]
     return jnp.asarray(list(itertools.product(*axes)))
 
 
@@ -252,30 +295,51 @@ def _darcy_loss(inputs, config):
     }
 
 
+_CORE = "N basis embed_dim heads"
+
+
 def _model_family(**options):
-    return Adapter(lambda p, i, c: _model(p, i, c, **options))
+    structured = options["structured"]
+    dead = {"x": "the nodes of the mesh", "placeholder": "with an input function"}
+    return Adapter(
+        lambda p, i, c: _model(p, i, c, **options),
+        reads="L T fx h hid k mr out uni" + (" H W" if structured else ""),
+        sizes="N",
+        ignores=REFERENCE | (dead if structured else {}),
+    )
 
 
 CLIPPED = (0.1, 5.0)
+REFERENCE = {"ref": "of the unified position, without it"}
 ADAPTERS = {
-    "funcattn_structured2d": Adapter(_attention),
-    "funcattn_structured2d_shared_core": Adapter(_attention_core),
-    "funcattn_irregular_shared_core": Adapter(_attention_core),
-    "rna_attention": Adapter(_attention),
-    "airfrans_attention": Adapter(_attention),
+    "funcattn_structured2d": Adapter(
+        _attention, reads="embed_dim heads basis H W", only={"kernel": (3,)}
+    ),
+    "funcattn_structured2d_shared_core": Adapter(_attention_core, sizes=_CORE),
+    "funcattn_irregular_shared_core": Adapter(_attention_core, sizes=_CORE),
+    "rna_attention": Adapter(_attention, reads="embed_dim heads basis", sizes="N"),
+    "airfrans_attention": Adapter(
+        _attention,
+        reads="embed_dim heads basis",
+        sizes="N",
+        only={"note": ("I_d injected",)},
+    ),
     "model_irregular_shared": _model_family(structured=False, shared=True, bounds=None),
     "model_structured2d": _model_family(structured=True, shared=False, bounds=CLIPPED),
     "model_structured2d_shared": _model_family(
         structured=True, shared=True, bounds=CLIPPED
     ),
-    "normalizer": Adapter(outputs=_normalizer),
+    "normalizer": Adapter(outputs=_normalizer, sizes="S n C"),
     "testloss": Adapter(
         outputs=_relative_l2,
+        sizes="n C",
         not_offered=frozenset({"out.rel_mean_p1", "out.abs_mean", "out.abs_sum"}),
     ),
     "darcy_derivative_loss": Adapter(
         outputs=_darcy_loss,
+        reads="s",
         # Differences of a field are internal to the loss, which cancels their spacing.
+        ignores={"dx": "cancels", "field": "of the field's differences"},
         not_offered=frozenset({"out.field_gx", "out.field_gy"}),
     ),
 }

@@ -33,8 +33,13 @@ def _performer(params, inputs, config):
 
 
 def _orthogonal_features(inputs, config):
-    del config
-    blocks, norms = inputs["gauss_blocks"], inputs["gauss_norms"]
+    blocks, rows = inputs["gauss_blocks"], config["nb_rows"]
+    # Rows as long as Gaussian vectors, or all of their mean square length.
+    norms = (
+        jnp.full(rows, blocks.shape[-1] ** 0.5)
+        if config["scaling"]
+        else inputs["gauss_norms"]
+    )
     # The reference leaves the signs of the factorisation as LAPACK returns them.
     _, r = jnp.linalg.qr(blocks)
     signs = jnp.sign(jnp.diagonal(r, axis1=1, axis2=2)).reshape(-1)[: len(norms)]
@@ -112,8 +117,22 @@ def _depthwise(value, filters):
 
 
 ADAPTERS = {
-    "performer_attention": Adapter(_performer),
-    "performer_orthogonal_features": Adapter(outputs=_orthogonal_features),
-    "linformer_attention": Adapter(_linformer),
-    "nystrom_attention": Adapter(_nystrom),
+    "performer_attention": Adapter(
+        _performer, reads="heads generalized", sizes="n ctx dim dim_head nb_features"
+    ),
+    "performer_orthogonal_features": Adapter(
+        outputs=_orthogonal_features,
+        reads="nb_rows",
+        sizes="nb_columns",
+        only={"scaling": (0, 1)},
+        ignores={"gauss_norms": "without scaling"},
+    ),
+    "linformer_attention": Adapter(
+        _linformer, reads="heads share_kv one_kv_head", sizes="n seq_len dim k"
+    ),
+    "nystrom_attention": Adapter(
+        _nystrom,
+        reads="heads landmarks iters residual",
+        sizes="n dim dim_head kernel",
+    ),
 }

@@ -85,10 +85,24 @@ def _linear_attention(params, inputs, config):
     return _predict(model, inputs)
 
 
+_UNUSED = {"num_heads": "unused by the reference"}
 ADAPTERS = {
-    "fewshot_attention": Adapter(_softmax_attention),
-    "fewshot_funcattn": Adapter(_functional),
-    "fewshot_intention": Adapter(_intention),
-    "fewshot_linear_attention": Adapter(_linear_attention),
-    "fewshot_transolver": Adapter(_transolver),
+    "fewshot_attention": Adapter(
+        _softmax_attention, reads="d_model num_heads", sizes="K Q"
+    ),
+    "fewshot_funcattn": Adapter(
+        _functional,
+        reads="latent_dim num_groups ridge",
+        sizes="K Q",
+        ignores=_UNUSED,
+    ),
+    "fewshot_intention": Adapter(
+        _intention, reads="latent_dim num_heads ridge shared_encoder", sizes="K Q"
+    ),
+    "fewshot_linear_attention": Adapter(
+        _linear_attention, reads="d_model", sizes="K Q", ignores=_UNUSED
+    ),
+    "fewshot_transolver": Adapter(
+        _transolver, reads="latent_dim num_groups num_heads", sizes="K Q"
+    ),
 }

@@ -3,7 +3,9 @@
 The authors' arrays are channels first, `(B, c, n_1, ..., n_p)`, ours are `(n, c)`.
 """
 
+import functools
 import itertools
+import operator
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +14,8 @@ from flax import nnx
 
 import opjax
 from opjax import nn
-from tests.golden.adapters import Adapter, _assign_linear, _assign_mlp
+from tests.golden.adapters import Adapter, _assign_linear, _assign_mlp, _nodes
+from tests.golden.recorded import UnsupportedError
 
 # Kernels: `(in, out, ..., 2)` there, `(..., in, out, 2)` here.
 
@@ -64,6 +67,21 @@ def _field(tokens, grid_shape):
     return tokens.T.reshape(-1, *grid_shape)
 
 
+def package_kernel(kernel, grid_shape):
+    """Returns our kernel of the package's, for one grid.
+
+    Where the package clips an even number of frequencies to an odd number of points, it
+    keeps the middle of the array, in which frequency zero is not in the middle: all
+    weights move by one frequency.
+    """
+    kernel = channels_last(kernel)
+    for axis, n in enumerate(grid_shape[:-1]):
+        m = kernel.shape[axis]
+        if n < m and n % 2 == 1 and m % 2 == 0:
+            kernel = jnp.roll(kernel, 1, axis)
+    return kernel
+
+
 # The convolutions alone.
 
 
@@ -88,9 +106,9 @@ def _nsl_convolution(params, inputs, config):
 
 
 def _neuralop_convolution(params, inputs, config):
-    kernel = channels_last(params["weight.tensor"])
+    kernel = package_kernel(params["weight.tensor"], tuple(config["n"]))
     y = _convolve_fields(inputs["x"], kernel, tuple(config["n"]))
-    return y + params["bias"][None]
+    return y + params["bias"][None] if "bias" in params else y
 
 
 def _neuralop_release_convolution(params, inputs, config):
@@ -105,6 +123,8 @@ def _neuralop_release_convolution(params, inputs, config):
     matrices = jax.lax.complex(kernel[..., 0], kernel[..., 1])
     *leading, last = grid_shape
     modes = matrices.shape[2:]
+    if any(m > n for m, n in zip(modes, (*leading, last // 2 + 1), strict=True)):
+        raise UnsupportedError(f"more modes than frequencies of n={config['n']}")
     axes = tuple(range(2, 2 + len(grid_shape)))
     spectrum = jnp.fft.rfftn(inputs["x"], axes=axes)
     signed = [np.arange(m) - m // 2 for m in modes[:-1]] + [np.arange(modes[-1])]
@@ -162,18 +182,25 @@ def _nsl_model(params, inputs, config):
     p, modes = len(grid_shape), config["modes"]
     multiple = 1 if p == 1 else 16
     padded = tuple(n + -n % multiple for n in grid_shape)
+    if padded != grid_shape and any(map(operator.eq, padded, grid_shape)):
+        raise UnsupportedError(f"sl={config['sl']}: the reference crops everything")
     model = nn.FourierNeuralOperator(
         grid_shape=grid_shape,
         feature_dim=config["fx"],
         out_features=config["out"],
         modes=modes,
         features=config["hid"],
-        channel_mlp_ratio=None,
+        block=functools.partial(
+            nn.FourierBlock,
+            channel_mlp_ratio=None,
+            kernel_init=nn.initializers.spectral_uniform,
+        ),
         projection_ratio=1,
-        reference_points=config["ref"] if config["uni"] else None,
+        position=functools.partial(nn.ReferenceDistances, num_reference=config["ref"])
+        if config["uni"]
+        else nn.Coordinates,
         pad_multiple=multiple,
         time_embedding=config["T"],
-        kernel_init=nn.initializers.spectral_uniform,
         rngs=nnx.Rngs(0),
     )
     _assign_mlp(model.lifting, params, "preprocess")
@@ -195,9 +222,8 @@ def _nsl_model(params, inputs, config):
 
     mesh_points = inputs["x"]
     if config["uni"]:
-        axes = [[i / (n - 1) for i in range(n)] for n in grid_shape]
-        nodes = jnp.asarray(list(itertools.product(*axes)))
-        mesh_points = jnp.broadcast_to(nodes[None], mesh_points.shape)
+        nodes = _nodes(grid_shape)
+        mesh_points = jnp.broadcast_to(nodes[None], (len(mesh_points), *nodes.shape))
     time = inputs["T"][:, 0] if config["T"] else None
     return jax.vmap(
         lambda x, f, t: model(x, f, time=t),
@@ -212,15 +238,19 @@ def _neuralop_model(params, inputs, config):
     positions = config.get("positional_embedding", "grid") is not None
     *leading, last = config["n_modes"]
     model = nn.FourierNeuralOperator(
-        grid_shape=tuple(config["n"]),
+        # Frequencies that the sample's grid does not resolve are left out.
+        grid_shape=tuple(map(max, config["n"], config["n_modes"])),
         feature_dim=config["cin"],
         out_features=config["cout"],
         modes=(*leading, last // 2 + 1),
         features=config["hid"],
         num_layers=config["layers"],
-        channel_mlp_ratio=0.5 if use_mlp else None,
-        instance_norm=config.get("norm") == "instance_norm",
-        positions=positions,
+        block=functools.partial(
+            nn.FourierBlock,
+            channel_mlp_ratio=0.5 if use_mlp else None,
+            instance_norm=config.get("norm") == "instance_norm",
+        ),
+        position=nn.Coordinates if positions else None,
         padding=config.get("domain_padding") or 0.0,
         rngs=nnx.Rngs(0),
     )
@@ -230,7 +260,8 @@ def _neuralop_model(params, inputs, config):
     model.lifting.hidden[0].kernel = nnx.Param(jnp.roll(kernel, -config["cin"], axis=0))
     _assign_pointwise_mlp(model.projection, params, "projection")
     blocks = [
-        _neuralop_block(params, i, model, use_mlp) for i in range(config["layers"])
+        _neuralop_block(params, i, model, use_mlp, given)
+        for i in range(config["layers"])
     ]
     model.blocks = _stack(blocks)
     nodes = [[i / n for i in range(n)] for n in given]
@@ -249,10 +280,11 @@ def _neuralop_model(params, inputs, config):
     return jax.vmap(sample)(inputs["x"])
 
 
-def _neuralop_block(params, i, model, use_mlp):
+def _neuralop_block(params, i, model, use_mlp, grid_shape):
     block = jax.tree.map(lambda leaf: leaf[0], model.blocks)
     prefix = "fno_blocks."
-    kernel = channels_last(params[f"{prefix}convs.{i}.weight.tensor"])
+    weight = params[f"{prefix}convs.{i}.weight.tensor"]
+    kernel = package_kernel(weight, model.padded_shape(grid_shape))
     block.convolution.kernel = nnx.Param(kernel)
     block.skip.kernel = nnx.Param(
         params[f"{prefix}fno_skips.{i}.conv.weight"][..., 0].T
@@ -274,12 +306,40 @@ def _assign_pointwise_mlp(mlp, params, name):
         layer.bias = nnx.Param(params[f"{name}.{key}.bias"])
 
 
+_ACTIVATIONS = {"act": ("relu", "silu")}
+_UNUSED = dict.fromkeys(
+    ("L", "h", "mr", "n_layers", "n_heads", "mlp_ratio"), "unused by the reference"
+)
 ADAPTERS = {
-    "spectral_conv1d": Adapter(_burgers_convolution),
-    "galerkin_spectral_conv2d": Adapter(_galerkin_convolution),
-    "fno_nsl_spectral_conv": Adapter(_nsl_convolution),
-    "fno_nsl_model": Adapter(_nsl_model),
-    "fno_neuralop_spectral_conv": Adapter(_neuralop_convolution),
-    "fno_neuralop_pypi200_spectral_conv": Adapter(_neuralop_release_convolution),
-    "fno_neuralop_model": Adapter(_neuralop_model),
+    "spectral_conv1d": Adapter(
+        _burgers_convolution, reads="N", sizes="in_dim out_dim modes"
+    ),
+    "galerkin_spectral_conv2d": Adapter(
+        _galerkin_convolution,
+        reads="n",
+        sizes="in_dim out_dim modes tokens",
+        only=_ACTIVATIONS,
+    ),
+    "fno_nsl_spectral_conv": Adapter(
+        _nsl_convolution, reads="n", sizes="cin cout modes"
+    ),
+    "fno_nsl_model": Adapter(
+        _nsl_model,
+        reads="sl modes fx out hid uni T",
+        sizes="sd",
+        ignores=_UNUSED
+        | {"ref": "without unified position", "x": "the nodes of the mesh"},
+    ),
+    "fno_neuralop_spectral_conv": Adapter(
+        _neuralop_convolution, reads="n", sizes="cin cout n_modes"
+    ),
+    "fno_neuralop_pypi200_spectral_conv": Adapter(
+        _neuralop_release_convolution, reads="n", sizes="cin cout n_modes"
+    ),
+    "fno_neuralop_model": Adapter(
+        _neuralop_model,
+        reads="n cin cout hid layers n_modes use_channel_mlp domain_padding",
+        sizes="n2",
+        only={"norm": (None, "instance_norm"), "positional_embedding": (None, "grid")},
+    ),
 }

@@ -1,5 +1,6 @@
 """Builds the modules of the Galerkin transformer from its authors' parameters."""
 
+import functools
 import math
 import re
 from functools import partial
@@ -11,8 +12,10 @@ from flax import nnx
 
 from opjax import nn
 from opjax.nn.attention.heads import merge_heads
+from opjax.nn.attention.pointwise import ATTENTIONS
 from tests.builders import POINTS
 from tests.golden.adapters import Adapter, _assign_linear, _assign_norm
+from tests.golden.adapters_models import OFF, UNUSED
 
 
 def _assign_attention(layer, params, prefix=""):
@@ -243,33 +246,61 @@ def _pointwise_decoder(params, inputs, config):
     return _decode(decoder, inputs, config)
 
 
+def _decoder(config, output):
+    """Returns the constructor of the decoder that a configuration names."""
+    options = {
+        "out_features": 1,
+        "num_layers": config["num_regressor_layers"],
+        "point_dim": 2,
+        "activation": config["regressor_activation"],
+    }
+    if config["decoder_type"] == "pointwise":
+        features = config["n_hidden"]
+        return functools.partial(nn.PointwiseDecoder, features=features, **options)
+    return functools.partial(
+        nn.SpectralDecoder,
+        features=config["freq_dim"],
+        grid_shape=output,
+        modes=config["fourier_modes"],
+        last_activation=config["last_activation"],
+        **options,
+    )
+
+
 def _transformer(params, inputs, config):
-    fine, coarse = ((config[name],) * 2 for name in ("nf", "nc"))
     n, down, up = config["nf"], config["downscaler_size"], config["upscaler_size"]
-    output = inputs["grid"].shape[1:3]
+    coarse, output = (config["nc"],) * 2, inputs["grid"].shape[1:3]
     spectral = config["decoder_type"] == "ifft2"
+    if down:
+        down = functools.partial(
+            nn.DownScaler,
+            middle_shape=_sizes(down, n)[0],
+            new_shape=coarse,
+            activation=config.get("downscaler_activation", "silu"),
+        )
+        up = functools.partial(
+            nn.UpScaler,
+            middle_shape=up[0] if up else None,
+            new_shape=output,
+            activation=config.get("upscaler_activation", "silu"),
+        )
     model = nn.GalerkinTransformer2d(
-        grid_shape=fine,
-        coarse_shape=coarse if down else None,
-        output_shape=output,
+        grid_shape=(n, n),
         features=config["n_hidden"],
         num_layers=config["num_encoder_layers"],
-        num_heads=config["n_head"],
         hidden_features=config["dim_feedforward"],
-        attention=config["attention_type"],
-        normalization="layer" if config["attn_norm"] else None,
+        attention=functools.partial(
+            ATTENTIONS[config["attention_type"]],
+            num_heads=config["n_head"],
+            point_dim=2,
+            normalization="layer" if config["attn_norm"] else None,
+            epsilon=config["norm_eps"],
+        ),
+        down=down or None,
+        up=up or None,
+        decoder=_decoder(config, output),
         outer_norm=config["layer_norm"],
         epsilon=config["norm_eps"],
-        down_shape=_sizes(down, n)[0] if down else None,
-        up_shape=up[0] if up else None,
-        down_activation=config.get("downscaler_activation", "silu"),
-        up_activation=config.get("upscaler_activation", "silu"),
-        decoder="spectral" if spectral else "pointwise",
-        decoder_features=config["freq_dim"] if spectral else config["n_hidden"],
-        decoder_layers=config["num_regressor_layers"],
-        decoder_activation=config["regressor_activation"],
-        modes=config.get("fourier_modes", 1),
-        last_activation=config.get("last_activation", True),
         boundary=config["boundary_condition"] or "free",
         rngs=nnx.Rngs(0),
     )
@@ -289,12 +320,12 @@ def _transformer(params, inputs, config):
 
     def sample(values, pos, grid, boundary_values):
         return model(
+            grid.reshape(-1, 2),
             values.reshape(-1, 1),
             mean=inputs["norm_mean"].reshape(-1, 1),
             std=inputs["norm_std"].reshape(-1, 1) + config["normalizer_eps"],
             boundary_values=boundary_values,
             coarse_points=pos,
-            output_points=grid.reshape(-1, 2),
         ).reshape(*output, 1)
 
     given = inputs.get("boundary_value")
@@ -306,9 +337,12 @@ def _transformer(params, inputs, config):
 
 def _initialization_follows_the_rule(arrays):
     """Both sets of draws are diagonal plus uniform, with the same spread."""
-    for name, stored in arrays.items():
+    for name in arrays:
+        if name.startswith("bias_absmax.") and np.any(arrays[name] != 0):
+            return False
         if not name.startswith("weights."):
             continue
+        stored = arrays[name]
         numbers = re.fullmatch(r"weights\.d(.*)_eta(.*)_delta(.*)", name).groups()
         width, scale, diagonal = map(float, numbers)
         width = int(width)
@@ -329,17 +363,90 @@ def _initialization_follows_the_rule(arrays):
     return True
 
 
+_GRID = {"grid": "without coordinates in the decoder"}
+_ACTIVATION = ("relu", "silu")
+_TYPES = ("galerkin", "linear", "fourier", "softmax")
+_ATTENTION = {
+    "attention_type": _TYPES,
+    "dropout": ("off",),
+    "norm_type": ("layer", "instance"),
+}
+_ACT = {"act": _ACTIVATION}
 ADAPTERS = {
-    "galerkin_attention": Adapter(_attention),
-    "galerkin_attention_galerkin_asshipped_dropout": Adapter(
-        _attention_with_dropout, constants=("inter.dropout_multiplier",)
+    "galerkin_attention": Adapter(
+        _attention, reads="d_model heads pos_dim eps", sizes="N", only=_ATTENTION
     ),
-    "galerkin_conv2dresblock": Adapter(_convolution_block),
-    "galerkin_downscaler": Adapter(_down),
-    "galerkin_encoder": Adapter(_encoder),
-    "galerkin_ft2d": Adapter(_transformer),
-    "galerkin_init": Adapter(check=_initialization_follows_the_rule),
-    "galerkin_pointwise_regressor": Adapter(_pointwise_decoder),
-    "galerkin_spectral_regressor": Adapter(_spectral_decoder),
-    "galerkin_upscaler": Adapter(_up),
+    "galerkin_attention_galerkin_asshipped_dropout": Adapter(
+        _attention_with_dropout,
+        reads="d_model heads pos_dim eps",
+        sizes="N",
+        only=_ATTENTION
+        | {
+            "attention_type": ("galerkin",),
+            "dropout": ("recorded multiplier (0 or 2)",),
+        },
+        constants=("inter.dropout_multiplier",),
+    ),
+    "galerkin_conv2dresblock": Adapter(
+        _convolution_block,
+        reads="in_dim out_dim bias residual basic_block",
+        sizes="H W",
+        only={"activation_type": _ACTIVATION},
+    ),
+    "galerkin_downscaler": Adapter(_down, reads="n in_dim out_dim size", only=_ACT),
+    "galerkin_encoder": Adapter(
+        _encoder,
+        reads="d_model dim_feedforward heads attn_norm layer_norm",
+        sizes="N",
+        only={
+            "activation": ("relu",),
+            "attention_type": _TYPES,
+            "residual": ("add", "plus"),
+        },
+    ),
+    "galerkin_ft2d": Adapter(
+        _transformer,
+        reads="attn_norm dim_feedforward downscaler_size fourier_modes freq_dim"
+        " last_activation layer_norm n_head n_hidden nc nf norm_eps normalizer_eps"
+        " num_encoder_layers num_regressor_layers upscaler_size",
+        only=OFF
+        | {
+            "attention_type": _TYPES,
+            "boundary_condition": ("dirichlet", "free", None),
+            "decoder_type": ("ifft2", "pointwise"),
+            "downsample_mode": ("interp",),
+            "downscaler_activation": _ACTIVATION,
+            "downscaler_dropout": (0.0,),
+            "n_targets": (1,),
+            "node_feats": (1,),
+            "pos_dim": (2,),
+            "regressor_activation": _ACTIVATION,
+            "spacial_dim": (2,),
+            "spacial_fc": (True,),
+            "upsample_mode": ("interp",),
+            "upscaler_activation": _ACTIVATION,
+            "upscaler_dropout": (0.0,),
+        },
+        ignores=UNUSED | {"example": "a label"},
+    ),
+    "galerkin_init": Adapter(
+        check=_initialization_follows_the_rule,
+        ignores={"stats.*": "of the weights, which are here"},
+    ),
+    "galerkin_pointwise_regressor": Adapter(
+        _pointwise_decoder,
+        reads="in_dim out_dim n_hidden layers n spacial_fc",
+        only=_ACT,
+        ignores=_GRID,
+    ),
+    "galerkin_spectral_regressor": Adapter(
+        _spectral_decoder,
+        reads="in_dim out_dim freq_dim modes layers n spacial_fc last_activation",
+        sizes="n_hidden",
+        only=_ACT,
+        ignores=_GRID,
+    ),
+    "galerkin_upscaler": Adapter(
+        _up, reads="n in_dim size", sizes="out_dim", only=_ACT
+    ),
 }

@@ -49,8 +49,10 @@ def _physics_attention(params, inputs, config):
 
 
 def _transolver(params, inputs, config):
+    """Unified positions exist on structured meshes only, whatever the option says."""
+    unified = config["uni"] and config["sl"]
     model = transformer(
-        point_dim=2,
+        point_dim=len(config["sl"]) if unified else inputs["x"].shape[-1],
         feature_dim=config["fx"],
         out_features=config["out"],
         features=config["hid"],
@@ -61,7 +63,7 @@ def _transolver(params, inputs, config):
         grid_shape=config["sl"],
         attention="transolver",
         shared_basis=False,
-        reference_points=config["ref"] if config["uni"] else None,
+        reference_points=config["ref"] if unified else None,
         time_embedding=config["T"],
         temperature_bounds=CLIPPED if config["sl"] else None,
         rngs=nnx.Rngs(0),
@@ -76,13 +78,14 @@ def _transolver(params, inputs, config):
     _assign_norm(model.decoder_norm, params, last + "ln_3")
     _assign_linear(model.decoder, params, last + "mlp2")
     mesh_points = inputs["x"]
-    if config["uni"]:
-        nodes = _nodes(dict(zip("HW", config["sl"], strict=True)))
-        mesh_points = jnp.broadcast_to(nodes[None], mesh_points.shape)
+    if unified:
+        nodes = _nodes(config["sl"])
+        mesh_points = jnp.broadcast_to(nodes[None], (len(mesh_points), *nodes.shape))
     time = inputs["T"][:, 0] if config["T"] else None
-    return jax.vmap(
-        lambda x, f, t: model(x, f, time=t), in_axes=(0, 0, 0 if config["T"] else None)
-    )(mesh_points, inputs["fx"], time)
+    axes = (0, 0 if config["fx"] else None, 0 if config["T"] else None)
+    return jax.vmap(lambda x, f, t: model(x, f, time=t), in_axes=axes)(
+        mesh_points, inputs.get("fx"), time
+    )
 
 
 def _airfrans(params, inputs, config):
@@ -133,7 +136,7 @@ def _rna(params, inputs, config):
         decoder_norm=False,
         rngs=nnx.Rngs(0),
     )
-    params = {name.replace("SelfAttn.", "Attn."): p for name, p in params.items()}
+    params = params.renamed(lambda name: name.replace("SelfAttn.", "Attn."))
     _assign_mlp(model.encoder, params, f"{prefix}preprocess")
     _assign_linear(model.encoder.hidden[1], params, f"{prefix}preprocess.linears.0.0")
     _shift_encoder(model, params, prefix)
@@ -146,8 +149,8 @@ def _assign_coordinate_attention(layer, params, prefix=""):
     """Attention whose projections see coordinates, without biases."""
     names = {"in_proj.": "in_project_x.", "out_proj.": "to_out.0."}
     own = {
-        name.removeprefix(prefix): p
-        for name, p in params.items()
+        name.removeprefix(prefix): params[name]
+        for name in params
         if name.startswith(prefix)
     }
     for old, new in names.items():
@@ -176,10 +179,12 @@ def _burgers_attention(params, inputs, config):
 def _burgers_model(params, inputs, config):
     """One head and 64 basis functions, whatever the configuration says."""
     model = nn.SuperResolutionTransformer(
+        feature_dim=config["node_feats"],
+        out_features=config["n_targets"],
         features=config["n_hidden"],
         num_layers=config["num_encoder_layers"],
-        feedforward_features=config["dim_feedforward"],
-        num_modes=config["fourier_modes"],
+        hidden_features=config["dim_feedforward"],
+        modes=config["fourier_modes"],
         decoder_features=config["freq_dim"],
         outer_norm=config["layer_norm"],
         rngs=nnx.Rngs(0),
@@ -192,6 +197,9 @@ def _burgers_model(params, inputs, config):
         _assign_coordinate_attention(layer.attention, params, f"{prefix}attn.")
         _assign_linear(layer.hidden, params, f"{prefix}ff.lr1")
         _assign_linear(layer.out, params, f"{prefix}ff.lr2")
+        if config["layer_norm"]:
+            _assign_norm(layer.attention_norm, params, f"{prefix}layer_norm1")
+            _assign_norm(layer.mlp_norm, params, f"{prefix}layer_norm2")
         layers.append(layer)
     model.layers = jax.tree.map(lambda *leaves: jnp.stack(leaves), *layers)
     for i, filters in enumerate(model.decoder.layers):
@@ -204,11 +212,71 @@ def _burgers_model(params, inputs, config):
     return jax.vmap(model)(inputs["pos"], inputs["node"])
 
 
+_TRANSOLVER = "L T fx h hid k mr out sl uni"
+# Options of the transformer that hold in evaluation mode, for given parameters.
+UNUSED = dict.fromkeys(
+    ("diagonal_weight", "symmetric_init", "xavier_init"), "initial parameters"
+) | dict.fromkeys(
+    ("debug", "return_attn_weight", "return_latent"), "what else is returned"
+)
+OFF = {
+    "batch_norm": (False,),
+    "bulk_regression": (False,),
+    "decoder_dropout": (0.0,),
+    "dropout": (0.0,),
+    "edge_feats": (None, 0),
+    "encoder_dropout": (0.0,),
+    "feat_extract_type": (None,),
+    "ffn_dropout": (0.0,),
+    "n_freq_targets": (0,),
+    "num_feat_layers": (0,),
+    "pred_len": (0, None),
+    "seq_len": (None,),
+    "spacial_residual": (False,),
+}
 ADAPTERS = {
-    "transolver_attention": Adapter(_physics_attention),
-    "model_transolver": Adapter(_transolver),
-    "model_airfrans": Adapter(_airfrans),
-    "model_rna": Adapter(_rna),
-    "burgers_attention": Adapter(_burgers_attention),
-    "burgers_model": Adapter(_burgers_model),
+    "transolver_attention": Adapter(
+        _physics_attention,
+        reads="dim heads dim_head slice_num shapelist",
+        sizes="N",
+        only={"kernel": (3,)},
+    ),
+    "model_transolver": Adapter(
+        _transolver,
+        reads=_TRANSOLVER,
+        sizes="N",
+        only={
+            "geo": ("unstructured", "structured_1D", "structured_2D", "structured_3D")
+        },
+        ignores={"ref": "without unified position", "x": "the nodes of the mesh"},
+    ),
+    "model_airfrans": Adapter(
+        _airfrans,
+        reads="L h hid k mr out sd uni",
+        sizes="N",
+        ignores={
+            "ref": "without unified position",
+            "data_pos": "without unified position",
+        },
+    ),
+    "model_rna": Adapter(_rna, reads="L h hid k mr ncls", sizes="N"),
+    "burgers_attention": Adapter(
+        _burgers_attention, reads="n_dim heads basis", sizes="N"
+    ),
+    "burgers_model": Adapter(
+        _burgers_model,
+        reads="n_hidden num_encoder_layers dim_feedforward fourier_modes freq_dim"
+        " layer_norm n_targets node_feats",
+        only=OFF
+        | {
+            "attention_type": ("functional",),
+            "decoder_type": ("ifft",),
+            "num_regressor_layers": (2,),
+            "pos_dim": (1,),
+            "residual_type": ("plus", "add"),
+            "spacial_dim": (1,),
+        },
+        ignores=UNUSED
+        | {name: "unused by the reference" for name in ("attn_norm", "n_head")},
+    ),
 }

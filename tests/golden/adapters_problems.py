@@ -7,14 +7,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from opjax import metrics, normalize
-from opjax.datasets import burgers, darcy, darcy_inverse
+from opjax.datasets import darcy_inverse
 from tests.golden.adapters import Adapter
+from tests.golden.recorded import UnsupportedError
 
 
 def _burgers_dataset(inputs, config):
     a, u = (np.asarray(inputs[name]) for name in ("a", "u"))
     stride = config["subsample"]
-    u_x = burgers.derivative(u, endpoint=True)
+    u_x = _derivative(u)
     node = a[:, ::stride, None]
     target = np.stack([u, u_x], axis=-1)[:, ::stride]
     num_train = int(config["train_portion"] * len(a))
@@ -29,9 +30,22 @@ def _burgers_dataset(inputs, config):
             out[f"out.{name}.{key}"] = array
             out[f"out.{name}.item0_{key}_float32"] = array[0].astype(np.float32)
         out[f"out.{name}.pos"] = pos
-        positions = burgers.positions(node.shape[1], endpoint=True)
-        out[f"out.{name}.item0_pos_float32"] = positions
+        out[f"out.{name}.item0_pos_float32"] = pos.astype(np.float32)
     return out
+
+
+def _derivative(values):
+    """Central differences; the authors take the ends of the grid for one point."""
+    extended = np.concatenate([values[:, [-2]], values, values[:, [1]]], axis=1)
+    return (extended[:, 2:] - extended[:, :-2]) * (values.shape[1] / 2)
+
+
+def _gradient(fields):
+    """Central differences with zeros around the grid, as the authors take them."""
+    padded = np.pad(np.asarray(fields, np.float64), [(0, 0), (1, 1), (1, 1)])
+    rows = padded[:, 2:, 1:-1] - padded[:, :-2, 1:-1]
+    columns = padded[:, 1:-1, 2:] - padded[:, 1:-1, :-2]
+    return np.stack([rows, columns], axis=-1) * (fields.shape[-1] / 2)
 
 
 def _burgers_loss(inputs, config):
@@ -155,6 +169,8 @@ def _gaussian_normalizer(inputs, config):
 def _darcy_dataset(inputs, config):
     coeff, sol = (np.asarray(inputs[name]) for name in ("coeff", "sol"))
     stride, num_train = config["s"], config["train_len"]
+    if not math.isclose(config["h"] * coeff.shape[1], 1):
+        raise UnsupportedError(f"option h={config['h']}, not 1 / {coeff.shape[1]}")
     if config["inverse"]:
         data = darcy_inverse.pairs(
             coeff, sol, stride=stride, target_stride=config["sa"]
@@ -164,7 +180,7 @@ def _darcy_dataset(inputs, config):
         slopes = np.zeros((len(coeff), 1, 1, 2))
     else:
         node, target = (field[:, ::stride, ::stride] for field in (coeff, sol))
-        coefficient, slopes = node, darcy.gradient(sol)[:, ::stride, ::stride]
+        coefficient, slopes = node, _gradient(sol)[:, ::stride, ::stride]
     out = {}
     normalizers = [
         normalize.fit(field[:num_train].reshape(num_train, -1), **_POINTWISE)
@@ -181,7 +197,7 @@ def _darcy_dataset(inputs, config):
         clean = jnp.asarray(node[chosen])
         encoded = normalize.encode(normalizers[0], clean.reshape(len(clean), -1))
         features = encoded.reshape(*clean.shape, 1)
-        if config["inverse"]:
+        if config["noise"]:
             features = features + config["noise"] * inputs[f"noise_{name}"]
         out[f"out.{name}.coeff"] = coefficient[chosen][..., None]
         out[f"out.{name}.node_features"] = features
@@ -231,21 +247,38 @@ _SCALER_PAIRS += [
     )
 ]
 ADAPTERS = {
-    "burgers_dataset": Adapter(outputs=_burgers_dataset),
+    "burgers_dataset": Adapter(
+        outputs=_burgers_dataset,
+        reads="subsample train_portion valid_portion",
+        sizes="samples n_grid_fine",
+    ),
     "burgers_loss": Adapter(
         outputs=_burgers_loss,
+        reads="N gamma h",
+        only={"dilation": (2,)},
         # Zeros: the reference's regularisers of other problems, and its switched off.
         not_offered=frozenset({"out.ortho", "out.noreg_reg"}),
     ),
     "galerkin_wl2loss2d": Adapter(
         outputs=_weighted_loss,
+        reads="n gamma h eps",
+        only={"dilation": (2,)},
         # A term that no example of the authors switches on.
+        ignores={"alpha_used": "of that term"},
         not_offered=frozenset(
             {f"out.alpha_{key}" for key in ("loss", "reg", "metric", "total")}
             | {"grad_alpha_total.preds"}
         ),
     ),
-    "galerkin_gaussian_normalizer": Adapter(outputs=_gaussian_normalizer),
-    "galerkin_darcy_dataset": Adapter(outputs=_darcy_dataset),
-    "galerkin_scaler_sizes": Adapter(outputs=_scaler_sizes),
+    "galerkin_gaussian_normalizer": Adapter(
+        outputs=_gaussian_normalizer, reads="S n C", only={"eps": (1e-5,)}
+    ),
+    "galerkin_darcy_dataset": Adapter(
+        outputs=_darcy_dataset,
+        reads="s sa train_len valid_len inverse noise h",
+        sizes="S nfine",
+    ),
+    "galerkin_scaler_sizes": Adapter(
+        outputs=_scaler_sizes, only={"n_grid_fine": (421,)}
+    ),
 }

@@ -1,5 +1,7 @@
 """The golden vectors of the papers' original code, at 1e-10 relative in float64."""
 
+import dataclasses
+import json
 from pathlib import Path
 
 import numpy as np
@@ -34,16 +36,113 @@ def test_every_family_has_a_golden_file_here():
     assert missing == []
 
 
+def altered(folder, name, *, new_name=None, drop=(), config=None, **arrays):
+    """Writes a golden file with other options and arrays."""
+    with np.load(HERE / f"{name}.npz", allow_pickle=False) as archive:
+        stored = {key: archive[key] for key in archive.files if key not in drop}
+    options = json.loads(str(stored.get("meta.config", "{}"))) | (config or {})
+    stored |= {"meta.config": np.array(json.dumps(options))} | arrays
+    np.savez(folder / f"{new_name or name}.npz", **stored)
+
+
+def lines(folder, capsys):
+    """Returns the exit status and what was printed, a line for each file and one."""
+    status = main(["golden", str(folder)])
+    return status, capsys.readouterr().out.splitlines()
+
+
 def test_a_wrong_value_fails_and_sets_the_exit_status(tmp_path, capsys):
     with np.load(HERE / "testloss_a.npz", allow_pickle=False) as archive:
-        arrays = dict(archive)
-    arrays["out.rel_mean"] = arrays["out.rel_mean"] * (1 + 1e-8)
-    np.savez(tmp_path / "testloss_a.npz", **arrays)
-    assert main(["golden", str(tmp_path)]) == 1
-    assert "FAIL" in capsys.readouterr().out
+        mean = archive["out.rel_mean"]
+    altered(tmp_path, "testloss_a", **{"out.rel_mean": mean * (1 + 1e-8)})
+    status, printed = lines(tmp_path, capsys)
+    assert status == 1
+    assert "FAIL" in printed[0]
 
 
 def test_an_unknown_family_is_unsupported_and_does_not_fail(tmp_path, capsys):
     np.savez(tmp_path / "no_such_family_a.npz", output=np.zeros(1))
-    assert main(["golden", str(tmp_path)]) == 0
-    assert "UNSUPPORTED" in capsys.readouterr().out
+    status, printed = lines(tmp_path, capsys)
+    assert status == 0
+    assert printed[-1] == "0 ok, 0 FAIL, 0 ERROR, 1 UNSUPPORTED"
+
+
+@pytest.mark.parametrize(
+    ("name", "config"),
+    [
+        ("testloss_a", {"weighted": False}),  # an option that we do not know
+        ("galerkin_init", {"bias": True}),  # nor do those without a model
+        ("spectral_conv1d_full_c", {"activation": "silu"}),
+        ("galerkin_attention_linear_layer_a", {"dropout": 0.1}),  # a value
+        ("galerkin_upscaler_samesize_silu_b", {"act": "gelu"}),
+        ("funcattn_structured2d_a", {"kernel": 5}),
+        ("galerkin_darcy_dataset_forward_a", {"h": 1 / 42}),
+    ],
+)
+def test_an_unknown_option_is_unsupported(name, config, tmp_path, capsys, request):
+    folder = HERE
+    if not (HERE / f"{name}.npz").is_file():
+        folder = request.getfixturevalue("shared_dir") / "golden"
+    altered(tmp_path, folder / name, new_name=name, config=config)
+    status, printed = lines(tmp_path, capsys)
+    assert status == 0
+    option = next(iter(config))
+    assert "UNSUPPORTED: " in printed[0]
+    assert f"option {option}={config[option]!r}" in printed[0]
+
+
+@pytest.mark.parametrize(
+    ("array", "kind"),
+    [
+        ("param.linear.scale", "parameter"),
+        ("input.mask", "input"),
+        ("buffer.mask", "array"),
+        ("grad.linear.scale", "gradient"),
+    ],
+)
+def test_an_unknown_array_is_unsupported(array, kind, tmp_path, capsys):
+    altered(tmp_path, "spectral_conv1d_full_c", **{array: np.ones(4)})
+    status, printed = lines(tmp_path, capsys)
+    assert status == 0
+    assert f"UNSUPPORTED: unknown {kind} " in printed[0]
+    assert array.split(".", 1)[1] in printed[0]
+
+
+def test_an_unknown_result_is_unsupported(tmp_path, capsys):
+    altered(tmp_path, "testloss_a", **{"out.rel_max": np.ones(())})
+    assert "UNSUPPORTED: unknown result out.rel_max" in lines(tmp_path, capsys)[1][0]
+
+
+def test_what_the_reference_left_unused_may_stay_unread(tmp_path, capsys):
+    unused = {
+        "param.dead": np.ones(3),
+        "grad.dead": np.zeros(3),
+        "meta.unused_params": np.array(["dead"]),
+    }
+    altered(tmp_path, "spectral_conv1d_full_c", **unused)
+    assert lines(tmp_path, capsys)[1][-1] == "1 ok, 0 FAIL, 0 ERROR, 0 UNSUPPORTED"
+
+
+def test_a_crash_is_one_line_of_its_own(tmp_path, capsys, monkeypatch):
+    def crash(params, inputs, config):
+        raise RuntimeError("no way\nforward")
+
+    broken = dataclasses.replace(adapters.ADAPTERS["rna_attention"], model=crash)
+    monkeypatch.setitem(adapters.ADAPTERS, "rna_attention", broken)
+    altered(tmp_path, "rna_attention_a")
+    # A parameter that the adapter needs is not there.
+    altered(tmp_path, "spectral_conv1d_full_c", drop=["param.linear.weight"])
+    altered(tmp_path, "testloss_a")
+    status, printed = lines(tmp_path, capsys)
+    assert status == 1
+    assert printed[0].endswith("ERROR: RuntimeError: no way forward")
+    assert "ERROR: KeyError: no parameter 'linear.weight' in this file" in printed[1]
+    assert printed[2].endswith("ok")
+    assert printed[-1] == "1 ok, 0 FAIL, 2 ERROR, 0 UNSUPPORTED"
+
+
+def test_a_file_that_cannot_be_read_is_one_line_of_its_own(tmp_path, capsys):
+    (tmp_path / "testloss_a.npz").write_text("no archive")
+    status, printed = lines(tmp_path, capsys)
+    assert status == 1
+    assert "ERROR" in printed[0]

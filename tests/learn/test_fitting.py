@@ -14,6 +14,7 @@ import pytest
 from opjax import checkpoint, training
 from opjax.learn import folder as run_directory
 from opjax.learn import metrics_file
+from opjax.learn.stored import read_config
 from tests.learn import resumable
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -149,18 +150,18 @@ def test_another_configuration_is_refused_field_by_field(tmp_path):
         run_directory.open_run(tmp_path, Other())
     with run_directory.open_run(tmp_path, resumable.Config()) as run:
         assert run.resumed
-    stored = run_directory.read_config(tmp_path, resumable.Config)
+    stored = read_config(tmp_path, resumable.Config)
     assert stored == resumable.Config()
-    assert run_directory.read_config(tmp_path / "none", resumable.Config) is None
+    assert read_config(tmp_path / "none", resumable.Config) is None
 
 
 def test_a_folder_of_another_program_is_refused_field_by_field(tmp_path):
     run_directory.open_run(tmp_path, resumable.Config()).close()
     with pytest.raises(ValueError, match=r"unknown fields \['shape'\].*--workdir"):
-        run_directory.read_config(tmp_path, Other)
+        read_config(tmp_path, Other)
     (tmp_path / "config.json").write_text('{"width": 4, "sh')
     with pytest.raises(ValueError, match=r"damaged config.json.*--workdir"):
-        run_directory.read_config(tmp_path, resumable.Config)
+        read_config(tmp_path, resumable.Config)
 
 
 @pytest.mark.parametrize("error", [None, OSError(errno.ENOLCK, "No locks available")])

@@ -4,8 +4,7 @@ import json
 import numpy as np
 import pytest
 
-from opjax.learn import members
-from opjax.learn import report as reports
+from opjax.learn import members, tables
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,7 +63,7 @@ def test_a_summary_has_means_and_deviations_over_the_seeds():
         "| a | 7 | 2 | 20 ± 14 |",
         "| b | 8 | 1 | 50 |",
     ]
-    assert reports.mean_and_deviation([1.0, 1.0]) == "1 ± 0"
+    assert tables.mean_and_deviation([1.0, 1.0]) == "1 ± 0"
 
 
 def test_what_diverged_is_a_row_and_counted():

@@ -34,6 +34,7 @@ TINY = Config(
     num_heads=2,
     num_layers=1,
     num_basis=4,
+    num_landmarks=4,
     num_epochs=2,
     num_buckets=2,
 )
@@ -51,7 +52,15 @@ def splits(rng, counts=(5, 6, 7, 11, 12, 5, 6, 12)):
     return Splits(train, train[:3], train[3:6], "made up")
 
 
-@pytest.mark.parametrize("name", operators.ATTENTIONS)
+# On any mesh, of any number of points.
+_ANY_MESH = [
+    name
+    for name, entry in operators.REGISTRY.items()
+    if not entry.grid_axes and not entry.fixed_points
+]
+
+
+@pytest.mark.parametrize("name", _ANY_MESH)
 def test_padded_equals_unpadded_in_value_and_gradient(rng, name):
     config = dataclasses.replace(TINY, models=(name,))
     data = splits(rng)
@@ -134,9 +143,7 @@ def test_models_have_about_the_same_number_of_parameters(name):
 
     def count(name):
         member = dataclasses.replace(config, models=(name,))
-        model = operators.build(
-            member, point_dim=2, feature_dim=1, out_features=1, rngs=nnx.Rngs(0)
-        )
+        model = operators.build(member, operators.Sizes(2, 1, 1), rngs=nnx.Rngs(0))
         return sum(leaf.size for leaf in jax.tree.leaves(model))
 
     assert count(name) == pytest.approx(count("functional"), rel=0.08)

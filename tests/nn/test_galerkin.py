@@ -7,9 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
+from opjax.nn.galerkin import ATTENTIONS
 
 from opjax import nn
-from opjax.nn.galerkin import ATTENTIONS
 from tests import oracles
 
 N, C, HEADS, P = 9, 6, 2, 2

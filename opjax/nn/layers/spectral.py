@@ -19,14 +19,16 @@ class SpectralConvolution(nnx.Module):
       out_features: channels out.
       grid_shape: points per axis of the grid that the layer is built for.
       modes: frequencies kept. A number `m` keeps `|f| <= m` but `f = m` on leading
-        axes and `0 .. m - 1` on the last one, as the original code. One number per axis
-        gives the kernel's shape `(M_1, ..., M_{p-1}, K)`; the package's `n_modes` are
-        `(n_1, ..., n_{p-1}, n_p // 2 + 1)`.
+        axes and `0 .. m - 1` on the last one, as the original code, or those of them
+        that the grid resolves: on a leading axis of `n < 2 m` points, odd or even, all
+        `n`. One number per axis gives the kernel's shape `(M_1, ..., M_{p-1}, K)`; the
+        package's `n_modes` are `(n_1, ..., n_{p-1}, n_p // 2 + 1)`.
       kernel_init: initialiser of the kernel, see `opjax.nn.initializers`.
       rngs: source of the initial parameters.
 
     Raises:
-      ValueError: if the modes do not fit the grid.
+      ValueError: if a number of modes is not positive, or those given per axis do not
+        fit the grid.
 
     References:
       Li et al., "Fourier Neural Operator", ICLR 2021 (arXiv:2010.08895), Eq. 4 and 5.
@@ -60,12 +62,14 @@ class SpectralConvolution(nnx.Module):
 
 
 def _modes(modes: int | Sequence[int], grid_shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Returns the frequency axes of a kernel; refuses those beyond Nyquist."""
+    """Returns the frequency axes of a kernel; those given must exist on the grid."""
     if not 1 <= len(grid_shape) <= 3:
         raise ValueError(f"{grid_shape=} must have 1, 2 or 3 axes.")
+    largest = largest_modes(grid_shape)
     if isinstance(modes, int):
-        modes = (*(2 * modes for _ in grid_shape[1:]), modes)
-    modes, largest = tuple(modes), largest_modes(grid_shape)
+        wanted = (*(2 * modes for _ in grid_shape[1:]), modes)
+        modes = tuple(map(min, wanted, largest))
+    modes = tuple(modes)
     fits = len(modes) == len(largest)
     if not fits or not all(
         1 <= m <= limit for m, limit in zip(modes, largest, strict=True)

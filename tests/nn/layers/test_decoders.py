@@ -6,7 +6,7 @@ import pytest
 from flax import nnx
 
 from opjax import nn
-from tests.nn.test_galerkin import enlarged
+from tests.nn.parameters import enlarged
 
 
 def silu(x):
@@ -76,6 +76,6 @@ def test_bad_decoders_are_named():
     with pytest.raises(ValueError, match="num_layers=0 must be positive"):
         spectral_decoder(num_layers=0)
     with pytest.raises(ValueError, match="modes"):
-        spectral_decoder(modes=20)
+        spectral_decoder(modes=(20,))
     with pytest.raises(ValueError, match="num_layers=0 must be positive"):
         nn.PointwiseDecoder(2, 1, features=4, num_layers=0, rngs=nnx.Rngs(0))

@@ -103,7 +103,7 @@ def test_weights_of_a_mean_repeat_entries_or_leave_them_out(rng):
 
 
 def test_initial_parameters_follow_the_reference_code():
-    basis = nn.LearnedBasis(128, num_heads=8, num_basis=64, rngs=nnx.Rngs(1))
+    basis = nn.SoftmaxBasis(128, num_heads=8, num_basis=64, rngs=nnx.Rngs(1))
     kernel = np.asarray(basis.score_kernel[...])
     np.testing.assert_allclose(kernel @ kernel.T, np.eye(16), atol=1e-5)
     assert np.all(np.asarray(basis.temperature[...]) == 0.5)

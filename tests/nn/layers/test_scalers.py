@@ -7,7 +7,7 @@ import pytest
 from flax import nnx
 
 from opjax import interpolate_grid, nn
-from tests.nn.test_galerkin import enlarged
+from tests.nn.parameters import enlarged
 
 
 def silu(x):

@@ -10,9 +10,7 @@ import numpy as np
 import pytest
 from flax import nnx
 
-import opjax
 from opjax import nn
-from opjax.nn import initializers
 
 SMALL: dict[str, Any] = {
     "feature_dim": 1,
@@ -60,30 +58,14 @@ def test_grids_of_every_dimension(rng, grid_shape):
     assert np.all(np.isfinite(output))
 
 
-@pytest.mark.parametrize(
-    ("modes", "shape"), [(2, (4, 2)), ((3, 2), (3, 2)), ((6, 3), (6, 3))]
-)
-def test_one_number_of_modes_counts_both_signs_of_leading_axes(modes, shape):
-    layer = nn.SpectralConvolution(
-        3, 4, grid_shape=(6, 5), modes=modes, rngs=nnx.Rngs(0)
-    )
-    assert layer.kernel.shape == (*shape, 3, 4, 2)
-
-
-def test_the_layer_calls_the_pure_function_on_its_grid_or_another(rng):
-    layer = nn.SpectralConvolution(2, 3, grid_shape=(4, 5), modes=2, rngs=nnx.Rngs(0))
-    for grid_shape, given in (((4, 5), None), ((3, 3), (3, 3))):
-        x = jnp.asarray(rng.normal(size=(math.prod(grid_shape), 2)), jnp.float32)
-        expected = opjax.spectral_convolution(
-            x, layer.kernel[...], grid_shape=grid_shape
-        )
-        np.testing.assert_array_equal(layer(x, grid_shape=given), expected)
-
-
 @pytest.mark.parametrize("norm", [False, True])
 @pytest.mark.parametrize("ratio", [None, 0.5])
 def test_the_model_equals_a_loop_over_its_parts(rng, ratio, norm):
-    model = make(channel_mlp_ratio=ratio, instance_norm=norm)
+    model = make(
+        block=functools.partial(
+            nn.FourierBlock, channel_mlp_ratio=ratio, instance_norm=norm
+        )
+    )
     x, values = sample(rng)
 
     def normalized(y):
@@ -120,6 +102,27 @@ def test_padding_is_zeros_around_the_domain(rng):
     np.testing.assert_allclose(run(padded, x, values), inside, rtol=1e-10)
 
 
+def test_every_axis_may_have_a_padding_of_its_own():
+    model = make((8, 5), padding=(0.0, 0.2))
+    assert model.padded_shape((8, 5)) == (8, 7)
+    assert model.padded_shape((6, 10)) == (6, 14)
+    z = jnp.arange(80.0).reshape(40, 2)
+    np.testing.assert_array_equal(model.crop(model.pad(z, (8, 5)), (8, 5)), z)
+
+
+def test_modes_are_those_of_the_padded_grid():
+    model = make((5, 5), modes=4, padding=0.2)
+    assert model.blocks.convolution.kernel.shape[1:3] == (7, 4)
+
+
+def test_on_one_axis_the_sample_is_the_grid(rng):
+    model = make((12,))
+    for n in (12, 9):
+        x, values = sample(rng, (n,))
+        expected = run(model, x, values, grid_shape=(n,))
+        np.testing.assert_array_equal(run(model, x, values), expected)
+
+
 def test_a_linear_model_of_band_limited_functions_has_no_resolution(rng):
     """Frequencies that both grids resolve: the same function on both."""
     block = nn.FourierBlock(
@@ -137,7 +140,7 @@ def test_a_linear_model_of_band_limited_functions_has_no_resolution(rng):
 
 
 def test_without_positions_translations_of_the_input_translate_the_output(rng):
-    model = make(positions=False)
+    model = make(position=None)
     _, values = sample(rng)
 
     def turn(v):
@@ -156,7 +159,11 @@ def test_coarser_grids_leave_frequencies_out(rng):
 
 
 def test_positions_may_be_distances_and_time_may_be_given(rng):
-    model = make(reference_points=2, time_embedding=True, feature_dim=0)
+    model = make(
+        position=functools.partial(nn.ReferenceDistances, num_reference=2),
+        time_embedding=True,
+        feature_dim=0,
+    )
     assert model.lifting.hidden[0].kernel.shape == (4, 8)
     x, _ = sample(rng)
     early, late = (run(model, x, time=jnp.float64(t)) for t in (0.1, 0.9))
@@ -173,7 +180,7 @@ def test_batches_and_single_precision(rng):
 
 
 def test_every_parameter_has_a_gradient(rng):
-    model = make(instance_norm=False)
+    model = make()
     x, values = sample(rng)
     gradient = jax.jit(jax.grad(lambda m: jnp.sum(m(x, values) ** 2)))(model)
     for leaf in jax.tree.leaves(gradient):
@@ -186,7 +193,11 @@ COUNTS = {
     "package with 16 modes": ({"modes": (16, 9)}, 4_769_473),
     "package of width 32": ({"modes": (12, 7), "features": 32}, 701_281),
     "original": (
-        {"modes": 12, "channel_mlp_ratio": None, "projection_ratio": 1},
+        {
+            "modes": 12,
+            "block": functools.partial(nn.FourierBlock, channel_mlp_ratio=None),
+            "projection_ratio": 1,
+        },
         9_466_817,
     ),
 }
@@ -202,34 +213,15 @@ def test_published_models_have_the_published_number_of_parameters(name):
     assert sum(leaf.size for leaf in jax.tree.leaves(model)) == count
 
 
-def test_initial_kernels_have_the_deviations_of_their_sources():
-    shape = (24, 12, 16, 8, 2)
-    expected = {
-        initializers.spectral_variance: (0, (1 / 24) ** 0.5),
-        initializers.spectral_uniform: (0.5 / 128, 12**-0.5 / 128),
-        initializers.spectral_galerkin: (0, 1 / (128 * 12)),
-        initializers.spectral_burgers: (0, (2 / (24 * 24)) ** 0.5 / 128),
-    }
-    for init, (mean, deviation) in expected.items():
-        kernel = init(jax.random.key(0), shape, jnp.float32)
-        assert kernel.shape == shape
-        assert kernel.dtype == jnp.float32
-        assert abs(float(jnp.mean(kernel)) - mean) < 0.02 * deviation
-        np.testing.assert_allclose(jnp.std(kernel), deviation, rtol=0.02)
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"modes": 4}, r"modes=\(8, 4\).*grid_shape=\(6, 5\), at most \(6, 3\)"),
-        ({"modes": (7, 3)}, r"modes=\(7, 3\).*at most \(6, 3\)"),
-        ({"modes": (3, 0)}, r"modes=\(3, 0\) must have one positive number"),
-        ({"modes": (3,)}, r"modes=\(3,\).*per axis of grid_shape=\(6, 5\)"),
+        ({"modes": (7, 3)}, r"modes=\(7, 3\).*grid_shape=\(6, 5\), at most \(6, 3\)"),
         ({"grid_shape": (2, 2, 2, 2)}, "must have 1, 2 or 3 axes"),
         ({"features": 0}, "features=0 must be positive"),
-        ({"reference_points": 1}, "reference_points=1 must be at least 2"),
-        ({"positions": False, "feature_dim": 0}, "leave the model without input"),
-        ({"padding": -0.1}, "padding=-0.1 must be non-negative"),
+        ({"position": None, "feature_dim": 0}, "leave the model without input"),
+        ({"padding": -0.1}, r"padding=\(-0.1, -0.1\) must be non-negative"),
+        ({"padding": (0.1,)}, r"padding=\(0.1,\) must be one number, or one per axis"),
     ],
 )
 def test_bad_options_are_refused(options, message):
@@ -245,6 +237,10 @@ def test_bad_options_are_refused(options, message):
         (lambda m, x, f: m(x[:-1], f), r"mesh_points \(29, 2\) must have shape"),
         (lambda m, x, f: m(x, f, grid_shape=(6, 6)), r"grid_shape=\(6, 6\)"),
         (lambda m, x, f: m(x, f, grid_shape=(30,)), "as many axes"),
+        (
+            lambda m, x, f: m(x, f, quadrature_weights=jnp.ones(30)),
+            "quadrature_weights has no meaning for a Fourier neural operator",
+        ),
         (lambda m, x, f: m(x, f, time=jnp.ones(())), "time_embedding=False"),
     ],
 )

@@ -2,6 +2,7 @@
 
 import functools
 import math
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -10,18 +11,29 @@ import pytest
 from flax import nnx
 
 from opjax import nn
-from opjax.nn.galerkin_transformer import grid_points
-from tests.nn.test_galerkin import enlarged
+from opjax.nn.attention.pointwise import ATTENTIONS
+from tests.nn.parameters import enlarged
 
+FINE, COARSE = (9, 8), (5, 4)
+SPECTRAL = partial(
+    nn.SpectralDecoder,
+    out_features=1,
+    features=4,
+    grid_shape=FINE,
+    modes=2,
+    point_dim=2,
+)
+POINTWISE = partial(nn.PointwiseDecoder, out_features=1, features=4, point_dim=2)
+GALERKIN = partial(nn.GalerkinAttention, num_heads=2, point_dim=2, epsilon=1e-7)
 SMALL = {
-    "grid_shape": (9, 8),
-    "coarse_shape": (5, 4),
+    "grid_shape": FINE,
+    "down": partial(nn.DownScaler, new_shape=COARSE),
+    "up": partial(nn.UpScaler, new_shape=FINE),
+    "decoder": SPECTRAL,
+    "attention": GALERKIN,
     "features": 6,
     "num_layers": 3,
-    "num_heads": 2,
     "hidden_features": 5,
-    "decoder_features": 4,
-    "modes": 2,
 }
 INTERIOR = np.pad(np.ones((7, 6), bool), 1).reshape(-1)
 
@@ -35,8 +47,22 @@ def make(**options):
     return enlarged(build(**options))
 
 
+def grid_points(grid_shape):
+    axes = [np.linspace(0, 1, n) for n in grid_shape]
+    points = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1)
+    return jnp.asarray(points.reshape(-1, 2))
+
+
+POINTS = grid_points(FINE)
+
+
+@jax.jit
+def _run(model, args, given):
+    return model(*args, **given)
+
+
 def run(model, *args, **given):
-    return jax.jit(lambda model, args, given: model(*args, **given))(model, args, given)
+    return _run(model, args, given)
 
 
 @pytest.fixture
@@ -45,73 +71,87 @@ def values(rng):
 
 
 @pytest.mark.parametrize(
-    ("options", "expected"),
+    ("build", "expected"),
     [
-        ({}, 2_220_829),
-        (
-            {
-                "output_shape": (71, 71),
-                "features": 192,
-                "hidden_features": 384,
-                "down_activation": "silu",
-                "decoder": "pointwise",
-                "decoder_features": 192,
-                "boundary": "free",
-            },
-            2_383_873,
-        ),
+        (nn.darcy_transformer, 2_220_829),
+        (nn.inverse_transformer, 2_383_873),
     ],
 )
-def test_the_paper_s_models_have_its_numbers_of_parameters(options, expected):
-    def build():
-        return nn.GalerkinTransformer2d(
-            grid_shape=(141, 141), coarse_shape=(71, 71), rngs=nnx.Rngs(0), **options
-        )
-
-    parameters = nnx.state(jax.eval_shape(build), nnx.Param)
+def test_the_paper_s_models_have_its_numbers_of_parameters(build, expected):
+    model = jax.eval_shape(lambda: build(rngs=nnx.Rngs(0)))
+    parameters = nnx.state(model, nnx.Param)
     assert sum(math.prod(p.shape) for p in jax.tree.leaves(parameters)) == expected
+    inverse = expected == 2_383_873
+    assert model.output_shape == ((71, 71) if inverse else (141, 141))
+    assert model.boundary == ("free" if inverse else "dirichlet")
+
+
+@pytest.mark.parametrize("name", ATTENTIONS)
+def test_the_paper_s_models_take_all_attentions(name):
+    attention = ATTENTIONS[name]
+    model = jax.eval_shape(
+        lambda: nn.inverse_transformer(
+            (9, 9), (5, 5), features=8, attention=attention, rngs=nnx.Rngs(0)
+        )
+    )
+    assert isinstance(model.layers.attention, attention)
+    assert model.layers.attention.key_norm.epsilon == 1e-7
 
 
 def test_the_model_is_the_chain_of_its_parts(values):
     model = make(boundary="free")
-    z = model.down(values)
-    for i in range(3):
-        layer = jax.tree.map(lambda p, i=i: p[i], model.layers)
-        z = layer(z, mesh_points=grid_points((5, 4)))
-    z = model.decoder(model.up(z), mesh_points=grid_points((9, 8)))
-    np.testing.assert_allclose(run(model, values), z, rtol=1e-10)
+
+    @jax.jit
+    def chain(model):
+        z = model.down(values)
+        for i in range(3):
+            layer = jax.tree.map(lambda p, i=i: p[i], model.layers)
+            z = layer(z, mesh_points=grid_points(COARSE))
+        return model.decoder(model.up(z), mesh_points=POINTS)
+
+    np.testing.assert_allclose(run(model, POINTS, values), chain(model), rtol=1e-9)
 
 
-@pytest.mark.parametrize("decoder", ["spectral", "pointwise"])
+@pytest.mark.parametrize("decoder", [SPECTRAL, POINTWISE])
 def test_without_a_coarse_grid_there_are_no_scalers(values, decoder):
-    model = make(coarse_shape=None, decoder=decoder)
+    model = make(down=None, up=None, decoder=decoder)
     assert model.up is None
     assert model.down is None
-    assert run(model, values).shape == (72, 1)
+    assert model.coarse_shape == model.output_shape == FINE
+    assert run(model, POINTS, values).shape == (72, 1)
+
+
+def test_coarse_points_are_those_of_the_output_interpolated(values):
+    model = make()
+    stretched = POINTS * jnp.asarray([[2.0, 3.0]]) + 1
+    coarse = grid_points(COARSE) * jnp.asarray([[2.0, 3.0]]) + 1
+    expected = run(model, stretched, values, coarse_points=coarse)
+    np.testing.assert_allclose(run(model, stretched, values), expected, rtol=1e-9)
+    assert np.max(np.abs(run(model, POINTS, values) - expected)) > 1e-6
 
 
 def test_the_boundary_is_zeroed_after_decoding_and_then_given(values, rng):
     free, fixed = make(boundary="free"), make()
     mean = jnp.asarray(rng.normal(size=(72, 1)))
     std = jnp.asarray(rng.uniform(0.5, 1.5, (72, 1)))
-    decoded = run(free, values) * std + mean
+    decoded = run(free, POINTS, values) * std + mean
     given = {"mean": mean, "std": std}
-    np.testing.assert_allclose(run(free, values, **given), decoded, rtol=1e-10)
+    np.testing.assert_allclose(run(free, POINTS, values, **given), decoded, rtol=1e-10)
     zeroed = np.where(INTERIOR[:, None], decoded, 0)
-    np.testing.assert_allclose(run(fixed, values, **given), zeroed, rtol=1e-10)
+    np.testing.assert_allclose(run(fixed, POINTS, values, **given), zeroed, rtol=1e-10)
     edge = jnp.asarray(np.where(INTERIOR, 0.0, 3.0)[:, None])
-    output = run(fixed, values, **given, boundary_values=edge)
+    output = run(fixed, POINTS, values, **given, boundary_values=edge)
     np.testing.assert_allclose(output, zeroed + edge, rtol=1e-10)
 
 
 def test_the_output_may_live_on_the_coarse_grid(values):
-    model = make(output_shape=(5, 4), boundary="free")
-    assert run(model, values).shape == (20, 1)
+    model = make(up=None, decoder=POINTWISE, boundary="free")
+    assert run(model, grid_points(COARSE), values).shape == (20, 1)
 
 
 def test_rematerialization_changes_no_gradient(values):
     def gradient(model):
-        return jax.jit(jax.grad(lambda m: jnp.sum(m(values) ** 2)))(model)
+        return jax.jit(jax.grad(lambda m: jnp.sum(m(POINTS, values) ** 2)))(model)
 
     kept = jax.tree.leaves(gradient(make()))
     computed_again = jax.tree.leaves(gradient(make(rematerialize=True)))
@@ -123,27 +163,21 @@ def test_rematerialization_changes_no_gradient(values):
 def test_samples_are_batched_by_vmap_in_single_precision(values):
     model = build()
     batch = jnp.stack([values, 0.5 * values]).astype(jnp.float32)
-    together = jax.jit(jax.vmap(model))(batch)
+    points = POINTS.astype(jnp.float32)
+    together = jax.jit(jax.vmap(model, (None, 0)))(points, batch)
     assert together.dtype == jnp.float32
-    apart = np.stack([run(model, sample) for sample in batch])
+    apart = np.stack([run(model, points, sample) for sample in batch])
     np.testing.assert_allclose(together, apart, rtol=1e-4, atol=1e-6)
-
-
-def test_the_first_coordinate_is_that_of_the_first_axis():
-    expected = [(0, 0), (0, 0.5), (0, 1), (1, 0), (1, 0.5), (1, 1)]
-    np.testing.assert_array_equal(grid_points((2, 3)), expected)
 
 
 @pytest.mark.parametrize(
     ("options", "match"),
     [
-        ({"decoder": "fourier"}, "decoder='fourier' is unknown"),
         ({"boundary": "neumann"}, "boundary='neumann' is unknown"),
         ({"grid_shape": (9,)}, r"grid_shape=\(9,\) must have two axes"),
-        ({"coarse_shape": (9, 8, 2)}, "must have two axes"),
-        ({"coarse_shape": None, "output_shape": (5, 4)}, "pass a coarse_shape"),
+        ({"down": partial(nn.DownScaler, new_shape=(9, 8, 2))}, "one entry per axis"),
         ({"num_layers": 0}, "num_layers=0 must be positive"),
-        ({"num_heads": 4}, "num_heads=4 must divide"),
+        ({"attention": partial(GALERKIN, num_heads=4)}, "num_heads=4 must divide"),
     ],
 )
 def test_bad_options_are_named(options, match):
@@ -154,24 +188,31 @@ def test_bad_options_are_named(options, match):
 @pytest.mark.parametrize(
     ("shape", "given", "match"),
     [
-        ((71, 1), {}, r"values \(71, 1\) must have shape \(72, 1\)"),
+        ((71, 1), {}, r"features \(71, 1\) must have shape \(72, 1\)"),
         ((2, 72, 1), {}, r"use `jax\.vmap`"),
         ((72, 1), {"mean": (72,)}, r"mean \(72,\) must have shape \(72, 1\)"),
         ((72, 1), {"std": (20, 1)}, r"std \(20, 1\) must have shape \(72, 1\)"),
-        ((72, 1), {"output_points": (72, 3)}, r"mesh_points \(72, 3\) do not fit"),
+        ((72, 1), {"coarse_points": (72, 3)}, r"coarse_points \(72, 3\) must have"),
+        ((72, 1), {"time": ()}, "time has no meaning for a Galerkin transformer"),
+        ((72, 1), {"quadrature_weights": (72,)}, "weights has no meaning for a Galer"),
     ],
 )
 def test_arrays_that_do_not_fit_are_named(shape, given, match):
     given = {name: jnp.ones(s) for name, s in given.items()}
     with pytest.raises(ValueError, match=match):
-        make()(jnp.ones(shape), **given)
+        make()(POINTS, jnp.ones(shape), **given)
 
 
 def test_a_free_boundary_has_no_values(values):
     with pytest.raises(ValueError, match="boundary='dirichlet'"):
-        make(boundary="free")(values, boundary_values=jnp.ones((72, 1)))
+        make(boundary="free")(POINTS, values, boundary_values=jnp.ones((72, 1)))
+
+
+def test_mesh_points_are_those_of_the_output(values):
+    with pytest.raises(ValueError, match=r"mesh_points \(20, 2\) must have shape"):
+        make()(grid_points(COARSE), values)
 
 
 def test_integers_are_refused():
-    with pytest.raises(TypeError, match="values has dtype int"):
-        make()(jnp.ones((72, 1), int))
+    with pytest.raises(TypeError, match="features has dtype int"):
+        make()(POINTS, jnp.ones((72, 1), int))

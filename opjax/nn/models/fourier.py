@@ -1,7 +1,7 @@
 """The Fourier neural operator on uniform grids."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -16,9 +16,10 @@ from opjax.nn.layers import (
     SpectralConvolution,
     TimeEmbedding,
     normalized,
-    reference_distances,
 )
 from opjax.nn.layers.initializers import spectral_variance
+from opjax.nn.layers.position import Coordinates, Position
+from opjax.nn.models._given import refuse
 
 
 class FourierBlock(nnx.Module):
@@ -104,8 +105,8 @@ class FourierNeuralOperator(nnx.Module):
     `FourierBlock` act on them, the last without activation, and a perceptron projects
     to the output. Parameters of the layers are stacked and scanned, as those of
     `OperatorTransformer`. The defaults are those of the neuraloperator package; the
-    original has `channel_mlp_ratio=None`, `projection_ratio=1`, `pad_multiple=16`,
-    `kernel_init=spectral_uniform` and one number as `modes`.
+    original has `projection_ratio=1`, `pad_multiple=16`, one number as `modes`, and
+    blocks with `channel_mlp_ratio=None`, `kernel_init=spectral_uniform`.
 
     The layers see one period of a periodic function. Zeros beyond the end of the domain
     keep the two ends of other functions apart.
@@ -114,24 +115,23 @@ class FourierNeuralOperator(nnx.Module):
       grid_shape: points per axis of the grid that the model is built for, 1 to 3 axes.
       feature_dim: channels of the input function; zero if the mesh is the input.
       out_features: channels of the output function.
-      modes: frequencies kept, see `SpectralConvolution`.
+      modes: frequencies kept, of the padded grid, see `SpectralConvolution`.
       features: channels `c` inside.
       num_layers: number of layers.
-      channel_mlp_ratio: see `FourierBlock`.
+      block: constructor of a layer, `block(features, grid_shape=, modes=, rngs=)`: a
+        `functools.partial` of `FourierBlock` with other options.
       projection_ratio: width of the projection's hidden layer over `c`.
-      instance_norm: see `FourierBlock`.
-      positions: whether positions are features too.
-      reference_points: reference points per axis for distances as position features in
-        place of coordinates, see `reference_distances`.
-      padding: zeros before and after every axis, over its points.
+      position: constructor of the position features, called with the number of axes,
+        such as a `functools.partial` of `ReferenceDistances`; `None` for none.
+      padding: zeros before and after an axis, over its points; one number, or one per
+        axis, such as zero for a periodic one.
       pad_multiple: zeros after every axis then fill it up to a multiple of this.
       time_embedding: whether calls take a scalar `time`.
-      kernel_init: initialiser of the spectral kernels, see `opjax.nn.initializers`.
       rngs: source of the initial parameters.
 
     Raises:
-      ValueError: if a count is not positive, there is no input, or the modes do not fit
-        the padded grid.
+      ValueError: if a count is not positive, there is no input, or padding or modes do
+        not fit the grid.
 
     References:
       Li et al., "Fourier Neural Operator", ICLR 2021 (arXiv:2010.08895), Fig. 2.
@@ -148,15 +148,12 @@ class FourierNeuralOperator(nnx.Module):
         modes: int | Sequence[int],
         features: int = 64,
         num_layers: int = 4,
-        channel_mlp_ratio: float | None = 0.5,
+        block: Callable[..., FourierBlock] = FourierBlock,
         projection_ratio: float = 2,
-        instance_norm: bool = False,
-        positions: bool = True,
-        reference_points: int | None = None,
-        padding: float = 0.0,
+        position: Callable[[int], Position] | None = Coordinates,
+        padding: float | Sequence[float] = 0.0,
         pad_multiple: int = 1,
         time_embedding: bool = False,
-        kernel_init: Initializer = spectral_variance,
         rngs: nnx.Rngs,
     ):
         _checks.positive(
@@ -166,40 +163,26 @@ class FourierNeuralOperator(nnx.Module):
             projection_ratio=projection_ratio,
             pad_multiple=pad_multiple,
         )
-        _checks.non_negative(padding=padding, feature_dim=feature_dim)
-        if reference_points is not None and (reference_points < 2 or not positions):
+        _checks.non_negative(feature_dim=feature_dim)
+        self.grid_shape, self.feature_dim = tuple(grid_shape), feature_dim
+        self.padding = _per_axis(padding, self.grid_shape)
+        self.pad_multiple = pad_multiple
+        self.position = None if position is None else position(len(self.grid_shape))
+        inputs = feature_dim + (0 if self.position is None else self.position.features)
+        if inputs == 0:
             raise ValueError(
-                f"{reference_points=} must be at least 2 and goes with positions=True; "
-                f"got {positions=}."
+                f"{feature_dim=} and {position=} leave the model without input."
             )
-        if feature_dim == 0 and not positions:
-            raise ValueError(
-                f"{feature_dim=} and {positions=} leave the model without input."
-            )
-        self.grid_shape = tuple(grid_shape)
-        self.feature_dim = feature_dim
-        self.positions, self.reference_points = positions, reference_points
-        self.padding, self.pad_multiple = padding, pad_multiple
-        p = len(self.grid_shape)
-        position_dim = reference_points**p if reference_points else p
-        inputs = feature_dim + (position_dim if positions else 0)
         self.lifting = _mlp(inputs, 2 * features, features, rngs=rngs)
         self.time_embedding = (
             TimeEmbedding(features, rngs=rngs) if time_embedding else None
         )
+        padded = self.padded_shape(self.grid_shape)
 
-        def block(key: jax.Array) -> FourierBlock:
-            return FourierBlock(
-                features,
-                grid_shape=self._padded_shape(self.grid_shape),
-                modes=modes,
-                channel_mlp_ratio=channel_mlp_ratio,
-                instance_norm=instance_norm,
-                kernel_init=kernel_init,
-                rngs=nnx.Rngs(key),
-            )
+        def layer(key: jax.Array) -> FourierBlock:
+            return block(features, grid_shape=padded, modes=modes, rngs=nnx.Rngs(key))
 
-        self.blocks = jax.vmap(block)(jax.random.split(rngs.params(), num_layers))
+        self.blocks = jax.vmap(layer)(jax.random.split(rngs.params(), num_layers))
         hidden = max(1, round(projection_ratio * features))
         self.projection = _mlp(features, hidden, out_features, rngs=rngs)
 
@@ -208,28 +191,39 @@ class FourierNeuralOperator(nnx.Module):
         mesh_points: jax.Array | None,
         features: jax.Array | None = None,
         *,
+        quadrature_weights: jax.Array | None = None,
         time: jax.Array | None = None,
         grid_shape: Sequence[int] | None = None,
     ) -> jax.Array:
         """Evaluates the operator on one sample.
 
         Args:
-          mesh_points: points of the grid in row-major order, shape `(n, p)`; only
-            features, `None` for a model without positions.
+          mesh_points: points of the grid in row-major order, shape `(n, p)`: features
+            only, so `None` will do for a model without positions.
           features: values of the input function, shape `(n, feature_dim)`; `None` if
             `feature_dim` is zero.
+          quadrature_weights: none, the points of a uniform grid count alike.
           time: scalar, if the model has a time embedding.
-          grid_shape: points per axis of this sample's grid, if not the model's own.
-            Frequencies that it does not resolve are left out.
+          grid_shape: points per axis of this sample's grid, if not the model's own; on
+            one axis, the points of the sample. Frequencies that it does not resolve
+            are left out.
 
         Returns:
           Values of the output function at the mesh points, shape `(n, out_features)`.
 
         Raises:
           TypeError: if an array is not floating point.
-          ValueError: if shapes do not match the model or each other.
+          ValueError: if shapes do not match the model or each other, or there are
+            quadrature weights.
         """
-        grid_shape = self.grid_shape if grid_shape is None else tuple(grid_shape)
+        refuse(
+            "a Fourier neural operator, of uniform grids without padding",
+            quadrature_weights=quadrature_weights,
+        )
+        if grid_shape is not None:
+            grid_shape = tuple(grid_shape)
+        else:
+            grid_shape = self._grid_of(mesh_points if features is None else features)
         if len(grid_shape) != len(self.grid_shape):
             raise ValueError(
                 f"{grid_shape=} must have as many axes as the grid of this model, "
@@ -237,7 +231,7 @@ class FourierNeuralOperator(nnx.Module):
             )
         z = self.lift(mesh_points, features, time=time, grid_shape=grid_shape)
         z = self.pad(z, grid_shape)
-        padded = self._padded_shape(grid_shape)
+        padded = self.padded_shape(grid_shape)
 
         def layer(z, block_and_activate):
             block, activate = block_and_activate
@@ -259,9 +253,10 @@ class FourierNeuralOperator(nnx.Module):
         """Returns the features `(n, c)` that enter the layers, before padding."""
         n, p = math.prod(grid_shape), len(grid_shape)
         inputs = []
-        if self.positions:
+        if self.position is not None or mesh_points is not None:
             _expect("mesh_points", mesh_points, (n, p), grid_shape)
-            inputs.append(self._position_features(jnp.asarray(mesh_points)))
+        if self.position is not None:
+            inputs.append(self.position(jnp.asarray(mesh_points)))
         if self.feature_dim or features is not None:
             _expect("features", features, (n, self.feature_dim), grid_shape)
             inputs.append(jnp.asarray(features))
@@ -283,7 +278,7 @@ class FourierNeuralOperator(nnx.Module):
 
     def crop(self, z: jax.Array, grid_shape: tuple[int, ...]) -> jax.Array:
         """Maps features on the grid with padding to those on the grid, `(n, c)`."""
-        field = z.reshape(*self._padded_shape(grid_shape), -1)
+        field = z.reshape(*self.padded_shape(grid_shape), -1)
         inside = tuple(
             slice(before, before + n)
             for n, (before, _) in zip(
@@ -294,20 +289,35 @@ class FourierNeuralOperator(nnx.Module):
 
     def _padding(self, grid_shape: tuple[int, ...]) -> list[tuple[int, int]]:
         widths = []
-        for n in grid_shape:
-            margin = round(self.padding * n)
+        for n, padding in zip(grid_shape, self.padding, strict=True):
+            margin = round(padding * n)
             filling = -(n + 2 * margin) % self.pad_multiple
             widths.append((margin, margin + filling))
         return widths
 
-    def _padded_shape(self, grid_shape: tuple[int, ...]) -> tuple[int, ...]:
+    def padded_shape(self, grid_shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Returns the points per axis of a grid with padding."""
         widths = self._padding(grid_shape)
         return tuple(n + sum(w) for n, w in zip(grid_shape, widths, strict=True))
 
-    def _position_features(self, mesh_points: jax.Array) -> jax.Array:
-        if self.reference_points is None:
-            return mesh_points
-        return reference_distances(mesh_points, num_reference=self.reference_points)
+    def _grid_of(self, array: jax.Array | None) -> tuple[int, ...]:
+        """Returns the grid of a sample: its own on one axis, else the model's."""
+        if array is None or len(self.grid_shape) > 1:
+            return self.grid_shape
+        return jnp.shape(array)[:1]
+
+
+def _per_axis(
+    padding: float | Sequence[float], grid_shape: tuple[int, ...]
+) -> tuple[float, ...]:
+    p = len(grid_shape)
+    widths = tuple(padding) if isinstance(padding, Sequence) else (padding,) * p
+    _checks.non_negative(padding=widths)
+    if len(widths) != p:
+        raise ValueError(
+            f"{padding=} must be one number, or one per axis of {grid_shape=}."
+        )
+    return widths
 
 
 def _expect(name, array, shape, grid_shape):

@@ -8,8 +8,7 @@ of every level, and their learning rates relative to a common one, the size at w
 level's output is as large as what it has to represent.
 """
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -17,10 +16,27 @@ from flax import nnx
 
 from opjax import _checks, schwarz
 from opjax._sequential import one_by_one
-from opjax.nn.schwarz import LowRankAttention, SchwarzAttention
+from opjax.nn.schwarz.factors import LowRankAttention, SchwarzAttention
 
 _Model = TypeVar("_Model", LowRankAttention, SchwarzAttention)
-_Block = tuple[jax.Array, jax.Array]  # queries and keys
+
+
+class _Blocks(NamedTuple):
+    """What the blocks of one level see and have to represent.
+
+    Attributes:
+      used: which entries of the factors are not padding, `(s, m, r)`.
+      inputs: the parts of the normalised inputs that the blocks see, `(s, m, b)`.
+      targets: what they have to represent, `(s, m, b)`.
+      weights: weights of their outputs in the squared norm of the model's, `(s, m)`.
+      local: whether these are subdomains rather than one block of all coefficients.
+    """
+
+    used: jax.Array
+    inputs: jax.Array
+    targets: jax.Array
+    weights: jax.Array
+    local: bool
 
 
 def principal_keys(
@@ -66,17 +82,13 @@ def principal_keys(
     if whitening is not None:
         _checks.positive(whitening=whitening)
 
-    def update(query, key, x, targets, weights, *, local):
-        del targets, weights
-        if x.shape[-1] < key.shape[-1]:
-            raise ValueError(
-                f"inputs have {x.shape[-1]} samples, but a block has {key.shape[-1]} "
-                "columns; pass a batch of at least as many."
-            )
-        filter_width = None if local else whitening
-        return jnp.zeros_like(query), _principal(x, key.shape[-1], filter_width)
-
-    return _update(model, inputs, targets, update)
+    keys = [
+        jnp.where(
+            blocks.used, _principal(blocks, None if blocks.local else whitening), 0
+        )
+        for blocks in _levels(model, inputs, targets)
+    ]
+    return _with_factors(model, [(jnp.zeros_like(key), key) for key in keys])
 
 
 def calibrate(
@@ -104,25 +116,30 @@ def calibrate(
       TypeError: if an array is not floating point.
       ValueError: if shapes do not match.
     """
-
-    def root(key, x, targets, weights):
-        scores = jnp.einsum("smr,smb->srb", key, x)
-        energy = jnp.sum(weights.sum(axis=1) * jnp.sum(scores**2, axis=(1, 2)))
-        share = jnp.sum(weights[..., None] * targets**2)
+    roots = []
+    for level, blocks in zip(
+        _modules(model), _levels(model, inputs, targets), strict=True
+    ):
+        key = level.key[...].reshape(blocks.used.shape)
+        scores = jnp.einsum("smr,smb->srb", key, blocks.inputs)
+        energies = blocks.weights.sum(axis=1) * jnp.sum(scores**2, axis=(1, 2))
+        energy = jnp.sum(energies)
+        share = jnp.sum(blocks.weights[..., None] * blocks.targets**2)
         tiny = jnp.finfo(share.dtype).tiny
-        return (jnp.maximum(share, tiny) / jnp.maximum(energy, tiny)) ** 0.25
-
-    def size(query, key, x, targets, weights, *, local):
-        del query, local
-        common = root(key, x, targets, weights)
-        return common, common
-
-    sizes = _update(model, inputs, targets, size)
+        root = (jnp.maximum(share, tiny) / jnp.maximum(energy, tiny)) ** 0.25
+        roots.append((root, root))
+    sizes = _with_factors(model, roots)
     return jax.tree.map(jnp.multiply, model, sizes), sizes
 
 
-def _principal(x: jax.Array, rank: int, whitening: float | None) -> jax.Array:
-    """Leading left singular vectors of blocks `(s, m, b)`, entries of size one."""
+def _principal(blocks: _Blocks, whitening: float | None) -> jax.Array:
+    """Leading left singular vectors of the inputs `(s, m, r)`, entries of size one."""
+    x, rank = blocks.inputs, blocks.used.shape[-1]
+    if x.shape[-1] < rank:
+        raise ValueError(
+            f"inputs have {x.shape[-1]} samples, but a block has {rank} columns; pass "
+            "a batch of at least as many."
+        )
     vectors, values = jax.vmap(_left_singular)(x)
     # A padded point sees zero; vectors that the data leave free may not.
     seen = jnp.any(x != 0, axis=2)
@@ -142,18 +159,8 @@ def _left_singular(x: jax.Array) -> tuple[jax.Array, jax.Array]:
     return vectors, values
 
 
-def _update(
-    model: Any,
-    inputs: jax.Array,
-    targets: jax.Array,
-    update: Callable[..., _Block],
-) -> Any:
-    """Returns a copy of the model with the factors of all blocks replaced.
-
-    `update` gets queries, keys, the inputs of the blocks and what they have to
-    represent, `(s, m, b)`, weights of their outputs in the squared norm of the model's
-    output `(s, m)`, and whether the blocks are local.
-    """
+def _levels(model: Any, inputs: jax.Array, targets: jax.Array) -> list[_Blocks]:
+    """Returns the blocks of all levels, the coarsest first, for normalised samples."""
     inputs, targets = jnp.asarray(inputs), jnp.asarray(targets)
     _checks.floating(inputs=inputs, targets=targets)
     _checks.rank(2, inputs=inputs, targets=targets)
@@ -164,50 +171,56 @@ def _update(
     factor = jnp.where(norms > 0, 1 / jnp.where(norms > 0, norms, 1), 0)
     factor = factor / jnp.sqrt(jnp.asarray(inputs.shape[1], norms.dtype))
     weights = jnp.ones(inputs.shape[0], inputs.dtype)
-    model = jax.tree.map(lambda leaf: leaf, model)  # a copy, to be written into
-    _replace(model, inputs * factor, targets * factor, weights, update)
-    return model
+    return _restricted(model, inputs * factor, targets * factor, weights)
 
 
-def _replace(model, inputs, targets, weights, update) -> None:
+def _restricted(model, inputs, targets, weights) -> list[_Blocks]:
     if isinstance(model, LowRankAttention):
-        if len(inputs) != len(model.key[...]):
+        points, rank = model.key.shape
+        if len(inputs) != points:
             raise ValueError(
-                f"inputs have {len(inputs)} points, the model has "
-                f"{len(model.key[...])} points; pass functions at the model's points."
+                f"inputs have {len(inputs)} points, the model has {points} points; "
+                "pass functions at the model's points."
             )
-        factors = (f[...][None] for f in (model.query, model.key))
-        blocks = (inputs[None], targets[None], weights[None])
-        query, key = update(*factors, *blocks, local=False)
-        model.query, model.key = (
-            nnx.Param(f[0] if f.ndim else f) for f in (query, key)
-        )
-        return
-    cover, space = model.cover, model.coarse_space
+        used = jnp.ones((1, points, rank), bool)
+        return [_Blocks(used, inputs[None], targets[None], weights[None], False)]
+    cover, space, coarser = model.cover, model.coarse_space, []
     if space is not None:
         coefficients = _best_coefficients(space, targets)
         squares = schwarz.Cover(
             space.indices, jnp.square(space.weights_as(inputs.dtype)), space.num_points
         )
-        _replace(
+        coarser = _restricted(
             model.coarse,
             schwarz.coarse_restrict(space, inputs),
             coefficients,
             schwarz.coarse_restrict(squares, weights[:, None])[:, 0],
-            update,
         )
         targets = targets - schwarz.coarse_prolong(space, coefficients)
     unity = cover.weights_as(inputs.dtype)
-    blocks = (
+    local = _Blocks(
+        jnp.asarray(model.used_factors(model.key.shape[-1])),
         jnp.sqrt(unity)[..., None] * schwarz.restrict(cover, inputs),
         schwarz.restrict(cover, targets),
         unity * schwarz.restrict(cover, weights[:, None])[..., 0],
+        True,
     )
-    factors = update(model.query[...], model.key[...], *blocks, local=True)
-    used = jnp.asarray(model.used_factors(model.query.shape[-1]))
-    model.query, model.key = (
-        nnx.Param(jnp.where(used, f, 0) if f.ndim else f) for f in factors
-    )
+    return [*coarser, local]
+
+
+def _modules(model: Any) -> list[Any]:
+    """Returns the modules that own factors, the coarsest first, as `_levels`."""
+    coarse = getattr(model, "coarse", None)
+    return [*([] if coarse is None else _modules(coarse)), model]
+
+
+def _with_factors(model: _Model, factors: list[tuple[jax.Array, jax.Array]]) -> _Model:
+    """Returns a model with other queries and keys, or with numbers in their places."""
+    other = jax.tree.map(lambda leaf: leaf, model)
+    for level, pair in zip(_modules(other), factors, strict=True):
+        query, key = (f.reshape(level.key.shape) if f.ndim else f for f in pair)
+        level.query, level.key = nnx.Param(query), nnx.Param(key)
+    return other
 
 
 def _best_coefficients(space: schwarz.Cover, values: jax.Array) -> jax.Array:

@@ -1,5 +1,6 @@
 """The transformer of Burgers' equation, trained on one grid and evaluated on any."""
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -12,48 +13,65 @@ from opjax import _checks
 from opjax.nn.attention.bases import SoftmaxBasis
 from opjax.nn.attention.basis import BasisAttention
 from opjax.nn.attention.mixers import FunctionalMap
-from opjax.nn.attention.pointwise import ATTENTIONS
 from opjax.nn.layers import FanInLinear, SpectralDecoder
 from opjax.nn.layers.initializers import spectral_burgers
+from opjax.nn.models._given import refuse
 from opjax.nn.models.encoder import EncoderLayer
+
+
+def coordinate_attention(
+    *, num_heads: int = 1, num_basis: int = 64
+) -> Callable[..., BasisAttention]:
+    """Returns the constructor of the published model's functional attention.
+
+    Its basis sees the coordinates. It has no biases, and a ridge for every head.
+
+    Args:
+      num_heads: heads, dividing the features.
+      num_basis: basis functions per head.
+    """
+    return partial(
+        BasisAttention,
+        num_heads=num_heads,
+        basis=partial(SoftmaxBasis, num_basis=num_basis, point_dim=1, use_bias=False),
+        mixer=partial(
+            FunctionalMap, ridge_logit=2.0, ridge_per_head=True, fan_in_init=True
+        ),
+        use_bias=False,
+        fan_in_init=True,
+    )
 
 
 class SuperResolutionTransformer(nnx.Module):
     r"""Learns an operator between functions on an interval, for grids of any size.
 
         z = W a + b,
-        z <- z + Attention(z, x),    z <- z + FF(z)    (every layer),
+        z <- N(z + Attention(z, x)),    z <- N(z + FF(z))    (every layer),
         y = Decoder(z),
 
-    with a ReLU perceptron `FF` and a `SpectralDecoder` of two layers. Nothing in it is
-    normalised, unless `outer_norm` or the attention does. Functional attention sees the
-    coordinates `x` in its projections and has neither biases nor a ridge that heads
-    share; the others have them as further channels of queries, keys and values, see
-    `GalerkinAttention`. The encoder layers are stacked and scanned.
+    with a ReLU perceptron `FF` and a `SpectralDecoder` of two layers. `N` is the
+    identity, or with `outer_norm` a layer norm. The encoder layers are stacked and
+    scanned; all start from the same parameters, as published.
 
-    The defaults are the published configuration, of 600,241 parameters. `"linear"`
-    attention is over the number of points, so its output is not that of a finer grid.
+    The defaults are the published configuration, of 600,241 parameters. The output of
+    `LinearAttention` is divided by the number of points: it is not that of a finer
+    grid.
 
     Args:
       features: channels inside.
       num_layers: number of encoder layers.
-      num_heads: heads, dividing `features`.
-      num_basis: basis functions per head of functional attention.
-      attention: `"functional"`, `"galerkin"`, `"linear"`, `"fourier"` or `"softmax"`.
-      feedforward_features: width of the hidden layer of `FF`.
-      num_modes: wave numbers of the decoder's filters.
+      attention: constructor of the attention, `attention(features, rngs=)`, of points
+        with one coordinate; `coordinate_attention()` if left out.
+      hidden_features: width of the hidden layer of `FF`.
+      modes: wave numbers of the decoder's filters.
       decoder_features: channels of the decoder.
       feature_dim: channels of the input function.
       out_features: channels of the output function.
       outer_norm: whether layer norms follow both residuals of a layer.
-      equal_layers: whether all layers start from the same parameters, as published.
       rngs: source of the initial parameters.
-      **options: further options of the attention: of `FunctionalAttention` or
-        `GalerkinAttention`.
 
     Raises:
-      ValueError: if a count is not positive, the heads do not divide the features or
-        the attention is unknown.
+      ValueError: if a count is not positive, or as the attention.
 
     References:
       Xiao et al., "Functional Attention", 2026, Sec. 5.6 and App. C.2; Cao, "Choose a
@@ -65,92 +83,80 @@ class SuperResolutionTransformer(nnx.Module):
         *,
         features: int = 92,
         num_layers: int = 4,
-        num_heads: int = 1,
-        num_basis: int = 64,
-        attention: str = "functional",
-        feedforward_features: int = 200,
-        num_modes: int = 16,
+        attention: Callable[..., Any] | None = None,
+        hidden_features: int = 200,
+        modes: int = 16,
         decoder_features: int = 48,
         feature_dim: int = 1,
         out_features: int = 1,
         outer_norm: bool = False,
-        equal_layers: bool = True,
         rngs: nnx.Rngs,
-        **options: Any,
     ):
-        _checks.option("attention", attention, ("functional", *ATTENTIONS))
         _checks.positive(
             features=features,
             num_layers=num_layers,
-            num_modes=num_modes,
+            modes=modes,
             decoder_features=decoder_features,
             feature_dim=feature_dim,
             out_features=out_features,
         )
         self.feature_dim = feature_dim
-        if attention == "functional":
-            constructor = partial(
-                BasisAttention,
-                num_heads=num_heads,
-                basis=partial(
-                    SoftmaxBasis, num_basis=num_basis, point_dim=1, use_bias=False
-                ),
-                mixer=partial(
-                    FunctionalMap,
-                    ridge_logit=2.0,
-                    ridge_per_head=True,
-                    fan_in_init=True,
-                ),
-                use_bias=False,
-                fan_in_init=True,
-                **options,
-            )
-        else:
-            constructor = partial(
-                ATTENTIONS[attention], num_heads=num_heads, point_dim=1, **options
-            )
         self.lift = FanInLinear(feature_dim, features, rngs=rngs)
 
         def layer(key: jax.Array) -> EncoderLayer:
             return EncoderLayer(
                 features,
-                hidden_features=feedforward_features,
+                hidden_features=hidden_features,
+                attention=coordinate_attention() if attention is None else attention,
                 outer_norm=outer_norm,
-                attention=constructor,
                 rngs=nnx.Rngs(key),
             )
 
-        key = rngs.params()
-        keys = jax.random.split(key, num_layers)
-        if equal_layers:
-            keys = jnp.broadcast_to(key, (num_layers,))
+        keys = jnp.broadcast_to(rngs.params(), (num_layers,))
         self.layers = jax.vmap(layer)(keys)
         self.decoder = SpectralDecoder(
             features,
             out_features,
             features=decoder_features,
-            grid_shape=(2 * num_modes,),  # the coarsest grid that resolves the modes
-            modes=num_modes,
+            grid_shape=(2 * modes,),  # the coarsest grid that resolves the modes
+            modes=modes,
             hidden_features=decoder_features,
             kernel_init=spectral_burgers,
             rngs=rngs,
         )
 
-    def __call__(self, mesh_points: jax.Array, features: jax.Array) -> jax.Array:
+    def __call__(
+        self,
+        mesh_points: jax.Array,
+        features: jax.Array | None = None,
+        *,
+        quadrature_weights: jax.Array | None = None,
+        time: jax.Array | None = None,
+    ) -> jax.Array:
         """Evaluates the operator on one sample.
 
         Args:
           mesh_points: coordinates of a uniform grid in their order, shape `(n, 1)`; the
             decoder takes its values for one period.
           features: values of the input function, shape `(n, feature_dim)`.
+          quadrature_weights: none, the points of a uniform grid count alike.
+          time: none, the model has no time embedding.
 
         Returns:
           Values of the output function, shape `(n, out_features)`.
 
         Raises:
           TypeError: if an array is not floating point.
-          ValueError: if shapes do not match the model or each other.
+          ValueError: if shapes do not match the model or each other, or there are
+            quadrature weights or a time.
         """
+        refuse(
+            "a super-resolution transformer, of uniform grids",
+            quadrature_weights=quadrature_weights,
+            time=time,
+        )
+        if features is None:
+            raise ValueError("features None must have shape (n, c) for this model.")
         _checks.floating(mesh_points=mesh_points, features=features)
         _checks.rank(2, mesh_points=mesh_points, features=features)
         _checks.same_points(mesh_points=mesh_points, features=features)

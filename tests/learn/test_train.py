@@ -1,4 +1,7 @@
+"""Training on files of your own: what is read, and how it is divided."""
+
 import dataclasses
+import os
 
 import numpy as np
 import pytest
@@ -7,7 +10,7 @@ from opjax.datasets import own
 from opjax.learn import demonstration as own_demonstration
 from opjax.learn import train
 
-CONFIG = train.Config(batch_size=2)
+CONFIG = dataclasses.replace(train.PRESETS["quick"], batch_size=2)
 
 
 @pytest.fixture
@@ -50,7 +53,7 @@ def test_the_demonstration_needs_no_files():
 def test_what_cannot_be_trained_on_is_named(folder, tmp_path):
     with pytest.raises(ValueError, match="Give the training samples"):
         train.run(CONFIG, workdir=tmp_path / "run")
-    with pytest.raises(ValueError, match="not --data_dir"):
+    with pytest.raises(TypeError, match="data_dir"):
         train.Config(data_dir="somewhere")
     with pytest.raises(ValueError, match="has no array 'heat'"):
         load(folder, target_names="heat")
@@ -69,3 +72,11 @@ def test_what_cannot_be_trained_on_is_named(folder, tmp_path):
     )
     with pytest.raises(ValueError, match="1 channels of features, but .*more.npz 2"):
         load(folder)
+
+
+def test_paths_are_kept_as_absolute_ones(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    config = dataclasses.replace(CONFIG, train="a, b/*.npz", test="~/c")
+    assert config.train == f"{tmp_path}/a,{tmp_path}/b/*.npz"
+    assert config.test == os.path.expanduser("~/c")
+    assert train.PRESETS["smoke"].train == "demonstration"

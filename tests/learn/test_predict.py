@@ -1,22 +1,31 @@
 """Trained operators: saved, loaded, evaluated in parts, exported, compared in range."""
 
 import dataclasses
+import functools
 import json
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
 
+from opjax import normalize
 from opjax.datasets import own
 from opjax.datasets.samples import Sample
 from opjax.learn import demonstration as own_demonstration
-from opjax.learn import operators, predict, prediction, ranges, train, trained
-from opjax.learn import task as regression
+from opjax.learn import operators, predict, prediction, ranges, supervised, train
+from opjax.learn import trained as trained_operators
+from opjax.learn.trained import Trained
 
-TINY = train.Config(
-    features=8, num_layers=2, num_heads=2, num_basis=4, num_epochs=2, batch_size=2
+TINY = dataclasses.replace(
+    train.PRESETS["quick"],
+    features=8,
+    num_layers=2,
+    num_heads=2,
+    num_basis=4,
+    num_epochs=2,
+    batch_size=2,
+    equal_parameters=False,
 )
 
 
@@ -29,62 +38,112 @@ def make(rng, n, *, weighted=False, name="made up"):
     return Sample(points, target, features, name=name, **given)
 
 
-def operator(rng, tmp_path, name="functional", **changes):
+def operator(rng, folder, name="functional", *, options=None, **changes):
     """Returns an untrained operator, as if loaded."""
     weighted = changes.pop("weighted", False)
-    config = dataclasses.replace(TINY, models=name, equal_parameters=False, **changes)
+    when = {"time_embedding": changes.pop("time_embedding", False)}
+    config = dataclasses.replace(TINY, models=(name,), **changes)
     samples = [make(rng, n, weighted=weighted) for n in (20, 30)]
-    normalizers = regression.fit_normalizers(
+    normalizers = supervised.fit_normalizers(
         samples, points=True, features=True, target=True
     )
     names = {"features": ("k",), "target": ("u",)}
-    description = trained.describe(samples, grid_shape=None, names=names)
-    description["config"] = dataclasses.asdict(config)
-    model = regression.builder(samples[0], samples)(config, nnx.Rngs(0))
-    # Larger parameters than the first ones, so that attention matters.
-    model = jax.tree.map(lambda leaf: 3 * leaf, model)
-    return trained.Trained(model, normalizers, description, tmp_path)
+    sizes = operators.sizes(samples, normalizers, **when)
+    description = trained_operators.describe(samples, sizes=sizes, names=names)
+    description |= {"options": dict(options or {})}
+    description["config"] = json.loads(json.dumps(dataclasses.asdict(config)))
+
+    model = build(config, sizes, tuple((options or {}).items()))
+    return Trained(model, normalizers, description, folder)
 
 
-def whole(found, sample):
-    """Evaluates an operator as in training."""
-    arrays = sample._asdict()
+@functools.cache
+def build(config, sizes, options):
+    def larger(key):
+        rngs = nnx.Rngs(key)
+        model = operators.build(config, sizes, options=dict(options), rngs=rngs)
+        # Larger parameters than the first ones, so that attention matters.
+        return jax.tree.map(lambda leaf: 3 * leaf, model)
+
+    return jax.jit(larger)(jax.random.key(0))
+
+
+def write(found, error):
+    """Saves an operator as a finished run does."""
+    config, folder = found.description["config"], found.folder
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "result.json").write_text(json.dumps({"validation": error}))
+    options = found.description["options"]
+    trained_operators.save(
+        folder, found.model, found.normalizers, found.description, options=options
+    )
+
+
+@jax.jit
+def whole(found, sample, when=None):
+    """Evaluates an operator as in training, without padding."""
+    model, normalizers = found
+    arrays = {k: v for k, v in sample.items() if v is not None}
+    for name in ("mesh_points", "features"):
+        arrays[name] = normalize.encode(normalizers[name], arrays[name])
+    values = operators.call(model, arrays, **(when or {}))
+    return normalize.decode(normalizers["target"], values)
+
+
+def expected_of(found, sample, **when):
     names = ("mesh_points", "features", "quadrature_weights")
-    arrays = {k: v[None] for k, v in arrays.items() if k in names and v is not None}
-    (encoded,) = regression.encode((arrays,), found.normalizers)
-    encoded = {k: jnp.asarray(v[0]) for k, v in encoded.items()}
-    return regression.predict_sample(found.normalizers, found.model, encoded)
+    arrays = {name: getattr(sample, name) for name in names}
+    return np.asarray(whole((found.model, found.normalizers), arrays, when))
 
 
-@pytest.mark.parametrize("name", prediction.IN_CHUNKS)
+@pytest.mark.parametrize("name", ["functional", "transolver", "fourier:galerkin"])
 @pytest.mark.parametrize("weighted", [False, True])
 def test_chunks_change_nothing(name, weighted, rng, tmp_path):
     found = operator(rng, tmp_path, name, weighted=weighted)
     sample = make(rng, 101, weighted=weighted)
     if sample.quadrature_weights is not None:
         sample.quadrature_weights[::7] = 0
-    expected = np.asarray(whole(found, sample))
+    expected = expected_of(found, sample)
+    assert prediction.in_chunks(found.model)
     assert np.std(expected) > 1e-2
-    for chunk_size in (16, 101, 200):
-        actual = prediction.predict(found, sample, chunk_size=chunk_size)
+    for chunk_size in (40, 200):
+        actual = found(sample, chunk_size=chunk_size)
         np.testing.assert_allclose(actual, expected, rtol=2e-5, atol=2e-5)
+
+
+def test_chunks_are_encoded_as_the_whole(rng, tmp_path):
+    found = operator(
+        rng,
+        tmp_path,
+        reference_points=3,
+        shared_basis=False,
+        projection="pseudo_inverse",
+        time_embedding=True,
+        options={"residual_encoder": True},
+    )
+    sample = make(rng, 101)
+    values = [found(sample, time=0.3, chunk_size=size) for size in (40, 200)]
+    np.testing.assert_allclose(*values, rtol=1e-4, atol=1e-4)
+    assert np.std(values[0] - found(sample, time=0.9)) > 1e-3
 
 
 @pytest.mark.parametrize("name", ["galerkin", "softmax"])
 def test_other_operators_are_evaluated_as_a_whole(name, rng, tmp_path):
     found, sample = operator(rng, tmp_path, name), make(rng, 101)
-    expected = np.asarray(whole(found, sample))
+    expected = expected_of(found, sample)
+    assert not prediction.in_chunks(found.model)
     for chunk_size in (16, 200):
-        actual = prediction.predict(found, sample, chunk_size=chunk_size)
+        actual = found(sample, chunk_size=chunk_size)
         np.testing.assert_allclose(actual, expected, rtol=2e-5, atol=2e-5)
     with pytest.raises(ValueError, match=f"{name} needs about .* 101 points, above"):
-        prediction.predict(found, sample, chunk_size=16, memory_gib=1e-6)
+        found(sample, chunk_size=16, memory_gib=1e-6)
 
 
 def test_a_million_points_of_pairs_are_refused_before_they_are_formed(rng, tmp_path):
     found, sample = operator(rng, tmp_path, "softmax"), make(rng, 10**6)
     with pytest.raises(ValueError, match="7450.6 GiB .* 1000000 .* or transolver"):
-        prediction.predict(found, sample)
+        found(sample)
 
 
 @pytest.mark.parametrize("n", [1, 64, 65, 1000, 1025, 10**6])
@@ -96,35 +155,41 @@ def test_padding_wastes_little(n):
 
 
 def test_a_saved_operator_is_loaded_as_it_was(rng, tmp_path):
-    folders = {}
-    for name, error in (("functional", 0.5), ("galerkin", 0.3), ("transolver", 0.4)):
-        folder = tmp_path / f"{name}-0"
-        found = operator(rng, folder, name)
-        folder.mkdir()
-        config = found.description["config"]
-        (folder / "config.json").write_text(json.dumps(config))
-        (folder / "result.json").write_text(json.dumps({"validation": error}))
-        trained.save(folder, found.model, found.normalizers, found.description)
-        folders[name] = found
+    errors = {"functional": 0.5, "galerkin": 0.3, "fourier:softmax": 0.4}
+    found = {
+        name: operator(rng, tmp_path / f"{operators.slug(name)}-0", name)
+        for name in errors
+    }
+    for name, error in errors.items():
+        write(found[name], error)
     sample = make(rng, 20)
-    for path, name in ((tmp_path, "galerkin"), (tmp_path / "functional-0", None)):
-        loaded, name = trained.load(path), name or "functional"
-        assert loaded.folder == tmp_path / f"{name}-0"
+    for path, name in (
+        (tmp_path, "galerkin"),
+        (tmp_path / "functional-0", "functional"),
+        (tmp_path / "fourier_softmax-0", "fourier:softmax"),
+    ):
+        loaded = trained_operators.load(path)
+        assert loaded.name == name
+        assert loaded.folder == found[name].folder
         assert loaded.description["names"] == {"features": ["k"], "target": ["u"]}
-        np.testing.assert_array_equal(
-            prediction.predict(loaded, sample),
-            prediction.predict(folders[name], sample),
-        )
+        np.testing.assert_array_equal(loaded(sample), found[name](sample))
+
+
+def test_files_are_meshes_too(rng, tmp_path):
+    found = operator(rng, tmp_path)
+    sample = make(rng, 9, name="")
+    own.write(tmp_path / "a.npz", sample)
+    np.testing.assert_array_equal(found(tmp_path / "a.npz"), found(sample))
+    (tmp_path / "more").mkdir()
+    for name in "bc":
+        own.write(tmp_path / "more" / f"{name}.npz", sample)
+    with pytest.raises(ValueError, match="more holds 2 samples"):
+        found(tmp_path / "more")
 
 
 def test_meshes_without_targets_are_predicted(rng, tmp_path):
     folder = tmp_path / "functional-0"
-    found = operator(rng, folder, feature_names="k", target_names="u")
-    folder.mkdir()
-    config = found.description["config"]
-    (folder / "config.json").write_text(json.dumps(config))
-    (folder / "result.json").write_text(json.dumps({"validation": 0.5}))
-    trained.save(folder, found.model, found.normalizers, found.description)
+    write(operator(rng, folder, feature_names="k", target_names="u"), 0.5)
     (tmp_path / "new").mkdir()
     for number in range(2):
         sample = make(rng, 9 + number)
@@ -140,7 +205,7 @@ def test_meshes_without_targets_are_predicted(rng, tmp_path):
 def test_folders_without_an_operator_are_named(tmp_path):
     for path in (tmp_path, tmp_path / "missing"):
         with pytest.raises(FileNotFoundError, match="no trained operator"):
-            trained.load(path)
+            trained_operators.load(path)
 
 
 def test_samples_that_do_not_fit_are_named(rng, tmp_path):
@@ -153,13 +218,13 @@ def test_samples_that_do_not_fit_are_named(rng, tmp_path):
     ]
     for change, words in cases:
         with pytest.raises(ValueError, match=words):
-            prediction.predict(found, sample._replace(**change))
+            found(sample._replace(**change))
 
 
 def test_ranges_say_how_far_outside_a_sample_is(rng):
     box = np.array([[0, -1], [2, 1], [1, 0]], np.float32)
     inside = Sample(box, box[:, :1], np.array([[5.0], [5], [7]], np.float32))
-    description = trained.describe([inside], grid_shape=None, names={})
+    description = trained_operators.describe([inside], sizes=operators.sizes([inside]))
     assert description["ranges"]["mesh_points"] == [[0, -1], [2, 1]]
     same = ranges.compare(description, inside)
     assert same == {
@@ -190,7 +255,7 @@ def test_ranges_say_how_far_outside_a_sample_is(rng):
 
 def test_a_channel_without_range_is_measured_by_its_size(rng):
     sample = make(rng, 4)._replace(features=np.full((4, 1), 8, np.float32))
-    description = trained.describe([sample], grid_shape=None, names={})
+    description = trained_operators.describe([sample], sizes=operators.sizes([sample]))
     moved = sample._replace(features=np.full((4, 1), 10, np.float32))
     row = ranges.compare(description, moved)
     assert row["features_outside"] == 1
@@ -271,9 +336,5 @@ def test_the_exported_file_is_the_loaded_operator(name, rng, tmp_path):
         actual = exported.call(
             sample.mesh_points, sample.features, sample.quadrature_weights
         )
-        expected = prediction.predict(found, sample)
+        expected = found(sample)
         np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-4)
-
-
-def test_operators_by_name_cover_all_models():
-    assert set(prediction.IN_CHUNKS) <= set(operators.MODELS)

@@ -1,0 +1,119 @@
+"""Arrays of generated data sets: the same seed gives the same bits, once for all."""
+
+import contextlib
+import logging
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any
+
+import jax
+import numpy as np
+
+from opjax import _checks
+from opjax.datasets.cache import cached
+
+_LOGGER = logging.getLogger(__name__)
+_SECONDS_BETWEEN_REPORTS = 10.0
+
+
+def arrays(
+    build: Callable[..., Mapping[str, np.ndarray]],
+    *,
+    name: str,
+    version: int,
+    num_samples: int,
+    seed: int,
+    cache_dir: str | os.PathLike | None,
+    **options: Any,
+) -> dict[str, np.ndarray]:
+    """Builds the arrays of a data set, or reads them from the cache.
+
+    Args:
+      build: makes the arrays from `num_samples`, `seed` and `options` alone.
+      name: of the files.
+      version: of `build`; raised whenever the same arguments give other numbers.
+      num_samples: number of samples.
+      seed: of the data set.
+      cache_dir: folder of the cache; `$OPJAX_CACHE` or else `~/.cache/opjax`.
+      **options: JSON values or NumPy numbers.
+
+    Raises:
+      ValueError: if `num_samples` is not positive or `seed` is negative.
+    """
+    _checks.positive(num_samples=num_samples)
+    _checks.non_negative(seed=seed)
+    given = {"num_samples": num_samples, "seed": seed, **options}
+    recipe = {key: _plain(value) for key, value in given.items()}
+    return cached(
+        partial(build, **recipe),
+        name=name,
+        recipe={"version": version, **recipe},
+        cache_dir=cache_dir,
+    )
+
+
+def draw(
+    sample: Callable[[jax.Array, int], Mapping[str, Any]],
+    *,
+    num_samples: int,
+    seed: int,
+    name: str,
+    dtype: Any = np.float32,
+) -> dict[str, np.ndarray]:
+    """Draws samples one after another, in float64 on the CPU, and reports the time.
+
+    Batches are no faster there and would change the last bits. Sample `i` depends on
+    `seed` and `i` only, so a smaller data set is the start of a larger one.
+
+    Args:
+      sample: makes the arrays of a sample from its PRNG key and number.
+      num_samples: number of samples.
+      seed: of the data set.
+      name: what reports call the samples.
+      dtype: of the result.
+
+    Returns:
+      The arrays of all samples, along axis 0.
+    """
+    found: dict[str, np.ndarray] = {}
+    start = reported = time.perf_counter()
+    with keys(seed) as key_of:
+        for i in range(num_samples):
+            for key, value in sample(key_of(i), i).items():
+                if not i:
+                    found[key] = np.empty((num_samples, *np.shape(value)), dtype)
+                found[key][i] = value
+            if time.perf_counter() - reported > _SECONDS_BETWEEN_REPORTS:
+                reported = time.perf_counter()
+                _LOGGER.info("%s: %d of %d samples", name, i + 1, num_samples)
+    milliseconds = 1e3 * (time.perf_counter() - start) / num_samples
+    _LOGGER.info("%s: %d samples, %.1f ms each", name, num_samples, milliseconds)
+    return found
+
+
+@contextlib.contextmanager
+def keys(seed: int) -> Iterator[Callable[[int], jax.Array]]:
+    """Computes in float64 on the CPU; gives a function from sample to its PRNG key."""
+    # The flags change the numbers, so they are part of the generator.
+    with (
+        jax.enable_x64(True),
+        jax.threefry_partitionable(True),
+        jax.default_device(_cpu()),
+    ):
+        yield partial(jax.random.fold_in, jax.random.key(seed, impl="threefry2x32"))
+
+
+def _cpu():
+    """The first CPU; None, the default device, where JAX was told to do without."""
+    try:
+        return jax.local_devices(backend="cpu")[0]
+    except RuntimeError:
+        return None
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, tuple | list):
+        return [_plain(entry) for entry in value]
+    return value.item() if isinstance(value, np.generic) else value

@@ -1,0 +1,244 @@
+"""What attentions are made of, by name: bases, mixers, and entries of the registry."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import opjax
+from opjax import nn
+
+
+class Entry(NamedTuple):
+    """What a name stands for.
+
+    Attributes:
+      attention: `attention(config, sizes, basis)`, the constructor of attention layers
+        `layer(features, rngs=...)`; `basis` is one of bases, or None if it is passed
+        with every call.
+      model: in place of an attention `model(config, sizes, rngs)`, a whole model.
+      basis: `basis(config, sizes)`, the constructor of bases, if the attention has any.
+      may_share_basis: whether one basis may serve all blocks, if the options say so.
+      options: names of the options it reads, besides those of all models; None for all.
+      grid_axes: the numbers of axes that a grid may have, where it needs one.
+      fixed_points: whether it belongs to a number of points.
+      quadratic: whether its memory grows as the square of the number of points.
+      min_points: name of the option that says how many points it needs at least.
+    """
+
+    attention: Callable[..., Any] | None = None
+    model: Callable[..., Any] | None = None
+    basis: Callable[..., Any] | None = None
+    may_share_basis: bool = False
+    options: tuple[str, ...] | None = ()
+    grid_axes: tuple[int, ...] = ()
+    fixed_points: bool = False
+    quadratic: bool = False
+    min_points: str = ""
+
+
+def on_grid(config: Any, sizes: Any) -> tuple[int, ...] | None:
+    """The grid of convolutional projections, where the options want them."""
+    return sizes.grid_shape if config.convolution else None
+
+
+def _softmax(config: Any, sizes: Any, cls: Any = nn.SoftmaxBasis) -> Any:
+    return partial(
+        cls,
+        num_basis=config.num_basis,
+        num_heads=config.num_heads,
+        grid_shape=on_grid(config, sizes),
+        temperature=config.temperature,
+        temperature_bounds=(config.min_temperature, config.max_temperature),
+    )
+
+
+def _transolver(config: Any, sizes: Any) -> Any:
+    """The authors clip temperatures on grids, and nowhere else."""
+    basis = _softmax(config, sizes)
+    if sizes.grid_shape is None:
+        basis = partial(basis, temperature_bounds=None)
+    return basis
+
+
+def _per_axis(count: int, axes: int) -> int:
+    """The largest number whose power of so many axes is at most `count`."""
+    root = int(count ** (1 / axes))
+    return root + 1 if (root + 1) ** axes <= count else root
+
+
+def _fourier(config: Any, sizes: Any) -> Any:
+    """As many waves as there may be functions, in a box twice as long as the meshes.
+
+    So functions need not be periodic over the meshes.
+    """
+    lower, upper = np.asarray(sizes.box)
+    frequencies = max((_per_axis(config.num_basis, sizes.point_dim) - 1) // 2, 1)
+    functions = partial(
+        opjax.fourier_basis,
+        num_frequencies=frequencies,
+        lengths=tuple(2.0 * _lengths(lower, upper)),
+    )
+    return _fixed(config, sizes, functions, (2 * frequencies + 1) ** sizes.point_dim)
+
+
+def _hat(config: Any, sizes: Any) -> Any:
+    """Hats on a grid of nodes over the box of the meshes."""
+    lower, upper = np.asarray(sizes.box)
+    nodes = max(_per_axis(config.num_basis, sizes.point_dim), 2)
+    functions = partial(
+        opjax.hat_basis,
+        num_nodes=nodes,
+        lower=tuple(lower),
+        upper=tuple(lower + _lengths(lower, upper)),
+    )
+    count = nodes**sizes.point_dim
+    return _fixed(config, sizes, functions, count, one_sign=True)
+
+
+def _lengths(lower: np.ndarray, upper: np.ndarray) -> np.ndarray:
+    """Lengths of a box; an axis without extent gets the longest."""
+    lengths = upper - lower
+    return np.where(lengths > 0, lengths, max(lengths.max(), 1.0))
+
+
+def _fixed(
+    config: Any, sizes: Any, functions: Any, count: int, *, one_sign: bool = False
+) -> Any:
+    return partial(
+        nn.FixedBasis,
+        functions=functions,
+        num_basis=count,
+        one_sign=one_sign,
+        num_heads=config.num_heads,
+        grid_shape=on_grid(config, sizes),
+    )
+
+
+def _orthonormal(config: Any, sizes: Any) -> Any:
+    inner = _softmax(config, sizes)
+    return partial(nn.OrthonormalBasis, inner=inner, num_heads=config.num_heads)
+
+
+_SCORES = ("num_basis", "convolution", "temperature")
+_SCORES += ("min_temperature", "max_temperature")
+_FIXED = ("num_basis", "convolution")
+
+# Name: `basis(config, sizes)`, and the options it reads.
+BASES: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
+    "softmax": (_softmax, _SCORES),
+    "indicator": (partial(_softmax, cls=nn.IndicatorBasis), _SCORES),
+    "orthonormal": (_orthonormal, _SCORES),
+    "fourier": (_fourier, _FIXED),
+    "hat": (_hat, _FIXED),
+}
+
+# Means are for functions of one sign; others take inner products for them.
+_PROJECTIONS = {
+    "mean": None,
+    "transpose": nn.inner_products,
+    "pseudo_inverse": nn.least_squares,
+}
+
+# Name: mixer, and the options it takes.
+MIXERS: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
+    "functional": (nn.FunctionalMap, ("ridge_logit",)),
+    "softmax": (nn.SoftmaxMap, ()),
+    "galerkin": (nn.GalerkinMap, ()),
+    "modes": (nn.ModeGains, ()),
+    "identity": (nn.IdentityMap, ()),
+}
+
+
+def _mixer(name: str, config: Any) -> Any:
+    construct, options = MIXERS[name]
+    return partial(construct, **{name: getattr(config, name) for name in options})
+
+
+def _basis_attention(mixer: str, config: Any, sizes: Any, basis: Any) -> Any:
+    del sizes
+    return partial(
+        nn.BasisAttention,
+        num_heads=config.num_heads,
+        basis=basis,
+        mixer=_mixer(mixer, config),
+        projection=_PROJECTIONS[config.projection],
+    )
+
+
+def in_basis(basis: str, mixer: str) -> Entry:
+    """Attention between coefficients in a basis, on all points."""
+    construct, of_basis = BASES[basis]
+    return Entry(
+        attention=partial(_basis_attention, mixer),
+        basis=construct,
+        may_share_basis=True,
+        options=(*of_basis, *MIXERS[mixer][1], "shared_basis", "projection"),
+        min_points="num_basis" if basis == "orthonormal" else "",
+    )
+
+
+TRANSOLVER = in_basis("softmax", "softmax")._replace(
+    basis=_transolver, may_share_basis=False, options=(*_SCORES, "projection")
+)
+
+
+def _orthogonal(config: Any, sizes: Any, basis: Any) -> Any:
+    del basis
+    given = _softmax(config, sizes).keywords
+    return partial(nn.OrthogonalAttention, **given)
+
+
+ORTHOGONAL = Entry(attention=_orthogonal, options=_SCORES, min_points="num_basis")
+
+
+def pointwise(
+    layer: Any,
+    *,
+    quadratic: bool = False,
+    fixed_points: bool = False,
+    min_points: str = "",
+    **options: str,
+) -> Entry:
+    """Attention between points with coordinates; `options` by argument of the layer."""
+
+    def attention(config: Any, sizes: Any, basis: Any) -> Any:
+        del basis
+        given = {name: getattr(config, option) for name, option in options.items()}
+        if fixed_points:
+            given["num_points"] = sizes.num_points
+        return partial(
+            layer, num_heads=config.num_heads, point_dim=sizes.point_dim, **given
+        )
+
+    return Entry(
+        attention=attention,
+        options=tuple(options.values()),
+        quadratic=quadratic,
+        fixed_points=fixed_points,
+        min_points=min_points,
+    )
+
+
+def on_boxes(basis: str, mixer: str) -> Entry:
+    """Attention in the boxes of a grid, with a coarse level between them."""
+    whole = in_basis(basis, mixer)
+
+    def attention(config: Any, sizes: Any, basis: Any) -> Any:
+        assert whole.attention is not None
+        boxes = nn.GridSubdomains(
+            sizes.grid_shape, config.num_boxes, overlap=config.overlap
+        )
+        return partial(
+            nn.SubdomainAttention,
+            attention=whole.attention(config, sizes, basis),
+            coarse=_mixer(mixer, config),
+            subdomains=boxes,
+        )
+
+    return whole._replace(
+        attention=attention,
+        options=(*(whole.options or ()), "num_boxes", "overlap"),
+        grid_axes=(1, 2, 3),
+    )

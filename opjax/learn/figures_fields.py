@@ -1,0 +1,193 @@
+"""Fields, basis functions and functional maps of trained models, as figures."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from opjax.datasets.samples import Sample
+from opjax.learn import drawing
+from opjax.learn.outcome import Outcome, extremes
+
+_NUM_COMPARED = 2
+
+
+class _Row(NamedTuple):
+    """One test sample, and what models make of it."""
+
+    label: str
+    sample: Sample
+    predicted: dict[str, np.ndarray]  # the first channel, by model
+    errors: dict[str, float]
+
+
+def fields(found: Mapping[str, Outcome]) -> Any:
+    """Draws inputs, truths, predictions and errors of test samples, one to a row.
+
+    The best, median and worst samples of a single model; the first ones of several. On
+    a line, truth and predictions are curves in one axis.
+
+    Args:
+      found: what models did, by their names.
+    """
+    if not found:
+        return None
+    first = next(iter(found.values()))
+    if len(found) == 1:
+        chosen = {row: f"{k} ({row})" for k, row in extremes(first.errors).items()}
+    else:
+        chosen = {row: f"sample {row}" for row in first.rows[:_NUM_COMPARED]}
+    rows = [
+        _row(found, number, label)
+        for number, label in chosen.items()
+        if all(number in seen.rows for seen in found.values())
+    ]
+    rows = [row for row in rows if row.sample.target is not None]
+    if not rows:
+        return None
+    on_line = rows[0].sample.mesh_points.shape[1] == 1
+    columns = 3 if on_line else 2 + 2 * len(found)
+    width, height = (3.8, 2.6) if on_line else (3.0, 2.5)
+    figure = drawing.new_figure(width * columns, height * len(rows))
+    axes = figure.subplots(len(rows), columns, squeeze=False)
+    for axis_row, row in zip(axes, rows, strict=True):
+        if on_line:
+            _draw_curves(axis_row, row)
+        else:
+            _draw_images(figure, axis_row, row)
+        axis_row[0].set_ylabel(row.label, fontsize=9)
+    window = first.arrays.get("window")
+    if window is not None:
+        for axis in axes.flat:
+            axis.set(xlim=window[:2], ylim=window[2:])
+    return figure
+
+
+def _row(found: Mapping[str, Outcome], number: int, label: str) -> _Row:
+    first = next(iter(found.values()))
+    at = {name: seen.rows.index(number) for name, seen in found.items()}
+    return _Row(
+        label,
+        first.samples[first.rows.index(number)],
+        {name: _channel(seen.predicted[at[name]]) for name, seen in found.items()},
+        {name: float(seen.errors[number]) for name, seen in found.items()},
+    )
+
+
+def _channel(values: Any) -> np.ndarray:
+    """The first channel, or the classes, as `(n,)`."""
+    return np.asarray(values, float).reshape(len(values), -1)[:, 0]
+
+
+def _draw_images(figure: Any, axes: Any, row: _Row) -> None:
+    sample, truth = row.sample, _channel(row.sample.target)
+
+    def image(axis: Any, values: np.ndarray, title: str, **colours: Any) -> None:
+        points, shape = sample.mesh_points, sample.grid_shape
+        drawn = drawing.field(axis, points, values, grid_shape=shape, **colours)
+        axis.set_title(title, fontsize=9)
+        _ticks(axis, axis is axes[0])
+        drawing.add_colorbar(figure, drawn, axis)
+
+    if sample.features is None:
+        axes[0].scatter(*sample.mesh_points[:, :2].T, s=2, c="0.3", linewidths=0)
+        axes[0].set_aspect("equal")
+        axes[0].set_title("input: the mesh", fontsize=9)
+        _ticks(axes[0], True)
+    else:
+        image(axes[0], _channel(sample.features), "input", cmap="cividis")
+    # Truth and predictions share their colours, so they can be compared by eye.
+    limits = {"vmin": truth.min(), "vmax": truth.max()}
+    image(axes[1], truth, "truth", **limits)
+    for (name, predicted), pair in zip(
+        row.predicted.items(), axes[2:].reshape(-1, 2), strict=True
+    ):
+        image(pair[0], predicted, name, **limits)
+        largest = float(np.abs(predicted - truth).max()) or 1.0
+        colours = {"cmap": "RdBu_r", "vmin": -largest, "vmax": largest}
+        title = f"difference; error {row.errors[name]:.3g}"
+        image(pair[1], predicted - truth, title, **colours)
+
+
+def _ticks(axis: Any, wanted: bool) -> None:
+    """All axes of a row are alike, and labels take most of the time of a figure."""
+    if wanted:
+        axis.tick_params(labelsize=7)
+        axis.locator_params(nbins=4)
+    else:
+        axis.set(xticks=[], yticks=[])
+
+
+def _draw_curves(axes: Any, row: _Row) -> None:
+    sample, points = row.sample, row.sample.mesh_points
+    truth = _channel(sample.target)
+    if sample.features is not None:
+        drawing.curve(axes[0], points, _channel(sample.features), color="0.3")
+    drawing.curve(axes[1], points, truth, color="k", label="truth")
+    for number, (name, predicted) in enumerate(row.predicted.items()):
+        style = {"color": f"C{number % 10}", "label": f"{name}: {row.errors[name]:.3g}"}
+        drawing.curve(axes[1], points, predicted, linestyle="--", **style)
+        drawing.curve(axes[2], points, predicted - truth, **style)
+    titles = "input", "truth and prediction", "difference; errors"
+    for axis, title in zip(axes, titles, strict=True):
+        drawing.plain(axis)
+        axis.set_title(title, fontsize=9)
+    for axis in axes[1:]:
+        axis.legend(frameon=False, fontsize=7)
+
+
+def basis(name: str, seen: Outcome | None) -> Any:
+    """Draws basis functions of the first, a middle and the last layer.
+
+    Args:
+      name: of the model.
+      seen: with the arrays of `outcome.inspect`; None for no figure.
+    """
+    if seen is None:
+        return None
+    sample = seen.samples[0]
+    functions, layers = seen.arrays["basis"], seen.arrays["layers"]
+    columns = functions.shape[2]
+    figure = drawing.new_figure(1.6 * columns + 0.3, 1.75 * len(layers) + 0.4)
+    axes = figure.subplots(len(layers), columns, squeeze=False)
+    for row, layer, values in zip(axes, layers, functions, strict=True):
+        for axis, one in zip(row, values.T, strict=True):
+            drawing.field(axis, sample.mesh_points, one, grid_shape=sample.grid_shape)
+            axis.set_title(f"{one.min():.2f} to {one.max():.2f}", fontsize=8)
+            axis.set(xticks=[], yticks=[])
+        row[0].set_ylabel(f"layer {layer + 1}")
+    figure.suptitle(
+        f"{name}: basis functions of the first head that vary most, each in its own "
+        "colours",
+        fontsize=10,
+    )
+    return figure
+
+
+def maps(name: str, seen: Outcome | None) -> Any:
+    """Draws functional maps of the first, a middle and the last layer.
+
+    Args:
+      name: of the model.
+      seen: with the arrays of `outcome.inspect`; None for no figure.
+    """
+    if seen is None:
+        return None
+    found, layers = seen.arrays["maps"], seen.arrays["layers"]
+    columns = found.shape[1]
+    figure = drawing.new_figure(2.3 * columns + 1.0, 2.3 * len(layers) + 0.5)
+    axes = figure.subplots(len(layers), columns, squeeze=False)
+    for row, layer, values in zip(axes, layers, found, strict=True):
+        # The largest entries of one head would leave the others blank.
+        limit = float(np.quantile(np.abs(values), 0.995)) or 1.0
+        colours = {"cmap": "RdBu_r", "vmin": -limit, "vmax": limit}
+        for head, (axis, one) in enumerate(zip(row, values, strict=True)):
+            image = axis.imshow(one, interpolation="nearest", **colours)
+            axis.set_title(f"layer {layer + 1}, head {head + 1}", fontsize=9)
+            axis.set(xticks=[], yticks=[])
+        row[0].set_ylabel("query basis")
+        figure.colorbar(image, ax=list(row), shrink=0.9, pad=0.01, extend="both")
+    for axis in axes[-1]:
+        axis.set_xlabel("key basis")
+    figure.suptitle(f"{name}: functional maps of one test sample", fontsize=10)
+    return figure

@@ -1,0 +1,112 @@
+"""The published Galerkin transformers of Darcy flow and of its inverse."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from flax import nnx
+
+from opjax.nn.attention.pointwise import GalerkinAttention
+from opjax.nn.layers import DownScaler, PointwiseDecoder, SpectralDecoder, UpScaler
+from opjax.nn.models.galerkin2d import POINT_DIM, GalerkinTransformer2d
+
+EPSILON = 1e-7
+
+
+def darcy_transformer(
+    grid_shape: Sequence[int] = (141, 141),
+    coarse_shape: Sequence[int] = (71, 71),
+    *,
+    features: int = 128,
+    num_layers: int = 6,
+    num_heads: int = 4,
+    attention: Callable[..., Any] = GalerkinAttention,
+    modes: int | Sequence[int] = 12,
+    decoder_features: int = 32,
+    boundary: str = "dirichlet",
+    rematerialize: bool = False,
+    rngs: nnx.Rngs,
+) -> GalerkinTransformer2d:
+    """Returns the model of Darcy flow: from rough to smooth functions.
+
+    Args:
+      grid_shape: points per axis of the grid of input and output.
+      coarse_shape: points per axis of the grid of the attention.
+      features: channels inside.
+      num_layers: number of encoder layers.
+      num_heads: heads, dividing `features`.
+      attention: class of the attention, called with `num_heads`, `point_dim` and
+        `epsilon` as well.
+      modes: frequencies of the spectral decoder, see `SpectralConvolution`.
+      decoder_features: channels of the decoder.
+      boundary: see `GalerkinTransformer2d`.
+      rematerialize: see `GalerkinTransformer2d`.
+      rngs: source of the initial parameters.
+
+    References:
+      Cao, "Choose a Transformer: Fourier or Galerkin", NeurIPS 2021, Sec. 4, App. B.
+    """
+    return GalerkinTransformer2d(
+        grid_shape=grid_shape,
+        features=features,
+        num_layers=num_layers,
+        hidden_features=2 * features,
+        attention=_attention(attention, num_heads),
+        down=partial(DownScaler, new_shape=coarse_shape),
+        up=partial(UpScaler, new_shape=grid_shape),
+        decoder=partial(
+            SpectralDecoder,
+            out_features=1,
+            features=decoder_features,
+            grid_shape=grid_shape,
+            modes=modes,
+            point_dim=POINT_DIM,
+        ),
+        boundary=boundary,
+        rematerialize=rematerialize,
+        rngs=rngs,
+    )
+
+
+def inverse_transformer(
+    grid_shape: Sequence[int] = (141, 141),
+    coarse_shape: Sequence[int] = (71, 71),
+    *,
+    features: int = 192,
+    num_layers: int = 6,
+    num_heads: int = 4,
+    attention: Callable[..., Any] = GalerkinAttention,
+    rngs: nnx.Rngs,
+) -> GalerkinTransformer2d:
+    """Returns the model of inverse Darcy flow: the coefficient is rough.
+
+    Args:
+      grid_shape: points per axis of the grid of the input.
+      coarse_shape: points per axis of the grid of attention and output.
+      features: channels inside.
+      num_layers: number of encoder layers.
+      num_heads: heads, dividing `features`.
+      attention: see `darcy_transformer`.
+      rngs: source of the initial parameters.
+
+    References:
+      Cao, "Choose a Transformer: Fourier or Galerkin", NeurIPS 2021, Sec. 4, App. B.
+    """
+    return GalerkinTransformer2d(
+        grid_shape=grid_shape,
+        features=features,
+        num_layers=num_layers,
+        hidden_features=2 * features,
+        attention=_attention(attention, num_heads),
+        down=partial(DownScaler, new_shape=coarse_shape, activation="silu"),
+        up=partial(UpScaler, new_shape=coarse_shape),
+        decoder=partial(
+            PointwiseDecoder, out_features=1, features=features, point_dim=POINT_DIM
+        ),
+        boundary="free",
+        rngs=rngs,
+    )
+
+
+def _attention(attention, num_heads):
+    return partial(attention, num_heads=num_heads, point_dim=POINT_DIM, epsilon=EPSILON)

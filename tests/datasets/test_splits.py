@@ -1,0 +1,97 @@
+"""The samples of benchmarks: the same from `splits` as from `generate` and `load`."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from opjax.datasets import (
+    airfoil,
+    airfrans,
+    burgers,
+    darcy,
+    darcy_notch,
+    elasticity,
+    navier_stokes,
+    pipe,
+    plasticity,
+    rna,
+    samples,
+)
+
+SIZES: dict[str, Any] = {"num_train": 3, "num_validation": 1, "num_test": 2}
+AIRFOIL = {"num_airfoil": 8, "num_wake": 2, "num_radial": 4, "tolerance": 0.5}
+
+
+def same(found, expected):
+    for part, other in zip(found[:3], expected, strict=True):
+        for one, two in zip(part, other, strict=True):
+            for name in ("mesh_points", "features", "target"):
+                np.testing.assert_array_equal(getattr(one, name), getattr(two, name))
+
+
+@pytest.mark.parametrize(
+    ("module", "options"),
+    [
+        (darcy, {"num_points": 9, "stride": 2}),
+        (burgers, {"stride": 1024}),
+        (navier_stokes, {"num_points": 8, "stride": 2}),
+        (plasticity, {"num_points": (5, 3)}),
+    ],
+)
+def test_sets_have_seeds_of_their_own(module, options, tmp_path):
+    found = module.splits(seed=2, cache_dir=tmp_path, **SIZES, **options)
+    made = [
+        module.generate(count, seed=seed, cache_dir=tmp_path, **options)
+        for count, seed in ((3, 6), (1, 7), (2, 8))
+    ]
+    same(found, made)
+    assert found.source.startswith("own solver")
+    assert found.source.endswith("seed 2")
+    samples.check([*found.train, *found.validation, *found.test])
+
+
+@pytest.mark.parametrize(
+    ("module", "options"),
+    [
+        (airfoil, AIRFOIL),
+        (pipe, {"num_elements": 2}),
+        (elasticity, {"num_around": 4, "num_across": 1}),
+        (darcy_notch, {"num_columns": 4}),
+        (rna, {}),
+    ],
+)
+def test_sets_are_parts_of_one(module, options, tmp_path):
+    if module in (elasticity, darcy_notch):
+        pytest.importorskip("skfem")
+    if module is not rna:
+        options = options | {"cache_dir": tmp_path}
+    made = module.generate(6, seed=2, **options)
+    found = module.splits(seed=2, **SIZES, **options)
+    same(found, (made[:3], made[3:4], made[4:]))
+    assert "seed 2" in found.source
+
+
+def test_flows_for_training_and_tests_have_seeds_of_their_own(tmp_path):
+    options = {"num_radii": 3, "num_angles": 8, "cache_dir": tmp_path}
+    found = airfrans.splits(seed=2, **SIZES, **options)
+    first = airfrans.generate(4, seed=4, **options)
+    same(found, (first[:3], first[3:], airfrans.generate(2, seed=5, **options)))
+    assert found.train[0].details.speed == first[0].details.speed
+
+
+def test_airfoils_can_be_told_by_their_deviations(tmp_path):
+    options = {"cache_dir": tmp_path, **AIRFOIL}
+    found = airfoil.splits(deviations=True, **SIZES, **options)
+    mean = np.mean([s.mesh_points for s in found.train], axis=0)
+    for sample in found.test:
+        np.testing.assert_array_equal(sample.features, sample.mesh_points - mean)
+
+
+def test_files_take_the_place_of_the_solver(tmp_path, rng):
+    made = burgers.to_samples(*rng.normal(size=(2, 9, 8192)))
+    burgers.save(tmp_path / "burgers_data_R10.npz", made)
+    found = burgers.splits(data_dir=str(tmp_path), stride=4096, **SIZES)
+    coarse = samples.coarsen(made, 4096)
+    same(found, (coarse[:3], coarse[3:4], coarse[-2:]))
+    assert found.source == str(tmp_path)

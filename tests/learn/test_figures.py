@@ -1,0 +1,134 @@
+"""Figures of a run, from the folders of its members alone."""
+
+import json
+
+import numpy as np
+import pytest
+
+import opjax
+from opjax.datasets.samples import Sample
+from opjax.learn import drawing, figures, outcome
+
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+def points(kind):
+    if kind == "line":
+        return np.linspace(0, 1, 9, dtype=np.float32)[::-1, None], (9,)
+    x, y = np.meshgrid(np.linspace(0, 1, 6), np.linspace(0, 2, 5), indexing="ij")
+    grid = np.stack([x.ravel(), y.ravel()], axis=1).astype(np.float32)
+    return grid, (6, 5) if kind == "grid" else None
+
+
+def write(folder, rng, *, name, seed, kind="grid", num_test=4, inspected=True):
+    folder.mkdir(parents=True)
+    config = {"models": [name], "seeds": [seed]}
+    (folder / "config.json").write_text(json.dumps(config))
+    rows = [
+        {"epoch": e, "step": 2 * e, "train_loss": 4.0 / e, "learning_rate": 1e-3}
+        | ({"validation": 1.0 / e} if e % 2 else {})
+        for e in range(1, 6)
+    ]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
+    mesh, shape = points(kind)
+    errors = rng.uniform(0.1, 1, num_test)
+    shown = outcome.rows(errors)
+    target = np.sin(3 * mesh[:, :1])
+    features = None if kind == "cloud" else target**2
+    sample = Sample(mesh, target, features, grid_shape=shape)
+    seen = {
+        "layers": np.array([0, 3]),
+        "maps": rng.normal(size=(2, 2, 5, 5)),
+        "basis": rng.uniform(size=(2, len(mesh), 3)),
+    }
+    outcome.write(
+        folder,
+        errors=errors,
+        rows=shown,
+        samples=[sample] * len(shown),
+        predicted=[target + 0.1] * len(shown),
+        inspected=seen if inspected else None,
+        extra={"window": (0.0, 1.0, 0.0, 1.0)} if kind == "cloud" else None,
+    )
+    return folder
+
+
+def assert_small_pngs(folder):
+    for path in folder.iterdir():
+        content = path.read_bytes()
+        assert content.startswith(PNG)
+        assert len(content) < 3e5
+
+
+@pytest.mark.parametrize("kind", ["grid", "line", "cloud"])
+def test_a_member_gets_every_figure(kind, tmp_path, rng):
+    folder = write(tmp_path / "a", rng, name="functional", seed=0, kind=kind)
+    written = figures.draw(folder, figures.members(folder))
+    assert [path.stem for path in written] == list(figures.FIGURES)
+    assert sorted(written) == sorted((folder / "figures").iterdir())
+    assert_small_pngs(folder / "figures")
+
+
+def test_a_run_compares_models_on_the_same_samples(tmp_path, rng):
+    for name, seed in (("b:c", 10), ("b:c", 2), ("a", 0)):
+        folder = tmp_path / f"{name.replace(':', '_')}-{seed}"
+        write(folder, rng, name=name, seed=seed, inspected=False)
+    members = figures.members(tmp_path)
+    assert [(m.name, m.seed) for m in members] == [("a", 0), ("b:c", 2), ("b:c", 10)]
+    written = figures.draw(tmp_path, members)
+    assert [path.stem for path in written] == ["fields", "curves", "errors"]
+
+
+def test_a_folder_without_history_or_predictions_has_no_figures(tmp_path, rng):
+    folder = write(tmp_path / "a", rng, name="functional", seed=0)
+    (folder / outcome.FILE).unlink()
+    (folder / "metrics.jsonl").write_text("")
+    assert figures.draw(folder, [figures.member(folder)]) == []
+
+
+def test_an_outcome_is_read_as_it_was_written(tmp_path, rng):
+    folder = write(tmp_path / "a", rng, name="functional", seed=0)
+    seen = outcome.read(folder)
+    assert seen.rows[:2] == [0, 1]
+    assert set(outcome.extremes(seen.errors).values()) <= set(seen.rows)
+    assert seen.samples[0].grid_shape == (6, 5)
+    np.testing.assert_allclose(seen.predicted[1], seen.samples[1].target + 0.1)
+    assert outcome.rows([0.5]) == [0]
+    assert outcome.extremes([3.0, 1.0, 2.0, 0.0]) == {
+        "best": 3,
+        "median": 1,
+        "worst": 0,
+    }
+
+
+def test_the_same_data_give_the_same_file(tmp_path, rng):
+    folder = write(tmp_path / "a", rng, name="functional", seed=0)
+    for name in ("one.png", "two.png"):
+        figure = figures.functional_maps(figures.members(folder))
+        drawing.save(figure, tmp_path / name)
+    assert (tmp_path / "one.png").read_bytes() == (tmp_path / "two.png").read_bytes()
+
+
+class Looking:
+    """A model with maps and bases, or a method without them."""
+
+    def __init__(self, refuses=False):
+        self.refuses = refuses
+
+    def inspect(self, mesh_points, features=None, *, quadrature_weights=None):
+        if self.refuses:
+            raise ValueError("no map to inspect")
+        slopes = np.arange(9, dtype=np.float32)
+        basis = np.ones((3, 2, 1, 1), np.float32) * slopes * mesh_points[:, :1]
+        return opjax.Transport(np.ones((3, 2, 9, 9), np.float32), basis, basis)
+
+
+def test_what_is_kept_of_an_inspected_model_is_small():
+    sample = {"mesh_points": points("grid")[0]}
+    assert outcome.inspect(object(), sample) == {}
+    assert outcome.inspect(Looking(refuses=True), sample) == {}
+    found = outcome.inspect(Looking(), sample)
+    assert found["maps"].shape == (3, 2, 9, 9)
+    assert found["basis"].shape == (3, 30, 6)
+    # The functions that vary most.
+    np.testing.assert_allclose(found["basis"][0].max(axis=0), [3, 4, 5, 6, 7, 8])

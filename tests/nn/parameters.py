@@ -1,0 +1,15 @@
+"""Parameters at which tests see every part of a module."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+
+def enlarged(module, dtype=jnp.float64):
+    """Parameters away from their small and repeated initial values."""
+
+    def enlarge(leaf):
+        noise = np.sin(1 + 7 * np.arange(leaf.size)).reshape(leaf.shape)
+        return jnp.asarray(np.asarray(leaf) + 0.5 * noise, dtype)
+
+    return jax.tree.map(enlarge, module)
