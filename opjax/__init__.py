@@ -1,4 +1,9 @@
-"""Operator learning with attention: pure functions for grids, meshes and clouds."""
+"""Operator learning with attention: pure functions for grids, meshes and clouds.
+
+Functions act on one head of one sample; heads and batches are `jax.vmap`. Modules are
+in `opjax.nn`, training and predicting in `opjax.learn`, data in `opjax.datasets`, their
+solvers in `opjax.problems`: packages to be imported by these names.
+"""
 
 from importlib import metadata as _metadata
 

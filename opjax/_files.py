@@ -23,7 +23,7 @@ def replacing(path: str | os.PathLike) -> Iterator[Path]:
     temporary = path.with_name(name)
     try:
         yield temporary
-        os.replace(temporary, path)
+        temporary.replace(path)
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink()

@@ -188,8 +188,8 @@ def _read(path: Any, like: Any) -> tuple[dict[str, np.ndarray], dict]:
         if missing or extra:
             raise _Mismatch(
                 f"{path} was saved with another structure: missing {missing[:5]}, "
-                f"unexpected {extra[:5]}. Use the configuration it was saved with "
-                "(config.json), or another directory."
+                f"unexpected {extra[:5]}. Use the configuration and version it was "
+                "saved with (config.json, environment.json), or another directory."
             )
         for name, leaf in names.items():
             have = tuple(stored[name].shape), np.dtype(stored[name].dtype)
@@ -197,7 +197,7 @@ def _read(path: Any, like: Any) -> tuple[dict[str, np.ndarray], dict]:
                 raise _Mismatch(
                     f"{path}: {name} was saved with shape {have[0]} and dtype "
                     f"{have[1]}, expected {leaf.shape} and {leaf.dtype}. Use "
-                    "the configuration it was saved with (config.json), or another "
+                    "the configuration and version it was saved with, or another "
                     "directory."
                 )
         template = {k: np.empty(v.shape, v.dtype) for k, v in names.items()}

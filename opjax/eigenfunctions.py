@@ -114,7 +114,7 @@ def _triangles(points: np.ndarray, triangles: np.ndarray):
 def _graph(points: np.ndarray, num_neighbors: int):
     """Graph Laplacian of Gaussian weights between neighbours, and equal masses."""
     from scipy.sparse import coo_matrix, diags
-    from scipy.spatial import cKDTree
+    from scipy.spatial import KDTree
 
     n = len(points)
     if n <= num_neighbors:
@@ -122,7 +122,8 @@ def _graph(points: np.ndarray, num_neighbors: int):
             f"mesh_points {points.shape}: {n} points have fewer than {num_neighbors=} "
             "neighbours each; lower num_neighbors."
         )
-    distances, neighbors = cKDTree(points).query(points, num_neighbors + 1)
+    found = KDTree(points).query(points, num_neighbors + 1)
+    distances, neighbors = map(np.asarray, found)
     width = np.mean(distances[:, -1] ** 2)
     if not width > 0:
         raise ValueError("All points of mesh_points coincide.")

@@ -30,9 +30,10 @@ def farthest_points(
         i_1 = argmax_i |x_i - mean(x)|,
         i_{k+1} = argmax_i min_{j <= k} |x_i - x_{i_j}|,
 
-    of several farthest points, up to rounding, the first one. A smaller sample is the start of a larger
-    one. Starting from the point that is farthest from the mean makes the sample, up to
-    rounding, independent of rotation, translation and order of the points.
+    of several farthest points, up to rounding, the first one. A smaller sample is the
+    start of a larger one. Starting from the point that is farthest from the mean makes
+    the sample, up to rounding, independent of rotation, translation and order of the
+    points.
 
     Complexity: `O(n num_samples)`.
 

@@ -22,7 +22,7 @@ def write(path: str | os.PathLike, arrays: Mapping[str, Any]) -> None:
     """
     path = Path(path).expanduser()
     if path.suffix == ".mat":
-        dump = _savemat(_optional("scipy.io", path))
+        dump = _savemat(optional("scipy.io", path))
     elif path.suffix == ".npz":
         dump = np.savez
     else:
@@ -31,18 +31,31 @@ def write(path: str | os.PathLike, arrays: Mapping[str, Any]) -> None:
         dump(file, **arrays)
 
 
+def save(folder: Path, arrays: Mapping[str, np.ndarray]) -> None:
+    """Writes arrays to `.npy` files that appear only when complete.
+
+    Raises:
+      OSError: if a file cannot be written.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, array in arrays.items():
+        with replacing(folder / name) as temporary:
+            np.save(temporary, array)
+
+
 def _savemat(scipy_io: ModuleType) -> Callable[..., None]:
     """`scipy.io.savemat` with the arguments of `numpy.savez`."""
     return lambda file, **arrays: scipy_io.savemat(file, arrays)
 
 
-def _optional(module: str, path: Path) -> ModuleType:
+def optional(module: str, path: Path, *, extra: str = "experiments") -> Any:
+    """Imports a library that `path` needs; raises ImportError with its extra."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
         raise ImportError(
             f"{path} needs {module.split('.')[0]}, which is not installed: "
-            'pip install "opjax[experiments]", or convert the file to .npz.'
+            f'pip install "opjax[{extra}]", or convert the file to .npz.'
         ) from error
 
 
@@ -56,9 +69,9 @@ def read_variable(path: Path, key: str, *, source: str) -> np.ndarray:
     if path.suffix == ".npz":
         load = _load_npz
     elif _is_hdf5(path):
-        load = _load_hdf5(_optional("h5py", path))
+        load = _load_hdf5(optional("h5py", path))
     else:
-        load = _load_matlab(_optional("scipy.io", path))
+        load = _load_matlab(optional("scipy.io", path))
     try:
         found, array = load(path, key)
     except MemoryError:

@@ -1,6 +1,7 @@
 """Arrays of generated data sets: the same seed gives the same bits, once for all."""
 
 import contextlib
+import functools
 import logging
 import os
 import time
@@ -18,40 +19,47 @@ _LOGGER = logging.getLogger(__name__)
 _SECONDS_BETWEEN_REPORTS = 10.0
 
 
-def arrays(
-    build: Callable[..., Mapping[str, np.ndarray]],
-    *,
-    name: str,
-    version: int,
-    num_samples: int,
-    seed: int,
-    cache_dir: str | os.PathLike | None,
-    **options: Any,
-) -> dict[str, np.ndarray]:
-    """Builds the arrays of a data set, or reads them from the cache.
+def cached_build(
+    name: str, *, version: int
+) -> Callable[[Callable[..., Mapping[str, np.ndarray]]], Callable[..., Any]]:
+    """Makes a function that builds arrays of samples read them from the cache.
 
     Args:
-      build: makes the arrays from `num_samples`, `seed` and `options` alone.
       name: of the files.
-      version: of `build`; raised whenever the same arguments give other numbers.
-      num_samples: number of samples.
-      seed: of the data set.
-      cache_dir: folder of the cache; `$OPJAX_CACHE` or else `~/.cache/opjax`.
-      **options: JSON values or NumPy numbers.
+      version: of the function, to be raised whenever the same arguments give other
+        numbers.
 
-    Raises:
-      ValueError: if `num_samples` is not positive or `seed` is negative.
+    Returns:
+      A decorator of `build(num_samples, seed, **options)`, which may depend on nothing
+      else; options are JSON values or NumPy numbers. Decorated, it takes the folder of
+      the cache as a third argument, and raises ValueError if `num_samples` is not
+      positive or `seed` negative.
     """
-    _checks.positive(num_samples=num_samples)
-    _checks.non_negative(seed=seed)
-    given = {"num_samples": num_samples, "seed": seed, **options}
-    recipe = {key: _plain(value) for key, value in given.items()}
-    return cached(
-        partial(build, **recipe),
-        name=name,
-        recipe={"version": version, **recipe},
-        cache_dir=cache_dir,
-    )
+
+    def decorate(
+        build: Callable[..., Mapping[str, np.ndarray]],
+    ) -> Callable[..., dict[str, np.ndarray]]:
+        @functools.wraps(build)
+        def call(
+            num_samples: int,
+            seed: int,
+            cache_dir: str | os.PathLike | None,
+            **options: Any,
+        ) -> dict[str, np.ndarray]:
+            _checks.positive(num_samples=num_samples)
+            _checks.non_negative(seed=seed)
+            given = {"num_samples": num_samples, "seed": seed, **options}
+            recipe = {key: _plain(value) for key, value in given.items()}
+            return cached(
+                lambda: build(**recipe),
+                name=name,
+                recipe={"version": version, **recipe},
+                cache_dir=cache_dir,
+            )
+
+        return call
+
+    return decorate
 
 
 def draw(

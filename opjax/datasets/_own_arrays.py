@@ -227,7 +227,7 @@ def _stored(group: Any, name: str) -> Any:
 
 
 def _h5py(path: Path) -> ModuleType:
-    return _files._optional("h5py", path)
+    return _files.optional("h5py", path)
 
 
 def _put(group: Any, arrays: Mapping[str, np.ndarray]) -> None:

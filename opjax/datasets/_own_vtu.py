@@ -6,13 +6,12 @@ import re
 import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 
 from opjax._files import replacing
-from opjax.datasets import _own_arrays
+from opjax.datasets import _files, _own_arrays
 from opjax.quadrature import cell_weights
 
 # VTK's numbers of the linear cells, by dimension: corners to number.
@@ -59,7 +58,7 @@ def write_vtk(
     fields: Mapping[str, np.ndarray],
 ) -> None:
     """Writes the mesh of `source` with all its fields, or one of arrays, and fields."""
-    pyvista: Any = _pyvista(path)
+    pyvista = _files.optional("pyvista", path, extra="vtk")
     if source is not None:
         mesh = _load(source, 2**62)
     else:
@@ -83,7 +82,7 @@ def write_vtk(
 
 def _load(path: Path, max_bytes: int) -> Any:
     """Reads a data set; whatever VTK says meanwhile means that it is damaged."""
-    pyvista: Any = _pyvista(path)
+    pyvista = _files.optional("pyvista", path, extra="vtk")
     _check_declared(path, max_bytes)
     said: list[str] = []
     try:
@@ -184,14 +183,3 @@ def _cells_of(cells: Any, points: np.ndarray) -> tuple[np.ndarray, int]:
             "linear cells that VTK knows."
         )
     return cells, _LINEAR[fitting[-1]][cells.shape[1]]
-
-
-def _pyvista(path: Path) -> ModuleType:
-    try:
-        import pyvista
-    except ImportError as error:
-        raise ImportError(
-            f'{path} needs PyVista, which is not installed: pip install "opjax[vtk]", '
-            "or convert the file to .npz."
-        ) from error
-    return pyvista

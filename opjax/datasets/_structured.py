@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from opjax.datasets import _arrays
+from opjax.datasets import _arrays, _files
 from opjax.datasets.samples import Sample, join
 
 
@@ -143,10 +143,9 @@ def write(data_dir: str | os.PathLike, files: Files, samples: Sequence[Sample]) 
             )
     points = np.stack([s.mesh_points.reshape(*shape, 2) for s in samples])
     fields = np.stack([np.asarray(s.target).T.reshape(-1, *shape) for s in samples])
-    folder = Path(data_dir).expanduser()
-    folder.mkdir(parents=True, exist_ok=True)
-    for letter, array in (("X", points[..., 0]), ("Y", points[..., 1]), ("Q", fields)):
-        np.save(folder / f"{files.stem}_{letter}.npy", array)
+    arrays = {"X": points[..., 0], "Y": points[..., 1], "Q": fields}
+    named = {f"{files.stem}_{letter}.npy": array for letter, array in arrays.items()}
+    _files.save(Path(data_dir).expanduser(), named)
 
 
 def samples(

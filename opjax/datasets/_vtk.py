@@ -1,10 +1,11 @@
 """The published files of AirfRANS: a slice of the mesh and the contour in it."""
 
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
+
+from opjax.datasets import _files
 
 
 def read(internal: Path, aerofoil: Path, *, source: str) -> dict[str, np.ndarray]:
@@ -56,7 +57,7 @@ def write(
     normals: np.ndarray,
 ) -> None:
     """Writes what `read` returns to `<stem>_internal.vtu` and `<stem>_aerofoil.vtp`."""
-    pyvista: Any = _pyvista(stem)
+    pyvista = _files.optional("pyvista", stem, extra="vtk")
     space = np.pad(points, ((0, 0), (0, 1)))
     counted = np.pad(cells, ((0, 0), (1, 0)), constant_values=cells.shape[1])
     kind = {3: pyvista.CellType.TRIANGLE, 4: pyvista.CellType.QUAD}[cells.shape[1]]
@@ -72,19 +73,8 @@ def write(
     contour.save(f"{stem}_aerofoil.vtp")
 
 
-def _pyvista(path: Path) -> ModuleType:
-    try:
-        import pyvista
-    except ImportError as error:
-        raise ImportError(
-            f'{path} needs pyvista, which is not installed: pip install "opjax[vtk]", '
-            "or convert the data elsewhere with opjax.datasets.airfrans.convert."
-        ) from error
-    return pyvista
-
-
 def _open(path: Path, source: str) -> Any:
-    pyvista: Any = _pyvista(path)
+    pyvista = _files.optional("pyvista", path, extra="vtk")
     try:
         mesh = pyvista.read(path)
         size = mesh.n_points

@@ -10,7 +10,6 @@ Generated samples have the published distribution and mesh, but another scheme: 
 
 import os
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import jax
@@ -18,68 +17,42 @@ import jax.numpy as jnp
 import numpy as np
 
 from opjax.datasets import _arrays, _generated, _structured
-from opjax.datasets import samples as _samples
-from opjax.datasets.samples import Sample, Splits
+from opjax.datasets.samples import Request, Sample, Splits, benchmark
 from opjax.problems import airfoil
 
 CHANNELS = ("density", "u", "v", "pressure", "mach")
 
-_VERSION = 1  # raise it whenever the same arguments give other numbers
 _FILES = _structured.Files(
     "NACA_Cylinder", ("naca", "airfoil/naca", "airfoil"), CHANNELS
 )
 
 
+@benchmark
 def splits(
+    request: Request,
     *,
-    num_train: int,
-    num_validation: int,
-    num_test: int,
-    data_dir: str = "",
-    seed: int = 0,
-    cache_dir: str | os.PathLike | None = None,
     num_airfoil: int = 120,
     num_wake: int = 50,
     num_radial: int = 50,
     tolerance: float = 1e-4,
     deviations: bool = False,
 ) -> Splits:
-    """Reads or generates the samples of a benchmark; the target is the Mach number.
+    """The samples of a benchmark (`samples.benchmark`); the target is the Mach number.
 
-    Args:
-      num_train: training samples.
-      num_validation: validation samples, those after.
-      num_test: test samples.
-      data_dir: folder of the published files; empty for our own solver.
-      seed: of generated samples.
-      cache_dir: folder of generated data.
-      num_airfoil: of our own solver, as for `generate`; likewise all up to `tolerance`.
-      num_wake: cells along either side of the wake.
-      num_radial: cells outwards.
-      tolerance: residual to stop at.
-      deviations: add features, the deviations of the mesh points from their mean over
-        the training samples.
-
-    Raises:
-      OSError: if a file is missing or cannot be read.
-      RuntimeError: as for `generate`.
-      ValueError: as for `generate` or `load`.
+    With `deviations` features are the deviations of the mesh points from their mean
+    over the training samples. Other options are as for `generate`.
     """
-    sizes = num_train, num_validation, num_test
-    if data_dir:
-        source = f"published files in {data_dir}"
-        found = _samples.read_splits(partial(load, data_dir), sizes, source)
+    if request.data_dir:
+        found = request.read(load, f"published files in {request.data_dir}")
     else:
-        generated = generate(
-            sum(sizes),
-            seed=seed,
+        found = request.generate_together(
+            generate,
+            "own solver",
             num_airfoil=num_airfoil,
             num_wake=num_wake,
             num_radial=num_radial,
             tolerance=tolerance,
-            cache_dir=cache_dir,
         )
-        found = _samples.divide(generated, sizes, f"own solver, seed {seed}")
     if not deviations:
         return found
     mean = np.mean([sample.mesh_points for sample in found.train], axis=0)
@@ -181,13 +154,10 @@ def generate(
     rows = _FILES.rows(channels)
     if not 1e-5 <= tolerance < 1:
         raise ValueError(f"{tolerance=} must lie between 1e-5 and 1 in float32.")
-    arrays = _generated.arrays(
-        _build,
-        name="airfoil",
-        version=_VERSION,
-        num_samples=num_samples,
-        seed=seed,
-        cache_dir=cache_dir,
+    arrays = _build(
+        num_samples,
+        seed,
+        cache_dir,
         num_airfoil=num_airfoil,
         num_wake=num_wake,
         num_radial=num_radial,
@@ -206,6 +176,8 @@ def save(data_dir: str | os.PathLike, samples: Sequence[Sample]) -> None:
     _structured.write(data_dir, _FILES, samples)
 
 
+# The version is raised whenever the same arguments give other numbers.
+@_generated.cached_build("airfoil", version=1)
 def _build(
     *,
     num_samples: int,

@@ -14,7 +14,6 @@ import math
 import os
 import re
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,7 +22,7 @@ import numpy as np
 
 from opjax import _checks
 from opjax.datasets import _arrays, _files, _generated, samples
-from opjax.datasets.samples import Sample, Splits
+from opjax.datasets.samples import Request, Sample, Splits, benchmark
 from opjax.problems import joukowski
 
 # Lists of `manifest.json` for training and tests; counts as published.
@@ -36,7 +35,6 @@ SPLITS = {
 FEATURES = ("x", "y", "u_inf", "v_inf", "distance", "n_x", "n_y")
 TARGETS = ("u", "v", "p", "nut")
 
-_VERSION = 1  # raise it whenever the same arguments give other numbers
 _SOURCE = "data.isir.upmc.fr/extrality/NeurIPS_2022/Dataset.zip"
 _NAME = re.compile(r"airFoil2D_[A-Za-z]+_([0-9.]+)_(-?[0-9.]+)(_[-0-9.]+)*")
 
@@ -57,51 +55,33 @@ class Details(NamedTuple):
     angle: float
 
 
+@benchmark
 def splits(
+    request: Request,
     *,
-    num_train: int,
-    num_validation: int,
-    num_test: int,
-    data_dir: str = "",
-    seed: int = 0,
-    cache_dir: str | os.PathLike | None = None,
     split: str = "full",
     num_radii: int = 24,
     num_angles: int = 64,
 ) -> Splits:
-    """Reads the flows of a benchmark, or makes potential flows in their place.
+    """The flows of a benchmark, see `samples.benchmark`, or potential flows instead.
 
-    Args:
-      num_train: training cases.
-      num_validation: validation cases, those after.
-      num_test: test cases.
-      data_dir: folder of AirfRANS; empty for potential flow.
-      seed: of generated cases.
-      cache_dir: folder of generated data.
-      split: of AirfRANS, as for `load`.
-      num_radii: of potential flow, as for `generate`.
-      num_angles: of potential flow, likewise.
-
-    Raises:
-      ImportError: if pyvista is needed and missing.
-      OSError: if files are missing or cannot be read.
-      ValueError: as for `generate` or `load`.
+    The split is that of AirfRANS, as for `load`; other options are as for `generate`.
     """
-    sizes = num_train, num_validation, num_test
-    if data_dir:
-        source = f"AirfRANS, {split}, {data_dir}"
-        return samples.read_splits(partial(load, data_dir, split=split), sizes, source)
-
-    def make(num_train: int, num_test: int) -> tuple[list[Sample], list[Sample]]:
-        options = {"num_radii": num_radii, "num_angles": num_angles}
-        first, second = (
-            generate(count, seed=2 * seed + i, cache_dir=cache_dir, **options)
-            for i, count in enumerate((num_train, num_test))
+    if request.data_dir:
+        source = f"AirfRANS, {split}, {request.data_dir}"
+        return request.read(load, source, split=split)
+    first, test = (
+        generate(
+            count,
+            seed=2 * request.seed + i,
+            num_radii=num_radii,
+            num_angles=num_angles,
+            cache_dir=request.cache_dir,
         )
-        return first, second
-
-    source = f"potential flow, no AirfRANS data, seed {seed}"
-    return samples.read_splits(make, sizes, source)
+        for i, count in enumerate((sum(request.sizes[:2]), request.num_test))
+    )
+    source = f"potential flow, no AirfRANS data, seed {request.seed}"
+    return samples.divide([*first, *test], request.sizes, source)
 
 
 def load(
@@ -264,13 +244,10 @@ def generate(
     Raises:
       ValueError: if a number is not positive or `seed` is negative.
     """
-    arrays = _generated.arrays(
-        _build,
-        name="joukowski",
-        version=_VERSION,
-        num_samples=num_samples,
-        seed=seed,
-        cache_dir=cache_dir,
+    arrays = _build(
+        num_samples,
+        seed,
+        cache_dir,
         num_radii=num_radii,
         num_angles=num_angles,
     )
@@ -387,6 +364,8 @@ def _ring(num_radii: int, num_angles: int) -> tuple[np.ndarray, np.ndarray]:
     return np.stack([c.reshape(-1) for c in corners], axis=1), index[0]
 
 
+# The version is raised whenever the same arguments give other numbers.
+@_generated.cached_build("joukowski", version=1)
 def _build(
     *, num_samples: int, seed: int, num_radii: int, num_angles: int
 ) -> dict[str, np.ndarray]:

@@ -6,54 +6,29 @@ coordinates scaled to [0, 1], both `(n, 1)`; all samples share their mesh points
 
 import os
 from collections.abc import Sequence
-from functools import partial
 
 import jax
 import numpy as np
 
 from opjax import _checks
-from opjax.datasets import _arrays, _files, _generated, _structured, samples
-from opjax.datasets.samples import Sample, Splits
+from opjax.datasets import _arrays, _files, _generated, _structured
+from opjax.datasets.samples import Request, Sample, Splits, benchmark
 from opjax.problems import burgers, grids
 
-_VERSION = 2  # raise it whenever the same arguments give other numbers
 
-
+@benchmark
 def splits(
+    request: Request,
     *,
-    num_train: int,
-    num_validation: int,
-    num_test: int,
-    data_dir: str = "",
-    seed: int = 0,
-    cache_dir: str | os.PathLike | None = None,
     stride: int = 1,
 ) -> Splits:
-    """Reads or generates the samples of a benchmark, on the published 8192 points.
+    """The samples of a benchmark (`samples.benchmark`), of the published 8192 points.
 
-    For other grids, `samples.coarsen`.
-
-    Args:
-      num_train: training samples.
-      num_validation: validation samples; in the file, those after.
-      num_test: test samples; in the file, the last ones.
-      data_dir: folder of the published file; empty for our own solver.
-      seed: of generated samples.
-      cache_dir: folder of generated data.
-      stride: keep every `stride`-th point.
-
-    Raises:
-      OSError: if the file is missing or cannot be read.
-      ValueError: as for `generate` or `load`.
+    Keeps every `stride`-th point; for further grids there is `samples.coarsen`.
     """
-    sizes = num_train, num_validation, num_test
-    if data_dir:
-        return samples.read_splits(
-            partial(load, data_dir, stride=stride), sizes, data_dir
-        )
-    make = partial(generate, stride=stride, cache_dir=cache_dir)
-    source = f"own solver, seed {seed}"
-    return samples.generate_splits(make, sizes, source, seed=seed)
+    if request.data_dir:
+        return request.read(load, stride=stride)
+    return request.generate(generate, "own solver", stride=stride)
 
 
 def generate(
@@ -85,13 +60,10 @@ def generate(
         is negative, or `stride` does not divide `num_points`.
     """
     grids.check_stride(num_points, stride, periodic=True)
-    arrays = _generated.arrays(
-        _build,
-        name="burgers",
-        version=_VERSION,
-        num_samples=num_samples,
-        seed=seed,
-        cache_dir=cache_dir,
+    arrays = _build(
+        num_samples,
+        seed,
+        cache_dir,
         num_points=num_points,
         stride=stride,
     )
@@ -200,6 +172,8 @@ def save(path: str | os.PathLike, found: Sequence[Sample]) -> None:
     _files.write(path, {"a": a[..., 0], "u": u[..., 0]})
 
 
+# The version is raised whenever the same arguments give other numbers.
+@_generated.cached_build("burgers", version=2)
 def _build(
     *, num_samples: int, seed: int, num_points: int, stride: int
 ) -> dict[str, np.ndarray]:

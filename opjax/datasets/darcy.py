@@ -7,14 +7,13 @@ are views on one array, and share their mesh points.
 import logging
 import os
 from collections.abc import Sequence
-from functools import partial
 
 import jax
 import numpy as np
 
 from opjax import _checks
-from opjax.datasets import _arrays, _files, _generated, _structured, samples
-from opjax.datasets.samples import Sample, Splits
+from opjax.datasets import _arrays, _files, _generated, _structured
+from opjax.datasets.samples import Request, Sample, Splits, benchmark
 from opjax.problems import darcy, grids
 
 _LOGGER = logging.getLogger(__name__)
@@ -22,45 +21,23 @@ _SOURCE = (
     f"{_arrays.FNO} (the number in the names is --num_points; the published files have "
     "421 or 241)"
 )
-_VERSION = 1  # raise it whenever the same arguments give other numbers
 
 
+@benchmark
 def splits(
+    request: Request,
     *,
-    num_train: int,
-    num_validation: int,
-    num_test: int,
-    data_dir: str = "",
-    seed: int = 0,
-    cache_dir: str | os.PathLike | None = None,
     num_points: int = 421,
     stride: int = 5,
     tolerance: float = 1e-9,
 ) -> Splits:
-    """Reads or generates the samples of a benchmark.
-
-    Args:
-      num_train: training samples.
-      num_validation: validation samples; the last ones of the file for training.
-      num_test: test samples.
-      data_dir: folder of the published files; empty for our own solver.
-      seed: of generated samples.
-      cache_dir: folder of generated data.
-      num_points: as for `generate` or `load`; likewise all below.
-      stride: keep every `stride`-th point.
-      tolerance: of our own solver.
-
-    Raises:
-      OSError: if a file is missing or cannot be read.
-      ValueError: as for `generate` or `load`.
-    """
-    sizes = num_train, num_validation, num_test
-    grid = {"num_points": num_points, "stride": stride}
-    if data_dir:
-        return samples.read_splits(partial(load, data_dir, **grid), sizes, data_dir)
-    make = partial(generate, tolerance=tolerance, cache_dir=cache_dir, **grid)
-    source = f"own solver, {num_points} points, seed {seed}"
-    return samples.generate_splits(make, sizes, source, seed=seed)
+    """The samples of a benchmark (`samples.benchmark`); options as for `generate`."""
+    if request.data_dir:
+        return request.read(load, num_points=num_points, stride=stride)
+    source = f"own solver, {num_points} points"
+    return request.generate(
+        generate, source, num_points=num_points, stride=stride, tolerance=tolerance
+    )
 
 
 def generate(
@@ -97,13 +74,10 @@ def generate(
     """
     _checks.positive(tolerance=tolerance)
     grids.check_stride(num_points, stride, periodic=False)
-    arrays = _generated.arrays(
-        _build,
-        name="darcy",
-        version=_VERSION,
-        num_samples=num_samples,
-        seed=seed,
-        cache_dir=cache_dir,
+    arrays = _build(
+        num_samples,
+        seed,
+        cache_dir,
         num_points=num_points,
         stride=stride,
         tolerance=float(tolerance),
@@ -217,6 +191,8 @@ def save(path: str | os.PathLike, found: Sequence[Sample]) -> None:
     _files.write(path, {"coeff": coeff[..., 0], "sol": sol[..., 0]})
 
 
+# The version is raised whenever the same arguments give other numbers.
+@_generated.cached_build("darcy", version=1)
 def _build(
     *, num_samples: int, seed: int, num_points: int, stride: int, tolerance: float
 ) -> dict[str, np.ndarray]:

@@ -4,7 +4,6 @@ Features are solutions on a fine grid, normalised point by point, with noise; ta
 are coefficients on a coarse grid, `target_grid`, averaged over blocks of cells.
 """
 
-import os
 from collections.abc import Sequence
 
 import jax
@@ -14,57 +13,32 @@ from numpy.typing import ArrayLike
 
 from opjax import _checks, normalize
 from opjax.datasets import _structured, darcy
-from opjax.datasets.samples import Sample, Splits
+from opjax.datasets.samples import Request, Sample, Splits, benchmark
 
 # Sample numbers, which are folded into the same keys, do not reach it.
 _NOISE_STREAM = 2**31 - 1
 
 
+@benchmark
 def splits(
+    request: Request,
     *,
-    num_train: int,
-    num_validation: int,
-    num_test: int,
-    data_dir: str = "",
-    seed: int = 0,
-    cache_dir: str | os.PathLike | None = None,
     num_points: int = 421,
     stride: int = 3,
     target_stride: int = 6,
     noise: float = 0.01,
     tolerance: float = 1e-9,
 ) -> Splits:
-    """Reads or generates the samples of a benchmark.
-
-    Args:
-      num_train: as for `darcy.splits`; likewise all not below.
-      num_validation: validation samples.
-      num_test: test samples.
-      data_dir: folder of the published Darcy files; empty for our own solver.
-      seed: of generated samples and, in both cases, of the noise.
-      cache_dir: folder of generated data.
-      num_points: points per side of the solve.
-      stride: as for `measure`; likewise all below.
-      target_stride: points of the solution per coarse cell.
-      noise: size of the noise.
-      tolerance: of our own solver.
-
-    Returns:
-      The splits of `measure`.
-    """
+    """The samples of a benchmark, see `samples.benchmark` and `measure`."""
     found = darcy.splits(
-        num_train=num_train,
-        num_validation=num_validation,
-        num_test=num_test,
-        data_dir=data_dir,
-        seed=seed,
-        cache_dir=cache_dir,
-        num_points=num_points,
-        stride=1,
-        tolerance=tolerance,
+        **request._asdict(), num_points=num_points, stride=1, tolerance=tolerance
     )
     return measure(
-        found, seed=seed, stride=stride, target_stride=target_stride, noise=noise
+        found,
+        seed=request.seed,
+        stride=stride,
+        target_stride=target_stride,
+        noise=noise,
     )
 
 

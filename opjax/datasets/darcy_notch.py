@@ -20,76 +20,48 @@ import logging
 import os
 import time
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from opjax import _checks
 from opjax.datasets import _arrays, _files, _generated
-from opjax.datasets import samples as _samples
-from opjax.datasets.samples import Sample, Splits
+from opjax.datasets.samples import Request, Sample, Splits, benchmark
 from opjax.problems import darcy_notch
 
 _LOGGER = logging.getLogger(__name__)
-_VERSION = 1  # raise it whenever the same arguments give other numbers
 LAYOUTS = {"mesh": "Darcy_Triangular", "grid": "Darcy_Triangular_FNO"}
 _SOURCE = "the data of the wavelet neural operator, github.com/TapasTripura/WNO"
 
 
+@benchmark
 def splits(
+    request: Request,
     *,
-    num_train: int,
-    num_validation: int,
-    num_test: int,
-    data_dir: str = "",
-    seed: int = 0,
-    cache_dir: str | os.PathLike | None = None,
     layout: str = "mesh",
     stride: int = 2,
     num_columns: int = 46,
     num_points: int = 51,
     notch: str = "boundary",
 ) -> Splits:
-    """Reads or generates the samples of a benchmark.
+    """The samples of a benchmark (`samples.benchmark`); options as for `generate`.
 
-    Args:
-      num_train: training samples.
-      num_validation: validation samples, those after.
-      num_test: test samples.
-      data_dir: folder of the published files; empty for our own solver.
-      seed: of generated samples.
-      cache_dir: folder of generated data.
-      layout: `"mesh"` or `"grid"`.
-      stride: of the grid of the file, as for `load`.
-      num_columns: of our own solver, as for `generate`; likewise all below.
-      num_points: points per side of the grid.
-      notch: where the solution is given.
-
-    Raises:
-      ImportError: as for `generate` and `load`.
-      OSError: if a file is missing or cannot be read.
-      ValueError: as for `generate` or `load`.
+    The stride is that of the grid of the file, as for `load`.
     """
-    sizes = num_train, num_validation, num_test
-    if data_dir:
-        read = partial(load, data_dir, layout=layout, stride=stride)
-        source = f"published {layout} in {data_dir}"
-        return _samples.read_splits(read, sizes, source)
-    found = generate(
-        sum(sizes),
-        seed=seed,
+    if request.data_dir:
+        source = f"published {layout} in {request.data_dir}"
+        return request.read(load, source, layout=layout, stride=stride)
+    found = request.generate_together(
+        generate,
+        "own solver",
         layout=layout,
         num_columns=num_columns,
         num_points=num_points,
         notch=notch,
-        cache_dir=cache_dir,
     )
-    source = (
-        f"own solver, {layout} of {found[0].num_points} points, notch: {notch}, "
-        f"seed {seed}"
-    )
-    return _samples.divide(found, sizes, source)
+    size = f"{layout} of {found.train[0].num_points} points"
+    source = f"own solver, {size}, notch: {notch}, seed {request.seed}"
+    return found._replace(source=source)
 
 
 def generate(
@@ -130,13 +102,10 @@ def generate(
     _checks.option("layout", layout, LAYOUTS)
     if num_points < 2:
         raise ValueError(f"{num_points=} must be at least 2, the ends of a side.")
-    arrays = _generated.arrays(
-        _build,
-        name="darcy_notch",
-        version=_VERSION,
-        num_samples=num_samples,
-        seed=seed,
-        cache_dir=cache_dir,
+    arrays = _build(
+        num_samples,
+        seed,
+        cache_dir,
         num_columns=num_columns,
         num_points=num_points if layout == "grid" else 0,
         notch=notch,
@@ -336,6 +305,8 @@ def _to_samples(
     ]
 
 
+# The version is raised whenever the same arguments give other numbers.
+@_generated.cached_build("darcy_notch", version=1)
 def _build(
     *, num_samples: int, seed: int, num_columns: int, num_points: int, notch: str
 ) -> dict[str, np.ndarray]:

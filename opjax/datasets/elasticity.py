@@ -8,63 +8,33 @@ points of a mesh of our own: models trained on one set are not exact on the othe
 
 import os
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 
 import jax
 import numpy as np
 
-from opjax.datasets import _arrays, _generated
-from opjax.datasets import samples as _samples
-from opjax.datasets.samples import Sample, Splits
+from opjax.datasets import _arrays, _files, _generated
+from opjax.datasets.samples import Request, Sample, Splits, benchmark
 from opjax.problems import elasticity
 
-_VERSION = 1  # raise it whenever the same arguments give other numbers
 _POINTS, _STRESS = "Random_UnitCell_XY_10.npy", "Random_UnitCell_sigma_10.npy"
 _FOLDERS = ("elasticity/Meshes", "Meshes", "elasticity", ".")
 
 
+@benchmark
 def splits(
+    request: Request,
     *,
-    num_train: int,
-    num_validation: int,
-    num_test: int,
-    data_dir: str = "",
-    seed: int = 0,
-    cache_dir: str | os.PathLike | None = None,
     num_around: int = 36,
     num_across: int = 3,
 ) -> Splits:
-    """Reads or generates the samples of a benchmark.
-
-    Args:
-      num_train: training samples.
-      num_validation: validation samples, those after.
-      num_test: test samples.
-      data_dir: folder of the published files; empty for our own solver.
-      seed: of generated samples.
-      cache_dir: folder of generated data.
-      num_around: of our own solver, as for `generate`.
-      num_across: of our own solver, likewise.
-
-    Raises:
-      ImportError: as for `generate`.
-      OSError: if a file is missing or cannot be read.
-      ValueError: as for `generate` or `load`.
-    """
-    sizes = num_train, num_validation, num_test
-    if data_dir:
-        source = f"published files in {data_dir}"
-        return _samples.read_splits(partial(load, data_dir), sizes, source)
-    found = generate(
-        sum(sizes),
-        seed=seed,
-        num_around=num_around,
-        num_across=num_across,
-        cache_dir=cache_dir,
+    """The samples of a benchmark (`samples.benchmark`); options as for `generate`."""
+    if request.data_dir:
+        return request.read(load, f"published files in {request.data_dir}")
+    source = f"own solver on {num_around} x {num_across} elements"
+    return request.generate_together(
+        generate, source, num_around=num_around, num_across=num_across
     )
-    source = f"own solver on {num_around} x {num_across} elements, seed {seed}"
-    return _samples.divide(found, sizes, source)
 
 
 def generate(
@@ -96,13 +66,10 @@ def generate(
       ValueError: if a number is not positive, `seed` is negative, or `num_around` is
         no multiple of four.
     """
-    arrays = _generated.arrays(
-        _build,
-        name="elasticity",
-        version=_VERSION,
-        num_samples=num_samples,
-        seed=seed,
-        cache_dir=cache_dir,
+    arrays = _build(
+        num_samples,
+        seed,
+        cache_dir,
         num_around=num_around,
         num_across=num_across,
     )
@@ -187,11 +154,10 @@ def save(data_dir: str | os.PathLike, samples: Sequence[Sample]) -> None:
             f"samples have mesh_points and target of shapes {sorted(shapes)}, expected "
             "(n, 2) and (n, 1), the same for all."
         )
-    folder = Path(data_dir).expanduser() / _FOLDERS[0]
-    folder.mkdir(parents=True, exist_ok=True)
-    np.save(folder / _POINTS, np.stack([s.mesh_points for s in samples], axis=-1))
+    points = np.stack([s.mesh_points for s in samples], axis=-1)
     stress = np.concatenate([_target(s) for s in samples], axis=1)
-    np.save(folder / _STRESS, stress)
+    folder = Path(data_dir).expanduser() / _FOLDERS[0]
+    _files.save(folder, {_POINTS: points, _STRESS: stress})
 
 
 def _target(sample: Sample) -> np.ndarray:
@@ -207,6 +173,8 @@ def _to_samples(points: np.ndarray, stress: np.ndarray) -> list[Sample]:
     ]
 
 
+# The version is raised whenever the same arguments give other numbers.
+@_generated.cached_build("elasticity", version=1)
 def _build(
     *, num_samples: int, seed: int, num_around: int, num_across: int
 ) -> dict[str, np.ndarray]:

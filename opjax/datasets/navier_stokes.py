@@ -24,59 +24,35 @@ import numpy as np
 
 from opjax import _checks
 from opjax.datasets import _arrays, _files, _generated, _structured
-from opjax.datasets import samples as _samples
-from opjax.datasets.samples import Sample, Splits, check
+from opjax.datasets.samples import Request, Sample, Splits, benchmark, check
 from opjax.problems import grids, navier_stokes
 
-_VERSION = 1  # raise it whenever the same arguments give other numbers
 _NAME = "NavierStokes_V1e-5_N1200_T20"
 COORDINATES = ("nodes", "published")
 
 
+@benchmark
 def splits(
+    request: Request,
     *,
-    num_train: int,
-    num_validation: int,
-    num_test: int,
-    data_dir: str = "",
-    seed: int = 0,
-    cache_dir: str | os.PathLike | None = None,
     num_points: int = 256,
     stride: int = 4,
     file_stride: int = 1,
     coordinates: str = "nodes",
 ) -> Splits:
-    """Reads or generates the flows of a benchmark.
+    """The flows of a benchmark (`samples.benchmark`); options as for `generate`.
 
-    Args:
-      num_train: training flows.
-      num_validation: validation flows; in the file, those after.
-      num_test: test flows; in the file, the last ones.
-      data_dir: folder of the published file; empty for our own solver.
-      seed: of generated flows.
-      cache_dir: folder of generated data.
-      num_points: of our own solver, as for `generate`.
-      stride: of our own solver, likewise.
-      file_stride: keep every so many points of the file.
-      coordinates: as for `generate` and `load`.
-
-    Raises:
-      OSError: if the file is missing or cannot be read.
-      ValueError: as for `generate` or `load`.
+    The stride is that of our own solver, `file_stride` that of the file.
     """
-    sizes = num_train, num_validation, num_test
-    if data_dir:
-        read = partial(load, data_dir, stride=file_stride, coordinates=coordinates)
-        return _samples.read_splits(read, sizes, data_dir)
-    make = partial(
+    if request.data_dir:
+        return request.read(load, stride=file_stride, coordinates=coordinates)
+    return request.generate(
         generate,
+        f"own solver on {num_points} x {num_points} points",
         num_points=num_points,
         stride=stride,
         coordinates=coordinates,
-        cache_dir=cache_dir,
     )
-    source = f"own solver on {num_points} x {num_points} points, seed {seed}"
-    return _samples.generate_splits(make, sizes, source, seed=seed)
 
 
 def load(
@@ -215,13 +191,10 @@ def trajectories(
     """
     _checks.positive(courant=courant)
     grids.check_stride(num_points, stride, periodic=True)
-    return _generated.arrays(
-        _build,
-        name="navier-stokes",
-        version=_VERSION,
-        num_samples=num_samples,
-        seed=seed,
-        cache_dir=cache_dir,
+    return _build(
+        num_samples,
+        seed,
+        cache_dir,
         num_points=num_points,
         stride=stride,
         courant=float(courant),
@@ -313,6 +286,8 @@ def _check_axes(path: Path, fields: np.ndarray, num_frames: int) -> None:
         )
 
 
+# The version is raised whenever the same arguments give other numbers.
+@_generated.cached_build("navier-stokes", version=1)
 def _build(
     *, num_samples: int, seed: int, num_points: int, stride: int, courant: float
 ) -> dict[str, np.ndarray]:

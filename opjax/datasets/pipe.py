@@ -10,7 +10,6 @@ but with our own solver, from distributions of the shape that are estimates; see
 
 import os
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import jax
@@ -18,59 +17,34 @@ import numpy as np
 
 from opjax import _checks
 from opjax.datasets import _arrays, _generated, _structured
-from opjax.datasets import samples as _samples
-from opjax.datasets.samples import Sample, Splits
+from opjax.datasets.samples import Request, Sample, Splits, benchmark
 from opjax.problems import grids, pipe
 
 CHANNELS = ("u", "v", "p")
 SPLITS = ("transolver", "functional")
 
-_VERSION = 1  # raise it whenever the same arguments give other numbers
 _FILES = _structured.Files("Pipe", ("pipe",), CHANNELS)
 
 
+@benchmark
 def splits(
+    request: Request,
     *,
-    num_train: int,
-    num_validation: int,
-    num_test: int,
-    data_dir: str = "",
-    seed: int = 0,
-    cache_dir: str | os.PathLike | None = None,
     split: str = "transolver",
     num_elements: int = 64,
     stride: int = 1,
 ) -> Splits:
-    """Reads or generates the samples of a benchmark; the target is `u`.
+    """The samples of a benchmark, see `samples.benchmark`; the target is `u`.
 
-    Args:
-      num_train: training samples.
-      num_validation: validation samples, those after.
-      num_test: test samples.
-      data_dir: folder of the published files; empty for our own solver.
-      seed: of generated samples.
-      cache_dir: folder of generated data.
-      split: of the published files, as for `load`.
-      num_elements: of our own solver, as for `generate`.
-      stride: of our own solver, likewise.
-
-    Raises:
-      OSError: if a file is missing or cannot be read.
-      ValueError: as for `generate` or `load`.
+    The split is that of the files, as for `load`; other options are as for `generate`.
     """
-    sizes = num_train, num_validation, num_test
-    if data_dir:
-        source = f"published files in {data_dir}, split {split}"
-        return _samples.read_splits(partial(load, data_dir, split=split), sizes, source)
-    found = generate(
-        sum(sizes),
-        seed=seed,
-        num_elements=num_elements,
-        stride=stride,
-        cache_dir=cache_dir,
+    if request.data_dir:
+        source = f"published files in {request.data_dir}, split {split}"
+        return request.read(load, source, split=split)
+    source = f"own solver on {num_elements} x {num_elements} elements"
+    return request.generate_together(
+        generate, source, num_elements=num_elements, stride=stride
     )
-    source = f"own solver on {num_elements} x {num_elements} elements, seed {seed}"
-    return _samples.divide(found, sizes, source)
 
 
 def load(
@@ -172,13 +146,10 @@ def generate(
     _checks.positive(num_elements=num_elements)
     grids.check_stride(2 * num_elements + 1, stride, periodic=False)
     rows = _FILES.rows(channels)
-    arrays = _generated.arrays(
-        _build,
-        name="pipe",
-        version=_VERSION,
-        num_samples=num_samples,
-        seed=seed,
-        cache_dir=cache_dir,
+    arrays = _build(
+        num_samples,
+        seed,
+        cache_dir,
         num_elements=num_elements,
         stride=stride,
     )
@@ -201,6 +172,8 @@ def _on_reference(sample: Sample) -> Sample:
     return sample._replace(mesh_points=grid, features=sample.mesh_points)
 
 
+# The version is raised whenever the same arguments give other numbers.
+@_generated.cached_build("pipe", version=1)
 def _build(
     *, num_samples: int, seed: int, num_elements: int, stride: int
 ) -> dict[str, np.ndarray]:

@@ -25,53 +25,31 @@ import numpy as np
 
 from opjax import _checks
 from opjax.datasets import _arrays, _files, _generated, _structured
-from opjax.datasets import samples as _samples
-from opjax.datasets.samples import Sample, Splits, check
+from opjax.datasets.samples import Request, Sample, Splits, benchmark, check
 from opjax.problems import plasticity
 
-_VERSION = 1  # raise it whenever the same arguments give other numbers
 _NAMES = ("plas_N987_T20", "buri_plas_N987_time")
 NUM_CHANNELS = 4  # x, y and their displacements
 COORDINATES = ("nodes", "published")
 
 
+@benchmark
 def splits(
+    request: Request,
     *,
-    num_train: int,
-    num_validation: int,
-    num_test: int,
-    data_dir: str = "",
-    seed: int = 0,
-    cache_dir: str | os.PathLike | None = None,
     num_points: tuple[int, int] = (101, 31),
     coordinates: str = "nodes",
 ) -> Splits:
-    """Reads or generates the samples of a benchmark.
-
-    Args:
-      num_train: training samples.
-      num_validation: validation samples; in the file, those after.
-      num_test: test samples; in the file, the last ones.
-      data_dir: folder of the published file; empty for our own solver.
-      seed: of generated samples.
-      cache_dir: folder of generated data.
-      num_points: of our own solver, as for `generate`.
-      coordinates: as for `generate` and `load`.
-
-    Raises:
-      OSError: if the file is missing or cannot be read.
-      ValueError: as for `generate` or `load`.
-    """
-    sizes = num_train, num_validation, num_test
-    if data_dir:
-        read = partial(load, data_dir, coordinates=coordinates)
-        return _samples.read_splits(read, sizes, data_dir)
-    make = partial(
-        generate, num_points=num_points, coordinates=coordinates, cache_dir=cache_dir
-    )
+    """The samples of a benchmark (`samples.benchmark`); options as for `generate`."""
+    if request.data_dir:
+        return request.read(load, coordinates=coordinates)
     along, across = num_points
-    source = f"own solver, {along} x {across} nodes, seed {seed}"
-    return _samples.generate_splits(make, sizes, source, seed=seed)
+    return request.generate(
+        generate,
+        f"own solver, {along} x {across} nodes",
+        num_points=num_points,
+        coordinates=coordinates,
+    )
 
 
 def load(
@@ -166,13 +144,10 @@ def generate(
     _checks.positive(amplitude=amplitude, travel=travel)
     _checks.option("coordinates", coordinates, COORDINATES)
     plasticity.reference_mesh(num_points)  # refuses too few nodes
-    arrays = _generated.arrays(
-        _build,
-        name="plasticity",
-        version=_VERSION,
-        num_samples=num_samples,
-        seed=seed,
-        cache_dir=cache_dir,
+    arrays = _build(
+        num_samples,
+        seed,
+        cache_dir,
         num_points=num_points,
         amplitude=float(amplitude),
         travel=float(travel),
@@ -247,6 +222,8 @@ def _check_axes(path: Path, motions: np.ndarray) -> None:
         )
 
 
+# The version is raised whenever the same arguments give other numbers.
+@_generated.cached_build("plasticity", version=1)
 def _build(
     *,
     num_samples: int,

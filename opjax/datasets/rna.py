@@ -12,7 +12,6 @@ import hashlib
 import logging
 import os
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 
 import jax
@@ -21,7 +20,7 @@ import numpy as np
 from opjax import _checks, point_clouds
 from opjax.datasets import _arrays, _files, _off, samples
 from opjax.datasets.cache import cached
-from opjax.datasets.samples import Sample, Splits
+from opjax.datasets.samples import Request, Sample, Splits, benchmark
 
 NUM_CLASSES = 260
 
@@ -34,37 +33,26 @@ _REGIONS = 12  # of synthetic surfaces
 _BLOCK = 4096  # sizes of meshes are rounded up to multiples: one program for each
 
 
+@benchmark
 def splits(
+    request: Request,
     *,
-    num_train: int,
-    num_validation: int,
-    num_test: int,
-    data_dir: str = "",
-    seed: int = 0,
-    cache_dir: str | os.PathLike | None = None,
     num_points: int = 4096,
 ) -> Splits:
-    """Reads the surfaces of a benchmark, or makes bumpy spheres in their place.
+    """The surfaces of a benchmark, see `samples.benchmark`, or bumpy spheres instead.
 
-    Args:
-      num_train: training surfaces.
-      num_validation: validation surfaces, those after.
-      num_test: test surfaces.
-      data_dir: folder of the surfaces; empty for spheres of 256 points, no RNA.
-      seed: of the spheres.
-      cache_dir: folder of the cache of chosen points.
-      num_points: points of an RNA surface.
-
-    Raises:
-      OSError: if files are missing or cannot be read.
-      ValueError: as for `load`.
+    RNA surfaces have `num_points` points at most, spheres have 256.
     """
-    sizes = num_train, num_validation, num_test
-    if data_dir:
-        read = partial(load, data_dir, num_points=num_points, cache_dir=cache_dir)
-        return samples.read_splits(read, sizes, f"RNA surfaces, {data_dir}")
-    source = f"synthetic bumpy spheres, no RNA, seed {seed}"
-    return samples.divide(generate(sum(sizes), seed=seed), sizes, source)
+    if request.data_dir:
+        return request.read(
+            load,
+            f"RNA surfaces, {request.data_dir}",
+            num_points=num_points,
+            cache_dir=request.cache_dir,
+        )
+    found = generate(sum(request.sizes), seed=request.seed)
+    source = f"synthetic bumpy spheres, no RNA, seed {request.seed}"
+    return samples.divide(found, request.sizes, source)
 
 
 def generate(num_samples: int, *, seed: int, num_points: int = 256) -> list[Sample]:

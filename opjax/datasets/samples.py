@@ -7,10 +7,11 @@ removes them from attention, loss and metric; their coordinates and values are t
 the sample's first point, so that nothing computed there can overflow.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
+from opjax.datasets._benchmark import Request, benchmark, divide
 from opjax.datasets._sample import (
     FIELDS,
     Sample,
@@ -20,74 +21,20 @@ from opjax.datasets._sample import (
 )
 
 __all__ = [
+    "Request",
     "Sample",
     "Splits",
+    "benchmark",
     "bucket_rows",
     "bucket_sizes",
     "check",
     "check_same_channels",
     "coarsen",
     "divide",
-    "generate_splits",
     "join",
     "pad",
-    "read_splits",
     "stack",
 ]
-
-
-def divide(found: Sequence[Sample], sizes: Sequence[int], source: str) -> Splits:
-    """Divides samples into those for training, validation and tests, in this order.
-
-    Args:
-      found: as many as `sizes` say together.
-      sizes: numbers of the three.
-      source: where the samples come from.
-
-    Raises:
-      ValueError: if there are more or fewer samples.
-    """
-    if len(found) != sum(sizes):
-        raise ValueError(f"There are {len(found)} samples to divide into {sizes}.")
-    first, second = sizes[0], sizes[0] + sizes[1]
-    return Splits(found[:first], found[first:second], found[second:], source)
-
-
-def read_splits(
-    load: Callable[..., tuple[Sequence[Sample], Sequence[Sample]]],
-    sizes: Sequence[int],
-    source: str,
-) -> Splits:
-    """Reads splits; validation samples are the last ones of those for training.
-
-    Args:
-      load: takes `num_train` and `num_test`, returns training and test samples.
-      sizes: numbers of training, validation and test samples.
-      source: as for `divide`.
-    """
-    train, test = load(num_train=sizes[0] + sizes[1], num_test=sizes[2])
-    return divide([*train, *test], sizes, source)
-
-
-def generate_splits(
-    generate: Callable[..., Sequence[Sample]],
-    sizes: Sequence[int],
-    source: str,
-    *,
-    seed: int,
-) -> Splits:
-    """Generates splits from a seed for each set: none changes with another's size.
-
-    Args:
-      generate: takes a number of samples and their `seed`.
-      sizes: numbers of training, validation and test samples.
-      source: as for `divide`.
-      seed: of the benchmark.
-    """
-    train, validation, test = (
-        generate(size, seed=3 * seed + i) for i, size in enumerate(sizes)
-    )
-    return Splits(train, validation, test, source)
 
 
 def coarsen(found: Sequence[Sample], stride: int) -> list[Sample]:

@@ -1,4 +1,10 @@
-"""Training, resuming, comparing and predicting with operators, on any data."""
+"""Training, resuming, comparing and predicting with operators, on any data.
+
+`Program` makes a command line of presets and a `Task`; `regression` is the ordinary
+task, of `Splits` of samples; `fit` trains a model on it; `load` reads what a run has
+learned. Models are named in `operators.REGISTRY`, figures in `figures.FIGURES`: a line
+for each.
+"""
 
 from opjax.datasets.samples import Splits
 from opjax.learn.batches import Replicas
@@ -15,7 +21,7 @@ from opjax.learn.config import (
 from opjax.learn.fields import option
 from opjax.learn.fitting import Fitted, Settings, fit
 from opjax.learn.program import Program
-from opjax.learn.study import Finished, Report
+from opjax.learn.summary import Finished, Report
 from opjax.learn.supervised import regression
 from opjax.learn.task import Task
 from opjax.learn.trained import Trained, load

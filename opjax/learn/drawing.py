@@ -8,7 +8,7 @@ import numpy as np
 
 from opjax.learn.json_files import replacing
 
-_DPI = 110
+_DPI = 100
 
 
 def require_matplotlib() -> None:

@@ -36,10 +36,11 @@ class Member(NamedTuple):
 
     @property
     def outcome(self) -> outcome.Outcome | None:
-        """What `outcome.read` reads, or None if there is no such file."""
-        if not (self.folder / outcome.FILE).is_file():
+        """What `outcome.read` reads; None without the file or with an older one."""
+        try:
+            return outcome.read(self.folder)
+        except (FileNotFoundError, KeyError):
             return None
-        return outcome.read(self.folder)
 
 
 def member(folder: pathlib.Path) -> Member:

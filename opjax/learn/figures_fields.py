@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from opjax.datasets.samples import Sample
+from opjax.interpolation import interpolate_grid
 from opjax.learn import drawing
 from opjax.learn.outcome import Outcome, extremes
 
@@ -45,22 +46,10 @@ def fields(found: Mapping[str, Outcome]) -> Any:
     rows = [row for row in rows if row.sample.target is not None]
     if not rows:
         return None
-    on_line = rows[0].sample.mesh_points.shape[1] == 1
-    columns = 3 if on_line else 2 + 2 * len(found)
-    width, height = (3.8, 2.6) if on_line else (3.0, 2.5)
-    figure = drawing.new_figure(width * columns, height * len(rows))
-    axes = figure.subplots(len(rows), columns, squeeze=False)
-    for axis_row, row in zip(axes, rows, strict=True):
-        if on_line:
-            _draw_curves(axis_row, row)
-        else:
-            _draw_images(figure, axis_row, row)
-        axis_row[0].set_ylabel(row.label, fontsize=9)
     window = first.arrays.get("window")
-    if window is not None:
-        for axis in axes.flat:
-            axis.set(xlim=window[:2], ylim=window[2:])
-    return figure
+    if rows[0].sample.mesh_points.shape[1] == 1:
+        return _on_a_line(rows)
+    return _in_a_plane(rows, window)
 
 
 def _row(found: Mapping[str, Outcome], number: int, label: str) -> _Row:
@@ -79,43 +68,78 @@ def _channel(values: Any) -> np.ndarray:
     return np.asarray(values, float).reshape(len(values), -1)[:, 0]
 
 
+def _in_a_plane(rows: list[_Row], window: np.ndarray | None) -> Any:
+    """Input, truth and predictions in a line, differences below (beside, if one)."""
+    names = list(rows[0].predicted)
+    lines, columns = (1, 4) if len(names) == 1 else (2, 2 + len(names))
+    points = np.concatenate([row.sample.mesh_points[:, :2] for row in rows])
+    low, high = points.min(axis=0), points.max(axis=0)
+    if window is not None:
+        low, high = window[[0, 2]], window[[1, 3]]
+    wide = float(np.clip((high - low)[0] / max((high - low)[1], 1e-9), 0.4, 3.0))
+    # Axes of about four square inches, and room for colorbars and titles.
+    size = 2.0 * np.asarray([wide**0.5, wide**-0.5])
+    figure = drawing.new_figure(
+        (size[0] + 0.6) * columns, (size[1] + 0.3) * lines * len(rows)
+    )
+    axes = figure.subplots(lines * len(rows), columns, squeeze=False)
+    for number, row in enumerate(rows):
+        block = axes[lines * number : lines * (number + 1)]
+        _draw_images(figure, block, row)
+        block[0, 0].set_ylabel(row.label, fontsize=9)
+    if window is not None:
+        for axis in axes.flat:
+            axis.set(xlim=window[:2], ylim=window[2:])
+    return figure
+
+
 def _draw_images(figure: Any, axes: Any, row: _Row) -> None:
     sample, truth = row.sample, _channel(row.sample.target)
+    for axis in axes.flat:  # labels take most of the time of a figure
+        axis.set(xticks=[], yticks=[])
 
-    def image(axis: Any, values: np.ndarray, title: str, **colours: Any) -> None:
+    def image(
+        axis: Any, values: np.ndarray, title: str, bar: bool = True, **colours: Any
+    ) -> None:
         points, shape = sample.mesh_points, sample.grid_shape
+        coarse = sample.target_grid
+        if shape is not None and coarse is not None and len(values) != len(points):
+            points = interpolate_grid(points, grid_shape=shape, new_shape=coarse)
+            points, shape = np.asarray(points), coarse
         drawn = drawing.field(axis, points, values, grid_shape=shape, **colours)
         axis.set_title(title, fontsize=9)
-        _ticks(axis, axis is axes[0])
-        drawing.add_colorbar(figure, drawn, axis)
+        if bar:
+            drawing.add_colorbar(figure, drawn, axis)
 
+    first = axes[0, 0]
     if sample.features is None:
-        axes[0].scatter(*sample.mesh_points[:, :2].T, s=2, c="0.3", linewidths=0)
-        axes[0].set_aspect("equal")
-        axes[0].set_title("input: the mesh", fontsize=9)
-        _ticks(axes[0], True)
+        first.scatter(*sample.mesh_points[:, :2].T, s=2, c="0.3", linewidths=0)
+        first.set_aspect("equal")
+        first.set_title("input: the mesh", fontsize=9)
     else:
-        image(axes[0], _channel(sample.features), "input", cmap="cividis")
+        image(first, _channel(sample.features), "input", cmap="cividis")
     # Truth and predictions share their colours, so they can be compared by eye.
     limits = {"vmin": truth.min(), "vmax": truth.max()}
-    image(axes[1], truth, "truth", **limits)
-    for (name, predicted), pair in zip(
-        row.predicted.items(), axes[2:].reshape(-1, 2), strict=True
-    ):
-        image(pair[0], predicted, name, **limits)
+    image(axes[0, 1], truth, "truth", **limits)
+    below = axes[-1, 2:] if len(axes) > 1 else axes[0, 3:]
+    for name, axis, under in zip(row.predicted, axes[0, 2:], below, strict=False):
+        predicted = row.predicted[name]
+        image(axis, predicted, name, bar=False, **limits)
         largest = float(np.abs(predicted - truth).max()) or 1.0
         colours = {"cmap": "RdBu_r", "vmin": -largest, "vmax": largest}
         title = f"difference; error {row.errors[name]:.3g}"
-        image(pair[1], predicted - truth, title, **colours)
+        image(under, predicted - truth, title, **colours)
+    for axis in axes[1:, :2].flat:
+        axis.set_axis_off()
 
 
-def _ticks(axis: Any, wanted: bool) -> None:
-    """All axes of a row are alike, and labels take most of the time of a figure."""
-    if wanted:
-        axis.tick_params(labelsize=7)
-        axis.locator_params(nbins=4)
-    else:
-        axis.set(xticks=[], yticks=[])
+def _on_a_line(rows: list[_Row]) -> Any:
+    figure = drawing.new_figure(11.4, 2.6 * len(rows), "constrained")
+    axes = figure.subplots(len(rows), 3, squeeze=False)
+    for axis_row, row in zip(axes, rows, strict=True):
+        _draw_curves(axis_row, row)
+        axis_row[0].set_ylabel(row.label, fontsize=9)
+    return figure
 
 
 def _draw_curves(axes: Any, row: _Row) -> None:

@@ -20,7 +20,8 @@ from opjax.learn.config import ModelOptions
 from opjax.learn.folder import RunDirectory, run_once, write_text
 from opjax.learn.provenance import provenance
 from opjax.learn.stored import adopt
-from opjax.learn.study import Finished, MakeTask, Report
+from opjax.learn.study import MakeTask
+from opjax.learn.summary import Finished, Report, write_report
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,7 +98,7 @@ class Program:
                     cache_dir=cache_dir,
                     tensorboard=tensorboard,
                 )
-                found = study.write_report(finished, self._title(), self.report)
+                found = write_report(finished, self._title(), self.report)
             device = jax.devices()[0]
             return {
                 **found,

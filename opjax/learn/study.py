@@ -2,11 +2,10 @@
 
 import functools
 import json
-import math
 import pathlib
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
@@ -15,53 +14,11 @@ from flax import nnx
 from opjax import training
 from opjax.learn import figures, members
 from opjax.learn.fitting import Fitted, Settings, fit
-from opjax.learn.folder import RunDirectory, replacing, run_once, write_json, write_text
-from opjax.learn.provenance import provenance
+from opjax.learn.folder import RunDirectory, replacing, run_once
+from opjax.learn.summary import Finished
 from opjax.learn.task import Task
 
 MakeTask = Callable[[Any, str | None], Task]
-# Numbers of a member that are not results.
-_NOT_SHOWN = ("best_epoch", "parameters")
-
-
-class Finished(NamedTuple):
-    """A finished study, for its report.
-
-    Attributes:
-      config: of the study.
-      folder: of the run, with a folder for every member.
-      results: by name, in the order of the seeds, what `train` returned.
-      source: where the samples come from.
-      notes: of the task.
-      num_train: training samples.
-      num_test: test samples.
-      seconds: wall time of this process.
-      data_seconds: of that, for making or reading samples.
-    """
-
-    config: Any
-    folder: pathlib.Path
-    results: dict[str, list[dict[str, Any]]]
-    source: str
-    notes: str
-    num_train: int
-    num_test: int
-    seconds: float
-    data_seconds: float
-
-
-class Report(NamedTuple):
-    """What a program adds to the standard report.
-
-    Attributes:
-      text: Markdown in place of the standard table; None to keep it.
-      result: keys of the last line, added or replaced.
-      head: paragraph in place of the standard one under the title.
-    """
-
-    text: str | None = None
-    result: dict[str, Any] = {}  # noqa: RUF012 - never changed
-    head: str = ""
 
 
 class Tasks:
@@ -130,9 +87,12 @@ def run(
         )
         results.setdefault(name, []).append(result)
     task = tasks.first or tasks(next(iter(config.members().values())))
-    shown = figures.members(directory.path)
-    if len(shown) > 1:
-        figures.draw(directory.path, shown)
+    groups: dict[pathlib.Path, list[figures.Member]] = {}
+    for one in figures.members(directory.path):
+        groups.setdefault(one.folder.parent, []).append(one)
+    for folder, shown in groups.items():  # one, or several with members of their own
+        if len(shown) > 1:
+            figures.draw(folder, shown)
     if task.draw is not None:
         task.draw(directory.path, list(results))
     return Finished(
@@ -236,71 +196,3 @@ def _save_losses(folder: pathlib.Path, fitted: Fitted) -> None:
             compile_seconds=fitted.compile_seconds,
             seconds=fitted.seconds,
         )
-
-
-def write_report(
-    finished: Finished, title: str, report: Callable[[Finished], Report] | None
-) -> dict[str, Any]:
-    """Writes `tables.md` and `members.json`; returns the result of the study.
-
-    Args:
-      finished: the study.
-      title: of the tables.
-      report: what the program adds; None for nothing.
-    """
-    folder, config, results = finished.folder, finished.config, finished.results
-    write_json(folder / "members.json", results)
-    added = Report() if report is None else report(finished)
-    shown = plain(results)
-    text = added.text
-    if text is None:
-        text = members.comparison(
-            results, {key: (key.replace("_", " "), 1.0) for key in shown}
-        )
-    parts = [
-        f"# {title}\n",
-        (added.head or _head(finished)).rstrip() + "\n",
-        provenance(folder, seconds=finished.seconds),
-        text,
-    ]
-    write_text(folder / "tables.md", "\n".join(parts))
-    first, summary = next(iter(results)), members.summary(results, shown)
-    standard = {
-        **{key: summary[f"{key}_{first}"] for key in shown if key != "seconds"},
-        **summary,
-        **{f"parameters_{n}": rows[0]["parameters"] for n, rows in results.items()},
-        "parameters": results[first][0]["parameters"],
-        "seconds": math.fsum(
-            row.get("seconds", 0.0) for rows in results.values() for row in rows
-        ),
-        "data_seconds": finished.data_seconds,
-        "preset": config.preset,
-        "models": list(results),
-        "seeds": list(config.seeds),
-        "data": finished.source,
-    }
-    return {**standard, **added.result}
-
-
-def plain(results: dict[str, list[dict[str, Any]]]) -> list[str]:
-    """Returns the keys of the members' numbers, in order."""
-    rows = [row for group in results.values() for row in group]
-    kept = [row for row in rows if "diverged" not in row] or rows
-    return [
-        key
-        for key, value in kept[0].items()
-        if isinstance(value, (int, float)) and key not in _NOT_SHOWN
-    ]
-
-
-def _head(finished: Finished) -> str:
-    config = finished.config
-    length = f"{finished.num_train} training and {finished.num_test} test samples, "
-    if hasattr(config, "num_epochs"):
-        length += f"{config.num_epochs} epochs"
-    else:
-        length = f"{config.num_steps} steps of {config.batch_size} fresh samples"
-    return (
-        f"{length}; mean ± standard deviation over the seeds "
-        f"{','.join(map(str, config.seeds))}. Data: {finished.source}. {finished.notes}"
-    )

@@ -1,4 +1,7 @@
-"""Pure, seeded generators of operator learning problems."""
+"""Pure, seeded generators of operator learning problems.
+
+They know no files: `opjax.datasets` stores what they make.
+"""
 
 from opjax.problems import (
     airfoil,

@@ -102,7 +102,7 @@ def test_perfect_predictions_have_no_error_of_lift(cache_dir, tmp_path):
     assert found["lift_spearman"] == pytest.approx(1)
     assert found["volume"] == found["surface"] == 0
     with np.load(tmp_path / "predictions.npz") as stored:
-        assert stored["0"].shape == (bucket["target"].shape[1], 1)
+        assert stored["prediction_0"].shape == (bucket["target"].shape[1], 1)
 
 
 @pytest.mark.parametrize("ties", [False, True])
@@ -158,4 +158,4 @@ def test_a_run_leaves_everything_in_its_folder(tmp_path, cache_dir):
     assert result["lift_error"] == result["lift_error_functional"] > 0
     assert "drag_error" not in result
     assert result["data"].startswith("potential flow, no AirfRANS data")
-    assert (tmp_path / "fields.png").stat().st_size > 1000
+    assert (tmp_path / "functional-0/figures/fields.png").stat().st_size > 1000

@@ -195,7 +195,7 @@ def test_a_run_leaves_everything_in_its_folder(tmp_path):
     assert json.loads((tmp_path / "run" / "result.json").read_text()) == result
     assert result["accuracy"] == result["accuracy_functional"]
     with np.load(tmp_path / "run/functional-0/predictions.npz") as stored:
-        assert stored["0"].shape == (30, 1)
+        assert stored["prediction_0"].shape == (30,)
     for key in ("most_frequent", "nearest_neighbour", "accuracy_vertices"):
         assert 0 <= result[key] <= result["limit_vertices"] <= 1
-    assert (tmp_path / "run" / "fields.png").stat().st_size > 1000
+    assert (tmp_path / "run/functional-0/figures/fields.png").stat().st_size > 1000

@@ -2,6 +2,7 @@
 
 import json
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -37,9 +38,9 @@ def write(folder, rng, *, name, seed, kind="grid", num_test=4, inspected=True):
     features = None if kind == "cloud" else target**2
     sample = Sample(mesh, target, features, grid_shape=shape)
     seen = {
-        "layers": np.array([0, 3]),
-        "maps": rng.normal(size=(2, 2, 5, 5)),
-        "basis": rng.uniform(size=(2, len(mesh), 3)),
+        "layers": np.array([2]),
+        "maps": rng.normal(size=(1, 2, 5, 5)),
+        "basis": np.cos(mesh[None, :, :1] * np.arange(3)),
     }
     outcome.write(
         folder,
@@ -48,7 +49,8 @@ def write(folder, rng, *, name, seed, kind="grid", num_test=4, inspected=True):
         samples=[sample] * len(shown),
         predicted=[target + 0.1] * len(shown),
         inspected=seen if inspected else None,
-        extra={"window": (0.0, 1.0, 0.0, 1.0)} if kind == "cloud" else None,
+        extra={"series": rng.uniform(size=(num_test, 3)), "series_name": "step"}
+        | ({"window": (0.0, 1.0, 0.0, 1.0)} if kind == "cloud" else {}),
     )
     return folder
 
@@ -73,10 +75,11 @@ def test_a_run_compares_models_on_the_same_samples(tmp_path, rng):
     for name, seed in (("b:c", 10), ("b:c", 2), ("a", 0)):
         folder = tmp_path / f"{name.replace(':', '_')}-{seed}"
         write(folder, rng, name=name, seed=seed, inspected=False)
+    (tmp_path / "config.json").write_text(json.dumps({"models": ["b:c", "a"]}))
     members = figures.members(tmp_path)
-    assert [(m.name, m.seed) for m in members] == [("a", 0), ("b:c", 2), ("b:c", 10)]
+    assert [(m.name, m.seed) for m in members] == [("b:c", 2), ("b:c", 10), ("a", 0)]
     written = figures.draw(tmp_path, members)
-    assert [path.stem for path in written] == ["fields", "curves", "errors"]
+    assert [path.stem for path in written] == ["fields", "curves", "errors", "series"]
 
 
 def test_a_folder_without_history_or_predictions_has_no_figures(tmp_path, rng):
@@ -118,9 +121,9 @@ class Looking:
     def inspect(self, mesh_points, features=None, *, quadrature_weights=None):
         if self.refuses:
             raise ValueError("no map to inspect")
-        slopes = np.arange(9, dtype=np.float32)
-        basis = np.ones((3, 2, 1, 1), np.float32) * slopes * mesh_points[:, :1]
-        return opjax.Transport(np.ones((3, 2, 9, 9), np.float32), basis, basis)
+        basis = mesh_points[:, :1] * np.arange(9, dtype=np.float32)[None]
+        basis = jnp.broadcast_to(basis, (3, 2, *basis.shape))
+        return opjax.MapBetweenBases(jnp.ones((3, 2, 9, 9)), basis, basis)
 
 
 def test_what_is_kept_of_an_inspected_model_is_small():

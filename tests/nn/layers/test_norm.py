@@ -1,4 +1,4 @@
-"""Plain layers and the transformer block, against NumPy and against their parts."""
+"""Normalisation and convolution on grids, against NumPy."""
 
 import jax
 import jax.numpy as jnp
@@ -62,13 +62,3 @@ def test_grid_convolution_sums_over_neighbours(rng, grid_shape):
     np.testing.assert_allclose(
         layer(jnp.asarray(x)), expected.reshape(-1, 3), rtol=1e-9
     )
-
-
-def test_a_block_adds_attention_and_then_a_perceptron(rng):
-    block = nn.Block(8, mlp_ratio=2, num_heads=2, num_basis=3, rngs=nnx.Rngs(0))
-    block = enlarged(block)
-    z = jnp.asarray(rng.normal(size=(9, 8)))
-    middle = z + block.attention(block.attention_norm(z))
-    expected = middle + block.mlp(block.mlp_norm(middle))
-    np.testing.assert_allclose(block(z), expected, rtol=1e-12)
-    assert block.mlp.hidden[0].kernel.shape == (8, 16)

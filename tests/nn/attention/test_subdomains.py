@@ -1,9 +1,8 @@
-"""Functional Schwarz attention: against dense matrices, and its symmetries."""
+"""Attention on subdomains: against dense matrices, and its symmetries."""
 
-import math
+from functools import partial
 
 import jax
-import jax.extend.core
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -11,10 +10,23 @@ from flax import nnx
 
 from opjax import nn, schwarz
 from tests import oracles
+from tests.nn.attention.layers import (
+    BASES,
+    BASIS,
+    FEATURES,
+    HEADS,
+    MIXERS,
+    PAIRS,
+    PROJECTIONS,
+    WIDTH,
+    arguments,
+    assert_close,
+    enlarged,
+    numpy,
+)
 from tests.schwarz.test_covers import dense
 
-FEATURES, HEADS, BASIS, POINTS = 12, 3, 5, 20
-WIDTH = FEATURES // HEADS
+POINTS = 20
 # By hand: different sizes, a point in three subdomains, not in order.
 SETS = [[3, 0, 1, 2, 7, 5], [4, 5, 6, 7, 8, 9, 10, 11], [*range(10, 20), 5]]
 COVERS = {
@@ -30,11 +42,41 @@ SPACES = {
 }
 
 
-def make(**options):
-    options = {"num_heads": HEADS, "num_basis": BASIS} | options
-    layer = nn.FunctionalSchwarzAttention(FEATURES, rngs=nnx.Rngs(0), **options)
-    # Large enough that attention is far from its small start, where all is zero.
-    return jax.tree.map(lambda p: jnp.asarray(p, float) * 4, layer)
+def attention_of(
+    basis="softmax", mixer="functional", projection=None, shared=False, **options
+):
+    """Returns the constructor of an attention on subdomains."""
+    basis = None if shared else partial(BASES[basis], **options)
+    return partial(
+        nn.BasisAttention,
+        num_heads=HEADS,
+        basis=basis,
+        mixer=MIXERS[mixer],
+        projection=projection and PROJECTIONS[projection],
+    )
+
+
+def make(coarse=True, mixer="functional", subdomains=None, **options):
+    layer = nn.SubdomainAttention(
+        FEATURES,
+        attention=attention_of(mixer=mixer, **options),
+        coarse=MIXERS[mixer] if coarse else None,
+        subdomains=subdomains,
+        rngs=nnx.Rngs(0),
+    )
+    return enlarged(layer)
+
+
+def on(cover, coarse_space=None):
+    """The keyword of a call."""
+    return {"subdomains": nn.Subdomains(cover, coarse_space)}
+
+
+# Compiled once for all covers of the same shapes.
+run = jax.jit(lambda layer, x, **given: layer(x, **given))
+differentiate = jax.jit(
+    jax.value_and_grad(lambda layer, x, **given: jnp.sum(layer(x, **given) ** 2))
+)
 
 
 @pytest.fixture
@@ -61,7 +103,7 @@ def attend(maps, values, scores, tau, score, weights):
 
 def oracle(layer, cover, coarse_space, x, weights=None):
     """The layer from its equations: head by head, subdomain by subdomain."""
-    p = jax.tree.map(np.asarray, layer)
+    p = numpy(layer)
     x, n = np.asarray(x), len(x)
     w = np.ones(n) if weights is None else np.asarray(weights)
     basis = p.local.basis
@@ -76,7 +118,7 @@ def oracle(layer, cover, coarse_space, x, weights=None):
         for indices, d in zip(cover.indices, cover.weights, strict=True):
             r = np.eye(n)[indices[d > 0]]
             d = np.diag(d[d > 0])
-            local = attend(p.local, r @ values, r @ scores, tau, score, d @ r @ w)
+            local = attend(p.local.mixer, r @ values, r @ scores, tau, score, d @ r @ w)
             outputs[:, columns] += r.T @ d @ local
         if coarse_space is not None:
             h = dense(coarse_space)
@@ -85,15 +127,17 @@ def oracle(layer, cover, coarse_space, x, weights=None):
     return outputs @ p.local.out.kernel[...] + p.local.out.bias[...]
 
 
-@pytest.mark.parametrize("space", SPACES)
-@pytest.mark.parametrize("name", COVERS)
+@pytest.mark.parametrize(
+    ("name", "space"),
+    [("by hand", space) for space in SPACES] + [("boxes", "hats"), ("one", "none")],
+)
 def test_the_layer_equals_its_equations(x, weights, name, space):
     cover, coarse_space = COVERS[name](), SPACES[space]()
     layer = make(coarse=coarse_space is not None)
-    given = {"cover": cover, "coarse_space": coarse_space}
+    given = on(cover, coarse_space)
     for w in (None, weights):
         expected = oracle(layer, cover, coarse_space, x, w)
-        actual = layer(x, **given, quadrature_weights=w)
+        actual = run(layer, x, **given, quadrature_weights=w)
         np.testing.assert_allclose(actual, expected, rtol=1e-9, atol=1e-11)
 
 
@@ -106,7 +150,7 @@ def test_gradients_are_those_of_the_equations(x, weights, space):
     def function(x, positive, *leaves):
         w = jnp.zeros(POINTS).at[inside].set(positive)
         layer = jax.tree.unflatten(structure, leaves)
-        given = {"cover": cover, "coarse_space": coarse_space}
+        given = on(cover, coarse_space)
         return layer(x, **given, quadrature_weights=w)
 
     def expected(x, positive, *leaves):
@@ -125,23 +169,22 @@ def test_one_subdomain_without_coarse_level_is_functional_attention(
 ):
     layer, cover = make(coarse=False), COVERS["one"]()
     w = weights if weighted else None
-    actual = layer(x, cover=cover, quadrature_weights=w)
-    expected = layer.local(x, quadrature_weights=w)
+    actual = run(layer, x, **on(cover), quadrature_weights=w)
+    expected = run(layer.local, x, quadrature_weights=w)
     np.testing.assert_allclose(actual, expected, rtol=1e-12, atol=1e-12)
     alone = nn.FunctionalAttention(
         FEATURES, num_heads=HEADS, num_basis=BASIS, rngs=nnx.Rngs(0)
     )
-    for a, b in zip(jax.tree.leaves(alone), jax.tree.leaves(layer.local), strict=True):
-        np.testing.assert_array_equal(4 * a, b)
+    assert_close(enlarged(alone), layer.local, rtol=0, atol=0)
 
 
 def test_coefficients_of_every_subdomain_come_from_its_own_points(x):
     layer, cover = make(coarse=False), COVERS["by hand"]()
-    changed = layer(x.at[12].add(1.0), cover=cover) != layer(x, cover=cover)
+    changed = run(layer, x.at[12].add(1.0), **on(cover)) != run(layer, x, **on(cover))
     np.testing.assert_array_equal(changed.all(axis=1), np.isin(range(20), SETS[2]))
     layer, space = make(), SPACES["hats"]()
-    given = {"cover": cover, "coarse_space": space}
-    assert np.all(layer(x.at[12].add(1.0), **given) != layer(x, **given))
+    given = on(cover, space)
+    assert np.all(run(layer, x.at[12].add(1.0), **given) != run(layer, x, **given))
 
 
 @pytest.mark.parametrize("space", SPACES)
@@ -154,17 +197,17 @@ def test_permuting_points_and_cover_permutes_the_output(x, rng, space):
 
     cover, coarse_space = COVERS["by hand"](), SPACES[space]()
     layer = make(coarse=coarse_space is not None)
-    expected = layer(x, cover=cover, coarse_space=coarse_space)
+    expected = run(layer, x, **on(cover, coarse_space))
     coarse_space = coarse_space and permuted(coarse_space)
-    actual = layer(x[order], cover=permuted(cover), coarse_space=coarse_space)
+    actual = run(layer, x[order], **on(permuted(cover), coarse_space))
     np.testing.assert_allclose(actual, expected[order], rtol=1e-9, atol=1e-12)
 
 
 def test_renumbering_the_subdomains_changes_nothing(x):
     layer, cover = make(), COVERS["by hand"]()
     turned = jax.tree.map(lambda a: a[::-1], cover)
-    expected = layer(x, cover=cover, coarse_space=cover)
-    actual = layer(x, cover=turned, coarse_space=turned)
+    expected = run(layer, x, **on(cover, cover))
+    actual = run(layer, x, **on(turned, turned))
     np.testing.assert_allclose(actual, expected, rtol=1e-9, atol=1e-12)
 
 
@@ -177,7 +220,7 @@ def test_masked_points_change_neither_values_nor_gradients(x, rng):
     junk = jnp.concatenate([x, jnp.asarray(rng.normal(size=(5, FEATURES)))])
 
     def loss(layer, x, cover, weights):
-        given = {"cover": cover, "coarse_space": cover}
+        given = on(cover, cover)
         return jnp.sum(layer(x, **given, quadrature_weights=weights)[:n] * cotangent)
 
     run = jax.jit(jax.value_and_grad(loss, argnums=(0, 1)))
@@ -186,21 +229,16 @@ def test_masked_points_change_neither_values_nor_gradients(x, rng):
     actual, (layer_gradient, x_gradient) = run(layer, junk, padded, mask)
     np.testing.assert_allclose(actual, expected, rtol=1e-10)
     np.testing.assert_array_equal(x_gradient[n:], 0)
-    for a, b in zip(
-        jax.tree.leaves((layer_gradient, x_gradient[:n])),
-        jax.tree.leaves(expected_gradients),
-        strict=True,
-    ):
-        np.testing.assert_allclose(a, b, rtol=1e-8, atol=1e-11)
+    assert_close((layer_gradient, x_gradient[:n]), expected_gradients, rtol=1e-8)
 
 
 def test_convolutional_projections_see_across_subdomains(rng):
     layer = make(grid_shape=(4, 5), coarse=False)
     x = jnp.asarray(rng.normal(size=(POINTS, FEATURES)))
     cover = schwarz.box_cover((4, 5), (2, 1), overlap=0)
-    changed = layer(x.at[5].add(1.0), cover=cover) != layer(x, cover=cover)
+    changed = run(layer, x.at[5].add(1.0), **on(cover)) != run(layer, x, **on(cover))
     assert changed.any(axis=1).all()  # point 5 is in the first box, next to the second
-    changed = layer(x.at[0].add(1.0), cover=cover) != layer(x, cover=cover)
+    changed = run(layer, x.at[0].add(1.0), **on(cover)) != run(layer, x, **on(cover))
     np.testing.assert_array_equal(changed.any(axis=1), np.arange(POINTS) < 10)
 
 
@@ -208,7 +246,7 @@ def test_jit_vmap_and_single_precision(x, weights):
     layer, cover, space = make(), COVERS["by hand"](), SPACES["hats"]()
 
     def compiled(layer, x, w, cover, space):
-        given = {"cover": cover, "coarse_space": space}
+        given = on(cover, space)
         return layer(x, **given, quadrature_weights=w)
 
     def in_precision_of_x(x, w):
@@ -231,81 +269,52 @@ def test_gradients_of_batches(x, order):
     layer, cover = make(), COVERS["by hand"]()
 
     def loss(layer, x):
-        return jnp.sum(layer(x, cover=cover, coarse_space=cover) ** 2)
+        return jnp.sum(layer(x, **on(cover, cover)) ** 2)
 
     batch = jnp.stack([x, x - 1])
-    gradient = jax.jit(jax.grad(loss))
-    one_by_one = [gradient(layer, sample) for sample in batch]
+    given = on(cover, cover)
+    one_by_one = [differentiate(layer, sample, **given)[1] for sample in batch]
     expected = jax.tree.map(lambda *g: sum(g), *one_by_one)
     mapped = jax.vmap(loss if order == "grad of vmap" else jax.grad(loss), (None, 0))
     if order == "grad of vmap":
         actual = jax.jit(jax.grad(lambda layer: jnp.sum(mapped(layer, batch))))(layer)
     else:
         actual = jax.tree.map(lambda g: jnp.sum(g, 0), jax.jit(mapped)(layer, batch))
-    for a, b in zip(jax.tree.leaves(actual), jax.tree.leaves(expected), strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-8, atol=1e-10)
+    assert_close(actual, expected, rtol=1e-8, atol=1e-10)
 
 
 def test_heads_one_by_one_are_heads_together(x, monkeypatch):
     layer, cover = make(), COVERS["by hand"]()
-    expected = layer(x, cover=cover, coarse_space=cover)
+    expected = run(layer, x, **on(cover, cover))
     monkeypatch.setattr(nn.heads, "_ENTRIES_IN_CACHE", 0)
-    actual = layer(x, cover=cover, coarse_space=cover)
+    actual = layer(x, **on(cover, cover))
     np.testing.assert_allclose(actual, expected, rtol=1e-9, atol=1e-12)
-
-
-def test_solves_of_all_subdomains_together_are_those_one_by_one(x, monkeypatch):
-    layer, cover = make(), COVERS["by hand"]()
-
-    def value_and_gradient():
-        def loss(layer):
-            return jnp.sum(layer(x, cover=cover, coarse_space=cover) ** 2)
-
-        return jax.tree.leaves(jax.value_and_grad(loss)(layer))
-
-    expected = value_and_gradient()
-    # As on accelerators, where there are no threads to wait for each other.
-    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    for a, b in zip(value_and_gradient(), expected, strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-8, atol=1e-11)
-
-
-def solved_systems(jaxpr):
-    """Yields how many systems every factorisation of a program has in one batch."""
-    for equation in jaxpr.eqns:
-        if equation.primitive.name == "lu":
-            yield math.prod(equation.invars[0].aval.shape[:-2])
-        for inner in jax.extend.core.jaxprs_in_params(equation.params):
-            yield from solved_systems(inner)
 
 
 def test_on_cpu_no_batch_of_solves_grows_with_the_subdomains(x):
     # Large batches, forward and backward, waited for each other for ever.
     layer, cover = make(), schwarz.box_cover((4, 5), (4, 5), overlap=1)
-
-    def loss(layer):
-        return jnp.sum(layer(x, cover=cover, coarse_space=cover) ** 2)
-
-    program = jax.make_jaxpr(jax.grad(loss))(layer).jaxpr
-    assert set(solved_systems(program)) == {HEADS}
+    program = differentiate.lower(layer, x, **on(cover, cover)).as_text()
+    calls = [line for line in program.splitlines() if "@lapack" in line]
+    assert calls
+    assert all('num_batch_dims = "0"' in call for call in calls)
 
 
 def test_a_shared_basis_is_the_owned_one(x):
-    layer, shared = make(), make(shared_basis=True)
-    for name in ("query", "key", "value", "ridge_logit", "out"):
-        setattr(shared.local, name, getattr(layer.local, name))
+    layer, shared = make(), make(shared=True)
+    shared.local.mixer, shared.local.out = layer.local.mixer, layer.local.out
     shared.coarse = layer.coarse
     cover = COVERS["boxes"]()
-    given = {"cover": cover, "coarse_space": cover}
-    actual = shared(x, basis=layer.local.basis, **given)
-    np.testing.assert_array_equal(actual, layer(x, **given))
+    given = on(cover, cover)
+    actual = run(shared, x, basis=layer.local.basis, **given)
+    np.testing.assert_array_equal(actual, run(layer, x, **given))
 
 
 def test_inspection_shows_the_maps_of_both_levels(x, weights):
     layer, cover, space = make(), COVERS["by hand"](), SPACES["hats"]()
-    given = {"cover": cover, "quadrature_weights": weights}
-    seen = jax.jit(layer.inspect)(x, coarse_space=space, **given)
-    assert seen.functional_map.shape == (HEADS, 3, BASIS, BASIS)
+    given = {"quadrature_weights": weights}
+    seen = jax.jit(layer.inspect)(x, **on(cover, space), **given)
+    assert seen.maps.shape == (HEADS, 3, BASIS, BASIS)
     values, phi = layer.local.basis(x)
     np.testing.assert_allclose(seen.basis, phi, rtol=1e-12)
     # A subdomain's map is that of functional attention to its points alone.
@@ -314,9 +323,7 @@ def test_inspection_shows_the_maps_of_both_levels(x, weights):
         x[indices],
         quadrature_weights=cover.weights[1][cover.weights[1] > 0] * weights[indices],
     )
-    np.testing.assert_allclose(
-        seen.functional_map[:, 1], alone.functional_map, rtol=1e-9
-    )
+    np.testing.assert_allclose(seen.maps[:, 1], alone.functional_map, rtol=1e-9)
     # The coarse map is that of functional attention to the means.
     means = oracles.project(
         np.asarray(layer.local.basis.projection(x)),
@@ -326,13 +333,12 @@ def test_inspection_shows_the_maps_of_both_levels(x, weights):
     )
     coarse = make(coarse=False)
     coarse.local.basis.projection = lambda means: means
-    for name in ("query", "key", "ridge_logit"):
-        setattr(coarse.local, name, getattr(layer.coarse, name))
+    coarse.local.mixer = layer.coarse
     alone = coarse.local.inspect(
         jnp.asarray(means), quadrature_weights=dense(space).T @ weights
     )
     np.testing.assert_allclose(seen.coarse_map, alone.functional_map, rtol=1e-9)
-    assert make(coarse=False).inspect(x, **given).coarse_map is None
+    assert make(coarse=False).inspect(x, **on(cover), **given).coarse_map is None
 
 
 def test_the_coarse_level_costs_three_maps_and_a_ridge():
@@ -346,57 +352,119 @@ def test_the_coarse_level_costs_three_maps_and_a_ridge():
     assert size() - size(coarse=False) == 3 * WIDTH**2 + 1
 
 
+LOCAL = [pair for pair in PAIRS if pair[0] != "orthonormal"]
+
+
+@pytest.mark.parametrize(("basis", "projection"), LOCAL)
+def test_every_basis_and_projection_of_points_is_restricted(
+    x, rng, weights, basis, projection
+):
+    points = jnp.asarray(rng.uniform(size=(POINTS, 1)))
+    given = arguments(basis, x, points)
+    layer = make(basis=basis, projection=projection, coarse=False)
+    # One subdomain is the layer itself, whatever the default weights.
+    np.testing.assert_allclose(
+        run(layer, x, **on(COVERS["one"]()), **given),
+        run(layer.local, x, **given),
+        rtol=1e-9,
+        atol=1e-12,
+    )
+    # Several are added up; each is the layer itself, all other points masked.
+    cover, bias = COVERS["by hand"](), layer.local.out.bias[...][None]
+    expected = jnp.broadcast_to(bias, x.shape)
+    for d in dense(cover).T:
+        y = run(layer.local, x, quadrature_weights=jnp.asarray(d) * weights, **given)
+        expected += jnp.asarray(d)[:, None] * (y - bias)
+    actual = run(layer, x, **on(cover), quadrature_weights=weights, **given)
+    np.testing.assert_allclose(actual, expected, rtol=1e-8, atol=1e-10)
+
+
+@pytest.mark.parametrize("mixer", MIXERS)
+def test_every_mixer_acts_on_both_levels(x, mixer):
+    layer, cover = make(mixer=mixer), COVERS["by hand"]()
+    y = run(layer, x, **on(cover, cover))
+    assert np.all(np.isfinite(y))
+    one_level = run(make(mixer=mixer, coarse=False), x, **on(cover))
+    assert float(jnp.max(jnp.abs(y - one_level))) > 1e-6
+
+
+GRID = nn.GridSubdomains((4, 5), 2, overlap=1)
+
+
+def test_subdomains_of_grids_are_boxes_with_hats(x):
+    cover = schwarz.box_cover((4, 5), (2, 2), overlap=1)
+    hats = schwarz.partition_hats((4, 5), (3, 3))
+    layer = make(subdomains=GRID)
+    np.testing.assert_array_equal(layer(x), layer(x, **on(cover, hats)))
+    one_level = make(subdomains=GRID, coarse=False)
+    np.testing.assert_array_equal(one_level(x), one_level(x, **on(cover)))
+    # Those of a call win.
+    whole = COVERS["one"]()
+    expected = make()(x, **on(whole, whole))
+    np.testing.assert_array_equal(layer(x, **on(whole, whole)), expected)
+    assert GRID.build() is nn.GridSubdomains([4, 5], 2, overlap=1).build()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"num_boxes": 2, "overlap": 4}, "overlap=4 is larger than a neighbouring"),
+        ({"num_boxes": (2,)}, r"num_boxes=\(2,\) must have the same axes"),
+        ({"num_boxes": 2, "num_hats": 7}, r"num_hats=\(7, 7\) must be between"),
+    ],
+)
+def test_subdomains_that_do_not_fit_the_grid_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        nn.GridSubdomains((4, 5), **options)
+
+
 ONE = schwarz.box_cover(POINTS, 1, overlap=0)
 SHORT = schwarz.box_cover(POINTS - 1, 1, overlap=0)
 BAD_CALLS = {
     "cover points": (
-        lambda x: make(coarse=False)(x, cover=SHORT),
+        lambda x: make(coarse=False)(x, **on(SHORT)),
         r"x \(20, 12\) must have one row for each of the 19 points of cover",
     ),
     "coarse points": (
-        lambda x: make()(x, cover=ONE, coarse_space=SHORT),
+        lambda x: make()(x, **on(ONE, SHORT)),
         r"x \(20, 12\) must have one row for each of the 19 points of coarse_space",
     ),
     "coarse missing": (
-        lambda x: make()(x, cover=ONE),
-        "coarse_space is missing, the layer has coarse=True",
+        lambda x: make()(x, **on(ONE)),
+        "coarse_space is missing, the layer has a coarse mixer",
     ),
     "coarse superfluous": (
-        lambda x: make(coarse=False)(x, cover=ONE, coarse_space=ONE),
-        "coarse_space is given, the layer has coarse=False",
+        lambda x: make(coarse=False)(x, **on(ONE, ONE)),
+        "coarse_space is given, the layer has no coarse mixer",
     ),
     "weights points": (
-        lambda x: make()(
-            x, cover=ONE, coarse_space=ONE, quadrature_weights=jnp.ones(19)
-        ),
-        r"x \(20, 12\), quadrature_weights \(19,\)",
+        lambda x: make()(x, **on(ONE, ONE), quadrature_weights=jnp.ones(19)),
+        r"quadrature_weights \(19,\), x \(20, 12\)",
     ),
     "weights axes": (
-        lambda x: make()(
-            x, cover=ONE, coarse_space=ONE, quadrature_weights=jnp.ones((20, 1))
-        ),
+        lambda x: make()(x, **on(ONE, ONE), quadrature_weights=jnp.ones((20, 1))),
         r"quadrature_weights has shape \(20, 1\)",
     ),
     "weights negative": (
-        lambda x: make()(
-            x, cover=ONE, coarse_space=ONE, quadrature_weights=-jnp.ones(20)
-        ),
+        lambda x: make()(x, **on(ONE, ONE), quadrature_weights=-jnp.ones(20)),
         "must be non-negative",
     ),
     "weights dtype": (
-        lambda x: make()(
-            x, cover=ONE, coarse_space=ONE, quadrature_weights=jnp.ones(20, int)
-        ),
+        lambda x: make()(x, **on(ONE, ONE), quadrature_weights=jnp.ones(20, int)),
         "quadrature_weights has dtype int64",
     ),
-    "heads": (lambda x: make(num_heads=5), "num_heads=5 must divide features=12"),
+    "no subdomains": (lambda x: make()(x), "Pass `subdomains`, those of the mesh"),
+    "functions of all points": (
+        lambda x: make(basis="orthonormal")(x, **on(ONE, ONE)),
+        "OrthonormalBasis depend on all points .* cannot be restricted",
+    ),
     "basis missing": (
-        lambda x: make(shared_basis=True)(x, cover=ONE, coarse_space=ONE),
-        "shared_basis=True",
+        lambda x: make(shared=True)(x, **on(ONE, ONE)),
+        "Pass `basis` to a layer",
     ),
     "basis superfluous": (
-        lambda x: make()(x, cover=ONE, coarse_space=ONE, basis=make().local.basis),
-        "shared_basis=True",
+        lambda x: make()(x, **on(ONE, ONE), basis=make().local.basis),
+        "Pass `basis` to a layer",
     ),
 }
 

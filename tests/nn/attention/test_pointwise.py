@@ -1,15 +1,17 @@
-"""Attention without a softmax: formulas in NumPy, symmetries, masks and errors."""
+"""Attention among points: formulas in NumPy, symmetries, masks and errors."""
 
 import math
+from functools import partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
-from opjax.nn.galerkin import ATTENTIONS
 
+import opjax
 from opjax import nn
+from opjax.nn.attention.pointwise import ATTENTIONS
 from tests import oracles
 
 N, C, HEADS, P = 9, 6, 2, 2
@@ -24,20 +26,30 @@ PAIRS = [
 ]
 
 
-def enlarged(module, dtype=jnp.float64):
+LANDMARKS, RANDOM, PROJECTED = 4, 16, 3
+APPROXIMATE = {
+    "performer": partial(nn.PerformerAttention, num_features=RANDOM, seed=3),
+    "nystrom": partial(nn.NystromAttention, num_landmarks=LANDMARKS),
+    "linformer": partial(nn.LinformerAttention, num_points=N, num_projected=PROJECTED),
+}
+LAYERS = ATTENTIONS | APPROXIMATE
+approximate = pytest.mark.parametrize("attention", APPROXIMATE)
+layers = pytest.mark.parametrize("attention", LAYERS)
+
+
+def off_start(module):
     """Parameters away from their small and repeated initial values."""
 
     def enlarge(leaf):
         noise = np.sin(1 + 7 * np.arange(leaf.size)).reshape(leaf.shape)
-        return jnp.asarray(np.asarray(leaf) + 0.5 * noise, dtype)
+        return jnp.asarray(np.asarray(leaf) + 0.5 * noise, float)
 
     return jax.tree.map(enlarge, module)
 
 
 def make(attention="galerkin", **options):
     options = {"num_heads": HEADS, "point_dim": P} | options
-    layer = nn.GalerkinAttention(C, attention=attention, rngs=nnx.Rngs(0), **options)
-    return enlarged(layer)
+    return off_start(LAYERS[attention](C, rngs=nnx.Rngs(0), **options))
 
 
 @pytest.fixture
@@ -141,7 +153,7 @@ def test_values_and_gradients_equal_the_formula(rng, data, attention, normalizat
     )
 
 
-@pytest.mark.parametrize("attention", ATTENTIONS)
+@layers
 def test_weights_are_one_over_the_number_of_points_by_default(data, attention):
     x, points = data
     layer = make(attention, normalization="instance")
@@ -167,7 +179,7 @@ def test_masked_points_are_removed_points(rng, data, attention, normalization):
     np.testing.assert_allclose(masked_gradient, gradient, rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize("attention", ATTENTIONS)
+@layers
 def test_all_points_masked_is_finite(data, attention):
     x, points = data
     layer = make(attention, normalization="instance")
@@ -188,7 +200,7 @@ def test_permuting_the_points_permutes_the_output(rng, data, attention, normaliz
     np.testing.assert_allclose(permuted, expected, rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize("attention", ATTENTIONS)
+@layers
 def test_transforms_and_single_precision(data, attention):
     layer = make(attention)
 
@@ -202,7 +214,116 @@ def test_transforms_and_single_precision(data, attention):
 def test_heads_without_coordinates_have_their_own_width(data):
     layer = nn.GalerkinAttention(C, num_heads=HEADS, rngs=nnx.Rngs(0))
     assert layer.out.kernel.shape == (C, C)
-    assert layer(data[0].astype(jnp.float32)).shape == (N, C)
+    x, points = (a.astype(jnp.float32) for a in data)
+    assert layer(x).shape == (N, C)
+    # It does not look at coordinates, which models give to all layers.
+    np.testing.assert_array_equal(layer(x, mesh_points=points), layer(x))
+
+
+def pure(attention, layer):
+    """The pure function of a head, `f(q, k, v, w)`."""
+    if attention == "performer":
+        directions = opjax.orthogonal_random_features(jax.random.key(3), RANDOM, D + P)
+        return lambda q, k, v, w: opjax.performer_attention(
+            q, k, v, projection_matrix=directions, key_weights=w
+        )
+    if attention == "nystrom":
+        return lambda q, k, v, w: opjax.nystrom_attention(
+            q, k, v, num_landmarks=LANDMARKS, query_weights=w, key_weights=w
+        )
+    # Weights only mask: the learned projections are sums over the points.
+    return lambda q, k, v, w: opjax.linformer_attention(
+        q,
+        k,
+        v,
+        key_projection=layer.key_projection[...],
+        value_projection=layer.value_projection[...],
+        key_weights=None if w is None else jnp.where(w > 0, 1.0, 0.0),
+    )
+
+
+@approximate
+@pytest.mark.parametrize("masked", [False, True])
+def test_approximate_softmaxes_are_the_pure_functions(rng, data, attention, masked):
+    x, points = data
+    layer = make(attention)
+    weights = jnp.asarray(rng.uniform(0.5, 1.5, N)).at[7:].set(0) if masked else None
+    given = {"mesh_points": points, "quadrature_weights": weights}
+    heads = zip(*layer.head_inputs(x, **given), strict=True)
+    function = pure(attention, layer)
+    merged = jnp.concatenate([function(*head, weights) for head in heads], axis=1)
+    y = layer(x, **given)
+    np.testing.assert_allclose(y, layer.out(merged), rtol=1e-9, atol=1e-11)
+
+    def loss(layer, x):
+        return jnp.sum(jnp.sin(layer(x, **given)[:7]))
+
+    gradients = jax.jit(jax.grad(loss, argnums=(0, 1)))(layer, x)
+    assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(gradients))
+    if masked:
+        junk = x.at[7:].set(5.0)
+        np.testing.assert_allclose(layer(junk, **given)[:7], y[:7], rtol=1e-9)
+        np.testing.assert_array_equal(gradients[1][7:], 0)
+    # Queries are normalised, values are not: Cao's softmax attention.
+    softmax = make("softmax")
+    for a, b in zip(
+        layer.head_inputs(x, **given), softmax.head_inputs(x, **given), strict=True
+    ):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_more_random_features_are_closer_to_softmax_attention(data):
+    x, points = data
+
+    def output(attention, **options):
+        init = jax.nn.initializers.normal(0.5)
+        options = {"num_heads": HEADS, "point_dim": P, "kernel_init": init} | options
+        layer = attention(C, rngs=nnx.Rngs(0), **options)
+        return jax.tree.map(lambda p: p.astype(float), layer)(x, mesh_points=points)
+
+    exact = output(nn.SoftmaxAttention)
+    scale = float(jnp.max(jnp.abs(exact - jnp.mean(exact, axis=0, keepdims=True))))
+
+    def error(num_features):
+        estimate = output(nn.PerformerAttention, num_features=num_features)
+        return float(jnp.max(jnp.abs(estimate - exact))) / scale
+
+    assert error(4096) < 0.2 < 0.4 < error(16)
+
+
+@approximate
+def test_masked_points_are_removed_points_but_for_linformer(rng, data, attention):
+    x, points = data
+    layer, weights = make(attention), jnp.asarray(rng.uniform(0.5, 1.5, 6))
+    masked = layer(
+        x, mesh_points=points, quadrature_weights=jnp.pad(weights, (0, N - 6))
+    )
+    if attention == "linformer":
+        with pytest.raises(ValueError, match=r"key \(6, 5\), key_projection \(9, 3\)"):
+            layer(x[:6], mesh_points=points[:6], quadrature_weights=weights)
+        return
+    removed = layer(x[:6], mesh_points=points[:6], quadrature_weights=weights)
+    np.testing.assert_allclose(masked[:6], removed, rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize(
+    ("attention", "option"),
+    [
+        ("performer", "num_features"),
+        ("nystrom", "num_landmarks"),
+        ("linformer", "num_points"),
+        ("linformer", "num_projected"),
+    ],
+)
+def test_numbers_must_be_positive(attention, option):
+    with pytest.raises(ValueError, match=f"{option}=0 must be positive"):
+        make(attention, **{option: 0})
+
+
+@layers
+def test_there_is_no_basis(data, attention):
+    with pytest.raises(ValueError, match="attends without a basis"):
+        make(attention)(data[0], mesh_points=data[1], basis=object())
 
 
 @pytest.mark.parametrize(("width", "scale", "diagonal"), [(40, 1e-2, 3e-2), (40, 1, 0)])
@@ -220,40 +341,10 @@ def test_the_projections_start_near_a_multiple_of_the_identity(width, scale, dia
     assert np.trace(layer.key.kernel[...]) / width == pytest.approx(1e-2, rel=0.1)
 
 
-@pytest.mark.parametrize("outer_norm", [False, True])
-def test_an_encoder_layer_adds_attention_and_then_a_perceptron(data, outer_norm):
-    x, points = data
-    layer = nn.EncoderLayer(
-        C,
-        hidden_features=5,
-        num_heads=HEADS,
-        point_dim=P,
-        outer_norm=outer_norm,
-        epsilon=1e-3,
-        rngs=nnx.Rngs(0),
-    )
-    layer = enlarged(layer)
-    expected = layer(x, mesh_points=points)
-    z = np.asarray(x + layer.attention(x, mesh_points=points))
-    layer = jax.tree.map(np.asarray, layer)
-
-    def outer(norm, z):
-        if not outer_norm:
-            return z
-        return normalized(z, None, "layer", norm.scale[...], norm.bias[...], 1e-3)
-
-    z = outer(layer.attention_norm, z)
-    hidden = np.maximum(z @ layer.hidden.kernel[...] + layer.hidden.bias[...], 0)
-    z = z + hidden @ layer.out.kernel[...] + layer.out.bias[...]
-    z = outer(layer.mlp_norm, z)
-    np.testing.assert_allclose(expected, z, rtol=1e-10)
-
-
 @pytest.mark.parametrize(
     ("options", "match"),
     [
         ({"num_heads": 4}, "num_heads=4 must divide features=6"),
-        ({"attention": "cosine"}, "attention='cosine' is unknown"),
         ({"normalization": "batch"}, "normalization='batch' is unknown"),
         ({"epsilon": 0.0}, "epsilon=0.0 must be positive"),
         ({"point_dim": -1}, "point_dim=-1 must be non-negative"),
@@ -267,8 +358,7 @@ def test_bad_options_are_named(options, match):
 @pytest.mark.parametrize(
     ("shape", "point_dim", "match"),
     [
-        (None, P, "mesh_points None do not fit a layer built with point_dim=2"),
-        ((N, P), 0, "do not fit a layer built with point_dim=0"),
+        (None, P, r"mesh_points None must have shape \(9, 2\) .* point_dim=2"),
         ((N, 3), P, r"\(9, 3\) must have shape \(9, 2\)"),
         ((N + 1, P), P, r"\(10, 2\) must have shape \(9, 2\)"),
     ],
