@@ -352,6 +352,7 @@ from tests.golden import (  # noqa: E402
     adapters_galerkin,
     adapters_models,
     adapters_problems,
+    initialization,
 )
 
 for module in (
@@ -363,3 +364,10 @@ for module in (
     adapters_problems,
 ):
     ADAPTERS |= module.ADAPTERS
+ADAPTERS["init_stats"] = Adapter(
+    check=initialization.agree,
+    ignores={
+        "*.count": "the sum of the sizes, which are compared",
+        "*.gram_minus_I.*": "of those that the reference overwrites",
+    },
+)
