@@ -27,7 +27,7 @@ PARTS = {
     "linalg": {"_checks", "_sequential"},
     "quadrature": {"_checks"},
     "_winograd": set(),
-    "convolution": {"_checks", "_winograd"},
+    "convolution": {"_checks", "_sequential", "_winograd"},
     "projection": {"_checks", "linalg", "quadrature"},
     "basis": {"_checks", "_sequential", "linalg", "projection", "quadrature"},
     "attention": {"_checks", "linalg", "basis", "projection", "quadrature"},
