@@ -49,7 +49,7 @@ from opjax.eigenfunctions import laplacian_eigenfunctions
 from opjax.interpolation import interpolate_grid
 from opjax.linalg import condition_number, ridge_solve
 from opjax.projection import Moments, gram, moments, project, reconstruct
-from opjax.quadrature import grid_weights, scattered_weights, triangle_weights
+from opjax.quadrature import cell_weights, grid_weights, scattered_weights
 from opjax.spectral import spectral_convolution
 
 __version__ = _metadata.version("opjax")
@@ -60,6 +60,7 @@ __all__ = [
     "attention",
     "basis",
     "basis_attention",
+    "cell_weights",
     "condition_number",
     "fourier_attention",
     "fourier_basis",
@@ -99,5 +100,4 @@ __all__ = [
     "softmax_basis",
     "spectral_convolution",
     "transport",
-    "triangle_weights",
 ]

@@ -14,8 +14,8 @@ from opjax.nn.attention.bases import Basis
 from opjax.nn.attention.basis import BasisAttention, head_moments
 from opjax.nn.attention.heads import map_heads
 from opjax.nn.attention.mixers import Mixer
+from opjax.quadrature import active
 from opjax.schwarz import Cover
-from opjax.schwarz.covers import weights_as
 
 
 class Subdomains(NamedTuple):
@@ -292,7 +292,7 @@ class _Levels(NamedTuple):
     def of(cls, subdomains: Subdomains, weights: jax.Array) -> "_Levels":
         cover, coarse_space = subdomains
         column = weights[:, None]
-        partition = weights_as(cover, weights.dtype)
+        partition = cover.weights_as(weights.dtype)
         local = partition * schwarz.restrict(cover, column)[..., 0]
         coarse = None
         if coarse_space is not None:
@@ -309,7 +309,7 @@ class _Levels(NamedTuple):
             integrals=schwarz.coarse_restrict(self.coarse_space, weighted),
             masses=self.coarse_weights.astype(f.dtype),
             weight=jnp.sum(weights),
-            count=jnp.sum((weights > 0).astype(f.dtype)),
+            count=jnp.sum(active(weights).astype(f.dtype)),
         )
         return moments.means()
 
