@@ -27,11 +27,7 @@ def sweep(
 ) -> None:
     """Draws training losses by learning rate, median and extremes of the seeds.
 
-    Args:
-      path: file to write.
-      rates: learning rates, one for each panel.
-      curves: weighted MSE of every batch by model, shape `(rates, seeds, steps)`.
-      paper: the paper's final values by model, one for each rate.
+    `curves` are `(rates, seeds, steps)` by model, `paper` the paper's final values.
     """
     label = "weighted MSE of the batch"
     columns = 4 if len(rates) > 6 else 3
@@ -65,16 +61,7 @@ def solutions(
     *,
     title: str,
 ) -> None:
-    """Draws solutions in one dimension with their predictions, a sample to a panel.
-
-    Args:
-      path: file to write.
-      mesh_points: coordinates, shape `(n,)`.
-      right_sides: one sample a column, shape `(n, b)`.
-      exact: solutions, same shape.
-      predicted: predictions, same shape.
-      title: of the figure.
-    """
+    """Draws solutions on a line `(n, b)` with their predictions, one to a panel."""
     figure, grid = _panels(exact.shape[1], 4, (2.5, 1.55), "$x$", "$10^3\\,u$")
     samples = zip(right_sides.T, exact.T, predicted.T, strict=True)
     for axis, (f, u, p) in zip(grid.flat, samples, strict=False):
@@ -95,15 +82,7 @@ def solutions(
 def operator(
     path: _Path, local: ndarray, coarse: ndarray, exact: ndarray, hats: ndarray
 ) -> None:
-    """Draws the levels of a learned operator beside the exact inverse.
-
-    Args:
-      path: file to write.
-      local: sum of the local operators, shape `(n, n)`.
-      coarse: the coarse operator on all points, same shape.
-      exact: the exact inverse, same shape.
-      hats: coarse functions at the points, shape `(n, n0)`.
-    """
+    """Draws the levels of a learned operator, `(n, n)`, beside the exact inverse."""
     full, limit = local + coarse, _limit(exact)
     error = (full - exact) / limit
     # Local factors may exceed the inverse many times, where training leaves them free.
@@ -129,13 +108,7 @@ def operator(
 
 
 def blocks(path: _Path, local_blocks: ndarray, coarse_block: ndarray) -> None:
-    """Draws local blocks, 16 of them if there are more, and the coarse block.
-
-    Args:
-      path: file to write.
-      local_blocks: `Q_i K_i^T`, NaN on padding, shape `(s, m, m)`.
-      coarse_block: `Q_0 K_0^T`, shape `(n0, n0)`.
-    """
+    """Draws at most 16 local blocks `(s, m, m)`, NaN on padding, and the coarse one."""
     count = min(len(local_blocks), _MAX_BLOCKS)
     shown = np.linspace(0, len(local_blocks) - 1, count).round().astype(int)
     rows, columns = math.ceil(count / 4), min(count, 4)
@@ -162,15 +135,7 @@ def hats(
     *,
     overlap: float = 0.0,
 ) -> None:
-    """Draws the coarse functions in one dimension over the subdomains.
-
-    Args:
-      path: file to write.
-      mesh_points: coordinates, shape `(n,)`.
-      hats: coarse functions at the points, shape `(n, n0)`.
-      boundaries: where two subdomains meet, in domain lengths.
-      overlap: by which subdomains grow into their neighbours, in domain lengths.
-    """
+    """Draws coarse functions `(n, n0)`, and where subdomains meet and overlap."""
     figure, grid = _panels(1, 1, (7.4, 2.0), "$x$", "$\\phi_j(x)$")
     axis = grid[0, 0]
     for k, border in enumerate(boundaries):

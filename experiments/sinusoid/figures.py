@@ -14,12 +14,10 @@ def predictions(
     task: Sequence[np.ndarray],
     curves: Mapping[str, Mapping[str, np.ndarray]],
 ) -> None:
-    """Draws one task as models predict it, one row for each stage of training.
+    """Draws a task as models predict it, one row for each stage of training.
 
-    Args:
-      folder: where to write `01_predictions.png`.
-      task: points and values of the observations, sorted points and values of the wave.
-      curves: values at the points of the wave by stage and label of the model.
+    `task` has points and values of the observations and of the wave; `curves` are
+    values at the points of the wave by stage and label.
     """
     x, y, points, truth = task
     labels = list(next(iter(curves.values())))
@@ -44,13 +42,7 @@ def predictions(
 def contexts(
     folder: pathlib.Path, sizes: Sequence[int], errors: Mapping[str, np.ndarray]
 ) -> None:
-    """Draws errors against the number of observations, mean and extremes of the seeds.
-
-    Args:
-      folder: where to write `02_contexts.png`.
-      sizes: numbers of observations.
-      errors: mean square errors by label, shape `(seeds, sizes)`.
-    """
+    """Draws errors `(seeds, sizes)` by the number of observations and label."""
     figure = new_figure(5.4, 3.8, "constrained")
     axis = figure.subplots()
     for k, (label, values) in enumerate(errors.items()):

@@ -2,8 +2,9 @@
 
 All regressors have one signature, `model(context_points (n, p), context_values (n, q),
 query_points (m, p)) -> (m, q)`, for one task and any number of observations; the
-keyword `context_weights (n,)` weighs them, and zero masks one. Layers start from
-U(-b, b) with `b = fan_in^{-1/2}` unless said otherwise.
+keyword `context_weights (n,)` weighs them, and zero masks one. Points have `point_dim`
+coordinates, values that are encoded `value_dim` channels. Layers start from U(-b, b)
+with `b = fan_in^{-1/2}` unless said otherwise.
 
 References:
   Xiao et al., "Functional Attention", 2026, Section 5.1 and App. C.1.
@@ -100,7 +101,6 @@ class FunctionalRegressor(_TokenRegressor):
       features: channels of the encoder.
       num_basis: basis functions.
       ridge: fixed weight `r` of the convex regularisation, between zero and one.
-      point_dim: coordinates `p` of a point.
       rngs: source of the initial parameters, N(0, 0.01^2) and zero biases.
     """
 
@@ -135,7 +135,6 @@ class TransolverRegressor(_TokenRegressor):
       features: channels `d` of the encoder.
       num_basis: tokens.
       num_heads: the number `h`, of the scale only.
-      point_dim: coordinates `p` of a point.
       rngs: source of the initial parameters; the map to scores starts orthogonal.
     """
 
@@ -170,7 +169,6 @@ class IntentionRegressor(_Regressor):
       num_heads: heads, dividing `features`.
       ridge: Tikhonov weight, squared units of the encoded points.
       shared_encoder: whether queries share the encoder of the keys.
-      point_dim: coordinates `p` of a point.
       rngs: source of the initial parameters, N(0, 0.02^2) and zero biases.
     """
 
@@ -240,8 +238,6 @@ class SoftmaxAttentionRegressor(_DecodedRegressor):
     Args:
       features: channels of encoders and attention.
       num_heads: heads, dividing `features`.
-      point_dim: coordinates `p` of a point.
-      value_dim: channels `q` of the values.
       rngs: source of the initial parameters; of the attention U(-b, b) with
         `b = sqrt(6 / (4 features))`, the three maps being one matrix, and zero biases.
     """
@@ -286,12 +282,6 @@ class LinearAttentionRegressor(_DecodedRegressor):
 
     both softmaxes over the features, which is no average: features grow with the number
     of observations. Three-layer encoders `f, e` and decoder `g`.
-
-    Args:
-      features: channels `d` of encoders and attention.
-      point_dim: coordinates `p` of a point.
-      value_dim: channels `q` of the values.
-      rngs: source of the initial parameters.
     """
 
     def __init__(
