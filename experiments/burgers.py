@@ -30,12 +30,6 @@ from opjax.learn import (
 from opjax.learn.benchmark import load
 
 _FINEST = 8192  # points of the data
-# Every attention that does not belong to one grid or to one number of points.
-ATTENTIONS = tuple(
-    name
-    for name, entry in operators.REGISTRY.items()
-    if entry.attention and not (entry.grid_axes or entry.fixed_points)
-)
 # Of attention between points: all features of a point after every residual (004, Eq.
 # 7), or keys and their partners within every head (004, Eq. 5 and 6).
 NORMALIZATIONS = ("features", "keys")
@@ -48,7 +42,7 @@ class Config(RunOptions, DataOptions, SizeOptions, TrainingOptions):
     models: tuple[str, ...] = option(
         ("functional", "galerkin"),
         "Models",
-        choices=(*ATTENTIONS, "fno"),
+        choices=(*operators.ATTENTIONS, "fno"),
         members=True,
     )
     num_points: int = option(2048, "Points of the training grid", minimum=8)
@@ -169,13 +163,13 @@ def attention_of(config: Config) -> Any:
     if config.model == "functional":
         heads, basis = config.num_heads, config.num_basis
         return nn.coordinate_attention(num_heads=heads, num_basis=basis)
-    entry, sizes = operators.REGISTRY[config.model], operators.Sizes(1, 1, 1)
-    options = learn.ModelOptions(
-        features=config.features, num_heads=config.num_heads, num_basis=config.num_basis
+    return operators.attention(
+        config.model,
+        operators.Sizes(1, 1, 1),
+        features=config.features,
+        num_heads=config.num_heads,
+        num_basis=config.num_basis,
     )
-    basis = None if entry.basis is None else entry.basis(options, sizes)
-    assert entry.attention is not None
-    return entry.attention(options, sizes, basis)
 
 
 def make_task(config: Config, cache_dir: str | None) -> learn.Task:

@@ -18,20 +18,19 @@ from flax import nnx
 
 from opjax import learn, metrics, nn
 from opjax.datasets import darcy_inverse
-from opjax.learn import DataOptions, RunOptions, SizeOptions, TrainingOptions, option
+from opjax.learn import (
+    DataOptions,
+    RunOptions,
+    SizeOptions,
+    TrainingOptions,
+    operators,
+    option,
+)
 from opjax.learn.benchmark import load
 from opjax.learn.operators import PADDING, kept_modes
 from opjax.learn.tables import mean_and_deviation, table
 from opjax.problems import grids
 
-ATTENTIONS = {
-    "galerkin": nn.GalerkinAttention,
-    "fourier": nn.FourierAttention,
-    "softmax": nn.SoftmaxAttention,
-    "linear": nn.LinearAttention,
-    "performer": nn.PerformerAttention,
-    "nystrom": nn.NystromAttention,
-}
 # Cao, "Choose a Transformer", NeurIPS 2021 (arXiv:2105.14995), Table 3: errors x 100 at
 # these noises, by the points per side of fine and coarse grid.
 _NOISES = (0.0, 0.01, 0.1)
@@ -58,7 +57,10 @@ class Config(RunOptions, DataOptions, SizeOptions, TrainingOptions):
     """All that the numbers of a run depend on."""
 
     models: tuple[str, ...] = option(
-        ("galerkin", "fno"), "Models", choices=(*ATTENTIONS, "fno"), members=True
+        ("galerkin", "fno"),
+        "Models",
+        choices=(*operators.ATTENTIONS, "fno"),
+        members=True,
     )
     noises: tuple[float, ...] = option(
         (0.0, 0.01, 0.1),
@@ -163,6 +165,19 @@ class OnCoarseGrid(nnx.Module):
         return field.reshape(-1, values.shape[1])
 
 
+def attention_of(config: Config) -> Any:
+    """The constructor of a layer; only those between points are given what follows."""
+    layer = operators.attention(
+        config.model,
+        operators.Sizes(2, 1, 1, box=((0.0, 0.0), (1.0, 1.0))),
+        features=config.features,
+        num_heads=config.num_heads,
+    )
+    if issubclass(layer.func, nn.PointAttention):
+        return layer
+    return lambda features, *, rngs, **unused: layer(features, rngs=rngs)
+
+
 def build(config: Config, rngs: nnx.Rngs) -> OnCoarseGrid:
     """Builds a model."""
     fine, coarse = config.grid(config.stride), config.grid(config.target_stride)
@@ -184,7 +199,7 @@ def build(config: Config, rngs: nnx.Rngs) -> OnCoarseGrid:
             features=config.features,
             num_layers=config.num_layers,
             num_heads=config.num_heads,
-            attention=ATTENTIONS[config.model],
+            attention=attention_of(config),
             rngs=rngs,
         )
     step, on_coarse = config.target_stride // config.stride, config.model == "fno"

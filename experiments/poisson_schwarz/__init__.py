@@ -23,11 +23,11 @@ from experiments.poisson_schwarz.models import (
     build,
 )
 from experiments.poisson_schwarz.training import make_task
-from opjax.learn import Finished, Options, Program, Report, option
+from opjax.learn import Finished, Program, Report, UpdateOptions, option
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(Options):
+class Config(UpdateOptions):
     """All that the numbers of a run depend on; the defaults are the quick preset."""
 
     preset: str = option("quick", "Values of all flags that are not given")

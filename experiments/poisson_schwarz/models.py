@@ -10,6 +10,7 @@ import numpy as np
 from flax import nnx
 
 from opjax import nn, schwarz
+from opjax.learn import UpdateOptions
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,6 +106,7 @@ class Study:
       decay: damping exponent of random combinations.
       num_steps: optimizer steps.
       batch_size: right-hand sides of a step.
+      updates: what the optimizer has around it.
     """
 
     name: str
@@ -117,6 +119,7 @@ class Study:
     decay: float = 1.5
     num_steps: int = 2000
     batch_size: int = 256
+    updates: UpdateOptions = UpdateOptions()
 
     @property
     def seed(self) -> int:

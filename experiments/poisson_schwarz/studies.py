@@ -28,6 +28,7 @@ def main(config: Any) -> dict[str, Study]:
         config.decay,
         config.num_steps,
         config.batch_size,
+        config.updates,
     )
     rates = tuple(sorted({config.rate, *(RATES if config.sweep else ())}))
     # At least as many parameters: 2560 for 2370, as in the paper.

@@ -71,9 +71,9 @@ def optimizer(study: Study, total: int, hyper: Any) -> optax.GradientTransformat
             return hyper["rate"] * shape(count)
 
     adam = optax.adam(schedule, b1=start.beta1, b2=start.beta2)
-    if hyper["sizes"] is None:
-        return adam
-    return optax.chain(adam, training.scale_updates(hyper["sizes"]))
+    if hyper["sizes"] is not None:
+        adam = optax.chain(adam, training.scale_updates(hyper["sizes"]))
+    return study.updates.around(adam)
 
 
 def _start(

@@ -17,6 +17,7 @@ from opjax.learn.config import (
     SizeOptions,
     StepOptions,
     TrainingOptions,
+    UpdateOptions,
 )
 from opjax.learn.fields import option
 from opjax.learn.fitting import Fitted, Settings, fit
@@ -46,6 +47,7 @@ __all__ = [
     "Task",
     "Trained",
     "TrainingOptions",
+    "UpdateOptions",
     "benchmark",
     "fit",
     "load",

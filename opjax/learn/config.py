@@ -151,7 +151,28 @@ class ModelOptions(SizeOptions):
 
 
 @dataclasses.dataclass(frozen=True)
-class TrainingOptions(Options):
+class UpdateOptions(Options):
+    """Updates."""
+
+    clip_norm: float = option(0.0, "Largest gradient norm; 0: no clipping", minimum=0)
+
+    @property
+    def updates(self) -> "UpdateOptions":
+        """These options alone, for a program that passes them on."""
+        names = [field.name for field in dataclasses.fields(UpdateOptions)]
+        return UpdateOptions(**{name: getattr(self, name) for name in names})
+
+    def around(
+        self, optimizer: optax.GradientTransformation
+    ) -> optax.GradientTransformation:
+        """Returns the optimizer with what these options add to it."""
+        if not self.clip_norm:
+            return optimizer
+        return optax.chain(training.clip_gradient_norm(self.clip_norm), optimizer)
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingOptions(UpdateOptions):
     """Training."""
 
     num_epochs: int = option(20, "Passes over the training samples", minimum=1)
@@ -207,10 +228,10 @@ class TrainingOptions(Options):
           members that differ in their seeds share what is compiled.
         """
         return _onecycle(
+            self.updates,
             self.learning_rate,
             total_steps,
             weight_decay=self.weight_decay,
-            clip_norm=self.clip_norm or None,
             b1=self.beta1,
             b2=self.beta2,
             eps=self.eps,
@@ -221,11 +242,13 @@ class TrainingOptions(Options):
         )
 
 
-_onecycle = functools.lru_cache(maxsize=8)(training.adamw_onecycle)
+@functools.lru_cache(maxsize=8)
+def _onecycle(updates: UpdateOptions, *numbers: Any, **options: Any) -> Any:
+    return updates.around(training.adamw_onecycle(*numbers, **options))
 
 
 @dataclasses.dataclass(frozen=True)
-class StepOptions(Options):
+class StepOptions(UpdateOptions):
     """Training on fresh samples in every step."""
 
     num_steps: int = option(4000, "Optimizer steps", minimum=1)

@@ -371,6 +371,32 @@ REGISTRY: dict[str, Entry] = {
 }
 
 
+# Every attention that does not belong to one grid or to one number of points.
+ATTENTIONS = tuple(
+    name
+    for name, found in REGISTRY.items()
+    if found.attention and not (found.grid_axes or found.fixed_points)
+)
+
+
+def attention(name: str, sizes: Sizes, **options: Any) -> Any:
+    """Returns the constructor of an attention layer, for models of your own.
+
+    Args:
+      name: of an attention, see `entry`.
+      sizes: of the samples.
+      **options: those of `ModelOptions` that are not as there.
+
+    Raises:
+      ValueError: if the name is unknown or that of a whole model.
+    """
+    found, config = entry(name), ModelOptions(**options)
+    if found.attention is None:
+        raise ValueError(f"models={name!r} is a whole model, not an attention.")
+    basis = None if found.basis is None else found.basis(config, sizes)
+    return found.attention(config, sizes, basis)
+
+
 def call(model: Any, sample: Any, **given: Any) -> jax.Array:
     """Evaluates an operator on a sample of arrays, as from `samples.stack`.
 

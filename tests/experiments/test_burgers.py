@@ -9,7 +9,7 @@ from flax import nnx
 
 from experiments import burgers
 from opjax.learn import fitting as common
-from opjax.learn import outcome
+from opjax.learn import operators, outcome
 
 TINY = dataclasses.replace(
     burgers.PRESETS["smoke"],
@@ -100,7 +100,7 @@ def test_bad_settings_are_refused(change, message):
         dataclasses.replace(TINY, **change)
 
 
-@pytest.mark.parametrize("name", [*burgers.ATTENTIONS, "fno"])
+@pytest.mark.parametrize("name", [*operators.ATTENTIONS, "fno"])
 def test_every_model_acts_on_grids_of_any_size(name):
     config = dataclasses.replace(TINY, models=(name,))
 

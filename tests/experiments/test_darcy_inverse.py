@@ -9,7 +9,7 @@ from flax import nnx
 
 from experiments import darcy_inverse
 from opjax import learn
-from opjax.learn import outcome
+from opjax.learn import operators, outcome
 
 TINY = dataclasses.replace(
     darcy_inverse.PRESETS["smoke"],
@@ -91,7 +91,7 @@ def test_the_table_has_models_by_noises_beside_the_paper():
     ]
 
 
-@pytest.mark.parametrize("name", [*darcy_inverse.ATTENTIONS, "fno"])
+@pytest.mark.parametrize("name", [*operators.ATTENTIONS, "fno"])
 def test_models_map_the_fine_grid_to_the_coarse_one(name):
     config = dataclasses.replace(TINY, models=(name,), num_points=97)
     points, values = (jax.ShapeDtypeStruct((33**2, p), "float32") for p in (2, 1))

@@ -233,6 +233,7 @@ def test_help_has_groups_choices_and_the_real_folder():
         "What to run:",
         "Data:",
         "Training:",
+        "Updates:",
         "Folders and output:",
     ]
     assert "--models (or --model)" in text
