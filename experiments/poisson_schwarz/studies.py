@@ -3,9 +3,7 @@
 import dataclasses
 from typing import Any
 
-import jax
-
-from experiments.poisson_models import STARTS, Setup, Start, Study, build
+from experiments.poisson_schwarz.models import STARTS, Setup, Start, Study
 
 # Table 1 of the paper.
 RATES = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2)
@@ -16,14 +14,6 @@ GLOBAL_START = Start(scale=2e-4, learning_rate=5e-4, cosine=True)
 _PAPER, _DEFAULT = STARTS["paper"], STARTS["whitened"]
 
 
-def num_parameters(study: Study) -> int:
-    """Trainable numbers of one model of a study, without padding."""
-    model: Any = jax.eval_shape(
-        lambda key: build(study.setup, study.start, key), jax.random.key(0)
-    )
-    return model.num_parameters
-
-
 def main(config: Any) -> dict[str, Study]:
     """The configured Schwarz model, beside global baselines; the first one is main."""
     setup, start = config.setup, STARTS[config.init]
@@ -32,21 +22,22 @@ def main(config: Any) -> dict[str, Study]:
         setup,
         start,
         (config.rate,),
-        config.seed_numbers,
-        config.modes,
+        config.seeds,
+        config.rate,
+        config.num_modes,
         config.decay,
-        config.steps,
+        config.num_steps,
         config.batch_size,
     )
     rates = tuple(sorted({config.rate, *(RATES if config.sweep else ())}))
     # At least as many parameters: 2560 for 2370, as in the paper.
-    matched = -(-num_parameters(base) // (2 * setup.num_points))
+    matched = -(-base.num_parameters() // (2 * setup.num_points))
     globally = dataclasses.replace(setup, global_rank=config.global_rank)
     small = dataclasses.replace(setup, global_rank=matched)
     studies = [
         dataclasses.replace(base, rates=rates),
-        _variant(base, "global", globally, start, rates),
-        _variant(base, "global_matched", small, start, (config.rate,)),
+        dataclasses.replace(base, name="global", setup=globally, rates=rates),
+        dataclasses.replace(base, name="global_matched", setup=small),
         _variant(base, "global_small", globally, GLOBAL_START),
         _variant(base, "global_whitened", globally, _DEFAULT),
         _variant(base, "schwarz_default", setup, _DEFAULT),
@@ -63,11 +54,11 @@ def growth(config: Any) -> dict[str, Study]:
     for size in (512, 1024, 2048, 4096):
         setup = Setup((size,), size // 32, coarse_rank=size // 32)
         if size <= 1024:  # section 7 of the paper
-            studies.append(_variant(base, f"paper_{size}", setup, _PAPER))
-        studies.append(_variant(base, f"default_{size}", setup, _DEFAULT))
+            studies.append(_variant(base, f"{size}/paper_{size}", setup, _PAPER))
+        studies.append(_variant(base, f"{size}/default_{size}", setup, _DEFAULT))
     setup = Setup((1024,), 32, coarse_rank=32, levels=3)
-    studies.append(_variant(base, "three_levels_1024", setup, _DEFAULT))
-    return {study.name: study for study in studies}
+    studies.append(_variant(base, "1024/three_levels_1024", setup, _DEFAULT))
+    return {study.name.split("/")[1]: study for study in studies}
 
 
 # What training gains from where, at the paper's size; ours is the last one.
@@ -93,7 +84,7 @@ def ablation(config: Any) -> dict[str, Study]:
     base, studies = main(config)["schwarz"], {}
     for number, (label, start) in enumerate(ABLATION.items()):
         setup = Setup(local_rank=3 if "rank 3" in label else 4)
-        studies[label] = _variant(base, f"ablation_{number}", setup, start)
+        studies[label] = _variant(base, f"ablation/{number}", setup, start)
     return studies
 
 
@@ -107,27 +98,22 @@ def two_dimensions(config: Any) -> dict[str, Study]:
     low, high = (dataclasses.replace(setup, global_rank=r) for r in (17, 73))
     return {
         "Schwarz, 7 x 7 hats, small start": _variant(
-            base, "square_small", setup, STARTS["small"]
+            base, "square/small", setup, STARTS["small"]
         ),
-        "Schwarz, 7 x 7 hats": _variant(base, "square", setup, _DEFAULT),
+        "Schwarz, 7 x 7 hats": _variant(base, "square/schwarz", setup, _DEFAULT),
         "Schwarz, 9 x 9 hats, coarse rank 30": _variant(
-            base, "square_wide", wide, _DEFAULT
+            base, "square/wide", wide, _DEFAULT
         ),
-        "global, rank 17": _variant(base, "square_global_17", low, _DEFAULT),
+        "global, rank 17": _variant(base, "square/global_17", low, _DEFAULT),
         "global, rank 73, small start": _variant(
-            base, "square_global_small", high, GLOBAL_START
+            base, "square/global_small", high, GLOBAL_START
         ),
-        "global, rank 73": _variant(base, "square_global", high, _DEFAULT),
+        "global, rank 73": _variant(base, "square/global", high, _DEFAULT),
     }
 
 
-def _variant(
-    base: Study,
-    name: str,
-    setup: Setup,
-    start: Start,
-    rates: tuple[float, ...] | None = None,
-) -> Study:
+def _variant(base: Study, name: str, setup: Setup, start: Start) -> Study:
+    rate = start.learning_rate
     return dataclasses.replace(
-        base, name=name, setup=setup, start=start, rates=rates or (start.learning_rate,)
+        base, name=name, setup=setup, start=start, rates=(rate,), rate=rate
     )

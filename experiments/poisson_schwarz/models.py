@@ -100,6 +100,7 @@ class Study:
       start: starting factors and optimizer.
       rates: learning rates.
       seeds: seeds of factors and right-hand sides.
+      rate: the one of them that is shown.
       num_modes: sine and cosine modes per axis.
       decay: damping exponent of random combinations.
       num_steps: optimizer steps.
@@ -111,10 +112,23 @@ class Study:
     start: Start
     rates: tuple[float, ...]
     seeds: tuple[int, ...]
+    rate: float
     num_modes: int = 16
     decay: float = 1.5
     num_steps: int = 2000
     batch_size: int = 256
+
+    @property
+    def seed(self) -> int:
+        """The first seed."""
+        return self.seeds[0]
+
+    def num_parameters(self) -> int:
+        """Trainable numbers of one model, without padding."""
+        model: Any = jax.eval_shape(
+            lambda key: build(self.setup, self.start, key), jax.random.key(0)
+        )
+        return model.num_parameters
 
 
 def domain(setup: Setup) -> tuple[schwarz.Cover, schwarz.Cover | None]:

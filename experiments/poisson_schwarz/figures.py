@@ -27,11 +27,7 @@ def sweep(
 ) -> None:
     """Draws training losses by learning rate, median and extremes of the seeds.
 
-    Args:
-      path: file to write.
-      rates: learning rates, one for each panel.
-      curves: weighted MSE of every batch by model, shape `(rates, seeds, steps)`.
-      paper: the paper's final values by model, one for each rate.
+    `curves` are `(rates, seeds, steps)` by model, `paper` the paper's final values.
     """
     label = "weighted MSE of the batch"
     columns = 4 if len(rates) > 6 else 3
@@ -65,16 +61,7 @@ def solutions(
     *,
     title: str,
 ) -> None:
-    """Draws solutions in one dimension with their predictions, a sample to a panel.
-
-    Args:
-      path: file to write.
-      mesh_points: coordinates, shape `(n,)`.
-      right_sides: one sample a column, shape `(n, b)`.
-      exact: solutions, same shape.
-      predicted: predictions, same shape.
-      title: of the figure.
-    """
+    """Draws solutions on a line `(n, b)` with their predictions, one to a panel."""
     figure, grid = _panels(exact.shape[1], 4, (2.5, 1.55), "$x$", "$10^3\\,u$")
     samples = zip(right_sides.T, exact.T, predicted.T, strict=True)
     for axis, (f, u, p) in zip(grid.flat, samples, strict=False):
@@ -92,49 +79,10 @@ def solutions(
     save(figure, path)
 
 
-def solutions_2d(
-    path: _Path, right_sides: ndarray, exact: ndarray, predicted: ndarray, *, title: str
-) -> None:
-    """Draws the first four solutions in two dimensions with their predictions.
-
-    Args:
-      path: file to write.
-      right_sides: values on the unit square, shape `(n1, n2, b)`.
-      exact: solutions, same shape.
-      predicted: predictions, same shape.
-      title: of the figure.
-    """
-    rows = min(4, exact.shape[2])
-    figure = new_figure(11.5, 2.5 * rows + 0.4)
-    grid = figure.subplots(rows, 4, squeeze=False, sharex=True, sharey=True)
-    names = "right-hand side $f$", "exact $u$", "prediction $p$"
-    for sample, row in enumerate(grid):
-        f, u, p = (a[:, :, sample].T for a in (right_sides, exact, predicted))
-        titles = *names, f"error $p - u$\n{_relative(p, u)}"
-        # Solution and prediction share their colours, so they can be compared by eye.
-        limits = _limit(f), _limit(u), _limit(u), _limit(p - u)
-        panels: Any = zip((f, u, p, p - u), titles, limits, strict=True)
-        for axis, panel in zip(row, panels, strict=True):
-            image = _show(axis, *panel, extent=(0, 1, 0, 1), origin="lower")
-            add_colorbar(figure, image, axis)
-            axis.set(xlabel="$x_1$", ylabel="$x_2$")
-            axis.label_outer()
-    figure.suptitle(title, fontsize=11)
-    save(figure, path)
-
-
 def operator(
     path: _Path, local: ndarray, coarse: ndarray, exact: ndarray, hats: ndarray
 ) -> None:
-    """Draws the levels of a learned operator beside the exact inverse.
-
-    Args:
-      path: file to write.
-      local: sum of the local operators, shape `(n, n)`.
-      coarse: the coarse operator on all points, same shape.
-      exact: the exact inverse, same shape.
-      hats: coarse functions at the points, shape `(n, n0)`.
-    """
+    """Draws the levels of a learned operator, `(n, n)`, beside the exact inverse."""
     full, limit = local + coarse, _limit(exact)
     error = (full - exact) / limit
     # Local factors may exceed the inverse many times, where training leaves them free.
@@ -160,13 +108,7 @@ def operator(
 
 
 def blocks(path: _Path, local_blocks: ndarray, coarse_block: ndarray) -> None:
-    """Draws local blocks, 16 of them if there are more, and the coarse block.
-
-    Args:
-      path: file to write.
-      local_blocks: `Q_i K_i^T`, NaN on padding, shape `(s, m, m)`.
-      coarse_block: `Q_0 K_0^T`, shape `(n0, n0)`.
-    """
+    """Draws at most 16 local blocks `(s, m, m)`, NaN on padding, and the coarse one."""
     count = min(len(local_blocks), _MAX_BLOCKS)
     shown = np.linspace(0, len(local_blocks) - 1, count).round().astype(int)
     rows, columns = math.ceil(count / 4), min(count, 4)
@@ -193,15 +135,7 @@ def hats(
     *,
     overlap: float = 0.0,
 ) -> None:
-    """Draws the coarse functions in one dimension over the subdomains.
-
-    Args:
-      path: file to write.
-      mesh_points: coordinates, shape `(n,)`.
-      hats: coarse functions at the points, shape `(n, n0)`.
-      boundaries: where two subdomains meet, in domain lengths.
-      overlap: by which subdomains grow into their neighbours, in domain lengths.
-    """
+    """Draws coarse functions `(n, n0)`, and where subdomains meet and overlap."""
     figure, grid = _panels(1, 1, (7.4, 2.0), "$x$", "$\\phi_j(x)$")
     axis = grid[0, 0]
     for k, border in enumerate(boundaries):
@@ -212,63 +146,6 @@ def hats(
         axis.axvline(border, color="0.45", ls="--", lw=0.8, label=label)
     _draw_hats(axis, mesh_points, hats)
     _legend(figure, axis)
-    save(figure, path)
-
-
-def growth(
-    path: _Path,
-    sizes: Sequence[int],
-    errors: Mapping[str, ndarray],
-    *,
-    floors: Sequence[float | None] | None = None,
-) -> None:
-    """Draws errors against the number of points, median and extremes of the seeds.
-
-    Args:
-      path: file to write.
-      sizes: numbers of points.
-      errors: weighted MSE by start, shape `(sizes, seeds)`; NaN where not trained.
-      floors: weighted MSE of the closed form, one for each size.
-    """
-    label = "weighted MSE (population)"
-    figure, grid = _panels(1, 1, (5.0, 3.2), "number of points $n$", label)
-    axis = grid[0, 0]
-    for name, values in errors.items():
-        low, median, high = _spread(values)
-        bars = median - low, high - median
-        axis.errorbar(sizes, median, bars, fmt="o-", ms=5, capsize=3, label=name)
-    if floors is not None:
-        values = np.asarray(floors, float)
-        axis.plot(sizes, values, "--", color="0.35", label="closed form")
-    axis.set_xscale("log", base=2)
-    axis.set_yscale("log")
-    axis.set_xticks(sizes, [str(size) for size in sizes])
-    axis.set_xlim(min(sizes) / 1.2, max(sizes) * 1.2)
-    _legend(figure, axis)
-    save(figure, path)
-
-
-def ablation(path: _Path, names: Sequence[str], errors: Sequence[ndarray]) -> None:
-    """Draws the error of every seed and the median, one variant to a row.
-
-    Args:
-      path: file to write.
-      names: variants, from top to bottom.
-      errors: weighted MSE of each variant, shape `(seeds,)`.
-    """
-    label = "weighted MSE (population) of all seeds, and their median"
-    figure, grid = _panels(1, 1, (7.4, 0.36 * len(names) + 0.2), label)
-    axis = grid[0, 0]
-    for row, values in enumerate(errors):
-        median, diverged = _spread(values[None])[1, 0], np.sum(~np.isfinite(values))
-        axis.plot(values, [row] * values.size, "o", color="C0", alpha=0.55, ms=5)
-        axis.vlines(median, row - 0.3, row + 0.3, color="C1", linewidth=2.5)
-        note = f"{median:.2e}" if diverged < values.size else "none"
-        note += f" ({diverged} of {values.size} diverged)" if diverged else ""
-        beside = {"transform": axis.get_yaxis_transform(), "va": "center", "size": 9}
-        axis.text(1.015, row, note, **beside)
-    axis.set_yticks(range(len(names)), names)
-    axis.set(ylim=(len(names) - 0.5, -0.5), xscale="log")
     save(figure, path)
 
 

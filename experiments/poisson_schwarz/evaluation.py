@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments import poisson_models
-from experiments.poisson_models import Study
+from experiments.poisson_schwarz import models as structures
+from experiments.poisson_schwarz.models import Study
 from opjax.problems import poisson
 from opjax.problems.laplacian import laplacian_inverse
 
@@ -128,7 +128,7 @@ def closed_form_errors(study: Study, data: Problem) -> dict[str, float] | None:
         return None
     inputs = np.asarray(data.double.modes) @ np.linalg.cholesky(data.moment)
     with jax.enable_x64(True):
-        model = poisson_models.closed_form(setup, inputs)
+        model = structures.closed_form(setup, inputs)
         single = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None, None], model)
     return {name: float(value[0, 0]) for name, value in evaluate(single, data).items()}
 
