@@ -12,6 +12,7 @@ The last line printed is one JSON object; the Markdown report goes to `--output`
 """
 
 import dataclasses
+import functools
 import json
 import os
 import pathlib
@@ -166,12 +167,25 @@ def measure_opjax(case: Case, steps: int) -> dict[str, Any]:
     )
     batch = {"points": points, "features": features, "target": target}
     baseline = _peak_mib()
+    options = case.model | _TRUNK
+    num_heads = options["num_heads"]
+    references = options["reference_points"]
     model = nn.OperatorTransformer(
-        point_dim=2,
+        position=nn.ReferenceDistances(2, references)
+        if references
+        else nn.Coordinates(2),
+        feature_dim=options["feature_dim"],
         out_features=1,
-        shared_basis=True,
-        **case.model,
-        **_TRUNK,
+        features=options["features"],
+        num_layers=options["num_layers"],
+        mlp_ratio=options["mlp_ratio"],
+        attention=functools.partial(nn.BasisAttention, num_heads=num_heads, basis=None),
+        basis=functools.partial(
+            nn.SoftmaxBasis,
+            num_heads=num_heads,
+            num_basis=options["num_basis"],
+            grid_shape=options["grid_shape"],
+        ),
         rngs=nnx.Rngs(0),
     )
     parameters = sum(leaf.size for leaf in jax.tree.leaves(nnx.state(model, nnx.Param)))

@@ -4,33 +4,49 @@
     python -m experiments.ablation --studies=ridge,projection --seeds=0,1,2
 
 Small models of Darcy flow and of Burgers' equation that differ in one choice. Every
-variant and seed has a folder of its own inside that of the run, which continues after
-an interruption.
+variant and seed has a folder of its own inside that of its study.
 """
 
 import dataclasses
-import os
-import time
+import pathlib
+from dataclasses import replace
 from typing import Any
 
-import jax
+from experiments import ablation_ridge, burgers, darcy
+from opjax import learn
+from opjax.learn import Options, members, option
+from opjax.learn.json_files import to_json, write_json
 
-from experiments import ablation_report, ablation_studies, burgers, burgers_data, darcy
-from experiments.ablation_studies import STUDIES
-from opjax import training
-from opjax.learn import drawing, members, options
-from opjax.learn import folder as run_folder
-from opjax.learn.options import option
+# Table of the paper, what is varied, and on which problem.
+STUDIES = {
+    "bases": "001, Tables 6 and 11: number of basis functions, Darcy",
+    "choice": "001, Table 7: basis and attention, Darcy",
+    "projection": "001, Table 12: transpose and pseudo-inverse, Darcy",
+    "ridge": "001, Table 13: initial ridge, Darcy",
+    "initialization": "004, Table 8: initialisation and normalisation, Burgers",
+}
+BASES = {"fourier": "fourier", "orthonormal": "orthonormal", "learned": "softmax"}
+MIXERS = ("galerkin", "softmax", "functional")
+PROJECTIONS = ("mean", "transpose", "pseudo_inverse")
+RIDGE_LOGITS = (-16.0, -8.0, -4.0, 0.0, 3.0, 6.0)
+# Gain of the initial maps, and what is added to their diagonal.
+STARTS = {"xavier": (1.0, 0.0), "small": (1e-2, 0.0), "diagonal": (1e-2, 1e-2)}
 
 
 @dataclasses.dataclass(frozen=True)
-class Config:
+class Config(Options):
     """All that the numbers of a run depend on; the defaults are the quick preset."""
 
     preset: str = option("quick", "Values of all flags that are not given")
-    studies: str = option(",".join(STUDIES), "Names, separated by commas")
-    seeds: str = option("0,1,2", "Seeds of parameters and sample order")
-    base: str = option("quick", "Preset of the programs whose models are varied")
+    studies: tuple[str, ...] = option(
+        tuple(STUDIES), "What is varied", choices=STUDIES, members=True
+    )
+    seeds: tuple[int, ...] = option(
+        (0, 1, 2), "Seeds of parameters and sample order", minimum=0, members=True
+    )
+    base: str = option(
+        "quick", "Preset of the programs that are varied", choices=darcy.PRESETS
+    )
     num_train: int = option(200, "Training samples", minimum=8)
     num_test: int = option(100, "Test samples of Darcy flow", minimum=1)
     num_epochs: int = option(10, "Passes over the training samples", minimum=1)
@@ -40,18 +56,81 @@ class Config:
 
     def __post_init__(self):
         """Refuses what no run could use, before any work is done."""
-        options.check(self)
-        members.names(self.studies, "studies", STUDIES)
-        members.seed_numbers(self.seeds)
-        options.check_choice("base", self.base, darcy.PRESETS)
-        ablation_studies.variants(self)  # refuses what a program refuses
+        super().__post_init__()
+        self.members()  # refuses what a program refuses
+
+    def members(self) -> dict[tuple[str, int], Any]:
+        """Configurations of `darcy` or `burgers` by `<study>/<variant>` and seed."""
+        return {
+            (f"{study}/{label}", seed): replace(variant, seeds=(seed,))
+            for study in self.studies
+            for label, variant in variants(self, study).items()
+            for seed in self.seeds
+        }
+
+
+def variants(config: Config, study: str) -> dict[str, Any]:
+    """Returns the configurations of a study by what they vary."""
+    sizes = {
+        "num_train": config.num_train,
+        "num_validation": max(config.num_train // 10, 2),
+        "num_epochs": config.num_epochs,
+        "features": config.features,
+        "num_layers": config.num_layers,
+    }
+    if study == "initialization":
+        base = replace(
+            burgers.PRESETS[config.base],
+            models=("galerkin",),
+            num_points=config.num_points,
+            test_points=(config.num_points, 8192),
+            num_heads=1,
+            **sizes,
+        )
+        return {
+            f"{normalization}_{label}": replace(
+                base,
+                normalization=normalization,
+                init_scale=scale,
+                init_diagonal=diagonal,
+            )
+            for normalization in burgers.NORMALIZATIONS
+            for label, (scale, diagonal) in STARTS.items()
+        }
+    changes: dict[str, dict[str, dict[str, Any]]] = {
+        "bases": {f"k_{k}": {"num_basis": k} for k in (4, 8, 16, 32, 64)},
+        "choice": {
+            # The real Fourier basis of 25 functions nearest to the learned ones'
+            # number.
+            f"{label}_{mixer}": {
+                "models": (f"{basis}:{mixer}",),
+                "num_basis": 25,
+                "shared_basis": False,
+            }
+            for label, basis in BASES.items()
+            for mixer in MIXERS
+        },
+        "projection": {
+            f"projected_{name}": {"projection": name, "shared_basis": False}
+            for name in PROJECTIONS
+        },
+        "ridge": {f"logit_{logit:g}": {"ridge_logit": logit} for logit in RIDGE_LOGITS},
+    }
+    base = replace(
+        darcy.PRESETS[config.base],
+        num_test=config.num_test,
+        num_heads=4,
+        num_basis=16,
+        **sizes,
+    )
+    return {label: replace(base, **change) for label, change in changes[study].items()}
 
 
 PRESETS = {
     "smoke": Config(
         preset="smoke",
-        studies="projection",
-        seeds="0",
+        studies=("projection",),
+        seeds=(0,),
         base="smoke",
         num_train=16,
         num_test=4,
@@ -74,87 +153,70 @@ PRESETS = {
 }
 
 
-def run(
-    config: Config,
-    *,
-    workdir: str | os.PathLike | None = None,
-    cache_dir: str | None = None,
-    **unused: Any,
-) -> dict[str, Any]:
-    """Trains all variants of the studies, or continues, or reads a finished run.
+def make_task(config: Any, cache_dir: str | None) -> learn.Task:
+    """The task of a program, its headline named `error`; a divergence is a result."""
+    program: Any = darcy if isinstance(config, darcy.Config) else burgers
+    task = program.make_task(config, cache_dir)
+    look = task.evaluate
+    assert look is not None
 
-    Args:
-      config: all that the numbers depend on.
-      workdir: folder of the run; `runs/ablation-<preset>` by default.
-      cache_dir: folder of generated data.
-      **unused: options of other programs.
+    def evaluate(model: Any, folder: pathlib.Path) -> dict[str, float]:
+        found = look(model, folder)
+        return {"error": next(iter(found.values())), **found}
 
-    Returns:
-      What the last line of the program says: mean and standard deviation over the
-      seeds of every variant's relative L2 error.
+    return task._replace(evaluate=evaluate, diverge=True)
 
-    Raises:
-      ImportError: if matplotlib is missing.
-      OSError: if data cannot be read or a folder cannot be written.
-      RuntimeError: if another process works in the folder.
-      ValueError: if the folder holds another configuration.
-    """
-    del unused
-    drawing.require_matplotlib()
-    workdir = workdir or f"runs/ablation-{config.preset}"
 
-    def work(directory: run_folder.RunDirectory) -> dict[str, Any]:
-        begin = time.monotonic()
-        results = {
-            study: members.run_all(
-                directory.path / study,
-                variants,
-                lambda member, folder: train(member, folder, cache_dir),
-            )
-            for study, variants in ablation_studies.variants(config).items()
+def report(finished: learn.Finished) -> learn.Report:
+    """A table of every study, and what float32 makes of small ridges."""
+    config, folder = finished.config, finished.folder
+    studies = {
+        study: {
+            name.removeprefix(f"{study}/"): rows
+            for name, rows in finished.results.items()
+            if name.startswith(f"{study}/")
         }
-        boundary = ablation_studies.ridge_boundary() if "ridge" in results else []
-        seconds = time.monotonic() - begin
-        found = ablation_report.write(
-            directory.path, config, results, boundary, seconds=seconds
-        )
-        device = jax.devices()[0]
-        return {
-            **found,
-            "seconds": seconds,
-            "preset": config.preset,
-            "seeds": list(members.seed_numbers(config.seeds)),
-            "data": "own solvers",
-            "device": f"{device.platform} ({device.device_kind})",
-            "workdir": str(directory.path),
-        }
+        for study in config.studies
+    }
+    parts, found = [], {}
+    for study, results in studies.items():
+        found |= members.summary(results, ["error"])
+        columns = {"error": ("error, x 100", 100.0)}
+        if study == "ridge":
+            columns["condition"] = ("condition number", 1.0)
+        columns["seconds"] = ("seconds", 1.0)
+        parts += [f"## {STUDIES[study]}\n", members.comparison(results, columns)]
+    boundary = []
+    if "ridge" in studies:
+        boundary = ablation_ridge.boundary()
+        parts.append(ablation_ridge.text(boundary))
+        ablation_ridge.draw(folder, list(studies["ridge"]), config.seeds[0])
+    write_json(folder / "studies.json", to_json({**studies, "boundary": boundary}))
+    head = (
+        "Relative L2 error on test samples, mean ± standard deviation over the seeds "
+        f"{','.join(map(str, config.seeds))}. A seed that diverged has no part in "
+        f"them; it is counted. {config.num_train} training samples of our own solvers, "
+        f"{config.num_epochs} epochs, {config.features} channels, {config.num_layers} "
+        "layers. Where models are smaller than the published ones or trained for less, "
+        "orders and ratios compare, values do not."
+    )
+    result = {
+        **found,
+        "seconds": finished.seconds,
+        "seeds": list(config.seeds),
+        "data": "own solvers",
+    }
+    return learn.Report("\n".join(parts), result, head, alone=True)
 
-    return run_folder.run_once(workdir, config, work)
 
-
-def train(
-    member: Any, directory: run_folder.RunDirectory, cache_dir: str | None
-) -> dict[str, Any]:
-    """Trains one variant; one that diverges is a result, not an end.
-
-    Args:
-      member: a configuration of `experiments.darcy` or `experiments.burgers`.
-      directory: open folder of the member.
-      cache_dir: folder of generated data.
-
-    Returns:
-      At least "error", "parameters" and "seconds"; the error is NaN after divergence.
-    """
-    try:
-        if isinstance(member, darcy.Config):
-            result = darcy.train(member, directory, cache_dir)
-            return {**result, "error": result["relative_l2"]}
-        data = burgers_data.load(member, cache_dir=cache_dir)
-        result = burgers.train(member, directory, data)
-        return {**result, "error": result[f"error_{member.grids[0]}"]}
-    except training.NonFiniteError as error:
-        return {"error": float("nan"), "parameters": 0, "diverged": str(error)}
-
+PROGRAM = learn.Program(
+    "ablation",
+    PRESETS,
+    make_task,
+    title="What matters, one choice at a time",
+    report=report,
+)
+run = PROGRAM.run
 
 if __name__ == "__main__":
-    options.launch(PRESETS, run, program="ablation")
+    PROGRAM.launch()

@@ -4,64 +4,79 @@
     python -m experiments.darcy_inverse --models=galerkin,linear --seeds=0,1,2
 
 Inputs are solutions on a fine grid, with noise, outputs are coefficients on a coarse
-one. Every model, noise and seed has a folder of its own inside that of the run, which
-continues after an interruption.
+one. Every model is trained with every noise.
 """
 
 import dataclasses
-import os
-import time
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
-from experiments import darcy_inverse_data, darcy_inverse_report
-from experiments.darcy_inverse_models import MODELS
-from experiments.darcy_inverse_training import train
-from opjax.learn import drawing, members, options
-from opjax.learn import folder as run_folder
-from opjax.learn.options import option
+import jax
+import numpy as np
+from flax import nnx
+
+from opjax import learn, metrics, nn
+from opjax.datasets import darcy_inverse
+from opjax.learn import DataOptions, RunOptions, SizeOptions, TrainingOptions, option
+from opjax.learn.benchmark import load
+from opjax.learn.operators import PADDING, kept_modes
+from opjax.learn.tables import mean_and_deviation, table
 from opjax.problems import grids
+
+ATTENTIONS = {
+    "galerkin": nn.GalerkinAttention,
+    "fourier": nn.FourierAttention,
+    "softmax": nn.SoftmaxAttention,
+    "linear": nn.LinearAttention,
+    "performer": nn.PerformerAttention,
+    "nystrom": nn.NystromAttention,
+}
+# Cao, "Choose a Transformer", NeurIPS 2021 (arXiv:2105.14995), Table 3: errors x 100 at
+# these noises, by the points per side of fine and coarse grid.
+_NOISES = (0.0, 0.01, 0.1)
+_PUBLISHED = {
+    (141, 36): {
+        "galerkin": ("GT Ln on K, V", (1.944, 2.552, 6.689)),
+        "fourier": ("FT Ln on Q, K", (1.921, 2.717, 6.725)),
+        "softmax": ("ST Ln on Q, K", (2.160, 2.807, 6.995)),
+        "linear": ("LT Ln on K, V", (2.360, 3.196, 8.656)),
+        "fno": ("FNO2d (only nc)", (14.17, 14.31, 17.30)),
+    },
+    (211, 71): {
+        "galerkin": ("GT Ln on K, V", (1.651, 2.729, 7.903)),
+        "fourier": ("FT Ln on Q, K", (1.523, 2.691, 8.286)),
+        "softmax": ("ST Ln on Q, K", (1.889, 3.123, 8.788)),
+        "linear": ("LT Ln on K, V", (2.136, 3.539, 9.622)),
+        "fno": ("FNO2d (only nc)", (13.60, 13.69, 16.04)),
+    },
+}
 
 
 @dataclasses.dataclass(frozen=True)
-class Config:
-    """All that the numbers of a run depend on; the defaults are the quick preset."""
+class Config(RunOptions, DataOptions, SizeOptions, TrainingOptions):
+    """All that the numbers of a run depend on."""
 
-    preset: str = option("quick", "Values of all flags that are not given")
-    models: str = option("galerkin,fno", f"Some of {', '.join(MODELS)}")
-    noises: str = option("0,0.01,0.1", "Noises, in standard deviations of the data")
-    seeds: str = option("0", "Seeds of parameters and sample order")
-    # Data.
-    data_dir: str = option("", "Folder of the published files; empty: own solver")
-    data_seed: int = option(0, "Seed of noise and of our own solver", minimum=0)
-    num_train: int = option(300, "Training samples", minimum=2)
-    num_validation: int = option(50, "Validation samples", minimum=1)
-    num_test: int = option(100, "Test samples", minimum=1)
+    models: tuple[str, ...] = option(
+        ("galerkin", "fno"), "Models", choices=(*ATTENTIONS, "fno"), members=True
+    )
+    noises: tuple[float, ...] = option(
+        (0.0, 0.01, 0.1),
+        "Noises, in standard deviations of the data",
+        minimum=0,
+        members=True,
+    )
     num_points: int = option(139, "Points per side, solved or in the files", minimum=4)
     stride: int = option(3, "Points per cell of the measurements", minimum=1)
     target_stride: int = option(6, "Points per cell of the coefficient", minimum=1)
     tolerance: float = option(1e-9, "Relative residual of our own solver", above=0)
-    # Model.
-    features: int = option(48, "Channels of the transformers", minimum=3)
-    num_layers: int = option(3, "Layers of the transformers", minimum=1)
-    num_heads: int = option(4, "Heads; must divide the features", minimum=1)
     fno_features: int = option(32, "Channels of fno", minimum=1)
     fno_layers: int = option(4, "Layers of fno", minimum=1)
-    num_modes: int = option(
-        12, "Wave numbers of fno, where the grid has them", minimum=1
-    )
-    # Training.
-    num_epochs: int = option(12, "Passes over the training samples", minimum=1)
-    batch_size: int = option(4, "Samples in a batch", minimum=1)
-    learning_rate: float = option(1e-3, "Peak of the one-cycle schedule", above=0)
-    clip_norm: float = option(0.999, "Largest gradient norm; 0: none", minimum=0)
-    checkpoint_every: int = option(5, "Epochs between checkpoints", minimum=1)
+    num_modes: int = option(12, "Wave numbers of fno, where the grid has them")
 
     def __post_init__(self):
         """Refuses what no run could use, before any work is done."""
-        options.check(self)
-        members.names(self.models, "models", MODELS)
-        members.seed_numbers(self.seeds)
-        darcy_inverse_data.noise_sizes(self.noises)
+        super().__post_init__()
         if self.target_stride % self.stride:
             raise ValueError(
                 f"target_stride={self.target_stride} must be a multiple of "
@@ -69,129 +84,168 @@ class Config:
             )
         # Then points of both grids lie in the middle of their cells.
         grids.check_stride(self.num_points, self.target_stride, periodic=False)
-        if self.features % self.num_heads:
-            raise ValueError(
-                f"num_heads={self.num_heads} must divide features={self.features}."
-            )
-        if self.batch_size > self.num_train:
-            raise ValueError(
-                f"batch_size={self.batch_size} must be at most "
-                f"num_train={self.num_train}."
-            )
 
-    @property
-    def grid_shape(self) -> tuple[int, int]:
-        """Points per axis of the measurements."""
-        size = (self.num_points - 1) // self.stride + 1
+    def grid(self, stride: int) -> tuple[int, int]:
+        """Points per axis of measurements or coefficients."""
+        size = (self.num_points - 1) // stride + 1
         return size, size
 
-    @property
-    def coarse_shape(self) -> tuple[int, int]:
-        """Points per axis of the coefficients."""
-        size = (self.num_points - 1) // self.target_stride + 1
-        return size, size
-
-    @property
-    def model_names(self) -> tuple[str, ...]:
-        """The models, one by one."""
-        return members.names(self.models, "models", MODELS)
-
-    @property
-    def noise_sizes(self) -> tuple[float, ...]:
-        """The noises, one by one."""
-        return darcy_inverse_data.noise_sizes(self.noises)
-
-    def members(self) -> dict[tuple[str, int], "Config"]:
-        """Configurations of single models, noises and seeds."""
-        return {
-            (darcy_inverse_report.member_name(name, noise), seed): dataclasses.replace(
-                self, models=name, noises=f"{noise:g}", seeds=str(seed)
-            )
-            for noise in self.noise_sizes
-            for name in self.model_names
-            for seed in members.seed_numbers(self.seeds)
-        }
+    def variants(self) -> dict[str, "Config"]:
+        """One for each noise."""
+        return {f"{noise:g}": replace(self, noises=(noise,)) for noise in self.noises}
 
 
+_ALL: dict[str, Any] = {"weight_decay": 0.0, "clip_norm": 0.999, "div_factor": 1e4}
+_FEW: dict[str, Any] = {
+    "num_train": 32,
+    "num_validation": 4,
+    "num_test": 4,
+    "num_points": 37,
+}
+_SOME: dict[str, Any] = {"num_train": 300, "num_validation": 50, "num_test": 100}
+# As in the published program; Table 3 has target_stride=12, or stride=2. 24 samples
+# validate, so that the published files serve for training and validation.
+_MANY: dict[str, Any] = {
+    "num_train": 1000,
+    "num_validation": 24,
+    "num_test": 100,
+    "num_points": 421,
+}
+_TINY: dict[str, Any] = {"features": 12, "num_layers": 2, "num_heads": 2}
 PRESETS = {
     "smoke": Config(
         preset="smoke",
-        noises="0,0.1",
-        num_train=32,
-        num_validation=4,
-        num_test=4,
-        num_points=37,
-        features=12,
-        num_layers=2,
-        num_heads=2,
+        noises=(0.0, 0.1),
         fno_features=8,
         fno_layers=2,
         num_epochs=4,
+        batch_size=4,
+        **_ALL | _FEW | _TINY,
     ),
-    "quick": Config(),
-    # As in the published program; Table 3 has target_stride=12, or stride=2. 24 samples
-    # validate, so that the published files serve for training and validation.
+    "quick": Config(
+        features=48, num_layers=3, num_epochs=12, batch_size=4, **_ALL, **_SOME
+    ),
     "paper": Config(
         preset="paper",
-        models="galerkin,fourier,softmax,linear,fno",
-        num_train=1000,
-        num_validation=24,
-        num_points=421,
+        models=("galerkin", "fourier", "softmax", "linear", "fno"),
         features=192,
         num_layers=6,
         num_epochs=100,
-        batch_size=2,
+        **_ALL | _MANY,
     ),
 }
 
 
-def run(
-    config: Config,
-    *,
-    workdir: str | os.PathLike | None = None,
-    cache_dir: str | None = None,
-    tensorboard: bool = False,
-) -> dict[str, Any]:
-    """Trains all models with all noises and seeds, or continues, or reads the result.
+class OnCoarseGrid(nnx.Module):
+    """An operator whose output lies at every `step`-th point of the grid of its input.
 
     Args:
-      config: all that the numbers depend on.
-      workdir: folder of the run; `runs/darcy_inverse-<preset>` by default.
-      cache_dir: folder of generated data.
-      tensorboard: write TensorBoard files too.
-
-    Returns:
-      What the last line of the program says: the relative L2 error of every model and
-      noise, `error_<model>_<noise>`, and how it came about.
-
-    Raises:
-      ImportError: if matplotlib is missing.
-      OSError: if data cannot be read or a folder cannot be written.
-      RuntimeError: if another process works in the folder.
-      ValueError: if the folder holds another configuration or data are damaged.
-      opjax.training.NonFiniteError: if a loss diverges.
+      operator: called with the points of its output.
+      grid_shape: points per axis of the input.
+      step: points of the input per point of the output, along each axis.
+      coarse_features: whether the operator sees only these points of the input.
     """
-    drawing.require_matplotlib()
-    if config.data_dir:
-        absolute = os.path.abspath(os.path.expanduser(config.data_dir))
-        config = dataclasses.replace(config, data_dir=absolute)
 
-    def work(directory: run_folder.RunDirectory) -> dict[str, Any]:
-        begin = time.monotonic()
-        data = darcy_inverse_data.load(config, cache_dir=cache_dir)
-        results = members.run_all(
-            directory.path,
-            config.members(),
-            lambda member, folder: train(member, folder, data, tensorboard=tensorboard),
+    def __init__(
+        self, operator: Any, grid_shape: tuple[int, int], step: int, *, coarse_features
+    ):
+        self.operator, self.coarse_features = operator, coarse_features
+        self.grid_shape, self.step = grid_shape, step
+
+    def __call__(self, mesh_points: jax.Array, features: jax.Array) -> jax.Array:
+        """Maps values `(n, 1)` at the points `(n, 2)` of the fine grid to `(m, 1)`."""
+        if self.coarse_features:
+            features = self._coarse(features)
+        return self.operator(self._coarse(mesh_points), features)
+
+    def _coarse(self, values: jax.Array) -> jax.Array:
+        field = values.reshape(*self.grid_shape, -1)[:: self.step, :: self.step]
+        return field.reshape(-1, values.shape[1])
+
+
+def build(config: Config, rngs: nnx.Rngs) -> OnCoarseGrid:
+    """Builds a model."""
+    fine, coarse = config.grid(config.stride), config.grid(config.target_stride)
+    if config.model == "fno":
+        operator = nn.FourierNeuralOperator(
+            grid_shape=coarse,
+            feature_dim=1,
+            out_features=1,
+            features=config.fno_features,
+            num_layers=config.fno_layers,
+            modes=kept_modes(config.num_modes, coarse),
+            padding=PADDING,
+            rngs=rngs,
         )
-        seconds = time.monotonic() - begin
-        return darcy_inverse_report.write(
-            directory.path, config, results, data, seconds=seconds
+    else:
+        operator = nn.inverse_transformer(
+            fine,
+            coarse,
+            features=config.features,
+            num_layers=config.num_layers,
+            num_heads=config.num_heads,
+            attention=ATTENTIONS[config.model],
+            rngs=rngs,
         )
+    step, on_coarse = config.target_stride // config.stride, config.model == "fno"
+    return OnCoarseGrid(operator, fine, step, coarse_features=on_coarse)
 
-    workdir = workdir or f"runs/darcy_inverse-{config.preset}"
-    return run_folder.run_once(workdir, config, work)
 
+def make_task(config: Config, cache_dir: str | None) -> learn.Task:
+    """The task of a run: loss = mean_b |p - t| / |t|, physical, on the coarse grid."""
+    own = ("num_points", "stride", "target_stride", "tolerance")
+    make = partial(darcy_inverse.splits, noise=config.noises[0])
+
+    def loss(prediction: jax.Array, sample: Any) -> jax.Array:
+        return metrics.relative_l2(prediction, sample["target"]) / config.batch_size
+
+    task = learn.regression(
+        config,
+        load(config, make, *own, cache_dir=cache_dir),
+        build=build,
+        loss=loss,
+        numbers=lambda e: {"error": e.mean(), "error_std": e.std()},
+    )
+    return task._replace(scan=True)
+
+
+def report(finished: learn.Finished) -> learn.Report:
+    """Models by noises, beside those of the paper."""
+    config = finished.config
+    sides = config.grid(config.stride)[0], config.grid(config.target_stride)[0]
+    paper = sides if sides in _PUBLISHED else (141, 36)
+    columns, lines = ["model", "parameters", "seconds each"], []
+    for noise in config.noises:
+        columns += [f"noise {noise:g}", "paper"]
+    parameters = {}
+    for model in config.models:
+        label, published = _PUBLISHED[paper].get(model, ("none", ()))
+        cells = dict(zip(_NOISES, published, strict=False))
+        rows = [finished.results[f"{model}_{noise:g}"] for noise in config.noises]
+        seconds = np.mean([row["seconds"] for group in rows for row in group])
+        parameters[f"parameters_{model}"] = rows[0][0]["parameters"]
+        line = [f"{model} (paper: {label})", f"{rows[0][0]['parameters']:,}"]
+        line.append(f"{seconds:.0f}")
+        for noise, group in zip(config.noises, rows, strict=True):
+            line.append(mean_and_deviation([row["error"] for row in group], 100))
+            line.append(f"{cells[noise]:.4g}" if noise in cells else "")
+        lines.append(line)
+    head = (
+        f"Relative L2 error x 100 of {config.num_test} test samples, mean ± standard "
+        f"deviation over the seeds {','.join(map(str, config.seeds))}, beside Table 3 "
+        f"of arXiv:2105.14995. Ours: {sides[0]} points per side, {sides[1]} of the "
+        f"coarse grid, {config.num_train} training samples, {config.num_epochs} "
+        f"epochs; the paper's: {paper[0]} and {paper[1]}, 1024, 100. "
+        f"Data: {finished.source}."
+    )
+    result = {**parameters, "models": list(config.models)}
+    return learn.Report(text=table(columns, lines), result=result, head=head)
+
+
+PROGRAM = learn.Program(
+    "darcy_inverse", PRESETS, make_task, title="Inverse Darcy flow", report=report
+)
+run = PROGRAM.run
 
 if __name__ == "__main__":
-    options.launch(PRESETS, run, program="darcy_inverse")
+    PROGRAM.launch()

@@ -15,6 +15,7 @@ the schedule of the learning rate moves on. Here it moves with every step.
 
 import dataclasses
 import pathlib
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -185,6 +186,33 @@ def make_task(config: Config, cache_dir: str | None = None) -> Task:
     def metric(model: Any, sample: Any) -> jax.Array:
         return _joint_error(motion(model, sample), sample["target"])
 
+    return Task(
+        train=(train,),
+        validation=validation,
+        test=test,
+        build=supervised.builder(sizes),
+        loss=loss,
+        metric=metric,
+        evaluate=_evaluator(config, splits, sizes, normalizers, test[0], motion),
+        extra=normalizers,
+        source=splits.source,
+        notes=f"Training samples are pairs of {len(splits.train)} dies with "
+        f"{len(times)} times. Errors are over all times; `displacement` is that of the "
+        "displacements alone, which the coordinates outweigh in `relative l2`.",
+    )
+
+
+def _evaluator(
+    config: Config,
+    splits: Splits,
+    sizes: operators.Sizes,
+    normalizers: dict[str, Any],
+    test: Any,
+    motion: Callable[[Any, Any], jax.Array],
+) -> Callable[[Any, pathlib.Path], dict[str, float]]:
+    """Makes `Task.evaluate`: errors over all times, and of every frame."""
+    description = trained.describe(splits.train, sizes=sizes)
+
     def look(model: Any, sample: Any) -> tuple[jax.Array, ...]:
         found, target = motion(model, sample), sample["target"]
         moved, truth = found[..., 2:], target[..., 2:]
@@ -193,14 +221,12 @@ def make_task(config: Config, cache_dir: str | None = None) -> Task:
         errors = _joint_error(found, target), _joint_error(moved, truth)
         return *errors, by_frame / size, moved[-1]
 
-    description = trained.describe(splits.train, sizes=sizes)
-
     def evaluate(model: Any, folder: pathlib.Path) -> dict[str, float]:
         trained.save(folder, model, normalizers, description)
         batch = min(config.batch_size, config.num_test)
         joint, moved, by_frame, last = (
             np.asarray(part, np.float64)
-            for part in training.evaluate(look, model, test[0], batch_size=batch)
+            for part in training.evaluate(look, model, test, batch_size=batch)
         )
         rows = outcome.rows(joint)
         outcome.write(
@@ -217,20 +243,7 @@ def make_task(config: Config, cache_dir: str | None = None) -> Task:
             "relative_l2_worst": float(joint.max()),
         }
 
-    return Task(
-        train=(train,),
-        validation=validation,
-        test=test,
-        build=supervised.builder(sizes),
-        loss=loss,
-        metric=metric,
-        evaluate=evaluate,
-        extra=normalizers,
-        source=splits.source,
-        notes=f"Training samples are pairs of {len(splits.train)} dies with "
-        f"{len(times)} times. Errors are over all times; `displacement` is that of the "
-        "displacements alone, which the coordinates outweigh in `relative l2`.",
-    )
+    return evaluate
 
 
 def predict_at(

@@ -2,37 +2,86 @@
 
     python -m experiments.scaling --preset=quick
 
-One layer of each kind with one head and its projections, forward, and the gradient in
+One layer of each kind, built as `opjax.learn` builds it, forward, and the gradient in
 parameters and input. At every size the layers take turns, so that a busy moment of the
 machine does not fall on one of them alone.
 """
 
 import dataclasses
-import os
 import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from flax import nnx
 
-from experiments import scaling_report
-from experiments.scaling_layers import compiled, layers
-from experiments.scaling_report import PASSES
-from opjax.learn import drawing, options
-from opjax.learn import folder as run_folder
-from opjax.learn.options import option
+import opjax
+from opjax import nn
+from opjax.learn import ModelOptions, Options, Program, Report, operators, option
+from opjax.learn.attentions import Entry
+from opjax.learn.drawing import new_figure, plain, save
+from opjax.learn.folder import write_json
+from opjax.learn.tables import table
+from opjax.nn.attention.heads import merge_heads, split_heads
+
+_PASSES = {"forward": "", "gradient": "gradient_"}  # with their parts of keys
+_UNITS: dict[str, Callable[[dict[str, Any]], float]] = {
+    "milliseconds": lambda found: statistics.median(found["ms"]),
+    "MiB": lambda found: found["bytes"] / 2**20,
+}
+
+
+class _Intention(nnx.Module):
+    """`opjax.intention` between projections of all points."""
+
+    def __init__(self, features: int, *, num_heads: int, rngs: nnx.Rngs):
+        self.num_heads = num_heads
+        self.projections = nn.FanInLinear(features, 3 * features, rngs=rngs)
+        self.out = nn.FanInLinear(features, features, rngs=rngs)
+
+    def __call__(self, x: jax.Array, **unused: Any) -> jax.Array:
+        parts = jnp.split(self.projections(x), 3, axis=1)
+        heads = [split_heads(part, self.num_heads) for part in parts]
+        attend = jax.vmap(partial(opjax.intention, ridge=1.0))
+        return self.out(merge_heads(attend(*heads)))
+
+
+class _FourierBlock(nn.FourierBlock):
+    def __call__(self, x: jax.Array, **unused: Any) -> jax.Array:
+        return super().__call__(x)
+
+
+def _fourier_block(config: Any, sizes: Any, basis: None) -> Any:
+    del basis
+    modes = operators.kept_modes(config.num_modes, sizes.grid_shape)
+    return partial(_FourierBlock, grid_shape=sizes.grid_shape, modes=modes)
+
+
+# What is measured besides the attentions of the registry.
+_OTHERS = {
+    "fourier_neural_operator": Entry(attention=_fourier_block, grid_axes=(1,)),
+    "intention": Entry(
+        attention=lambda config, *_: partial(_Intention, num_heads=config.num_heads)
+    ),
+}
+NAMES = (*(k for k, v in operators.REGISTRY.items() if v.attention), *_OTHERS)
+
+
+def _entry(name: str) -> Entry:
+    return _OTHERS[name] if name in _OTHERS else operators.entry(name)
 
 
 @dataclasses.dataclass(frozen=True)
-class Config:
+class Config(Options):
     """All that the numbers of a run depend on; the defaults are the quick preset."""
 
     preset: str = option("quick", "Values of all flags that are not given")
-    attentions: str = option("", "Names, separated by commas; empty: all")
+    models: tuple[str, ...] = option(NAMES, "Attentions by name")
     min_log2: int = option(7, "Fewest points, as a power of two", minimum=3)
     max_log2: int = option(16, "Most points", minimum=3, maximum=24)
     max_log2_quadratic: int = option(
@@ -40,17 +89,21 @@ class Config:
     )
     fit_log2: int = option(12, "Slopes are fitted from so many points on", minimum=3)
     features: int = option(128, "Channels d", minimum=1)
+    num_heads: int = option(1, "Heads; must divide the features", minimum=1)
     num_basis: int = option(
-        64, "Basis functions, landmarks, random features", minimum=1
+        64, "Basis functions, landmarks, random features, wave numbers", minimum=1
     )
     repeats: int = option(7, "Timed rounds", minimum=1)
     seed: int = option(0, "Seed of parameters and features", minimum=0)
 
     def __post_init__(self):
         """Refuses what no run could use, before any work is done."""
-        options.check(self)
-        for name in self.names:
-            options.check_choice("attentions", name, layers(self.num_basis))
+        super().__post_init__()
+        for name in self.models:
+            if _entry(name).attention is None:
+                raise ValueError(
+                    f"models={name!r} is no attention; choose from {', '.join(NAMES)}."
+                )
         for name in ("max_log2", "max_log2_quadratic"):
             if getattr(self, name) < self.min_log2:
                 raise ValueError(
@@ -62,13 +115,34 @@ class Config:
                 f"num_basis={self.num_basis} must be at most the fewest points, "
                 f"2^{self.min_log2}."
             )
+        self.build(self.models[0], 2**self.min_log2, abstract=True)  # heads fit
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Names of the attentions."""
-        if not self.attentions:
-            return tuple(layers(self.num_basis))
-        return tuple(name.strip() for name in self.attentions.split(","))
+    def sizes(self, name: str) -> list[int]:
+        """Numbers of points that an attention is measured at."""
+        last = self.max_log2
+        last = min(last, self.max_log2_quadratic) if _entry(name).quadratic else last
+        return [2**k for k in range(self.min_log2, last + 1)]
+
+    def build(self, name: str, num_points: int, *, abstract: bool = False) -> Any:
+        """Builds a layer for points on a line, or only the shapes of its arrays."""
+        counts = ("num_basis", "num_landmarks", "num_random", "num_projected")
+        counts = dict.fromkeys((*counts, "num_modes"), self.num_basis)
+        config = ModelOptions(
+            features=self.features,
+            num_heads=self.num_heads,
+            convolution=False,
+            **counts,  # pyright: ignore
+        )
+        found = _entry(name)
+        grid = (num_points,) if found.grid_axes else None
+        sizes = operators.Sizes(1, 0, 1, grid, num_points, ((0.0,), (1.0,)))
+        basis = None if found.basis is None else found.basis(config, sizes)
+        assert found.attention is not None
+        construct = found.attention(config, sizes, basis)
+        make = partial(construct, self.features)
+        if abstract:
+            return jax.eval_shape(lambda: make(rngs=nnx.Rngs(self.seed)))
+        return make(rngs=nnx.Rngs(self.seed))
 
 
 PRESETS = {
@@ -87,62 +161,12 @@ PRESETS = {
 }
 
 
-def run(
-    config: Config, *, workdir: str | os.PathLike | None = None, **unused: Any
-) -> dict[str, Any]:
-    """Measures all layers at all sizes, or reads a finished run.
-
-    Args:
-      config: all that the numbers depend on.
-      workdir: folder of the run; `runs/scaling-<preset>` by default.
-      **unused: options of other programs.
-
-    Returns:
-      What the last line of the program says: for every attention the log-log slope and
-      the milliseconds at the most points measured, of both passes.
-
-    Raises:
-      ImportError: if matplotlib is missing.
-      OSError: if the folder cannot be written.
-      RuntimeError: if another process works in the folder.
-      ValueError: if the folder holds another configuration.
-    """
-    del unused
-    drawing.require_matplotlib()
-    workdir = workdir or f"runs/scaling-{config.preset}"
-    return run_folder.run_once(
-        workdir, config, lambda directory: _run(config, directory)
-    )
+def _forward(layer: Any, x: jax.Array, mesh_points: jax.Array) -> jax.Array:
+    return layer(x, mesh_points=mesh_points)
 
 
-def _run(config: Config, directory: run_folder.RunDirectory) -> dict[str, Any]:
-    begin = time.monotonic()
-    rows = []
-    for log2 in range(config.min_log2, config.max_log2 + 1):
-        rows += measure(config, 2**log2)
-        print(f"n = 2^{log2} measured", file=sys.stderr, flush=True)
-    found = {
-        f"slope_{_key(name, kind)}": slope(rows, name, kind, 2**config.fit_log2)
-        for name in config.names
-        for kind in PASSES
-    }
-    for row in rows:  # the last size of a name stays
-        for kind in PASSES:
-            key = _key(row["attention"], kind)
-            found[f"milliseconds_{key}"] = statistics.median(row[kind]["ms"])
-            found[f"points_{row['attention']}"] = row["points"]
-    seconds = time.monotonic() - begin
-    scaling_report.write(directory.path, config, rows, found, seconds=seconds)
-    device = jax.devices()[0]
-    return {
-        **found,
-        "seconds": seconds,
-        "preset": config.preset,
-        "seed": config.seed,
-        "data": "random features",
-        "device": f"{device.platform} ({device.device_kind})",
-        "workdir": str(directory.path),
-    }
+def _loss(*given: Any) -> jax.Array:
+    return jnp.mean(_forward(*given) ** 2)  # its gradient needs all of the output
 
 
 def measure(config: Config, num_points: int) -> list[dict[str, Any]]:
@@ -156,19 +180,24 @@ def measure(config: Config, num_points: int) -> list[dict[str, Any]]:
       A row for every layer measured: name, points, and of both passes the milliseconds
       of every round and the peak of temporary memory in bytes.
     """
-    key = jax.random.key(config.seed)
-    x = jax.random.normal(key, (num_points, config.features), jnp.float32)
+    shape = num_points, config.features
+    x = jax.random.normal(jax.random.key(config.seed), shape, jnp.float32)
+    points = (jnp.arange(num_points, dtype=jnp.float32)[:, None] + 0.5) / num_points
     rows, calls = [], []
-    for name in config.names:
-        layer = layers(config.num_basis)[name]
-        if layer.quadratic and num_points > 2**config.max_log2_quadratic:
+    for name in config.models:
+        if num_points not in config.sizes(name):
             continue
-        parameters = layer.init(key, num_points, config.features, config.num_basis)
+        given = config.build(name, num_points), x, points
         row: dict[str, Any] = {"attention": name, "points": num_points}
-        for kind, call in compiled(layer, parameters, x).items():
-            row[kind] = {"ms": [], "bytes": _temporary_bytes(call)}
-            calls.append((row[kind]["ms"], call, (parameters, x)))
-            if not _finite(call(parameters, x)):  # also the warm-up
+        for kind in _PASSES:
+            function = _forward if kind == "forward" else jax.grad(_loss, (0, 1))
+            call = jax.jit(function).lower(*given).compile()
+            found = call.memory_analysis()
+            size = 0 if found is None else found.temp_size_in_bytes
+            row[kind] = {"ms": [], "bytes": size}
+            calls.append((row[kind]["ms"], call, given))
+            leaves = jax.tree.leaves(call(*given))  # also the warm-up
+            if not all(bool(jnp.isfinite(leaf).all()) for leaf in leaves):
                 raise FloatingPointError(
                     f"{name}, n = {num_points}: {kind} not finite."
                 )
@@ -177,48 +206,121 @@ def measure(config: Config, num_points: int) -> list[dict[str, Any]]:
     rng = np.random.default_rng(config.seed)
     for _ in range(config.repeats):
         for index in rng.permutation(len(calls)):
-            milliseconds, call, arguments = calls[index]
-            milliseconds.append(_milliseconds(call, arguments))
+            milliseconds, call, given = calls[index]
+            milliseconds.append(_milliseconds(call, given))
     return rows
+
+
+def _milliseconds(call: Callable, given: tuple) -> float:
+    # Small sizes are repeated until the clock can see them.
+    count = 0
+    begin = time.perf_counter()
+    while time.perf_counter() - begin < 2e-3:
+        jax.block_until_ready(call(*given))
+        count += 1
+    return 1e3 * (time.perf_counter() - begin) / count
+
+
+def _curve(
+    rows: Sequence[dict[str, Any]], name: str, kind: str, unit: str = "milliseconds"
+) -> dict[int, float]:
+    """What was measured of an attention, by its numbers of points."""
+    mine = [row for row in rows if row["attention"] == name]
+    return {row["points"]: _UNITS[unit](row[kind]) for row in mine}
 
 
 def slope(
     rows: Sequence[dict[str, Any]], name: str, kind: str, first: int
 ) -> float | None:
     """Fits the log-log slope of the time from `first` points on; None for one size."""
-    pairs = [
-        (row["points"], statistics.median(row[kind]["ms"]))
-        for row in rows
-        if row["attention"] == name and row["points"] >= first
-    ]
+    pairs = [pair for pair in _curve(rows, name, kind).items() if pair[0] >= first]
     if len(pairs) < 2:
         return None
     sizes, times = np.log(np.array(pairs)).T
     return float(np.polyfit(sizes, times, 1)[0])
 
 
-def _milliseconds(call: Callable, arguments: tuple) -> float:
-    # Small sizes are repeated until the clock can see them.
-    count = 0
-    begin = time.perf_counter()
-    while time.perf_counter() - begin < 2e-3:
-        jax.block_until_ready(call(*arguments))
-        count += 1
-    return 1e3 * (time.perf_counter() - begin) / count
+def work(config: Config, directory: Any, cache_dir: str | None) -> Report:
+    """Measures all layers at all sizes; writes `measurements.json` and a figure."""
+    del cache_dir
+    rows: list[dict[str, Any]] = []
+    for log2 in range(config.min_log2, config.max_log2 + 1):
+        rows += measure(config, 2**log2)
+        print(f"n = 2^{log2} measured", file=sys.stderr, flush=True)
+    write_json(directory.path / "measurements.json", {"rows": rows})
+    result: dict[str, Any] = {"seed": config.seed, "data": "random features"}
+    for name in config.models:
+        for kind, part in _PASSES.items():
+            found = slope(rows, name, kind, 2**config.fit_log2)
+            most, last = [*_curve(rows, name, kind).items()][-1]
+            result |= {f"slope_{part}{name}": found, f"points_{name}": most}
+            result[f"milliseconds_{part}{name}"] = last
+    head = (
+        f"One layer with its projections, d = {config.features}, heads: "
+        f"{config.num_heads}, k = {config.num_basis} (basis functions, landmarks, "
+        "random features or wave numbers), one sample of points on a line, float32. "
+        f"Median of {config.repeats} rounds in which the layers take turns. Gradient: "
+        "in parameters and input, forward pass included. Memory: temporary arrays of "
+        "the compiled program, without arguments and results. Slopes are fitted from "
+        f"n = {2**config.fit_log2} on."
+    )
+    figure = new_figure(11.0, 7.0)
+    axes = figure.subplots(2, 2, sharex=True)
+    parts = []
+    for across, unit in zip(axes, _UNITS, strict=True):
+        for axis, kind in zip(across, _PASSES, strict=True):
+            parts += [f"## {kind.capitalize()}, {unit}\n", ""]
+            parts[-1] = _panel(axis, rows, kind, unit, result)
+    axes[0, 0].legend(fontsize=8, ncols=2)
+    save(figure, directory.path / "scaling.png")
+    return Report("\n".join(parts), result, head)
 
 
-def _finite(tree: Any) -> bool:
-    return all(bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves(tree))
+def _panel(axis: Any, rows: Any, kind: str, unit: str, result: dict[str, Any]) -> str:
+    """Draws a panel of the figure; returns its table."""
+    sizes = sorted({row["points"] for row in rows})
+    columns, lines = ["layer", *map(str, sizes)], []
+    if unit == "milliseconds":
+        columns.append("slope")
+    for k, name in enumerate(dict.fromkeys(row["attention"] for row in rows)):
+        found = _curve(rows, name, kind, unit)
+        color = f"C{k}" if k < 10 else "black"
+        width = 2.4 if name == "functional" else 1.1
+        values = np.maximum([*found.values()], 1e-6)
+        axis.plot(found.keys(), values, "o-", c=color, lw=width, ms=3, label=name)
+        lines.append([name, *(f"{found[n]:.3g}" if n in found else "" for n in sizes)])
+        if unit == "milliseconds":
+            last = result[f"slope_{_PASSES[kind]}{name}"]
+            lines[-1].append("" if last is None else f"{last:.2f}")
+    axis.set(title=kind, xlabel="points n", ylabel=unit, yscale="log")
+    axis.set_xscale("log", base=2)
+    plain(axis)
+    return table(columns, lines)
 
 
-def _temporary_bytes(call: jax.stages.Compiled) -> int:
-    analysis = call.memory_analysis()
-    return 0 if analysis is None else analysis.temp_size_in_bytes
+def describe(config: Config) -> dict[str, Any]:
+    """Says what is measured, and how large the layers are."""
+    found: dict[str, Any] = {"data": "random features", "models": list(config.models)}
+    for name in config.models:
+        most = config.sizes(name)[-1]
+        leaves = jax.tree.leaves(config.build(name, most, abstract=True))
+        found[f"parameters_{name}"] = sum(leaf.size for leaf in leaves)
+        found[f"points_{name}"] = most
+    steps = config.repeats * sum(len(config.sizes(name)) for name in config.models)
+    return found | {
+        "parameters": found[f"parameters_{config.models[0]}"],
+        "steps": steps,
+    }
 
 
-def _key(name: str, kind: str) -> str:
-    return name if kind == "forward" else f"{kind}_{name}"
-
+PROGRAM = Program(
+    "scaling",
+    PRESETS,
+    title="Cost of attention layers",
+    work=work,
+    describe_work=describe,
+)
+run = PROGRAM.run
 
 if __name__ == "__main__":
-    options.launch(PRESETS, run, program="scaling")
+    PROGRAM.launch()

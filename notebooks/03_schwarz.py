@@ -280,6 +280,6 @@ plt.show()
 
 # %% [markdown]
 # The coarse block can itself be a two-level operator: give `SchwarzAttention` another
-# one as `coarse`. And the blocks need not be linear. `nn.FunctionalSchwarzAttention`
-# carries a functional attention in every subdomain, see `experiments.darcy
+# one as `coarse`. And the blocks need not be linear. `nn.SubdomainAttention` carries
+# attention in any basis in every subdomain, see `experiments.darcy
 # --model=functional_schwarz`.

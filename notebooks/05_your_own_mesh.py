@@ -20,6 +20,7 @@
 # do the same from the command line.
 
 # %%
+import functools
 import importlib.util
 import pathlib
 import tempfile
@@ -167,13 +168,13 @@ scale = {
 print({name: array.shape for name, array in data.items()})
 
 model = nn.OperatorTransformer(
-    point_dim=2,
+    position=nn.Coordinates(2),
     feature_dim=2,
     out_features=1,
     features=32,
     num_layers=3,
-    num_heads=4,
-    num_basis=16,
+    attention=functools.partial(nn.BasisAttention, num_heads=4, basis=None),
+    basis=functools.partial(nn.SoftmaxBasis, num_heads=4, num_basis=16),
     rngs=nnx.Rngs(0),
 )
 

@@ -1,4 +1,9 @@
-"""Operator learning with attention: pure functions for grids, meshes and clouds."""
+"""Operator learning with attention: pure functions for grids, meshes and clouds.
+
+Functions act on one head of one sample; heads and batches are `jax.vmap`. Modules are
+in `opjax.nn`, training and predicting in `opjax.learn`, data in `opjax.datasets`, their
+solvers in `opjax.problems`: packages to be imported by these names.
+"""
 
 from importlib import metadata as _metadata
 
@@ -44,7 +49,7 @@ from opjax.eigenfunctions import laplacian_eigenfunctions
 from opjax.interpolation import interpolate_grid
 from opjax.linalg import condition_number, ridge_solve
 from opjax.projection import Moments, gram, moments, project, reconstruct
-from opjax.quadrature import grid_weights, scattered_weights, triangle_weights
+from opjax.quadrature import cell_weights, grid_weights, scattered_weights
 from opjax.spectral import spectral_convolution
 
 __version__ = _metadata.version("opjax")
@@ -55,6 +60,7 @@ __all__ = [
     "attention",
     "basis",
     "basis_attention",
+    "cell_weights",
     "condition_number",
     "fourier_attention",
     "fourier_basis",
@@ -94,5 +100,4 @@ __all__ = [
     "softmax_basis",
     "spectral_convolution",
     "transport",
-    "triangle_weights",
 ]

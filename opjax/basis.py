@@ -14,6 +14,7 @@ from jax.typing import ArrayLike
 from opjax import _checks, linalg
 from opjax._sequential import one_by_one
 from opjax.projection import check_weights, gram
+from opjax.quadrature import active
 
 ORTHONORMALIZATIONS = ("qr", "cholesky")
 
@@ -212,17 +213,17 @@ def orthonormalize(
             f"basis {basis.shape}: {n} points cannot carry {k} orthonormal functions."
         )
     if quadrature_weights is None:
-        active = jnp.ones((n, 1), bool)
+        counted = jnp.ones((n, 1), bool)
         root = jnp.ones((n, 1), basis.dtype)
     else:
         weights = check_weights(quadrature_weights, basis=basis)[:, None]
         weights = weights.astype(basis.dtype)
-        active = weights > 0
-        root = jnp.sqrt(jnp.where(active, weights, 1))
-    basis = jnp.where(active, basis, 0)
+        counted = active(weights)
+        root = jnp.sqrt(jnp.where(counted, weights, 1))
+    basis = jnp.where(counted, basis, 0)
     if method == "qr":
         q, r = _qr(root * basis)
-        q = jnp.where(active, q * jnp.sign(jnp.diagonal(r))[None, :] / root, 0)
+        q = jnp.where(counted, q * jnp.sign(jnp.diagonal(r))[None, :] / root, 0)
     else:
         q = _cholesky_solve(gram(root * basis), basis.T).T
     return q.astype(dtype)

@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jax.custom_batching import sequential_vmap
 from jax.typing import ArrayLike
 
 from opjax import _checks, _winograd
+from opjax._sequential import one_by_one
 
 
 def grid_convolution(
@@ -93,7 +93,7 @@ def _correlate_native(field: jax.Array, kernel: jax.Array) -> jax.Array:
 
 def _correlate_cpu(field: jax.Array, kernel: jax.Array) -> jax.Array:
     if _winograd.pays_off(field, kernel):
-        return _one_by_one(_winograd.correlate)(field, kernel)
+        return one_by_one(_winograd.correlate)(field, kernel)
     return _correlate_native(field, kernel)
 
 
@@ -102,7 +102,7 @@ def _pullback_cpu(field, kernel, cotangent):
         # The transforms are linear, and XLA drops the products of the forward pass:
         # what remains are the transposed transforms and two products per entry.
         pullback = _pullback(_winograd.correlate)
-        return _one_by_one(pullback)(field, kernel, cotangent)
+        return one_by_one(pullback)(field, kernel, cotangent)
     # The adjoint of a correlation is a correlation with the reflected stencil and
     # input and output channels exchanged.
     reflected = jnp.swapaxes(jnp.flip(kernel, range(kernel.ndim - 2)), -1, -2)
@@ -114,29 +114,6 @@ def _pullback_cpu(field, kernel, cotangent):
 def _pullback(function: Callable) -> Callable:
     """Returns the map from arguments and the output's cotangent to cotangents."""
     return lambda *args: jax.vjp(function, *args[:-1])[1](args[-1])
-
-
-def _one_by_one(function: Callable) -> Callable:
-    """Makes `jax.vmap` map the samples in turn, in `function` and its derivatives.
-
-    The intermediate arrays of one sample stay in cache, those of a batch do not: for
-    the products of Winograd's filters this is a factor of two.
-    """
-
-    @jax.custom_vjp
-    def mapped(*args):
-        return sequential_vmap(function)(*args)
-
-    def forward(*args):
-        return mapped(*args), args
-
-    def backward(args, cotangent):
-        # A rule for batching hides the function from reverse mode; hence this one,
-        # again batched in turn, and so to any order.
-        return _one_by_one(_pullback(function))(*args, cotangent)
-
-    mapped.defvjp(forward, backward)
-    return mapped
 
 
 def _kernel_cotangent_products(field, cotangent, *, sizes):

@@ -48,7 +48,7 @@ def save(
 
     All operators of `opjax.nn` on any mesh can be exported for any number of points,
     orthogonal attention for at least `num_basis`. Convolutions and Fourier operators
-    belong to a grid: give its `num_points`. Schwarz attention needs the covers of a
+    belong to a grid: give its `num_points`. Attention on subdomains needs those of a
     mesh, so wrap the model in a function that has them, with that mesh's `num_points`.
 
     Args:

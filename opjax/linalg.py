@@ -15,7 +15,6 @@ from jax.typing import ArrayLike
 from opjax import _checks
 from opjax._sequential import one_by_one
 
-FORMULATIONS = ("automatic", "primal", "dual")
 REGULARIZATIONS = ("additive", "convex")
 
 
@@ -62,7 +61,6 @@ def ridge_solve(
     *,
     ridge: ArrayLike,
     regularization: str = "additive",
-    formulation: str = "automatic",
 ) -> jax.Array:
     r"""Solves the Tikhonov-regularised least-squares problem in primal or dual form.
 
@@ -90,7 +88,6 @@ def ridge_solve(
         between 0 and 1 (convex). Zero with rank-deficient data yields NaN or noise; a
         traced value is not checked.
       regularization: `"additive"` or `"convex"`.
-      formulation: `"primal"`, `"dual"`, or `"automatic"` for the smaller system.
 
     Returns:
       The solution `X`, shape `(d, c)`.
@@ -98,7 +95,7 @@ def ridge_solve(
     Raises:
       TypeError: if an array is not floating point.
       ValueError: if shapes do not match, the ridge is negative (or above one in the
-        convex problem) or an option is unknown.
+        convex problem) or the regularization is unknown.
 
     References:
       Xiao et al., "Functional Attention", 2026, Eq. 6, 7 and App. B.1.
@@ -107,13 +104,10 @@ def ridge_solve(
     _checks.floating(matrix=matrix, target=target)
     _checks.rank(2, matrix=matrix, target=target)
     _checks.same_axis(0, "rows", matrix=matrix, target=target)
-    _checks.option("formulation", formulation, FORMULATIONS)
     _check_ridge(ridge, regularization)
     k, d = matrix.shape
-    if formulation == "automatic":
-        formulation = "primal" if k <= d else "dual"
     a, b = at_least_single(matrix), at_least_single(target)
-    if formulation == "primal":
+    if k <= d:
         x = _product(a.T, solve(_system(a, ridge, regularization), b))
     else:
         x = solve(_system(a.T, ridge, regularization), _product(a.T, b))

@@ -12,6 +12,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from opjax import _checks
+from opjax.quadrature import active
 
 
 @jax.jit
@@ -59,7 +60,7 @@ def relative_l2(
     weights = jnp.broadcast_to(weights, prediction.shape)
     # Selecting before any arithmetic keeps NaN padding out of the gradient too: the
     # derivative of `0 * (nan - t)` would be NaN.
-    keep = weights > 0
+    keep = active(weights)
     target = jnp.where(keep, target, 0)
     difference = jnp.where(keep, prediction, 0) - target
     root = jnp.sqrt(jnp.where(keep, weights, 1))

@@ -13,6 +13,7 @@ from jax import lax
 from jax.typing import ArrayLike, DTypeLike
 
 from opjax import _checks
+from opjax.quadrature import active
 
 _BLOCK = 256  # queries of one block of the search for nearest points
 
@@ -29,9 +30,10 @@ def farthest_points(
         i_1 = argmax_i |x_i - mean(x)|,
         i_{k+1} = argmax_i min_{j <= k} |x_i - x_{i_j}|,
 
-    of several farthest points the first one. A smaller sample is the start of a larger
-    one. Starting from the point that is farthest from the mean makes the sample, up to
-    rounding, independent of rotation, translation and order of the points.
+    of several farthest points, up to rounding, the first one. A smaller sample is the
+    start of a larger one. Starting from the point that is farthest from the mean makes
+    the sample, up to rounding, independent of rotation, translation and order of the
+    points.
 
     Complexity: `O(n num_samples)`.
 
@@ -239,7 +241,7 @@ def _cloud(points: ArrayLike, weights: ArrayLike | None) -> tuple[jax.Array, jax
     _checks.floating(quadrature_weights=weights)
     _checks.rank(1, quadrature_weights=weights)
     _checks.same_points(points=points, quadrature_weights=weights)
-    return points, jnp.asarray(weights) > 0
+    return points, active(weights)
 
 
 def _squares(columns: jax.Array, centre: jax.Array) -> jax.Array:
@@ -254,7 +256,10 @@ def _first_smallest(values: jax.Array) -> jax.Array:
     """Does what `jnp.argmin` does, which takes a CPU seven times as long."""
     last = values.size - 1
     rank = jnp.arange(values.size, dtype=jnp.int32)
-    return jnp.min(jnp.where(values == jnp.min(values), rank, last))
+    smallest = jnp.min(values)
+    # Values that the compiler computes again to compare them may round differently.
+    slack = 4 * jnp.finfo(values.dtype).eps * jnp.abs(smallest)
+    return jnp.min(jnp.where(values <= smallest + slack, rank, last))
 
 
 def _mean(points: jax.Array, valid: jax.Array) -> jax.Array:

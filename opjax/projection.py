@@ -15,6 +15,7 @@ from jax import lax
 from jax.typing import ArrayLike
 
 from opjax import _checks, linalg
+from opjax.quadrature import active, select
 
 PROJECTIONS = ("transpose", "mean", "pseudo_inverse")
 
@@ -147,16 +148,14 @@ def unchecked_moments(
             count=count,
             gram=product(basis.T, basis) if with_gram else None,
         )
-    # Selects before arithmetic: zero times a padded NaN would be NaN.
-    active = weights > 0
-    basis = jnp.where(active[:, None], basis, 0)
+    basis = select(basis, weights)
     column = weights[:, None].astype(values.dtype)
-    weighted = column * jnp.where(active[:, None], values, 0)
+    weighted = column * select(values, weights)
     return Moments(
         integrals=product(basis.T, weighted),
         masses=weights.astype(basis.dtype) @ basis,
-        weight=jnp.sum(jnp.where(active, weights, 0)),
-        count=jnp.sum(active.astype(weights.dtype)),
+        weight=jnp.sum(select(weights, weights)),
+        count=jnp.sum(active(weights).astype(weights.dtype)),
         gram=product((column * basis).T, basis) if with_gram else None,
     )
 
@@ -181,7 +180,7 @@ def gram(basis: ArrayLike, *, quadrature_weights: ArrayLike | None = None) -> ja
     left = basis
     if quadrature_weights is not None:
         weights = check_weights(quadrature_weights, basis=basis)
-        basis = jnp.where((weights > 0)[:, None], basis, 0)
+        basis = select(basis, weights)
         left = weights[:, None].astype(basis.dtype) * basis
     return jnp.matmul(left.T, basis, precision=lax.Precision.HIGHEST)
 

@@ -4,10 +4,12 @@ A weight of zero removes a point from every sum: this is how padded points are m
 everywhere in opjax.
 """
 
+import math
 from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jax.typing import ArrayLike
 
@@ -80,7 +82,7 @@ def scattered_weights(
 
     Every point gets the same weight if the points are equally dense. Needs `O(n)`
     memory per point and `O(n^2)` work: compute once per mesh. For points on a surface
-    use `triangle_weights`, since `p` must be the dimension of the integral.
+    use `cell_weights`, since `p` must be the dimension of the integral.
 
     Args:
       mesh_points: distinct points, shape `(n, p)`, in domain lengths.
@@ -115,49 +117,75 @@ def scattered_weights(
     return volume * cells / jnp.sum(cells)
 
 
-def triangle_weights(mesh_points: ArrayLike, triangles: ArrayLike) -> jax.Array:
-    r"""Returns the lumped masses of the vertices of a triangle mesh.
+def cell_weights(mesh_points: ArrayLike, cells: ArrayLike) -> np.ndarray:
+    r"""Returns the lumped masses of the points of a mesh, computed on the host.
 
-    Every vertex takes a third of the area of each of its triangles, which integrates
-    piecewise-linear functions exactly:
+    Every corner takes an equal share of each of its simplices, of dimension `k`, which
+    integrates piecewise-linear functions exactly:
 
-        w_i = sum_{T containing i} |T| / 3.
+        w_i = sum_{T containing i} |T| / (k + 1),    |T| = det(E E^T)^{1/2} / k!,
+
+    with the edges `E` from one corner to the `k` others. Cells of four corners are
+    tetrahedra in space; in the plane they are quadrilaterals, which take the mean of
+    both ways to divide them.
 
     Args:
-      mesh_points: vertices in the plane or in space, shape `(n, 2)` or `(n, 3)`.
-      triangles: vertex indices, integers of shape `(t, 3)`; a triangle with an index
-        below zero or at or beyond `n` is ignored, so padded triangles may point there.
+      mesh_points: points, shape `(n, p)`, in domain lengths.
+      cells: indices of their corners, integers of shape `(t, corners)`.
 
     Returns:
-      Quadrature weights, shape `(n,)`, summing to the area; zero for unused vertices.
+      Quadrature weights, float64 of shape `(n,)`; zero for points of no cell.
 
     Raises:
-      TypeError: if vertices are not floating point or indices not integers.
-      ValueError: if shapes are not as above.
+      TypeError: if points are not floating point or indices not integers.
+      ValueError: if shapes are not as above, a point does not exist, or the cells are
+        of another kind.
     """
-    mesh_points, triangles = jnp.asarray(mesh_points), jnp.asarray(triangles)
-    _checks.floating(mesh_points=mesh_points)
-    _checks.rank(2, mesh_points=mesh_points, triangles=triangles)
-    if not jnp.issubdtype(triangles.dtype, jnp.integer):
-        raise TypeError(f"triangles have dtype {triangles.dtype}, expected integers.")
-    n, p = mesh_points.shape
-    if p not in (2, 3) or triangles.shape[1] != 3:
+    points, cells = np.asarray(mesh_points), np.asarray(cells)
+    _checks.floating(mesh_points=points)
+    _checks.rank(2, mesh_points=points, cells=cells)
+    if not np.issubdtype(cells.dtype, np.integer):
+        raise TypeError(f"cells have dtype {cells.dtype}, expected integers.")
+    outside = cells[(cells < 0) | (cells >= len(points))]
+    if outside.size:
         raise ValueError(
-            f"mesh_points {mesh_points.shape} and triangles {triangles.shape} must "
-            "have shapes (n, 2) or (n, 3), and (t, 3)."
+            f"cells contain point {outside[0]}, but points are numbered from 0 to "
+            f"{len(points) - 1}; leave out the cells of padding."
         )
-    triangles = jnp.where(triangles < 0, n, triangles)  # or they count from the end
-    origin, first, second = (
-        mesh_points.at[triangles[:, corner]].get(mode="fill", fill_value=0)
-        for corner in range(3)
-    )
-    in_space = ((0, 0), (0, 3 - p))
-    normal = jnp.cross(
-        jnp.pad(first - origin, in_space), jnp.pad(second - origin, in_space)
-    )
-    squared = jnp.sum(normal**2, axis=1)
-    padded = jnp.any(triangles >= n, axis=1)
-    flat = padded | (squared == 0)  # the square root has no gradient at zero
-    area = jnp.where(flat, 0, jnp.sqrt(jnp.where(flat, 1, squared)) / 2)
-    third = jnp.repeat(area / 3, 3)
-    return jnp.zeros(n, mesh_points.dtype).at[triangles.reshape(-1)].add(third)
+    corners, dimension = cells.shape[1], points.shape[1]
+    if corners == 4 and dimension == 2:
+        ways = [(0, 1, 2), (0, 2, 3), (0, 1, 3), (1, 2, 3)]
+        triangles = np.concatenate([cells[:, way] for way in ways])
+        return _simplex_weights(points, triangles) / 2
+    if not 2 <= corners <= dimension + 1:
+        raise ValueError(
+            f"No quadrature weights for cells of {corners} corners in {dimension} "
+            "dimensions; divide them into simplices."
+        )
+    return _simplex_weights(points, cells)
+
+
+def _simplex_weights(points: np.ndarray, simplices: np.ndarray) -> np.ndarray:
+    corners = points.astype(np.float64)[simplices]
+    edges = corners[:, 1:] - corners[:, :1]
+    gram = edges @ edges.swapaxes(1, 2)
+    k = edges.shape[1]
+    volumes = np.sqrt(np.maximum(np.linalg.det(gram), 0)) / math.factorial(k)
+    shares = np.repeat(volumes / (k + 1), k + 1)
+    return np.bincount(simplices.reshape(-1), shares, minlength=len(points))
+
+
+def active(quadrature_weights: ArrayLike) -> jax.Array:
+    """Returns which points count, those of positive weight, in the shape of weights."""
+    return jnp.asarray(quadrature_weights) > 0
+
+
+def select(values: jax.Array, quadrature_weights: ArrayLike | None) -> jax.Array:
+    """Zeroes the values of points that do not count, along the first axis.
+
+    Before arithmetic: zero times a padded NaN would be NaN.
+    """
+    if quadrature_weights is None:
+        return values
+    keep = active(quadrature_weights)
+    return jnp.where(keep.reshape(-1, *(1,) * (values.ndim - 1)), values, 0)

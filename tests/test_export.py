@@ -1,5 +1,6 @@
 import subprocess
 import sys
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -7,7 +8,9 @@ import numpy as np
 import pytest
 from flax import nnx
 
+import opjax
 from opjax import export, nn, normalize
+from tests.builders import transformer
 
 pytest.importorskip("flatbuffers", reason="needs opjax[export]")
 
@@ -25,9 +28,28 @@ NORMALIZERS = {
 
 def model(attention="functional", **changes):
     sizes = {"point_dim": 2, "feature_dim": 2, "out_features": 1, "features": 16}
-    sizes |= {"num_layers": 2, "num_heads": 2, "num_basis": 8}
-    sizes |= {"attention": attention, "decoder_norm": False}
-    return nn.OperatorTransformer(**(sizes | changes), rngs=nnx.Rngs(0))
+    sizes |= {"num_layers": 2, "decoder_norm": False, "rngs": nnx.Rngs(0)}
+    if attention not in OTHERS:
+        sizes |= {"num_heads": 2, "num_basis": 8, "attention": attention}
+        return transformer(**(sizes | changes))
+    position = nn.Coordinates(sizes.pop("point_dim"))
+    return nn.OperatorTransformer(
+        position=position, attention=OTHERS[attention], **(sizes | changes)
+    )
+
+
+FUNCTIONAL = partial(nn.FunctionalAttention, num_heads=2, num_basis=8)
+FOURIER = partial(
+    nn.FixedBasis,
+    functions=partial(opjax.fourier_basis, num_frequencies=1),
+    num_basis=9,
+)
+OTHERS = {
+    "orthogonal": partial(nn.OrthogonalAttention, num_heads=2, num_basis=8),
+    "fourier basis": partial(nn.BasisAttention, num_heads=2, basis=FOURIER),
+    "performer": partial(nn.PerformerAttention, num_heads=2, num_features=8),
+    "subdomains": partial(nn.SubdomainAttention, attention=FUNCTIONAL, coarse=None),
+}
 
 
 def sample(rng, n):
@@ -41,8 +63,10 @@ def operator(path):
 
 ATTENTIONS = [
     "functional",
-    "physics",
+    "transolver",
     "orthogonal",
+    "fourier basis",
+    "performer",
     "galerkin",
     "linear",
     "fourier",
@@ -131,8 +155,8 @@ def test_what_cannot_be_exported_is_named(tmp_path):
     path, given = tmp_path / "operator", {"point_dim": 2, "feature_dim": 2}
     with pytest.raises(ValueError, match="give min_points"):
         export.save(path, model("orthogonal"), **given)
-    with pytest.raises(ValueError, match="any number of points.*cover"):
-        export.save(path, model("functional_schwarz"), **given)
+    with pytest.raises(ValueError, match="any number of points.*subdomains"):
+        export.save(path, model("subdomains"), **given)
     with pytest.raises(ValueError, match="must have 2 channels"):
         export.save(path, model(), point_dim=2, feature_dim=0)
     with pytest.raises(ValueError, match=r"shapes \[\(2, n\)\], expected .*\(n,"):

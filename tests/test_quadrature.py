@@ -2,7 +2,6 @@
 
 import functools
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -164,74 +163,71 @@ def square():
 
 
 @pytest.mark.parametrize("dimension", [2, 3])
-def test_triangle_weights_are_thirds_of_areas(square, rng, dimension):
-    points, triangles = square
-    points = rng.normal(size=(5, dimension))
-
-    def function(points):
-        return opjax.triangle_weights(points, triangles)
-
-    def oracle(points):
-        return oracles.triangle_weights(points, triangles)
-
-    oracles.check_value(function, oracle, (points,))
-    oracles.check_gradient(function, oracle, (points,), rtol=1e-6)
-    oracles.check_transforms(function, (points,))
-
-
-def test_triangle_weights_sum_to_the_area_and_integrate_linear_functions(square):
-    points, triangles = square
-    weights = opjax.triangle_weights(points, triangles)
-    np.testing.assert_allclose(np.sum(weights), 1, rtol=1e-12)
-    actual = weights @ (1 + 2 * points[:, 0] - 3 * points[:, 1])
-    np.testing.assert_allclose(actual, 1 + 1 - 1.5, rtol=1e-12)
-
-
-def test_triangle_weights_do_not_depend_on_orientation_or_rotation(square, rng):
-    points, triangles = square
-    expected = opjax.triangle_weights(points, triangles)
-    flipped = opjax.triangle_weights(points, triangles[:, ::-1])
-    np.testing.assert_allclose(flipped, expected, rtol=1e-12)
-    rotation, _ = np.linalg.qr(rng.normal(size=(3, 3)))
-    in_space = np.pad(points, ((0, 0), (0, 1))) @ rotation.T + rng.normal(size=3)
-    rotated = opjax.triangle_weights(in_space, triangles)
-    np.testing.assert_allclose(rotated, expected, rtol=1e-12)
-
-
-@pytest.mark.parametrize("padding", [[7, 7, 7], [1, 2, 6], [2, 6, 6], [-1, 1, 2]])
-def test_padded_triangles_and_unused_vertices_weigh_nothing(square, padding):
-    points, triangles = square
-    expected = np.append(opjax.triangle_weights(points, triangles), 0)  # unused vertex
-    more_points = np.vstack([points, [[np.nan, np.nan]]])
-    more_triangles = np.vstack([triangles, [padding]])
-    actual = opjax.triangle_weights(more_points, more_triangles)
-    np.testing.assert_array_equal(actual, expected)
-
-
-@pytest.mark.parametrize("corners", [[0, 0, 1], [2, 2, 2], [0, 1, 5]])
-def test_degenerate_triangles_have_finite_gradients(square, corners):
-    points, triangles = square
-    points = np.vstack([points, [[0.5, 0.0]]])  # in line with vertices 0 and 1
-
-    def moment(points, triangles):
-        return jnp.sum(opjax.triangle_weights(points, triangles) * jnp.arange(6.0))
-
-    expected = jax.grad(moment)(jnp.asarray(points), triangles)
-    more = np.vstack([triangles, [corners]])
-    actual = jax.grad(moment)(jnp.asarray(points), more)
+def test_weights_of_triangles_are_thirds_of_areas(square, rng, dimension):
+    points, triangles = rng.normal(size=(5, dimension)), square[1]
+    expected = oracles.triangle_weights(points, triangles)
+    actual = opjax.cell_weights(points, triangles)
     np.testing.assert_allclose(actual, expected, rtol=1e-12)
 
 
+CELLS = {
+    "lines": ([[0.0], [0.5], [2.0]], [[0, 1], [1, 2]], 2.0),
+    "triangles": ([[0.0, 0], [1, 0], [1, 1], [0, 1]], [[0, 1, 2], [2, 3, 0]], 1.0),
+    "quadrilaterals": ([[0.0, 0], [2, 0], [3, 1], [0, 1]], [[0, 1, 2, 3]], 2.5),
+    "tetrahedra": (np.eye(4, 3)[[3, 0, 1, 2]], [[0, 1, 2, 3]], 1 / 6),
+}
+
+
+@pytest.mark.parametrize("kind", CELLS)
+def test_weights_of_cells_sum_to_the_volume_and_integrate_linear_functions(kind, rng):
+    points, cells, volume = CELLS[kind]
+    points = np.vstack([points, np.full(np.shape(points)[1], np.nan)])  # in no cell
+    weights = opjax.cell_weights(points, np.array(cells))
+    np.testing.assert_allclose(np.sum(weights), volume, rtol=1e-12)
+    assert weights[-1] == 0
+    if kind != "quadrilaterals":
+        means = points[np.array(cells)].mean(axis=1)
+        volumes = [opjax.cell_weights(points, np.array([c])).sum() for c in cells]
+        np.testing.assert_allclose(
+            weights[:-1] @ points[:-1], volumes @ means, rtol=1e-12
+        )
+
+
+def test_weights_do_not_depend_on_orientation_or_rotation(square, rng):
+    points, triangles = square
+    expected = opjax.cell_weights(points, triangles)
+    flipped = opjax.cell_weights(points, triangles[:, ::-1])
+    np.testing.assert_allclose(flipped, expected, rtol=1e-12)
+    rotation, _ = np.linalg.qr(rng.normal(size=(3, 3)))
+    in_space = np.pad(points, ((0, 0), (0, 1))) @ rotation.T + rng.normal(size=3)
+    rotated = opjax.cell_weights(in_space, triangles)
+    np.testing.assert_allclose(rotated, expected, rtol=1e-12)
+
+
 @pytest.mark.parametrize(
-    ("points", "triangles", "error", "message"),
+    ("points", "cells", "error", "message"),
     [
         (np.ones((3, 2), int), np.ones((1, 3), int), TypeError, "points has dtype"),
-        (np.ones((3, 2)), np.ones((1, 3)), TypeError, "triangles have dtype float64"),
-        (np.ones((3, 4)), np.ones((1, 3), int), ValueError, r"mesh_points \(3, 4\)"),
-        (np.ones((3, 2)), np.ones((1, 4), int), ValueError, r"triangles \(1, 4\)"),
-        (np.ones((3, 2)), np.ones(3, int), ValueError, r"triangles has shape \(3,\)"),
+        (np.ones((3, 2)), np.ones((1, 3)), TypeError, "cells have dtype float64"),
+        (np.ones((3, 2)), np.ones((1, 5), int), ValueError, "5 corners in 2 dim"),
+        (np.ones((3, 2)), np.ones(3, int), ValueError, r"cells has shape \(3,\)"),
+        (np.ones((3, 2)), np.array([[0, 1, 3]]), ValueError, "contain point 3"),
     ],
 )  # fmt: skip
-def test_bad_meshes_are_named_in_the_error(points, triangles, error, message):
+def test_bad_meshes_are_named_in_the_error(points, cells, error, message):
     with pytest.raises(error, match=message):
-        opjax.triangle_weights(points, triangles)
+        opjax.cell_weights(points, cells)
+
+
+def test_points_of_positive_weight_count():
+    weights = np.array([0.5, 0.0, -0.0, 1e-300])
+    np.testing.assert_array_equal(
+        quadrature.active(weights), [True, False, False, True]
+    )
+    values = jnp.array([[1.0, 2], [np.nan, 3], [4, np.inf], [5, 6]])
+    expected = [[1, 2], [0, 0], [0, 0], [5, 6]]
+    np.testing.assert_array_equal(quadrature.select(values, weights), expected)
+    np.testing.assert_array_equal(
+        quadrature.select(values[:, 0], weights), [1, 0, 0, 5]
+    )
+    assert quadrature.select(values, None) is values

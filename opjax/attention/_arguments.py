@@ -5,6 +5,7 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from opjax import _checks
+from opjax.quadrature import active, select
 
 
 def check_weights(**arrays: jax.Array) -> None:
@@ -41,11 +42,6 @@ def attended(
     return query, select(key, weights), select(value, weights), weights
 
 
-def select(array: jax.Array, weights: jax.Array | None) -> jax.Array:
-    """Zeroes masked points, before arithmetic: zero times a padded NaN is NaN."""
-    return array if weights is None else jnp.where(weights[:, None] > 0, array, 0)
-
-
 def integrand(array: jax.Array, weights: jax.Array | None) -> jax.Array:
     """Weighs an array at points."""
     return array if weights is None else weights[:, None].astype(array.dtype) * array
@@ -59,7 +55,7 @@ def log_weights(weights: jax.Array | None, dtype: jax.typing.DTypeLike) -> jax.A
     """
     if weights is None:
         return jnp.zeros((1, 1), dtype)
-    masked = weights <= 0
+    masked = ~active(weights)
     logarithm = jnp.log(jnp.where(masked, 1, weights)).astype(dtype)
     dropped = masked & ~jnp.all(masked)
     return jnp.where(dropped, -jnp.inf, logarithm)[None, :]

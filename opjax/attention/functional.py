@@ -10,6 +10,7 @@ from jax.typing import ArrayLike
 from opjax import _checks, linalg
 from opjax.attention._arguments import check_weights, features
 from opjax.attention.bases import basis_attention, coefficients_of
+from opjax.quadrature import active, select
 
 
 class MapBetweenBases(NamedTuple):
@@ -267,10 +268,6 @@ def intention(
     if key_weights is not None:
         weights = jnp.asarray(key_weights)
         check_weights(key_weights=weights, key=key)
-        active = (weights > 0)[:, None]
-        # Selects before arithmetic: zero times a padded NaN would be NaN.
-        root = jnp.sqrt(jnp.where(active, weights[:, None], 1))
-        key, value = (
-            root.astype(a.dtype) * jnp.where(active, a, 0) for a in (key, value)
-        )
+        root = jnp.sqrt(jnp.where(active(weights), weights, 1))[:, None]
+        key, value = (root.astype(a.dtype) * select(a, weights) for a in (key, value))
     return transport(query, key, value, ridge=ridge)

@@ -7,6 +7,7 @@ from jax.typing import ArrayLike
 from opjax import _checks
 from opjax.attention._arguments import attended
 from opjax.attention.pairwise import attention_matrix
+from opjax.quadrature import select
 
 
 def linformer_attention(
@@ -56,10 +57,8 @@ def linformer_attention(
     _checks.same_axis(1, "projected points (axis 1)", **named)
     if weights is not None:
         # The projections of masked points may be padded too.
-        active = (weights > 0)[:, None]
         projections = [
-            weights[:, None].astype(e.dtype) * jnp.where(active, e, 0)
-            for e in projections
+            weights[:, None].astype(e.dtype) * select(e, weights) for e in projections
         ]
     key = projections[0].T.astype(key.dtype) @ key
     value = projections[1].T.astype(value.dtype) @ value

@@ -6,8 +6,9 @@ from jax import lax
 from jax.typing import ArrayLike
 
 from opjax import _checks, linalg
-from opjax.attention._arguments import attended, check_weights, select
+from opjax.attention._arguments import attended, check_weights
 from opjax.attention.pairwise import attention_matrix
+from opjax.quadrature import active, select
 
 
 def nystrom_attention(
@@ -96,9 +97,9 @@ def _landmarks(
     """
     if weights is None:
         weights = jnp.ones(points.shape[0], points.dtype)
-    active = weights > 0
-    position = jnp.cumsum(active) - 1
-    segment = position * num_landmarks // jnp.maximum(jnp.sum(active), 1)
+    counted = active(weights)
+    position = jnp.cumsum(counted) - 1
+    segment = position * num_landmarks // jnp.maximum(jnp.sum(counted), 1)
     weights = weights.astype(linalg.at_least_single(points).dtype)
     masses = jax.ops.segment_sum(weights, segment, num_landmarks)
     sums = jax.ops.segment_sum(

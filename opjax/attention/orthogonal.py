@@ -5,8 +5,9 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from opjax import _checks, basis
-from opjax.attention._arguments import check_weights, features, select
+from opjax.attention._arguments import check_weights, features
 from opjax.projection import project, reconstruct
+from opjax.quadrature import select
 
 
 def orthogonal_attention(

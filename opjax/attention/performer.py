@@ -6,7 +6,8 @@ from jax import lax
 from jax.typing import ArrayLike, DTypeLike
 
 from opjax import _checks, linalg
-from opjax.attention._arguments import attended, select
+from opjax.attention._arguments import attended
+from opjax.quadrature import active, select
 
 KERNELS = ("softmax", "relu")
 OFFSETS = {"softmax": 1e-4, "relu": 1e-3}
@@ -146,9 +147,9 @@ def _key_features(
         return jax.nn.relu(projected)
     shift = jnp.max(projected)
     if weights is not None:
-        active = (weights > 0)[:, None]
-        among_active = jnp.max(projected, where=active, initial=-jnp.inf)
-        shift = jnp.where(jnp.any(active), among_active, shift)
+        counted = active(weights)[:, None]
+        among_counted = jnp.max(projected, where=counted, initial=-jnp.inf)
+        shift = jnp.where(jnp.any(counted), among_counted, shift)
     # The exponential of a masked key, far above those of the others, could be infinite.
     exponent = projected - energy - lax.stop_gradient(shift)
     return jnp.exp(select(exponent, weights))

@@ -104,7 +104,7 @@ def read(
 
 
 def split(
-    num_samples: int, *, num_train: int, num_test: int, test: str, what: str
+    num_samples: int, num_train: int, num_test: int, *, test: str, what: str
 ) -> tuple[slice, slice]:
     """Slices of the first `num_train` samples and of the test samples.
 

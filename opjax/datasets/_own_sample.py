@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from opjax.datasets._own_cells import cell_weights
+from opjax import quadrature as rules
 from opjax.datasets.samples import Sample
 
 
@@ -47,7 +47,10 @@ def build(
             raise ValueError(
                 f"{name} has neither quadrature_weights nor cells to make them from."
             )
-        weights = cell_weights(points, fields["cells"], name=name)
+        try:
+            weights = rules.cell_weights(points, fields["cells"])
+        except ValueError as error:
+            raise ValueError(f"{name}: {error} Or give quadrature_weights.") from error
         fields["quadrature_weights"] = weights.astype(np.float32)
     return Sample(points, name=name, **fields)
 

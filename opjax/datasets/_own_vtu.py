@@ -12,7 +12,7 @@ import numpy as np
 
 from opjax._files import replacing
 from opjax.datasets import _files, _own_arrays
-from opjax.datasets._own_cells import simplex_weights
+from opjax.quadrature import cell_weights
 
 # VTK's numbers of the linear cells, by dimension: corners to number.
 _LINEAR = {1: {2: 3}, 2: {3: 5, 4: 9}, 3: {4: 10, 8: 12, 6: 13, 5: 14}}
@@ -168,7 +168,7 @@ def _weights(path: Path, grid: Any) -> np.ndarray:
     simplices = {int(k): c for k, c in grid.triangulate().cells_dict.items()}
     for kind in (10, 5, 3):  # tetrahedra, else triangles, else lines
         if kind in simplices:
-            return simplex_weights(np.asarray(grid.points), simplices[kind])
+            return cell_weights(np.asarray(grid.points), simplices[kind])
     raise ValueError(f"{path} has no cells to take quadrature weights from.")
 
 

@@ -1,5 +1,6 @@
 """The published files of AirfRANS: a slice of the mesh and the contour in it."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -46,30 +47,22 @@ def read(internal: Path, aerofoil: Path, *, source: str) -> dict[str, np.ndarray
     }
 
 
-def write(
-    stem: Path,
-    *,
-    points: np.ndarray,
-    cells: np.ndarray,
-    surface: np.ndarray,
-    fields: np.ndarray,
-    distance: np.ndarray,
-    normals: np.ndarray,
-) -> None:
+def write(stem: Path, arrays: Mapping[str, Any]) -> None:
     """Writes what `read` returns to `<stem>_internal.vtu` and `<stem>_aerofoil.vtp`."""
     pyvista = _files.optional("pyvista", stem, extra="vtk")
-    space = np.pad(points, ((0, 0), (0, 1)))
+    cells, surface, fields = (arrays[key] for key in ("cells", "surface", "fields"))
+    space = np.pad(arrays["points"], ((0, 0), (0, 1)))
     counted = np.pad(cells, ((0, 0), (1, 0)), constant_values=cells.shape[1])
     kind = {3: pyvista.CellType.TRIANGLE, 4: pyvista.CellType.QUAD}[cells.shape[1]]
     mesh = pyvista.UnstructuredGrid(counted, np.full(len(cells), kind), space)
     mesh.point_data["U"] = np.pad(fields[:, :2], ((0, 0), (0, 1)))
     mesh.point_data["p"], mesh.point_data["nut"] = fields[:, 2], fields[:, 3]
-    mesh.point_data["implicit_distance"] = -distance
+    mesh.point_data["implicit_distance"] = -arrays["distance"]
     mesh.save(f"{stem}_internal.vtu")
     rows = np.arange(len(surface))
     lines = np.stack([np.full_like(rows, 2), rows, np.roll(rows, -1)], axis=1)
     contour = pyvista.PolyData(space[surface], lines=lines)
-    contour.point_data["Normals"] = -np.pad(normals, ((0, 0), (0, 1)))
+    contour.point_data["Normals"] = -np.pad(arrays["normals"], ((0, 0), (0, 1)))
     contour.save(f"{stem}_aerofoil.vtp")
 
 

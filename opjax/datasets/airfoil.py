@@ -98,11 +98,7 @@ def load(
     rows = _FILES.rows(channels)
     points, fields, path = _structured.read(data_dir, _FILES)
     train, test = _arrays.split(
-        len(points),
-        num_train=num_train,
-        num_test=num_test,
-        test="next",
-        what=str(path),
+        len(points), num_train, num_test, test="next", what=str(path)
     )
     gap = np.abs(points[0, 0, 0] - points[0, -1, 0]).max()
     if gap > 1e-3 * np.ptp(points[0]):

@@ -210,7 +210,7 @@ def save(
     for case in cases:
         name = case.name
         (root / name).mkdir(parents=True, exist_ok=True)
-        _vtk.write(root / name / name, **_plain(case))
+        _vtk.write(root / name / name, _plain(case))
     (root / "manifest.json").write_text(
         json.dumps({key: list(names) for key, names in manifest.items()})
     )
@@ -245,11 +245,7 @@ def generate(
       ValueError: if a number is not positive or `seed` is negative.
     """
     arrays = _build(
-        num_samples,
-        seed,
-        cache_dir,
-        num_radii=num_radii,
-        num_angles=num_angles,
+        num_samples, seed, cache_dir, num_radii=num_radii, num_angles=num_angles
     )
     cells, surface = _ring(num_radii, num_angles)
     return [

@@ -60,13 +60,7 @@ def generate(
         is negative, or `stride` does not divide `num_points`.
     """
     grids.check_stride(num_points, stride, periodic=True)
-    arrays = _build(
-        num_samples,
-        seed,
-        cache_dir,
-        num_points=num_points,
-        stride=stride,
-    )
+    arrays = _build(num_samples, seed, cache_dir, num_points=num_points, stride=stride)
     return to_samples(arrays["a"], arrays["u"])
 
 

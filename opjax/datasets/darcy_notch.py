@@ -167,13 +167,7 @@ def load(
         grid_shape = None
     else:
         points, features, target, grid_shape = _read_grid(path, stride)
-    parts = _arrays.split(
-        len(target),
-        num_train=num_train,
-        num_test=num_test,
-        test="last",
-        what=str(path),
-    )
+    parts = _arrays.split(len(target), num_train, num_test, test="last", what=str(path))
     train, test = (
         _to_samples(points, features[part], target[part], grid_shape=grid_shape)
         for part in parts

@@ -67,11 +67,7 @@ def generate(
         no multiple of four.
     """
     arrays = _build(
-        num_samples,
-        seed,
-        cache_dir,
-        num_around=num_around,
-        num_across=num_across,
+        num_samples, seed, cache_dir, num_around=num_around, num_across=num_across
     )
     return _to_samples(arrays["points"], arrays["stress"])
 
@@ -124,11 +120,7 @@ def load(
         stress_path, shape=(num_points, num_samples), source=_arrays.GEO_FNO
     )
     parts = _arrays.split(
-        num_samples,
-        num_train=num_train,
-        num_test=num_test,
-        test="last",
-        what=str(points_path),
+        num_samples, num_train, num_test, test="last", what=str(points_path)
     )
     points, stress = points.transpose(2, 0, 1), stress.T
     train, test = (_to_samples(points[part], stress[part]) for part in parts)

@@ -104,7 +104,7 @@ def load(
     _check_axes(path, fields, input_frames + output_frames)
     grids.check_stride(fields.shape[1], stride, periodic=True)
     train, test = _arrays.split(
-        len(fields), num_train=num_train, num_test=num_test, test="last", what=str(path)
+        len(fields), num_train, num_test, test="last", what=str(path)
     )
     convert = partial(
         to_samples,

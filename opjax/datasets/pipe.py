@@ -101,8 +101,8 @@ def load(
         )
     train, test = _arrays.split(
         len(points),
-        num_train=num_train,
-        num_test=num_test,
+        num_train,
+        num_test,
         test="next" if split == "transolver" else "last",
         what=str(path),
     )
@@ -147,11 +147,7 @@ def generate(
     grids.check_stride(2 * num_elements + 1, stride, periodic=False)
     rows = _FILES.rows(channels)
     arrays = _build(
-        num_samples,
-        seed,
-        cache_dir,
-        num_elements=num_elements,
-        stride=stride,
+        num_samples, seed, cache_dir, num_elements=num_elements, stride=stride
     )
     return _structured.samples(arrays["points"], arrays["fields"], rows, name="pipe")
 

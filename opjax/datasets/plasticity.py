@@ -100,7 +100,7 @@ def load(
     motions = _arrays.read(path, "output", shape=shape, source=_arrays.GEO_FNO)
     _check_axes(path, motions)
     train, test = _arrays.split(
-        len(dies), num_train=num_train, num_test=num_test, test="last", what=str(path)
+        len(dies), num_train, num_test, test="last", what=str(path)
     )
     convert = partial(to_samples, coordinates=coordinates)
     return convert(dies[train], motions[train]), convert(dies[test], motions[test])

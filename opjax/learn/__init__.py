@@ -1,4 +1,10 @@
-"""Training, resuming, comparing and predicting with operators, on any data."""
+"""Training, resuming, comparing and predicting with operators, on any data.
+
+`Program` makes a command line of presets and a `Task`; `regression` is the ordinary
+task, of `Splits` of samples; `fit` trains a model on it; `load` reads what a run has
+learned. Models are named in `operators.REGISTRY`, figures in `figures.FIGURES`: a line
+for each.
+"""
 
 from opjax.datasets.samples import Splits
 from opjax.learn.batches import Replicas

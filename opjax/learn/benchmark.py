@@ -47,7 +47,7 @@ class BenchmarkOptions(RunOptions, DataOptions, ModelOptions, TrainingOptions):
 
 
 def load(
-    config: BenchmarkOptions,
+    config: Any,
     splits: Callable[..., Splits],
     *own: str,
     cache_dir: str | None = None,

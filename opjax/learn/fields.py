@@ -18,10 +18,14 @@ from typing import Any
 # Other names, of flags and in the folders of earlier versions, of one field.
 ALIASES = {
     "attentions": "models",
+    "coarse_subdomains": "coarse_boxes",
     "methods": "models",
     "model": "models",
+    "modes": "num_modes",
+    "n": "num_points",
     "seed": "seeds",
     "steps": "num_steps",
+    "subdomains": "num_boxes",
 }
 _LONGEST = 100  # characters of a default folder's name
 

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from opjax.datasets.samples import Sample
+from opjax.interpolation import interpolate_grid
 from opjax.learn import drawing
 from opjax.learn.outcome import Outcome, extremes
 
@@ -101,6 +102,10 @@ def _draw_images(figure: Any, axes: Any, row: _Row) -> None:
         axis: Any, values: np.ndarray, title: str, bar: bool = True, **colours: Any
     ) -> None:
         points, shape = sample.mesh_points, sample.grid_shape
+        coarse = sample.target_grid
+        if shape is not None and coarse is not None and len(values) != len(points):
+            points = interpolate_grid(points, grid_shape=shape, new_shape=coarse)
+            points, shape = np.asarray(points), coarse
         drawn = drawing.field(axis, points, values, grid_shape=shape, **colours)
         axis.set_title(title, fontsize=9)
         if bar:

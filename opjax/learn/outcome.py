@@ -5,7 +5,7 @@
     errors              of every test sample, (num_test,)
     rows                test samples that are shown: the first two, in which models are
                         compared, and best, median and worst
-    mesh_points_0, features_0, target_0, prediction_0, grid_shape_0
+    mesh_points_0, features_0, target_0, prediction_0, grid_shape_0, target_grid_0
                         of the first of them, in physical units, and so on
     basis, maps         basis functions of one head, `(layers, n, columns)`, and
                         functional maps, `(layers, heads, k, k)`, for the first test
@@ -36,6 +36,7 @@ _COLUMNS = 6  # basis functions of a layer
 _HEADS = 4  # functional maps of a layer
 _MAX_BYTES = 2**30
 _ARRAYS = ("mesh_points", "features", "target")
+_GRIDS = ("grid_shape", "target_grid")
 
 
 class Outcome(NamedTuple):
@@ -93,7 +94,7 @@ def write(
     arrays: dict[str, Any] = {"errors": errors, "rows": np.asarray(rows, np.int64)}
     for i, (sample, values) in enumerate(zip(samples, predicted, strict=True)):
         arrays[f"prediction_{i}"] = values
-        for name in (*_ARRAYS, "grid_shape"):
+        for name in (*_ARRAYS, *_GRIDS):
             if getattr(sample, name) is not None:
                 arrays[f"{name}_{i}"] = getattr(sample, name)
     arrays |= {**(inspected or {}), **(extra or {})}
@@ -114,13 +115,14 @@ def read(folder: pathlib.Path) -> Outcome:
     rows = [int(row) for row in arrays["rows"]]
     samples = []
     for i, row in enumerate(rows):
-        shape = arrays.get(f"grid_shape_{i}")
+        grids: dict[str, Any] = {name: arrays.get(f"{name}_{i}") for name in _GRIDS}
+        grids = {k: None if g is None else tuple(g.tolist()) for k, g in grids.items()}
         samples.append(
             Sample(
                 arrays[f"mesh_points_{i}"],
                 arrays.get(f"target_{i}"),
                 arrays.get(f"features_{i}"),
-                grid_shape=None if shape is None else tuple(map(int, shape)),
+                **grids,
                 name=f"test sample {row}",
             )
         )

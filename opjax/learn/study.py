@@ -87,9 +87,12 @@ def run(
         )
         results.setdefault(name, []).append(result)
     task = tasks.first or tasks(next(iter(config.members().values())))
-    shown = figures.members(directory.path)
-    if len(shown) > 1:
-        figures.draw(directory.path, shown)
+    groups: dict[pathlib.Path, list[figures.Member]] = {}
+    for one in figures.members(directory.path):
+        groups.setdefault(one.folder.parent, []).append(one)
+    for folder, shown in groups.items():  # one, or several with members of their own
+        if len(shown) > 1:
+            figures.draw(folder, shown)
     if task.draw is not None:
         task.draw(directory.path, list(results))
     return Finished(

@@ -46,11 +46,13 @@ class Report(NamedTuple):
       text: Markdown in place of the standard table; None to keep it.
       result: keys of the last line, added or replaced.
       head: paragraph in place of the standard one under the title.
+      alone: whether the last line has the keys of `result` only.
     """
 
     text: str | None = None
     result: dict[str, Any] = {}  # noqa: RUF012 - never changed
     head: str = ""
+    alone: bool = False
 
 
 def write_report(
@@ -94,7 +96,7 @@ def write_report(
         "seeds": list(config.seeds),
         "data": finished.source,
     }
-    return {**standard, **added.result}
+    return dict(added.result) if added.alone else {**standard, **added.result}
 
 
 def plain(results: dict[str, list[dict[str, Any]]]) -> list[str]:

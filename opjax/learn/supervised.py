@@ -29,6 +29,9 @@ def regression(
     names: Mapping[str, Sequence[str]] | None = None,
     options: Mapping[str, Any] | None = None,
     window: tuple[float, float, float, float] | None = None,
+    loss: Callable[[jax.Array, Any], jax.Array] | None = None,
+    build: Callable[[Any, nnx.Rngs], Any] | None = None,
+    numbers: Callable[[np.ndarray], dict[str, float]] | None = None,
     **sizes: Any,
 ) -> Task:
     """Builds the task to predict the target from mesh and features.
@@ -50,6 +53,11 @@ def regression(
       names: of the channels of `features` and `target`, to be saved.
       options: for `operators.build`.
       window: left, right, bottom and top of what figures show; None for all.
+      loss: `loss(prediction, sample)` of a sample, in physical units, in place of the
+        error.
+      build: as in `Task`, for models that `operators.build` does not know; `learn.load`
+        cannot read them.
+      numbers: `numbers(errors)` of the test samples, `mean_and_worst` by default.
       **sizes: those that are not to be found in the samples, see `operators.sizes`.
 
     Returns:
@@ -88,24 +96,31 @@ def regression(
             predict(model, sample), sample["target"], quadrature_weights=weights
         )
 
-    def loss(model: Any, batch: Any) -> jax.Array:
-        return jnp.sum(jax.vmap(error, in_axes=(None, 0))(model, batch))
+    def one(model: Any, sample: Any) -> jax.Array:
+        if loss is None:
+            return error(model, sample)
+        return loss(predict(model, sample), sample)
+
+    def total(model: Any, batch: Any) -> jax.Array:
+        return jnp.sum(jax.vmap(one, in_axes=(None, 0))(model, batch))
 
     found = operators.sizes(all_samples(splits), normalizers, **sizes)
     description = trained.describe(splits.train, sizes=found, names=names)
     extra = {} if window is None else {"window": window}
 
     def evaluate(model: Any, folder: pathlib.Path) -> dict[str, float]:
-        trained.save(folder, model, normalizers, description, options=options)
+        if build is None:
+            trained.save(folder, model, normalizers, description, options=options)
         return look(model, folder, extra)
 
-    look = evaluator(config, splits.test, stacked["test"], error, predict)
+    test = [_decoded(given, sample) for sample in splits.test]
+    look = evaluator(config, test, stacked["test"], error, predict, numbers)
     return Task(
         train=stacked["train"],
         validation=stacked["validation"],
         test=stacked["test"],
-        build=builder(found, options),
-        loss=loss,
+        build=build or builder(found, options),
+        loss=total,
         metric=error,
         evaluate=evaluate,
         extra=normalizers,
@@ -181,6 +196,14 @@ def encode(
     return tuple({k: encoded(k, v) for k, v in bucket.items()} for bucket in buckets)
 
 
+def _decoded(given: Mapping[str, Normalizer], sample: Sample) -> Sample:
+    """Returns a sample of a data set with its own normalisers in physical units."""
+    if "features" not in given:
+        return sample
+    features = normalize.decode(given["features"], jnp.asarray(sample.features))
+    return sample._replace(features=np.asarray(features))
+
+
 def predict_sample(
     normalizers: dict[str, Normalizer], model: Any, sample: Any
 ) -> jax.Array:
@@ -197,6 +220,7 @@ def evaluator(
     test: tuple[Any, ...],
     error: Callable[[Any, Any], Any],
     predict: Callable[[Any, Any], Any],
+    numbers: Callable[[np.ndarray], dict[str, float]] | None = None,
 ) -> Callable[[Any, pathlib.Path, Mapping[str, Any]], dict[str, float]]:
     """Makes what evaluates a model on the test samples and writes `predictions.npz`.
 
@@ -206,9 +230,10 @@ def evaluator(
       test: the same, encoded and stacked.
       error: `error(model, sample)`, of one encoded sample.
       predict: `predict(model, sample)`, in physical units.
+      numbers: `numbers(errors)`, `mean_and_worst` by default.
 
     Returns:
-      `evaluate(model, folder, extra)`, the mean and the largest error.
+      `evaluate(model, folder, extra)`, the numbers.
     """
     buckets = samples.bucket_rows(
         [s.num_points for s in samples_of], num_buckets=config.num_buckets
@@ -248,10 +273,15 @@ def evaluator(
             ),
             extra=extra,
         )
-        worst = float(errors.max())
-        return {"relative_l2": float(errors.mean()), "relative_l2_worst": worst}
+        return (numbers or mean_and_worst)(errors)
 
     return evaluate
+
+
+def mean_and_worst(errors: np.ndarray) -> dict[str, float]:
+    """Returns the mean and the largest error of the test samples."""
+    worst = float(errors.max())
+    return {"relative_l2": float(errors.mean()), "relative_l2_worst": worst}
 
 
 def _target(sample: Sample) -> np.ndarray:

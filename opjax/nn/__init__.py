@@ -2,6 +2,10 @@
 
 Modules are plain pytrees: pass them through `jax.jit`, `jax.grad`, `jax.vmap` and optax
 like any other. Every module acts on one sample; batch with `jax.vmap`.
+
+By role: `layers`; `attention`, where `BasisAttention` takes a basis and a mixer, others
+compare points, and all are called alike; `schwarz`; and `models`, called alike too.
+Constructors take constructors: `attention=partial(nn.GalerkinAttention, num_heads=4)`.
 """
 
 from opjax.nn.attention import heads

@@ -15,7 +15,7 @@ from opjax.schwarz.boxes import (
     uniform_hats,
 )
 from opjax.schwarz.covers import Cover, cover, prolong, restrict
-from opjax.schwarz.meshes import mesh_edges, partition_cover
+from opjax.schwarz.meshes import partition_cover
 from opjax.schwarz.operators import (
     additive,
     assemble,
@@ -36,7 +36,6 @@ __all__ = [
     "cover",
     "interface_hats",
     "low_rank_attention",
-    "mesh_edges",
     "partition_cover",
     "partition_graph",
     "partition_hats",

@@ -46,6 +46,14 @@ class Cover:
         """Points of each subdomain, without padding, shape `(s,)`."""
         return np.count_nonzero(self.weights, axis=1)
 
+    def weights_as(self, dtype: DTypeLike) -> jax.Array:
+        """Returns the weights in a given precision."""
+        weights = self.weights
+        if isinstance(weights, np.ndarray):
+            # Rounded by NumPy: JAX may keep what it made of an array in another one.
+            weights = weights.astype(dtype)
+        return jnp.asarray(weights).astype(dtype)
+
 
 def cover(subdomains: Sequence[ArrayLike], *, num_points: int) -> Cover:
     r"""Builds a cover with its partition of unity from lists of points.
@@ -110,7 +118,7 @@ def restrict(cover: Cover, values: ArrayLike) -> jax.Array:
       ValueError: if there are not `n` of them.
     """
     values = checked_values(cover, values=values)
-    inside = weights_as(cover, values.dtype)[..., None] > 0
+    inside = cover.weights_as(values.dtype)[..., None] > 0
     return jnp.where(inside, values[jnp.asarray(cover.indices)], 0)
 
 
@@ -138,7 +146,7 @@ def prolong(cover: Cover, local: ArrayLike) -> jax.Array:
             f"local {local.shape} does not fit the cover's subdomains "
             f"{jnp.shape(cover.indices)}; expected shape (s, m, c)."
         )
-    inside = weights_as(cover, local.dtype)[..., None] > 0
+    inside = cover.weights_as(local.dtype)[..., None] > 0
     return sum_to_points(cover, jnp.where(inside, local, 0))
 
 
@@ -147,15 +155,6 @@ def sum_to_points(cover: Cover, local: jax.Array) -> jax.Array:
     indices = jnp.asarray(cover.indices).reshape(-1)
     flat = local.reshape(-1, local.shape[-1])
     return jax.ops.segment_sum(flat, indices, num_segments=cover.num_points)
-
-
-def weights_as(cover: Cover, dtype: DTypeLike) -> jax.Array:
-    """The weights in a given precision."""
-    weights = cover.weights
-    if isinstance(weights, np.ndarray):
-        # Rounded by NumPy: JAX may keep what it made of an array in another precision.
-        weights = weights.astype(dtype)
-    return jnp.asarray(weights).astype(dtype)
 
 
 def checked_values(cover: Cover, **values: ArrayLike) -> jax.Array:

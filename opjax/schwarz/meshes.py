@@ -1,6 +1,5 @@
 """Covers of meshes and point clouds: parts of a partition, grown by overlap."""
 
-import itertools
 from typing import Any
 
 import numpy as np
@@ -59,35 +58,6 @@ def partition_cover(
             f"mesh_points, to grow them by a distance; got {given}."
         )
     return cover(subdomains, num_points=len(labels))
-
-
-def mesh_edges(cells: ArrayLike, *, simplices: bool = True) -> np.ndarray:
-    """Returns the edges of a mesh, each once.
-
-    Args:
-      cells: vertices of the cells, shape `(c, v)`.
-      simplices: if true, any two vertices of a cell are neighbours (triangles and
-        tetrahedra), otherwise consecutive ones (quadrilaterals and other polygons).
-
-    Returns:
-      Pairs of vertices, the smaller one first, in ascending order, shape `(e, 2)`.
-
-    Raises:
-      TypeError: if cells are not integers.
-      ValueError: if they are not lists of at least two vertices.
-    """
-    cells = np.asarray(cells)
-    _check_integers(cells=cells)
-    if cells.ndim != 2 or cells.shape[1] < 2:
-        raise ValueError(f"cells has shape {cells.shape}, expected (c, v) with v >= 2.")
-    corners = range(cells.shape[1])
-    pairs = (
-        itertools.combinations(corners, 2)
-        if simplices
-        else ((corner - 1, corner) for corner in corners)
-    )
-    edges = np.concatenate([cells[:, pair] for pair in pairs])
-    return np.unique(np.sort(edges, axis=1), axis=0)
 
 
 def adjacency(edges: ArrayLike, num_points: int) -> Any:

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike, DTypeLike
 
 from opjax import _checks
-from opjax.schwarz.covers import Cover, checked_values, sum_to_points, weights_as
+from opjax.schwarz.covers import Cover, checked_values, sum_to_points
 
 # Share of the points in a support from which a dense product beats gathering it.
 _WIDE_SUPPORT = 1 / 32
@@ -87,7 +87,7 @@ def additive(
                 f"{jnp.shape(argument)}; expected one slice for each of the "
                 f"{cover.num_subdomains} subdomains."
             )
-    weights = weights_as(cover, values.dtype)[..., None]
+    weights = cover.weights_as(values.dtype)[..., None]
     restricted = values[jnp.asarray(cover.indices)]
     if weighting == "symmetric":
         # Selects before the root, whose derivative is infinite on padding.
@@ -117,7 +117,7 @@ def coarse_restrict(coarse_space: Cover, values: ArrayLike) -> jax.Array:
     values = checked_values(coarse_space, values=values)
     if _is_wide(coarse_space, values.shape[1]):
         return _matrix(coarse_space, values.dtype).T @ values
-    weights = weights_as(coarse_space, values.dtype)
+    weights = coarse_space.weights_as(values.dtype)
     return jnp.einsum("sm,smc->sc", weights, values[jnp.asarray(coarse_space.indices)])
 
 
@@ -147,7 +147,7 @@ def coarse_prolong(coarse_space: Cover, coefficients: ArrayLike) -> jax.Array:
         )
     if _is_wide(coarse_space, coefficients.shape[1]):
         return _matrix(coarse_space, coefficients.dtype) @ coefficients
-    weights = weights_as(coarse_space, coefficients.dtype)
+    weights = coarse_space.weights_as(coefficients.dtype)
     return sum_to_points(coarse_space, weights[..., None] * coefficients[:, None, :])
 
 
@@ -227,7 +227,7 @@ def _is_wide(coarse_space: Cover, columns: int) -> bool:
 
 def _matrix(coarse_space: Cover, dtype: DTypeLike) -> jax.Array:
     """The functions as columns of a dense matrix, shape `(n, n0)`."""
-    weights = weights_as(coarse_space, dtype)
+    weights = coarse_space.weights_as(dtype)
     shape = (coarse_space.num_points, coarse_space.num_subdomains)
     columns = jnp.arange(shape[1])[:, None]
     rows = jnp.asarray(coarse_space.indices)

@@ -37,7 +37,7 @@ def test_a_planar_mesh_is_two_dimensional_with_fields_by_name(suffix, mesh, tmp_
     np.testing.assert_allclose(sample.target, mesh["wind"], rtol=1e-6)
     triangles = mesh.cells_dict[5]
     np.testing.assert_array_equal(sample.cells, triangles)
-    expected = opjax.triangle_weights(mesh.points[:, :2].astype(float), triangles)
+    expected = opjax.cell_weights(mesh.points[:, :2].astype(float), triangles)
     np.testing.assert_allclose(sample.quadrature_weights, expected, rtol=1e-5)
 
 

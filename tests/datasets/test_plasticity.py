@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 
-from opjax.datasets import plasticity
+from opjax.datasets import _generated, plasticity
 from opjax.problems import plasticity as problem
 
 SMALL: dict[str, Any] = {"num_points": (7, 4), "travel": 1.0}
@@ -75,8 +75,9 @@ def test_points_belong_to_the_nodes_and_published_ones_do_not(arrays, tmp_path):
 
 def test_generated_samples_are_solutions_of_the_problem(tmp_path):
     (sample,) = plasticity.generate(1, seed=3, cache_dir=tmp_path, **SMALL)
-    key = jax.random.fold_in(jax.random.key(3), 0)
-    drawn = problem.sample(key, **SMALL)
+    with _generated.keys(3):  # as the generator: one compilation for both
+        key = jax.random.fold_in(jax.random.key(3), 0)
+        drawn = problem.sample(key, amplitude=3.0, **SMALL)
     assert sample.target is not None
     assert sample.features is not None
     target = sample.target.reshape(7, 4, 20, 4)

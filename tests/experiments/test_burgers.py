@@ -1,24 +1,23 @@
 import dataclasses
 import json
-import shutil
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import nnx
 
-from experiments import burgers, burgers_data
-from experiments.burgers_models import objective
+from experiments import burgers
 from opjax.learn import fitting as common
+from opjax.learn import outcome
 
 TINY = dataclasses.replace(
     burgers.PRESETS["smoke"],
-    models="functional,galerkin",
     num_train=4,
     num_validation=2,
     num_test=4,
     num_points=32,
-    test_points="32,64",
+    test_points=(32, 64),
     features=8,
     num_layers=1,
     num_basis=4,
@@ -34,6 +33,11 @@ TINY = dataclasses.replace(
 @pytest.fixture(scope="module")
 def cache_dir(tmp_path_factory):
     return str(tmp_path_factory.mktemp("cache"))
+
+
+@pytest.fixture(scope="module")
+def task(cache_dir):
+    return burgers.make_task(TINY, cache_dir)
 
 
 @pytest.fixture(scope="module")
@@ -59,67 +63,33 @@ def test_a_run_leaves_everything_in_its_folder(finished):
     table = (workdir / "tables.md").read_text()
     assert "error on 32, x 1000 | error on 64, x 1000" in table
     assert "| galerkin |" in table
-    for name in ("samples.png", "curves.png"):
-        assert (workdir / name).stat().st_size > 1000
+    for name in ("fields.png", "curves.png"):
+        assert (workdir / "figures" / name).stat().st_size > 1000
 
 
 @pytest.mark.slow
-def test_the_errors_are_those_of_the_predictions_on_both_grids(finished, cache_dir):
+def test_the_errors_are_those_of_the_predictions_on_the_last_grid(finished):
     workdir, result = finished
-    data = burgers_data.load(TINY, cache_dir=cache_dir)
     for name in ("functional", "galerkin"):
-        with np.load(workdir / f"{name}-0" / "predictions.npz") as stored:
-            predictions = dict(stored)
-        assert predictions.keys() == {"32", "64"}
-        for points in (32, 64):
-            prediction = predictions[str(points)].astype(np.float64)
-            target = data.tests[points]["solution"][..., 0].astype(np.float64)
-            assert prediction.shape == target.shape == (4, points)
-            errors = np.linalg.norm(prediction - target, axis=1)
-            errors = errors / np.linalg.norm(target, axis=1)
-            expected = result[f"error_{points}_{name}"]
-            np.testing.assert_allclose(errors.mean(), expected, rtol=1e-4)
-
-
-@pytest.mark.slow
-def test_a_finished_run_is_read_and_not_repeated(finished, monkeypatch, capsys):
-    workdir, result = finished
-    monkeypatch.setattr(burgers_data, "load", None)
-    monkeypatch.setattr(burgers, "fit", None)
-    assert burgers.run(TINY, workdir=workdir) == result
-    assert json.loads(capsys.readouterr().out) == result
-
-
-@pytest.mark.slow
-def test_an_interrupted_run_continues_with_the_missing_member(
-    finished, cache_dir, tmp_path
-):
-    workdir, result = finished
-    again = tmp_path / "again"
-    shutil.copytree(workdir, again)
-    (again / "result.json").unlink()
-    member = again / "galerkin-0"
-    (member / "result.json").unlink()
-    shutil.rmtree(sorted((member / "checkpoints").iterdir())[-1])  # the last epoch's
-    untouched = (again / "functional-0" / "metrics.jsonl").stat().st_mtime_ns
-    found = burgers.run(TINY, workdir=again, cache_dir=cache_dir)
-    for points in (32, 64):
-        for name in ("functional", "galerkin"):
-            key = f"error_{points}_{name}"
-            assert found[key] == result[key]
-    path = again / "functional-0" / "metrics.jsonl"
-    assert path.stat().st_mtime_ns == untouched
-    assert [row["epoch"] for row in common.read_metrics(member)] == [1, 2]
+        seen = outcome.read(workdir / f"{name}-0")
+        np.testing.assert_allclose(seen.errors.mean(), result[f"error_64_{name}"])
+        for row, sample, prediction in zip(
+            seen.rows, seen.samples, seen.predicted, strict=True
+        ):
+            assert sample.target is not None
+            assert prediction.shape == sample.target.shape == (64, 1)
+            error = np.linalg.norm(prediction - sample.target)
+            error = error / np.linalg.norm(sample.target)
+            np.testing.assert_allclose(seen.errors[row], error, rtol=1e-4)
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"models": "functional,fourrier"}, "choose from functional, galerkin"),
+        ({"models": ("functional", "fourrier")}, "choose from functional, transolver"),
         ({"num_modes": 18}, "above Nyquist's wave number of a grid of 32 points, 16"),
-        ({"test_points": "32,96"}, "A grid of 96 points must divide the 8192"),
+        ({"test_points": (32, 96)}, "A grid of 96 points must divide the 8192"),
         ({"num_points": 24}, "A grid of 24 points must divide the 8192"),
-        ({"test_points": "32,fine"}, "must be numbers separated by commas"),
         ({"num_heads": 3}, "num_heads=3 must divide features=8"),
         ({"batch_size": 5}, "batch_size=5 must be at most num_train=4"),
         ({"normalization": "layer"}, "choose from features, keys"),
@@ -130,49 +100,70 @@ def test_bad_settings_are_refused(change, message):
         dataclasses.replace(TINY, **change)
 
 
-def test_training_validation_and_test_samples_are_disjoint(cache_dir):
-    data = burgers_data.load(TINY, cache_dir=cache_dir)
-    sets = data.train, data.validation, data.tests[32]
-    states = np.concatenate([arrays["initial"][..., 0] for arrays in sets])
+@pytest.mark.parametrize("name", [*burgers.ATTENTIONS, "fno"])
+def test_every_model_acts_on_grids_of_any_size(name):
+    config = dataclasses.replace(TINY, models=(name,))
+
+    def output(points):
+        model = burgers.build(config, nnx.Rngs(0))
+        x = jnp.linspace(0, 1, points, endpoint=False)[:, None]
+        return model(x, jnp.sin(x))
+
+    with jax.enable_x64(False):
+        for points in (128, 256):
+            found = jax.eval_shape(lambda points=points: output(points))
+            assert found.shape == (points, 1)
+
+
+def test_only_attention_between_points_is_normalised_as_the_option_says():
+    def shapes(**changes):
+        config = dataclasses.replace(TINY, **changes)
+        model = jax.eval_shape(lambda: burgers.build(config, nnx.Rngs(0)))
+        return [leaf.shape for leaf in jax.tree.leaves(model)]
+
+    for models in (("galerkin",), ("functional",)):
+        keys = shapes(models=models)
+        features = shapes(models=models, normalization="features")
+        assert (keys == features) == (models == ("functional",))
+
+
+def test_training_validation_and_test_samples_are_disjoint(task):
+    sets = task.train, task.validation, task.test
+    states = np.concatenate([arrays["features"][..., 0] for (arrays,) in sets])
     assert states.shape == (4 + 2 + 4, 32)
     distances = np.linalg.norm(states[:, None] - states[None, :], axis=-1)
     assert distances[~np.eye(10, dtype=bool)].min() > 1e-2
-
-
-def test_grids_of_any_size_have_the_same_samples(cache_dir):
-    data = burgers_data.load(TINY, cache_dir=cache_dir)
-    for name in ("initial", "solution"):
-        coarse, fine = data.tests[32][name], data.tests[64][name]
-        np.testing.assert_array_equal(fine[:, ::2], coarse)
-    coarse, fine = burgers_data.mesh_points(32), burgers_data.mesh_points(64)
-    np.testing.assert_array_equal(fine[::2], coarse)
+    np.testing.assert_array_equal(
+        task.train[0]["mesh_points"][0, :, 0], np.arange(32) / 32
+    )
 
 
 @pytest.fixture
 def batch(rng):
     shape = (TINY.batch_size, 32, 1)
-    names = "initial", "solution"
-    return {name: jnp.asarray(rng.normal(size=shape), jnp.float32) for name in names}
+    names = "features", "target"
+    found = {name: jnp.asarray(rng.normal(size=shape), jnp.float32) for name in names}
+    points = jnp.arange(32, dtype=jnp.float32)[:, None] / 32
+    return {**found, "mesh_points": jnp.broadcast_to(points, shape)}
 
 
-def test_the_loss_is_zero_at_the_exact_solution_with_a_finite_gradient(batch):
+def test_the_loss_is_zero_at_the_exact_solution_with_a_finite_gradient(task, batch):
     def loss(scale):
         model = jax.tree_util.Partial(lambda points, initial: scale * initial)
-        exact = {"initial": batch["solution"], "solution": batch["solution"]}
-        return objective(TINY).loss(model, exact)
+        return task.loss(model, batch | {"features": batch["target"]})
 
     value, gradient = jax.value_and_grad(loss)(jnp.float32(1))
     assert value == 0
     assert gradient == 0
 
 
-def test_the_loss_is_the_mean_of_its_formula(batch):
+def test_the_loss_is_the_mean_of_its_formula(task, batch):
     model = jax.tree_util.Partial(lambda points, initial: jnp.sin(initial) + points)
-    actual = objective(TINY).loss(model, batch)
+    actual = task.loss(model, batch)
     values = []
     for b in range(TINY.batch_size):
-        target = np.asarray(batch["solution"][b, :, 0], np.float64)
-        initial = np.asarray(batch["initial"][b, :, 0], np.float64)
+        target = np.asarray(batch["target"][b, :, 0], np.float64)
+        initial = np.asarray(batch["features"][b, :, 0], np.float64)
         prediction = np.sin(initial) + np.arange(32) / 32
         value = np.linalg.norm(prediction - target) / np.linalg.norm(target)
         slope = np.array([target[(i + 1) % 32] - target[i - 1] for i in range(32)])

@@ -4,7 +4,7 @@ import pytest
 pytest.importorskip("matplotlib")
 from matplotlib import image
 
-from experiments import poisson_figures as draw
+from experiments.poisson_schwarz import figures as draw
 
 
 @pytest.fixture
@@ -46,12 +46,6 @@ def test_solutions(path, rng, num_samples):
     draw.solutions(path, points, *fields[:2], with_nan(fields[2]), title="Schwarz")
 
 
-@pytest.mark.parametrize("num_samples", [1, 16])
-def test_solutions_2d(path, rng, num_samples):
-    fields = rng.normal(size=(3, 6, 5, num_samples)).astype(np.float32)
-    draw.solutions_2d(path, *fields[:2], with_nan(fields[2]), title="Schwarz")
-
-
 def test_operator(path, rng):
     local, coarse, exact = rng.normal(size=(3, 12, 12))
     hats = rng.uniform(size=(12, 3))
@@ -69,24 +63,6 @@ def test_hats(path, overlap):
     points = np.linspace(0.05, 0.95, 19)
     hats = np.maximum(0, 1 - 4 * np.abs(points[:, None] - [0.25, 0.5, 0.75]))
     draw.hats(path, points, hats, [0.25, 0.5, 0.75], overlap=overlap)
-
-
-@pytest.mark.parametrize("num_seeds", [1, 3])
-@pytest.mark.parametrize("floors", [None, [1e-6, None, 1e-7]])
-def test_growth(path, rng, num_seeds, floors):
-    errors = rng.uniform(1e-5, 1e-4, size=(2, 3, num_seeds))
-    errors[0, 2] = np.nan
-    errors[1, 0, 0] = np.nan
-    named = {"paper's start": errors[0], "our default": errors[1]}
-    draw.growth(path, [256, 512, 1024], named, floors=floors)
-
-
-@pytest.mark.parametrize("num_seeds", [1, 3])
-def test_ablation(path, rng, num_seeds):
-    errors = rng.uniform(1e-5, 1e-4, size=(3, num_seeds))
-    errors[1] = np.nan
-    errors[2, 0] = np.inf
-    draw.ablation(path, ["default", "without cosine", "random keys"], list(errors))
 
 
 def test_medians_leave_out_what_is_not_finite():

@@ -10,28 +10,36 @@ import jax
 import numpy as np
 import pytest
 
-from experiments import poisson_drawing, poisson_models, poisson_schwarz
-from experiments import poisson_evaluation as evaluation
-from experiments import poisson_training as training
-from experiments.poisson_models import STARTS, Setup, Start, Study
+from experiments import poisson_schwarz
+from experiments.poisson_schwarz import evaluation, models, studies, training
+from experiments.poisson_schwarz.models import STARTS, Setup, Start, Study
 from opjax import checkpoint
+from opjax.learn import fit, study
 from opjax.learn.stored import read_config
 from opjax.training import NonFiniteError
 
 ROOT = pathlib.Path(__file__).parents[2]
 TINY = dataclasses.replace(
     poisson_schwarz.PRESETS["smoke"],
-    n=32,
-    modes=4,
+    num_points=32,
+    num_modes=4,
     overlap=1,
     local_rank=2,
     global_rank=8,
-    steps=6,
+    num_steps=6,
     batch_size=16,
 )
 SETUP = Setup((32,), 4, overlap=1, local_rank=2)
 STUDY = Study(
-    "tiny", SETUP, STARTS["paper"], (1e-3, 1e-2), (3, 5), 4, num_steps=6, batch_size=16
+    "tiny",
+    SETUP,
+    STARTS["paper"],
+    (1e-3, 1e-2),
+    (3, 5),
+    1e-2,
+    num_modes=4,
+    num_steps=6,
+    batch_size=16,
 )
 
 
@@ -60,20 +68,20 @@ def finished(tmp_path_factory, user_session):
     return workdir, poisson_schwarz.run(TINY, workdir=workdir)
 
 
-@pytest.fixture(scope="module")
-def data(user_session):
+def train(config, folder, **changes):
+    """All replicas of a study, trained in a folder; their errors."""
     with jax.enable_x64(False):
-        return evaluation.problem(STUDY)
-
-
-def train(study, data, folder=None):
-    with jax.enable_x64(False):
-        return training.train(study, data, folder)
+        task = training.make_task(config)
+        settings = dataclasses.replace(study.settings(config, task), **changes)
+        fitted = fit(task, task.build(config, None), settings, folder=folder)
+        shape = len(config.rates), len(config.seeds)
+        stacked = jax.tree.map(lambda x: x.reshape(*shape, *x.shape[1:]), fitted.model)
+        return fitted, evaluation.evaluate(stacked, evaluation.problem(config))
 
 
 @pytest.fixture(scope="module")
-def trained(data):
-    return train(STUDY, data)
+def trained(tmp_path_factory, user_session):
+    return train(STUDY, tmp_path_factory.mktemp("trained"))
 
 
 # configuration
@@ -82,24 +90,25 @@ def trained(data):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"seeds": "0,0"}, "seeds='0,0' contains a seed twice"),
-        ({"seeds": "1,01"}, "seeds='1,01' contains a seed twice"),
-        ({"seeds": "a"}, "seeds='a' must be non-negative whole numbers"),
-        ({"seeds": ""}, "seeds='' must be non-negative whole numbers"),
-        ({"seeds": "0,-1"}, "seeds='0,-1' must be non-negative whole numbers"),
+        ({"seeds": (0, 0)}, "seeds=0,0 has 0 twice"),
+        ({"seeds": ()}, "seeds is empty"),
+        ({"seeds": (0, -1)}, "seeds=-1 must be .*at least 0"),
         ({"init": "big"}, "init='big' is unknown; choose from paper, small, whitened"),
         ({"overlap": 33}, "overlap=33 is larger than a neighbouring interval of 32"),
-        ({"n": 4, "modes": 2}, "must be between 1 and the number of points"),
-        ({"dim": 3, "n": 16}, "modes=16 in 3 dimensions span 32768 functions"),
-        pytest.param(
-            {"n": 32, "modes": 33},
-            "modes=33 ",
+        (
+            {"num_points": 4, "num_modes": 2},
+            "must be between 1 and the number of points",
         ),
+        (
+            {"dim": 3, "num_points": 16},
+            "num_modes=16 in 3 dimensions span 32768 functions",
+        ),
+        ({"num_points": 32, "num_modes": 33}, "num_modes=33 "),
         ({"coarse_space": "hats"}, "coarse_space='hats' is unknown; choose from inter"),
-        ({"subdomains": 1}, "must be at least 2 per axis"),
-        ({"levels": 3, "coarse_subdomains": 9}, "between 1 and the number of points"),
+        ({"num_boxes": 1}, "must be at least 2 per axis"),
+        ({"levels": 3, "coarse_boxes": 9}, "between 1 and the number of points"),
         ({"learning_rate": -1e-3}, "learning_rate=-0.001 must be .*at least 0"),
-        ({"steps": 0}, "steps=0 must be .*at least 1"),
+        ({"num_steps": 0}, "num_steps=0 must be .*at least 1"),
         ({"batch_size": 1}, "batch_size=1 must be .*at least 2"),
         ({"dim": 4}, "dim=4 must be .*at most 3"),
     ],
@@ -109,7 +118,7 @@ def test_bad_hyper_parameters_are_refused_before_any_work(change, message):
         poisson_schwarz.Config(**change)
 
 
-@pytest.mark.parametrize("coarse_space", poisson_models.COARSE_SPACES)
+@pytest.mark.parametrize("coarse_space", models.COARSE_SPACES)
 def test_every_coarse_space_makes_a_model(coarse_space):
     config = dataclasses.replace(TINY, coarse_space=coarse_space)
     assert config.setup.coarse_space == coarse_space
@@ -117,13 +126,13 @@ def test_every_coarse_space_makes_a_model(coarse_space):
 
 def test_the_paper_preset_is_the_paper():
     config = poisson_schwarz.PRESETS["paper"]
-    studies = poisson_schwarz.poisson_studies.main(config)
-    count = poisson_schwarz.poisson_studies.num_parameters
-    assert count(studies["schwarz"]) == 2370
-    assert count(studies["global"]) == 20480
-    assert count(studies["global_matched"]) == 2560
+    found = studies.main(config)
+    assert found["schwarz"].num_parameters() == 2370
+    assert found["global"].num_parameters() == 20480
+    assert found["global_matched"].num_parameters() == 2560
     assert config.rate == 1e-3
-    assert studies["schwarz"].start == Start(scale=0.02, cosine=False)
+    assert found["schwarz"].start == Start(scale=0.02, cosine=False)
+    assert len(config.members()) == 6 + 7 + 9 + 6
 
 
 # the program
@@ -132,7 +141,7 @@ def test_the_paper_preset_is_the_paper():
 def test_a_run_leaves_everything_in_its_folder(finished):
     workdir, result = finished
     assert json.loads((workdir / "result.json").read_text()) == result
-    assert json.loads((workdir / "config.json").read_text())["n"] == 32
+    assert json.loads((workdir / "config.json").read_text())["num_points"] == 32
     assert not json.loads((workdir / "environment.json").read_text())["x64"]
     tables = (workdir / "tables.md").read_text()
     assert "closed form" in tables
@@ -148,11 +157,8 @@ def test_a_run_leaves_everything_in_its_folder(finished):
         "07_solutions_global_matched.png",
     }
     assert all(1e3 < size < 5e5 for size in sizes.values())
-    assert {p.name for p in (workdir / "checkpoints").iterdir()} >= {
-        "schwarz",
-        "global",
-        "global_matched",
-    }
+    for name in ("schwarz", "global", "global_matched"):
+        assert (workdir / name / "predictions.npz").exists()
 
 
 def test_the_result_says_how_it_came_about(finished):
@@ -175,20 +181,16 @@ def test_the_result_says_how_it_came_about(finished):
 
 def test_a_finished_run_is_read_and_not_repeated(finished, monkeypatch, capsys):
     workdir, result = finished
-    monkeypatch.setattr(poisson_schwarz, "train", None)
+    monkeypatch.setattr(study, "fit", None)
     assert poisson_schwarz.run(TINY, workdir=workdir) == result
     assert json.loads(capsys.readouterr().out.splitlines()[-1]) == result
 
 
 def test_another_configuration_is_refused_with_its_fields(finished, monkeypatch):
     workdir, _ = finished
-    monkeypatch.setattr(poisson_schwarz, "_run", lambda *_: pytest.fail("trained"))
-    config = (workdir / "config.json").read_text()
-    try:
-        with pytest.raises(ValueError, match=r"seeds: '0,1' there, '0,2' now"):
-            poisson_schwarz.run(dataclasses.replace(TINY, seeds="0,2"), workdir=workdir)
-    finally:
-        (workdir / "config.json").write_text(config)
+    monkeypatch.setattr(study, "fit", None)
+    with pytest.raises(ValueError, match=r"seeds: \[0, 1\] there, \[0, 2\] now"):
+        poisson_schwarz.run(dataclasses.replace(TINY, seeds=(0, 2)), workdir=workdir)
 
 
 def outcome(result):
@@ -224,35 +226,24 @@ def test_a_killed_run_resumes_to_the_same_bits(
     assert killed.returncode == -9, killed.stderr
     assert killed.stdout == ""
     assert not (tmp_path / "result.json").exists()
-    assert checkpoint.all_steps(tmp_path / "checkpoints" / "schwarz") == [6]
+    assert checkpoint.all_steps(tmp_path / "schwarz" / "checkpoints") == [6]
     # The first study is read back, the others are trained: again, for the same seeds.
-    monkeypatch.setattr(poisson_drawing, "draw", lambda *args, **kwargs: None)
+    monkeypatch.setattr(poisson_schwarz.drawing, "draw", lambda *args: None)
+    monkeypatch.setattr(study.figures, "draw", lambda *args: None)
     config = read_config(tmp_path, poisson_schwarz.Config)
     resumed = poisson_schwarz.run(config, workdir=tmp_path)
     assert "Continuing from" in capsys.readouterr().err
     # JAX may have rounded constants of the model for training when it evaluates them.
     assert outcome(resumed) == pytest.approx(outcome(finished[1]), rel=1e-6)
     for name in ("schwarz", "global"):
-        folders = [path / "checkpoints" / name for path in (tmp_path, finished[0])]
-        like = checkpointed(name)
-        one, other = (checkpoint.restore(folder, like).payload for folder in folders)
-        same(one, other)
-
-
-def checkpointed(name):
-    """What the checkpoint of a study of the tiny run holds."""
-    study = poisson_schwarz.poisson_studies.main(TINY)[name]
-    with jax.enable_x64(False):
-        seeds, rates = np.asarray(study.seeds), np.asarray(study.rates, np.float32)
-        single = evaluation.problem(study).single
-        start = training._every_model(partial(training._start, study), None)
-        state = jax.eval_shape(start, seeds, rates, single)
-    losses = np.zeros((len(study.rates), len(study.seeds), study.num_steps), np.float32)
-    return {"state": state, "losses": losses, "step": 0, "seconds": 0.0}
+        one, other = (
+            np.load(path / name / "losses.npz")["losses"]
+            for path in (tmp_path, finished[0])
+        )
+        np.testing.assert_array_equal(one, other)
 
 
 def same(one, other):
-    one, other = ({**tree, "seconds": 0.0} for tree in (one, other))
     for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
         assert np.asarray(a).tobytes() == np.asarray(b).tobytes()
 
@@ -260,69 +251,67 @@ def same(one, other):
 # training
 
 
-def test_the_same_seed_gives_the_same_bits(trained, data):
-    again = train(STUDY, data)
-    for name in ("models", "losses", "errors"):
-        same({"all": getattr(trained, name)}, {"all": getattr(again, name)})
-
-
-def test_seeds_and_rates_together_are_those_alone(trained, data):
-    for i, rate in enumerate(STUDY.rates):
-        study = dataclasses.replace(STUDY, rates=(rate,), seeds=(STUDY.seeds[i],))
-        alone = train(study, data)
-        np.testing.assert_allclose(
-            alone.losses[0, 0], trained.losses[i, i], rtol=1e-4, err_msg=str(rate)
-        )
-        for name, value in alone.errors.items():
-            np.testing.assert_allclose(value[0, 0], trained.errors[name][i, i], 1e-4)
+def test_seeds_and_rates_together_are_those_alone(trained, tmp_path):
+    alone, errors = train(
+        dataclasses.replace(STUDY, rates=(1e-2,), seeds=(5,)), tmp_path
+    )
+    fitted, together = trained
+    np.testing.assert_allclose(alone.losses[0], fitted.losses[3], rtol=1e-4)
+    for name, value in errors.items():
+        np.testing.assert_allclose(value[0, 0], together[name][1, 1], 1e-4)
 
 
 def test_seeds_and_rates_differ(trained):
-    assert len(np.unique(trained.losses[..., -1])) == 4
-    assert len(np.unique(trained.losses[..., 0])) == 2  # rates share their start
-    assert trained.losses.dtype == np.float32
-    assert np.all(trained.losses[..., 0] > 0)
+    losses = trained[0].losses
+    assert losses.shape == (4, 6)
+    assert len(np.unique(losses[:, -1])) == 4
+    assert len(np.unique(losses[:, 0])) == 2  # rates share their start
+    assert losses.dtype == np.float32
+    assert np.all(losses[:, 0] > 0)
 
 
-def test_a_study_stopped_within_resumes_to_the_same_bits(data, tmp_path, monkeypatch):
+def test_a_study_stopped_within_resumes_to_the_same_bits(
+    trained, tmp_path, monkeypatch
+):
     class Stop(Exception):
         pass
 
-    monkeypatch.setattr(training, "_CHUNK", 2)
-    monkeypatch.setattr(training, "_CHECKPOINT_SECONDS", -1.0)  # always due
-    whole = train(STUDY, data, tmp_path / "whole")
     original = checkpoint.save
 
     def stop(folder, step, *args, **kwargs):
         original(folder, step, *args, **kwargs)
-        if step == 4:
-            raise Stop
+        raise Stop
 
+    changes = {"steps_per_call": 3, "checkpoint_seconds": -1.0}  # always due
     with monkeypatch.context() as patch:
         patch.setattr(checkpoint, "save", stop)
         with pytest.raises(Stop):
-            train(STUDY, data, tmp_path / "parts")
-    assert checkpoint.all_steps(tmp_path / "parts") == [4]
-    parts = train(STUDY, data, tmp_path / "parts")
-    for name in ("models", "losses", "errors"):
-        same({"all": getattr(whole, name)}, {"all": getattr(parts, name)})
-    assert parts.seconds > 0
+            train(STUDY, tmp_path, **changes)
+    assert checkpoint.all_steps(tmp_path / "checkpoints") == [3]
+    parts, errors = train(STUDY, tmp_path, **changes)
+    same([trained[0].model, trained[0].losses], [parts.model, parts.losses])
+    same(trained[1], errors)
 
 
-def test_a_diverging_rate_stops_no_other(trained, data, capsys):
-    found = train(dataclasses.replace(STUDY, rates=(1e30, 1e-2)), data)
-    assert "2 of 4 runs diverged" in capsys.readouterr().err
-    assert not np.isfinite(found.losses[0, :, -1]).any()
-    np.testing.assert_array_equal(found.losses[1], trained.losses[1])
-    np.testing.assert_allclose(
-        found.errors["weighted_mse"][1], trained.errors["weighted_mse"][1], 1e-6
-    )
+def test_a_diverging_rate_stops_no_other(trained, tmp_path, user_session):
+    config = dataclasses.replace(STUDY, rates=(1e30, 1e-2), name="diverging")
+    with jax.enable_x64(False):
+        fitted, _ = train(config, tmp_path)
+        np.savez(tmp_path / "losses.npz", losses=fitted.losses, finite=fitted.finite)
+        task = training.make_task(config)
+        errors = task.evaluate(fitted.model, tmp_path)["errors"]
+    assert fitted.finite.tolist() == [False, False, True, True]
+    assert not np.isfinite(fitted.losses[:2, -1]).any()
+    np.testing.assert_array_equal(fitted.losses[2:], trained[0].losses[2:])
+    assert np.isnan(errors["weighted_mse"][0]).all()
+    expected = trained[1]["weighted_mse"][1]
+    np.testing.assert_allclose(errors["weighted_mse"][1], expected, 1e-6)
 
 
-def test_if_all_runs_diverge_the_study_says_so(data):
-    study = dataclasses.replace(STUDY, rates=(1e30, 1e31))
-    with pytest.raises(NonFiniteError, match="Study tiny: all runs .*lower the learn"):
-        train(study, data)
+def test_if_all_runs_diverge_the_study_says_so(tmp_path):
+    config = dataclasses.replace(STUDY, rates=(1e30, 1e31))
+    with pytest.raises(NonFiniteError, match="All 4 replicas .*Lower the learning"):
+        train(config, tmp_path)
 
 
 # evaluation
@@ -341,13 +330,13 @@ def dense_inverse(shape):
 @pytest.mark.parametrize("shape", [(600,), (24, 25)])
 def test_errors_are_those_of_the_dense_matrices(shape, user_session):
     setup = Setup(shape, global_rank=3)
-    study = Study("dense", setup, Start(scale=0.02), (1.0,), (0, 1), 2)
+    study = Study("dense", setup, Start(scale=0.02), (1.0,), (0, 1), 1.0, 2)
     with jax.enable_x64(False):
         data = evaluation.problem(study)
         keys = jax.random.split(jax.random.key(0), (1, 2))
-        build = partial(poisson_models.build, setup, study.start)
-        models = jax.vmap(jax.vmap(build))(keys)
-        found = evaluation.evaluate(models, data)
+        build = partial(models.build, setup, study.start)
+        stacked = jax.vmap(jax.vmap(build))(keys)
+        found = evaluation.evaluate(stacked, data)
     inverse = dense_inverse(shape)
     modes = np.asarray(data.double.modes)
     np.testing.assert_allclose(inverse @ modes, data.double.solutions, atol=1e-12)
@@ -362,7 +351,7 @@ def test_errors_are_those_of_the_dense_matrices(shape, user_session):
     for i in range(2):
         query, key = (
             np.asarray(factor[...], float)[0, i]
-            for factor in (models.query, models.key)
+            for factor in (stacked.query, stacked.key)
         )
         matrix = query @ key.T
         residual = (matrix - inverse) @ modes
@@ -381,7 +370,7 @@ def test_errors_are_those_of_the_dense_matrices(shape, user_session):
 
 
 def test_computed_factors_need_no_training(user_session):
-    study = Study("closed", Setup(), Start(), (1.0,), (0,))
+    study = Study("closed", Setup(), Start(), (1.0,), (0,), 1.0)
     with jax.enable_x64(False):
         found = evaluation.closed_form_errors(study, evaluation.problem(study))
     assert found["weighted_mse"] <= 3e-7
@@ -393,32 +382,33 @@ def test_computed_factors_need_no_training(user_session):
 # what training reaches
 
 
-def population(setup, start, rate=None, seeds=(0,), **options):
-    study = Study("bar", setup, start, (rate or start.learning_rate,), seeds, **options)
-    with jax.enable_x64(False):
-        return training.train(study, evaluation.problem(study))
+def population(folder, setup, start, rate=None, seeds=(0,), **options):
+    rate = rate or start.learning_rate
+    return train(Study("bar", setup, start, (rate,), seeds, rate, **options), folder)[1]
 
 
-def test_the_default_reaches_what_the_start_of_the_paper_misses(user_session):
+def test_the_default_reaches_what_the_start_of_the_paper_misses(tmp_path):
     options = {"seeds": (0, 1), "num_steps": 300, "batch_size": 64}
     ours, paper = (
-        population(Setup((128,), 8), STARTS[name], **options).errors["weighted_mse"]
+        population(tmp_path / name, Setup((128,), 8), STARTS[name], **options)[
+            "weighted_mse"
+        ]
         for name in ("whitened", "paper")
     )
     assert ours.max() < 1.5e-4 < paper.min()
 
 
 @pytest.mark.slow
-def test_the_bars_of_the_paper_size(user_session):
-    ours = population(Setup(), STARTS["whitened"], seeds=(0, 1, 2))
-    median = {name: np.median(value) for name, value in ours.errors.items()}
+def test_the_bars_of_the_paper_size(tmp_path):
+    ours = population(tmp_path / "ours", Setup(), STARTS["whitened"], seeds=(0, 1, 2))
+    median = {name: np.median(value) for name, value in ours.items()}
     assert median["weighted_mse"] <= 1e-6
-    assert ours.errors["weighted_mse"].max() <= 2e-6
+    assert ours["weighted_mse"].max() <= 2e-6
     assert median["operator_frobenius"] <= 0.03
     assert median["relative_l2"] <= 1.1e-3
     paper = STARTS["paper"]
-    fast = population(Setup(), paper, 1e-2, seeds=(0, 1, 2))
-    slow = population(Setup(), paper, 1e-3, seeds=(0, 1, 2))
-    assert np.median(fast.errors["weighted_mse"]) <= 1e-3
-    assert 0.17 <= np.median(fast.errors["operator_frobenius"]) <= 0.33
-    assert 0.40 <= np.median(slow.errors["operator_frobenius"]) <= 0.55
+    fast = population(tmp_path / "fast", Setup(), paper, 1e-2, seeds=(0, 1, 2))
+    slow = population(tmp_path / "slow", Setup(), paper, 1e-3, seeds=(0, 1, 2))
+    assert np.median(fast["weighted_mse"]) <= 1e-3
+    assert 0.17 <= np.median(fast["operator_frobenius"]) <= 0.33
+    assert 0.40 <= np.median(slow["operator_frobenius"]) <= 0.55

@@ -5,46 +5,33 @@ import jax
 import numpy as np
 import pytest
 
-import opjax
 from experiments import scaling
-from experiments.scaling_layers import layers
+from opjax.learn import operators
 
 TINY = dataclasses.replace(
     scaling.PRESETS["smoke"],
-    attentions="functional,softmax",
+    models=("functional", "softmax"),
     max_log2=6,
     fit_log2=5,
     repeats=1,
 )
 
 
-def test_all_layers_are_finite_and_keep_the_shape():
-    x = np.random.default_rng(0).normal(size=(16, 8)).astype(np.float32)
+def test_every_attention_of_the_registry_is_measured():
+    attentions = {k for k, v in operators.REGISTRY.items() if v.attention is not None}
+    assert {"functional", "softmax", "linformer"} <= attentions
+    names = {"fourier_neural_operator", "intention", *attentions}
+    assert names == set(scaling.PRESETS["quick"].models)
 
-    @jax.jit  # one program: compiling every operation of every layer takes 20 s
-    def outputs(x):
-        key = jax.random.key(0)
-        return {
-            name: layer.apply(layer.init(key, 16, 8, 4), x)
-            for name, layer in layers(4).items()
-        }
 
-    for name, y in outputs(x).items():
+@pytest.mark.parametrize("num_heads", [1, 2])
+def test_all_layers_keep_the_shape(num_heads):
+    config = dataclasses.replace(TINY, models=scaling.NAMES, num_heads=num_heads)
+    x, points = np.zeros((32, 16), np.float32), np.zeros((32, 1), np.float32)
+    for name in config.models:
+        y = jax.eval_shape(scaling._forward, config.build(name, 32), x, points)
         assert y.shape == x.shape, name
-        assert np.isfinite(y).all(), name
-
-
-def test_maps_of_coefficients_equal_maps_of_features():
-    layer = layers(4)["functional"]
-    p = layer.init(jax.random.key(0), 16, 8, 4)
-    x = np.random.default_rng(0).normal(size=(16, 8)).astype(np.float32)
-    basis = opjax.softmax_basis((x @ p["features"]) @ p["scores"], temperature=0.5)
-    tokens = opjax.project(x @ p["values"], basis, method="mean")
-    q, k, v = (tokens @ p[name] for name in ("query", "key", "value"))
-    moved = opjax.transport(q, k, v, ridge=0.5, regularization="convex")
-    expected = opjax.reconstruct(moved, basis) @ p["out"]
-    found = jax.jit(layer.apply)(p, x)
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+        assert y.dtype == x.dtype, name
 
 
 def test_a_slope_is_the_exponent_of_a_power_law():
@@ -63,6 +50,7 @@ def test_a_run_writes_table_figure_and_result(tmp_path, capsys):
     assert result["points_functional"] == result["points_softmax"] == 64
     assert result["milliseconds_gradient_softmax"] > 0
     assert isinstance(result["slope_functional"], float)
+    assert result["seed"] == 0
     rows = json.loads((tmp_path / "measurements.json").read_text())["rows"]
     assert {row["points"] for row in rows} == {32, 64}
     assert "| softmax |" in (tmp_path / "tables.md").read_text()
@@ -72,15 +60,21 @@ def test_a_run_writes_table_figure_and_result(tmp_path, capsys):
 
 def test_quadratic_layers_stop_earlier():
     config = dataclasses.replace(TINY, max_log2_quadratic=5)
-    assert [row["attention"] for row in scaling.measure(config, 64)] == ["functional"]
+    assert config.sizes("softmax") == [32]
+    assert config.sizes("functional") == [32, 64]
+    found = scaling.PROGRAM.describe(config)
+    assert found["points_softmax"] == 32
+    assert found["parameters"] == found["parameters_functional"] > 0
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"attentions": "functional,sofmax"}, "choose from functional, physics"),
+        ({"models": ("functional", "sofmax")}, "choose from functional, transolver"),
+        ({"models": ("fno",)}, "models='fno' is no attention; choose from functional"),
         ({"max_log2": 4}, "max_log2=4 must be at least min_log2=5"),
         ({"num_basis": 64}, "num_basis=64 must be at most the fewest points"),
+        ({"num_heads": 3}, "num_heads=3 must divide features=16"),
         ({"repeats": 0}, "repeats=0 must be"),
     ],
 )

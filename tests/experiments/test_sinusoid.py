@@ -5,20 +5,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import nnx
 
 pytest.importorskip("matplotlib")
 
-from experiments import sinusoid, sinusoid_figures
-from experiments import sinusoid_training as training
-from experiments.sinusoid_models import METHODS
+from experiments import sinusoid
 from opjax import checkpoint
+from opjax.learn import batches, study
 from opjax.problems.sinusoid import sample
 from opjax.training import NonFiniteError
 
 TINY = dataclasses.replace(
     sinusoid.PRESETS["smoke"],
-    methods="functional,attention",
-    steps=4,
+    models=("functional", "attention"),
+    num_steps=4,
     batch_size=2,
     num_query=3,
     test_tasks=3,
@@ -29,13 +29,8 @@ TINY = dataclasses.replace(
 
 @pytest.fixture(scope="module", autouse=True)
 def user_session():
-    """A user's session; short calls, which all tests share and need not compile."""
-    with (
-        pytest.MonkeyPatch.context() as patch,
-        jax.numpy_dtype_promotion("standard"),
-        jax.numpy_rank_promotion("allow"),
-    ):
-        patch.setattr(training, "_CHUNK", 2)
+    """A user's session."""
+    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
         yield
 
 
@@ -46,9 +41,8 @@ def finished(tmp_path_factory, user_session):
     return workdir, sinusoid.run(TINY, workdir=workdir)
 
 
-def train(study, folder=None):
-    with jax.enable_x64(False):
-        return training.train(study, folder)
+def member(name, seed, **changes):
+    return dataclasses.replace(TINY, models=(name,), seeds=(seed,), **changes)
 
 
 # configuration
@@ -57,22 +51,20 @@ def train(study, folder=None):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"seeds": "0,0"}, "seeds=.0,0. contains a seed twice"),
-        ({"seeds": "a"}, "seeds='a' must be non-negative whole numbers"),
-        ({"seeds": ""}, "seeds='' must be non-negative whole numbers"),
-        ({"seeds": "4294967296"}, "must be below 2"),
+        ({"seeds": (0, 0)}, "seeds=0,0 has 0 twice"),
+        ({"seeds": ()}, "seeds is empty"),
+        ({"seeds": (2**32,)}, "seeds=.* must be .*below 2"),
         (
-            {"methods": "functional,magic"},
-            "methods='magic' is unknown; choose from attention, linear, transolver, "
+            {"models": ("functional", "magic")},
+            "models='magic' is unknown; choose from attention, linear, transolver, "
             "intention, functional",
         ),
-        ({"methods": ""}, "methods='' is unknown"),
-        ({"methods": "linear,linear"}, "contains a name twice"),
+        ({"models": ("linear", "linear")}, "has linear twice"),
         ({"num_context": 0}, "num_context=0 must be .*at least 1"),
         ({"ridge": 0.0}, "ridge=0.0 must be .*above 0"),
         ({"ridge": 1.5}, "ridge=1.5 must be .*at most 1"),
         ({"learning_rate": -1e-3}, "learning_rate=-0.001 must be .*at least 0"),
-        ({"steps": 0}, "steps=0 must be .*at least 1"),
+        ({"num_steps": 0}, "num_steps=0 must be .*at least 1"),
     ],
 )
 def test_bad_hyper_parameters_are_refused_before_any_work(change, message):
@@ -82,17 +74,19 @@ def test_bad_hyper_parameters_are_refused_before_any_work(change, message):
 
 def test_the_paper_preset_is_the_paper():
     config = sinusoid.PRESETS["paper"]
-    assert (config.steps, config.batch_size, config.num_basis) == (50_000, 8, 8)
-    assert config.method_names == tuple(METHODS)
+    assert (config.num_steps, config.batch_size, config.num_basis) == (50_000, 8, 8)
+    assert config.models == tuple(sinusoid.MODELS)
     counts = {"attention": 593_409, "linear": 99_713, "transolver": 199_945}
     counts |= {"intention": 3_005_000, "functional": 50_825}
     rates = {"attention": 1e-3, "transolver": 1e-4, "intention": 3e-4}
-    for method, count in counts.items():
-        study = config.study(method, 0)
-        assert sinusoid.num_parameters(study) == count
-        assert study.rate == rates.get(method, study.rate)
-    assert config.study("functional", 0).rate == 1e-4
-    assert dataclasses.replace(config, learning_rate=1.0).study("linear", 0).rate == 1
+    for (name, seed), one in config.members().items():
+        if seed:
+            continue
+        model = jax.eval_shape(lambda one=one: sinusoid.build(one))
+        assert sum(leaf.size for leaf in jax.tree.leaves(model)) == counts[name]
+        assert one.rate == rates.get(name, one.rate)
+        assert dataclasses.replace(one, learning_rate=1.0).rate == 1
+    assert dataclasses.replace(config, models=("functional",)).rate == 1e-4
 
 
 # the program
@@ -108,7 +102,7 @@ def test_a_run_leaves_everything_in_its_folder(finished):
     assert "1/32 of the published widths" in tables
     assert "nan" not in tables
     sizes = {f.name: f.stat().st_size for f in (workdir / "figures").iterdir()}
-    assert sizes.keys() == {"01_predictions.png", "02_contexts.png", "03_losses.png"}
+    assert sizes.keys() >= {"01_predictions.png", "02_contexts.png", "curves.png"}
     assert all(1e3 < size < 5e5 for size in sizes.values())
 
 
@@ -136,7 +130,7 @@ def test_the_result_says_how_it_came_about(finished):
 
 def test_a_finished_run_is_read_and_not_repeated(finished, monkeypatch, capsys):
     workdir, result = finished
-    monkeypatch.setattr(sinusoid, "train", None)
+    monkeypatch.setattr(study, "fit", None)
     assert sinusoid.run(TINY, workdir=workdir) == result
     assert json.loads(capsys.readouterr().out.splitlines()[-1]) == result
 
@@ -144,7 +138,7 @@ def test_a_finished_run_is_read_and_not_repeated(finished, monkeypatch, capsys):
 def test_an_interrupted_run_resumes_to_the_same_bits(
     finished, tmp_path, monkeypatch, capsys
 ):
-    """Stopped within the second seed of the first method."""
+    """Stopped after the second seed of the first model."""
 
     class Stop(Exception):
         pass
@@ -153,48 +147,47 @@ def test_an_interrupted_run_resumes_to_the_same_bits(
 
     def stop(folder, step, *args, **kwargs):
         original(folder, step, *args, **kwargs)
-        if folder.name == "functional-1" and step == 2:
+        if folder.parent.name == "functional-1":
             raise Stop
 
-    monkeypatch.setattr(training, "_CHECKPOINT_SECONDS", -1.0)  # always due
     monkeypatch.setattr(sinusoid, "_draw", lambda *_: None)
     with monkeypatch.context() as patch:
         patch.setattr(checkpoint, "save", stop)
         with pytest.raises(Stop):
             sinusoid.run(TINY, workdir=tmp_path)
-    assert checkpoint.all_steps(tmp_path / "checkpoints" / "functional-1") == [2]
     resumed = sinusoid.run(TINY, workdir=tmp_path)
-    assert capsys.readouterr().err.count("Continuing from") == 2
+    assert capsys.readouterr().err.count("Continuing from") == 1
     assert resumed["mse_by_context"] == finished[1]["mse_by_context"]
 
 
 # training and evaluation
 
 
-def test_one_observation_is_enough_to_train():
-    config = dataclasses.replace(TINY, num_context=1)
-    losses = train(config.study("functional", 0)).losses
-    assert np.isfinite(losses).all()
-    assert losses.dtype == np.float32
-
-
-def test_seeds_differ_and_methods_share_their_tasks():
-    first, other = (train(TINY.study("functional", seed)) for seed in (0, 1))
-    assert np.all(first.losses != other.losses)
+def test_seeds_differ_and_models_share_their_tasks(finished):
+    workdir, _ = finished
+    first, other = (
+        np.load(workdir / f"functional-{seed}" / "losses.npz")["losses"]
+        for seed in (0, 1)
+    )
+    assert first.dtype == np.float32
+    assert np.all(first != other)
     # Functional attention starts at zero: its first loss is the mean square of tasks.
-    key = jax.random.fold_in(jax.random.fold_in(jax.random.key(0), 1), 0)
     with jax.enable_x64(False):
+        key = jax.random.fold_in(jax.random.fold_in(jax.random.key(0), 1), 0)
         tasks = sample(key, num_tasks=2, num_context=10, num_query=3)
         expected = jnp.mean(tasks.query_values**2)
-    np.testing.assert_allclose(first.losses[0], expected, rtol=1e-2)
+    np.testing.assert_allclose(first[0], expected, rtol=1e-2)
 
 
-def test_a_loss_that_is_not_finite_stops_with_the_way_out():
-    study = dataclasses.replace(TINY, learning_rate=1e30).study("attention", 3)
-    with pytest.raises(
-        NonFiniteError, match=r"Study attention-3 has loss .* at step \d.*lower --learn"
-    ):
-        train(study)
+def test_one_observation_is_enough_to_train():
+    config = member("functional", 0, num_context=1, num_steps=2)
+    task = sinusoid.make_task(config, None)
+    with jax.enable_x64(False):
+        made = batches.make(task, study.settings(config, task))
+        state = made.start(sinusoid.build(config, nnx.Rngs(0)))
+        made.prepare(state, 0)
+        _, history = made.advance(state, 0, np.ones((), bool))
+    assert np.isfinite(history["loss"]).all()
 
 
 def test_errors_are_those_of_the_first_observations():
@@ -205,11 +198,10 @@ def test_errors_are_those_of_the_first_observations():
         return jnp.full((queries.shape[0], 1), average)
 
     with jax.enable_x64(False):
-        found = training.errors(jax.tree_util.Partial(mean), 7)
-        key = jax.random.fold_in(jax.random.key(0), 2)
-        tasks = sample(key, num_tasks=7, num_context=40, num_query=50)
+        tasks, found = sinusoid.errors(jax.tree_util.Partial(mean), 7)
         _, y, _, target = map(np.asarray, tasks[:4])
-    for size, error in zip(training.CONTEXTS, found, strict=True):
+    assert found.shape == (7, 8)
+    for size, error in zip(sinusoid.CONTEXTS, found.mean(axis=0), strict=True):
         average = y[:, :size].mean(axis=1, keepdims=True)
         np.testing.assert_allclose(error, np.mean((target - average) ** 2), rtol=1e-5)
 
@@ -219,12 +211,4 @@ def test_errors_that_are_not_finite_are_refused():
         return queries * jnp.nan
 
     with jax.enable_x64(False), pytest.raises(NonFiniteError, match="raise the ridge"):
-        training.errors(jax.tree_util.Partial(bad), 2)
-
-
-@pytest.mark.parametrize("steps", [1, 7, 1203])
-def test_losses_of_any_length_are_drawn(tmp_path, rng, steps):
-    path = tmp_path / "a.png"
-    histories = {"functional attention": rng.uniform(0.1, 1, size=(2, steps))}
-    sinusoid_figures.losses(path, histories)
-    assert path.stat().st_size > 1e3
+        sinusoid.errors(jax.tree_util.Partial(bad), 2)

@@ -8,21 +8,21 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from experiments import sinusoid_decoded, sinusoid_regressors
+from experiments.sinusoid import regressors
 
 TINY = {
-    "attention": (sinusoid_decoded.SoftmaxAttentionRegressor, {"num_heads": 2}),
+    "attention": (regressors.SoftmaxAttentionRegressor, {"num_heads": 2}),
     "funcattn": (
-        sinusoid_regressors.FunctionalRegressor,
+        regressors.FunctionalRegressor,
         {"num_basis": 3, "ridge": 1e-2},
     ),
     "intention": (
-        sinusoid_regressors.IntentionRegressor,
+        regressors.IntentionRegressor,
         {"num_heads": 2, "ridge": 1e-2},
     ),
-    "linear_attention": (sinusoid_decoded.LinearAttentionRegressor, {}),
+    "linear_attention": (regressors.LinearAttentionRegressor, {}),
     "transolver": (
-        sinusoid_regressors.TransolverRegressor,
+        regressors.TransolverRegressor,
         {"num_basis": 3, "num_heads": 2},
     ),
 }

@@ -6,7 +6,7 @@ import jax
 import numpy as np
 from flax import nnx
 
-from experiments import sinusoid_decoded, sinusoid_regressors
+from experiments.sinusoid import regressors
 from opjax import nn
 from tests.builders import transformer
 
@@ -131,7 +131,7 @@ def tokens(regressor, features):
 
 
 def intention():
-    model = sinusoid_regressors.IntentionRegressor(
+    model = regressors.IntentionRegressor(
         1000, num_heads=8, ridge=0.1, rngs=nnx.Rngs(7)
     )
     return perceptron_parameters(model.key, "enc_k")
@@ -187,24 +187,20 @@ OURS = {
     "Burgers": super_resolution,
     "fewshot_funcattn": functools.partial(
         tokens,
-        functools.partial(
-            sinusoid_regressors.FunctionalRegressor, num_basis=8, ridge=0.1
-        ),
+        functools.partial(regressors.FunctionalRegressor, num_basis=8, ridge=0.1),
         128,
     ),
     "fewshot_transolver": functools.partial(
         tokens,
-        functools.partial(
-            sinusoid_regressors.TransolverRegressor, num_basis=8, num_heads=8
-        ),
+        functools.partial(regressors.TransolverRegressor, num_basis=8, num_heads=8),
         256,
     ),
     "fewshot_intention": intention,
     "fewshot_attention": functools.partial(
-        decoded, sinusoid_decoded.SoftmaxAttentionRegressor, 256, num_heads=8
+        decoded, regressors.SoftmaxAttentionRegressor, 256, num_heads=8
     ),
     "fewshot_linear_attention": functools.partial(
-        decoded, sinusoid_decoded.LinearAttentionRegressor, 128
+        decoded, regressors.LinearAttentionRegressor, 128
     ),
     "RNA": functools.partial(
         operator_transformer,

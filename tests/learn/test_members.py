@@ -1,49 +1,6 @@
-import dataclasses
-import json
-
 import numpy as np
-import pytest
 
 from opjax.learn import members, tables
-
-
-@dataclasses.dataclass(frozen=True)
-class Config:
-    name: str
-    seed: int
-
-
-def test_names_and_seeds_are_split_and_checked():
-    assert members.names("a, b", "models", ("a", "b", "c")) == ("a", "b")
-    assert members.seed_numbers("3,0") == (3, 0)
-    with pytest.raises(ValueError, match="models='d' is unknown; choose from a, b"):
-        members.names("a,d", "models", ("a", "b"))
-    with pytest.raises(ValueError, match="contains a name twice"):
-        members.names("a,a", "models", ("a",))
-    with pytest.raises(ValueError, match="whole numbers"):
-        members.seed_numbers("0,-1")
-    with pytest.raises(ValueError, match="contains a seed twice"):
-        members.seed_numbers("1,01")
-
-
-def test_members_run_once_and_are_read_afterwards(tmp_path, capsys):
-    calls = []
-
-    def train(config, directory):
-        calls.append(config)
-        return {"error": 0.1 * (config.seed + 1), "path": str(directory.path.name)}
-
-    grid = {(n, s): Config(n, s) for n in ("a", "b") for s in (0, 1)}
-    first = members.run_all(tmp_path, grid, train)
-    again = members.run_all(tmp_path, grid, train)
-    assert first == again
-    assert [row["path"] for row in first["b"]] == ["b-0", "b-1"]
-    assert len(calls) == 4
-    assert capsys.readouterr().out == ""  # one last line, that of the program
-    stored = json.loads((tmp_path / "a-1" / "result.json").read_text())
-    assert stored["error"] == 0.2
-    with pytest.raises(ValueError, match="another configuration"):
-        members.run_all(tmp_path, {("a", 0): Config("a", 7)}, train)
 
 
 def test_a_summary_has_means_and_deviations_over_the_seeds():

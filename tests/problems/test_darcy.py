@@ -239,7 +239,7 @@ def test_statistics_of_the_published_set():
     """Against boundary mean and interior RMS of the 421 x 421 set (1024 samples)."""
     key = jax.random.key(0)
     draw = functools.partial(darcy.sample, stride=1)
-    samples = [draw(jax.random.fold_in(key, i)) for i in range(40)]
+    samples = [draw(jax.random.fold_in(key, i)) for i in range(8)]
     assert max(sample.residual for sample in samples) < 2e-9
     u = np.stack([sample.solution for sample in samples])
     edges = np.abs(np.stack([u[:, 0], u[:, -1], u[:, :, 0], u[:, :, -1]]))

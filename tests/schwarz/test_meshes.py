@@ -17,6 +17,12 @@ def triangulation(num_points, dimension=2, seed=0):
     return points, scipy.spatial.Delaunay(points).simplices
 
 
+def edges_of(simplices):
+    pairs = itertools.combinations(range(simplices.shape[1]), 2)
+    edges = np.concatenate([simplices[:, pair] for pair in pairs])
+    return np.unique(np.sort(edges, axis=1), axis=0)
+
+
 def grid_edges(shape):
     points = list(np.ndindex(*shape))
     pairs = itertools.combinations(range(len(points)), 2)
@@ -114,7 +120,7 @@ def test_a_path_is_cut_into_intervals(rng):
 
 def test_the_order_and_direction_of_edges_do_not_matter(rng):
     _, triangles = triangulation(100)
-    edges = schwarz.mesh_edges(triangles)
+    edges = edges_of(triangles)
     turned = rng.permutation(np.concatenate([edges, edges[::3]]))[:, ::-1]
     labels, again = (
         schwarz.partition_graph(e, num_points=100, num_subdomains=6)
@@ -140,7 +146,7 @@ def test_points_without_edges_are_shared_out():
 def test_partitions_cut_few_edges(dimension):
     n, s = 2000, 8
     points, simplices = triangulation(n, dimension)
-    edges = schwarz.mesh_edges(simplices)
+    edges = edges_of(simplices)
     by_points = schwarz.partition_points(points, num_subdomains=s)
     by_graph = schwarz.partition_graph(edges, num_points=n, num_subdomains=s)
     assert cut(by_points, edges) < 0.3 * len(edges)
@@ -162,7 +168,7 @@ def grown(labels, overlap, near):
 @pytest.mark.parametrize("dimension", [2, 3])
 def test_edges_add_layers_of_neighbours(overlap, dimension):
     _, simplices = triangulation(60, dimension)
-    edges = schwarz.mesh_edges(simplices)
+    edges = edges_of(simplices)
     labels = schwarz.partition_graph(edges, num_points=60, num_subdomains=5)
     neighbours = {i: set() for i in range(60)}
     for a, b in edges:
@@ -213,7 +219,7 @@ def test_a_path_in_intervals_is_the_cover_by_boxes(overlap):
 def test_partition_of_unity_sums_to_the_identity_on_meshes(dimension, by):
     n = 80
     points, simplices = triangulation(n, dimension)
-    edges = schwarz.mesh_edges(simplices)
+    edges = edges_of(simplices)
     labels = schwarz.partition_points(points, num_subdomains=6)
     overlap, mesh = {"edges": (2, edges), "mesh_points": (0.2, points)}[by]
     cover = schwarz.partition_cover(labels, overlap=overlap, **{by: mesh})
@@ -242,27 +248,6 @@ def test_large_clouds_take_memory_for_their_points_only(rng):
     tracemalloc.stop()
     assert cover.sizes.sum() < 1.5 * n
     assert peak < 500 * n  # bytes: a few dozen numbers a point
-
-
-# edges
-
-
-def test_edges_of_simplices_are_all_pairs_once():
-    triangles = [[0, 1, 2], [2, 1, 3]]
-    expected = [[0, 1], [0, 2], [1, 2], [1, 3], [2, 3]]
-    np.testing.assert_array_equal(schwarz.mesh_edges(triangles), expected)
-    tetrahedron = schwarz.mesh_edges([[3, 1, 0, 2]])
-    np.testing.assert_array_equal(
-        tetrahedron, [[0, 1], [0, 2], [0, 3], [1, 2], [1, 3], [2, 3]]
-    )
-
-
-def test_edges_of_quadrilaterals_are_their_sides():
-    index = np.arange(12).reshape(3, 4)
-    corners = index[:-1, :-1], index[1:, :-1], index[1:, 1:], index[:-1, 1:]
-    quadrilaterals = np.stack([c.ravel() for c in corners], axis=1)
-    actual = schwarz.mesh_edges(quadrilaterals, simplices=False)
-    np.testing.assert_array_equal(actual, grid_edges((3, 4)))
 
 
 # errors
@@ -379,18 +364,6 @@ BAD_CALLS = {
     "cover points dtype": (
         lambda: schwarz.partition_cover(LABELS, overlap=1, mesh_points=EDGES),
         "mesh_points has dtype int64",
-    ),
-    "cells shape": (
-        lambda: schwarz.mesh_edges([0, 1, 2]),
-        r"cells has shape \(3,\), expected \(c, v\)",
-    ),
-    "cells of points": (
-        lambda: schwarz.mesh_edges([[0], [1]]),
-        r"cells has shape \(2, 1\), expected \(c, v\) with v >= 2",
-    ),
-    "cells dtype": (
-        lambda: schwarz.mesh_edges([[0.0, 1.0, 2.0]]),
-        "cells has dtype float64, expected integers",
     ),
 }
 

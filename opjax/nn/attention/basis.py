@@ -14,7 +14,7 @@ from opjax.nn.attention.bases import Basis
 from opjax.nn.attention.heads import head_width, map_heads, merge_heads
 from opjax.nn.attention.mixers import FunctionalMap, Mixer
 from opjax.nn.layers import FanInLinear, Linear
-from opjax.projection import reconstruct, unchecked_moments
+from opjax.projection import check_weights, reconstruct, unchecked_moments
 
 
 def means(moments: Moments) -> jax.Array:
@@ -179,10 +179,11 @@ class BasisAttention(nnx.Module):
         """Returns the moments of a chunk of points, of every head.
 
         Those of several chunks add up; `mix` and `expand` then do what a call does with
-        all points at once. Weights must be given where they do not cancel.
+        all points at once.
 
         Raises:
-          ValueError: if basis functions depend on more than their point.
+          ValueError: if basis functions depend on more than their point, or weights are
+            missing that do not cancel: a chunk does not know the number of points.
         """
         module = self.choose_basis(basis)
         if not module.pointwise:
@@ -190,11 +191,16 @@ class BasisAttention(nnx.Module):
                 f"The functions of a {type(module).__name__} depend on all points "
                 "together; evaluate the layer as a whole."
             )
-        values, phi = module(x, quadrature_weights=quadrature_weights, **given)
         project = self.projection_in(module)
+        if quadrature_weights is None and project not in (means, least_squares):
+            raise ValueError("Pass quadrature_weights: only in means do they cancel.")
+        weights = quadrature_weights
+        if weights is not None:
+            weights = check_weights(weights, x=x)
+        values, phi = module(x, quadrature_weights=weights, **given)
 
         def head(values, phi):
-            return head_moments(project, values, phi, quadrature_weights)
+            return head_moments(project, values, phi, weights)
 
         return jax.vmap(head)(values, phi)
 
@@ -276,9 +282,10 @@ class BasisAttention(nnx.Module):
         self, basis: Basis, x: jax.Array, quadrature_weights: jax.Array | None
     ) -> jax.Array | None:
         """Returns the weights of the points; `None` where equal weights cancel."""
-        cancels = self.projection_in(basis) is means and basis.pointwise
-        if quadrature_weights is not None or cancels:
-            return quadrature_weights
+        if quadrature_weights is not None:
+            return check_weights(quadrature_weights, x=x)
+        if self.projection_in(basis) is means and basis.pointwise:
+            return None
         return jnp.full(x.shape[0], 1 / x.shape[0], x.dtype)
 
     def _look(self, function, x, basis, quadrature_weights, given: Any):

@@ -7,7 +7,7 @@ import jax
 from flax import nnx
 
 from opjax import _checks
-from opjax.nn.attention.bases import OrthonormalBasis, SoftmaxBasis
+from opjax.nn.attention.bases import Basis, OrthonormalBasis, SoftmaxBasis
 from opjax.nn.attention.basis import BasisAttention
 from opjax.nn.attention.mixers import FunctionalMap, ModeGains, SoftmaxMap
 from opjax.nn.layers import ACTIVATIONS, Linear
@@ -119,7 +119,22 @@ class OrthogonalAttention(BasisAttention):
         self.activation = activation
         self.bypass = Linear(features, features, use_bias=False, rngs=rngs)
 
-    def __call__(self, x: jax.Array, **given: Any) -> jax.Array:
+    def __call__(
+        self,
+        x: jax.Array,
+        *,
+        mesh_points: jax.Array | None = None,
+        basis: Basis | None = None,
+        basis_functions: jax.Array | None = None,
+        quadrature_weights: jax.Array | None = None,
+    ) -> jax.Array:
         """Evaluates the layer on one sample, see `BasisAttention`."""
-        y = super().__call__(x, **given) + self.bypass(x)
+        y = super().__call__(
+            x,
+            mesh_points=mesh_points,
+            basis=basis,
+            basis_functions=basis_functions,
+            quadrature_weights=quadrature_weights,
+        )
+        y = y + self.bypass(x)
         return y if self.activation is None else ACTIVATIONS[self.activation](y)

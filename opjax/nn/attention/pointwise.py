@@ -11,6 +11,7 @@ from opjax import _checks
 from opjax.nn.attention.heads import head_width, map_heads, merge_heads, split_heads
 from opjax.nn.layers import FanInLinear, Initializer, Linear, normalized
 from opjax.nn.layers.initializers import diagonal_xavier
+from opjax.quadrature import active
 
 NORMALIZATIONS = ("layer", "instance")
 
@@ -246,7 +247,7 @@ class LinearAttention(PointAttention):
         averages = opjax.linear_attention(query, key, value, key_weights=weights)
         if weights is None:
             return averages / key.shape[0]
-        count = jnp.maximum(jnp.sum(weights > 0), 1)
+        count = jnp.maximum(jnp.sum(active(weights)), 1)
         return averages / count.astype(averages.dtype)
 
 
@@ -361,7 +362,7 @@ class LinformerAttention(PointAttention):
         """Returns `opjax.linformer_attention` of one head."""
         if weights is not None:
             # Masks only: the projections are sums over the points of one mesh.
-            weights = (weights > 0).astype(key.dtype)
+            weights = active(weights).astype(key.dtype)
         return opjax.linformer_attention(
             query,
             key,

@@ -9,13 +9,13 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from opjax import Moments, _checks, schwarz
+from opjax import Moments, schwarz
 from opjax.nn.attention.bases import Basis
 from opjax.nn.attention.basis import BasisAttention, head_moments
 from opjax.nn.attention.heads import map_heads
 from opjax.nn.attention.mixers import Mixer
+from opjax.quadrature import active
 from opjax.schwarz import Cover
-from opjax.schwarz.covers import weights_as
 
 
 class Subdomains(NamedTuple):
@@ -88,8 +88,9 @@ class MapsOfLevels(NamedTuple):
 class SubdomainAttention(nnx.Module):
     r"""Multi-head attention in a basis on overlapping subdomains and a coarse level.
 
-    Per head, with features `f`, basis `Phi` and quadrature weights `w` (ones by
-    default), subdomains `R_i` with partition of unity `D_i`, and coarse functions `H`,
+    Per head, with features `f`, basis `Phi` and quadrature weights `w` (as in
+    `BasisAttention`), subdomains `R_i` with partition of unity `D_i`, and coarse
+    functions `H`,
 
         y = sum_i R_i^T D_i F_i(R_i f) + H F_0(E f),
         E f = diag(H^T w)^{-1} H^T W f.
@@ -168,8 +169,9 @@ class SubdomainAttention(nnx.Module):
           ValueError: if points do not match, or a basis or subdomains are missing, or a
             coarse space is passed to a layer without a coarse level.
         """
-        levels = self._levels(x, subdomains, quadrature_weights)
         module, inputs = self._inputs(x, basis, mesh_points, basis_functions)
+        weights = self.local.weights(module, x, quadrature_weights)
+        levels = self._levels(x, subdomains, weights)
         own, coarse_own = self._own()
 
         def head(own, coarse_own, f, shared):
@@ -205,8 +207,9 @@ class SubdomainAttention(nnx.Module):
         subdomains: Subdomains | None = None,
     ) -> MapsOfLevels:
         """Returns the maps of both levels and the basis of a call."""
-        levels = self._levels(x, subdomains, quadrature_weights)
         module, inputs = self._inputs(x, basis, mesh_points, basis_functions)
+        weights = self.local.weights(module, x, quadrature_weights)
+        levels = self._levels(x, subdomains, weights)
         project = self.local.projection_in(module)
 
         def matrix(mixer, own, f, shared, weights):
@@ -260,7 +263,7 @@ class SubdomainAttention(nnx.Module):
         # values, and spends a third of the time of the layer on their indices.
         return module, (jax.lax.optimization_barrier(heads), parameters)
 
-    def _levels(self, x, subdomains, quadrature_weights):
+    def _levels(self, x, subdomains, weights):
         if subdomains is None:
             if self.subdomains is None:
                 raise ValueError(
@@ -271,13 +274,8 @@ class SubdomainAttention(nnx.Module):
             if self.coarse is None:
                 subdomains = Subdomains(subdomains.cover)
         _check(x, subdomains, self.coarse is not None)
-        weights = jnp.ones(x.shape[0], x.dtype)
-        if quadrature_weights is not None:
-            weights = jnp.asarray(quadrature_weights)
-            _checks.floating(quadrature_weights=weights)
-            _checks.rank(1, quadrature_weights=weights)
-            _checks.same_points(x=x, quadrature_weights=weights)
-            _checks.non_negative(quadrature_weights=quadrature_weights)
+        # Equal weights that cancel are ones here.
+        weights = jnp.ones(x.shape[0], x.dtype) if weights is None else weights
         return _Levels.of(subdomains, weights)
 
 
@@ -294,7 +292,7 @@ class _Levels(NamedTuple):
     def of(cls, subdomains: Subdomains, weights: jax.Array) -> "_Levels":
         cover, coarse_space = subdomains
         column = weights[:, None]
-        partition = weights_as(cover, weights.dtype)
+        partition = cover.weights_as(weights.dtype)
         local = partition * schwarz.restrict(cover, column)[..., 0]
         coarse = None
         if coarse_space is not None:
@@ -311,7 +309,7 @@ class _Levels(NamedTuple):
             integrals=schwarz.coarse_restrict(self.coarse_space, weighted),
             masses=self.coarse_weights.astype(f.dtype),
             weight=jnp.sum(weights),
-            count=jnp.sum((weights > 0).astype(f.dtype)),
+            count=jnp.sum(active(weights).astype(f.dtype)),
         )
         return moments.means()
 

@@ -17,7 +17,6 @@ from flax import nnx
 from opjax import _checks, schwarz
 from opjax._sequential import one_by_one
 from opjax.nn.schwarz.factors import LowRankAttention, SchwarzAttention
-from opjax.schwarz.covers import weights_as
 
 _Model = TypeVar("_Model", LowRankAttention, SchwarzAttention)
 
@@ -189,7 +188,7 @@ def _restricted(model, inputs, targets, weights) -> list[_Blocks]:
     if space is not None:
         coefficients = _best_coefficients(space, targets)
         squares = schwarz.Cover(
-            space.indices, jnp.square(weights_as(space, inputs.dtype)), space.num_points
+            space.indices, jnp.square(space.weights_as(inputs.dtype)), space.num_points
         )
         coarser = _restricted(
             model.coarse,
@@ -198,7 +197,7 @@ def _restricted(model, inputs, targets, weights) -> list[_Blocks]:
             schwarz.coarse_restrict(squares, weights[:, None])[:, 0],
         )
         targets = targets - schwarz.coarse_prolong(space, coefficients)
-    unity = weights_as(cover, inputs.dtype)
+    unity = cover.weights_as(inputs.dtype)
     local = _Blocks(
         jnp.asarray(model.used_factors(model.key.shape[-1])),
         jnp.sqrt(unity)[..., None] * schwarz.restrict(cover, inputs),

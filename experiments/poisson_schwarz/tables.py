@@ -1,0 +1,221 @@
+"""Finished studies beside the paper's figures, as tables."""
+
+import dataclasses
+import pathlib
+from typing import Any
+
+import numpy as np
+
+from experiments.poisson_schwarz.models import Study
+from experiments.poisson_schwarz.studies import RATES
+from opjax.learn import Finished
+from opjax.learn.json_files import to_json, write_json
+from opjax.learn.tables import number, table
+
+# Table 1 of the paper: final weighted MSE, mean and maximum relative L2 error of 16
+# right-hand sides, relative Frobenius error; by model and learning rate.
+PAPER = {
+    "global": (
+        (4.760e-1, 7.280e-1, 9.755e-1, 5.500),
+        (1.208e-1, 2.785e-1, 7.486e-1, 5.452),
+        (1.256e-2, 6.334e-2, 2.231e-1, 3.676),
+        (1.669e-2, 4.427e-2, 1.339e-1, 1.581),
+        (1.842e-2, 1.586e-1, 1.141, 3.069),
+        (6.157e-1, 7.965e-1, 9.058e-1, 10.27),
+    ),
+    "schwarz": (
+        (2.085e-2, 1.241e-1, 3.323e-1, 6.394e-1),
+        (2.481e-3, 4.241e-2, 1.114e-1, 6.063e-1),
+        (8.319e-4, 2.172e-2, 6.142e-2, 4.995e-1),
+        (3.177e-4, 9.978e-3, 2.818e-2, 3.124e-1),
+        (2.085e-4, 1.158e-2, 3.881e-2, 2.868e-1),
+        (1.513e-3, 1.775e-2, 5.676e-2, 6.779e-1),
+    ),
+}
+# Section 7 and Fig. 7: final weighted MSE.
+PAPER_FINAL = {"paper_512": 1.339e-3, "paper_1024": 1.631e-2, "global_matched": 3.41e-1}
+
+LABELS = {
+    "schwarz": "Schwarz, as configured",
+    "global": "global, as configured",
+    "global_matched": "global, about as many parameters",
+    "global_small": "global, small start (2e-4), tuned",
+    "global_whitened": "global, our default start",
+    "schwarz_default": "Schwarz, our default start",
+}
+COLUMNS = {
+    "weighted_mse": "weighted MSE (population)",
+    "relative_l2": "mean rel. L2",
+    "operator_frobenius": "operator Frobenius",
+    "unseen_l2": "rel. L2, unseen modes",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """A finished study: what it was, its result, and its folder."""
+
+    study: Study
+    result: dict[str, Any]
+    folder: pathlib.Path
+
+    @property
+    def parameters(self) -> int:
+        """Trainable numbers of one model, without padding."""
+        return self.study.num_parameters()
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of training, of all rates and seeds, without compilation."""
+        return self.result["seconds"]
+
+    @property
+    def losses(self) -> np.ndarray:
+        """Weighted MSE of every batch, shape `(rates, seeds, steps)`."""
+        shape = len(self.study.rates), len(self.study.seeds), -1
+        with np.load(self.folder / "losses.npz") as file:
+            return file["losses"].reshape(shape)
+
+    def values(self, name: str, rate: float) -> np.ndarray:
+        """An error of every seed at a rate; `final` is the loss of the last batch."""
+        index = self.study.rates.index(rate)
+        return np.array(self.result["errors"][name][index], float)  # None becomes NaN
+
+    def summary(self, rate: float) -> dict[str, Any]:
+        """Medians over the seeds, with extremes of the first."""
+        medians = {name: name for name in COLUMNS}
+        medians |= {"relative_l2_16": "mean_16", "initial_loss": "initial"}
+        medians |= {"final_loss": "final"}
+        first = self.values("weighted_mse", rate)
+        return {
+            **{k: float(np.median(self.values(v, rate))) for k, v in medians.items()},
+            "weighted_mse_min": float(np.min(first)),
+            "weighted_mse_max": float(np.max(first)),
+        }
+
+    def as_json(self) -> dict[str, Any]:
+        """All rates of the study."""
+        return {
+            "parameters": self.parameters,
+            "train_seconds": self.seconds,
+            "rates": {f"{rate:g}": self.summary(rate) for rate in self.study.rates},
+            "closed_form": self.result["closed_form"],
+        }
+
+
+Rows = dict[str, dict[str, Row]]  # by section and label
+
+
+def rows(finished: Finished) -> Rows:
+    """Finds the studies of a run by section and label."""
+    return {
+        section: {
+            label: Row(one, finished.results[one.name][0], finished.folder / one.name)
+            for label, one in group.items()
+        }
+        for section, group in finished.config.sections().items()
+    }
+
+
+def write(folder: pathlib.Path, config: Any, rows: Rows) -> tuple[str, str]:
+    """Writes `studies.json` into the folder of a run; returns tables and their head."""
+    studies = {
+        section: {label: row.as_json() for label, row in group.items()}
+        for section, group in rows.items()
+    }
+    write_json(folder / "studies.json", to_json(studies))
+    main = rows["main"]
+    rank = main["global_matched"].study.setup.global_rank
+    labels = LABELS | {"global_matched": f"global, rank {rank}"}
+    named = {labels[name]: row for name, row in main.items()}
+    parts = _paper_tables(main, config.rate) if config.sweep else []
+    parts += _table("Comparison", named, main["schwarz"].result["closed_form"])
+    if "growth" in rows:
+        parts += _growth_table(rows)
+        parts += _table("What the improvement comes from", rows["ablation"])
+        parts += _table("Two dimensions, 32 x 32 points", rows["two_dimensions"])
+    head = (
+        f"{len(config.seeds)} seeds ({','.join(map(str, config.seeds))}), "
+        f"{config.num_steps} steps, batch {config.batch_size}, float32; median "
+        "[smallest, largest] over the seeds. Weighted MSE is exact over the space of "
+        "right-hand sides. Data come from our own solver: finite differences and their "
+        "exact inverse."
+    )
+    return "\n".join(parts), head
+
+
+def _paper_tables(main: dict[str, Row], rate: float) -> list[str]:
+    """Tables 1 and 2 of the paper."""
+    models = {"global": "global", "schwarz": "Schwarz"}
+    names = ["final", "mean_16", "max_16", "operator_frobenius", "weighted_mse"]
+    columns = ["final weighted MSE", "mean rel. L2 (16)", "max rel. L2 (16)"]
+    columns += ["operator Frobenius", "weighted MSE (population)"]
+    first, second = [], []
+    for i, one in enumerate(RATES):
+        for model, label in models.items():
+            paper = [f"{value:.3g}" for value in PAPER[model][i]]
+            ours = [_spread(main[model].values(name, one)) for name in names]
+            first.append([f"{one:g}", label, "paper", *paper, ""])
+            first.append(["", "", "ours", *ours])
+    for model, label in models.items():
+        paper = [f"{value:.4g}" for value in PAPER[model][2][1:]]
+        ours = [_spread(main[model].values(name, rate)) for name in names[1:4]]
+        second.append([label, str(main[model].parameters), "paper", *paper])
+        second.append(["", "", "ours", *ours])
+    ratio = main["global"].values("operator_frobenius", 1e-3)
+    ratio = ratio / main["schwarz"].values("operator_frobenius", 1e-3)
+    return [
+        "## Table 1 of the paper: learning rates\n",
+        table(["rate", "model", "", *columns], first),
+        "Global over Schwarz at rate 1e-3, seed by seed: Frobenius ratio "
+        f"{_spread(ratio)}.\n",
+        f"## Table 2 of the paper, rate {rate:g} (paper 1e-3)\n",
+        table(["model", "parameters", "", *columns[1:4]], second),
+    ]
+
+
+def _growth_table(rows: Rows) -> list[str]:
+    columns = {"initial": "initial loss", **COLUMNS}
+    del columns["unseen_l2"]
+    named = {"default_256": rows["ablation"]["default"], **rows["growth"]}
+    lines = []
+    for name, row in sorted(named.items(), key=lambda x: x[1].study.setup.num_points):
+        exact = (row.result["closed_form"] or {}).get("weighted_mse", "")
+        given = row.study
+        lines.append(
+            [
+                str(given.setup.num_points),
+                name.rsplit("_", 1)[0].replace("_", " "),
+                *map(str, (len(given.seeds), row.parameters)),
+                *(_spread(row.values(column, given.rate)) for column in columns),
+                *map(number, (PAPER_FINAL.get(name, ""), exact)),
+            ]
+        )
+    first = ["n", "start", "seeds", "parameters"]
+    last = ["paper, final", "closed form, weighted MSE"]
+    return [
+        "## More points, 32 in a subdomain\n",
+        table([*first, *columns.values(), *last], lines),
+    ]
+
+
+def _table(
+    title: str, rows: dict[str, Row], closed_form: dict[str, float] | None = None
+) -> list[str]:
+    lines = []
+    for label, row in rows.items():
+        rate = row.study.rate
+        ours = [_spread(row.values(name, rate)) for name in COLUMNS]
+        lines.append([label, str(row.parameters), f"{rate:g}", *ours])
+    if closed_form is not None:
+        exact = [number(closed_form[name]) for name in COLUMNS]
+        lines.append(["closed form, nothing trained", lines[0][1], "", *exact])
+    columns = ["model", "parameters", "rate", *COLUMNS.values()]
+    return [f"## {title}\n", table(columns, lines)]
+
+
+def _spread(values: np.ndarray) -> str:
+    if len(values) == 1:
+        return number(values[0])
+    low, high = np.min(values), np.max(values)
+    return f"{number(np.median(values))} [{number(low)}, {number(high)}]"

@@ -1,0 +1,329 @@
+"""Regression from a few observations: attention of queries to observed points.
+
+All regressors have one signature, `model(context_points (n, p), context_values (n, q),
+query_points (m, p)) -> (m, q)`, for one task and any number of observations; the
+keyword `context_weights (n,)` weighs them, and zero masks one. Points have `point_dim`
+coordinates, values that are encoded `value_dim` channels. Layers start from U(-b, b)
+with `b = fan_in^{-1/2}` unless said otherwise.
+
+References:
+  Xiao et al., "Functional Attention", 2026, Section 5.1 and App. C.1.
+"""
+
+import abc
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+import opjax
+from opjax import _checks
+from opjax.attention._arguments import check_weights, log_weights, select
+from opjax.nn.attention.heads import merge_heads, split_heads
+from opjax.nn.layers import MLP, Initializer, Linear, fan_in_uniform
+
+_normal = jax.nn.initializers.normal
+
+
+class _Regressor(nnx.Module, abc.ABC):
+    """Checks observations and masks some of them, for all kinds of attention."""
+
+    @abc.abstractmethod
+    def attend(self, query: Any, points: Any, values: Any, weights: Any) -> jax.Array:
+        """Predicts from observations whose masked ones are zero."""
+
+    def __call__(
+        self,
+        context_points: jax.Array,
+        context_values: jax.Array,
+        query_points: jax.Array,
+        *,
+        context_weights: jax.Array | None = None,
+    ) -> jax.Array:
+        """Predicts values `(m, q)` at the query points."""
+        given = {"context_points": context_points, "context_values": context_values}
+        _checks.floating(**given)
+        _checks.rank(2, **given)
+        _checks.same_points(**given)
+        if context_weights is not None:
+            check_weights(
+                context_points=context_points, context_weights=context_weights
+            )
+        # Masked observations may be NaN.
+        points, values = (select(array, context_weights) for array in given.values())
+        return self.attend(query_points, points, values, context_weights)
+
+
+class _TokenRegressor(_Regressor):
+    """Averages of encoded observations, one for each basis function on the context."""
+
+    def __init__(self, features, *, point_dim, num_basis, kernel_init, rngs):
+        _checks.positive(features=features, num_basis=num_basis)
+        self.encoder = _perceptron(
+            point_dim, features, features, kernel_init=kernel_init, rngs=rngs
+        )
+        zeros, bias_init = jax.nn.initializers.zeros, fan_in_uniform(features)
+        # The bias cancels in a softmax over points; the reference code counts it.
+        self.scores = Linear(
+            features,
+            num_basis,
+            kernel_init=kernel_init or jax.nn.initializers.orthogonal(),
+            bias_init=zeros if kernel_init else bias_init,
+            rngs=rngs,
+        )
+        self.temperature = nnx.Param(jnp.asarray(0.5, jnp.float32))
+
+    def tokens(
+        self, points: jax.Array, values: jax.Array, weights: jax.Array | None
+    ) -> tuple[jax.Array, jax.Array]:
+        """Returns coefficients of features `(k, d)` and of values `(k, q)`."""
+        encoded = self.encoder(points)
+        scores = self.scores(encoded) / jnp.clip(self.temperature[...], 0.1, 5.0)
+        basis = jax.nn.softmax(scores + log_weights(weights, scores.dtype).T, axis=0)
+        return (
+            opjax.project(encoded, basis, method="mean"),
+            opjax.project(values, basis),
+        )
+
+
+class FunctionalRegressor(_TokenRegressor):
+    r"""Functional attention from queries to observations.
+
+    With one encoder `f`, a four-layer perceptron, and a basis on the context points,
+
+        W = softmax over points of (f(x) A + b) / clip(temperature, 0.1, 5),
+        S = W^T f(x) / (1 + 1e-5),   V = W^T y,
+        y(x_q) = C V,   C = f(x_q) S^T ((1 - r) S S^T + r I)^{-1}.
+
+    Args:
+      features: channels of the encoder.
+      num_basis: basis functions.
+      ridge: fixed weight `r` of the convex regularisation, between zero and one.
+      rngs: source of the initial parameters, N(0, 0.01^2) and zero biases.
+    """
+
+    def __init__(
+        self,
+        features: int,
+        *,
+        num_basis: int,
+        ridge: float,
+        point_dim: int = 1,
+        rngs: nnx.Rngs,
+    ):
+        _checks.non_negative(ridge=ridge)
+        _checks.at_most(1, ridge=ridge)
+        self.ridge = ridge
+        sizes = {"point_dim": point_dim, "num_basis": num_basis}
+        super().__init__(features, **sizes, kernel_init=_normal(0.01), rngs=rngs)
+
+    def attend(self, query, points, values, weights):
+        """Transports values by the functional map."""
+        key, value = self.tokens(points, values, weights)
+        given = {"ridge": self.ridge, "regularization": "convex"}
+        return opjax.transport(self.encoder(query), key, value, **given)
+
+
+class TransolverRegressor(_TokenRegressor):
+    r"""Softmax attention from queries to the tokens of `FunctionalRegressor`.
+
+        y(x_q) = softmax(f(x_q) S^T / sqrt(d / h)) V.
+
+    Args:
+      features: channels `d` of the encoder.
+      num_basis: tokens.
+      num_heads: the number `h`, of the scale only.
+      rngs: source of the initial parameters; the map to scores starts orthogonal.
+    """
+
+    def __init__(
+        self,
+        features: int,
+        *,
+        num_basis: int,
+        num_heads: int,
+        point_dim: int = 1,
+        rngs: nnx.Rngs,
+    ):
+        _checks.positive(num_heads=num_heads)
+        self.num_heads = num_heads
+        sizes = {"point_dim": point_dim, "num_basis": num_basis}
+        super().__init__(features, **sizes, kernel_init=None, rngs=rngs)
+
+    def attend(self, query, points, values, weights):
+        """Averages the values of the tokens."""
+        key, value = self.tokens(points, values, weights)
+        query = math.sqrt(self.num_heads) * self.encoder(query)
+        return opjax.softmax_attention(query, key, value)
+
+
+class IntentionRegressor(_Regressor):
+    r"""Sum over heads of ridge regressions of observed values on encoded points.
+
+        y(x_q) = sum_h Q_h K_h^T (K_h K_h^T + ridge I)^{-1} y.
+
+    Args:
+      features: channels of the four-layer encoders.
+      num_heads: heads, dividing `features`.
+      ridge: Tikhonov weight, squared units of the encoded points.
+      shared_encoder: whether queries share the encoder of the keys.
+      rngs: source of the initial parameters, N(0, 0.02^2) and zero biases.
+    """
+
+    def __init__(
+        self,
+        features: int,
+        *,
+        num_heads: int,
+        ridge: float,
+        shared_encoder: bool = True,
+        point_dim: int = 1,
+        rngs: nnx.Rngs,
+    ):
+        _check_heads(features, num_heads)
+        _checks.non_negative(ridge=ridge)
+        self.num_heads, self.ridge = num_heads, ridge
+
+        def encoder() -> MLP:
+            init = _normal(0.02)
+            return _perceptron(
+                point_dim, features, features, kernel_init=init, rngs=rngs
+            )
+
+        self.key = encoder()
+        self.query = None if shared_encoder else encoder()
+
+    def attend(self, query, points, values, weights):
+        """Sums the regressions of the heads."""
+
+        def head(query, key):
+            return opjax.intention(
+                query, key, values, ridge=self.ridge, key_weights=weights
+            )
+
+        encode = self.key if self.query is None else self.query
+        queries = split_heads(encode(query), self.num_heads)
+        keys = split_heads(self.key(points), self.num_heads)
+        return jnp.sum(jax.vmap(head)(queries, keys), axis=0)
+
+
+class _DecodedRegressor(_Regressor):
+    """Encoders of points and values and a decoder, around an attention."""
+
+    def __init__(self, features, *, num_layers, point_dim, value_dim, rngs):
+        _checks.positive(features=features, point_dim=point_dim, value_dim=value_dim)
+        self.key = _perceptron(point_dim, features, features, 3, rngs=rngs)
+        self.value = _perceptron(value_dim, features, features, 3, rngs=rngs)
+        self.decoder = _perceptron(features, features, value_dim, num_layers, rngs=rngs)
+
+    @abc.abstractmethod
+    def mix(self, query: Any, key: Any, value: Any, weights: Any) -> jax.Array:
+        """Returns features `(m, d)` of the queries."""
+
+    def attend(self, query, points, values, weights):
+        """Decodes what the attention makes of encoded points and values."""
+        encoded = self.key(query), self.key(points), self.value(values)
+        return self.decoder(self.mix(*encoded, weights))
+
+
+class SoftmaxAttentionRegressor(_DecodedRegressor):
+    r"""Multi-head softmax attention between encoded points, with encoded values.
+
+        y(x_q) = g(MultiHead(f(x_q), f(x), e(y))),
+
+    three-layer encoders `f, e` and a two-layer decoder `g`.
+
+    Args:
+      features: channels of encoders and attention.
+      num_heads: heads, dividing `features`.
+      rngs: source of the initial parameters; of the attention U(-b, b) with
+        `b = sqrt(6 / (4 features))`, the three maps being one matrix, and zero biases.
+    """
+
+    def __init__(
+        self,
+        features: int,
+        *,
+        num_heads: int,
+        point_dim: int = 1,
+        value_dim: int = 1,
+        rngs: nnx.Rngs,
+    ):
+        _check_heads(features, num_heads)
+        self.num_heads = num_heads
+        dims = {"point_dim": point_dim, "value_dim": value_dim}
+        super().__init__(features, num_layers=2, **dims, rngs=rngs)
+        glorot = jax.nn.initializers.glorot_uniform()
+        shape = (features, 3 * features)
+        self.kernel = nnx.Param(glorot(rngs.params(), shape, jnp.float32))
+        self.bias = nnx.Param(jnp.zeros(3 * features, jnp.float32))
+        init = fan_in_uniform(features)
+        self.out = Linear(features, features, kernel_init=init, rngs=rngs)
+
+    def mix(self, query, key, value, weights):
+        """Returns features `(m, d)` of the queries."""
+        kernels = jnp.split(self.kernel[...], 3, axis=1)
+        biases = jnp.split(self.bias[...], 3)
+        parts = zip((query, key, value), kernels, biases, strict=True)
+        heads = [split_heads(x @ a + b[None, :], self.num_heads) for x, a, b in parts]
+
+        def head(query, key, value):
+            return opjax.softmax_attention(query, key, value, key_weights=weights)
+
+        return self.out(merge_heads(jax.vmap(head)(*heads)))
+
+
+class LinearAttentionRegressor(_DecodedRegressor):
+    r"""Linear attention between encoded points, with encoded values.
+
+        y(x_q) = g(Q (K^T e(y))),   Q = softmax(f(x_q)) / sqrt(d), K likewise,
+
+    both softmaxes over the features, which is no average: features grow with the number
+    of observations. Three-layer encoders `f, e` and decoder `g`.
+    """
+
+    def __init__(
+        self,
+        features: int,
+        *,
+        point_dim: int = 1,
+        value_dim: int = 1,
+        rngs: nnx.Rngs,
+    ):
+        dims = {"point_dim": point_dim, "value_dim": value_dim}
+        super().__init__(features, num_layers=3, **dims, rngs=rngs)
+
+    def mix(self, query, key, value, weights):
+        """Returns features `(m, d)` of the queries."""
+        scale = query.shape[1] ** -0.5
+        query, key = (scale * jax.nn.softmax(x, axis=1) for x in (query, key))
+        if weights is None:
+            weights = jnp.ones(key.shape[0], key.dtype)
+        return opjax.galerkin_attention(query, key, value, key_weights=weights)
+
+
+def _perceptron(
+    in_features: int,
+    features: int,
+    out_features: int,
+    num_layers: int = 4,
+    *,
+    kernel_init: Initializer | None = None,
+    rngs: nnx.Rngs,
+) -> MLP:
+    """Returns linear layers with ReLU between them."""
+    return MLP(
+        in_features,
+        (features,) * (num_layers - 1),
+        out_features,
+        activation="relu",
+        kernel_init=kernel_init,
+        rngs=rngs,
+    )
+
+
+def _check_heads(features: int, num_heads: int) -> None:
+    if num_heads < 1 or features % num_heads:
+        raise ValueError(f"{num_heads=} must divide {features=}.")

@@ -1,0 +1,370 @@
+"""Attention in a basis: every basis, projection and mixer, and their symmetries."""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+from opjax import nn
+from opjax.nn.attention.heads import merge_heads
+from tests.nn.attention.layers import (
+    BASES,
+    BASIS,
+    FEATURES,
+    HEADS,
+    MIXERS,
+    PAIRS,
+    PROJECTIONS,
+    SOFTMAX,
+    arguments,
+    assert_close,
+    make,
+    numpy,
+    single,
+)
+
+N, PADDING = 12, 4
+# Every basis with every projection, by one mixer; every mixer, in one basis.
+CHOICES = [(*pair, "functional") for pair in PAIRS]
+CHOICES += [("softmax", "means", mixer) for mixer in MIXERS if mixer != "functional"]
+choices = pytest.mark.parametrize(("basis", "projection", "mixer"), CHOICES)
+
+
+@pytest.fixture
+def x(rng):
+    return jnp.asarray(rng.normal(size=(N + PADDING, FEATURES)))
+
+
+@pytest.fixture
+def points(rng):
+    return jnp.asarray(rng.uniform(size=(N + PADDING, 1)))
+
+
+@pytest.fixture
+def weights(rng):
+    """Returns weights of the points; the last ones have none."""
+    positive = rng.uniform(0.5, 1.5, N) / N
+    return jnp.concatenate([jnp.asarray(positive), jnp.zeros(PADDING)])
+
+
+def coefficients(basis, projection, values, phi, w):
+    """Projects by loops over the basis functions, or by one least-squares problem."""
+    inner = np.stack([np.sum((w * p)[:, None] * values, axis=0) for p in phi.T])
+    if projection == "inner_products":
+        return inner
+    if projection == "means":
+        unit = np.mean(w[w > 0])
+        return inner / np.array([np.sum(w * p) + 1e-5 * unit for p in phi.T])[:, None]
+    squares = np.array([[np.sum(w * p * q) for q in phi.T] for p in phi.T])
+    ridge = 1e-2 * np.trace(squares) / BASIS
+    return np.linalg.solve(squares + ridge * np.eye(BASIS), inner)
+
+
+def mixed(mixer, q, k, v, logit):
+    """What the mixers make of coefficients, from their equations."""
+    if mixer == "identity":
+        return v
+    if mixer == "galerkin":
+        return q @ (k.T @ v) / BASIS
+    if mixer == "softmax":
+        e = np.exp(q @ k.T / np.sqrt(q.shape[1]))
+        return e @ v / e.sum(axis=1, keepdims=True)
+    if mixer == "modes":
+        e = np.exp(np.tanh(q * k / np.sqrt(BASIS)))
+        return v + e / e.sum(axis=0) * v
+    a = 1 / (1 + np.exp(-logit))
+    system = (1 - a) * k @ k.T + a * np.eye(BASIS)
+    return q @ k.T @ np.linalg.solve(system, v)
+
+
+def oracle(layer, choice, x, w, given):
+    """The layer from its equations, head by head."""
+    basis, projection, mixer = choice
+    values, phi = map(np.asarray, layer.basis(x, quadrature_weights=w, **given))
+    p = numpy(layer)
+    logit = p.mixer.ridge_logit[...] if mixer == "functional" else None
+    outputs = []
+    for head in range(HEADS):
+        c = coefficients(basis, projection, values[head], phi[head], np.asarray(w))
+        q, k, v = (
+            c @ m.kernel[...] for m in (p.mixer.query, p.mixer.key, p.mixer.value)
+        )
+        outputs.append(phi[head] @ mixed(mixer, q, k, v, logit))
+    return np.concatenate(outputs, axis=1) @ p.out.kernel[...] + p.out.bias[...]
+
+
+@choices
+def test_the_layer_with_its_symmetries(basis, projection, mixer, x, points, weights):
+    layer = make(basis, mixer, projection)
+    given = arguments(basis, x, points)
+    cotangent = jnp.cos(jnp.arange(1.0, N * FEATURES + 1)).reshape(N, FEATURES)
+
+    @jax.jit
+    def run(layer, x, weights, given, back):
+        def loss(layer, x):
+            y = layer(x, quadrature_weights=weights, **given)
+            return jnp.sum(y[back][:N] * cotangent), y
+
+        return jax.value_and_grad(loss, (0, 1), has_aux=True)(layer, x)
+
+    order = jnp.arange(N + PADDING)
+    (_, y), gradients = run(layer, x, weights, given, order)
+    assert y.shape == x.shape
+    expected = oracle(layer, (basis, projection, mixer), x, weights, given)
+    np.testing.assert_allclose(y[:N], expected[:N], rtol=1e-8, atol=1e-10)
+    # Compiled and padded equals eager and not padded.
+    inside = jax.tree.map(lambda a: a[:N], given)
+    actual = layer(x[:N], quadrature_weights=weights[:N], **inside)
+    np.testing.assert_allclose(actual, y[:N], rtol=1e-8, atol=1e-10)
+    assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(gradients))
+    np.testing.assert_array_equal(gradients[1][N:], 0)
+    # In another order, padding in between.
+    shuffled = np.random.default_rng(1).permutation(N + PADDING)
+    turned = jax.tree.map(lambda a: a[shuffled], (x, weights, given))
+    back = jnp.asarray(np.argsort(shuffled))
+    (_, permuted), turned_gradients = run(layer, *turned, back)
+    np.testing.assert_allclose(permuted[back][:N], y[:N], rtol=1e-7, atol=1e-9)
+    assert_close(turned_gradients[0], gradients[0], rtol=1e-6, atol=1e-8)
+    check_gradients(gradients[0], basis, mixer)
+
+
+def check_gradients(gradient, basis, mixer):
+    """Only what a layer uses, and what is learned, has a gradient."""
+    maps = gradient.mixer
+    for linear in (maps.query, maps.key):
+        assert np.any(linear.kernel[...] != 0) == (mixer != "identity")
+    assert np.any(maps.value.kernel[...] != 0)
+    if mixer == "functional":
+        assert maps.ridge_logit[...] != 0
+    own = gradient.basis.inner if basis == "orthonormal" else gradient.basis
+    if basis in ("softmax", "indicator", "orthonormal"):
+        assert np.any(own.score_kernel[...] != 0) == (basis != "indicator")
+
+
+def test_every_basis_with_every_mixer_in_float32(x, points):
+    x, points = x.astype(jnp.float32), points.astype(jnp.float32)
+    outputs = {}
+    for basis, mixer in itertools.product(BASES, MIXERS):
+        layer = single(make(basis, mixer))
+        y = layer(x, **arguments(basis, x, points))
+        assert (y.shape, y.dtype) == (x.shape, jnp.float32)
+        assert np.all(np.isfinite(y))
+        outputs[basis, mixer] = np.asarray(y)
+    for a, b in itertools.combinations(outputs, 2):
+        scale = np.max(np.abs(outputs[a]))
+        assert np.max(np.abs(outputs[a] - outputs[b])) > 1e-2 * scale, (a, b)
+
+
+def test_projections_differ(x):
+    outputs = [make(projection=name)(x) for name in PROJECTIONS]
+    for a, b in itertools.combinations(outputs, 2):
+        assert float(jnp.max(jnp.abs(a - b))) > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("basis", "projection"), [pair for pair in PAIRS if pair[0] != "orthonormal"]
+)
+def test_chunks_add_up(basis, projection, x, points, weights):
+    layer = make(basis, "functional", projection)
+    given = arguments(basis, x, points)
+    chunks = [slice(0, 5), slice(5, 9), slice(9, None)]
+
+    def of(chunk):
+        return {k: v[chunk] for k, v in given.items()}
+
+    parts = [
+        layer.moments(x[c], quadrature_weights=weights[c], **of(c)) for c in chunks
+    ]
+    assert (parts[0].gram is None) == (projection != "least_squares")
+    found = layer.mix(parts[0] + parts[1] + parts[2])
+    pieces = [layer.expand(found, x[c], **of(c)) for c in chunks]
+    expected = layer(x, quadrature_weights=weights, **given)
+    np.testing.assert_allclose(jnp.concatenate(pieces), expected, rtol=1e-8, atol=1e-10)
+
+
+def test_equal_weights_cancel_in_chunks_of_means_only(x):
+    layer = make()
+    found = layer.mix(layer.moments(x[:7]) + layer.moments(x[7:]))
+    np.testing.assert_allclose(layer.expand(found, x), layer(x), rtol=1e-9)
+    with pytest.raises(ValueError, match="Pass quadrature_weights"):
+        make(projection="inner_products").moments(x)
+
+
+@pytest.mark.parametrize("projection", ["means", "inner_products", "least_squares"])
+def test_weights_are_one_over_the_number_of_points_by_default(x, projection):
+    layer, n = make(projection=projection), len(x)
+    uniform = layer(x, quadrature_weights=jnp.full(n, 1 / n))
+    np.testing.assert_allclose(layer(x), uniform, rtol=1e-9, atol=1e-11)
+
+
+def test_duplicated_points_change_nothing_with_halved_weights(x):
+    layer, n = make(), len(x)
+    once = layer(x, quadrature_weights=jnp.full(n, 1 / n))
+    doubled = jnp.concatenate([x, x])
+    twice = layer(doubled, quadrature_weights=jnp.full(2 * n, 0.5 / n))
+    # The offset of the means counts points, hence the looser tolerance.
+    np.testing.assert_allclose(twice[:n], once, rtol=2e-5, atol=1e-6)
+
+
+def test_vmap_changes_nothing(x):
+    layer = make()
+    batch = jnp.stack([x, 2 * x, x - 1])
+    expected = jnp.stack([layer(sample) for sample in batch])
+    np.testing.assert_allclose(jax.jit(jax.vmap(layer))(batch), expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize("mixer", ["functional", "softmax"])
+def test_float32_is_close(x, mixer):
+    layer = make(mixer=mixer)
+    output = single(layer)(x.astype(jnp.float32))
+    np.testing.assert_allclose(output, layer(x), rtol=1e-3, atol=1e-4)
+
+
+def test_a_shared_basis_is_the_owned_one(x):
+    layer = make()
+    shared = nn.BasisAttention(FEATURES, num_heads=HEADS, basis=None, rngs=nnx.Rngs(1))
+    shared.mixer, shared.out = layer.mixer, layer.out
+    np.testing.assert_array_equal(shared(x, basis=layer.basis), layer(x))
+    found = shared.mix(shared.moments(x, basis=layer.basis), basis=layer.basis)
+    actual = shared.expand(found, x, basis=layer.basis)
+    np.testing.assert_allclose(actual, layer(x), rtol=1e-9)
+    with pytest.raises(ValueError, match="Pass `basis` to a layer .* basis=None"):
+        shared(x)
+    with pytest.raises(ValueError, match="Pass `basis` to a layer .* basis=None"):
+        layer(x, basis=layer.basis)
+
+
+@pytest.mark.parametrize("mixer", ["functional", "softmax", "galerkin", "identity"])
+@pytest.mark.parametrize("basis", BASES)
+def test_inspection_reproduces_the_call(basis, mixer, x, points):
+    layer, given = make(basis, mixer), arguments(basis, x, points)
+    seen = layer.inspect(x, **given)
+    w = jnp.full(len(x), 1 / len(x))
+    values, phi = layer.basis(x, quadrature_weights=w, **given)
+    np.testing.assert_array_equal(seen.query_basis, phi)
+    c = jnp.einsum("hnk,hnd->hkd", phi, values) / len(x)
+    if layer.basis.one_sign:
+        c = c / (phi.mean(1) + 1e-5 / len(x))[:, :, None]
+    moved = seen.functional_map @ layer.mixer.value(c)
+    expected = layer.out(merge_heads(phi @ moved))
+    np.testing.assert_allclose(layer(x, **given), expected, rtol=1e-8, atol=1e-10)
+
+
+def test_maps_of_softmax_attention_are_averages(x):
+    maps = make(mixer="softmax").inspect(x).functional_map
+    np.testing.assert_allclose(jnp.sum(maps, axis=2), 1, rtol=1e-12)
+
+
+def test_condition_numbers_use_the_ridge_of_every_head(x):
+    layer = per_head()
+    layer.mixer.ridge_logit[...] = jnp.array([-1.0, 0.0, 2.0])
+    values, phi = layer.basis(x)
+    means = jnp.einsum("hnk,hnd->hkd", phi, values) / (phi.sum(1) + 1e-5)[:, :, None]
+    keys = np.asarray(layer.mixer.key(means))
+    actual = layer.condition_numbers(x)
+    for head, a in enumerate(1 / (1 + np.exp(-np.array([-1.0, 0.0, 2.0])))):
+        system = (1 - a) * keys[head] @ keys[head].T + a * np.eye(phi.shape[2])
+        np.testing.assert_allclose(actual[head], np.linalg.cond(system), rtol=1e-9)
+    numbers = single(layer).condition_numbers(x.astype(jnp.float32))
+    assert numbers.dtype == jnp.float32
+    np.testing.assert_allclose(numbers, actual, rtol=1e-4)
+    with pytest.raises(ValueError, match="SoftmaxMap solves no system"):
+        make(mixer="softmax").condition_numbers(x)
+
+
+def per_head():
+    layer = nn.FunctionalAttention(
+        FEATURES,
+        num_heads=HEADS,
+        num_basis=BASIS,
+        ridge_per_head=True,
+        rngs=nnx.Rngs(0),
+    )
+    return jax.tree.map(lambda p: jnp.asarray(p, float) * 4, layer)
+
+
+def test_every_head_can_have_a_ridge_of_its_own(x):
+    layer, shared = per_head(), make()
+    layer.mixer.ridge_logit = nnx.Param(jnp.asarray([-2.0, 0.0, 1.0]))
+    maps = layer.inspect(x).functional_map
+    layer.out.kernel = shared.out.kernel = nnx.Param(jnp.eye(FEATURES))
+    columns = jnp.split(layer(x), HEADS, axis=1)
+    for head, logit in enumerate([-2.0, 0.0, 1.0]):
+        shared.mixer.ridge_logit = nnx.Param(jnp.asarray(logit))
+        expected = jnp.split(shared(x), HEADS, axis=1)[head]
+        np.testing.assert_allclose(columns[head], expected, rtol=1e-9)
+        np.testing.assert_allclose(
+            maps[head], shared.inspect(x).functional_map[head], rtol=1e-9, atol=1e-12
+        )
+    # Chunks know the ridges, too.
+    found = layer.mix(layer.moments(x))
+    np.testing.assert_allclose(layer.expand(found, x), layer(x), rtol=1e-9)
+
+
+@pytest.mark.parametrize("entries", [0, 2**20])
+def test_heads_one_by_one_or_together_are_the_same(x, monkeypatch, entries):
+    layer, w = make(), jnp.full(len(x), 1 / len(x))
+    expected = oracle(layer, ("softmax", "means", "functional"), x, w, {})
+
+    def loss(layer):
+        return jnp.sum(layer(x) ** 2)
+
+    gradient = jax.grad(loss)(layer)
+    monkeypatch.setattr(nn.heads, "_ENTRIES_IN_CACHE", entries)
+    np.testing.assert_allclose(layer(x), expected, rtol=1e-9)
+    assert ("scan" in str(jax.make_jaxpr(layer)(x))) == (entries == 0)
+    assert_close(jax.grad(loss)(layer), gradient, atol=1e-12)
+
+
+def test_fan_in_starts_are_uniform_within_their_bounds():
+    def mixer(width, **options):
+        return nn.FunctionalMap(width, fan_in_init=True, **options)
+
+    layer = nn.BasisAttention(
+        48, num_heads=3, basis=SOFTMAX, mixer=mixer, fan_in_init=True, rngs=nnx.Rngs(0)
+    )
+    query, out = layer.mixer.query, layer.out
+    for kernel, bound in ((query.kernel, 1 / 4), (out.kernel, 48**-0.5)):
+        assert 0.95 * bound < float(jnp.max(jnp.abs(kernel[...]))) <= bound
+    assert float(jnp.max(jnp.abs(layer.out.bias[...]))) > 0
+
+
+def test_means_need_functions_of_one_sign(x, points):
+    for basis in ("fourier", "given", "orthonormal"):
+        layer = make(basis, projection="means")
+        with pytest.raises(ValueError, match="needs basis functions of one sign"):
+            layer(x, **arguments(basis, x, points))
+
+
+def test_orthonormal_functions_are_not_evaluated_in_chunks(x):
+    with pytest.raises(ValueError, match="OrthonormalBasis depend on all points"):
+        make("orthonormal").moments(x)
+
+
+def test_mode_gains_have_no_map(x):
+    with pytest.raises(ValueError, match="no map between coefficients"):
+        make(mixer="modes").inspect(x)
+
+
+def test_heads_must_divide_the_features():
+    with pytest.raises(ValueError, match="num_heads=5 must divide features=12"):
+        nn.BasisAttention(FEATURES, num_heads=5, basis=None, rngs=nnx.Rngs(0))
+
+
+@pytest.mark.parametrize(
+    ("weights", "error", "message"),
+    [
+        (jnp.ones(3), ValueError, r"quadrature_weights \(3,\), x \(16, 12\)"),
+        (jnp.ones((16, 1)), ValueError, r"quadrature_weights has shape \(16, 1\)"),
+        (-jnp.ones(16), ValueError, "must be non-negative"),
+        (jnp.ones(16, int), TypeError, "quadrature_weights has dtype int64"),
+    ],
+)
+def test_weights_that_do_not_fit_are_named(x, weights, error, message):
+    layer = make()
+    for call in (layer, layer.moments, layer.inspect):
+        with pytest.raises(error, match=message):
+            call(x, quadrature_weights=weights)

@@ -1,0 +1,73 @@
+"""Mixers: their maps against the pure functions."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+import opjax
+from tests.nn.attention.layers import BASIS, MIXERS, WIDTH, enlarged
+
+PURE = {
+    "functional": lambda q, k, v: opjax.transport(
+        q, k, v, ridge=jax.nn.sigmoid(1.0), regularization="convex"
+    ),
+    "softmax": opjax.softmax_attention,
+    "galerkin": lambda q, k, v: opjax.galerkin_attention(q, k, v) / BASIS,
+    "modes": lambda q, k, v: opjax.mode_gains(q, k) * v,
+    "identity": lambda q, k, v: v,
+}
+
+
+def mixer_of(name, **options):
+    if name == "functional":
+        options = {"ridge_logit": 0.25} | options
+    return enlarged(MIXERS[name](WIDTH, num_heads=3, rngs=nnx.Rngs(0), **options))
+
+
+@pytest.fixture
+def coefficients(rng):
+    return jnp.asarray(rng.normal(size=(BASIS, WIDTH)))
+
+
+@pytest.mark.parametrize("name", MIXERS)
+def test_mixers_are_the_pure_functions_of_linear_maps(coefficients, name):
+    mixer = mixer_of(name)
+    maps = mixer.query, mixer.key, mixer.value
+    q, k, v = (coefficients @ linear.kernel[...] for linear in maps)
+    expected = PURE[name](q, k, v)
+    np.testing.assert_allclose(mixer(coefficients), expected, rtol=1e-10)
+
+
+@pytest.mark.parametrize("name", [name for name in MIXERS if name != "modes"])
+def test_mixers_apply_their_matrix_to_the_values(coefficients, name):
+    mixer = mixer_of(name)
+    moved = mixer.matrix(coefficients) @ mixer.value(coefficients)
+    expected = mixer(coefficients)
+    np.testing.assert_allclose(moved, expected, rtol=1e-9, atol=1e-12)
+
+
+def test_ridges_of_heads_are_keywords_of_the_methods(coefficients):
+    shared = mixer_of("functional", ridge_logit=0.25)
+    heads = mixer_of("functional", ridge_logit=0.25, ridge_per_head=True)
+    assert shared.own() == {}
+    ridge = heads.own()["ridge"]
+    np.testing.assert_allclose(ridge, np.full(3, 1 / (1 + np.exp(-1))), rtol=1e-7)
+    one = jnp.asarray(ridge)[0]
+    for method in ("__call__", "matrix", "condition_number"):
+        expected = getattr(shared, method)(coefficients)
+        actual = getattr(heads, method)(coefficients, ridge=one)
+        np.testing.assert_allclose(actual, expected, rtol=1e-10)
+
+
+@pytest.mark.parametrize("name", MIXERS)
+def test_kernels_start_small_or_from_their_fan_in(name):
+    def sizes(**options):
+        mixer = MIXERS[name](16, num_heads=3, rngs=nnx.Rngs(0), **options)
+        return [
+            float(jnp.max(jnp.abs(m.kernel[...]))) for m in (mixer.query, mixer.key)
+        ]
+
+    assert all(size < 0.1 for size in sizes())
+    assert all(0.2 < size <= 0.25 for size in sizes(fan_in_init=True))

@@ -1,0 +1,173 @@
+"""Functional, physics and orthogonal attention from their equations."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+import opjax
+from opjax import nn
+from tests import oracles
+from tests.nn.attention.layers import BASIS, FEATURES, HEADS, enlarged, numpy, single
+
+N = 20
+LAYERS = {
+    "functional": nn.FunctionalAttention,
+    "physics": nn.PhysicsAttention,
+    "orthogonal": nn.OrthogonalAttention,
+}
+names = pytest.mark.parametrize("name", LAYERS)
+
+
+def make(name, **options):
+    options = {"num_heads": HEADS, "num_basis": BASIS} | options
+    return enlarged(LAYERS[name](FEATURES, rngs=nnx.Rngs(0), **options))
+
+
+@pytest.fixture
+def x(rng):
+    return jnp.asarray(rng.normal(size=(N, FEATURES)))
+
+
+def oracle(name, layer, x, weights=None):
+    """The layer from its equations, head by head."""
+    p = numpy(layer)
+    basis = p.basis.inner if name == "orthogonal" else p.basis
+    projected = x @ basis.projection.kernel[...] + basis.projection.bias[...]
+    outputs = []
+    for f, g, tau in zip(
+        *(np.split(part, HEADS, axis=1) for part in np.split(projected, 2, axis=1)),
+        np.clip(basis.temperature[...], 0.1, 5.0),
+        strict=True,
+    ):
+        scores = g @ basis.score_kernel[...] + basis.score_bias[...]
+        phi = oracles.softmax_rows(scores, tau)
+        if name == "orthogonal":
+            w = np.full(len(x), 1 / len(x)) if weights is None else weights
+            phi = oracles.gram_schmidt(phi, w)
+            s = phi.T @ (w[:, None] * f)
+        else:
+            s = oracles.project(f, phi, weights, method="mean")
+        m = p.mixer
+        q, k, v = (s @ linear.kernel[...] for linear in (m.query, m.key, m.value))
+        outputs.append(phi @ attended(name, q, k, v, m))
+    y = np.concatenate(outputs, 1) @ p.out.kernel[...] + p.out.bias[...]
+    return y + x @ p.bypass.kernel[...] if name == "orthogonal" else y
+
+
+def attended(name, q, k, v, mixer):
+    if name == "physics":
+        return oracles.softmax_attention(q, k, v)
+    if name == "orthogonal":
+        scores = np.exp(np.tanh(q * k / np.sqrt(BASIS)))
+        return (1 + scores / np.sum(scores, axis=0)) * v
+    a = 1 / (1 + np.exp(-mixer.ridge_logit[...]))
+    return q @ k.T @ np.linalg.inv((1 - a) * k @ k.T + a * np.eye(BASIS)) @ v
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [(name, {}) for name in LAYERS]
+    + [(name, {"head_features": 7}) for name in ("functional", "physics")],
+)
+def test_the_layer_equals_its_equations(x, rng, name, options):
+    layer = make(name, **options)
+    weights = rng.uniform(0.5, 1.5, size=N)
+    expected = oracle(name, layer, np.asarray(x))
+    np.testing.assert_allclose(layer(x), expected, rtol=1e-9, atol=1e-10)
+    np.testing.assert_allclose(
+        layer(x, quadrature_weights=jnp.asarray(weights)),
+        oracle(name, layer, np.asarray(x), weights),
+        rtol=1e-9,
+        atol=1e-10,
+    )
+
+
+def test_activations_act_on_the_sum(x):
+    expected = oracle("orthogonal", make("orthogonal"), np.asarray(x))
+    activated = make("orthogonal", activation="relu")(x)
+    np.testing.assert_allclose(activated, np.maximum(expected, 0), rtol=1e-9)
+    with pytest.raises(
+        ValueError, match="activation='cosine' is unknown.* 'relu', 'silu'"
+    ):
+        make("orthogonal", activation="cosine")
+
+
+@names
+def test_gradients_equal_differences_of_the_equations(x, name):
+    layer = make(name)
+    oracles.check_gradient(layer, lambda x: oracle(name, layer, np.asarray(x)), [x])
+
+
+@names
+def test_jit_vmap_and_single_precision_change_nothing(x, name):
+    layer, in_single = make(name), single(make(name))
+
+    def function(x):
+        return (in_single if x.dtype == jnp.float32 else layer)(x)
+
+    oracles.check_transforms(function, [x], rtol32=1e-3)
+
+
+@names
+def test_refining_the_mesh_converges_at_second_order(name):
+    layer = make(name)
+    frequencies = jnp.arange(1.0, FEATURES + 1)
+    if name == "orthogonal":
+        frequencies = frequencies / 2
+    run = jax.jit(lambda values, weights: layer(values, quadrature_weights=weights))
+
+    def at_fixed_points(n):
+        points = jnp.linspace(0, 1, n)[:, None]
+        values = jnp.sin(points * frequencies[None])
+        weights = opjax.grid_weights((n,))
+        return run(values, weights)[:: (n - 1) // 8]
+
+    cells = (16, 32, 64, 256) if name == "orthogonal" else (4, 8, 16, 64)
+    *outputs, reference = [at_fixed_points(8 * r + 1) for r in cells]
+    errors = np.array([np.max(np.abs(y - reference)) for y in outputs])
+    assert np.all(np.log2(errors[:-1] / errors[1:]) > 1.8), errors
+
+
+@pytest.mark.parametrize("name", ["functional", "physics"])
+def test_a_layer_without_biases_is_the_layer_with_zero_biases(x, name):
+    layer, plain = make(name, use_bias=False), make(name)
+    plain.mixer, plain.out.kernel = layer.mixer, layer.out.kernel
+    plain.basis.projection.kernel = layer.basis.projection.kernel
+    plain.basis.score_kernel = layer.basis.score_kernel
+    for owner in (plain.out, plain.basis.projection):
+        owner.bias = nnx.Param(jnp.zeros_like(owner.bias[...]))
+    plain.basis.score_bias = nnx.Param(jnp.zeros(BASIS))
+    np.testing.assert_allclose(layer(x), plain(x), rtol=1e-12)
+
+
+@names
+def test_convolutional_projections_see_neighbours(x, rng, name):
+    layer = make(name, grid_shape=(4, 5))
+    assert layer(x).shape == x.shape
+    order = rng.permutation(N)
+    assert float(jnp.max(jnp.abs(layer(x[order]) - layer(x)[order]))) > 1e-3
+
+
+def test_heads_must_divide_the_features_unless_their_width_is_given(x):
+    with pytest.raises(ValueError, match="num_heads=5 must divide features=12"):
+        make("physics", num_heads=5)
+    with pytest.raises(ValueError, match="head_features=0 must be positive"):
+        make("physics", head_features=0)
+    assert make("physics", num_heads=5, head_features=2)(x).shape == x.shape
+
+
+def test_orthogonal_attention_refuses_what_it_has_itself(x):
+    layer = make("orthogonal")
+    with pytest.raises(ValueError, match="Pass `basis` to a layer"):
+        layer(x, basis=layer.basis)
+    with pytest.raises(ValueError, match="functions of its own"):
+        layer(x, basis_functions=jnp.ones((N, BASIS)))
+
+
+def test_functional_attention_starts_from_its_ridge():
+    layer = nn.FunctionalAttention(
+        FEATURES, num_heads=HEADS, num_basis=BASIS, ridge_logit=1.5, rngs=nnx.Rngs(0)
+    )
+    assert float(layer.mixer.ridge) == pytest.approx(1 / (1 + np.exp(-1.5)))

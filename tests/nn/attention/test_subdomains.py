@@ -1,0 +1,476 @@
+"""Attention on subdomains: against dense matrices, and its symmetries."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+from opjax import nn, schwarz
+from tests import oracles
+from tests.nn.attention.layers import (
+    BASES,
+    BASIS,
+    FEATURES,
+    HEADS,
+    MIXERS,
+    PAIRS,
+    PROJECTIONS,
+    WIDTH,
+    arguments,
+    assert_close,
+    enlarged,
+    numpy,
+)
+from tests.schwarz.test_covers import dense
+
+POINTS = 20
+# By hand: different sizes, a point in three subdomains, not in order.
+SETS = [[3, 0, 1, 2, 7, 5], [4, 5, 6, 7, 8, 9, 10, 11], [*range(10, 20), 5]]
+COVERS = {
+    "by hand": lambda: schwarz.cover(SETS, num_points=POINTS),
+    "boxes": lambda: schwarz.box_cover((4, 5), (2, 2), overlap=1),
+    "one": lambda: schwarz.box_cover(POINTS, 1, overlap=0),
+}
+SPACES = {
+    "none": lambda: None,
+    "hats": lambda: schwarz.partition_hats((4, 5), (2, 3)),
+    "interface": lambda: schwarz.interface_hats((4, 5), (2, 2)),  # not a partition
+    "cover": COVERS["by hand"],
+}
+
+
+def attention_of(
+    basis="softmax", mixer="functional", projection=None, shared=False, **options
+):
+    """Returns the constructor of an attention on subdomains."""
+    basis = None if shared else partial(BASES[basis], **options)
+    return partial(
+        nn.BasisAttention,
+        num_heads=HEADS,
+        basis=basis,
+        mixer=MIXERS[mixer],
+        projection=projection and PROJECTIONS[projection],
+    )
+
+
+def make(coarse=True, mixer="functional", subdomains=None, **options):
+    layer = nn.SubdomainAttention(
+        FEATURES,
+        attention=attention_of(mixer=mixer, **options),
+        coarse=MIXERS[mixer] if coarse else None,
+        subdomains=subdomains,
+        rngs=nnx.Rngs(0),
+    )
+    return enlarged(layer)
+
+
+def on(cover, coarse_space=None):
+    """The keyword of a call."""
+    return {"subdomains": nn.Subdomains(cover, coarse_space)}
+
+
+# Compiled once for all covers of the same shapes.
+run = jax.jit(lambda layer, x, **given: layer(x, **given))
+differentiate = jax.jit(
+    jax.value_and_grad(lambda layer, x, **given: jnp.sum(layer(x, **given) ** 2))
+)
+
+
+@pytest.fixture
+def x(rng):
+    return jnp.asarray(rng.normal(size=(POINTS, FEATURES)))
+
+
+@pytest.fixture
+def weights(rng):
+    """Returns quadrature weights, two of them zero."""
+    weights = rng.uniform(0.5, 1.5, POINTS)
+    weights[[2, 13]] = 0
+    return jnp.asarray(weights)
+
+
+def attend(maps, values, scores, tau, score, weights):
+    """One functional attention with a system of all basis functions."""
+    phi = oracles.softmax_rows(scores @ score[0] + score[1], tau)
+    s = oracles.project(values, phi, weights, method="mean")
+    q, k, v = (s @ m.kernel[...] for m in (maps.query, maps.key, maps.value))
+    a = 1 / (1 + np.exp(-maps.ridge_logit[...]))
+    return phi @ oracles.functional_map(q, k, ridge=a, regularization="convex") @ v
+
+
+def oracle(layer, cover, coarse_space, x, weights=None):
+    """The layer from its equations: head by head, subdomain by subdomain."""
+    p = numpy(layer)
+    x, n = np.asarray(x), len(x)
+    w = np.ones(n) if weights is None else np.asarray(weights)
+    basis = p.local.basis
+    projected = x @ basis.projection.kernel[...] + basis.projection.bias[...]
+    score = basis.score_kernel[...], basis.score_bias[...]
+    outputs = np.zeros((n, FEATURES))
+    for head in range(HEADS):
+        columns = slice(head * WIDTH, (head + 1) * WIDTH)
+        values = projected[:, :FEATURES][:, columns]
+        scores = projected[:, FEATURES:][:, columns]
+        tau = np.clip(basis.temperature[...][head], 0.1, 5.0)
+        for indices, d in zip(cover.indices, cover.weights, strict=True):
+            r = np.eye(n)[indices[d > 0]]
+            d = np.diag(d[d > 0])
+            local = attend(p.local.mixer, r @ values, r @ scores, tau, score, d @ r @ w)
+            outputs[:, columns] += r.T @ d @ local
+        if coarse_space is not None:
+            h = dense(coarse_space)
+            means = (oracles.project(f, h, w, method="mean") for f in (values, scores))
+            outputs[:, columns] += h @ attend(p.coarse, *means, tau, score, h.T @ w)
+    return outputs @ p.local.out.kernel[...] + p.local.out.bias[...]
+
+
+@pytest.mark.parametrize(
+    ("name", "space"),
+    [("by hand", space) for space in SPACES] + [("boxes", "hats"), ("one", "none")],
+)
+def test_the_layer_equals_its_equations(x, weights, name, space):
+    cover, coarse_space = COVERS[name](), SPACES[space]()
+    layer = make(coarse=coarse_space is not None)
+    given = on(cover, coarse_space)
+    for w in (None, weights):
+        expected = oracle(layer, cover, coarse_space, x, w)
+        actual = run(layer, x, **given, quadrature_weights=w)
+        np.testing.assert_allclose(actual, expected, rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize("space", ["none", "hats"])
+def test_gradients_are_those_of_the_equations(x, weights, space):
+    cover, coarse_space = COVERS["by hand"](), SPACES[space]()
+    leaves, structure = jax.tree.flatten(make(coarse=coarse_space is not None))
+    inside = np.flatnonzero(weights)
+
+    def function(x, positive, *leaves):
+        w = jnp.zeros(POINTS).at[inside].set(positive)
+        layer = jax.tree.unflatten(structure, leaves)
+        given = on(cover, coarse_space)
+        return layer(x, **given, quadrature_weights=w)
+
+    def expected(x, positive, *leaves):
+        w = np.zeros(POINTS)
+        w[inside] = positive
+        layer = jax.tree.unflatten(structure, leaves)
+        return oracle(layer, cover, coarse_space, x, w)
+
+    args = [x, weights[inside], *leaves]
+    oracles.check_gradient(function, expected, args, rtol=1e-6, step=2e-4)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_one_subdomain_without_coarse_level_is_functional_attention(
+    x, weights, weighted
+):
+    layer, cover = make(coarse=False), COVERS["one"]()
+    w = weights if weighted else None
+    actual = run(layer, x, **on(cover), quadrature_weights=w)
+    expected = run(layer.local, x, quadrature_weights=w)
+    np.testing.assert_allclose(actual, expected, rtol=1e-12, atol=1e-12)
+    alone = nn.FunctionalAttention(
+        FEATURES, num_heads=HEADS, num_basis=BASIS, rngs=nnx.Rngs(0)
+    )
+    assert_close(enlarged(alone), layer.local, rtol=0, atol=0)
+
+
+def test_coefficients_of_every_subdomain_come_from_its_own_points(x):
+    layer, cover = make(coarse=False), COVERS["by hand"]()
+    changed = run(layer, x.at[12].add(1.0), **on(cover)) != run(layer, x, **on(cover))
+    np.testing.assert_array_equal(changed.all(axis=1), np.isin(range(20), SETS[2]))
+    layer, space = make(), SPACES["hats"]()
+    given = on(cover, space)
+    assert np.all(run(layer, x.at[12].add(1.0), **given) != run(layer, x, **given))
+
+
+@pytest.mark.parametrize("space", SPACES)
+def test_permuting_points_and_cover_permutes_the_output(x, rng, space):
+    order = rng.permutation(POINTS)
+    rank = np.argsort(order)
+
+    def permuted(cover):
+        return schwarz.Cover(rank[cover.indices], cover.weights, POINTS)
+
+    cover, coarse_space = COVERS["by hand"](), SPACES[space]()
+    layer = make(coarse=coarse_space is not None)
+    expected = run(layer, x, **on(cover, coarse_space))
+    coarse_space = coarse_space and permuted(coarse_space)
+    actual = run(layer, x[order], **on(permuted(cover), coarse_space))
+    np.testing.assert_allclose(actual, expected[order], rtol=1e-9, atol=1e-12)
+
+
+def test_renumbering_the_subdomains_changes_nothing(x):
+    layer, cover = make(), COVERS["by hand"]()
+    turned = jax.tree.map(lambda a: a[::-1], cover)
+    expected = run(layer, x, **on(cover, cover))
+    actual = run(layer, x, **on(turned, turned))
+    np.testing.assert_allclose(actual, expected, rtol=1e-9, atol=1e-12)
+
+
+def test_masked_points_change_neither_values_nor_gradients(x, rng):
+    layer, cotangent = make(), jnp.asarray(rng.normal(size=x.shape))
+    cover, n = COVERS["by hand"](), POINTS
+    # Five points of zero weight, in subdomains old and new.
+    sets = [[*SETS[0], 20], [*SETS[1], 20, 21], SETS[2], [22, 23, 24]]
+    padded = schwarz.cover(sets, num_points=25)
+    junk = jnp.concatenate([x, jnp.asarray(rng.normal(size=(5, FEATURES)))])
+
+    def loss(layer, x, cover, weights):
+        given = on(cover, cover)
+        return jnp.sum(layer(x, **given, quadrature_weights=weights)[:n] * cotangent)
+
+    run = jax.jit(jax.value_and_grad(loss, argnums=(0, 1)))
+    expected, expected_gradients = run(layer, x, cover, None)
+    mask = jnp.concatenate([jnp.ones(n), jnp.zeros(5)])
+    actual, (layer_gradient, x_gradient) = run(layer, junk, padded, mask)
+    np.testing.assert_allclose(actual, expected, rtol=1e-10)
+    np.testing.assert_array_equal(x_gradient[n:], 0)
+    assert_close((layer_gradient, x_gradient[:n]), expected_gradients, rtol=1e-8)
+
+
+def test_convolutional_projections_see_across_subdomains(rng):
+    layer = make(grid_shape=(4, 5), coarse=False)
+    x = jnp.asarray(rng.normal(size=(POINTS, FEATURES)))
+    cover = schwarz.box_cover((4, 5), (2, 1), overlap=0)
+    changed = run(layer, x.at[5].add(1.0), **on(cover)) != run(layer, x, **on(cover))
+    assert changed.any(axis=1).all()  # point 5 is in the first box, next to the second
+    changed = run(layer, x.at[0].add(1.0), **on(cover)) != run(layer, x, **on(cover))
+    np.testing.assert_array_equal(changed.any(axis=1), np.arange(POINTS) < 10)
+
+
+def test_jit_vmap_and_single_precision(x, weights):
+    layer, cover, space = make(), COVERS["by hand"](), SPACES["hats"]()
+
+    def compiled(layer, x, w, cover, space):
+        given = on(cover, space)
+        return layer(x, **given, quadrature_weights=w)
+
+    def in_precision_of_x(x, w):
+        cast = jax.tree.map(lambda p: p.astype(x.dtype), layer)
+        return compiled(cast, x, w, cover, space)
+
+    oracles.check_transforms(in_precision_of_x, (x, weights), rtol32=1e-3)
+    expected = compiled(layer, x, weights, cover, space)
+    # Covers may be arguments of compiled functions, too.
+    actual = jax.jit(compiled)(layer, x, weights, cover, space)
+    np.testing.assert_allclose(actual, expected, rtol=1e-9, atol=1e-11)
+    single = jax.tree.map(lambda p: p.astype(jnp.float32), layer)
+    output = compiled(single, x.astype(jnp.float32), weights, cover, space)
+    assert output.dtype == jnp.float32
+    np.testing.assert_allclose(output, expected, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("order", ["grad of vmap", "vmap of grad"])
+def test_gradients_of_batches(x, order):
+    layer, cover = make(), COVERS["by hand"]()
+
+    def loss(layer, x):
+        return jnp.sum(layer(x, **on(cover, cover)) ** 2)
+
+    batch = jnp.stack([x, x - 1])
+    given = on(cover, cover)
+    one_by_one = [differentiate(layer, sample, **given)[1] for sample in batch]
+    expected = jax.tree.map(lambda *g: sum(g), *one_by_one)
+    mapped = jax.vmap(loss if order == "grad of vmap" else jax.grad(loss), (None, 0))
+    if order == "grad of vmap":
+        actual = jax.jit(jax.grad(lambda layer: jnp.sum(mapped(layer, batch))))(layer)
+    else:
+        actual = jax.tree.map(lambda g: jnp.sum(g, 0), jax.jit(mapped)(layer, batch))
+    assert_close(actual, expected, rtol=1e-8, atol=1e-10)
+
+
+def test_heads_one_by_one_are_heads_together(x, monkeypatch):
+    layer, cover = make(), COVERS["by hand"]()
+    expected = run(layer, x, **on(cover, cover))
+    monkeypatch.setattr(nn.heads, "_ENTRIES_IN_CACHE", 0)
+    actual = layer(x, **on(cover, cover))
+    np.testing.assert_allclose(actual, expected, rtol=1e-9, atol=1e-12)
+
+
+def test_on_cpu_no_batch_of_solves_grows_with_the_subdomains(x):
+    # Large batches, forward and backward, waited for each other for ever.
+    layer, cover = make(), schwarz.box_cover((4, 5), (4, 5), overlap=1)
+    program = differentiate.lower(layer, x, **on(cover, cover)).as_text()
+    calls = [line for line in program.splitlines() if "@lapack" in line]
+    assert calls
+    assert all('num_batch_dims = "0"' in call for call in calls)
+
+
+def test_a_shared_basis_is_the_owned_one(x):
+    layer, shared = make(), make(shared=True)
+    shared.local.mixer, shared.local.out = layer.local.mixer, layer.local.out
+    shared.coarse = layer.coarse
+    cover = COVERS["boxes"]()
+    given = on(cover, cover)
+    actual = run(shared, x, basis=layer.local.basis, **given)
+    np.testing.assert_array_equal(actual, run(layer, x, **given))
+
+
+def test_inspection_shows_the_maps_of_both_levels(x, weights):
+    layer, cover, space = make(), COVERS["by hand"](), SPACES["hats"]()
+    given = {"quadrature_weights": weights}
+    seen = jax.jit(layer.inspect)(x, **on(cover, space), **given)
+    assert seen.maps.shape == (HEADS, 3, BASIS, BASIS)
+    values, phi = layer.local.basis(x)
+    np.testing.assert_allclose(seen.basis, phi, rtol=1e-12)
+    # A subdomain's map is that of functional attention to its points alone.
+    indices = cover.indices[1][cover.weights[1] > 0]
+    alone = layer.local.inspect(
+        x[indices],
+        quadrature_weights=cover.weights[1][cover.weights[1] > 0] * weights[indices],
+    )
+    np.testing.assert_allclose(seen.maps[:, 1], alone.functional_map, rtol=1e-9)
+    # The coarse map is that of functional attention to the means.
+    means = oracles.project(
+        np.asarray(layer.local.basis.projection(x)),
+        dense(space),
+        np.asarray(weights),
+        method="mean",
+    )
+    coarse = make(coarse=False)
+    coarse.local.basis.projection = lambda means: means
+    coarse.local.mixer = layer.coarse
+    alone = coarse.local.inspect(
+        jnp.asarray(means), quadrature_weights=dense(space).T @ weights
+    )
+    np.testing.assert_allclose(seen.coarse_map, alone.functional_map, rtol=1e-9)
+    assert make(coarse=False).inspect(x, **on(cover), **given).coarse_map is None
+
+
+def test_the_coarse_level_costs_three_maps_and_a_ridge():
+    def size(**options):
+        return sum(leaf.size for leaf in jax.tree.leaves(make(**options)))
+
+    alone = nn.FunctionalAttention(
+        FEATURES, num_heads=HEADS, num_basis=BASIS, rngs=nnx.Rngs(0)
+    )
+    assert size(coarse=False) == sum(leaf.size for leaf in jax.tree.leaves(alone))
+    assert size() - size(coarse=False) == 3 * WIDTH**2 + 1
+
+
+LOCAL = [pair for pair in PAIRS if pair[0] != "orthonormal"]
+
+
+@pytest.mark.parametrize(("basis", "projection"), LOCAL)
+def test_every_basis_and_projection_of_points_is_restricted(
+    x, rng, weights, basis, projection
+):
+    points = jnp.asarray(rng.uniform(size=(POINTS, 1)))
+    given = arguments(basis, x, points)
+    layer = make(basis=basis, projection=projection, coarse=False)
+    # One subdomain is the layer itself, whatever the default weights.
+    np.testing.assert_allclose(
+        run(layer, x, **on(COVERS["one"]()), **given),
+        run(layer.local, x, **given),
+        rtol=1e-9,
+        atol=1e-12,
+    )
+    # Several are added up; each is the layer itself, all other points masked.
+    cover, bias = COVERS["by hand"](), layer.local.out.bias[...][None]
+    expected = jnp.broadcast_to(bias, x.shape)
+    for d in dense(cover).T:
+        y = run(layer.local, x, quadrature_weights=jnp.asarray(d) * weights, **given)
+        expected += jnp.asarray(d)[:, None] * (y - bias)
+    actual = run(layer, x, **on(cover), quadrature_weights=weights, **given)
+    np.testing.assert_allclose(actual, expected, rtol=1e-8, atol=1e-10)
+
+
+@pytest.mark.parametrize("mixer", MIXERS)
+def test_every_mixer_acts_on_both_levels(x, mixer):
+    layer, cover = make(mixer=mixer), COVERS["by hand"]()
+    y = run(layer, x, **on(cover, cover))
+    assert np.all(np.isfinite(y))
+    one_level = run(make(mixer=mixer, coarse=False), x, **on(cover))
+    assert float(jnp.max(jnp.abs(y - one_level))) > 1e-6
+
+
+GRID = nn.GridSubdomains((4, 5), 2, overlap=1)
+
+
+def test_subdomains_of_grids_are_boxes_with_hats(x):
+    cover = schwarz.box_cover((4, 5), (2, 2), overlap=1)
+    hats = schwarz.partition_hats((4, 5), (3, 3))
+    layer = make(subdomains=GRID)
+    np.testing.assert_array_equal(layer(x), layer(x, **on(cover, hats)))
+    one_level = make(subdomains=GRID, coarse=False)
+    np.testing.assert_array_equal(one_level(x), one_level(x, **on(cover)))
+    # Those of a call win.
+    whole = COVERS["one"]()
+    expected = make()(x, **on(whole, whole))
+    np.testing.assert_array_equal(layer(x, **on(whole, whole)), expected)
+    assert GRID.build() is nn.GridSubdomains([4, 5], 2, overlap=1).build()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"num_boxes": 2, "overlap": 4}, "overlap=4 is larger than a neighbouring"),
+        ({"num_boxes": (2,)}, r"num_boxes=\(2,\) must have the same axes"),
+        ({"num_boxes": 2, "num_hats": 7}, r"num_hats=\(7, 7\) must be between"),
+    ],
+)
+def test_subdomains_that_do_not_fit_the_grid_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        nn.GridSubdomains((4, 5), **options)
+
+
+ONE = schwarz.box_cover(POINTS, 1, overlap=0)
+SHORT = schwarz.box_cover(POINTS - 1, 1, overlap=0)
+BAD_CALLS = {
+    "cover points": (
+        lambda x: make(coarse=False)(x, **on(SHORT)),
+        r"x \(20, 12\) must have one row for each of the 19 points of cover",
+    ),
+    "coarse points": (
+        lambda x: make()(x, **on(ONE, SHORT)),
+        r"x \(20, 12\) must have one row for each of the 19 points of coarse_space",
+    ),
+    "coarse missing": (
+        lambda x: make()(x, **on(ONE)),
+        "coarse_space is missing, the layer has a coarse mixer",
+    ),
+    "coarse superfluous": (
+        lambda x: make(coarse=False)(x, **on(ONE, ONE)),
+        "coarse_space is given, the layer has no coarse mixer",
+    ),
+    "weights points": (
+        lambda x: make()(x, **on(ONE, ONE), quadrature_weights=jnp.ones(19)),
+        r"quadrature_weights \(19,\), x \(20, 12\)",
+    ),
+    "weights axes": (
+        lambda x: make()(x, **on(ONE, ONE), quadrature_weights=jnp.ones((20, 1))),
+        r"quadrature_weights has shape \(20, 1\)",
+    ),
+    "weights negative": (
+        lambda x: make()(x, **on(ONE, ONE), quadrature_weights=-jnp.ones(20)),
+        "must be non-negative",
+    ),
+    "weights dtype": (
+        lambda x: make()(x, **on(ONE, ONE), quadrature_weights=jnp.ones(20, int)),
+        "quadrature_weights has dtype int64",
+    ),
+    "no subdomains": (lambda x: make()(x), "Pass `subdomains`, those of the mesh"),
+    "functions of all points": (
+        lambda x: make(basis="orthonormal")(x, **on(ONE, ONE)),
+        "OrthonormalBasis depend on all points .* cannot be restricted",
+    ),
+    "basis missing": (
+        lambda x: make(shared=True)(x, **on(ONE, ONE)),
+        "Pass `basis` to a layer",
+    ),
+    "basis superfluous": (
+        lambda x: make()(x, **on(ONE, ONE), basis=make().local.basis),
+        "Pass `basis` to a layer",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD_CALLS)
+def test_bad_calls_name_both_sides(x, case):
+    call, message = BAD_CALLS[case]
+    with pytest.raises(TypeError if "dtype" in case else ValueError, match=message):
+        call(x)
