@@ -9,7 +9,9 @@ from collections.abc import Sequence
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 from jax.typing import ArrayLike
+from jaxtyping import Float
 
 from opjax import _checks, linalg
 from opjax._sequential import one_by_one
@@ -19,7 +21,9 @@ from opjax.quadrature import active
 ORTHONORMALIZATIONS = ("qr", "cholesky")
 
 
-def softmax_basis(scores: ArrayLike, *, temperature: ArrayLike = 1.0) -> jax.Array:
+def softmax_basis(
+    scores: Float[ArrayLike, "n k"], *, temperature: ArrayLike = 1.0
+) -> Float[Array, "n k"]:
     r"""Returns the learned basis: a softmax of scores over the basis functions.
 
         phi_j(x) = exp(s_j(x) / temperature) / sum_l exp(s_l(x) / temperature),
@@ -48,7 +52,7 @@ def softmax_basis(scores: ArrayLike, *, temperature: ArrayLike = 1.0) -> jax.Arr
     return jax.nn.softmax(scores / jnp.asarray(temperature, scores.dtype), axis=1)
 
 
-def indicator_basis(scores: ArrayLike) -> jax.Array:
+def indicator_basis(scores: Float[ArrayLike, "n k"]) -> Float[Array, "n k"]:
     r"""Returns piecewise-constant (P0) functions, the limit of `softmax_basis`.
 
         phi_j(x) = 1 if s_j(x) > s_l(x) for every l != j, else 0;
@@ -75,11 +79,11 @@ def indicator_basis(scores: ArrayLike) -> jax.Array:
 
 
 def fourier_basis(
-    mesh_points: ArrayLike,
+    mesh_points: Float[ArrayLike, "n p"],
     *,
     num_frequencies: int | Sequence[int],
     lengths: Sequence[float] | None = None,
-) -> jax.Array:
+) -> Float[Array, "n k"]:
     r"""Returns tensor products of real Fourier modes, orthonormal on a periodic box.
 
     Per axis of length `L` and `m = num_frequencies`, the `2 m + 1` functions
@@ -128,12 +132,12 @@ def fourier_basis(
 
 
 def hat_basis(
-    mesh_points: ArrayLike,
+    mesh_points: Float[ArrayLike, "n p"],
     *,
     num_nodes: int | Sequence[int],
     lower: Sequence[float] | None = None,
     upper: Sequence[float] | None = None,
-) -> jax.Array:
+) -> Float[Array, "n k"]:
     r"""Returns tensor products of hat functions on uniform nodes, a partition of unity.
 
     Per axis with nodes `t_j = lower + j h`, `j = 0..num_nodes - 1`,
@@ -177,11 +181,11 @@ def hat_basis(
 
 
 def orthonormalize(
-    basis: ArrayLike,
+    basis: Float[ArrayLike, "n k"],
     *,
-    quadrature_weights: ArrayLike | None = None,
+    quadrature_weights: Float[ArrayLike, " n"] | None = None,
     method: str = "qr",
-) -> jax.Array:
+) -> Float[Array, "n k"]:
     r"""Returns an orthonormal basis of the same span, `Q^T W Q = I`.
 
     From the factorisation `W^{1/2} Phi = U R` ("qr") or `Phi^T W Phi = R^T R`

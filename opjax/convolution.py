@@ -6,16 +6,20 @@ from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
-from jax import lax
+from jax import Array, lax
 from jax.typing import ArrayLike
+from jaxtyping import Float
 
 from opjax import _checks, _winograd
 from opjax._sequential import one_by_one
 
 
 def grid_convolution(
-    values: ArrayLike, kernel: ArrayLike, *, grid_shape: Sequence[int]
-) -> jax.Array:
+    values: Float[ArrayLike, "n c"],
+    kernel: Float[ArrayLike, "*stencil c o"],
+    *,
+    grid_shape: Sequence[int],
+) -> Float[Array, "n o"]:
     r"""Correlates values on a grid with a small kernel, zero beyond the boundary.
 
         y[i, o] = sum_{s, c} kernel[s, c, o] v[i + s - (size - 1) / 2, c].

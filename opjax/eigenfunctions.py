@@ -5,15 +5,16 @@ Computed once per mesh on the host, in double precision, by SciPy's sparse solve
 
 import numpy as np
 from jax.typing import ArrayLike
+from jaxtyping import Float, Int
 
 from opjax import _checks
 
 
 def laplacian_eigenfunctions(
-    mesh_points: ArrayLike,
+    mesh_points: Float[ArrayLike, "n p"],
     *,
     num_functions: int,
-    triangles: ArrayLike | None = None,
+    triangles: Int[ArrayLike, "t 3"] | None = None,
     num_neighbors: int = 12,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     r"""Returns the lowest eigenfunctions of the Laplacian with natural boundaries.

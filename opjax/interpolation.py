@@ -7,15 +7,19 @@ from collections.abc import Sequence
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
+from jax import Array, lax
 from jax.typing import ArrayLike
+from jaxtyping import Float
 
 from opjax import _checks
 
 
 def interpolate_grid(
-    values: ArrayLike, *, grid_shape: Sequence[int], new_shape: Sequence[int]
-) -> jax.Array:
+    values: Float[ArrayLike, "n c"],
+    *,
+    grid_shape: Sequence[int],
+    new_shape: Sequence[int],
+) -> Float[Array, "m c"]:
     r"""Evaluates a piecewise multilinear function at the points of another grid.
 
     Both grids include the corners of the domain. Per axis from `n` to `m` points

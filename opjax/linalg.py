@@ -9,8 +9,9 @@ import functools
 
 import jax
 import jax.numpy as jnp
-from jax import lax
+from jax import Array, lax
 from jax.typing import ArrayLike
+from jaxtyping import Float
 
 from opjax import _checks
 from opjax._sequential import one_by_one
@@ -18,7 +19,9 @@ from opjax._sequential import one_by_one
 REGULARIZATIONS = ("additive", "convex")
 
 
-def solve(system: ArrayLike, rhs: ArrayLike) -> jax.Array:
+def solve(
+    system: Float[ArrayLike, "k k"], rhs: Float[ArrayLike, "k c"]
+) -> Float[Array, "k c"]:
     """Solves a square system, in float32 or better.
 
     LU as in `jnp.linalg.solve`, on the CPU of one system after the other, forward and
@@ -56,12 +59,12 @@ def solve(system: ArrayLike, rhs: ArrayLike) -> jax.Array:
 
 
 def ridge_solve(
-    matrix: ArrayLike,
-    target: ArrayLike,
+    matrix: Float[ArrayLike, "k d"],
+    target: Float[ArrayLike, "k c"],
     *,
     ridge: ArrayLike,
     regularization: str = "additive",
-) -> jax.Array:
+) -> Float[Array, "d c"]:
     r"""Solves the Tikhonov-regularised least-squares problem in primal or dual form.
 
     With `A = matrix` and `B = target`, the additive problem is
@@ -115,11 +118,11 @@ def ridge_solve(
 
 
 def condition_number(
-    matrix: ArrayLike,
+    matrix: Float[ArrayLike, "k d"],
     *,
     ridge: ArrayLike,
     regularization: str = "additive",
-) -> jax.Array:
+) -> Float[Array, ""]:
     r"""Returns the 2-norm condition number of the primal system.
 
     From the singular values of `A = matrix`, without forming the Gram matrix:
@@ -214,6 +217,6 @@ def _product(a: jax.Array, b: jax.Array) -> jax.Array:
     return jnp.matmul(a, b, precision=lax.Precision.HIGHEST)
 
 
-def at_least_single(a: jax.Array) -> jax.Array:
+def at_least_single(a: Float[Array, " *shape"]) -> Float[Array, " *shape"]:
     """Returns half precision as float32 and anything else as it is."""
     return a.astype(jnp.float32) if jnp.finfo(a.dtype).bits < 32 else a

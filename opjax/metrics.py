@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
+from jaxtyping import Float
 
 from opjax import _checks
 from opjax.quadrature import active
@@ -17,11 +18,11 @@ from opjax.quadrature import active
 
 @jax.jit
 def relative_l2(
-    prediction: Array,
-    target: Array,
+    prediction: Float[ArrayLike, "n ..."],
+    target: Float[ArrayLike, "n ..."],
     *,
-    quadrature_weights: Array | None = None,
-) -> Array:
+    quadrature_weights: Float[ArrayLike, " n"] | None = None,
+) -> Float[Array, ""]:
     r"""Relative L2 error of a sample.
 
         (sum_i w_i |p_i - t_i|^2)^{1/2} / (sum_i w_i |t_i|^2)^{1/2},
@@ -68,11 +69,11 @@ def relative_l2(
 
 
 def relative_gradient_error(
-    prediction: Array,
-    target: Array,
+    prediction: Float[ArrayLike, "n ..."],
+    target: Float[ArrayLike, "n ..."],
     *,
     grid_shape: tuple[int, ...],
-) -> Array:
+) -> Float[Array, ""]:
     r"""Relative error of the spatial gradient on a grid, summed over directions.
 
         sum_a |D_a p_0 - D_a t|_2 / |D_a t|_2,
@@ -107,14 +108,14 @@ def relative_gradient_error(
 
 
 def relative_flux_error(
-    prediction: Array,
-    target_gradient: Array,
+    prediction: Float[ArrayLike, " n"],
+    target_gradient: Float[ArrayLike, "n dimension"],
     *,
     grid_shape: tuple[int, ...],
     spacing: ArrayLike,
-    coefficient: Array | None = None,
+    coefficient: Float[ArrayLike, " n"] | None = None,
     relative_to: str = "flux",
-) -> Array:
+) -> Float[Array, ""]:
     r"""Relative error of the gradient, or of a flux, against one that is given.
 
         (mean_inner |a_i (D p_i - g_i)|^2)^{1/2} / (mean |a_i g_i|^2)^{1/2},

@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.typing import ArrayLike
+from jaxtyping import Float
 
 from opjax import _checks
 
@@ -22,8 +24,8 @@ class Normalizer(NamedTuple):
       std: the same shape, with the guard against zero already added.
     """
 
-    mean: Array
-    std: Array
+    mean: Float[Array, " *shape"]
+    std: Float[Array, " *shape"]
 
 
 def fit(
@@ -85,7 +87,9 @@ def fit(
     return Normalizer(jnp.asarray(mean, dtype), jnp.asarray(std, dtype))
 
 
-def encode(normalizer: Normalizer, values: Array) -> Array:
+def encode(
+    normalizer: Normalizer, values: Float[ArrayLike, " *shape"]
+) -> Float[Array, " *shape"]:
     """Maps values to zero mean and unit deviation, `(values - mean) / std`.
 
     Args:
@@ -99,11 +103,13 @@ def encode(normalizer: Normalizer, values: Array) -> Array:
       TypeError: if `values` is not floating point.
       ValueError: if the trailing axes do not match the normaliser.
     """
-    mean, std = _broadcast(normalizer, values)
+    values, mean, std = _broadcast(normalizer, values)
     return (values - mean) / std
 
 
-def decode(normalizer: Normalizer, values: Array) -> Array:
+def decode(
+    normalizer: Normalizer, values: Float[ArrayLike, " *shape"]
+) -> Float[Array, " *shape"]:
     """Undoes `encode`, `values * std + mean`.
 
     Args:
@@ -117,11 +123,11 @@ def decode(normalizer: Normalizer, values: Array) -> Array:
       TypeError: if `values` is not floating point.
       ValueError: if the trailing axes do not match the normaliser.
     """
-    mean, std = _broadcast(normalizer, values)
+    values, mean, std = _broadcast(normalizer, values)
     return values * std + mean
 
 
-def _broadcast(normalizer: Normalizer, values: Array) -> tuple[Array, Array]:
+def _broadcast(normalizer: Normalizer, values: ArrayLike) -> tuple[Array, Array, Array]:
     _checks.floating(values=values)
     shape, own = jnp.shape(values), jnp.shape(normalizer.mean)
     if shape[len(shape) - len(own) :] != own:
@@ -131,8 +137,11 @@ def _broadcast(normalizer: Normalizer, values: Array) -> tuple[Array, Array]:
             + (" and points (or with pointwise=False)." if len(own) > 0 else ".")
         )
     dtype = jnp.result_type(values)
-    mean = jnp.broadcast_to(jnp.asarray(normalizer.mean, dtype), shape)
-    return mean, jnp.broadcast_to(jnp.asarray(normalizer.std, dtype), shape)
+    mean, std = (
+        jnp.broadcast_to(jnp.asarray(array, dtype), shape)
+        for array in (normalizer.mean, normalizer.std)
+    )
+    return jnp.asarray(values), mean, std
 
 
 def _weights(weights: Any, values: np.ndarray) -> np.ndarray:

@@ -9,10 +9,12 @@ from functools import partial
 
 import jax
 import jax.numpy as jnp
-from jax import lax
+from jax import Array, lax
 from jax.typing import ArrayLike, DTypeLike
+from jaxtyping import Float, Int
 
 from opjax import _checks
+from opjax._sequential import one_by_one
 from opjax.quadrature import active
 
 _BLOCK = 256  # queries of one block of the search for nearest points
@@ -20,11 +22,11 @@ _BLOCK = 256  # queries of one block of the search for nearest points
 
 @partial(jax.jit, static_argnames="num_samples")
 def farthest_points(
-    points: ArrayLike,
+    points: Float[ArrayLike, "n p"],
     *,
     num_samples: int,
-    quadrature_weights: ArrayLike | None = None,
-) -> jax.Array:
+    quadrature_weights: Float[ArrayLike, " n"] | None = None,
+) -> Int[Array, " num_samples"]:
     r"""Chooses points that are spread out, each as far as possible from those before.
 
         i_1 = argmax_i |x_i - mean(x)|,
@@ -79,11 +81,11 @@ def farthest_points(
 
 @jax.jit
 def nearest_points(
-    queries: ArrayLike,
-    points: ArrayLike,
+    queries: Float[ArrayLike, "m p"],
+    points: Float[ArrayLike, "n p"],
     *,
-    quadrature_weights: ArrayLike | None = None,
-) -> jax.Array:
+    quadrature_weights: Float[ArrayLike, " n"] | None = None,
+) -> Int[Array, " m"]:
     r"""Finds the nearest point of every query, to carry values from points to queries.
 
         i(q) = argmin_i |q - x_i|,    values_at_queries = values[i].
@@ -121,11 +123,11 @@ def nearest_points(
 
 
 def centre_and_scale(
-    points: ArrayLike,
+    points: Float[ArrayLike, "n p"],
     *,
     length: ArrayLike | None = None,
-    quadrature_weights: ArrayLike | None = None,
-) -> jax.Array:
+    quadrature_weights: Float[ArrayLike, " n"] | None = None,
+) -> Float[Array, "n p"]:
     r"""Moves the mean of a cloud to the origin and divides by a length.
 
         y_i = (x_i - mean(x)) / length.
@@ -157,7 +159,9 @@ def centre_and_scale(
 
 
 @partial(jax.jit, static_argnames="dtype")
-def random_rotation(key: jax.Array, *, dtype: DTypeLike = jnp.float32) -> jax.Array:
+def random_rotation(
+    key: jax.Array, *, dtype: DTypeLike = jnp.float32
+) -> Float[Array, "3 3"]:
     r"""Draws a rotation of space, uniformly: from the Haar measure of SO(3).
 
     The rotation of a unit quaternion `(w, v)` that is uniform on the sphere,
@@ -190,8 +194,10 @@ def random_rotation(key: jax.Array, *, dtype: DTypeLike = jnp.float32) -> jax.Ar
 
 @jax.jit
 def principal_axes(
-    points: ArrayLike, *, quadrature_weights: ArrayLike | None = None
-) -> jax.Array:
+    points: Float[ArrayLike, "n 3"],
+    *,
+    quadrature_weights: Float[ArrayLike, " n"] | None = None,
+) -> Float[Array, "3 3"]:
     r"""Rotation of a cloud in space to its principal axes, one for all its poses.
 
     The columns `a_1, a_2, a_3` are the directions of largest to smallest variance; the
@@ -219,7 +225,8 @@ def principal_axes(
     centred = jnp.where(valid[:, None], centred, 0)
     # The default precision of accelerators would turn the axes by 1e-3.
     covariance = jnp.matmul(centred.T, centred, precision=lax.Precision.HIGHEST)
-    first, second = jnp.linalg.eigh(covariance)[1].T[:0:-1]
+    _, vectors = one_by_one(jnp.linalg.eigh)(covariance)
+    first, second = vectors.T[:0:-1]
 
     def oriented(axis: jax.Array) -> jax.Array:
         moment = jnp.sum(jnp.sum(centred * axis[None, :], axis=1) ** 3)

@@ -11,8 +11,9 @@ import functools
 
 import jax
 import jax.numpy as jnp
-from jax import lax
+from jax import Array, lax
 from jax.typing import ArrayLike
+from jaxtyping import Float
 
 from opjax import _checks, linalg
 from opjax.quadrature import active, select
@@ -34,11 +35,11 @@ class Moments:
         where nobody asked for them.
     """
 
-    integrals: jax.Array
-    masses: jax.Array
-    weight: jax.Array
-    count: jax.Array
-    gram: jax.Array | None = None
+    integrals: Float[Array, "k d"]
+    masses: Float[Array, " k"]
+    weight: Float[Array, ""]
+    count: Float[Array, ""]
+    gram: Float[Array, "k k"] | None = None
 
     def __add__(self, other: "Moments") -> "Moments":
         """Moments of the points of both."""
@@ -87,10 +88,10 @@ class Moments:
 
 
 def moments(
-    values: ArrayLike,
-    basis: ArrayLike,
+    values: Float[ArrayLike, "n d"],
+    basis: Float[ArrayLike, "n k"],
     *,
-    quadrature_weights: ArrayLike | None = None,
+    quadrature_weights: Float[ArrayLike, " n"] | None = None,
     with_gram: bool = False,
 ) -> Moments:
     r"""Returns the sums over points that projections are made of.
@@ -127,9 +128,9 @@ def moments(
 
 
 def unchecked_moments(
-    values: jax.Array,
-    basis: jax.Array,
-    weights: jax.Array | None,
+    values: Float[Array, "n d"],
+    basis: Float[Array, "n k"],
+    weights: Float[Array, " n"] | None,
     *,
     with_gram: bool = False,
 ) -> Moments:
@@ -160,7 +161,11 @@ def unchecked_moments(
     )
 
 
-def gram(basis: ArrayLike, *, quadrature_weights: ArrayLike | None = None) -> jax.Array:
+def gram(
+    basis: Float[ArrayLike, "n k"],
+    *,
+    quadrature_weights: Float[ArrayLike, " n"] | None = None,
+) -> Float[Array, "k k"]:
     r"""Returns the inner products of the basis functions, `Phi^T W Phi`.
 
     Args:
@@ -186,14 +191,14 @@ def gram(basis: ArrayLike, *, quadrature_weights: ArrayLike | None = None) -> ja
 
 
 def project(
-    values: ArrayLike,
-    basis: ArrayLike,
+    values: Float[ArrayLike, "n d"],
+    basis: Float[ArrayLike, "n k"],
     *,
-    quadrature_weights: ArrayLike | None = None,
+    quadrature_weights: Float[ArrayLike, " n"] | None = None,
     method: str = "transpose",
     ridge: ArrayLike = 0.0,
     offset: ArrayLike = 1e-5,
-) -> jax.Array:
+) -> Float[Array, "k d"]:
     r"""Projects values at points to coefficients in a basis (analysis).
 
         transpose        Phi^T W f                                   inner products
@@ -238,14 +243,16 @@ def project(
 
 def coefficients(
     found: Moments, method: str, *, ridge: ArrayLike = 0.0, offset: ArrayLike = 1e-5
-) -> jax.Array:
+) -> Float[Array, "k d"]:
     """Returns the coefficients `(k, d)` of moments, see `project`; unchecked."""
     if method == "pseudo_inverse":
         return found.least_squares(ridge=ridge)
     return found.means(offset=offset) if method == "mean" else found.integrals
 
 
-def reconstruct(coefficients: ArrayLike, basis: ArrayLike) -> jax.Array:
+def reconstruct(
+    coefficients: Float[ArrayLike, "k d"], basis: Float[ArrayLike, "n k"]
+) -> Float[Array, "n d"]:
     r"""Evaluates an expansion at points (synthesis), `Phi c`.
 
     Args:
@@ -270,7 +277,9 @@ def reconstruct(coefficients: ArrayLike, basis: ArrayLike) -> jax.Array:
     return basis @ coefficients
 
 
-def check_weights(quadrature_weights: ArrayLike, **points: jax.Array) -> jax.Array:
+def check_weights(
+    quadrature_weights: Float[ArrayLike, " n"], **points: jax.Array
+) -> Float[Array, " n"]:
     """Returns quadrature weights, checked against the arrays of their points."""
     weights = jnp.asarray(quadrature_weights)
     _checks.floating(quadrature_weights=weights)

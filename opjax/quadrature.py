@@ -10,8 +10,9 @@ from collections.abc import Sequence
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
+from jax import Array, lax
 from jax.typing import ArrayLike
+from jaxtyping import Bool, Float, Int
 
 from opjax import _checks
 
@@ -24,7 +25,7 @@ def grid_weights(
     lengths: Sequence[float] | None = None,
     rule: str = "trapezoid",
     dtype: jax.typing.DTypeLike = float,
-) -> jax.Array:
+) -> Float[Array, " n"]:
     r"""Returns tensor-product weights of a uniform grid, in row-major order.
 
     Per axis with `n` points over a length `L`:
@@ -71,8 +72,8 @@ def grid_weights(
 
 
 def scattered_weights(
-    mesh_points: ArrayLike, *, num_neighbors: int = 8, volume: float = 1.0
-) -> jax.Array:
+    mesh_points: Float[ArrayLike, "n p"], *, num_neighbors: int = 8, volume: float = 1.0
+) -> Float[Array, " n"]:
     r"""Returns weights of scattered points from their nearest-neighbour distances.
 
     A point whose `m`-th nearest other point is at distance `r_i` stands for a cell of
@@ -117,7 +118,9 @@ def scattered_weights(
     return volume * cells / jnp.sum(cells)
 
 
-def cell_weights(mesh_points: ArrayLike, cells: ArrayLike) -> np.ndarray:
+def cell_weights(
+    mesh_points: Float[ArrayLike, "n p"], cells: Int[ArrayLike, "t corners"]
+) -> Float[np.ndarray, " n"]:
     r"""Returns the lumped masses of the points of a mesh, computed on the host.
 
     Every corner takes an equal share of each of its simplices, of dimension `k`, which
@@ -175,12 +178,14 @@ def _simplex_weights(points: np.ndarray, simplices: np.ndarray) -> np.ndarray:
     return np.bincount(simplices.reshape(-1), shares, minlength=len(points))
 
 
-def active(quadrature_weights: ArrayLike) -> jax.Array:
+def active(quadrature_weights: Float[ArrayLike, " *shape"]) -> Bool[Array, "*shape"]:
     """Returns which points count, those of positive weight, in the shape of weights."""
     return jnp.asarray(quadrature_weights) > 0
 
 
-def select(values: jax.Array, quadrature_weights: ArrayLike | None) -> jax.Array:
+def select(
+    values: Float[Array, "n ..."], quadrature_weights: Float[ArrayLike, " n"] | None
+) -> Float[Array, "n ..."]:
     """Zeroes the values of points that do not count, along the first axis.
 
     Before arithmetic: zero times a padded NaN would be NaN.

@@ -5,15 +5,19 @@ from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
-from jax import lax
+from jax import Array, lax
 from jax.typing import ArrayLike
+from jaxtyping import Float
 
 from opjax import _checks
 
 
 def spectral_convolution(
-    values: ArrayLike, kernel: ArrayLike, *, grid_shape: Sequence[int]
-) -> jax.Array:
+    values: Float[ArrayLike, "n c"],
+    kernel: Float[ArrayLike, "*modes c o 2"],
+    *,
+    grid_shape: Sequence[int],
+) -> Float[Array, "n o"]:
     r"""Multiplies the low Fourier coefficients of a function by complex matrices.
 
         u_f = 1/n sum_j exp(-2 pi i f . x_j) v_j,    x_j = (j_1/n_1, ..., j_p/n_p),

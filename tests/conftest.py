@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+from collections import Counter
 
 import jax
 import numpy as np
@@ -15,6 +16,14 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 SHARED = pathlib.Path(
     os.environ.get("OPJAX_SHARED", pathlib.Path(__file__).parents[2] / "shared")
 )
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Starts with the longest files, so that no core waits for another at the end."""
+    seconds = Counter()
+    for item in items:
+        seconds[item.path] += 20 if item.get_closest_marker("slow") else 1
+    items.sort(key=lambda item: -seconds[item.path])
 
 
 @pytest.fixture

@@ -30,12 +30,19 @@ PARTS = {
     "convolution": {"_checks", "_sequential", "_winograd"},
     "projection": {"_checks", "linalg", "quadrature"},
     "basis": {"_checks", "_sequential", "linalg", "projection", "quadrature"},
-    "attention": {"_checks", "linalg", "basis", "projection", "quadrature"},
+    "attention": {
+        "_checks",
+        "_sequential",
+        "linalg",
+        "basis",
+        "projection",
+        "quadrature",
+    },
     "eigenfunctions": {"_checks"},
     "schwarz": {"_checks", "linalg"},
     "spectral": {"_checks"},
     "interpolation": {"_checks"},
-    "point_clouds": {"_checks", "quadrature"},
+    "point_clouds": {"_checks", "_sequential", "quadrature"},
     "metrics": {"_checks", "quadrature"},
     "normalize": {"_checks"},
     "optimizers": {"_checks"},
@@ -49,7 +56,7 @@ PARTS = {
     "__init__": PURE | {"metrics", "normalize"},
 }
 
-# What a part may import from outside, beyond the standard library, JAX and NumPy.
+# What a part may import from outside, beyond Python's library, JAX, jaxtyping, NumPy.
 OUTSIDE = {
     "optimizers": {"optax"},
     "training": {"optax"},
@@ -154,7 +161,7 @@ def test_imports_inside_point_one_way(path):
 
 @pytest.mark.parametrize("path", FILES, ids=NAMES)
 def test_imports_from_outside_are_those_of_the_layer(path):
-    allowed = {"jax", "numpy"} | set(sys.stdlib_module_names)
+    allowed = {"jax", "jaxtyping", "numpy"} | set(sys.stdlib_module_names)
     allowed |= OUTSIDE.get(part_of(path), set())
     source = path.read_text()
     assert outer_imports(source, nested=False) <= allowed

@@ -2,6 +2,7 @@
 
 import functools
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -49,8 +50,7 @@ def test_one_by_one_is_the_function(systems, transform):
     transform = TRANSFORMS[transform]
     actual = jax.jit(transform(one_by_one(solve)))(*systems)
     expected = jax.jit(transform(solve))(*systems)
-    for a, b in zip(jax.tree.leaves(actual), jax.tree.leaves(expected), strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-14)
+    chex.assert_trees_all_close(actual, expected, rtol=1e-12, atol=1e-14)
 
 
 def test_one_by_one_in_a_scan_closing_over_an_argument(systems):
@@ -126,8 +126,7 @@ def test_over_heads_maps_a_function(systems, sequential):
     over = functools.partial(over_heads, sequential=sequential)
     actual = jax.jit(jax.grad(lambda *args: loss(*args, over), (0, 1)))(matrix, rhs)
     plain = jax.grad(lambda *args: loss(*args, lambda f, *a: jax.vmap(f)(*a)), (0, 1))
-    for a, b in zip(actual, plain(matrix, rhs), strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-12)
+    chex.assert_trees_all_close(actual, plain(matrix, rhs), rtol=1e-12)
 
 
 def test_over_heads_lowers_one_branch_for_one_platform(systems):

@@ -4,7 +4,9 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 from jax.typing import ArrayLike
+from jaxtyping import Float
 
 from opjax import _checks
 from opjax.attention._arguments import check_weights, features
@@ -21,17 +23,17 @@ Attention = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]
 
 def basis_attention(
     attention: Attention,
-    query: ArrayLike,
-    key: ArrayLike,
-    value: ArrayLike,
-    query_basis: ArrayLike,
-    key_basis: ArrayLike,
+    query: Float[ArrayLike, "m d"],
+    key: Float[ArrayLike, "n d"],
+    value: Float[ArrayLike, "n c"],
+    query_basis: Float[ArrayLike, "m kq"],
+    key_basis: Float[ArrayLike, "n kk"],
     *,
-    query_weights: ArrayLike | None = None,
-    key_weights: ArrayLike | None = None,
+    query_weights: Float[ArrayLike, " m"] | None = None,
+    key_weights: Float[ArrayLike, " n"] | None = None,
     projection: str = "mean",
     projection_ridge: ArrayLike = 0.0,
-) -> jax.Array:
+) -> Float[Array, "m c"]:
     r"""Attends among coefficients instead of points, in any basis, by any attention.
 
         Phi A(P_Phi Q, P_Psi K, P_Psi V),
@@ -83,15 +85,15 @@ def basis_attention(
 
 
 def physics_attention(
-    query: ArrayLike,
-    key: ArrayLike,
-    value: ArrayLike,
-    query_basis: ArrayLike,
-    key_basis: ArrayLike,
+    query: Float[ArrayLike, "m d"],
+    key: Float[ArrayLike, "n d"],
+    value: Float[ArrayLike, "n c"],
+    query_basis: Float[ArrayLike, "m kq"],
+    key_basis: Float[ArrayLike, "n kk"],
     *,
-    query_weights: ArrayLike | None = None,
-    key_weights: ArrayLike | None = None,
-) -> jax.Array:
+    query_weights: Float[ArrayLike, " m"] | None = None,
+    key_weights: Float[ArrayLike, " n"] | None = None,
+) -> Float[Array, "m c"]:
     r"""Attends by a softmax among tokens, the means of features over soft slices.
 
         Phi softmax(Qc Kc^T / sqrt(d)) Vc,
@@ -139,17 +141,17 @@ def physics_attention(
 
 
 def coefficients_of(
-    query: jax.Array,
-    key: jax.Array,
-    value: jax.Array,
-    query_basis: jax.Array,
-    key_basis: jax.Array,
+    query: Float[Array, "m d"],
+    key: Float[Array, "n d"],
+    value: Float[Array, "n c"],
+    query_basis: Float[Array, "m kq"],
+    key_basis: Float[Array, "n kk"],
     *,
-    query_weights: ArrayLike | None,
-    key_weights: ArrayLike | None,
+    query_weights: Float[ArrayLike, " m"] | None,
+    key_weights: Float[ArrayLike, " n"] | None,
     projection: str,
     projection_ridge: ArrayLike,
-) -> tuple[jax.Array, jax.Array, jax.Array]:
+) -> tuple[Float[Array, "kq d"], Float[Array, "kk d"], Float[Array, "kk c"]]:
     """Checks the arguments and projects queries, keys and values to coefficients."""
     features(query=query, key=key)
     _checks.floating(value=value, query_basis=query_basis, key_basis=key_basis)

@@ -3,9 +3,10 @@
 import functools
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
+from jax import Array
 from jax.typing import ArrayLike
+from jaxtyping import Float
 
 from opjax import _checks, linalg
 from opjax.attention._arguments import check_weights, features
@@ -22,18 +23,18 @@ class MapBetweenBases(NamedTuple):
       key_basis: basis functions at the mesh points, shape `(n, kk)`.
     """
 
-    functional_map: jax.Array
-    query_basis: jax.Array
-    key_basis: jax.Array
+    functional_map: Float[Array, "kq kk"]
+    query_basis: Float[Array, "m kq"]
+    key_basis: Float[Array, "n kk"]
 
 
 def functional_map(
-    query: ArrayLike,
-    key: ArrayLike,
+    query: Float[ArrayLike, "kq d"],
+    key: Float[ArrayLike, "kk d"],
     *,
     ridge: ArrayLike,
     regularization: str = "additive",
-) -> jax.Array:
+) -> Float[Array, "kq kk"]:
     r"""Returns the linear operator that carries key to query coefficients.
 
         C = argmin_C |C K - Q|_F^2 + ridge |C|_F^2 = Q K^T (K K^T + ridge I)^{-1}.
@@ -67,13 +68,13 @@ def functional_map(
 
 
 def transport(
-    query: ArrayLike,
-    key: ArrayLike,
-    value: ArrayLike,
+    query: Float[ArrayLike, "kq d"],
+    key: Float[ArrayLike, "kk d"],
+    value: Float[ArrayLike, "kk c"],
     *,
     ridge: ArrayLike,
     regularization: str = "additive",
-) -> jax.Array:
+) -> Float[Array, "kq c"]:
     r"""Applies the functional map to coefficients without forming it.
 
         C V = Q X,    X = argmin_X |K X - V|_F^2 + ridge |X|_F^2,
@@ -109,19 +110,19 @@ def transport(
 
 
 def functional_attention(
-    query: ArrayLike,
-    key: ArrayLike,
-    value: ArrayLike,
-    query_basis: ArrayLike,
-    key_basis: ArrayLike,
+    query: Float[ArrayLike, "m d"],
+    key: Float[ArrayLike, "n d"],
+    value: Float[ArrayLike, "n c"],
+    query_basis: Float[ArrayLike, "m kq"],
+    key_basis: Float[ArrayLike, "n kk"],
     *,
     ridge: ArrayLike,
-    query_weights: ArrayLike | None = None,
-    key_weights: ArrayLike | None = None,
+    query_weights: Float[ArrayLike, " m"] | None = None,
+    key_weights: Float[ArrayLike, " n"] | None = None,
     projection: str = "transpose",
     projection_ridge: ArrayLike = 0.0,
     regularization: str = "additive",
-) -> jax.Array:
+) -> Float[Array, "m c"]:
     r"""Transports `value` from mesh points to query points through a functional map.
 
         FuncAttn(Q, K, V) = Phi [Qc Kc^T (Kc Kc^T + ridge I)^{-1}] Vc,
@@ -172,14 +173,14 @@ def functional_attention(
 
 
 def functional_attention_map(
-    query: ArrayLike,
-    key: ArrayLike,
-    query_basis: ArrayLike,
-    key_basis: ArrayLike,
+    query: Float[ArrayLike, "m d"],
+    key: Float[ArrayLike, "n d"],
+    query_basis: Float[ArrayLike, "m kq"],
+    key_basis: Float[ArrayLike, "n kk"],
     *,
     ridge: ArrayLike,
-    query_weights: ArrayLike | None = None,
-    key_weights: ArrayLike | None = None,
+    query_weights: Float[ArrayLike, " m"] | None = None,
+    key_weights: Float[ArrayLike, " n"] | None = None,
     projection: str = "transpose",
     projection_ridge: ArrayLike = 0.0,
     regularization: str = "additive",
@@ -226,13 +227,13 @@ def functional_attention_map(
 
 
 def intention(
-    query: ArrayLike,
-    key: ArrayLike,
-    value: ArrayLike,
+    query: Float[ArrayLike, "m d"],
+    key: Float[ArrayLike, "n d"],
+    value: Float[ArrayLike, "n c"],
     *,
     ridge: ArrayLike,
-    key_weights: ArrayLike | None = None,
-) -> jax.Array:
+    key_weights: Float[ArrayLike, " n"] | None = None,
+) -> Float[Array, "m c"]:
     r"""Predicts at queries from a ridge regression of values on keys.
 
         Intention(Q, K, V) = Q (K^T W K + ridge I_d)^{-1} K^T W V,

@@ -1,18 +1,20 @@
 """Attentions of linear cost: keys and values are integrated once, for all queries."""
 
 import jax
+from jax import Array
 from jax.typing import ArrayLike
+from jaxtyping import Float
 
 from opjax.attention._arguments import attended, integrand, log_weights
 
 
 def linear_attention(
-    query: ArrayLike,
-    key: ArrayLike,
-    value: ArrayLike,
+    query: Float[ArrayLike, "m d"],
+    key: Float[ArrayLike, "n d"],
+    value: Float[ArrayLike, "n c"],
     *,
-    key_weights: ArrayLike | None = None,
-) -> jax.Array:
+    key_weights: Float[ArrayLike, " n"] | None = None,
+) -> Float[Array, "m c"]:
     r"""Averages values in two softmax steps, over the points and over the features.
 
         Attention(Q, K, V)_i = sum_a p_ia sum_j r_ja V_j,
@@ -50,12 +52,12 @@ def linear_attention(
 
 
 def galerkin_attention(
-    query: ArrayLike,
-    key: ArrayLike,
-    value: ArrayLike,
+    query: Float[ArrayLike, "m d"],
+    key: Float[ArrayLike, "n d"],
+    value: Float[ArrayLike, "n c"],
     *,
-    key_weights: ArrayLike | None = None,
-) -> jax.Array:
+    key_weights: Float[ArrayLike, " n"] | None = None,
+) -> Float[Array, "m c"]:
     r"""Expands values in the queries, with inner products of keys and values.
 
         Attention(Q, K, V) = Q (K^T W V),   W = diag(w),

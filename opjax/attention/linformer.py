@@ -1,8 +1,9 @@
 """Softmax attention to a fixed number of projected keys."""
 
-import jax
 import jax.numpy as jnp
+from jax import Array
 from jax.typing import ArrayLike
+from jaxtyping import Float
 
 from opjax import _checks
 from opjax.attention._arguments import attended
@@ -11,14 +12,14 @@ from opjax.quadrature import select
 
 
 def linformer_attention(
-    query: ArrayLike,
-    key: ArrayLike,
-    value: ArrayLike,
+    query: Float[ArrayLike, "m d"],
+    key: Float[ArrayLike, "n d"],
+    value: Float[ArrayLike, "n c"],
     *,
-    key_projection: ArrayLike,
-    value_projection: ArrayLike,
-    key_weights: ArrayLike | None = None,
-) -> jax.Array:
+    key_projection: Float[ArrayLike, "n r"],
+    value_projection: Float[ArrayLike, "n r"],
+    key_weights: Float[ArrayLike, " n"] | None = None,
+) -> Float[Array, "m c"]:
     r"""Averages projected values by the softmax of scores of projected keys.
 
         Attention(Q, K, V) = softmax(Q (E^T W K)^T / sqrt(d)) F^T W V,   W = diag(w).

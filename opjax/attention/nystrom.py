@@ -2,8 +2,9 @@
 
 import jax
 import jax.numpy as jnp
-from jax import lax
+from jax import Array, lax
 from jax.typing import ArrayLike
+from jaxtyping import Float
 
 from opjax import _checks, linalg
 from opjax.attention._arguments import attended, check_weights
@@ -12,16 +13,16 @@ from opjax.quadrature import active, select
 
 
 def nystrom_attention(
-    query: ArrayLike,
-    key: ArrayLike,
-    value: ArrayLike,
+    query: Float[ArrayLike, "m d"],
+    key: Float[ArrayLike, "n d"],
+    value: Float[ArrayLike, "n c"],
     *,
     num_landmarks: int,
     num_iterations: int = 6,
     start_norm: ArrayLike | None = None,
-    query_weights: ArrayLike | None = None,
-    key_weights: ArrayLike | None = None,
-) -> jax.Array:
+    query_weights: Float[ArrayLike, " m"] | None = None,
+    key_weights: Float[ArrayLike, " n"] | None = None,
+) -> Float[Array, "m c"]:
     r"""Averages values by a softmax matrix of low rank, completed from landmarks.
 
         Attention(Q, K, V) = S(Q, K~) S(Q~, K~)^+ S(Q~, K) V,

@@ -2,7 +2,9 @@
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 from jax.typing import ArrayLike
+from jaxtyping import Float
 
 from opjax import _checks, basis
 from opjax.attention._arguments import check_weights, features
@@ -11,14 +13,14 @@ from opjax.quadrature import select
 
 
 def orthogonal_attention(
-    query: ArrayLike,
-    key: ArrayLike,
-    value: ArrayLike,
-    key_basis: ArrayLike,
+    query: Float[ArrayLike, "k c"],
+    key: Float[ArrayLike, "k c"],
+    value: Float[ArrayLike, "n c"],
+    key_basis: Float[ArrayLike, "n k"],
     *,
-    key_weights: ArrayLike | None = None,
+    key_weights: Float[ArrayLike, " n"] | None = None,
     orthonormalization: str = "qr",
-) -> jax.Array:
+) -> Float[Array, "n c"]:
     r"""Projects values to an orthonormal basis and amplifies its modes by attention.
 
         Phi (c + a * c),   c = Phi^T W V,   a = softmax(tanh(q * k / sqrt(d_k))),
@@ -82,7 +84,9 @@ def orthogonal_attention(
     return reconstruct(gains * coefficients, orthonormal)
 
 
-def mode_gains(query: ArrayLike, key: ArrayLike) -> jax.Array:
+def mode_gains(
+    query: Float[ArrayLike, "k c"], key: Float[ArrayLike, "k c"]
+) -> Float[Array, "k c"]:
     r"""Returns the gains of modes, between one and two, larger where q and k agree.
 
         1 + softmax(tanh(q * k / sqrt(d_k))),

@@ -2,18 +2,20 @@
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 from jax.typing import ArrayLike
+from jaxtyping import Float
 
 from opjax.attention._arguments import attended, integrand, log_weights
 
 
 def softmax_attention(
-    query: ArrayLike,
-    key: ArrayLike,
-    value: ArrayLike,
+    query: Float[ArrayLike, "m d"],
+    key: Float[ArrayLike, "n d"],
+    value: Float[ArrayLike, "n c"],
     *,
-    key_weights: ArrayLike | None = None,
-) -> jax.Array:
+    key_weights: Float[ArrayLike, " n"] | None = None,
+) -> Float[Array, "m c"]:
     r"""Averages values by the softmax of scaled dot products of queries and keys.
 
         Attention(Q, K, V)_i = sum_j w_j e_ij V_j / sum_j w_j e_ij,
@@ -44,8 +46,10 @@ def softmax_attention(
 
 
 def attention_matrix(
-    query: jax.Array, key: jax.Array, weights: jax.Array | None
-) -> jax.Array:
+    query: Float[Array, "m d"],
+    key: Float[Array, "n d"],
+    weights: Float[Array, " n"] | None,
+) -> Float[Array, "m n"]:
     """Returns the averages of `softmax_attention` as a matrix, `(m, n)`, unchecked."""
     # At least single; `jax.nn.dot_product_attention` would round double to single.
     dtype = jnp.float32 if jnp.finfo(query.dtype).bits < 32 else query.dtype
@@ -55,12 +59,12 @@ def attention_matrix(
 
 
 def fourier_attention(
-    query: ArrayLike,
-    key: ArrayLike,
-    value: ArrayLike,
+    query: Float[ArrayLike, "m d"],
+    key: Float[ArrayLike, "n d"],
+    value: Float[ArrayLike, "n c"],
     *,
-    key_weights: ArrayLike | None = None,
-) -> jax.Array:
+    key_weights: Float[ArrayLike, " n"] | None = None,
+) -> Float[Array, "m c"]:
     r"""Integrates values against dot products of queries and keys, without a softmax.
 
         Attention(Q, K, V)_i = sum_j w_j <Q_i, K_j> / sqrt(d) V_j,

@@ -2,10 +2,12 @@
 
 import jax
 import jax.numpy as jnp
-from jax import lax
+from jax import Array, lax
 from jax.typing import ArrayLike, DTypeLike
+from jaxtyping import Float
 
 from opjax import _checks, linalg
+from opjax._sequential import one_by_one
 from opjax.attention._arguments import attended
 from opjax.quadrature import active, select
 
@@ -14,15 +16,15 @@ OFFSETS = {"softmax": 1e-4, "relu": 1e-3}
 
 
 def performer_attention(
-    query: ArrayLike,
-    key: ArrayLike,
-    value: ArrayLike,
+    query: Float[ArrayLike, "m d"],
+    key: Float[ArrayLike, "n d"],
+    value: Float[ArrayLike, "n c"],
     *,
-    projection_matrix: ArrayLike,
+    projection_matrix: Float[ArrayLike, "r d"],
     kernel: str = "softmax",
     offset: ArrayLike | None = None,
-    key_weights: ArrayLike | None = None,
-) -> jax.Array:
+    key_weights: Float[ArrayLike, " n"] | None = None,
+) -> Float[Array, "m c"]:
     r"""Averages values by a kernel that positive features factorise.
 
         Attention(Q, K, V)_i = phi(Q_i) sum_j w_j phi(K_j)^T V_j
@@ -87,7 +89,7 @@ def performer_attention(
 
 def orthogonal_random_features(
     key: jax.Array, num_features: int, dim: int, *, dtype: DTypeLike = float
-) -> jax.Array:
+) -> Float[Array, "num_features dim"]:
     r"""Draws Gaussian directions that are orthogonal in blocks.
 
     Every row is a standard normal vector and every `dim` successive rows are
@@ -119,9 +121,11 @@ def orthogonal_random_features(
     return orthogonal_directions(blocks, norms)
 
 
-def orthogonal_directions(blocks: jax.Array, norms: jax.Array) -> jax.Array:
+def orthogonal_directions(
+    blocks: Float[Array, "b d d"], norms: Float[Array, "r d"]
+) -> Float[Array, "r d"]:
     """Orthonormalises Gaussian blocks `(b, d, d)`; rows as long as those of `norms`."""
-    q, r = jnp.linalg.qr(blocks)
+    q, r = jax.vmap(one_by_one(jnp.linalg.qr))(blocks)
     # LAPACK makes the first entry of every block negative; a positive diagonal of R
     # makes the rotation uniformly distributed.
     signs = jnp.sign(jnp.diagonal(r, axis1=1, axis2=2))

@@ -7,7 +7,9 @@ from collections.abc import Sequence
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 from jax.typing import ArrayLike, DTypeLike
+from jaxtyping import Float, Int
 
 from opjax import _checks
 
@@ -32,8 +34,8 @@ class Cover:
       num_points: number `n` of all points.
     """
 
-    indices: ArrayLike
-    weights: ArrayLike
+    indices: Int[ArrayLike, "s m"]
+    weights: Float[ArrayLike, "s m"]
     num_points: int
 
     @property
@@ -103,7 +105,7 @@ def padded(
     return Cover(indices.astype(np.int32), weights.astype(float), num_points)
 
 
-def restrict(cover: Cover, values: ArrayLike) -> jax.Array:
+def restrict(cover: Cover, values: Float[ArrayLike, "n c"]) -> Float[Array, "s m c"]:
     """Returns the values on every subdomain, `R_i u`, zero on padding.
 
     Args:
@@ -122,7 +124,7 @@ def restrict(cover: Cover, values: ArrayLike) -> jax.Array:
     return jnp.where(inside, values[jnp.asarray(cover.indices)], 0)
 
 
-def prolong(cover: Cover, local: ArrayLike) -> jax.Array:
+def prolong(cover: Cover, local: Float[ArrayLike, "s m c"]) -> Float[Array, "n c"]:
     """Returns the sum of local values extended by zero, `sum_i R_i^T u_i`.
 
     The exact adjoint of `restrict`: values on padding are ignored.
@@ -150,14 +152,14 @@ def prolong(cover: Cover, local: ArrayLike) -> jax.Array:
     return sum_to_points(cover, jnp.where(inside, local, 0))
 
 
-def sum_to_points(cover: Cover, local: jax.Array) -> jax.Array:
+def sum_to_points(cover: Cover, local: Float[Array, "s m c"]) -> Float[Array, "n c"]:
     """`prolong` for values that are zero on padding."""
     indices = jnp.asarray(cover.indices).reshape(-1)
     flat = local.reshape(-1, local.shape[-1])
     return jax.ops.segment_sum(flat, indices, num_segments=cover.num_points)
 
 
-def checked_values(cover: Cover, **values: ArrayLike) -> jax.Array:
+def checked_values(cover: Cover, **values: ArrayLike) -> Float[Array, "n c"]:
     """Checks values at the points of a cover and returns them as array."""
     ((name, given),) = values.items()
     array = jnp.asarray(given)

@@ -4,17 +4,18 @@ from typing import Any
 
 import numpy as np
 from jax.typing import ArrayLike
+from jaxtyping import Float, Int
 
 from opjax import _checks
 from opjax.schwarz.covers import Cover, cover
 
 
 def partition_cover(
-    labels: ArrayLike,
+    labels: Int[ArrayLike, " n"],
     *,
     overlap: float,
-    edges: ArrayLike | None = None,
-    mesh_points: ArrayLike | None = None,
+    edges: Int[ArrayLike, "e 2"] | None = None,
+    mesh_points: Float[ArrayLike, "n p"] | None = None,
 ) -> Cover:
     """Grows the parts of a partition by overlap, and covers the points with them.
 
@@ -60,7 +61,7 @@ def partition_cover(
     return cover(subdomains, num_points=len(labels))
 
 
-def adjacency(edges: ArrayLike, num_points: int) -> Any:
+def adjacency(edges: Int[ArrayLike, "e 2"], num_points: int) -> Any:
     """The sparse symmetric matrix of a graph, true at neighbours."""
     from scipy.sparse import csr_array
 
@@ -108,7 +109,7 @@ def _grown_by_distance(
     return subdomains
 
 
-def checked_points(mesh_points: ArrayLike) -> np.ndarray:
+def checked_points(mesh_points: Float[ArrayLike, "n p"]) -> Float[np.ndarray, "n p"]:
     """Checks points and returns them in float64."""
     points = np.asarray(mesh_points)
     _checks.floating(mesh_points=points)

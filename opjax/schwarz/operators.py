@@ -4,7 +4,9 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 from jax.typing import ArrayLike, DTypeLike
+from jaxtyping import Float
 
 from opjax import _checks
 from opjax.schwarz.covers import Cover, checked_values, sum_to_points
@@ -14,7 +16,11 @@ _WIDE_SUPPORT = 1 / 32
 _WEIGHTINGS = ("symmetric", "restricted")
 
 
-def low_rank_attention(query: ArrayLike, key: ArrayLike, value: ArrayLike) -> jax.Array:
+def low_rank_attention(
+    query: Float[ArrayLike, "m r"],
+    key: Float[ArrayLike, "n r"],
+    value: Float[ArrayLike, "n c"],
+) -> Float[Array, "m c"]:
     r"""Applies attention without softmax or scaling, `Q (K^T V)`.
 
     Complexity: `O((m + n) r c)`.
@@ -46,10 +52,10 @@ def low_rank_attention(query: ArrayLike, key: ArrayLike, value: ArrayLike) -> ja
 def additive(
     local: Callable[..., jax.Array],
     cover: Cover,
-    values: ArrayLike,
+    values: Float[ArrayLike, "n c"],
     *arguments: ArrayLike,
     weighting: str = "symmetric",
-) -> jax.Array:
+) -> Float[Array, "n o"]:
     r"""Sums local operators over subdomains, glued by the partition of unity.
 
         symmetric:   sum_i R_i^T D_i^{1/2} G_i(D_i^{1/2} R_i f),
@@ -100,7 +106,9 @@ def additive(
     return sum_to_points(cover, jnp.where(weights > 0, weights * images, 0))
 
 
-def coarse_restrict(coarse_space: Cover, values: ArrayLike) -> jax.Array:
+def coarse_restrict(
+    coarse_space: Cover, values: Float[ArrayLike, "n c"]
+) -> Float[Array, "n0 c"]:
     """Returns the inner products with the coarse functions, `Phi^T f`.
 
     Args:
@@ -121,7 +129,9 @@ def coarse_restrict(coarse_space: Cover, values: ArrayLike) -> jax.Array:
     return jnp.einsum("sm,smc->sc", weights, values[jnp.asarray(coarse_space.indices)])
 
 
-def coarse_prolong(coarse_space: Cover, coefficients: ArrayLike) -> jax.Array:
+def coarse_prolong(
+    coarse_space: Cover, coefficients: Float[ArrayLike, "n0 c"]
+) -> Float[Array, "n c"]:
     """Returns the function with given coarse coefficients, `Phi c`.
 
     The exact adjoint of `coarse_restrict`.
@@ -152,14 +162,14 @@ def coarse_prolong(coarse_space: Cover, coefficients: ArrayLike) -> jax.Array:
 
 
 def two_level_attention(
-    query: ArrayLike,
-    key: ArrayLike,
-    value: ArrayLike,
+    query: Float[ArrayLike, "s m r"],
+    key: Float[ArrayLike, "s m r"],
+    value: Float[ArrayLike, "n c"],
     cover: Cover,
     *,
     coarse_space: Cover | None = None,
     coarse: Callable[[jax.Array], jax.Array] | None = None,
-) -> jax.Array:
+) -> Float[Array, "n c"]:
     r"""Applies two-level overlapping Schwarz attention, matrix-free.
 
         M f = Phi G_0(Phi^T f) + sum_i R_i^T D_i^{1/2} Q_i K_i^T D_i^{1/2} R_i f.
@@ -205,7 +215,7 @@ def assemble(
     num_points: int,
     *,
     dtype: DTypeLike | None = None,
-) -> jax.Array:
+) -> Float[Array, "m n"]:
     """Returns the dense matrix of a linear operator, for inspection.
 
     Args:

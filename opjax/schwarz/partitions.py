@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 from jax.typing import ArrayLike
+from jaxtyping import Float, Int
 
 from opjax.schwarz.boxes import interval_starts
 from opjax.schwarz.meshes import adjacency, checked_points
@@ -13,7 +14,9 @@ from opjax.schwarz.meshes import adjacency, checked_points
 _SMOOTHING_STEPS = 30
 
 
-def partition_points(mesh_points: ArrayLike, *, num_subdomains: int) -> np.ndarray:
+def partition_points(
+    mesh_points: Float[ArrayLike, "n p"], *, num_subdomains: int
+) -> Int[np.ndarray, " n"]:
     """Splits points into equal parts by recursive coordinate bisection.
 
     A set of points is cut across the longest side of its bounding box, until every part
@@ -46,8 +49,8 @@ def partition_points(mesh_points: ArrayLike, *, num_subdomains: int) -> np.ndarr
 
 
 def partition_graph(
-    edges: ArrayLike, *, num_points: int, num_subdomains: int
-) -> np.ndarray:
+    edges: Int[ArrayLike, "e 2"], *, num_points: int, num_subdomains: int
+) -> Int[np.ndarray, " n"]:
     """Splits points into equal parts by recursive bisection of their graph.
 
     A set of points is numbered by breadth-first searches from two points far apart. The

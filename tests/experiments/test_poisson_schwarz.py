@@ -11,10 +11,16 @@ import numpy as np
 import pytest
 
 from experiments import poisson_schwarz
-from experiments.poisson_schwarz import evaluation, models, studies, training
+from experiments.poisson_schwarz import (
+    evaluation,
+    models,
+    studies,
+    tables,
+    training,
+)
 from experiments.poisson_schwarz.models import STARTS, Setup, Start, Study
 from opjax import checkpoint
-from opjax.learn import fit, study
+from opjax.learn import Finished, fit, study
 from opjax.learn.stored import read_config
 from opjax.training import NonFiniteError
 
@@ -246,6 +252,27 @@ def test_a_killed_run_resumes_to_the_same_bits(
 def same(one, other):
     for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
         assert np.asarray(a).tobytes() == np.asarray(b).tobytes()
+
+
+def test_the_paper_has_all_its_tables(tmp_path, rng):
+    config = dataclasses.replace(
+        poisson_schwarz.PRESETS["paper"], sweep=True, seeds=(0, 1)
+    )
+    results = {}
+    for (name, _), one in config.members().items():
+        columns = (*tables.COLUMNS, "mean_16", "max_16", "initial", "final")
+        shape = len(one.rates), len(one.seeds)
+        errors = {column: rng.uniform(size=shape).tolist() for column in columns}
+        exact = dict.fromkeys(tables.COLUMNS, 1e-6)
+        if "square" in name:
+            exact = None
+        results[name] = [{"errors": errors, "closed_form": exact, "seconds": 1.0}]
+    finished = Finished(config, tmp_path, results, "", "", 0, 0, 1.0, 0.0)
+    text, _ = tables.write(tmp_path, config, tables.rows(finished))
+    assert text.count("## ") == 6
+    assert "| 0.0001 | global | paper | 0.476 | 0.728 |" in text
+    assert "| 1024 | three levels | 2 |" in text
+    assert "| global, rank 73 | 149504 | 0.1 |" in text
 
 
 # training
