@@ -32,6 +32,7 @@ from opjax.learn import (
     outcome,
     supervised,
 )
+from opjax.learn.benchmark import load as load_splits
 from opjax.problems import airfoil_forces
 
 # Where the reference points of the published model are, in chords.
@@ -111,15 +112,7 @@ def load(config: Config, *, cache_dir: str | None = None) -> samples.Splits:
             "preset='paper' needs --data_dir, the folder of AirfRANS (see "
             "opjax.datasets.airfrans); the others run on potential flow."
         )
-    return airfrans.splits(
-        num_train=config.num_train,
-        num_validation=config.num_validation,
-        num_test=config.num_test,
-        data_dir=config.data_dir,
-        seed=config.data_seed,
-        cache_dir=cache_dir,
-        split=config.split,
-    )
+    return load_splits(config, airfrans.splits, "split", cache_dir=cache_dir)
 
 
 def make_task(config: Config, cache_dir: str | None = None) -> Task:

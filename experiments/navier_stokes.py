@@ -11,6 +11,7 @@ own predictions, ten times, so its errors grow. The error of every step is repor
 import dataclasses
 import pathlib
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -34,6 +35,7 @@ from opjax.learn import (
     supervised,
     trained,
 )
+from opjax.learn.benchmark import load as load_splits
 from opjax.problems import grids
 
 _STEPS = 10  # predicted frames, and frames of every input
@@ -94,18 +96,9 @@ PRESETS = {
 
 def load(config: Config, *, cache_dir: str | None = None) -> Splits:
     """Generates or reads the flows; the sets have none in common."""
-    return dataset.splits(
-        num_train=config.num_train,
-        num_validation=config.num_validation,
-        num_test=config.num_test,
-        data_dir=config.data_dir,
-        seed=config.data_seed,
-        num_points=config.solver_points,
-        stride=config.stride,
-        file_stride=config.file_stride,
-        coordinates=config.coordinates,
-        cache_dir=cache_dir,
-    )
+    splits = partial(dataset.splits, num_points=config.solver_points)
+    own = "stride", "file_stride", "coordinates"
+    return load_splits(config, splits, *own, cache_dir=cache_dir)
 
 
 def step_errors(model: Any, sample: Any) -> jax.Array:

@@ -40,6 +40,7 @@ from opjax.learn import (
     supervised,
     trained,
 )
+from opjax.learn.benchmark import load as load_splits
 
 _CHANNELS = dataset.NUM_CHANNELS
 
@@ -110,16 +111,9 @@ PRESETS = {
 
 def load(config: Config, *, cache_dir: str | None = None) -> Splits:
     """Generates or reads the samples; the sets have none in common."""
-    return dataset.splits(
-        num_train=config.num_train,
-        num_validation=config.num_validation,
-        num_test=config.num_test,
-        data_dir=config.data_dir,
-        seed=config.data_seed,
-        num_points=(config.nodes_along, config.nodes_across),
-        coordinates=config.coordinates,
-        cache_dir=cache_dir,
-    )
+    shape = config.nodes_along, config.nodes_across
+    splits = partial(dataset.splits, num_points=shape)
+    return load_splits(config, splits, "coordinates", cache_dir=cache_dir)
 
 
 def by_time(sample: Sample) -> np.ndarray:

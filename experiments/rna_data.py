@@ -4,6 +4,7 @@ Without --data_dir there is no RNA: only the smoke preset and tests run, on a sy
 set of bumpy spheres with regions, which says nothing about RNA.
 """
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,6 +12,7 @@ import numpy as np
 from opjax import point_clouds
 from opjax.datasets import rna
 from opjax.datasets.samples import Sample
+from opjax.learn.benchmark import load as load_splits
 
 # How surfaces are turned before the model sees their coordinates.
 ORIENTATIONS = ("random", "published", "principal")
@@ -57,15 +59,8 @@ def load(config: Any, *, cache_dir: str | None = None) -> Data:
             "surfaces (see opjax.datasets.rna); without, only the smoke preset runs, "
             "on synthetic surfaces."
         )
-    found = rna.splits(
-        num_train=config.num_train,
-        num_validation=config.num_validation,
-        num_test=config.num_test,
-        data_dir=config.data_dir,
-        seed=config.data_seed,
-        cache_dir=cache_dir,
-        num_points=_AVAILABLE,
-    )
+    splits = partial(rna.splits, num_points=_AVAILABLE)
+    found = load_splits(config, splits, cache_dir=cache_dir)
     vertices = []
     if config.data_dir and rna.has_meshes(config.data_dir):
         meshes = rna.read_meshes(config.data_dir, "test", limit=config.num_test)
