@@ -157,7 +157,7 @@ def test_presets_have_the_published_grids():
         ({"num_points": 141}, "must divide num_points - 1 = 140"),
         (
             {"models": ("galerkin", "unet")},
-            "'unet' is unknown; choose from galerkin, fourier, softmax, linear",
+            "'unet' is unknown; choose from functional, transolver",
         ),
         ({"noises": (0.0, -0.1)}, "noises=-0.1 must be .*at least 0"),
         ({"noises": (float("nan"),)}, "must be finite"),
