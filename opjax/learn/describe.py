@@ -66,7 +66,7 @@ def fewest(config: Any) -> Any:
         return config
     wanted = {
         "num_train": max(config.batch_size, 2),
-        "num_validation": 1,
+        "num_validation": min(getattr(config, "num_validation", 0), 1),
         "num_test": 1,
     }
     changes = {

@@ -23,6 +23,10 @@ def field_text(field: dataclasses.Field, presets: Mapping[str, Any]) -> str:
         )
     values = {name: getattr(preset, field.name) for name, preset in presets.items()}
     spelled = {name: _shown(value) for name, value in values.items()}
+    for name in list(spelled):  # a preset of a model, by what it has otherwise
+        paper = name.partition("_")[0]
+        if paper != name and spelled.get(paper) == spelled[name]:
+            del spelled[name]
     if len(set(spelled.values())) == 1:
         note = f"default {_shown(field.default)}"
         if values and next(iter(values.values())) != field.default:

@@ -112,11 +112,12 @@ def read_flags(
       flag_values: parsed flags.
 
     Returns:
-      The preset with the given flags in place of its values, or the configuration
-      stored in --workdir if no other flag was given.
+      The preset with the given flags in place of its values, see `fields.preset_of`,
+      or the configuration stored in --workdir if no other flag was given.
 
     Raises:
-      ValueError: if the configuration refuses a value.
+      ValueError: if the configuration refuses a value, or one preset does not fit all
+        models.
     """
     cls: Any = _class(presets)
     values = {f.name: flag_values[f.name].value for f in dataclasses.fields(cls)}
@@ -125,7 +126,8 @@ def read_flags(
         stored = read_config(flag_values.workdir, cls, presets)
         if stored is not None:
             return stored
-    preset = presets[given.get("preset", cls.preset)]
+    models = tuple(given.get("models", ()))
+    preset = fields.preset_of(presets, given.pop("preset", cls.preset), models)
     return dataclasses.replace(preset, **given)  # pyright: ignore
 
 

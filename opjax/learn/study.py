@@ -155,9 +155,9 @@ def train(
       tensorboard: write TensorBoard files too.
 
     Returns:
-      The numbers of `Task.evaluate`, `validation`, `best_epoch`, `parameters`,
-      `seconds` and the last numbers of `Task.probe`; or "diverged" with the message, if
-      that is a result.
+      The numbers of `Task.evaluate`, `validation` if there are such samples,
+      `best_epoch`, without them the last one, `parameters`, `seconds` and the last
+      numbers of `Task.probe`; or "diverged" with the message, if that is a result.
     """
     assert task.build is not None
     assert task.evaluate is not None
@@ -178,7 +178,8 @@ def train(
         steps = (
             fitted.history[-1]["step"] // given.num_epochs if given.num_epochs else 1
         )
-        result["validation"] = fitted.best_metric
+        if task.validation:
+            result["validation"] = fitted.best_metric
         result["best_epoch"] = fitted.best_step // steps
     if task.probe is not None:
         shown = set(jax.eval_shape(task.probe, fitted.model))
