@@ -123,7 +123,7 @@ _PAPER = Config(
     target_stride=12,
     num_epochs=100,
     batch_size=4,
-    **_ALL | _MANY | {"clip_norm": 1.0, "final_div_factor": 1.0},
+    **{**_ALL, **_MANY, "clip_norm": 1.0, "final_div_factor": 1.0},
 )
 # The authors' program, whose --subsample-attn has another default than its text says.
 _CODE = replace(

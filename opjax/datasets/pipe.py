@@ -49,8 +49,10 @@ def splits(
     )
     if split == "transolver":
         return found
-    sets = ([_on_reference(sample) for sample in part] for part in found[:3])
-    return Splits(*sets, found.source)
+    train, validation, test = (
+        [_on_reference(sample) for sample in part] for part in found[:3]
+    )
+    return Splits(train, validation, test, found.source)
 
 
 def load(
