@@ -22,7 +22,7 @@ from opjax.datasets import own
 from opjax.datasets.samples import Sample
 from opjax.learn import demonstration
 from opjax.learn.config import ModelOptions, RunOptions, TrainingOptions
-from opjax.learn.options import option
+from opjax.learn.fields import option
 
 DEMONSTRATION = "demonstration"
 
