@@ -186,9 +186,9 @@ class Loop:
         if self.saved is not None:
             last = f"{self.run.checkpoints}/step_{self.saved:010d}"
         return training.NonFiniteError(
-            f"{what} Last good checkpoint: {last}. Continuing would end the same. Lower "
-            "the learning rate, check those samples or clip the gradient, in another "
-            "--workdir."
+            f"{what} Last good checkpoint: {last}. Continuing would end the same. "
+            "Lower the learning rate, check those samples or clip the gradient, in "
+            "another --workdir."
         )
 
 
