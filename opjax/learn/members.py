@@ -128,11 +128,14 @@ def summary(
 ) -> dict[str, float]:
     """Returns `<column>_<name>`, means over the seeds, and `..._std` for several.
 
-    A value that is None, as JSON has it for NaN, makes the mean NaN.
+    A value that is None, as JSON has it for NaN, or missing because its model diverged,
+    makes the mean NaN.
     """
     found = {}
     for name, rows in results.items():
         for column in columns:
+            if all(column not in row and "diverged" not in row for row in rows):
+                continue
             values = np.array([row.get(column) for row in rows], np.float64)
             found[f"{column}_{name}"] = float(values.mean())
             if len(values) > 1:
@@ -167,7 +170,8 @@ def comparison(
 
 
 def _cell(rows: Sequence[Mapping[str, Any]], key: str, scale: float) -> str:
-    values = np.array([row[key] for row in rows], np.float64)  # None becomes NaN
+    found = [row[key] for row in rows if key in row]
+    values = np.array(found, np.float64)  # None becomes NaN
     if not values.size:
         return "–"
     return mean_and_deviation(values, scale) if np.isfinite(values).all() else "∞"

@@ -174,7 +174,8 @@ def launch(
     """
     groups, given = define_flags(presets, program=program), flags.FLAGS
     if any(argument in _HELP for argument in sys.argv[1:]):
-        print(sys.modules["__main__"].__doc__ or "", *map(given.module_help, groups))
+        doc = sys.modules["__main__"].__doc__ or ""
+        print(doc, *map(given.module_help, groups), sep="\n")
         sys.exit(0)
 
     def work() -> dict[str, Any] | None:
