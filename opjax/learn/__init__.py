@@ -22,6 +22,7 @@ from opjax.learn.config import (
 from opjax.learn.fields import option
 from opjax.learn.fitting import Fitted, Settings, fit
 from opjax.learn.program import Program
+from opjax.learn.stopping import Stopped
 from opjax.learn.summary import Finished, Report
 from opjax.learn.supervised import regression
 from opjax.learn.task import Task
@@ -44,6 +45,7 @@ __all__ = [
     "SizeOptions",
     "Splits",
     "StepOptions",
+    "Stopped",
     "Task",
     "Trained",
     "TrainingOptions",

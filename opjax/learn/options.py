@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from absl import app, flags
 from absl import logging as absl_logging
 
-from opjax.learn import fields
+from opjax.learn import fields, stopping
 from opjax.learn.fields import check, check_choice, option
 from opjax.learn.help_text import COMMON, field_text, help_text
 from opjax.learn.stored import read_config
@@ -184,6 +184,9 @@ def console() -> Iterator[None]:
         logging.getLogger("jax").setLevel(logging.WARNING)
     try:
         yield
+    except stopping.Stopped as stopped:
+        print(f"{stopped} The same command continues.", file=sys.stderr)
+        sys.exit(stopping.STATUS)
     except (
         ImportError,
         OSError,
