@@ -19,13 +19,13 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from absl import app, flags
+from absl import flags
 
 from experiments.published import SETUPS, Setup
 from opjax import checkpoint
 from opjax.learn.json_files import write_json
 from opjax.learn.metrics_file import read_metrics
-from opjax.learn.options import console
+from opjax.learn.options import start
 from opjax.learn.stopping import STATUS
 from opjax.learn.tables import table
 
@@ -191,30 +191,27 @@ def _left(state: pathlib.Path, setup: Setup) -> float | None:
     return rows[-1]["seconds"] / rows[-1]["epoch"] * (epochs - rows[-1]["epoch"])
 
 
-def main(argv: Sequence[str]) -> None:
-    """Runs on the flags; the last line is JSON."""
-    if len(argv) > 1:
-        raise app.UsageError(f"Unexpected arguments: {argv[1:]}.")
-    with console():
-        known = {setup.name: setup for setup in SETUPS}
-        for name in _NAMES.value:
-            if name not in known:
-                raise ValueError(f"setups={name!r} is none of {', '.join(known)}.")
-        setups = [known[name] for name in _NAMES.value] or list(SETUPS)
-        assert _STATE.value is not None  # required
-        state = pathlib.Path(_STATE.value).absolute()
-        state.mkdir(parents=True, exist_ok=True)
-        size = {"max_mib": _MAX_MIB.value}
-        if _LIST.value:
-            found = summary(setups, state, **size)
-        else:
-            seconds = 60 * _MINUTES.value
-            found = run(setups, state, seconds, data_dir=_DATA_DIR.value, **size)
-        print(page(setups, state))
-        write_json(state / "queue.json", found)
-        print(json.dumps(found, allow_nan=False))
+def work() -> dict[str, Any]:
+    """Runs on the flags."""
+    known = {setup.name: setup for setup in SETUPS}
+    for name in _NAMES.value:
+        if name not in known:
+            raise ValueError(f"setups={name!r} is none of {', '.join(known)}.")
+    setups = [known[name] for name in _NAMES.value] or list(SETUPS)
+    assert _STATE.value is not None  # required
+    state = pathlib.Path(_STATE.value).absolute()
+    state.mkdir(parents=True, exist_ok=True)
+    size = {"max_mib": _MAX_MIB.value}
+    if _LIST.value:
+        found = summary(setups, state, **size)
+    else:
+        seconds = 60 * _MINUTES.value
+        found = run(setups, state, seconds, data_dir=_DATA_DIR.value, **size)
+    print(page(setups, state))
+    write_json(state / "queue.json", found)
+    return found
 
 
 if __name__ == "__main__":
     flags.mark_flag_as_required("state")
-    app.run(main)
+    start(work)
