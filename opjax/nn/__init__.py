@@ -24,6 +24,7 @@ from opjax.nn.attention.basis import (
     means,
 )
 from opjax.nn.attention.mixers import (
+    CrossValidatedMap,
     FunctionalMap,
     GalerkinMap,
     IdentityMap,
@@ -93,6 +94,7 @@ __all__ = [
     "Block",
     "ConvolutionBlock",
     "Coordinates",
+    "CrossValidatedMap",
     "DownScaler",
     "EncoderLayer",
     "FanInLinear",
