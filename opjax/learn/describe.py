@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from flax import nnx
 
 from opjax import training
-from opjax.learn import batches, study
+from opjax.learn import batches, noise, study
 from opjax.learn.task import Task
 
 
@@ -80,6 +80,7 @@ def fewest(config: Any) -> Any:
 def _row(config: Any, few: Any, task: Task) -> dict[str, Any]:
     assert task.build is not None
     model = task.build(few, nnx.Rngs(config.seed))
+    task = noise.prepared(task, model)
     settings = study.settings(few, task)
     if callable(task.train):
         settings = dataclasses.replace(settings, steps_per_call=1)

@@ -10,6 +10,7 @@ import numpy as np
 import optax
 
 from opjax import training
+from opjax.learn import noise
 from opjax.learn.folder import RunDirectory, open_run
 from opjax.learn.loop import Loop
 from opjax.learn.metrics_file import MetricsWriter, read_metrics
@@ -136,7 +137,7 @@ def fit(
             names = [field.name for field in dataclasses.fields(_Lengths)]
             lengths = _Lengths(**{name: getattr(settings, name) for name in names})
             folder = stack.enter_context(open_run(folder, lengths))
-        loop = Loop(folder, task, settings)
+        loop = Loop(folder, noise.prepared(task, model), settings)
         loop.start(model)
         stack.enter_context(contextlib.closing(loop.writer))
         total = loop.batches.total
