@@ -22,6 +22,7 @@ from opjax.adaptive_ridge import gcv_ridge
 from opjax.attention import (
     MapBetweenBases,
     basis_attention,
+    flare_attention,
     fourier_attention,
     functional_attention,
     functional_attention_map,
@@ -37,6 +38,7 @@ from opjax.attention import (
     performer_attention,
     physics_attention,
     softmax_attention,
+    softmax_means,
     transport,
 )
 from opjax.basis import (
@@ -63,6 +65,7 @@ __all__ = [
     "basis_attention",
     "cell_weights",
     "condition_number",
+    "flare_attention",
     "fourier_attention",
     "fourier_basis",
     "functional_attention",
@@ -100,6 +103,7 @@ __all__ = [
     "schwarz",
     "softmax_attention",
     "softmax_basis",
+    "softmax_means",
     "spectral_convolution",
     "transport",
 ]

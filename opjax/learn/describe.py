@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from flax import nnx
 
 from opjax import training
-from opjax.learn import batches, study
+from opjax.learn import batches, noise, study
 from opjax.learn.task import Task
 
 
@@ -58,7 +58,8 @@ def fewest(config: Any) -> Any:
     names = {field.name: field.metadata for field in dataclasses.fields(config)}
     if getattr(config, "data_dir", "") or "data_dir" not in names:
         return config
-    wanted = {"num_train": max(config.batch_size, 2), "num_validation": 1}
+    wanted = {"num_train": max(config.batch_size, 2)}
+    wanted["num_validation"] = min(getattr(config, "num_validation", 0), 1)
     changes = {
         name: int(max(size, names[name]["limits"]["at least"]))
         for name, size in (wanted | {"num_test": 1}).items()
@@ -71,6 +72,7 @@ def _row(config: Any, few: Any, task: Task) -> dict[str, Any]:
     """What one model takes; `few` is its configuration with the samples of `task`."""
     assert task.build is not None
     model = task.build(few, nnx.Rngs(config.seed))
+    task = noise.prepared(task, model)
     settings = study.settings(few, task)
     if callable(task.train):
         settings = dataclasses.replace(settings, steps_per_call=1)

@@ -112,11 +112,15 @@ def _define(
     if field.name == "preset":
         choices, text = tuple(presets), f"{text} (default {field.default})"
     else:
-        values = [getattr(preset, field.name) for preset in presets.values()]
-        shown = [fields.spell(v) if several else repr(v) for v in values]
-        pairs = [f"{name} {value}" for name, value in zip(presets, shown, strict=True)]
-        same = len(set(shown)) == 1
-        text += f" ({f'default {shown[0]}' if same else ', '.join(pairs)})"
+        values = {k: getattr(preset, field.name) for k, preset in presets.items()}
+        shown = {k: fields.spell(v) if several else repr(v) for k, v in values.items()}
+        pairs = [
+            f"{name} {value}"
+            for name, value in shown.items()  # of models what they have otherwise
+            if "_" not in name or value != shown.get(name.partition("_")[0])
+        ]
+        first, *others = dict.fromkeys(shown.values())
+        text += f" ({', '.join(pairs) if others else f'default {first}'})"
     if several:
         parser = _TupleParser(typing.get_args(hint)[0])
         serializer: Any = flags.CsvListSerializer(",")
@@ -143,8 +147,8 @@ def read_flags(
       flag_values: parsed flags.
 
     Returns:
-      The preset with the given flags in place of its values, or the configuration
-      stored in --workdir if no other flag was given.
+      The preset with the given flags in place of its values, see `fields.preset_of`,
+      or the configuration stored in --workdir if no other flag was given.
     """
     cls = _class(presets)
     values = {f.name: flag_values[f.name].value for f in dataclasses.fields(cls)}
@@ -153,7 +157,8 @@ def read_flags(
         stored = read_config(flag_values.workdir, cls)
         if stored is not None:
             return stored
-    preset = presets[given.get("preset", cls.preset)]
+    models = tuple(given.get("models", ()))
+    preset = fields.preset_of(presets, given.pop("preset", cls.preset), models)
     return dataclasses.replace(preset, **given)  # pyright: ignore
 
 
