@@ -139,7 +139,7 @@ class Loop:
     def _validate(self, epochs: int) -> float:
         """The mean metric of the validation samples; keeps the best model."""
         progress, model = self.progress, self.progress["state"].model
-        size = self.settings.eval_batch_size or self.settings.batch_size
+        size = self.settings.batch_size
         found = [
             training.evaluate(self.task.metric, model, bucket, batch_size=size)
             for bucket in self.validation

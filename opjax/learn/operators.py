@@ -96,11 +96,7 @@ def sizes(
 
 
 def entry(name: str) -> Entry:
-    """Looks a name up, composes `basis:mixer`, or imports your own.
-
-    Raises:
-      ValueError: if the name is unknown, or your own cannot be imported or called.
-    """
+    """Looks a name up, composes `basis:mixer`, or imports your own."""
     if name in REGISTRY:
         return REGISTRY[name]
     basis, _, mixer = name.partition(":")
@@ -336,9 +332,6 @@ def attention(name: str, sizes: Sizes, **options: Any) -> Any:
       name: of an attention, see `entry`.
       sizes: of the samples.
       **options: those of `ModelOptions` that are not as there.
-
-    Raises:
-      ValueError: if the name is unknown or that of a whole model.
     """
     found, config = entry(name), ModelOptions(**options)
     if found.attention is None:
@@ -348,16 +341,7 @@ def attention(name: str, sizes: Sizes, **options: Any) -> Any:
 
 
 def call(model: Any, sample: Any, **given: Any) -> jax.Array:
-    """Evaluates an operator on a sample of arrays, as from `samples.stack`.
-
-    Args:
-      model: called as `nn.OperatorTransformer`.
-      sample: `mesh_points`, and `features` and `quadrature_weights` if there are any.
-      **given: further arguments of the model.
-
-    Returns:
-      Values of the output function, shape `(n, out_features)`.
-    """
+    """Evaluates an operator on a sample of arrays, as from `samples.stack`."""
     weights = sample.get("quadrature_weights")
     if weights is not None:
         given["quadrature_weights"] = jnp.asarray(weights)

@@ -67,7 +67,7 @@ def define_flags(
       flag_values: where to define them.
 
     Returns:
-      The titles of the groups of flags, under which absl knows them.
+      Titles of the groups, which absl takes for the modules of the flags.
     """
     cls = _class(presets)
     hints, groups = typing.get_type_hints(cls), {}
@@ -136,15 +136,9 @@ def _define(
 def read_flags(
     presets: Mapping[str, _Config], *, flag_values: flags.FlagValues = flags.FLAGS
 ) -> _Config:
-    """Builds the configuration that the flags ask for.
+    """Returns the preset that flags name, with their values in place of its own.
 
-    Args:
-      presets: as given to `define_flags`.
-      flag_values: parsed flags.
-
-    Returns:
-      The preset with the given flags in place of its values, or the configuration
-      stored in --workdir if no other flag was given.
+    If --workdir alone was given, it is the configuration that is stored there.
     """
     cls = _class(presets)
     values = {f.name: flag_values[f.name].value for f in dataclasses.fields(cls)}
@@ -164,14 +158,7 @@ def launch(
     *,
     program: str,
 ) -> None:
-    """Runs a program on its flags; does not return.
-
-    Args:
-      presets: as for `define_flags`.
-      run: `run(config, workdir=..., cache_dir=..., tensorboard=...)`.
-      describe: `describe(config, cache_dir=...)`, what --describe prints.
-      program: as for `define_flags`.
-    """
+    """Runs a program on its flags, or prints what `describe` says; does not return."""
     groups, given = define_flags(presets, program=program), flags.FLAGS
     if any(argument in _HELP for argument in sys.argv[1:]):
         doc = sys.modules["__main__"].__doc__ or ""
