@@ -213,10 +213,9 @@ def _transformer(
     shared = basis is not None and found.may_share_basis and config.shared_basis
     position = nn.Coordinates(sizes.point_dim)
     if config.reference_points:
-        lower, upper = sizes.box or (None, None)
-        given = {"num_reference": config.reference_points}
+        count, (lower, upper) = config.reference_points, sizes.box or (None, None)
         position = nn.ReferenceDistances(
-            sizes.point_dim, lower=lower, upper=upper, **given
+            sizes.point_dim, num_reference=count, lower=lower, upper=upper
         )
     return nn.OperatorTransformer(
         position=position,

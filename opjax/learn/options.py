@@ -151,37 +151,17 @@ def read_flags(
     return dataclasses.replace(preset, **given)  # pyright: ignore
 
 
-def launch(
-    presets: Mapping[str, Any],
-    run: Callable[..., Any],
-    describe: Callable[..., dict[str, Any]],
-    *,
-    program: str,
-) -> None:
-    """Runs a program on its flags, or prints what `describe` says; does not return."""
-    groups, given = define_flags(presets, program=program), flags.FLAGS
+def start(work: Callable[[], dict[str, Any] | None], groups: Sequence[str]) -> None:
+    """Parses the flags, works and prints the result as JSON, or --help of the groups.
+
+    Args:
+      work: a program; the result may be None.
+      groups: modules of flags, as absl calls them.
+    """
     if any(argument in _HELP for argument in sys.argv[1:]):
         doc = sys.modules["__main__"].__doc__ or ""
-        print(doc, *map(given.module_help, groups), sep="\n")
+        print(doc, *map(flags.FLAGS.module_help, groups), sep="\n")
         sys.exit(0)
-
-    def work() -> dict[str, Any] | None:
-        config = read_flags(presets)
-        if given.describe:
-            return describe(config, cache_dir=given.cache_dir)
-        run(
-            config,
-            workdir=given.workdir,
-            cache_dir=given.cache_dir,
-            tensorboard=given.tensorboard,
-        )
-        return None
-
-    start(work)
-
-
-def start(work: Callable[[], dict[str, Any] | None]) -> None:
-    """Parses the flags, works, and prints the result as one line of JSON."""
 
     def main(argv: Sequence[str]) -> None:
         if len(argv) > 1:

@@ -232,7 +232,7 @@ def main() -> None:
             memory_gib=given.memory_gib,
         )
 
-    options.start(work)
+    options.start(work, [__name__])
 
 
 if __name__ == "__main__":

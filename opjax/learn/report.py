@@ -172,7 +172,7 @@ def main() -> None:
         page, *runs = (pathlib.Path(p).expanduser() for p in [given.page, *given.runs])
         return report(page, runs, html=given.html, figures=given.figures)
 
-    options.start(work)
+    options.start(work, [__name__])
 
 
 if __name__ == "__main__":
