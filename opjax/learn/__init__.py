@@ -8,7 +8,14 @@ for each.
 
 from opjax.datasets.samples import Splits
 from opjax.learn.batches import Replicas
-from opjax.learn.benchmark import PAPER, SMOKE, BenchmarkOptions, benchmark
+from opjax.learn.benchmark import (
+    PAPER,
+    SMOKE,
+    BenchmarkOptions,
+    FieldOptions,
+    benchmark,
+    published,
+)
 from opjax.learn.config import (
     DataOptions,
     ModelOptions,
@@ -32,6 +39,7 @@ __all__ = [
     "SMOKE",
     "BenchmarkOptions",
     "DataOptions",
+    "FieldOptions",
     "Finished",
     "Fitted",
     "ModelOptions",
@@ -52,5 +60,6 @@ __all__ = [
     "fit",
     "load",
     "option",
+    "published",
     "regression",
 ]

@@ -59,7 +59,8 @@ def fewest(config: Any) -> Any:
     names = {field.name: field.metadata for field in dataclasses.fields(config)}
     if getattr(config, "data_dir", "") or "data_dir" not in names:
         return config
-    wanted = {"num_train": max(config.batch_size, 2), "num_validation": 1}
+    wanted = {"num_train": max(config.batch_size, 2)}
+    wanted["num_validation"] = min(getattr(config, "num_validation", 0), 1)
     changes = {
         name: int(max(size, names[name]["limits"]["at least"]))
         for name, size in (wanted | {"num_test": 1}).items()

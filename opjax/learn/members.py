@@ -115,6 +115,9 @@ def _head(finished: Finished) -> str:
     length = f"{finished.num_train} training and {finished.num_test} test samples, "
     if hasattr(config, "num_epochs"):
         length += f"{config.num_epochs} epochs"
+        length += ", of which the last counts" * (
+            not getattr(config, "num_validation", 1)
+        )
     else:
         length = f"{config.num_steps} steps of {config.batch_size} fresh samples"
     return (

@@ -189,15 +189,33 @@ def build(
     return construct(found, features, rngs)
 
 
+def check_mesh(names: Sequence[str], grid_axes: int) -> None:
+    """Raises ValueError if an operator cannot take the meshes of a data set.
+
+    Args:
+      names: see `entry`.
+      grid_axes: axes of the grid that samples are on; zero if they are on none.
+    """
+    for name in names:
+        wanted = entry(name).grid_axes
+        if wanted and grid_axes not in wanted:
+            others = [
+                other
+                for other, known in REGISTRY.items()
+                if not known.grid_axes or grid_axes in known.grid_axes
+            ]
+            meshes = (
+                f"on a grid of {grid_axes} axes" if grid_axes else "on no common grid"
+            )
+            raise ValueError(
+                f"models={name!r} needs samples on one grid of "
+                f"{' or '.join(map(str, wanted))} axes, but they are {meshes}; choose "
+                f"from {', '.join(others)}."
+            )
+
+
 def _check_needs(name: str, found: Entry, sizes: Sizes) -> None:
-    shape = sizes.grid_shape
-    if found.grid_axes and (shape is None or len(shape) not in found.grid_axes):
-        wanted = " or ".join(map(str, found.grid_axes))
-        others = [k for k, other in REGISTRY.items() if not other.grid_axes]
-        raise ValueError(
-            f"models={name!r} needs samples on one grid of {wanted} axes, not "
-            f"grid_shape={shape}; choose from {', '.join(others)}."
-        )
+    check_mesh([name], len(sizes.grid_shape or ()))
     if found.fixed_points and sizes.num_points is None:
         raise ValueError(
             f"models={name!r} needs the same number of points in all samples; take "
@@ -272,7 +290,7 @@ def _galerkin2d(config: Any, sizes: Sizes, rngs: nnx.Rngs) -> nnx.Module:
             nn.GalerkinAttention,
             num_heads=config.num_heads,
             point_dim=2,
-            epsilon=1e-7,  # as published
+            epsilon=config.norm_epsilon,
         ),
         down=partial(nn.DownScaler, new_shape=coarse),
         up=partial(nn.UpScaler, new_shape=shape),
@@ -292,7 +310,7 @@ def _galerkin2d(config: Any, sizes: Sizes, rngs: nnx.Rngs) -> nnx.Module:
 
 
 _FNO = ("features", "num_layers", "num_modes")
-_GALERKIN2D = (*_FNO, "num_heads", "coarse_points", "rematerialize")
+_GALERKIN2D = (*_FNO, "num_heads", "coarse_points", "norm_epsilon", "rematerialize")
 
 # One line for each: what it is made of, the options it reads, and what it needs.
 REGISTRY: dict[str, Entry] = {

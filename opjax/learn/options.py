@@ -112,11 +112,15 @@ def _define(
     if field.name == "preset":
         choices, text = tuple(presets), f"{text} (default {field.default})"
     else:
-        values = [getattr(preset, field.name) for preset in presets.values()]
-        shown = [fields.spell(v) if several else repr(v) for v in values]
-        pairs = [f"{name} {value}" for name, value in zip(presets, shown, strict=True)]
-        same = len(set(shown)) == 1
-        text += f" ({f'default {shown[0]}' if same else ', '.join(pairs)})"
+        values = {k: getattr(preset, field.name) for k, preset in presets.items()}
+        shown = {k: fields.spell(v) if several else repr(v) for k, v in values.items()}
+        pairs = [
+            f"{name} {value}"
+            for name, value in shown.items()  # of models what they have otherwise
+            if "_" not in name or value != shown.get(name.partition("_")[0])
+        ]
+        first, *others = dict.fromkeys(shown.values())
+        text += f" ({', '.join(pairs) if others else f'default {first}'})"
     if several:
         parser = _TupleParser(typing.get_args(hint)[0])
         serializer: Any = flags.CsvListSerializer(",")
@@ -136,7 +140,7 @@ def _define(
 def read_flags(
     presets: Mapping[str, _Config], *, flag_values: flags.FlagValues = flags.FLAGS
 ) -> _Config:
-    """Returns the preset that flags name, with their values in place of its own.
+    """Returns the preset that flags name, with their values, see `fields.preset_of`.
 
     If --workdir alone was given, it is the configuration that is stored there.
     """
@@ -147,7 +151,8 @@ def read_flags(
         stored = read_config(flag_values.workdir, cls)
         if stored is not None:
             return stored
-    preset = presets[given.get("preset", cls.preset)]
+    models = tuple(given.get("models", ()))
+    preset = fields.preset_of(presets, given.pop("preset", cls.preset), models)
     return dataclasses.replace(preset, **given)  # pyright: ignore
 
 

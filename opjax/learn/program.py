@@ -37,6 +37,8 @@ class Program:
       work: `work(config, directory, cache_dir)`, in place of a study.
       describe_work: `describe_work(config)`, what that would do, as JSON values.
       command: how it is started; `python -m experiments.<name>` by default.
+      grid_axes: axes of the grid that samples are on, zero for none; or a function of
+        the configuration. None where it is not known before they are read.
     """
 
     name: str
@@ -47,6 +49,7 @@ class Program:
     work: Callable[[Any, RunDirectory, str | None], Report] | None = None
     describe_work: Callable[[Any], dict[str, Any]] | None = None
     command: str = ""
+    grid_axes: Callable[[Any], int] | int | None = None
 
     def run(
         self,
@@ -164,6 +167,10 @@ class Program:
         registered = isinstance(config, ModelOptions)
         if registered and declared["models"]["choices"] is None:
             operators.check_options(config, fields.base_of(config, self.presets))
+            axes = self.grid_axes
+            axes = axes(config) if callable(axes) else axes
+            if axes is not None:
+                operators.check_mesh(config.models, axes)  # pyright: ignore
         if getattr(config, "data_dir", ""):
             absolute = os.path.abspath(os.path.expanduser(config.data_dir))
             config = dataclasses.replace(config, data_dir=absolute)

@@ -122,9 +122,9 @@ def train(
     """Trains one model with one seed and evaluates it on the test samples.
 
     Returns:
-      The numbers of `Task.evaluate`, `validation`, `best_epoch`, `parameters`,
-      `seconds` and the last numbers of `Task.probe`; or "diverged" with the message, if
-      that is a result.
+      The numbers of `Task.evaluate`, `validation` if there are such samples,
+      `best_epoch`, without them the last one, `parameters`, `seconds` and the last
+      numbers of `Task.probe`; or "diverged" with the message, if that is a result.
     """
     assert task.build is not None
     assert task.evaluate is not None
@@ -145,7 +145,8 @@ def train(
     figures.draw(folder, [figures.member(folder)])
     if task.metric is not None:
         steps = last["step"] // given.num_epochs if given.num_epochs else 1
-        result["validation"] = fitted.best_metric
+        if task.validation:
+            result["validation"] = fitted.best_metric
         result["best_epoch"] = fitted.best_step // steps
     if task.probe is not None:
         shown = set(jax.eval_shape(task.probe, fitted.model))

@@ -16,7 +16,7 @@ class Task(NamedTuple):
     Attributes:
       train: pytrees of arrays with samples along axis 0, one for every size of mesh, as
         from `samples.stack`; or a pure `sample(key, step)` that draws a batch.
-      validation: likewise, arrays; chooses the model.
+      validation: likewise, arrays; chooses the model. Empty: that of the last epoch.
       test: likewise; used once.
       build: `build(config, rngs)`, the model of a member's configuration.
       loss: `loss(model, batch)`, a sum over the samples of the batch; takes `key=` if

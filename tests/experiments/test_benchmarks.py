@@ -98,21 +98,3 @@ def test_a_run_trains_evaluates_and_draws(name, tmp_path, capsys):
 def test_wrong_values_are_refused_before_any_work(name, changes, message):
     with pytest.raises(ValueError, match=message):
         tiny(name, **changes)
-
-
-@pytest.mark.parametrize(
-    ("name", "batch_size", "count"),
-    [
-        ("elasticity", 1, (1000, 200)),
-        ("pipe", 4, (1000, 200)),
-        ("airfoil", 4, (1000, 200)),
-        ("mesh", 25, (1900, 100)),
-    ],
-)
-def test_paper_presets_are_those_of_its_table_10(name, batch_size, count):
-    paper = PROGRAMS[name][0].PRESETS["paper"]
-    sizes = paper.num_layers, paper.num_heads, paper.features, paper.num_basis
-    assert sizes == (8, 8, 128, 64)
-    assert (paper.num_epochs, paper.learning_rate) == (500, 1e-3)
-    assert paper.batch_size == batch_size
-    assert (paper.num_train + paper.num_validation, paper.num_test) == count

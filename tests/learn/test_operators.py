@@ -103,6 +103,8 @@ def test_transolver_has_a_basis_for_every_block_and_clips_on_grids_only(rng):
         assert model.blocks.attention.basis.temperature_bounds == bounds
         shared = abstract("functional", sample)
         assert shared.basis.temperature_bounds == (0.1, 5.0)
+        free = abstract("functional", sample, min_temperature=0.0)
+        assert free.basis.temperature_bounds is None
         assert abstract("functional", sample, shared_basis=False).basis is None
 
 
