@@ -21,6 +21,7 @@ from opjax import (
 from opjax.attention import (
     MapBetweenBases,
     basis_attention,
+    flare_attention,
     fourier_attention,
     functional_attention,
     functional_attention_map,
@@ -36,6 +37,7 @@ from opjax.attention import (
     performer_attention,
     physics_attention,
     softmax_attention,
+    softmax_means,
     transport,
 )
 from opjax.basis import (
@@ -62,6 +64,7 @@ __all__ = [
     "basis_attention",
     "cell_weights",
     "condition_number",
+    "flare_attention",
     "fourier_attention",
     "fourier_basis",
     "functional_attention",
@@ -98,6 +101,7 @@ __all__ = [
     "schwarz",
     "softmax_attention",
     "softmax_basis",
+    "softmax_means",
     "spectral_convolution",
     "transport",
 ]

@@ -196,6 +196,7 @@ def test_the_public_names():
         "basis_attention",
         "cell_weights",
         "condition_number",
+        "flare_attention",
         "fourier_attention",
         "fourier_basis",
         "functional_attention",
@@ -232,6 +233,7 @@ def test_the_public_names():
         "schwarz",
         "softmax_attention",
         "softmax_basis",
+        "softmax_means",
         "spectral_convolution",
         "transport",
     ]

@@ -17,7 +17,8 @@ class Entry(NamedTuple):
       attention: `attention(config, sizes, basis)`, the constructor of attention layers
         `layer(features, rngs=...)`; `basis` is one of bases, or None if it is passed
         with every call.
-      model: in place of an attention `model(config, sizes, rngs)`, a whole model.
+      model: `model(config, sizes, rngs)`, a whole model, in place of an attention in an
+        `nn.OperatorTransformer`; it may still have an attention for other models.
       basis: `basis(config, sizes)`, the constructor of bases, if the attention has any.
       may_share_basis: whether one basis may serve all blocks, if the options say so.
       options: names of the options it reads, besides those of all models; None for all.
@@ -124,6 +125,17 @@ def _orthonormal(config: Any, sizes: Any) -> Any:
     return partial(nn.OrthonormalBasis, inner=inner, num_heads=config.num_heads)
 
 
+def _adaptive(config: Any, sizes: Any) -> Any:
+    """Temperatures of points, whose smallest one is published and no option."""
+    del sizes
+    return partial(
+        nn.AdaptiveBasis,
+        num_basis=config.num_basis,
+        num_heads=config.num_heads,
+        temperature=config.temperature,
+    )
+
+
 _SCORES = ("num_basis", "convolution", "temperature")
 _SCORES += ("min_temperature", "max_temperature")
 _FIXED = ("num_basis", "convolution")
@@ -132,6 +144,7 @@ _FIXED = ("num_basis", "convolution")
 BASES: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
     "softmax": (_softmax, _SCORES),
     "indicator": (partial(_softmax, cls=nn.IndicatorBasis), _SCORES),
+    "adaptive": (_adaptive, ("num_basis", "temperature")),
     "orthonormal": (_orthonormal, _SCORES),
     "fourier": (_fourier, _FIXED),
     "hat": (_hat, _FIXED),
@@ -184,6 +197,10 @@ def in_basis(basis: str, mixer: str) -> Entry:
 
 TRANSOLVER = in_basis("softmax", "softmax")._replace(
     basis=_transolver, may_share_basis=False, options=(*_SCORES, "projection")
+)
+
+TRANSOLVER_PLUS = in_basis("adaptive", "softmax")._replace(
+    may_share_basis=False, options=("num_basis", "temperature", "projection")
 )
 
 

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from flax import nnx
 
 from opjax import training
-from opjax.learn import batches, study
+from opjax.learn import batches, noise, study
 from opjax.learn.task import Task
 
 
@@ -73,6 +73,7 @@ def _row(config: Any, few: Any, task: Task) -> dict[str, Any]:
     """What one model takes; `few` is its configuration with the samples of `task`."""
     assert task.build is not None
     model = task.build(few, nnx.Rngs(config.seed))
+    task = noise.prepared(task, model)
     settings = study.settings(few, task)
     if callable(task.train):
         settings = dataclasses.replace(settings, steps_per_call=1)

@@ -10,6 +10,7 @@ import numpy as np
 import optax
 
 from opjax import training
+from opjax.learn import noise
 from opjax.learn.folder import RunDirectory, open_run
 from opjax.learn.loop import Loop, progress
 from opjax.learn.metrics_file import read_metrics
@@ -131,7 +132,7 @@ def fit(
             names = [field.name for field in dataclasses.fields(_Lengths)]
             lengths = _Lengths(**{name: getattr(settings, name) for name in names})
             folder = stack.enter_context(open_run(folder, lengths))
-        loop = Loop(folder, task, settings, model)
+        loop = Loop(folder, noise.prepared(task, model), settings, model)
         stack.enter_context(contextlib.closing(loop.writer))
         total = loop.batches.total
         show = stack.enter_context(progress(folder.path.name, total, loop.step))

@@ -28,7 +28,7 @@ from flax import nnx
 
 from opjax import nn, normalize, spectral
 from opjax.datasets.samples import Sample
-from opjax.learn import attentions, own_models
+from opjax.learn import attentions, latent_models, own_models
 from opjax.learn.attentions import BASES, MIXERS, Entry
 from opjax.learn.config import ModelOptions
 
@@ -316,6 +316,9 @@ _GALERKIN2D = (*_FNO, "num_heads", "coarse_points", "norm_epsilon", "remateriali
 REGISTRY: dict[str, Entry] = {
     "functional": attentions.in_basis("softmax", "functional"),
     "transolver": attentions.TRANSOLVER,
+    "transolver_plus": attentions.TRANSOLVER_PLUS,
+    "flare": latent_models.FLARE,
+    "lno": latent_models.LNO,
     "orthogonal": attentions.ORTHOGONAL,
     "galerkin": attentions.pointwise(nn.GalerkinAttention),
     "linear": attentions.pointwise(nn.LinearAttention),
