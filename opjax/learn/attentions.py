@@ -76,10 +76,7 @@ def _per_axis(count: int, axes: int) -> int:
 
 
 def _fourier(config: Any, sizes: Any) -> Any:
-    """As many waves as there may be functions, in a box twice as long as the meshes.
-
-    So functions need not be periodic over the meshes.
-    """
+    """Waves in a box twice as long as the meshes, over which they are not periodic."""
     lower, upper = np.asarray(sizes.box)
     frequencies = max((_per_axis(config.num_basis, sizes.point_dim) - 1) // 2, 1)
     functions = partial(
@@ -208,10 +205,9 @@ TRANSOLVER_PLUS = in_basis("adaptive", "softmax")._replace(
 )
 
 
-def _orthogonal(config: Any, sizes: Any, basis: Any) -> Any:
+def _orthogonal(config: Any, sizes: Any, basis: None) -> Any:
     del basis
-    given = _softmax(config, sizes).keywords
-    return partial(nn.OrthogonalAttention, **given)
+    return partial(nn.OrthogonalAttention, **_softmax(config, sizes).keywords)
 
 
 ORTHOGONAL = Entry(attention=_orthogonal, options=_SCORES, min_points="num_basis")
@@ -261,8 +257,5 @@ def on_boxes(basis: str, mixer: str) -> Entry:
             subdomains=boxes,
         )
 
-    return whole._replace(
-        attention=attention,
-        options=(*(whole.options or ()), "num_boxes", "overlap"),
-        grid_axes=(1, 2, 3),
-    )
+    options = *(whole.options or ()), "num_boxes", "overlap"
+    return whole._replace(attention=attention, options=options, grid_axes=(1, 2, 3))

@@ -36,7 +36,8 @@ def describe(
                 few = fewest(member)
                 task = tasks(few)
                 rows[name], source = _row(member, few, task), source or task.source
-                print(_line(name, rows[name]), file=sys.stderr, flush=True)
+                said = [f"{key} {value:.4g}" for key, value in rows[name].items()]
+                print(f"{name}: {', '.join(said)}", file=sys.stderr, flush=True)
     first, device = next(iter(rows.values())), jax.devices()[0]
     sizes = ("num_train", "num_validation", "num_test")
     return {
@@ -124,11 +125,3 @@ def _step(task: Task, settings: Any, found: Any, model: Any) -> tuple[float, flo
 
 def _mib(tree: Any) -> float:
     return sum(leaf.nbytes for leaf in jax.tree.leaves(tree)) / 2**20
-
-
-def _line(name: str, row: dict[str, Any]) -> str:
-    return (
-        f"{name}: {row['parameters']:,} parameters, {row['steps']:,} steps of "
-        f"{1e3 * row['step_seconds']:.3g} ms, about {row['seconds']:.0f} s, "
-        f"{row['memory_mib']:.0f} MiB"
-    )

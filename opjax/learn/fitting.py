@@ -33,7 +33,6 @@ class Settings:
       optimizer: `optimizer(total_steps)`, a gradient transformation; with replicas
         `optimizer(total_steps, hyper)`, of one of them.
       eval_every: epochs between validations; the last epoch is always validated.
-      eval_batch_size: samples validated at once; `batch_size` if None.
       checkpoint_every: epochs between checkpoints; the last epoch is always saved.
       checkpoint_seconds: save also when the last checkpoint is older than this.
       steps_per_call: batches between looks at the clock and at NaN; None for a whole
@@ -51,7 +50,6 @@ class Settings:
     num_steps: int = 0
     optimizer: Callable[..., optax.GradientTransformation] = _adamw
     eval_every: int = 1
-    eval_batch_size: int | None = None
     checkpoint_every: int = 10
     checkpoint_seconds: float = 120.0
     steps_per_call: int | None = None

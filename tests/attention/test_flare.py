@@ -114,8 +114,10 @@ def test_moments_of_chunks_add_up(points, key_weights):
 
 
 def test_large_features_are_finite_and_weights_have_no_unit(points, key_weights):
-    large = [jnp.asarray(1e4 * a, jnp.float32) for a in points]
-    run = jax.value_and_grad(lambda q, k, v: jnp.sum(attention(q, k, v)), (0, 1, 2))
+    large = [jnp.asarray(1e4 * a, jnp.float32) for a in (*points, LATENTS)]
+    run = jax.value_and_grad(
+        lambda *arrays: jnp.sum(opjax.flare_attention(*arrays)), (0, 1, 2, 3)
+    )
     for leaf in jax.tree.leaves(jax.jit(run)(*large)):
         assert np.all(np.isfinite(leaf))
     output = attention(*points, key_weights=key_weights)
