@@ -30,6 +30,7 @@ from opjax.learn.fields import option
 from opjax.learn.fitting import Fitted, Settings, fit
 from opjax.learn.members import Finished, Report
 from opjax.learn.program import Program
+from opjax.learn.stopping import Stopped
 from opjax.learn.supervised import regression
 from opjax.learn.task import Task
 from opjax.learn.trained import Trained, load
@@ -52,6 +53,7 @@ __all__ = [
     "SizeOptions",
     "Splits",
     "StepOptions",
+    "Stopped",
     "Task",
     "Trained",
     "TrainingOptions",

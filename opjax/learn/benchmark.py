@@ -85,14 +85,7 @@ def load(
     *own: str,
     cache_dir: str | None = None,
 ) -> Splits:
-    """Reads or generates the samples that a configuration asks for.
-
-    Args:
-      config: has the fields of `DataOptions`, and those of the data set.
-      splits: of a module of `opjax.datasets`.
-      *own: fields of the configuration that are options of the data set.
-      cache_dir: folder of generated data.
-    """
+    """Reads or generates the samples that a configuration asks for, see `benchmark`."""
     return splits(
         num_train=config.num_train,
         num_validation=config.num_validation,

@@ -115,6 +115,7 @@ class ModelOptions(SizeOptions):
     )
     num_basis: int = option(32, "Basis functions per head", minimum=1)
     mlp_ratio: int = option(1, "Hidden width of perceptrons over features", minimum=1)
+    mlp_layers: int = option(2, "Residual layers of lno's perceptrons", minimum=1)
     convolution: bool = option(True, "3 x 3 projections where samples are on a grid")
     shared_basis: bool = option(True, "One basis for all blocks")
     reference_points: int = option(

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from opjax.learn.folder import provenance
 from opjax.learn.json_files import write_json, write_text
-from opjax.learn.provenance import provenance
 from opjax.learn.tables import mean_and_deviation, table
 
 # Numbers of a member that are not results.
@@ -152,9 +152,10 @@ def comparison(
 ) -> str:
     """Returns a Markdown table of means and standard deviations over the seeds.
 
+    Rows with the key "diverged" are counted, and the others are shown.
+
     Args:
-      results: by name, with the key "parameters". A row with the key
-        "diverged" needs none of the columns: it is counted, and the others are shown.
+      results: by name, with the key "parameters".
       columns: heading and factor of every key to show.
     """
     lines = []

@@ -28,7 +28,7 @@ from flax import nnx
 
 from opjax import nn, normalize, spectral
 from opjax.datasets.samples import Sample
-from opjax.learn import attentions, own_models
+from opjax.learn import attentions, latent_models, own_models
 from opjax.learn.attentions import BASES, MIXERS, Entry
 from opjax.learn.config import ModelOptions
 
@@ -96,11 +96,7 @@ def sizes(
 
 
 def entry(name: str) -> Entry:
-    """Looks a name up, composes `basis:mixer`, or imports your own.
-
-    Raises:
-      ValueError: if the name is unknown, or your own cannot be imported or called.
-    """
+    """Looks a name up, composes `basis:mixer`, or imports your own."""
     if name in REGISTRY:
         return REGISTRY[name]
     basis, _, mixer = name.partition(":")
@@ -235,10 +231,9 @@ def _transformer(
     shared = basis is not None and found.may_share_basis and config.shared_basis
     position = nn.Coordinates(sizes.point_dim)
     if config.reference_points:
-        lower, upper = sizes.box or (None, None)
-        given = {"num_reference": config.reference_points}
+        count, (lower, upper) = config.reference_points, sizes.box or (None, None)
         position = nn.ReferenceDistances(
-            sizes.point_dim, lower=lower, upper=upper, **given
+            sizes.point_dim, num_reference=count, lower=lower, upper=upper
         )
     return nn.OperatorTransformer(
         position=position,
@@ -321,6 +316,9 @@ _GALERKIN2D = (*_FNO, "num_heads", "coarse_points", "norm_epsilon", "remateriali
 REGISTRY: dict[str, Entry] = {
     "functional": attentions.in_basis("softmax", "functional"),
     "transolver": attentions.TRANSOLVER,
+    "transolver_plus": attentions.TRANSOLVER_PLUS,
+    "flare": latent_models.FLARE,
+    "lno": latent_models.LNO,
     "orthogonal": attentions.ORTHOGONAL,
     "galerkin": attentions.pointwise(nn.GalerkinAttention),
     "linear": attentions.pointwise(nn.LinearAttention),
@@ -354,9 +352,6 @@ def attention(name: str, sizes: Sizes, **options: Any) -> Any:
       name: of an attention, see `entry`.
       sizes: of the samples.
       **options: those of `ModelOptions` that are not as there.
-
-    Raises:
-      ValueError: if the name is unknown or that of a whole model.
     """
     found, config = entry(name), ModelOptions(**options)
     if found.attention is None:
@@ -366,16 +361,7 @@ def attention(name: str, sizes: Sizes, **options: Any) -> Any:
 
 
 def call(model: Any, sample: Any, **given: Any) -> jax.Array:
-    """Evaluates an operator on a sample of arrays, as from `samples.stack`.
-
-    Args:
-      model: called as `nn.OperatorTransformer`.
-      sample: `mesh_points`, and `features` and `quadrature_weights` if there are any.
-      **given: further arguments of the model.
-
-    Returns:
-      Values of the output function, shape `(n, out_features)`.
-    """
+    """Evaluates an operator on a sample of arrays, as from `samples.stack`."""
     weights = sample.get("quadrature_weights")
     if weights is not None:
         given["quadrature_weights"] = jnp.asarray(weights)

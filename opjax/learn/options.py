@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from absl import app, flags
 from absl import logging as absl_logging
 
-from opjax.learn import fields
+from opjax.learn import fields, stopping
 from opjax.learn.folder import read_config
 
 _Config = TypeVar("_Config")
@@ -67,7 +67,7 @@ def define_flags(
       flag_values: where to define them.
 
     Returns:
-      The titles of the groups of flags, under which absl knows them.
+      Titles of the groups, which absl takes for the modules of the flags.
     """
     cls = _class(presets)
     hints, groups = typing.get_type_hints(cls), {}
@@ -140,15 +140,9 @@ def _define(
 def read_flags(
     presets: Mapping[str, _Config], *, flag_values: flags.FlagValues = flags.FLAGS
 ) -> _Config:
-    """Builds the configuration that the flags ask for.
+    """Returns the preset that flags name, with their values, see `fields.preset_of`.
 
-    Args:
-      presets: as given to `define_flags`.
-      flag_values: parsed flags.
-
-    Returns:
-      The preset with the given flags in place of its values, see `fields.preset_of`,
-      or the configuration stored in --workdir if no other flag was given.
+    If --workdir alone was given, it is the configuration that is stored there.
     """
     cls = _class(presets)
     values = {f.name: flag_values[f.name].value for f in dataclasses.fields(cls)}
@@ -162,44 +156,17 @@ def read_flags(
     return dataclasses.replace(preset, **given)  # pyright: ignore
 
 
-def launch(
-    presets: Mapping[str, Any],
-    run: Callable[..., Any],
-    describe: Callable[..., dict[str, Any]],
-    *,
-    program: str,
-) -> None:
-    """Runs a program on its flags; does not return.
+def start(work: Callable[[], dict[str, Any] | None], groups: Sequence[str]) -> None:
+    """Parses the flags, works and prints the result as JSON, or --help of the groups.
 
     Args:
-      presets: as for `define_flags`.
-      run: `run(config, workdir=..., cache_dir=..., tensorboard=...)`.
-      describe: `describe(config, cache_dir=...)`, what --describe prints.
-      program: as for `define_flags`.
+      work: a program; the result may be None.
+      groups: modules of flags, as absl calls them.
     """
-    groups, given = define_flags(presets, program=program), flags.FLAGS
     if any(argument in _HELP for argument in sys.argv[1:]):
         doc = sys.modules["__main__"].__doc__ or ""
-        print(doc, *map(given.module_help, groups), sep="\n")
+        print(doc, *map(flags.FLAGS.module_help, groups), sep="\n")
         sys.exit(0)
-
-    def work() -> dict[str, Any] | None:
-        config = read_flags(presets)
-        if given.describe:
-            return describe(config, cache_dir=given.cache_dir)
-        run(
-            config,
-            workdir=given.workdir,
-            cache_dir=given.cache_dir,
-            tensorboard=given.tensorboard,
-        )
-        return None
-
-    start(work)
-
-
-def start(work: Callable[[], dict[str, Any] | None]) -> None:
-    """Parses the flags, works, and prints the result as one line of JSON."""
 
     def main(argv: Sequence[str]) -> None:
         if len(argv) > 1:
@@ -225,6 +192,9 @@ def console() -> Iterator[None]:
         logging.getLogger("jax").setLevel(logging.WARNING)
     try:
         yield
+    except stopping.Stopped as stopped:
+        print(f"{stopped} The same command continues.", file=sys.stderr)
+        sys.exit(stopping.STATUS)
     except _REPORTED as error:
         if verbose:
             raise

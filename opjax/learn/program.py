@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
+from absl import flags
 
 from opjax.learn import describe, drawing, fields, operators, options, study
 from opjax.learn.config import ModelOptions
@@ -144,7 +145,17 @@ class Program:
 
     def launch(self) -> None:
         """Runs the program on its flags; does not return."""
-        options.launch(self.presets, self.run, self.describe, program=self.name)
+        given, names = flags.FLAGS, ("workdir", "cache_dir", "tensorboard")
+        groups = options.define_flags(self.presets, program=self.name)
+
+        def work() -> dict[str, Any] | None:
+            config = options.read_flags(self.presets)
+            if given.describe:
+                return self.describe(config, cache_dir=given.cache_dir)
+            self.run(config, **{name: given[name].value for name in names})
+            return None
+
+        options.start(work, groups)
 
     def _default_workdir(self, config: Any) -> str:
         base = fields.base_of(config, self.presets)

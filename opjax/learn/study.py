@@ -50,13 +50,7 @@ def run(
 ) -> Finished:
     """Trains all members of a study, or reads those that are finished.
 
-    Args:
-      config: of the study, with `members`.
-      make_task: `make_task(member's configuration, cache_dir)`.
-      folder: open folder of the run.
-      command: what repeats the run.
-      cache_dir: folder of generated data.
-      tensorboard: write TensorBoard files too.
+    Arguments are those of `Program.run`; the folder is open, `command` repeats the run.
     """
     begin = time.monotonic()
     members, tasks = config.members(), Tasks(make_task, cache_dir)
@@ -76,19 +70,21 @@ def run(
     for parent, shown in groups.items():  # one, or several with members of their own
         if len(shown) > 1:
             figures.draw(parent, shown)
-    if task.draw is not None:
-        task.draw(folder, list(results))
     return Finished(
         config,
         folder,
         results,
         task.source,
         task.notes,
-        task.num_train,
-        task.num_test,
+        0 if callable(task.train) else _count(task.train),
+        _count(task.test),
         time.monotonic() - begin,
         tasks.seconds,
     )
+
+
+def _count(buckets: tuple[Any, ...]) -> int:
+    return sum(len(jax.tree.leaves(bucket)[0]) for bucket in buckets)
 
 
 def settings(config: Any, task: Task, *, tensorboard: bool = False) -> Settings:

@@ -28,7 +28,6 @@ def regression(
     encode_target: bool = True,
     notes: str = "",
     names: Mapping[str, Sequence[str]] | None = None,
-    options: Mapping[str, Any] | None = None,
     window: tuple[float, float, float, float] | None = None,
     loss: Callable[[jax.Array, Any], jax.Array] | None = None,
     build: Callable[[Any, nnx.Rngs], Any] | None = None,
@@ -54,7 +53,6 @@ def regression(
       encode_target: normalise every channel of the target.
       notes: as in `Task`.
       names: of the channels of `features` and `target`, to be saved.
-      options: for `operators.build`.
       window: left, right, bottom and top of what figures show; None for all.
       loss: `loss(prediction, sample)` of a sample, in physical units, in place of the
         error.
@@ -119,14 +117,14 @@ def regression(
 
     def evaluate(model: Any, folder: pathlib.Path) -> dict[str, float]:
         if build is None:
-            trained.save(folder, model, normalizers, description, options=options)
+            trained.save(folder, model, normalizers, description)
         return look(model, folder, {} if window is None else {"window": window})
 
     return Task(
         train=stacked("train"),
         validation=stacked("validation"),
         test=test,
-        build=build or builder(found, options),
+        build=build or builder(found),
         loss=total,
         metric=error,
         evaluate=evaluate,
@@ -156,13 +154,9 @@ def all_samples(splits: Splits) -> list[Sample]:
     return [*splits.train, *splits.validation, *splits.test]
 
 
-def builder(
-    sizes: operators.Sizes, options: Mapping[str, Any] | None = None
-) -> Callable[[Any, nnx.Rngs], Any]:
-    """Makes `Task.build` of `operators.build`, with the same arguments."""
-    return lambda config, rngs: operators.build(
-        config, sizes, options=options, rngs=rngs
-    )
+def builder(sizes: operators.Sizes) -> Callable[[Any, nnx.Rngs], Any]:
+    """Makes `Task.build` of `operators.build`."""
+    return lambda config, rngs: operators.build(config, sizes, rngs=rngs)
 
 
 def fit_normalizers(

@@ -84,6 +84,22 @@ def test_a_run_trains_evaluates_and_draws(name, tmp_path, capsys):
         assert stored["prediction_0"].shape == target.shape
 
 
+@pytest.mark.slow
+def test_rivals_run_end_to_end_and_resume(tmp_path, capsys):
+    models = ("flare", "transolver_plus", "lno")
+    config = tiny("elasticity", models=models)
+    folders = {"workdir": tmp_path / "run", "cache_dir": str(tmp_path)}
+    result = elasticity.run(config, **folders)
+    for model in models:
+        assert 0 < result[f"relative_l2_{model}"] < 2
+        assert (tmp_path / "run" / f"{model}-0" / "operator").is_dir()
+        (tmp_path / "run" / f"{model}-0" / "result.json").unlink()
+    again = elasticity.run(config, **folders)  # from the last checkpoint
+    keys = [key for key in result if key.startswith("relative_l2")]
+    assert [again[key] for key in keys] == [result[key] for key in keys]
+    capsys.readouterr()
+
+
 @pytest.mark.parametrize(
     ("name", "changes", "message"),
     [

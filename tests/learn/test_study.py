@@ -201,7 +201,7 @@ def test_a_run_compiles_once_per_bucket_and_resumes_with_the_same_bits(rng, tmp_
             traced.append(batch["target"].shape)
             return task.loss(model, batch)
 
-        return task._replace(loss=loss, draw=None)
+        return task._replace(loss=loss)
 
     def run(config, *, make_task=make_task, workdir):
         return Program("trial", {"quick": TINY}, make_task).run(config, workdir=workdir)
