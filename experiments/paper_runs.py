@@ -20,8 +20,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from absl import flags
-from experiments.published import SETUPS, Setup
 
+from experiments.published import SETUPS, Setup
 from opjax import checkpoint
 from opjax.learn.json_files import write_json
 from opjax.learn.metrics_file import read_metrics
