@@ -310,7 +310,7 @@ def _galerkin2d(config: Any, sizes: Sizes, rngs: nnx.Rngs) -> nnx.Module:
 
 
 def _orthogonal_network(config: Any, sizes: Sizes, rngs: nnx.Rngs) -> nnx.Module:
-    """Orthogonal layers as documented, on all values of a mesh of so many points."""
+    """Orthogonal layers as documented, of at least as many values as functions."""
     if sizes.time_embedding:
         raise ValueError("models='orthogonal_network' has no time; take another model.")
     assert sizes.num_points is not None
@@ -318,7 +318,7 @@ def _orthogonal_network(config: Any, sizes: Sizes, rngs: nnx.Rngs) -> nnx.Module
         num_points=sizes.num_points,
         in_features=sizes.feature_dim or sizes.point_dim,
         out_features=sizes.out_features,
-        num_hidden=config.features,
+        num_hidden=max(config.features, config.num_basis),
         num_layers=config.num_layers,
         num_basis=config.num_basis,
         rngs=rngs,
