@@ -214,4 +214,4 @@ def work() -> dict[str, Any]:
 
 if __name__ == "__main__":
     flags.mark_flag_as_required("state")
-    start(work)
+    start(work, [sys.argv[0]])
