@@ -18,6 +18,7 @@ from opjax import (
     quadrature,
     schwarz,
 )
+from opjax.adaptive_ridge import gcv_ridge
 from opjax.attention import (
     MapBetweenBases,
     basis_attention,
@@ -71,6 +72,7 @@ __all__ = [
     "functional_attention_map",
     "functional_map",
     "galerkin_attention",
+    "gcv_ridge",
     "gram",
     "grid_weights",
     "hat_basis",

@@ -9,6 +9,8 @@ for each.
 from opjax.datasets.samples import Splits
 from opjax.learn.batches import Replicas
 from opjax.learn.benchmark import (
+    FLARE,
+    LNO,
     PAPER,
     SMOKE,
     BenchmarkOptions,
@@ -30,11 +32,14 @@ from opjax.learn.fields import option
 from opjax.learn.fitting import Fitted, Settings, fit
 from opjax.learn.members import Finished, Report
 from opjax.learn.program import Program
+from opjax.learn.stopping import Stopped
 from opjax.learn.supervised import regression
 from opjax.learn.task import Task
 from opjax.learn.trained import Trained, load
 
 __all__ = [
+    "FLARE",
+    "LNO",
     "PAPER",
     "SMOKE",
     "BenchmarkOptions",
@@ -52,6 +57,7 @@ __all__ = [
     "SizeOptions",
     "Splits",
     "StepOptions",
+    "Stopped",
     "Task",
     "Trained",
     "TrainingOptions",

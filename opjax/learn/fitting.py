@@ -14,6 +14,7 @@ from opjax.learn import noise
 from opjax.learn.folder import RunDirectory, open_run
 from opjax.learn.loop import Loop, progress
 from opjax.learn.metrics_file import read_metrics
+from opjax.learn.stopping import Stopped, put_off
 
 
 def _adamw(total_steps: int) -> optax.GradientTransformation:
@@ -109,7 +110,8 @@ def fit(
 
     A resumed run ends with the same bits as the uninterrupted one (on the same machine
     and software); only the seconds differ. A replica that meets a NaN or infinite loss
-    or gradient keeps its last good model while the others go on.
+    or gradient keeps its last good model while the others go on. After SIGTERM it saves
+    a checkpoint as soon as the batches under way are done.
 
     Args:
       task: a `Task`, of which `train`, `validation`, `loss`, `metric`, `extra`,
@@ -124,6 +126,7 @@ def fit(
     Raises:
       opjax.training.NonFiniteError: at the first NaN or infinite loss, gradient or
         validation metric; with replicas, when none is left.
+      opjax.learn.Stopped: after SIGTERM, with everything saved.
       opjax.checkpoint.CheckpointError: if a checkpoint cannot be written.
       ValueError: if sizes do not match.
     """
@@ -136,13 +139,17 @@ def fit(
         stack.enter_context(contextlib.closing(loop.writer))
         total = loop.batches.total
         show = stack.enter_context(progress(folder.path.name, total, loop.step))
+        told = stack.enter_context(put_off())
         while loop.step < total:
             loop.advance()
             row = loop.look_if_due()
             if row is not None:
                 loop.writer.write(row)
             show(loop.step, row, loop.left())
-            loop.save_if_due()
+            stop = told()
+            loop.save_if_due(now=stop)
+            if stop:
+                raise Stopped(f"Stopped after step {loop.step} of {total}, and saved.")
     found = loop.progress
     last = found["state"].model
     return Fitted(

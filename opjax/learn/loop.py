@@ -157,12 +157,12 @@ class Loop:
             progress["best_model"] = _copy(model)
         return value
 
-    def save_if_due(self) -> None:
-        """Saves after the last step, at the end of some epochs, and by the clock."""
+    def save_if_due(self, *, now: bool = False) -> None:
+        """Saves after the last step, after some epochs, by the clock, or now."""
         epochs, within = divmod(self.step, self.batches.per_epoch)
         due = not within and epochs % self.settings.checkpoint_every == 0
         old = time.monotonic() - self.saved_at > self.settings.checkpoint_seconds
-        if not (due or old or self.step == self.batches.total):
+        if not (now or due or old or self.step == self.batches.total):
             return
         if self.step != self.saved:
             self.progress["seconds"] = self.seconds()

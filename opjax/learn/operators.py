@@ -295,6 +295,22 @@ def _galerkin2d(config: Any, sizes: Sizes, rngs: nnx.Rngs) -> nnx.Module:
     )
 
 
+def _orthogonal_network(config: Any, sizes: Sizes, rngs: nnx.Rngs) -> nnx.Module:
+    """Orthogonal layers as documented, of at least as many values as functions."""
+    if sizes.time_embedding:
+        raise ValueError("models='orthogonal_network' has no time; take another model.")
+    assert sizes.num_points is not None
+    return nn.OrthogonalNetwork(
+        num_points=sizes.num_points,
+        in_features=sizes.feature_dim or sizes.point_dim,
+        out_features=sizes.out_features,
+        num_hidden=max(config.features, config.num_basis),
+        num_layers=config.num_layers,
+        num_basis=config.num_basis,
+        rngs=rngs,
+    )
+
+
 _FNO = ("features", "num_layers", "num_modes")
 _GALERKIN2D = (*_FNO, "num_heads", "coarse_points", "norm_epsilon", "rematerialize")
 
@@ -319,6 +335,11 @@ REGISTRY: dict[str, Entry] = {
     ),
     "functional_schwarz": attentions.on_boxes("softmax", "functional"),
     "fno": Entry(model=_fno, options=_FNO, grid_axes=(1, 2)),
+    "orthogonal_network": Entry(
+        model=_orthogonal_network,
+        options=("features", "num_layers", "num_basis"),
+        fixed_points=True,
+    ),
     "galerkin2d": Entry(model=_galerkin2d, options=_GALERKIN2D, grid_axes=(2,)),
 }
 

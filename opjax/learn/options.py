@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from absl import app, flags
 from absl import logging as absl_logging
 
-from opjax.learn import fields
+from opjax.learn import fields, stopping
 from opjax.learn.folder import read_config
 
 _Config = TypeVar("_Config")
@@ -192,6 +192,9 @@ def console() -> Iterator[None]:
         logging.getLogger("jax").setLevel(logging.WARNING)
     try:
         yield
+    except stopping.Stopped as stopped:
+        print(f"{stopped} The same command continues.", file=sys.stderr)
+        sys.exit(stopping.STATUS)
     except _REPORTED as error:
         if verbose:
             raise

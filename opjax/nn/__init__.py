@@ -31,6 +31,7 @@ from opjax.nn.attention.basis import (
 )
 from opjax.nn.attention.flare import FlareAttention
 from opjax.nn.attention.mixers import (
+    CrossValidatedMap,
     FunctionalMap,
     GalerkinMap,
     IdentityMap,
@@ -87,6 +88,7 @@ from opjax.nn.models.fourier import FourierBlock, FourierNeuralOperator
 from opjax.nn.models.galerkin2d import GalerkinTransformer2d
 from opjax.nn.models.latent import LatentNeuralOperator
 from opjax.nn.models.operator import OperatorTransformer
+from opjax.nn.models.orthogonal import OrthogonalLayer, OrthogonalNetwork
 from opjax.nn.models.super_resolution import (
     SuperResolutionTransformer,
     coordinate_attention,
@@ -105,6 +107,7 @@ __all__ = [
     "Block",
     "ConvolutionBlock",
     "Coordinates",
+    "CrossValidatedMap",
     "DownScaler",
     "EideticAttention",
     "EncoderLayer",
@@ -139,6 +142,8 @@ __all__ = [
     "NystromAttention",
     "OperatorTransformer",
     "OrthogonalAttention",
+    "OrthogonalLayer",
+    "OrthogonalNetwork",
     "OrthonormalBasis",
     "PerformerAttention",
     "PhysicsAttention",
