@@ -20,6 +20,7 @@ from opjax.attention.linear import galerkin_attention, linear_attention
 from opjax.attention.linformer import (
     linformer_attention,
 )
+from opjax.attention.normalized import normalized_attention
 from opjax.attention.nystrom import (
     nystrom_attention,
 )
@@ -27,6 +28,7 @@ from opjax.attention.orthogonal import (
     mode_gains,
     orthogonal_attention,
 )
+from opjax.attention.orthonormal import feature_covariance, orthonormal_attention
 from opjax.attention.pairwise import fourier_attention, softmax_attention
 from opjax.attention.performer import (
     orthogonal_random_features,
@@ -36,6 +38,7 @@ from opjax.attention.performer import (
 __all__ = [
     "MapBetweenBases",
     "basis_attention",
+    "feature_covariance",
     "fourier_attention",
     "functional_attention",
     "functional_attention_map",
@@ -45,9 +48,11 @@ __all__ = [
     "linear_attention",
     "linformer_attention",
     "mode_gains",
+    "normalized_attention",
     "nystrom_attention",
     "orthogonal_attention",
     "orthogonal_random_features",
+    "orthonormal_attention",
     "performer_attention",
     "physics_attention",
     "softmax_attention",

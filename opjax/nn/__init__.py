@@ -36,6 +36,7 @@ from opjax.nn.attention.named import (
     OrthogonalAttention,
     PhysicsAttention,
 )
+from opjax.nn.attention.nystromformer import NystromformerAttention
 from opjax.nn.attention.pointwise import (
     FourierAttention,
     GalerkinAttention,
@@ -47,6 +48,13 @@ from opjax.nn.attention.pointwise import (
     PointAttention,
     SoftmaxAttention,
 )
+from opjax.nn.attention.softmaxed import (
+    EfficientAttention,
+    MeanAttention,
+    NormalizedAttention,
+    NormalizedCrossAttention,
+    SharedNormAttention,
+)
 from opjax.nn.attention.subdomains import (
     GridSubdomains,
     MapsOfLevels,
@@ -57,6 +65,7 @@ from opjax.nn.layers import (
     MLP,
     ConvolutionBlock,
     DownScaler,
+    Experts,
     FanInLinear,
     GridConvolution,
     LayerNorm,
@@ -72,9 +81,12 @@ from opjax.nn.layers import (
 )
 from opjax.nn.layers.position import Coordinates, ReferenceDistances
 from opjax.nn.models.darcy import darcy_transformer, inverse_transformer
+from opjax.nn.models.deeponet import DeepONet
 from opjax.nn.models.encoder import Block, EncoderLayer
 from opjax.nn.models.fourier import FourierBlock, FourierNeuralOperator
 from opjax.nn.models.galerkin2d import GalerkinTransformer2d
+from opjax.nn.models.gnot import GNOT, GNOTBlock, OriginalGNOT
+from opjax.nn.models.ono import ONO, ONOBlock
 from opjax.nn.models.operator import OperatorTransformer
 from opjax.nn.models.super_resolution import (
     SuperResolutionTransformer,
@@ -93,8 +105,11 @@ __all__ = [
     "Block",
     "ConvolutionBlock",
     "Coordinates",
+    "DeepONet",
     "DownScaler",
+    "EfficientAttention",
     "EncoderLayer",
+    "Experts",
     "FanInLinear",
     "FixedBasis",
     "FourierAttention",
@@ -102,6 +117,8 @@ __all__ = [
     "FourierNeuralOperator",
     "FunctionalAttention",
     "FunctionalMap",
+    "GNOT",
+    "GNOTBlock",
     "GalerkinAttention",
     "GalerkinMap",
     "GalerkinTransformer2d",
@@ -118,10 +135,17 @@ __all__ = [
     "LowRankAttention",
     "MLP",
     "MapsOfLevels",
+    "MeanAttention",
     "Mixer",
     "ModeGains",
+    "NormalizedAttention",
+    "NormalizedCrossAttention",
     "NystromAttention",
+    "NystromformerAttention",
+    "ONO",
+    "ONOBlock",
     "OperatorTransformer",
+    "OriginalGNOT",
     "OrthogonalAttention",
     "OrthonormalBasis",
     "PerformerAttention",
@@ -130,6 +154,7 @@ __all__ = [
     "PointwiseDecoder",
     "ReferenceDistances",
     "SchwarzAttention",
+    "SharedNormAttention",
     "SoftmaxAttention",
     "SoftmaxBasis",
     "SoftmaxMap",

@@ -351,6 +351,7 @@ from tests.golden import (  # noqa: E402
     adapters_fno,
     adapters_galerkin,
     adapters_models,
+    adapters_ono_gnot,
     adapters_problems,
     initialization,
 )
@@ -362,6 +363,7 @@ for module in (
     adapters_galerkin,
     adapters_models,
     adapters_problems,
+    adapters_ono_gnot,
 ):
     ADAPTERS |= module.ADAPTERS
 ADAPTERS["init_stats"] = Adapter(

@@ -1,6 +1,7 @@
 """Attentions that compare points with points, normalised per head."""
 
 import abc
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -66,6 +67,9 @@ class PointAttention(nnx.Module, abc.ABC):
       epsilon: offset of the variances in the normalisation.
       kernel_init: initialiser of the `c x c` projections; `diagonal_xavier()` if left
         out.
+      use_bias: whether queries, keys and values have biases.
+      bias_init: initialiser of these biases.
+      out: constructor of the last projection, `out(in, out, rngs=)`.
       rngs: source of the initial parameters.
 
     Raises:
@@ -90,15 +94,26 @@ class PointAttention(nnx.Module, abc.ABC):
         normalization: str | None = "layer",
         epsilon: float = 1e-5,
         kernel_init: Initializer | None = None,
+        use_bias: bool = True,
+        bias_init: Initializer = jax.nn.initializers.zeros,
+        out: Callable[..., nnx.Linear] = FanInLinear,
         rngs: nnx.Rngs,
     ):
         width = head_width(features, num_heads)
         _checks.non_negative(point_dim=point_dim)
         self.num_heads, self.point_dim = num_heads, point_dim
         init = diagonal_xavier() if kernel_init is None else kernel_init
-        self.query = Linear(features, features, kernel_init=init, rngs=rngs)
-        self.key = Linear(features, features, kernel_init=init, rngs=rngs)
-        self.value = Linear(features, features, kernel_init=init, rngs=rngs)
+        self.query, self.key, self.value = (
+            Linear(
+                features,
+                features,
+                use_bias=use_bias,
+                kernel_init=init,
+                bias_init=bias_init,
+                rngs=rngs,
+            )
+            for _ in range(3)
+        )
 
         def norm():
             if normalization is None:
@@ -109,7 +124,7 @@ class PointAttention(nnx.Module, abc.ABC):
 
         self.key_norm, self.partner_norm = norm(), norm()
         merged = num_heads * (width + point_dim)
-        self.out = FanInLinear(merged, features, rngs=rngs)
+        self.out = out(merged, features, rngs=rngs)
 
     @abc.abstractmethod
     def attend(

@@ -4,6 +4,7 @@ import itertools
 from collections.abc import Sequence
 
 import jax
+import jax.numpy as jnp
 from flax import nnx
 
 from opjax import _checks
@@ -14,7 +15,12 @@ def _exact_gelu(x: jax.Array) -> jax.Array:
     return jax.nn.gelu(x, approximate=False)
 
 
-ACTIVATIONS = {"gelu": _exact_gelu, "relu": jax.nn.relu, "silu": jax.nn.silu}
+ACTIVATIONS = {
+    "gelu": _exact_gelu,
+    "relu": jax.nn.relu,
+    "silu": jax.nn.silu,
+    "tanh": jnp.tanh,
+}
 
 
 def Linear(  # noqa: N802 - reads as the class it configures
@@ -59,7 +65,7 @@ class MLP(nnx.Module):
       in_features: channels in.
       hidden_features: width of the hidden layer, or of several.
       out_features: channels out.
-      activation: `"gelu"`, the exact one, `"relu"` or `"silu"`.
+      activation: `"gelu"`, the exact one, `"relu"`, `"silu"` or `"tanh"`.
       residual: whether a hidden layer after the first adds to it,
         `y + act(W y + b)`.
       kernel_init: initialiser of the kernels, with zero biases; both
