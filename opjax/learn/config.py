@@ -133,7 +133,13 @@ class ModelOptions(SizeOptions):
         0, "Points per side where galerkin2d attends; 0: half the grid's", minimum=0
     )
     num_modes: int = option(12, "Wave numbers of fno and galerkin2d", minimum=1)
-    num_landmarks: int = option(64, "Landmarks of nystrom", minimum=1)
+    num_landmarks: int = option(64, "Landmarks of nystrom and ono", minimum=1)
+    ono_attention: str = option(
+        "nystrom",
+        "Attention of ono",
+        choices=("nystrom", "mean", "efficient", "galerkin"),
+    )
+    num_experts: int = option(3, "Experts of a mixture of gnot", minimum=1)
     num_random: int = option(64, "Random features of performer", minimum=1)
     num_projected: int = option(64, "Points that linformer projects to", minimum=1)
     rematerialize: bool = option(False, "Recompute blocks backward, to save memory")

@@ -27,7 +27,7 @@ from flax import nnx
 
 from opjax import nn, normalize, spectral
 from opjax.datasets.samples import Sample
-from opjax.learn import attentions, own_models
+from opjax.learn import attentions, own_models, stream_models
 from opjax.learn.attentions import BASES, MIXERS, Entry
 from opjax.learn.config import ModelOptions
 
@@ -258,17 +258,8 @@ def _transformer(
     assert found.attention is not None
     basis = None if found.basis is None else found.basis(config, sizes)
     shared = basis is not None and found.may_share_basis and config.shared_basis
-    references = config.reference_points
-    lower, upper = sizes.box or (None, None)
-    position = (
-        nn.ReferenceDistances(
-            sizes.point_dim, num_reference=references, lower=lower, upper=upper
-        )
-        if references
-        else nn.Coordinates(sizes.point_dim)
-    )
     return nn.OperatorTransformer(
-        position=position,
+        position=attentions.position(config, sizes),
         feature_dim=sizes.feature_dim,
         out_features=sizes.out_features,
         features=config.features,
@@ -366,6 +357,11 @@ REGISTRY: dict[str, Entry] = {
         nn.LinformerAttention, num_projected="num_projected", fixed_points=True
     ),
     "functional_schwarz": attentions.on_boxes("softmax", "functional"),
+    "ono": stream_models.ONO,
+    "ono_original": stream_models.ONO_ORIGINAL,
+    "gnot": stream_models.GNOT,
+    "gnot_original": stream_models.GNOT_ORIGINAL,
+    "deeponet": stream_models.DEEPONET,
     "fno": Entry(model=_fno, options=_FNO, grid_axes=(1, 2)),
     "galerkin2d": Entry(model=_galerkin2d, options=_GALERKIN2D, grid_axes=(2,)),
 }

@@ -85,7 +85,8 @@ from opjax.nn.models.deeponet import DeepONet
 from opjax.nn.models.encoder import Block, EncoderLayer
 from opjax.nn.models.fourier import FourierBlock, FourierNeuralOperator
 from opjax.nn.models.galerkin2d import GalerkinTransformer2d
-from opjax.nn.models.gnot import GNOT, GNOTBlock, OriginalGNOT
+from opjax.nn.models.gnot import GNOT, GNOTBlock
+from opjax.nn.models.gnot_original import OriginalGNOT
 from opjax.nn.models.ono import ONO, ONOBlock
 from opjax.nn.models.operator import OperatorTransformer
 from opjax.nn.models.super_resolution import (

@@ -5,6 +5,7 @@ layers of one input function are called as all others.
 """
 
 from collections.abc import Sequence
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +16,7 @@ from opjax import _checks
 from opjax.nn.attention.heads import head_width, merge_heads, split_heads
 from opjax.nn.attention.pointwise import HeadNorm, PointAttention
 from opjax.nn.layers import FanInLinear, Initializer, Linear
-from opjax.nn.layers.initializers import fan_in_uniform, trunk_init
+from opjax.nn.layers.initializers import trunk_init
 from opjax.quadrature import active
 
 
@@ -41,15 +42,14 @@ class _TrunkAttention(PointAttention):
         rngs: nnx.Rngs,
     ):
         fan_in = kernel_init is None
-        init = fan_in_uniform(features)
         super().__init__(
             features,
             num_heads=num_heads,
             normalization=None,
-            kernel_init=init if fan_in else kernel_init,
-            bias_init=init if fan_in else jax.nn.initializers.zeros,
+            kernel_init=kernel_init,
+            fan_in_init=fan_in,
             use_bias=use_bias,
-            out=FanInLinear if fan_in else Linear,
+            out=FanInLinear if fan_in else partial(Linear, kernel_init=kernel_init),
             rngs=rngs,
         )
 

@@ -11,7 +11,7 @@ import opjax
 from opjax import _checks
 from opjax.nn.layers import MLP, LayerNorm, Linear, TimeEmbedding
 from opjax.nn.layers.position import Position, check_points
-from opjax.nn.models._given import as_features, check_time
+from opjax.nn.models._given import check_time, joined
 from opjax.nn.models.encoder import Attention, Block
 
 
@@ -263,7 +263,7 @@ class ONO(nnx.Module):
         check_points(self.position, mesh_points)
         check_time(time, self.time_embedding is not None)
         positions = self.position(mesh_points)
-        inputs = as_features(positions, features, mesh_points, self.feature_dim)
+        inputs = joined(positions, features, self.feature_dim)
         if self.joint_encoder:
             x, f = jnp.split(self.encoder(inputs), 2, axis=1)
         else:
