@@ -197,7 +197,7 @@ def test_whitened_columns_are_uncorrelated(rng):
 
     found = jax.jit(whiten)(values, covariance / 2)
     np.testing.assert_allclose(found.T @ found / 20, np.eye(4), atol=1e-10)
-    args = values[:3], covariance / 2
+    args = values[:3], covariance / 2 + np.eye(4)
 
     def oracle(values, matrix):
         factor = np.linalg.cholesky(matrix + matrix.T)

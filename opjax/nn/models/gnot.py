@@ -48,6 +48,7 @@ class GNOTBlock(nnx.Module):
         kernel_init: Initializer | None = trunk_init,
         rngs: nnx.Rngs,
     ):
+        _checks.positive(num_experts=num_experts, mlp_ratio=mlp_ratio)
         hidden = mlp_ratio * features
         start = {"kernel_init": kernel_init, "rngs": rngs}
         self.gates = MLP(point_dim, (hidden, hidden), num_experts, **start)
