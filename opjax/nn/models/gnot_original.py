@@ -177,15 +177,16 @@ class OriginalGNOT(nnx.Module):
 
     def _functions(self, inputs):
         """Returns the values of the input functions, checked."""
-        shapes = [] if inputs is None else [jnp.shape(f) for f in inputs]
+        functions = [] if inputs is None else list(inputs)
+        shapes = [jnp.shape(f) for f in functions]
         if tuple(s[-1] for s in shapes) != self.input_dims:
             raise ValueError(
                 f"inputs {shapes} must be functions of {self.input_dims} channels."
             )
-        for i, function in enumerate(inputs):
+        for i, function in enumerate(functions):
             _checks.floating(**{f"inputs[{i}]": function})
             _checks.rank(2, **{f"inputs[{i}]": function})
-        return list(inputs)
+        return functions
 
     def _numbers(self, mesh_points, time, parameters):
         """Returns the numbers of the whole sample at every point, `(n, t)`."""

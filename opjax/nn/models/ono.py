@@ -82,9 +82,9 @@ class ONOBlock(nnx.Module):
         x = self.mesh(x, **given)
         modes = self.modes(x)
         if covariance is None:
-            covariance = opjax.feature_covariance(modes, quadrature_weights=weights)
-            if self.batch_axis is not None:
-                covariance = lax.pmean(covariance, self.batch_axis)
+            own = opjax.feature_covariance(modes, quadrature_weights=weights)
+            axis = self.batch_axis
+            covariance = own if axis is None else lax.pmean(own, axis)
         gains = jax.nn.softplus(self.gain_logits[...])
         f = f + opjax.orthonormal_attention(
             f, modes, gains, covariance=covariance, quadrature_weights=weights
