@@ -18,10 +18,12 @@ from opjax import (
     quadrature,
     schwarz,
 )
+from opjax.adaptive_ridge import gcv_ridge
 from opjax.attention import (
     MapBetweenBases,
     basis_attention,
     feature_covariance,
+    flare_attention,
     fourier_attention,
     functional_attention,
     functional_attention_map,
@@ -39,6 +41,7 @@ from opjax.attention import (
     performer_attention,
     physics_attention,
     softmax_attention,
+    softmax_means,
     transport,
 )
 from opjax.basis import (
@@ -66,12 +69,14 @@ __all__ = [
     "cell_weights",
     "condition_number",
     "feature_covariance",
+    "flare_attention",
     "fourier_attention",
     "fourier_basis",
     "functional_attention",
     "functional_attention_map",
     "functional_map",
     "galerkin_attention",
+    "gcv_ridge",
     "gram",
     "grid_weights",
     "hat_basis",
@@ -104,6 +109,7 @@ __all__ = [
     "schwarz",
     "softmax_attention",
     "softmax_basis",
+    "softmax_means",
     "spectral_convolution",
     "transport",
 ]

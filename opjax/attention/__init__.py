@@ -8,6 +8,7 @@ from opjax.attention.bases import (
     basis_attention,
     physics_attention,
 )
+from opjax.attention.flare import flare_attention, softmax_means
 from opjax.attention.functional import (
     MapBetweenBases,
     functional_attention,
@@ -39,6 +40,7 @@ __all__ = [
     "MapBetweenBases",
     "basis_attention",
     "feature_covariance",
+    "flare_attention",
     "fourier_attention",
     "functional_attention",
     "functional_attention_map",
@@ -56,5 +58,6 @@ __all__ = [
     "performer_attention",
     "physics_attention",
     "softmax_attention",
+    "softmax_means",
     "transport",
 ]

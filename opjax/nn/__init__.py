@@ -9,6 +9,12 @@ Constructors take constructors: `attention=partial(nn.GalerkinAttention, num_hea
 """
 
 from opjax.nn.attention import heads
+from opjax.nn.attention.adaptive import (
+    AdaptiveBasis,
+    EideticAttention,
+    draws_noise,
+    with_noise,
+)
 from opjax.nn.attention.bases import (
     Basis,
     FixedBasis,
@@ -23,7 +29,9 @@ from opjax.nn.attention.basis import (
     least_squares,
     means,
 )
+from opjax.nn.attention.flare import FlareAttention
 from opjax.nn.attention.mixers import (
+    CrossValidatedMap,
     FunctionalMap,
     GalerkinMap,
     IdentityMap,
@@ -71,6 +79,8 @@ from opjax.nn.layers import (
     LayerNorm,
     Linear,
     PointwiseDecoder,
+    ResidualMLP,
+    RMSNorm,
     SpectralConvolution,
     SpectralDecoder,
     SpectralLayer,
@@ -83,12 +93,15 @@ from opjax.nn.layers.position import Coordinates, ReferenceDistances
 from opjax.nn.models.darcy import darcy_transformer, inverse_transformer
 from opjax.nn.models.deeponet import DeepONet
 from opjax.nn.models.encoder import Block, EncoderLayer
+from opjax.nn.models.flare import Flare
 from opjax.nn.models.fourier import FourierBlock, FourierNeuralOperator
 from opjax.nn.models.galerkin2d import GalerkinTransformer2d
 from opjax.nn.models.gnot import GNOT, GNOTBlock
 from opjax.nn.models.gnot_original import OriginalGNOT
+from opjax.nn.models.latent import LatentNeuralOperator
 from opjax.nn.models.ono import ONO, ONOBlock
 from opjax.nn.models.operator import OperatorTransformer
+from opjax.nn.models.orthogonal import OrthogonalLayer, OrthogonalNetwork
 from opjax.nn.models.super_resolution import (
     SuperResolutionTransformer,
     coordinate_attention,
@@ -101,18 +114,23 @@ from opjax.nn.schwarz import (
 )
 
 __all__ = [
+    "AdaptiveBasis",
     "Basis",
     "BasisAttention",
     "Block",
     "ConvolutionBlock",
     "Coordinates",
+    "CrossValidatedMap",
     "DeepONet",
     "DownScaler",
     "EfficientAttention",
+    "EideticAttention",
     "EncoderLayer",
     "Experts",
     "FanInLinear",
     "FixedBasis",
+    "Flare",
+    "FlareAttention",
     "FourierAttention",
     "FourierBlock",
     "FourierNeuralOperator",
@@ -129,6 +147,7 @@ __all__ = [
     "HeadNorm",
     "IdentityMap",
     "IndicatorBasis",
+    "LatentNeuralOperator",
     "LayerNorm",
     "Linear",
     "LinearAttention",
@@ -148,12 +167,16 @@ __all__ = [
     "OperatorTransformer",
     "OriginalGNOT",
     "OrthogonalAttention",
+    "OrthogonalLayer",
+    "OrthogonalNetwork",
     "OrthonormalBasis",
     "PerformerAttention",
     "PhysicsAttention",
     "PointAttention",
     "PointwiseDecoder",
+    "RMSNorm",
     "ReferenceDistances",
+    "ResidualMLP",
     "SchwarzAttention",
     "SharedNormAttention",
     "SoftmaxAttention",
@@ -170,6 +193,7 @@ __all__ = [
     "calibrate",
     "coordinate_attention",
     "darcy_transformer",
+    "draws_noise",
     "heads",
     "initializers",
     "inverse_transformer",
@@ -178,4 +202,5 @@ __all__ = [
     "means",
     "principal_keys",
     "reference_distances",
+    "with_noise",
 ]

@@ -353,6 +353,7 @@ from tests.golden import (  # noqa: E402
     adapters_models,
     adapters_ono_gnot,
     adapters_problems,
+    adapters_rivals,
     initialization,
 )
 
@@ -364,6 +365,7 @@ for module in (
     adapters_models,
     adapters_problems,
     adapters_ono_gnot,
+    adapters_rivals,
 ):
     ADAPTERS |= module.ADAPTERS
 ADAPTERS["init_stats"] = Adapter(

@@ -27,7 +27,10 @@ def test_values_and_gradients_equal_the_reference_code(file):
 
 TOO_LARGE = ("galerkin_darcy_dataset", "burgers_model")
 # Parts and variants of models that have a file here.
-ELSEWHERE = ("ono_block", "ono_original_model", "gnot_attention", "gnot_block")
+ELSEWHERE = ("flare_attention", "transolver_plus_attention_nonoise")
+ELSEWHERE += ("transolver_plus_model", "lno_attention", "lno_model", "lno_projection")
+ELSEWHERE += ("lno_single",)
+ELSEWHERE += ("ono_block", "ono_original_model", "gnot_attention", "gnot_block")
 ELSEWHERE += ("gnot_original_block", "gnot_original_model")
 
 

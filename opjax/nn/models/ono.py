@@ -82,14 +82,17 @@ class ONOBlock(nnx.Module):
         x = self.mesh(x, **given)
         modes = self.modes(x)
         if covariance is None:
-            own = opjax.feature_covariance(modes, quadrature_weights=weights)
-            axis = self.batch_axis
-            covariance = own if axis is None else lax.pmean(own, axis)
+            covariance = self._covariance(modes, weights)
         gains = jax.nn.softplus(self.gain_logits[...])
         f = f + opjax.orthonormal_attention(
             f, modes, gains, covariance=covariance, quadrature_weights=weights
         )
         return x, self.out(self.norm(f)), covariance
+
+    def _covariance(self, modes, weights) -> jax.Array:
+        """Returns the covariance of the modes, the mean of a batch with an axis."""
+        own = opjax.feature_covariance(modes, quadrature_weights=weights)
+        return own if self.batch_axis is None else lax.pmean(own, self.batch_axis)
 
 
 class ONO(nnx.Module):
