@@ -28,6 +28,7 @@ from opjax.datasets import plasticity as dataset
 from opjax.datasets import samples
 from opjax.datasets.samples import Sample
 from opjax.learn import (
+    GNOT,
     PAPER,
     SMOKE,
     BenchmarkOptions,
@@ -89,6 +90,9 @@ _PAPER = Config(
     final_div_factor=1e3,
     checkpoint_every=1,
 )
+_LOWER: dict[str, Any] = {"final_div_factor": 1e4}
+_GNOT = {**GNOT, **_LOWER, "batch_size": 8}
+_ONO = {**_LOWER, "num_basis": 8, "ono_attention": "efficient"}
 # Its points do not belong to the values.
 _CODE = dataclasses.replace(_PAPER, preset="code", coordinates="published")
 PRESETS = {
@@ -112,8 +116,8 @@ PRESETS = {
         num_epochs=15,
         batch_size=8,
     ),
-    **published(_PAPER, transolver={"final_div_factor": 1e4}),
-    **published(_CODE, transolver={"final_div_factor": 1e4}),
+    **published(_PAPER, transolver=_LOWER, gnot=_GNOT, ono_original=_ONO),
+    **published(_CODE, transolver=_LOWER),
 }
 
 

@@ -10,6 +10,7 @@ from opjax.datasets.samples import Splits
 from opjax.learn.batches import Replicas
 from opjax.learn.benchmark import (
     FLARE,
+    GNOT,
     LNO,
     PAPER,
     SMOKE,
@@ -39,6 +40,7 @@ from opjax.learn.trained import Trained, load
 
 __all__ = [
     "FLARE",
+    "GNOT",
     "LNO",
     "PAPER",
     "SMOKE",
