@@ -1,97 +1,55 @@
-"""The folder of a run: configuration, environment, lock, metrics and result."""
+"""The folder of a run: its lock, configuration, environment and result."""
 
 import contextlib
 import dataclasses
+import datetime
+import importlib.metadata
 import json
 import logging
 import os
 import pathlib
+import platform
+import subprocess
 import sys
-from collections.abc import Callable
-from typing import IO, Any
+from collections.abc import Callable, Iterator
+from typing import IO, Any, NamedTuple, TypeVar
 
 import jax
 
-from opjax.learn.json_files import (
-    replacing,
-    to_json,
-    write_json,
-    write_text,
-    writing,
-)
-from opjax.learn.provenance import environment
-from opjax.learn.stored import begun, match
+from opjax.learn.json_files import to_json, tuples, write_json, writing
 
 try:
     import fcntl
 except ImportError:  # Windows: nothing keeps a second process out
     fcntl = None
 
-__all__ = [
-    "RunDirectory",
-    "open_run",
-    "print_result",
-    "replacing",
-    "run_once",
-    "to_json",
-    "write_json",
-    "write_text",
-]
-
 _LOGGER = logging.getLogger(__name__)
+_Config = TypeVar("_Config")
+_PACKAGES = ("opjax", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
 
 
-@dataclasses.dataclass
-class RunDirectory:
-    """An open, locked run folder; use as a context manager to release the lock.
-
-    Attributes:
-      path: the folder.
-      config: the configuration as JSON object.
-      resumed: whether the folder held a run of this configuration already.
-    """
+class RunDirectory(NamedTuple):
+    """An open, locked run folder."""
 
     path: pathlib.Path
-    config: dict[str, Any]
-    resumed: bool
-    _lock: Any = None
+    config: dict[str, Any]  # as JSON values
+    resumed: bool  # whether it held a run of this configuration already
 
     @property
     def checkpoints(self) -> pathlib.Path:
         """Folder of the checkpoints."""
         return self.path / "checkpoints"
 
-    def close(self) -> None:
-        """Releases the lock."""
-        if self._lock is not None:
-            self._lock.close()
-            self._lock = None
 
-    def __enter__(self) -> "RunDirectory":
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
-
-
+@contextlib.contextmanager
 def open_run(
-    workdir: str | os.PathLike, config: Any, *, base: Any = None, command: str = ""
-) -> RunDirectory:
-    """Creates or reopens the folder of a run and takes its lock.
+    workdir: str | os.PathLike, config: Any, *, command: str = ""
+) -> Iterator[RunDirectory]:
+    """Creates or reopens the folder of a run and holds its lock.
 
-    In the folder of a study the choice of its members may change: members that are
-    finished are kept, and its result is made anew.
-
-    Args:
-      workdir: folder; created if missing, continued if it holds a run of the same
-        configuration.
-      config: frozen dataclass of JSON values (not containing `workdir`).
-      base: configuration that says what a folder of an earlier version means by absent
-        fields, such as the preset; None for the defaults.
-      command: what repeats the run.
-
-    Returns:
-      The open folder, with `config.json` and `environment.json` written.
+    A folder that holds a run of the same configuration is continued; in that of a study
+    the choice of its members may change: those that are finished are kept, and its
+    result is made anew. `command` is what repeats the run.
 
     Raises:
       OSError: if the folder cannot be written.
@@ -101,35 +59,32 @@ def open_run(
     path = pathlib.Path(workdir).absolute()
     try:
         path.mkdir(parents=True, exist_ok=True)
-        lock = open(path / ".lock", "a+")  # noqa: SIM115 - held while the run lasts
+        # Without a buffer nothing is left to be written when it is closed.
+        lock = open(path / ".lock", "ab+", buffering=0)  # noqa: SIM115
     except OSError as error:
         raise OSError(
             f"Cannot write to the run folder {path}: {error.strerror or error}. Make "
             "it writable or give another --workdir."
         ) from error
-    try:
+    with lock:
         _take(lock, path)
         values = to_json(dataclasses.asdict(config))
-        resumed = begun(path) and (path / "config.json").exists()
+        resumed = _begun(path) and (path / "config.json").exists()
         if resumed:
-            match(path, config, base)
+            _match(path, config, values)
         write_json(path / "config.json", values)
         write_json(path / "environment.json", environment(path, command))
-    except BaseException:
-        with contextlib.suppress(OSError):  # a full disk fails once more at closing
-            lock.close()
-        raise
-    return RunDirectory(path, values, resumed, lock)
+        yield RunDirectory(path, values, resumed)
 
 
-def _take(lock: IO[str], path: pathlib.Path) -> None:
+def _take(lock: IO[bytes], path: pathlib.Path) -> None:
     """Locks the open file, where the system has locks to give, and signs it."""
     if fcntl is not None:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             lock.seek(0)
-            owner = lock.read().strip() or "unknown"
+            owner = lock.read().decode().strip() or "unknown"
             raise RuntimeError(
                 f"Process {owner} is already running in {path}. Wait for it, stop it "
                 f"(kill {owner}), or give another --workdir."
@@ -138,21 +93,77 @@ def _take(lock: IO[str], path: pathlib.Path) -> None:
             _LOGGER.warning("No lock for %s, use it once at a time: %s", path, error)
     with writing(path / ".lock"):
         lock.truncate(0)
-        lock.write(str(os.getpid()))
-        lock.flush()
+        lock.write(str(os.getpid()).encode())
 
 
-def print_result(run: RunDirectory, result: dict[str, Any]) -> None:
-    """Writes `result.json` and prints the result as the last line of stdout.
+def _begun(path: pathlib.Path) -> bool:
+    """Whether a run has begun to train; before, there is nothing to lose."""
+    traces = ("metrics.jsonl", "checkpoints", "result.json")
+    depths = ("", "*/", "*/*/")  # the run itself, members, members of its parts
+    return any(any(path.glob(f"{d}{name}")) for d in depths for name in traces)
 
-    Args:
-      run: the open folder.
-      result: JSON values; non-finite numbers become null.
+
+def _match(path: pathlib.Path, config: Any, now: dict[str, Any]) -> None:
+    """Raises ValueError for another configuration; makes room for other members."""
+    stored = _stored(path, type(config))
+    pairs = {
+        name: (stored.get(name, "(absent)"), now.get(name, "(unknown)"))
+        for name in sorted(stored.keys() | now.keys())
+    }
+    differing = {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+    members = {f.name for f in dataclasses.fields(config) if f.metadata.get("members")}
+    refused = [
+        f"{name}: {there!r} there, {here!r} now"
+        for name, (there, here) in differing.items()
+        if name not in members
+    ]
+    if refused:
+        raise ValueError(
+            f"{path} holds a run with another configuration ({'; '.join(refused)}). "
+            "Give another --workdir, or the same configuration to continue that run "
+            "(--workdir alone does)."
+        )
+    if differing:  # other members: finished ones stay, the result is made anew
+        (path / "result.json").unlink(missing_ok=True)
+
+
+def read_config(workdir: str | os.PathLike, cls: type[_Config]) -> _Config | None:
+    """Reads the configuration of a run, to continue it by `--workdir` alone.
+
+    Fields that an earlier version did not have take their defaults. None if the folder
+    has no configuration; ValueError if it is damaged or has unknown fields.
     """
-    result = to_json(result)
-    write_json(run.path / "result.json", result)
-    sys.stderr.flush()
-    print(json.dumps(result, allow_nan=False), flush=True)
+    path = pathlib.Path(workdir)
+    if not (path / "config.json").exists():
+        return None
+    stored = _stored(path, cls)
+    unknown = stored.keys() - {field.name for field in dataclasses.fields(cls)}  # pyright: ignore
+    if unknown:
+        raise ValueError(
+            f"{path} holds a run of another program or version: its config.json has "
+            f"the unknown fields {sorted(unknown)}. Continue it with the program it "
+            "was started with, or give another --workdir."
+        )
+    return cls(**{name: tuples(value) for name, value in stored.items()})
+
+
+def _stored(path: pathlib.Path, cls: Any) -> dict[str, Any]:
+    """The JSON values of `config.json`, and the defaults of absent fields."""
+    try:
+        values = json.loads((path / "config.json").read_text())
+        if not isinstance(values, dict):
+            raise ValueError("not a JSON object")
+    except ValueError as error:
+        raise ValueError(
+            f"{path} has a damaged config.json ({error}). Restore it from a copy, "
+            "delete it where nothing is to be continued, or give another --workdir."
+        ) from error
+    defaults = {
+        field.name: to_json(field.default)
+        for field in dataclasses.fields(cls)
+        if field.default is not dataclasses.MISSING
+    }
+    return defaults | values
 
 
 def run_once(
@@ -160,39 +171,66 @@ def run_once(
     config: Any,
     work: Callable[[RunDirectory], dict[str, Any]],
     *,
-    base: Any = None,
     command: str = "",
-    last_line: bool = True,
 ) -> dict[str, Any]:
     """Runs a program in float32 in its folder, or reads the result of a finished run.
 
-    Args:
-      workdir: folder of the run, see `open_run`.
-      config: frozen dataclass of JSON values.
-      work: computes the result, continuing from what the folder holds.
-      base: as for `open_run`.
-      command: as for `open_run`.
-      last_line: whether to print the result, as the last line of a program.
-
-    Returns:
-      The result, also written to `result.json`.
-
-    Raises:
-      OSError: if the folder cannot be written.
-      RuntimeError: if another process works in it.
-      ValueError: if it holds another configuration.
+    Arguments are those of `open_run`; `work` continues from what the folder holds.
     """
-    with (
-        jax.enable_x64(False),
-        open_run(workdir, config, base=base, command=command) as directory,
-    ):
+    with jax.enable_x64(False), open_run(workdir, config, command=command) as directory:
         finished = directory.path / "result.json"
         if finished.exists():
             print(f"{directory.path} holds a finished run.", file=sys.stderr)
-            result = json.loads(finished.read_text())
         else:
-            result = to_json(work(directory))
-            write_json(finished, result)
-        if last_line:
-            print_result(directory, result)
-    return result
+            write_json(finished, work(directory))
+        return json.loads(finished.read_text())
+
+
+def provenance(folder: pathlib.Path, *, seconds: float) -> str:
+    """Returns a Markdown list of what `environment.json` in a folder says."""
+    found = json.loads((folder / "environment.json").read_text())
+    modified = " with uncommitted changes" if found["git_modified"] else ""
+    packages = ", ".join(
+        f"{k} {found['packages'][k]}" for k in ("jax", "flax", "optax")
+    )
+    return (
+        f"- command: `{found['command']}`\n"
+        f"- commit {found['git_commit']}{modified}, {found['starts'][-1][:10]}\n"
+        f"- {found['cpu_count']} cores, {found['device_kind']}; {found['platform']}\n"
+        f"- Python {found['python']}, {packages}\n"
+        f"- {seconds:.0f} s for all studies of the last process, with compilation\n"
+    )
+
+
+def environment(path: pathlib.Path, command: str) -> dict[str, Any]:
+    """What a run in a folder is made with; its earlier starts are kept."""
+    versions, starts = {}, []
+    for name in _PACKAGES:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            versions[name] = importlib.metadata.version(name)
+    with contextlib.suppress(OSError, ValueError, KeyError):
+        starts = json.loads((path / "environment.json").read_text())["starts"]
+    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    return {
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "packages": versions,
+        "devices": [str(device) for device in jax.devices()],
+        "device_kind": jax.devices()[0].device_kind,
+        "x64": jax.dtypes.canonicalize_dtype("float64") == "float64",
+        "cpu_count": os.cpu_count(),
+        "git_commit": _git("rev-parse", "HEAD"),
+        "git_modified": bool(_git("status", "--porcelain", "--untracked-files=no")),
+        "command": command or " ".join(sys.argv),
+        "starts": [*starts, now],
+    }
+
+
+def _git(*arguments: str) -> str | None:
+    """What git says of this package, if it is a clone."""
+    command = ["git", "-C", str(pathlib.Path(__file__).parent), *arguments]
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        return subprocess.check_output(
+            command, stderr=subprocess.DEVNULL, text=True, timeout=10
+        ).strip()
+    return None

@@ -16,7 +16,8 @@ in the current folder.
 import bisect
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping, Sequence
+import types
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -27,13 +28,12 @@ from flax import nnx
 
 from opjax import nn, normalize, spectral
 from opjax.datasets.samples import Sample
-from opjax.learn import attentions, own_models
+from opjax.learn import attentions, latent_models, own_models, stream_models
 from opjax.learn.attentions import BASES, MIXERS, Entry
 from opjax.learn.config import ModelOptions
 
 PADDING = 0.1  # zeros before and after each axis, over its points
-_DECODER_FEATURES = 32
-_OPTIONS = frozenset(field.name for field in dataclasses.fields(ModelOptions))
+_DEFAULTS = dataclasses.asdict(ModelOptions())
 # Options of all attentions: those of the blocks and of what is around them.
 _TRUNK = ("features", "num_layers", "num_heads", "mlp_ratio", "reference_points")
 _TRUNK += ("rematerialize",)
@@ -71,20 +71,16 @@ def sizes(
     Args:
       samples: all that the model is to be trained and tested on.
       normalizers: may hold one of `mesh_points`, which the box is encoded with.
-      **changes: values to take instead.
+      **changes: values to take instead of those found.
     """
     first = samples[0]
     grids = {sample.grid_shape for sample in samples}
     counts = {sample.num_points for sample in samples}
-    corners = np.stack(
-        [
-            np.min([sample.mesh_points.min(axis=0) for sample in samples], axis=0),
-            np.max([sample.mesh_points.max(axis=0) for sample in samples], axis=0),
-        ]
-    )
+    lows = [sample.mesh_points.min(axis=0) for sample in samples]
+    highs = [sample.mesh_points.max(axis=0) for sample in samples]
+    corners: Any = np.stack([np.min(lows, axis=0), np.max(highs, axis=0)])
     if normalizers and "mesh_points" in normalizers:
-        encoded = normalize.encode(normalizers["mesh_points"], jnp.asarray(corners))
-        corners = np.asarray(encoded)
+        corners = normalize.encode(normalizers["mesh_points"], corners)
     lower, upper = (tuple(map(float, corner)) for corner in corners)
     target = first.target
     found = Sizes(
@@ -99,11 +95,7 @@ def sizes(
 
 
 def entry(name: str) -> Entry:
-    """Looks a name up, composes `basis:mixer`, or imports your own.
-
-    Raises:
-      ValueError: if the name is unknown, or your own cannot be imported or called.
-    """
+    """Looks a name up, composes `basis:mixer`, or imports your own."""
     if name in REGISTRY:
         return REGISTRY[name]
     basis, _, mixer = name.partition(":")
@@ -118,24 +110,14 @@ def entry(name: str) -> Entry:
     return own_models.entry(name)
 
 
-def check(name: str) -> None:
-    """Raises ValueError unless there is an operator of that name, see `entry`."""
-    entry(name)
-
-
 def check_options(config: Any, preset: Any) -> None:
-    """Raises ValueError if an option was set that no chosen model has a use for.
-
-    Args:
-      config: with `models` and fields of `ModelOptions`.
-      preset: what it was before options were set.
-    """
-    used = frozenset[str]().union(*(options_of(name) for name in _names(config)))
-    for name in sorted(_OPTIONS - used):
+    """Raises ValueError if an option is not as in the preset that no model reads."""
+    used = frozenset[str]().union(*(options_of(name) for name in config.models))
+    for name in sorted(_DEFAULTS.keys() - used):
         value, before = getattr(config, name, None), getattr(preset, name, None)
         if value != before:
             raise ValueError(
-                f"{name}={value} means nothing to models={','.join(_names(config))}; "
+                f"{name}={value} means nothing to models={','.join(config.models)}; "
                 f"leave it out, it is {before}."
             )
 
@@ -144,7 +126,7 @@ def options_of(name: str) -> frozenset[str]:
     """Names of the options that an operator reads."""
     found = entry(name)
     if found.options is None:  # a model of your own gets all of them
-        return _OPTIONS
+        return frozenset(_DEFAULTS)
     trunk = _TRUNK if found.model is None else ()
     return frozenset(found.options) | {"equal_parameters", *trunk}
 
@@ -152,10 +134,6 @@ def options_of(name: str) -> frozenset[str]:
 def slug(name: str) -> str:
     """The name as part of a file name."""
     return name.replace(":", "_").replace("/", "_")
-
-
-def _names(config: Any) -> tuple[str, ...]:
-    return (config.models,) if isinstance(config.models, str) else tuple(config.models)
 
 
 def build(
@@ -178,16 +156,18 @@ def build(
     Raises:
       ValueError: if the samples have not what the model needs.
     """
-    (name,) = _names(config)
-    found = entry(name)
+    (name,) = config.models
+    found, features = entry(name), config.features
     _check_needs(name, found, sizes)
 
     def construct(found: Entry, features: int, rngs: nnx.Rngs) -> nnx.Module:
-        chosen = _Chosen(config, features)
+        values = {**_DEFAULTS, **vars(config), "features": features}
+        chosen = types.SimpleNamespace(**values)
         if found.model is not None:
             return found.model(chosen, sizes, rngs)
         return _transformer(found, chosen, sizes, options or {}, rngs)
 
+    @functools.cache
     def count(found: Entry, features: int) -> int:
         def abstract(key: jax.Array) -> nnx.Module:
             return construct(found, features, nnx.Rngs(key))
@@ -195,56 +175,46 @@ def build(
         shapes = jax.eval_shape(abstract, jax.random.key(0))
         return sum(leaf.size for leaf in jax.tree.leaves(shapes))
 
-    features = config.features
-    # A program without the option has one model, of the size it says.
-    if getattr(config, "equal_parameters", False) and name != "functional":
-        if found.options is None:  # sizes of a model of your own are your own
-            return construct(found, features, rngs)
-        wanted = count(REGISTRY["functional"], features)
-        heads = config.num_heads
-        widths = range(heads, 2 * features + 1, heads)
-        counts = _Counts(widths, lambda width: count(found, width))
+    # A program without the option has one model, of the size it says, and the sizes of
+    # a model of your own are your own.
+    equal = getattr(config, "equal_parameters", False) and found.options is not None
+    if equal and name != "functional":
+        wanted, own = count(REGISTRY["functional"], features), partial(count, found)
+        widths = range(config.num_heads, 2 * features + 1, config.num_heads)
         # Wider models have more parameters, so a few counts find the nearest.
-        above = bisect.bisect_left(counts, wanted)
-        near = [i for i in (above - 1, above) if 0 <= i < len(widths)]
-        features = widths[min(near, key=lambda i: abs(counts[i] - wanted))]
+        above = bisect.bisect_left(widths, wanted, key=own)
+        near = widths[max(above - 1, 0) : above + 1]
+        features = min(near, key=lambda width: abs(own(width) - wanted))
     return construct(found, features, rngs)
 
 
-class _Counts(Sequence):
-    """Numbers of parameters of models of these widths, each counted once if at all."""
+def check_mesh(names: Sequence[str], grid_axes: int) -> None:
+    """Raises ValueError if an operator cannot take the meshes of a data set.
 
-    def __init__(self, widths: Sequence[int], count: Callable[[int], int]):
-        self._widths, self._count = widths, functools.cache(count)
-
-    def __len__(self) -> int:
-        return len(self._widths)
-
-    def __getitem__(self, index: Any) -> int:
-        return self._count(self._widths[index])
-
-
-class _Chosen:
-    """A configuration with another number of channels, and defaults for the rest."""
-
-    def __init__(self, config: Any, features: int):
-        self._config, self.features = config, features
-
-    def __getattr__(self, name: str) -> Any:
-        if name in _OPTIONS:
-            return getattr(self._config, name, getattr(ModelOptions, name))
-        return getattr(self._config, name)
+    Args:
+      names: see `entry`.
+      grid_axes: axes of the grid that samples are on; zero if they are on none.
+    """
+    for name in names:
+        wanted = entry(name).grid_axes
+        if wanted and grid_axes not in wanted:
+            others = [
+                other
+                for other, known in REGISTRY.items()
+                if not known.grid_axes or grid_axes in known.grid_axes
+            ]
+            meshes = (
+                f"on a grid of {grid_axes} axes" if grid_axes else "on no common grid"
+            )
+            raise ValueError(
+                f"models={name!r} needs samples on one grid of "
+                f"{' or '.join(map(str, wanted))} axes, but they are {meshes}; choose "
+                f"from {', '.join(others)}."
+            )
 
 
 def _check_needs(name: str, found: Entry, sizes: Sizes) -> None:
-    shape = sizes.grid_shape
-    if found.grid_axes and (shape is None or len(shape) not in found.grid_axes):
-        wanted = " or ".join(map(str, found.grid_axes))
-        others = [k for k, other in REGISTRY.items() if not other.grid_axes]
-        raise ValueError(
-            f"models={name!r} needs samples on one grid of {wanted} axes, not "
-            f"grid_shape={shape}; choose from {', '.join(others)}."
-        )
+    check_mesh([name], len(sizes.grid_shape or ()))
     if found.fixed_points and sizes.num_points is None:
         raise ValueError(
             f"models={name!r} needs the same number of points in all samples; take "
@@ -258,17 +228,8 @@ def _transformer(
     assert found.attention is not None
     basis = None if found.basis is None else found.basis(config, sizes)
     shared = basis is not None and found.may_share_basis and config.shared_basis
-    references = config.reference_points
-    lower, upper = sizes.box or (None, None)
-    position = (
-        nn.ReferenceDistances(
-            sizes.point_dim, num_reference=references, lower=lower, upper=upper
-        )
-        if references
-        else nn.Coordinates(sizes.point_dim)
-    )
     return nn.OperatorTransformer(
-        position=position,
+        position=attentions.position(config, sizes),
         feature_dim=sizes.feature_dim,
         out_features=sizes.out_features,
         features=config.features,
@@ -284,12 +245,7 @@ def _transformer(
 
 
 def kept_modes(num_modes: int, grid_shape: Sequence[int]) -> tuple[int, ...]:
-    """Returns the frequencies per axis of a spectral kernel, clipped to a grid.
-
-    Args:
-      num_modes: wave numbers, as one number given to `nn.SpectralConvolution`.
-      grid_shape: points per axis.
-    """
+    """Returns the frequencies per axis of a spectral kernel, clipped to a grid."""
     wanted = *(2 * num_modes for _ in grid_shape[1:]), num_modes
     return tuple(map(min, wanted, spectral.largest_modes(grid_shape)))
 
@@ -317,42 +273,48 @@ def _galerkin2d(config: Any, sizes: Sizes, rngs: nnx.Rngs) -> nnx.Module:
     if sizes.time_embedding:
         raise ValueError("models='galerkin2d' has no time; take another model.")
     coarse = tuple(config.coarse_points or (n + 1) // 2 for n in shape)
-    return nn.GalerkinTransformer2d(
-        grid_shape=shape,
+    return nn.darcy_transformer(
+        shape,
+        coarse,
         in_features=sizes.feature_dim,
+        out_features=sizes.out_features,
         features=config.features,
         num_layers=config.num_layers,
-        hidden_features=2 * config.features,
-        attention=partial(
-            nn.GalerkinAttention,
-            num_heads=config.num_heads,
-            point_dim=2,
-            epsilon=1e-7,  # as published
-        ),
-        down=partial(nn.DownScaler, new_shape=coarse),
-        up=partial(nn.UpScaler, new_shape=shape),
-        decoder=partial(
-            nn.SpectralDecoder,
-            out_features=sizes.out_features,
-            features=_DECODER_FEATURES,
-            grid_shape=shape,
-            modes=kept_modes(config.num_modes, shape),
-            point_dim=2,
-        ),
-        # Nothing is known of the solution at the ends of the grid.
-        boundary="free",
+        num_heads=config.num_heads,
+        epsilon=config.norm_epsilon,
+        modes=kept_modes(config.num_modes, shape),
+        boundary="free",  # nothing is known of the solution at the ends of the grid
         rematerialize=config.rematerialize,
         rngs=rngs,
     )
 
 
+def _orthogonal_network(config: Any, sizes: Sizes, rngs: nnx.Rngs) -> nnx.Module:
+    """Orthogonal layers as documented, of at least as many values as functions."""
+    if sizes.time_embedding:
+        raise ValueError("models='orthogonal_network' has no time; take another model.")
+    assert sizes.num_points is not None
+    return nn.OrthogonalNetwork(
+        num_points=sizes.num_points,
+        in_features=sizes.feature_dim or sizes.point_dim,
+        out_features=sizes.out_features,
+        num_hidden=max(config.features, config.num_basis),
+        num_layers=config.num_layers,
+        num_basis=config.num_basis,
+        rngs=rngs,
+    )
+
+
 _FNO = ("features", "num_layers", "num_modes")
-_GALERKIN2D = (*_FNO, "num_heads", "coarse_points", "rematerialize")
+_GALERKIN2D = (*_FNO, "num_heads", "coarse_points", "norm_epsilon", "rematerialize")
 
 # One line for each: what it is made of, the options it reads, and what it needs.
 REGISTRY: dict[str, Entry] = {
     "functional": attentions.in_basis("softmax", "functional"),
     "transolver": attentions.TRANSOLVER,
+    "transolver_plus": attentions.TRANSOLVER_PLUS,
+    "flare": latent_models.FLARE,
+    "lno": latent_models.LNO,
     "orthogonal": attentions.ORTHOGONAL,
     "galerkin": attentions.pointwise(nn.GalerkinAttention),
     "linear": attentions.pointwise(nn.LinearAttention),
@@ -366,7 +328,17 @@ REGISTRY: dict[str, Entry] = {
         nn.LinformerAttention, num_projected="num_projected", fixed_points=True
     ),
     "functional_schwarz": attentions.on_boxes("softmax", "functional"),
+    "ono": stream_models.ONO,
+    "ono_original": stream_models.ONO_ORIGINAL,
+    "gnot": stream_models.GNOT,
+    "gnot_original": stream_models.GNOT_ORIGINAL,
+    "deeponet": stream_models.DEEPONET,
     "fno": Entry(model=_fno, options=_FNO, grid_axes=(1, 2)),
+    "orthogonal_network": Entry(
+        model=_orthogonal_network,
+        options=("features", "num_layers", "num_basis"),
+        fixed_points=True,
+    ),
     "galerkin2d": Entry(model=_galerkin2d, options=_GALERKIN2D, grid_axes=(2,)),
 }
 
@@ -386,9 +358,6 @@ def attention(name: str, sizes: Sizes, **options: Any) -> Any:
       name: of an attention, see `entry`.
       sizes: of the samples.
       **options: those of `ModelOptions` that are not as there.
-
-    Raises:
-      ValueError: if the name is unknown or that of a whole model.
     """
     found, config = entry(name), ModelOptions(**options)
     if found.attention is None:
@@ -398,16 +367,7 @@ def attention(name: str, sizes: Sizes, **options: Any) -> Any:
 
 
 def call(model: Any, sample: Any, **given: Any) -> jax.Array:
-    """Evaluates an operator on a sample of arrays, as from `samples.stack`.
-
-    Args:
-      model: called as `nn.OperatorTransformer`.
-      sample: `mesh_points`, and `features` and `quadrature_weights` if there are any.
-      **given: further arguments of the model.
-
-    Returns:
-      Values of the output function, shape `(n, out_features)`.
-    """
+    """Evaluates an operator on a sample of arrays, as from `samples.stack`."""
     weights = sample.get("quadrature_weights")
     if weights is not None:
         given["quadrature_weights"] = jnp.asarray(weights)

@@ -9,21 +9,37 @@ its name, and shown. With `--html` the page is written as HTML too, in one file 
 figures inside, to be sent or read anywhere.
 """
 
-import json
+import base64
+import html as markup
 import pathlib
 import re
 import shutil
 import tempfile
+import urllib.parse
 from collections.abc import Sequence
 from typing import Any
 
-from absl import app, flags
+from absl import flags
 
-from opjax.learn import pages
+from opjax.learn import options
 from opjax.learn.json_files import replacing, write_text
-from opjax.learn.options import console
 
 MARK = "<!-- tables -->"
+_STYLE = """
+:root { color-scheme: light dark; }
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 0 auto;
+  padding: 1rem; overflow-wrap: break-word; }
+h1, h2, h3 { line-height: 1.25; margin-top: 2rem; }
+table { border-collapse: collapse; font-size: .9rem; display: block; overflow-x: auto; }
+th, td { border-bottom: 1px solid #8886; padding: .25rem .6rem; text-align: left;
+  white-space: nowrap; }
+code { font-size: .9em; background: #8882; border-radius: .2rem; padding: 0 .2rem; }
+pre { overflow-x: auto; background: #8882; padding: .6rem; }
+pre code { background: none; }
+img { max-width: 100%; height: auto; background: #fff; }
+small { display: block; opacity: .8; }
+""".strip()
+_POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 
 
 def report(
@@ -58,23 +74,17 @@ def report(
     # For readers of Markdown that take tags for HTML; in `code` too, where it is ugly.
     escaped = [t.replace("&", "&amp;").replace("<", "&lt;") for t in tables]
     page.parent.mkdir(parents=True, exist_ok=True)
-    beside = page.with_name(f"{page.stem}-figures")
-    shown = _shown(runs, beside) if figures else [""] * len(tables)
-    write_text(page, "\n".join([head, *map(_joined, escaped, shown)]))
+    beside = page.with_name(f"{page.stem}-figures") if figures else None
+    write_text(page, _joined(head, escaped, runs, beside))
     written = {"page": str(page), "runs": len(tables)}
     if html:
         target = page.with_suffix(".html")
         with tempfile.TemporaryDirectory() as folder:
             root = pathlib.Path(folder)
-            shown = _shown(runs, root / "figures")
-            markdown = "\n".join([head, *map(_joined, tables, shown)])
-            write_text(target, pages.to_html(markdown, folder=root))
+            markdown = _joined(head, tables, runs, root / "figures")
+            write_text(target, to_html(markdown, root))
         written["html"] = str(target)
     return written
-
-
-def _joined(tables: str, shown: str) -> str:
-    return f"{tables}\n{shown}" if shown else tables
 
 
 def _tables(run: pathlib.Path) -> str:
@@ -82,25 +92,28 @@ def _tables(run: pathlib.Path) -> str:
     tables = run / "tables.md"
     if not tables.is_file():
         raise FileNotFoundError(f"{tables} does not exist: the run is unfinished.")
-    lines = tables.read_text().rstrip().splitlines()
-    lines = [f"#{line}" if line.startswith("#") else line for line in lines]
-    return "\n".join(lines) + "\n"
+    return re.sub("^#", "##", tables.read_text().rstrip(), flags=re.MULTILINE) + "\n"
 
 
-def _shown(runs: Sequence[pathlib.Path], beside: pathlib.Path) -> list[str]:
-    """Copies the figures of all runs; returns the Markdown that shows them, by run."""
-    found = []
-    for number, folder in enumerate(runs, start=1):
-        lines = []
-        for figure in _figures(folder):
-            name = re.sub(r"[^\w.-]", "_", f"{number}-{folder.name}-{figure.name}")
+def _joined(
+    head: str,
+    tables: Sequence[str],
+    runs: Sequence[pathlib.Path],
+    beside: pathlib.Path | None,
+) -> str:
+    """The page; figures of all runs are copied to a folder, if there is one."""
+    parts = [head]
+    for number, (text, run) in enumerate(zip(tables, runs, strict=True), start=1):
+        parts.append(text)
+        for figure in [] if beside is None else _figures(run):
+            assert beside is not None
+            name = re.sub(r"[^\w.-]", "_", f"{number}-{run.name}-{figure.name}")
             beside.mkdir(parents=True, exist_ok=True)
             with replacing(beside / name) as temporary:
                 shutil.copyfile(figure, temporary)
-            caption = re.sub(r"[^\w ]", " ", f"{folder.name} {figure.stem}")
-            lines.append(f"![{caption}]({beside.name}/{name})\n")
-        found.append("\n".join(lines))
-    return found
+            caption = re.sub(r"[^\w ]", " ", f"{run.name} {figure.stem}")
+            parts.append(f"![{caption}]({beside.name}/{name})\n")
+    return "\n".join(parts)
 
 
 def _figures(folder: pathlib.Path) -> list[pathlib.Path]:
@@ -112,27 +125,54 @@ def _figures(folder: pathlib.Path) -> list[pathlib.Path]:
     return found
 
 
+def to_html(text: str, folder: pathlib.Path) -> str:
+    """Returns Markdown as one HTML page without outside resources.
+
+    What is text stays text: every character of it is escaped, and nothing in a file
+    becomes a tag or a script. Images below a folder, `.png` files, become part of the
+    page; of others the captions are left.
+    """
+    from markdown_it import MarkdownIt
+
+    folder = folder.resolve()
+
+    def image(_: Any, tokens: Any, index: int, *more: Any) -> str:
+        token = tokens[index]
+        path = (folder / urllib.parse.unquote(token.attrs["src"])).resolve()
+        shown = markup.escape(token.content)
+        inside = path.is_relative_to(folder) and path.suffix == ".png"
+        if not (inside and path.is_file()):
+            return shown
+        content = base64.b64encode(path.read_bytes()).decode()
+        source = f"data:image/png;base64,{content}"
+        return f'<img alt="{shown}" src="{source}"><small>{shown}</small>'
+
+    markdown = MarkdownIt("commonmark", {"html": False}).enable("table")
+    markdown.add_render_rule("image", image)
+    text = re.sub("^<!--.*-->$", "", text, flags=re.MULTILINE)
+    title = next((t[2:] for t in text.splitlines() if t.startswith("# ")), "Results")
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{markup.escape(title)}</title>\n<style>\n{_STYLE}\n</style>\n</head>\n"
+        f"<body>\n{markdown.render(text)}</body>\n</html>\n"
+    )
+
+
 def main() -> None:
     """Writes the page that the flags ask for."""
     flags.DEFINE_string("page", None, "Markdown page to write.", required=True)
     flags.DEFINE_list("runs", None, "Folders of finished runs.", required=True)
     flags.DEFINE_bool("html", False, "Write an HTML page with figures beside it too.")
     flags.DEFINE_bool("figures", False, "Show figures in the Markdown page too.")
-    app.run(_main)
-
-
-def _main(argv: Sequence[str]) -> None:
-    if len(argv) > 1:
-        raise app.UsageError(f"Unexpected arguments: {argv[1:]}.")
     given = flags.FLAGS
-    with console():
-        result = report(
-            pathlib.Path(given.page).expanduser(),
-            [pathlib.Path(run).expanduser() for run in given.runs],
-            html=given.html,
-            figures=given.figures,
-        )
-        print(json.dumps(result), flush=True)
+
+    def work() -> dict[str, Any]:
+        page, *runs = (pathlib.Path(p).expanduser() for p in [given.page, *given.runs])
+        return report(page, runs, html=given.html, figures=given.figures)
+
+    options.start(work, [__name__])
 
 
 if __name__ == "__main__":

@@ -15,14 +15,10 @@ import os
 import tempfile
 from typing import Any
 
-import numpy as np
-
 from opjax import learn
-from opjax.datasets import own
-from opjax.datasets.samples import Sample
-from opjax.learn import demonstration
+from opjax.datasets import heat, own, own_splits
 from opjax.learn.config import ModelOptions, RunOptions, TrainingOptions
-from opjax.learn.options import option
+from opjax.learn.fields import option
 
 DEMONSTRATION = "demonstration"
 
@@ -71,33 +67,17 @@ class Config(RunOptions, ModelOptions, TrainingOptions):
             object.__setattr__(self, name, _absolute(getattr(self, name)))
 
 
-def _config(preset: str, **given: Any) -> Config:
-    """Convolutions are off: they tie a model to one grid."""
-    defaults: dict[str, Any] = {"models": ("functional",), "num_epochs": 100}
-    defaults |= {"convolution": False, "preset": preset}
-    return Config(**(defaults | given))
-
-
+# Convolutions are off: they tie a model to one grid.
+_DEFAULTS: dict[str, Any] = {
+    "models": ("functional",),
+    "num_epochs": 100,
+    "convolution": False,
+}
+_TRIAL = {"train": DEMONSTRATION, "num_epochs": 30, "num_buckets": 1}
 PRESETS = {
-    "smoke": _config(
-        "smoke",
-        train=DEMONSTRATION,
-        features=16,
-        num_layers=2,
-        num_heads=2,
-        num_basis=8,
-        num_epochs=30,
-        num_buckets=1,
-    ),
-    "quick": _config("quick"),
-    "paper": _config(
-        "paper",
-        features=128,
-        num_layers=8,
-        num_heads=8,
-        num_basis=64,
-        num_epochs=500,
-    ),
+    "smoke": Config(**(_DEFAULTS | learn.SMOKE | _TRIAL)),
+    "quick": Config(**_DEFAULTS),
+    "paper": Config(**(_DEFAULTS | learn.PAPER)),
 }
 
 
@@ -109,110 +89,47 @@ def make_task(config: Config, cache_dir: str | None = None) -> learn.Task:
 
 
 def load(config: Config) -> tuple[learn.Splits, dict[str, tuple[str, ...]]]:
-    """Reads and divides the samples.
-
-    Args:
-      config: says where they are.
-
-    Returns:
-      The samples, and the names of the channels of `features` and `target`.
-
-    Raises:
-      OSError: if there are no files.
-      ValueError: if a file is damaged, the samples do not agree, or they are too few.
-    """
+    """Reads and divides the samples; names the channels of `features` and `target`."""
     if not config.train:
         raise ValueError(
             "Give the training samples, --train=FOLDER or files; or "
             f"--train={DEMONSTRATION} to try the program."
         )
-    if config.train == DEMONSTRATION:
-        with tempfile.TemporaryDirectory() as folder:
-            return _load(config, [str(demonstration.write(folder, 40))], [])
-    return _load(config, _listed(config.train), _listed(config.test))
-
-
-def _load(
-    config: Config, train_paths: list[str], test_paths: list[str]
-) -> tuple[learn.Splits, dict[str, tuple[str, ...]]]:
-    given = {
-        "features": config.feature_names,
-        "target": config.target_names,
-        "point_dim": config.point_dim or None,
-        "quadrature": config.quadrature,
-    }
-    train = own.read(train_paths, **given)
-    if train[0].target is None:
-        raise ValueError(
-            f"{train[0].name} has no array 'target'; name what to predict, "
-            "--target_names=..."
+    shown = config.train == DEMONSTRATION
+    with tempfile.TemporaryDirectory() as folder:
+        paths = [heat.write(folder, 40)] if shown else _listed(config.train)
+        names = {
+            "features": own.channels(paths, config.feature_names or "features"),
+            "target": own.channels(paths, config.target_names or "target"),
+        }
+        splits = own_splits.splits(
+            paths,
+            _listed(config.test),
+            features=config.feature_names,
+            target=config.target_names,
+            point_dim=config.point_dim or None,
+            quadrature=config.quadrature,
+            validation_fraction=config.validation_fraction,
+            test_fraction=config.test_fraction,
+            num_train=config.num_train,
+            num_validation=config.num_validation,
+            num_test=config.num_test,
+            seed=config.data_seed,
         )
-    shuffled = np.random.default_rng(config.data_seed).permutation(len(train))
-    train = [train[i] for i in shuffled]
-    if test_paths:
-        _check_disjoint(train_paths, test_paths)
-        test = own.read(test_paths, **given)
-    else:
-        train, test = _divide(train, config.test_fraction, "test_fraction")
-    train, validation = _divide(
-        train, config.validation_fraction, "validation_fraction"
-    )
-    train = train[: config.num_train or None]
-    if len(train) < config.batch_size:
+    if len(splits.train) < config.batch_size:
         raise ValueError(
-            f"{len(train)} training samples are left, fewer than "
+            f"{len(splits.train)} training samples are left, fewer than "
             f"batch_size={config.batch_size}; give more samples."
         )
-    names = {
-        "features": own.channels(train_paths, config.feature_names or "features"),
-        "target": own.channels(train_paths, config.target_names or "target"),
-    }
-    splits = learn.Splits(
-        train,
-        validation[: config.num_validation or None],
-        test[: config.num_test or None],
-        "our demonstration of heat that spreads"
-        if config.train == DEMONSTRATION
-        else f"own files ({config.train})",
-    )
+    if shown:
+        splits = splits._replace(source="our demonstration of heat that spreads")
     return splits, {name: listed or () for name, listed in names.items()}
-
-
-def _divide(
-    found: list[Sample], fraction: float, name: str
-) -> tuple[list[Sample], list[Sample]]:
-    """Splits off a part of the samples, at least one."""
-    count = max(1, round(fraction * len(found)))
-    if count >= len(found):
-        raise ValueError(
-            f"{name}={fraction} of {len(found)} samples leaves none for training; give "
-            "more samples."
-        )
-    return found[:-count], found[-count:]
-
-
-def _check_disjoint(train: list[str], test: list[str]) -> None:
-    both = {p.resolve() for p in own.find(train)} & {
-        p.resolve() for p in own.find(test)
-    }
-    if both:
-        raise ValueError(
-            f"{len(both)} files are in --train and in --test, such as {min(both)}; a "
-            "test needs other samples."
-        )
 
 
 PROGRAM = learn.Program(
     "train", PRESETS, make_task, title="Your own data", command="opjax-train"
 )
-
-
-run = PROGRAM.run
-
-
-def main() -> None:
-    """Runs the program on its flags."""
-    PROGRAM.launch()
+run, main = PROGRAM.run, PROGRAM.launch
 
 
 if __name__ == "__main__":

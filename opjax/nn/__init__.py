@@ -9,6 +9,12 @@ Constructors take constructors: `attention=partial(nn.GalerkinAttention, num_hea
 """
 
 from opjax.nn.attention import heads
+from opjax.nn.attention.adaptive import (
+    AdaptiveBasis,
+    EideticAttention,
+    draws_noise,
+    with_noise,
+)
 from opjax.nn.attention.bases import (
     Basis,
     FixedBasis,
@@ -23,7 +29,9 @@ from opjax.nn.attention.basis import (
     least_squares,
     means,
 )
+from opjax.nn.attention.flare import FlareAttention
 from opjax.nn.attention.mixers import (
+    CrossValidatedMap,
     FunctionalMap,
     GalerkinMap,
     IdentityMap,
@@ -36,6 +44,7 @@ from opjax.nn.attention.named import (
     OrthogonalAttention,
     PhysicsAttention,
 )
+from opjax.nn.attention.nystromformer import NystromformerAttention
 from opjax.nn.attention.pointwise import (
     FourierAttention,
     GalerkinAttention,
@@ -47,6 +56,13 @@ from opjax.nn.attention.pointwise import (
     PointAttention,
     SoftmaxAttention,
 )
+from opjax.nn.attention.softmaxed import (
+    EfficientAttention,
+    MeanAttention,
+    NormalizedAttention,
+    NormalizedCrossAttention,
+    SharedNormAttention,
+)
 from opjax.nn.attention.subdomains import (
     GridSubdomains,
     MapsOfLevels,
@@ -57,11 +73,14 @@ from opjax.nn.layers import (
     MLP,
     ConvolutionBlock,
     DownScaler,
+    Experts,
     FanInLinear,
     GridConvolution,
     LayerNorm,
     Linear,
     PointwiseDecoder,
+    ResidualMLP,
+    RMSNorm,
     SpectralConvolution,
     SpectralDecoder,
     SpectralLayer,
@@ -72,10 +91,17 @@ from opjax.nn.layers import (
 )
 from opjax.nn.layers.position import Coordinates, ReferenceDistances
 from opjax.nn.models.darcy import darcy_transformer, inverse_transformer
+from opjax.nn.models.deeponet import DeepONet
 from opjax.nn.models.encoder import Block, EncoderLayer
+from opjax.nn.models.flare import Flare
 from opjax.nn.models.fourier import FourierBlock, FourierNeuralOperator
 from opjax.nn.models.galerkin2d import GalerkinTransformer2d
+from opjax.nn.models.gnot import GNOT, GNOTBlock
+from opjax.nn.models.gnot_original import OriginalGNOT
+from opjax.nn.models.latent import LatentNeuralOperator
+from opjax.nn.models.ono import ONO, ONOBlock
 from opjax.nn.models.operator import OperatorTransformer
+from opjax.nn.models.orthogonal import OrthogonalLayer, OrthogonalNetwork
 from opjax.nn.models.super_resolution import (
     SuperResolutionTransformer,
     coordinate_attention,
@@ -88,20 +114,30 @@ from opjax.nn.schwarz import (
 )
 
 __all__ = [
+    "AdaptiveBasis",
     "Basis",
     "BasisAttention",
     "Block",
     "ConvolutionBlock",
     "Coordinates",
+    "CrossValidatedMap",
+    "DeepONet",
     "DownScaler",
+    "EfficientAttention",
+    "EideticAttention",
     "EncoderLayer",
+    "Experts",
     "FanInLinear",
     "FixedBasis",
+    "Flare",
+    "FlareAttention",
     "FourierAttention",
     "FourierBlock",
     "FourierNeuralOperator",
     "FunctionalAttention",
     "FunctionalMap",
+    "GNOT",
+    "GNOTBlock",
     "GalerkinAttention",
     "GalerkinMap",
     "GalerkinTransformer2d",
@@ -111,6 +147,7 @@ __all__ = [
     "HeadNorm",
     "IdentityMap",
     "IndicatorBasis",
+    "LatentNeuralOperator",
     "LayerNorm",
     "Linear",
     "LinearAttention",
@@ -118,18 +155,30 @@ __all__ = [
     "LowRankAttention",
     "MLP",
     "MapsOfLevels",
+    "MeanAttention",
     "Mixer",
     "ModeGains",
+    "NormalizedAttention",
+    "NormalizedCrossAttention",
     "NystromAttention",
+    "NystromformerAttention",
+    "ONO",
+    "ONOBlock",
     "OperatorTransformer",
+    "OriginalGNOT",
     "OrthogonalAttention",
+    "OrthogonalLayer",
+    "OrthogonalNetwork",
     "OrthonormalBasis",
     "PerformerAttention",
     "PhysicsAttention",
     "PointAttention",
     "PointwiseDecoder",
+    "RMSNorm",
     "ReferenceDistances",
+    "ResidualMLP",
     "SchwarzAttention",
+    "SharedNormAttention",
     "SoftmaxAttention",
     "SoftmaxBasis",
     "SoftmaxMap",
@@ -144,6 +193,7 @@ __all__ = [
     "calibrate",
     "coordinate_attention",
     "darcy_transformer",
+    "draws_noise",
     "heads",
     "initializers",
     "inverse_transformer",
@@ -152,4 +202,5 @@ __all__ = [
     "means",
     "principal_keys",
     "reference_distances",
+    "with_noise",
 ]

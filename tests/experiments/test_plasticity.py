@@ -40,6 +40,8 @@ def dies(rng):
 def task(dies, tmp_path):
     dataset.save(tmp_path, dies)
     config = dataclasses.replace(TINY, data_dir=str(tmp_path))
+    no_validation = dataclasses.replace(config, num_validation=0)
+    assert plasticity.make_task(no_validation).validation == ()
     return plasticity.make_task(config)
 
 
@@ -132,16 +134,6 @@ def test_models_take_time(name):
     arrays = (jnp.zeros((65, c), jnp.float32) for c in (2, 1))
     time = jnp.zeros((), jnp.float32)
     assert jax.eval_shape(evaluate, jax.random.key(0), *arrays, time).shape == (65, 4)
-
-
-def test_the_paper_preset_is_that_of_table_10():
-    config = plasticity.PRESETS["paper"]
-    assert (config.batch_size, config.features, config.num_basis) == (8, 128, 64)
-    assert (config.num_layers, config.num_heads, config.num_epochs) == (8, 8, 500)
-    assert config.learning_rate == 1e-3
-    assert config.num_train + config.num_validation == 900
-    assert config.num_test == 80
-    assert (config.nodes_along, config.nodes_across) == (101, 31)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@ import errno
 import json
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 
@@ -11,10 +12,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from opjax import checkpoint, training
+from opjax import checkpoint, learn, training
 from opjax.learn import folder as run_directory
-from opjax.learn import metrics_file
-from opjax.learn.stored import read_config
+from opjax.learn import metrics_file, options, stopping
+from opjax.learn.json_files import replacing, to_json
+from opjax.learn.metrics_file import MetricsWriter
 from tests.learn import resumable
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -100,6 +102,33 @@ def test_a_killed_process_resumes_by_its_workdir_alone(tmp_path, capsys):
     assert {"jax", "flax", "optax"} <= environment["packages"].keys()
 
 
+def test_a_run_told_to_stop_saves_and_continues(tmp_path, monkeypatch):
+    handler, write = signal.getsignal(signal.SIGTERM), MetricsWriter.write
+
+    def write_and_tell(self, row):
+        write(self, row)
+        if self.rows == 3:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with monkeypatch.context() as context:
+        context.setattr(MetricsWriter, "write", write_and_tell)
+        with pytest.raises(learn.Stopped, match="after step 33 of 66, and saved"):
+            resumable.run(tmp_path / "a")
+    assert signal.getsignal(signal.SIGTERM) is handler
+    assert checkpoint.all_steps(tmp_path / "a" / "checkpoints")[-1] == 33
+    resumed, whole = resumable.run(tmp_path / "a"), resumable.run(tmp_path / "b")
+    assert_identical(resumed, whole)
+
+
+def test_a_stopped_program_has_a_status_of_its_own(capsys):
+    with pytest.raises(SystemExit) as ended, options.console():
+        raise learn.Stopped("Stopped after step 2 of 4, and saved.")
+    assert ended.value.code == stopping.STATUS == 75
+    assert capsys.readouterr().err == (
+        "Stopped after step 2 of 4, and saved. The same command continues.\n"
+    )
+
+
 def test_a_nan_stops_the_run_and_names_step_samples_and_checkpoint(tmp_path):
     train = resumable.data()
     train["y"] = train["y"].at[3].set(jnp.nan)
@@ -137,31 +166,38 @@ def test_a_second_run_in_the_same_folder_names_the_first(tmp_path):
     with (
         run_directory.open_run(tmp_path, resumable.Config()),
         pytest.raises(RuntimeError, match=f"{os.getpid()} is already running.*workdir"),
+        run_directory.open_run(tmp_path, resumable.Config()),
     ):
-        run_directory.open_run(tmp_path, resumable.Config())
-    run_directory.open_run(tmp_path, resumable.Config()).close()
+        pass
+    with run_directory.open_run(tmp_path, resumable.Config()):
+        pass
 
 
 def test_another_configuration_is_refused_field_by_field(tmp_path):
     with run_directory.open_run(tmp_path, resumable.Config()) as run:
         assert not run.resumed
         metrics_file.MetricsWriter(run).close()
-    with pytest.raises(ValueError, match=r"shape.*unknown.*width: 4 there, 5 now.*G"):
-        run_directory.open_run(tmp_path, Other())
+    message = r"shape.*unknown.*width: 4 there, 5 now.*G"
+    with (
+        pytest.raises(ValueError, match=message),
+        run_directory.open_run(tmp_path, Other()),
+    ):
+        pass
     with run_directory.open_run(tmp_path, resumable.Config()) as run:
         assert run.resumed
-    stored = read_config(tmp_path, resumable.Config)
+    stored = run_directory.read_config(tmp_path, resumable.Config)
     assert stored == resumable.Config()
-    assert read_config(tmp_path / "none", resumable.Config) is None
+    assert run_directory.read_config(tmp_path / "none", resumable.Config) is None
 
 
 def test_a_folder_of_another_program_is_refused_field_by_field(tmp_path):
-    run_directory.open_run(tmp_path, resumable.Config()).close()
+    with run_directory.open_run(tmp_path, resumable.Config()):
+        pass
     with pytest.raises(ValueError, match=r"unknown fields \['shape'\].*--workdir"):
-        read_config(tmp_path, Other)
+        run_directory.read_config(tmp_path, Other)
     (tmp_path / "config.json").write_text('{"width": 4, "sh')
     with pytest.raises(ValueError, match=r"damaged config.json.*--workdir"):
-        read_config(tmp_path, resumable.Config)
+        run_directory.read_config(tmp_path, resumable.Config)
 
 
 @pytest.mark.parametrize("error", [None, OSError(errno.ENOLCK, "No locks available")])
@@ -173,7 +209,8 @@ def test_a_system_without_locks_is_good_enough(tmp_path, monkeypatch, error, cap
         monkeypatch.setattr(run_directory, "fcntl", None)
     else:
         monkeypatch.setattr(run_directory.fcntl, "flock", refuse)
-    run_directory.open_run(tmp_path, resumable.Config()).close()
+    with run_directory.open_run(tmp_path, resumable.Config()):
+        pass
     assert (error is None) or "No locks available" in caplog.text
 
 
@@ -188,15 +225,18 @@ def test_a_full_disk_names_the_file_and_the_way_out(tmp_path):
                 call()
         with (
             pytest.raises(OSError, match=r"a.json: No space.*same --workdir"),
-            run_directory.replacing(tmp_path / "a.json"),
+            replacing(tmp_path / "a.json"),
         ):
             raise OSError(errno.ENOSPC, "No space left on device")
 
 
 def test_an_unwritable_workdir_names_the_way_out(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(OSError, match=r"Not a directory.*another --workdir"):
-        run_directory.open_run(tmp_path / "file" / "run", resumable.Config())
+    with (
+        pytest.raises(OSError, match=r"Not a directory.*another --workdir"),
+        run_directory.open_run(tmp_path / "file" / "run", resumable.Config()),
+    ):
+        pass
 
 
 def test_metrics_drop_the_rows_after_the_checkpoint(tmp_path):
@@ -219,18 +259,9 @@ def test_metrics_drop_the_rows_after_the_checkpoint(tmp_path):
     ]
 
 
-def test_the_result_is_one_line_of_json(tmp_path, capsys):
-    with run_directory.open_run(tmp_path, resumable.Config()) as run:
-        result = {"error": jnp.float32(0.5), "n": (1, 2), "x": np.inf}
-        run_directory.print_result(run, result)
-    printed = capsys.readouterr().out
-    assert printed.endswith("\n")
-    assert json.loads(printed.splitlines()[-1]) == {
-        "error": 0.5,
-        "n": [1, 2],
-        "x": None,
-    }
-    assert json.loads((tmp_path / "result.json").read_text())["error"] == 0.5
+def test_a_result_is_made_of_json_values():
+    result = {"error": jnp.float32(0.5), "n": (1, 2), "x": np.inf}
+    assert to_json(result) == {"error": 0.5, "n": [1, 2], "x": None}
 
 
 def test_missing_tensorboard_names_the_extra(tmp_path, monkeypatch):

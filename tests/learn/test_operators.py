@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from flax import nnx
 
+from opjax import nn
 from opjax.datasets.samples import Sample
-from opjax.learn import attentions, operators
+from opjax.learn import attentions, operators, stream_models
 from opjax.learn.config import ModelOptions, RunOptions
 
 OWN = """
@@ -103,7 +104,39 @@ def test_transolver_has_a_basis_for_every_block_and_clips_on_grids_only(rng):
         assert model.blocks.attention.basis.temperature_bounds == bounds
         shared = abstract("functional", sample)
         assert shared.basis.temperature_bounds == (0.1, 5.0)
+        free = abstract("functional", sample, min_temperature=0.0)
+        assert free.basis.temperature_bounds is None
         assert abstract("functional", sample, shared_basis=False).basis is None
+
+
+def test_rivals_are_what_their_names_say(rng):
+    sample = grid(rng)
+    plus = abstract("transolver_plus", sample, temperature=0.3)
+    assert plus.basis is None
+    assert isinstance(plus.blocks.attention.basis, nn.AdaptiveBasis)
+    assert isinstance(plus.blocks.attention.mixer, nn.SoftmaxMap)
+    flare = abstract("flare", sample, num_basis=5, equal_parameters=False)
+    assert isinstance(flare, nn.Flare)
+    assert flare.blocks.attention.latents.shape == (2, 2, 5, 4)
+    lno = abstract("lno", sample, mlp_layers=3, equal_parameters=False)
+    assert isinstance(lno, nn.LatentNeuralOperator)
+    assert len(lno.trunk.hidden) == 4
+    # FLARE's attention goes into other models, the others' model is its own.
+    sizes = operators.sizes([sample])
+    layer = operators.attention("flare", sizes, num_basis=5)(8, rngs=nnx.Rngs(0))
+    assert isinstance(layer, nn.FlareAttention)
+    with pytest.raises(ValueError, match="'lno' is a whole model"):
+        operators.attention("lno", sizes)
+
+
+@pytest.mark.parametrize("name", ["flare", "transolver_plus", "lno"])
+def test_rivals_take_time(name, rng):
+    sample = grid(rng)
+    sizes = operators.sizes([sample], time_embedding=True)
+    model = operators.build(tiny(name, num_layers=1), sizes, rngs=nnx.Rngs(0))
+    arrays = jnp.asarray(sample.mesh_points), jnp.asarray(sample.features)
+    found = jax.eval_shape(lambda t: model(*arrays, time=t), jnp.float32(0.5))
+    assert found.shape == sample.target.shape
 
 
 def test_parameters_are_made_about_equal(rng):
@@ -128,8 +161,9 @@ def test_what_a_model_needs_is_said(rng):
     several = operators.sizes([sample, short])
     assert several.num_points is None
     assert several.grid_shape is None
-    with pytest.raises(ValueError, match="same number of points in all samples"):
-        operators.build(tiny("linformer"), several, rngs=nnx.Rngs(0))
+    for name in ("linformer", "deeponet"):
+        with pytest.raises(ValueError, match="same number of points in all samples"):
+            operators.build(tiny(name), several, rngs=nnx.Rngs(0))
 
 
 def test_sizes_are_those_of_the_samples(rng):
@@ -140,11 +174,18 @@ def test_sizes_are_those_of_the_samples(rng):
     assert (bare.feature_dim, bare.out_features) == (0, 1)
 
 
+@pytest.mark.parametrize("name", stream_models.ONO_ATTENTIONS)
+def test_every_attention_of_ono_is_built_and_called_alike(name, rng):
+    sample = grid(rng)
+    options = {"equal_parameters": False, "ono_attention": name}
+    assert_can_be_called(abstract("ono", sample, **options), sample)
+
+
 def test_unknown_names_are_refused_with_all_that_there_is():
     with pytest.raises(ValueError, match="'nothing' is unknown; .*galerkin.*fourier"):
-        operators.check("nothing")
+        operators.entry("nothing")
     with pytest.raises(ValueError, match="'soft', which cannot be imported"):
-        operators.check("soft:functional")
+        operators.entry("soft:functional")
 
 
 def test_options_without_a_meaning_are_refused():
@@ -159,8 +200,26 @@ def test_options_without_a_meaning_are_refused():
         check("functional", num_modes=3)
     with pytest.raises(ValueError, match="num_basis=5 means nothing to .*fno"):
         check("fno", num_basis=5)
+    check("ono", num_basis=5, ono_attention="mean", reference_points=4)
+    with pytest.raises(ValueError, match="reference_points=4 means nothing"):
+        check("ono_original", reference_points=4)
+    with pytest.raises(ValueError, match="num_heads=4 means nothing to .*deeponet"):
+        check("deeponet", num_heads=4)
+    with pytest.raises(ValueError, match="num_experts=2 means nothing to .*ono"):
+        check("ono", num_experts=2)
     with pytest.raises(ValueError, match="temperature=0.2 means nothing"):
         check("hat:softmax", temperature=0.2)
+    check("transolver_plus", temperature=0.2)
+    check("lno", mlp_layers=3)
+    for name, option in (
+        ("flare", {"reference_points": 4}),
+        ("lno", {"mlp_ratio": 2}),
+        ("transolver_plus", {"min_temperature": 0.05}),
+        ("transolver_plus", {"convolution": False}),
+        ("functional", {"mlp_layers": 3}),
+    ):
+        with pytest.raises(ValueError, match="means nothing to"):
+            check(name, **option)
     both = dataclasses.replace(
         tiny("fno", ridge_logit=1.0), models=("fno", "functional")
     )
@@ -214,7 +273,7 @@ def test_what_cannot_be_your_own_is_said(own):
     }
     for name, words in cases.items():
         with pytest.raises(ValueError, match=words):
-            operators.check(name)
+            operators.entry(name)
 
 
 def test_bases_have_as_many_functions_as_fit():

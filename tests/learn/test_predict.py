@@ -10,12 +10,12 @@ import pytest
 from flax import nnx
 
 from opjax import normalize
-from opjax.datasets import own
+from opjax.datasets import heat, own
 from opjax.datasets.samples import Sample
-from opjax.learn import demonstration as own_demonstration
-from opjax.learn import operators, predict, prediction, ranges, supervised, train
+from opjax.learn import operators, predict, prediction, supervised, train
 from opjax.learn import trained as trained_operators
 from opjax.learn.trained import Trained
+from opjax.nn.models import chunks
 
 TINY = dataclasses.replace(
     train.PRESETS["quick"],
@@ -50,7 +50,6 @@ def operator(rng, folder, name="functional", *, options=None, **changes):
     names = {"features": ("k",), "target": ("u",)}
     sizes = operators.sizes(samples, normalizers, **when)
     description = trained_operators.describe(samples, sizes=sizes, names=names)
-    description |= {"options": dict(options or {})}
     description["config"] = json.loads(json.dumps(dataclasses.asdict(config)))
 
     model = build(config, sizes, tuple((options or {}).items()))
@@ -74,10 +73,7 @@ def write(found, error):
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps(config))
     (folder / "result.json").write_text(json.dumps({"validation": error}))
-    options = found.description["options"]
-    trained_operators.save(
-        folder, found.model, found.normalizers, found.description, options=options
-    )
+    trained_operators.save(folder, found.model, found.normalizers, found.description)
 
 
 @jax.jit
@@ -105,7 +101,7 @@ def test_chunks_change_nothing(name, weighted, rng, tmp_path):
     if sample.quadrature_weights is not None:
         sample.quadrature_weights[::7] = 0
     expected = expected_of(found, sample)
-    assert prediction.in_chunks(found.model)
+    assert chunks.can_be_chunked(found.model)
     assert np.std(expected) > 1e-2
     for chunk_size in (40, 200):
         actual = found(sample, chunk_size=chunk_size)
@@ -132,7 +128,7 @@ def test_chunks_are_encoded_as_the_whole(rng, tmp_path):
 def test_other_operators_are_evaluated_as_a_whole(name, rng, tmp_path):
     found, sample = operator(rng, tmp_path, name), make(rng, 101)
     expected = expected_of(found, sample)
-    assert not prediction.in_chunks(found.model)
+    assert not chunks.can_be_chunked(found.model)
     for chunk_size in (16, 200):
         actual = found(sample, chunk_size=chunk_size)
         np.testing.assert_allclose(actual, expected, rtol=2e-5, atol=2e-5)
@@ -226,7 +222,7 @@ def test_ranges_say_how_far_outside_a_sample_is(rng):
     inside = Sample(box, box[:, :1], np.array([[5.0], [5], [7]], np.float32))
     description = trained_operators.describe([inside], sizes=operators.sizes([inside]))
     assert description["ranges"]["mesh_points"] == [[0, -1], [2, 1]]
-    same = ranges.compare(description, inside)
+    same = predict.compare(description, inside)
     assert same == {
         "points_outside": 0,
         "points_distance": 0,
@@ -234,10 +230,10 @@ def test_ranges_say_how_far_outside_a_sample_is(rng):
         "features_distance": 0,
         "num_points_factor": 1,
     }
-    assert ranges.sentence(same) == ""
+    assert predict.sentence(same) == ""
     points = np.array([[1, 0], [3, 0], [-0.5, 0.5], [1, 1], [0, -1]], np.float32)
     features = np.array([[4.0], [6], [7], [5], [5]], np.float32)
-    row = ranges.compare(
+    row = predict.compare(
         description,
         inside._replace(
             mesh_points=np.repeat(points, 3, axis=0), features=np.repeat(features, 3, 0)
@@ -248,7 +244,7 @@ def test_ranges_say_how_far_outside_a_sample_is(rng):
     assert row["features_outside"] == pytest.approx(1 / 5)
     assert row["features_distance"] == pytest.approx(0.5)
     assert row["num_points_factor"] == 5
-    said = ranges.sentence(row)
+    said = predict.sentence(row)
     assert "40 % of the points" in said
     assert "times off" in said
 
@@ -257,25 +253,9 @@ def test_a_channel_without_range_is_measured_by_its_size(rng):
     sample = make(rng, 4)._replace(features=np.full((4, 1), 8, np.float32))
     description = trained_operators.describe([sample], sizes=operators.sizes([sample]))
     moved = sample._replace(features=np.full((4, 1), 10, np.float32))
-    row = ranges.compare(description, moved)
+    row = predict.compare(description, moved)
     assert row["features_outside"] == 1
     assert row["features_distance"] == pytest.approx(0.25)
-
-
-def test_the_demonstration_solves_the_heat_equation(tmp_path):
-    own_demonstration.write(tmp_path / "a", 2, num_points=(20000, 20000))
-    first, _ = own.read(tmp_path / "a")
-    own_demonstration.write(tmp_path / "b", 1, num_points=(20000, 20000))
-    np.testing.assert_array_equal(own.read(tmp_path / "b")[0].target, first.target)
-    # u(0) by convolution of f with the heat kernel, over uniformly scattered points.
-    r2 = np.sum(first.mesh_points.astype(float) ** 2, axis=1)
-    inner = r2 < 0.49
-    kernel = np.exp(-r2 / 0.08) / (np.pi * 0.08)
-    assert first.features is not None
-    near = np.argmin(r2)
-    integral = np.mean((kernel * first.features[:, 0])[inner]) * np.pi * 0.49
-    assert first.target is not None
-    assert integral == pytest.approx(float(first.target[near, 0]), abs=0.05)
 
 
 @pytest.mark.slow
@@ -284,7 +264,7 @@ def test_from_files_to_predictions_in_the_same_format(suffix, tmp_path, monkeypa
     if suffix == ".vtu":
         pytest.importorskip("pyvista")
     monkeypatch.chdir(tmp_path)
-    own_demonstration.write("raw", 13)
+    heat.write("raw", 13)
     for number, sample in enumerate(own.read("raw")):
         folder = "train" if number < 10 else "new"
         fields = np.concatenate([sample.features, sample.target], axis=1)

@@ -18,6 +18,7 @@ from opjax.learn import (
     Splits,
     TrainingOptions,
     operators,
+    prediction,
     supervised,
 )
 
@@ -74,7 +75,7 @@ def test_padded_equals_unpadded_in_value_and_gradient(rng, name):
     @jax.jit
     def loss_and_gradient(bucket):
         def loss(model, sample):
-            values = supervised.predict_sample(extra, model, sample)
+            values = prediction.predict_sample(extra, model, sample)
             error = values - sample["target"]
             n = error.shape[0]
             weights = sample.get("quadrature_weights", jnp.full(n, 1 / n))
@@ -82,11 +83,10 @@ def test_padded_equals_unpadded_in_value_and_gradient(rng, name):
 
         return jax.value_and_grad(loss)(model, bucket)
 
-    (plain,) = supervised.encode(samples.stack([sample]), extra)
+    plain = prediction.encode(samples.stack([sample])[0], extra)
     plain = {k: v[0] for k, v in plain.items()}
     arrays = samples.pad(sample, 16)
-    (padded,) = supervised.encode(({k: v[None] for k, v in arrays.items()},), extra)
-    padded = {k: v[0] for k, v in padded.items()}
+    padded = prediction.encode(arrays, extra)
     value, gradient = loss_and_gradient(plain)
     other, other_gradient = loss_and_gradient(padded)
     np.testing.assert_allclose(other, value, rtol=1e-10)
@@ -107,7 +107,7 @@ def test_the_task_of_padded_samples_is_that_of_single_ones(rng):
     ]
     one_by_one = []
     for sample in data.train:
-        (bucket,) = supervised.encode(samples.stack([sample]), task.extra)
+        bucket = prediction.encode(samples.stack([sample])[0], task.extra)
         single = {k: v[0] for k, v in bucket.items()}
         one_by_one.append(float(task.metric(model, single)))
     np.testing.assert_allclose(sorted(found), sorted(one_by_one), rtol=2e-5)
@@ -124,7 +124,7 @@ def test_a_normalizer_does_not_see_padding(rng):
         normalizers["target"].std, values.std(0, ddof=1), rtol=1e-5
     )
     points = np.concatenate([s.mesh_points for s in data.train])
-    (bucket,) = supervised.encode(({"mesh_points": points},), normalizers)
+    bucket = prediction.encode({"mesh_points": points}, normalizers)
     assert np.abs(bucket["mesh_points"]).max() == pytest.approx(1, rel=1e-5)
 
 
@@ -160,6 +160,35 @@ def test_fno_needs_a_grid(rng):
     assert np.isfinite(float(task.metric(model, single)))
 
 
+def test_there_may_be_no_validation_samples(rng):
+    found = splits(rng)._replace(validation=[])
+    assert supervised.regression(TINY, found).validation == ()
+    with pytest.raises(ValueError, match="test samples: The data set is empty"):
+        supervised.regression(TINY, found._replace(test=[]))
+
+
+def test_the_loss_may_be_a_mean_and_normalisers_of_every_point(rng):
+    grid = [make(rng, 12, grid_shape=(4, 3)) for _ in range(6)]
+    found = Splits(grid, [], grid[:2], "made up")
+    total, task = (
+        supervised.regression(TINY, found, pointwise=True, mean=mean)
+        for mean in (False, True)
+    )
+    batch = jax.tree.map(lambda x: x[:2], task.train[0])
+
+    def model(points, features):
+        return jnp.zeros((12, 1), jnp.float32)
+
+    ratio = total.loss(model, batch) / task.loss(model, batch)
+    np.testing.assert_allclose(ratio, TINY.batch_size)
+    values = np.stack([sample.target for sample in grid])
+    np.testing.assert_allclose(task.extra["target"].mean, values.mean(axis=0), 1e-5)
+    std = values.std(axis=0) + 1e-5
+    np.testing.assert_allclose(task.extra["target"].std, std, rtol=1e-5)
+    encoded = task.train[0]["features"]
+    np.testing.assert_allclose(encoded.mean(axis=0), 0, atol=1e-5)
+
+
 @pytest.mark.slow
 def test_a_run_compiles_once_per_bucket_and_resumes_with_the_same_bits(rng, tmp_path):
     data = splits(rng)
@@ -172,7 +201,7 @@ def test_a_run_compiles_once_per_bucket_and_resumes_with_the_same_bits(rng, tmp_
             traced.append(batch["target"].shape)
             return task.loss(model, batch)
 
-        return task._replace(loss=loss, draw=None)
+        return task._replace(loss=loss)
 
     def run(config, *, make_task=make_task, workdir):
         return Program("trial", {"quick": TINY}, make_task).run(config, workdir=workdir)
