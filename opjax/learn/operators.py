@@ -273,7 +273,7 @@ def _galerkin2d(config: Any, sizes: Sizes, rngs: nnx.Rngs) -> nnx.Module:
     if sizes.time_embedding:
         raise ValueError("models='galerkin2d' has no time; take another model.")
     coarse = tuple(config.coarse_points or (n + 1) // 2 for n in shape)
-    return nn.darcy_transformer(
+    model = nn.darcy_transformer(
         shape,
         coarse,
         in_features=sizes.feature_dim,
@@ -287,6 +287,7 @@ def _galerkin2d(config: Any, sizes: Sizes, rngs: nnx.Rngs) -> nnx.Module:
         rematerialize=config.rematerialize,
         rngs=rngs,
     )
+    return nn.with_dropout(model, config.dropout)
 
 
 def _orthogonal_network(config: Any, sizes: Sizes, rngs: nnx.Rngs) -> nnx.Module:
@@ -306,7 +307,8 @@ def _orthogonal_network(config: Any, sizes: Sizes, rngs: nnx.Rngs) -> nnx.Module
 
 
 _FNO = ("features", "num_layers", "num_modes")
-_GALERKIN2D = (*_FNO, "num_heads", "coarse_points", "norm_epsilon", "rematerialize")
+_GALERKIN2D = (*_FNO, "num_heads", "coarse_points", "norm_epsilon", "dropout")
+_GALERKIN2D += ("rematerialize",)
 
 # One line for each: what it is made of, the options it reads, and what it needs.
 REGISTRY: dict[str, Entry] = {

@@ -115,10 +115,12 @@ SCRIPTS = {
     | {"weight_decay": 0, "clip_norm": 0.999, "num_epochs": 100, "batch_size": 8},
     "darcy/galerkin2d": {"num_layers": 6, "num_heads": 4, "coarse_points": 43}
     | {"stride": 3, "num_epochs": 100, "batch_size": 4, "weight_decay": 0}
-    | {"mean_loss": True, "penalty": "flux", "gradient_weight": 0.5},
+    | {"mean_loss": True, "penalty": "flux", "gradient_weight": 0.5}
+    | {"dropout": 0.05},
     "darcy_inverse/galerkin": {"learning_rate": 1e-3, "batch_size": 4, "stride": 3}
-    | {"target_stride": 12, "num_epochs": 100, "clip_norm": 1},
-    "darcy_inverse/softmax": {"learning_rate": 5e-4, "target_stride": 12},
+    | {"target_stride": 12, "num_epochs": 100, "clip_norm": 1, "dropout": 0.05},
+    "darcy_inverse/softmax": {"learning_rate": 5e-4, "dropout": 0.1},
+    "burgers/fourier": {"features": 96, "dropout": 0.05},
     "darcy_inverse/galerkin fine": {"stride": 2, "target_stride": 6, "batch_size": 4},
 }
 # Training and test samples, where they are not 1000 and 200.
