@@ -20,14 +20,12 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-import opjax
 from opjax import nn
 from opjax.learn import ModelOptions, Options, Program, Report, operators, option
 from opjax.learn.attentions import Entry
 from opjax.learn.drawing import new_figure, plain, save
 from opjax.learn.folder import write_json
 from opjax.learn.tables import table
-from opjax.nn.attention.heads import merge_heads, split_heads
 
 _PASSES = {"forward": "", "gradient": "gradient_"}  # with their parts of keys
 _UNITS: dict[str, Callable[[dict[str, Any]], float]] = {
@@ -36,22 +34,9 @@ _UNITS: dict[str, Callable[[dict[str, Any]], float]] = {
 }
 
 
-class _Intention(nnx.Module):
-    """`opjax.intention` between projections of all points."""
-
-    def __init__(self, features: int, *, num_heads: int, rngs: nnx.Rngs):
-        self.num_heads = num_heads
-        self.projections = nn.FanInLinear(features, 3 * features, rngs=rngs)
-        self.out = nn.FanInLinear(features, features, rngs=rngs)
-
-    def __call__(self, x: jax.Array, **unused: Any) -> jax.Array:
-        parts = jnp.split(self.projections(x), 3, axis=1)
-        heads = [split_heads(part, self.num_heads) for part in parts]
-        attend = jax.vmap(partial(opjax.intention, ridge=1.0))
-        return self.out(merge_heads(attend(*heads)))
-
-
 class _FourierBlock(nn.FourierBlock):
+    """The block of the Fourier neural operator, called as an attention."""
+
     def __call__(self, x: jax.Array, **unused: Any) -> jax.Array:
         return super().__call__(x)
 
@@ -65,9 +50,6 @@ def _fourier_block(config: Any, sizes: Any, basis: None) -> Any:
 # What is measured besides the attentions of the registry.
 _OTHERS = {
     "fourier_neural_operator": Entry(attention=_fourier_block, grid_axes=(1,)),
-    "intention": Entry(
-        attention=lambda config, *_: partial(_Intention, num_heads=config.num_heads)
-    ),
 }
 NAMES = (*(k for k, v in operators.REGISTRY.items() if v.attention), *_OTHERS)
 
@@ -115,7 +97,7 @@ class Config(Options):
                 f"num_basis={self.num_basis} must be at most the fewest points, "
                 f"2^{self.min_log2}."
             )
-        self.build(self.models[0], 2**self.min_log2, abstract=True)  # heads fit
+        self.parameters(self.models[0], 2**self.min_log2)  # heads fit
 
     def sizes(self, name: str) -> list[int]:
         """Numbers of points that an attention is measured at."""
@@ -123,26 +105,24 @@ class Config(Options):
         last = min(last, self.max_log2_quadratic) if _entry(name).quadratic else last
         return [2**k for k in range(self.min_log2, last + 1)]
 
-    def build(self, name: str, num_points: int, *, abstract: bool = False) -> Any:
-        """Builds a layer for points on a line, or only the shapes of its arrays."""
+    def build(self, name: str, num_points: int) -> Any:
+        """Builds a layer for points on a line."""
         counts = ("num_basis", "num_landmarks", "num_random", "num_projected")
-        counts = dict.fromkeys((*counts, "num_modes"), self.num_basis)
-        config = ModelOptions(
-            features=self.features,
-            num_heads=self.num_heads,
-            convolution=False,
-            **counts,  # pyright: ignore
-        )
+        counts: Any = dict.fromkeys((*counts, "num_modes"), self.num_basis)
+        own: Any = {"features": self.features, "num_heads": self.num_heads}
+        config = ModelOptions(convolution=False, **own, **counts)
         found = _entry(name)
         grid = (num_points,) if found.grid_axes else None
         sizes = operators.Sizes(1, 0, 1, grid, num_points, ((0.0,), (1.0,)))
         basis = None if found.basis is None else found.basis(config, sizes)
         assert found.attention is not None
         construct = found.attention(config, sizes, basis)
-        make = partial(construct, self.features)
-        if abstract:
-            return jax.eval_shape(lambda: make(rngs=nnx.Rngs(self.seed)))
-        return make(rngs=nnx.Rngs(self.seed))
+        return construct(self.features, rngs=nnx.Rngs(self.seed))
+
+    def parameters(self, name: str, num_points: int) -> int:
+        """Counts the parameters of a layer."""
+        found = jax.eval_shape(lambda: self.build(name, num_points))
+        return sum(leaf.size for leaf in jax.tree.leaves(found))
 
 
 PRESETS = {
@@ -171,10 +151,6 @@ def _loss(*given: Any) -> jax.Array:
 
 def measure(config: Config, num_points: int) -> list[dict[str, Any]]:
     """Times all layers at one size in random turns, quadratic ones up to some size.
-
-    Args:
-      config: which layers, how often.
-      num_points: size.
 
     Returns:
       A row for every layer measured: name, points, and of both passes the milliseconds
@@ -305,15 +281,12 @@ def describe(config: Config) -> dict[str, Any]:
     """Says what is measured, and how large the layers are."""
     found: dict[str, Any] = {"data": "random features", "models": list(config.models)}
     for name in config.models:
-        most = config.sizes(name)[-1]
-        leaves = jax.tree.leaves(config.build(name, most, abstract=True))
-        found[f"parameters_{name}"] = sum(leaf.size for leaf in leaves)
+        *_, most = config.sizes(name)
         found[f"points_{name}"] = most
+        found[f"parameters_{name}"] = config.parameters(name, most)
+    found["parameters"] = found[f"parameters_{config.models[0]}"]
     steps = config.repeats * sum(len(config.sizes(name)) for name in config.models)
-    return found | {
-        "parameters": found[f"parameters_{config.models[0]}"],
-        "steps": steps,
-    }
+    return found | {"steps": steps}
 
 
 PROGRAM = Program(

@@ -1,7 +1,5 @@
 """Compares trained models of the inverse Laplacian with the exact one."""
 
-import math
-from collections.abc import Sequence
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
@@ -9,12 +7,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.poisson_schwarz import models as structures
-from experiments.poisson_schwarz.models import Study
+from experiments.poisson_schwarz.models import build
+from experiments.poisson_schwarz.studies import Study
+from opjax import metrics, nn
 from opjax.problems import poisson
-from opjax.problems.laplacian import laplacian_inverse
 
-_COLUMNS = 256  # columns of the operator held at once when it is compared
+_COLUMNS = 256  # right-hand sides at once
 
 
 class Problem(NamedTuple):
@@ -41,8 +39,7 @@ class Problem(NamedTuple):
 
 def problem(study: Study) -> Problem:
     """Tabulates the problem of a study."""
-    shape, decay = study.setup.grid_shape, study.decay
-    return _tabulate(shape, study.num_modes, decay)
+    return _tabulate(study.setup.grid_shape, study.num_modes, study.decay)
 
 
 @lru_cache(maxsize=1)  # studies of one problem follow each other
@@ -83,43 +80,42 @@ def evaluate(models: Any, data: Problem) -> dict[str, np.ndarray]:
         models = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64), models)
         leading = jax.tree.leaves(models)[0].shape[:2]
         flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), models)
-        samples = {
-            "shown": data.shown,
-            "test": data.test,
-            "unseen": poisson.Samples(*(leaf[:, higher] for leaf in data.unseen[:2])),
-        }
-        root = np.linalg.cholesky(data.moment)
-        found = _errors(flat, data.double, root, samples, shape=data.shape)
+        unseen = poisson.Samples(*(leaf[:, higher] for leaf in data.unseen[:2]))
+        samples = {"shown": data.shown, "test": data.test, "unseen": unseen}
+        found = _errors(flat, data.double, data.moment, samples, shape=data.shape)
     return {name: np.asarray(value).reshape(leading) for name, value in found.items()}
 
 
 @partial(jax.jit, static_argnames="shape")
-def _errors(models, problem, root, samples, *, shape):
+def _errors(models, problem, moment, samples, *, shape):
     def errors(model):
-        residual = model(problem.modes) - problem.solutions
-        found = {name: _relative_l2(model, *pair) for name, pair in samples.items()}
+        found = {name: _relative_l2(model, pairs) for name, pairs in samples.items()}
         return {
-            "weighted_mse": jnp.sum((residual @ root) ** 2),
+            "weighted_mse": poisson.population_mse(model, problem, moment),
             "relative_l2": jnp.mean(found["test"]),
             "mean_16": jnp.mean(found["shown"]),
             "max_16": jnp.max(found["shown"]),
-            "operator_frobenius": _operator_error(model, shape),
+            "operator_frobenius": poisson.operator_error(model, shape),
             "unseen_l2": jnp.mean(found["unseen"]),
         }
 
     return jax.lax.map(errors, models)
 
 
+def _relative_l2(model: Any, pairs: poisson.Samples) -> jax.Array:
+    """Relative errors of all samples, some at a time."""
+
+    def relative(pair):
+        return metrics.relative_l2(model(pair[0][:, None])[:, 0], pair[1])
+
+    columns = pairs.right_sides.T, pairs.solutions.T
+    return jax.lax.map(relative, columns, batch_size=_COLUMNS)
+
+
 def closed_form_errors(study: Study, data: Problem) -> dict[str, float] | None:
-    """Errors of the computed factors for the structure of a study, where there are any.
+    """Errors of the computed factors for the structure of a study.
 
-    Args:
-      study: names domain and structure.
-      data: from `problem`.
-
-    Returns:
-      As `evaluate` for one model; `None` beyond one dimension, two levels and hats on
-      interfaces, and for global models.
+    None beyond one dimension, two levels and hats on interfaces, and for global models.
     """
     setup = study.setup
     if len(setup.grid_shape) > 1 or setup.levels > 2 or setup.global_rank:
@@ -128,40 +124,7 @@ def closed_form_errors(study: Study, data: Problem) -> dict[str, float] | None:
         return None
     inputs = np.asarray(data.double.modes) @ np.linalg.cholesky(data.moment)
     with jax.enable_x64(True):
-        model = structures.closed_form(setup, inputs)
+        model = build(setup, study.start, jax.random.key(0))
+        model = nn.laplacian_factors(model, inputs)
         single = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None, None], model)
     return {name: float(value[0, 0]) for name, value in evaluate(single, data).items()}
-
-
-def _relative_l2(model: Any, right_sides: jax.Array, solutions: jax.Array) -> jax.Array:
-    """Relative errors of all samples, some columns at a time."""
-    size, count = right_sides.shape
-    columns = min(_COLUMNS, count)
-    chunks = -(-count // columns)
-
-    def stack(values):  # (n, b) as (chunks, n, columns), the last one padded with zeros
-        padded = jnp.pad(values, ((0, 0), (0, chunks * columns - count)))
-        return padded.reshape(size, chunks, columns).swapaxes(0, 1)
-
-    def relative(pair):
-        error = jnp.linalg.norm(model(pair[0]) - pair[1], axis=0)
-        return error / jnp.linalg.norm(pair[1], axis=0)
-
-    pairs = stack(right_sides), stack(solutions)
-    return jax.lax.map(relative, pairs).reshape(-1)[:count]
-
-
-def _operator_error(model: Any, shape: Sequence[int]) -> jax.Array:
-    """`|M - A^{-1}|_F / |A^{-1}|_F`, some columns at a time."""
-    size = math.prod(shape)
-    columns = min(_COLUMNS, size)
-    inverse = laplacian_inverse(shape, jnp.float64)
-
-    def squares(first):
-        # Rows past the last one are zero and add nothing.
-        units = jax.nn.one_hot(first + jnp.arange(columns), size, dtype=jnp.float64)
-        exact = jax.vmap(inverse)(units.reshape(columns, *shape)).reshape(columns, -1)
-        return jnp.sum((model(units.T) - exact.T) ** 2), jnp.sum(exact**2)
-
-    error, exact = jax.lax.map(squares, jnp.arange(0, size, columns))
-    return jnp.sqrt(jnp.sum(error) / jnp.sum(exact))

@@ -10,13 +10,13 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from experiments.poisson_schwarz import models as structures
 from experiments.poisson_schwarz.evaluation import (
     closed_form_errors,
     evaluate,
     problem,
 )
-from experiments.poisson_schwarz.models import Study
+from experiments.poisson_schwarz.models import build
+from experiments.poisson_schwarz.studies import Study
 from opjax import nn, training
 from opjax.datasets.samples import Sample
 from opjax.learn import Replicas, Task, outcome
@@ -36,19 +36,14 @@ def make_task(study: Study, cache_dir: str | None = None) -> Task:
         return jax.tree.map(lambda x: jnp.concatenate([x] * repeats), tree)
 
     rates = np.repeat(np.asarray(study.rates, np.float32), len(seeds))
-    hyper = {"rate": rates, "sizes": for_every_rate(sizes)}
-
-    def sample(key: jax.Array, step: jax.Array) -> poisson.Samples:
-        # Batch 0 is the one that starts were made from.
-        return _batch(study, key, step + 1, data.single)
-
     return Task(
-        train=sample,
+        # Batch 0 is the one that starts were made from.
+        train=lambda key, step: _batch(study, key, step + 1, data.single),
         build=lambda config, rngs: for_every_rate(model),
         loss=loss,
         evaluate=partial(_evaluate, study),
         optimizer=optimizer,
-        replicas=Replicas(study.seeds, hyper),
+        replicas=Replicas(study.seeds, {"rate": rates, "sizes": for_every_rate(sizes)}),
         source="own solver: finite differences, exact discrete inverse",
     )
 
@@ -81,13 +76,11 @@ def _start(
 ) -> tuple[Any, Any]:
     """A model at its start and the scales of its levels, if calibrated."""
     start, key = study.start, jax.random.key(seed)
-    model = structures.build(study.setup, start, jax.random.fold_in(key, 0))
+    model = build(study.setup, start, jax.random.fold_in(key, 0))
     samples = _batch(study, jax.random.fold_in(key, 1), 0, data)
     if start.principal:
         model = nn.principal_keys(model, *samples, whitening=start.whitening)
-    if start.calibrated:
-        return nn.calibrate(model, *samples)
-    return model, None
+    return nn.calibrate(model, *samples) if start.calibrated else (model, None)
 
 
 def _batch(study: Study, key: jax.Array, step: Any, data: Any) -> poisson.Samples:
@@ -109,12 +102,17 @@ def _evaluate(study: Study, models: Any, folder: pathlib.Path) -> dict[str, Any]
     first = jax.tree.map(lambda x: x[index, 0], stacked)
     right_sides, exact = map(np.asarray, data.shown)
     predicted = np.asarray(first(np.asarray(right_sides, np.float32)))
+    points = np.indices(data.shape).reshape(len(data.shape), math.prod(data.shape)).T
+    points = (points + 1) / (np.asarray(data.shape) + 1)
     outcome.write(
         folder,
         errors=np.linalg.norm(predicted - exact, axis=0)
         / np.linalg.norm(exact, axis=0),
         rows=range(exact.shape[1]),
-        samples=_samples(data.shape, right_sides, exact),
+        samples=[
+            Sample(points, u[:, None], f[:, None], grid_shape=data.shape)
+            for f, u in zip(right_sides.T, exact.T, strict=True)
+        ],
         predicted=list(predicted.T[..., None]),
         extra={f"leaf_{i}": leaf for i, leaf in enumerate(jax.tree.leaves(first))},
     )
@@ -123,12 +121,3 @@ def _evaluate(study: Study, models: Any, folder: pathlib.Path) -> dict[str, Any]
         "errors": {name: values.tolist() for name, values in errors.items()},
         "closed_form": closed_form_errors(study, data),
     }
-
-
-def _samples(shape: tuple[int, ...], right_sides: Any, exact: Any) -> list[Sample]:
-    points = np.indices(shape).reshape(len(shape), math.prod(shape)).T + 1
-    points = points / (np.asarray(shape) + 1)
-    return [
-        Sample(points, u[:, None], f[:, None], grid_shape=shape)
-        for f, u in zip(right_sides.T, exact.T, strict=True)
-    ]

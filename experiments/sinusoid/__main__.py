@@ -1,8 +1,4 @@
-"""Learns to regress sine waves from a few observations.
-
-python -m experiments.sinusoid --preset=quick
-python -m experiments.sinusoid --preset=paper --seeds=0,1,2
-"""
+"""Starts the program, see `experiments.sinusoid`."""
 
 from experiments.sinusoid import PROGRAM
 

@@ -40,6 +40,7 @@ from opjax.nn.attention.pointwise import (
     FourierAttention,
     GalerkinAttention,
     HeadNorm,
+    IntentionAttention,
     LinearAttention,
     LinformerAttention,
     NystromAttention,
@@ -76,6 +77,13 @@ from opjax.nn.models.encoder import Block, EncoderLayer
 from opjax.nn.models.fourier import FourierBlock, FourierNeuralOperator
 from opjax.nn.models.galerkin2d import GalerkinTransformer2d
 from opjax.nn.models.operator import OperatorTransformer
+from opjax.nn.models.regressors import (
+    FunctionalRegressor,
+    IntentionRegressor,
+    LinearAttentionRegressor,
+    SoftmaxAttentionRegressor,
+    TransolverRegressor,
+)
 from opjax.nn.models.super_resolution import (
     SuperResolutionTransformer,
     coordinate_attention,
@@ -83,7 +91,9 @@ from opjax.nn.models.super_resolution import (
 from opjax.nn.schwarz import (
     LowRankAttention,
     SchwarzAttention,
+    box_attention,
     calibrate,
+    laplacian_factors,
     principal_keys,
 )
 
@@ -102,6 +112,7 @@ __all__ = [
     "FourierNeuralOperator",
     "FunctionalAttention",
     "FunctionalMap",
+    "FunctionalRegressor",
     "GalerkinAttention",
     "GalerkinMap",
     "GalerkinTransformer2d",
@@ -111,9 +122,12 @@ __all__ = [
     "HeadNorm",
     "IdentityMap",
     "IndicatorBasis",
+    "IntentionAttention",
+    "IntentionRegressor",
     "LayerNorm",
     "Linear",
     "LinearAttention",
+    "LinearAttentionRegressor",
     "LinformerAttention",
     "LowRankAttention",
     "MLP",
@@ -131,6 +145,7 @@ __all__ = [
     "ReferenceDistances",
     "SchwarzAttention",
     "SoftmaxAttention",
+    "SoftmaxAttentionRegressor",
     "SoftmaxBasis",
     "SoftmaxMap",
     "SpectralConvolution",
@@ -140,7 +155,9 @@ __all__ = [
     "Subdomains",
     "SuperResolutionTransformer",
     "TimeEmbedding",
+    "TransolverRegressor",
     "UpScaler",
+    "box_attention",
     "calibrate",
     "coordinate_attention",
     "darcy_transformer",
@@ -148,6 +165,7 @@ __all__ = [
     "initializers",
     "inverse_transformer",
     "inner_products",
+    "laplacian_factors",
     "least_squares",
     "means",
     "principal_keys",

@@ -18,7 +18,8 @@ from experiments.poisson_schwarz import (
     tables,
     training,
 )
-from experiments.poisson_schwarz.models import STARTS, Setup, Start, Study
+from experiments.poisson_schwarz.models import STARTS, Setup, Start
+from experiments.poisson_schwarz.studies import Study
 from opjax import checkpoint
 from opjax.learn import Finished, fit, study
 from opjax.learn.stored import read_config
@@ -35,14 +36,13 @@ TINY = dataclasses.replace(
     num_steps=6,
     batch_size=16,
 )
-SETUP = Setup((32,), 4, overlap=1, local_rank=2)
 STUDY = Study(
-    "tiny",
-    SETUP,
-    STARTS["paper"],
-    (1e-3, 1e-2),
-    (3, 5),
-    1e-2,
+    name="tiny",
+    setup=Setup(4, grid_shape=(32,), overlap=1, local_rank=2),
+    start=STARTS["paper"],
+    rates=(1e-3, 1e-2),
+    seeds=(3, 5),
+    rate=1e-2,
     num_modes=4,
     num_steps=6,
     batch_size=16,
@@ -72,6 +72,12 @@ def finished(tmp_path_factory, user_session):
     """Returns the folder and the result of a finished tiny run."""
     workdir = tmp_path_factory.mktemp("run")
     return workdir, poisson_schwarz.run(TINY, workdir=workdir)
+
+
+def simple(setup, start, rate, seeds=(0,), **options):
+    """A study of one rate."""
+    given = {"setup": setup, "start": start, "rate": rate, "rates": (rate,)}
+    return Study(name="simple", seeds=seeds, **given, **options)
 
 
 def train(config, folder, **changes):
@@ -127,7 +133,7 @@ def test_bad_hyper_parameters_are_refused_before_any_work(change, message):
 @pytest.mark.parametrize("coarse_space", models.COARSE_SPACES)
 def test_every_coarse_space_makes_a_model(coarse_space):
     config = dataclasses.replace(TINY, coarse_space=coarse_space)
-    assert config.setup.coarse_space == coarse_space
+    assert studies.setup_of(config).coarse_space == coarse_space
 
 
 def test_the_paper_preset_is_the_paper():
@@ -356,8 +362,8 @@ def dense_inverse(shape):
 
 @pytest.mark.parametrize("shape", [(600,), (24, 25)])
 def test_errors_are_those_of_the_dense_matrices(shape, user_session):
-    setup = Setup(shape, global_rank=3)
-    study = Study("dense", setup, Start(scale=0.02), (1.0,), (0, 1), 1.0, 2)
+    setup = Setup(grid_shape=shape, global_rank=3)
+    study = simple(setup, Start(scale=0.02), 1.0, seeds=(0, 1), num_modes=2)
     with jax.enable_x64(False):
         data = evaluation.problem(study)
         keys = jax.random.split(jax.random.key(0), (1, 2))
@@ -397,29 +403,30 @@ def test_errors_are_those_of_the_dense_matrices(shape, user_session):
 
 
 def test_computed_factors_need_no_training(user_session):
-    study = Study("closed", Setup(), Start(), (1.0,), (0,), 1.0)
+    study = simple(Setup(), Start(), 1.0)
     with jax.enable_x64(False):
         found = evaluation.closed_form_errors(study, evaluation.problem(study))
     assert found["weighted_mse"] <= 3e-7
     assert found["relative_l2"] <= 1e-3
-    two_dimensions = dataclasses.replace(study, setup=Setup((32, 32), 4))
+    two_dimensions = dataclasses.replace(study, setup=Setup(4, grid_shape=(32, 32)))
     assert evaluation.closed_form_errors(two_dimensions, None) is None
 
 
 # what training reaches
 
 
-def population(folder, setup, start, rate=None, seeds=(0,), **options):
-    rate = rate or start.learning_rate
-    return train(Study("bar", setup, start, (rate,), seeds, rate, **options), folder)[1]
+def population(folder, setup, start, rate=None, **options):
+    return train(simple(setup, start, rate or start.learning_rate, **options), folder)[
+        1
+    ]
 
 
 def test_the_default_reaches_what_the_start_of_the_paper_misses(tmp_path):
     options = {"seeds": (0, 1), "num_steps": 300, "batch_size": 64}
     ours, paper = (
-        population(tmp_path / name, Setup((128,), 8), STARTS[name], **options)[
-            "weighted_mse"
-        ]
+        population(
+            tmp_path / name, Setup(8, grid_shape=(128,)), STARTS[name], **options
+        )["weighted_mse"]
         for name in ("whitened", "paper")
     )
     assert ours.max() < 1.5e-4 < paper.min()
