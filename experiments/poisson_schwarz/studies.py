@@ -1,6 +1,7 @@
 """Which models the Poisson program trains, and what is compared with what."""
 
 import dataclasses
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -56,16 +57,15 @@ class Study(Training):
 
     def num_parameters(self) -> int:
         """Trainable numbers of one model, without padding."""
-        model: Any = jax.eval_shape(
-            lambda key: build(self.setup, self.start, key), jax.random.key(0)
-        )
+        key = jax.random.key(0)
+        model: Any = jax.eval_shape(lambda: build(self.setup, self.start, key))
         return model.num_parameters
 
     def variant(self, name: str, setup: Setup, start: Start) -> "Study":
         """Another model or start, at the rate of that start."""
         rate = start.learning_rate
         changes: dict[str, Any] = {"rates": (rate,), "rate": rate}
-        return dataclasses.replace(self, name=name, setup=setup, start=start, **changes)
+        return replace(self, name=name, setup=setup, start=start, **changes)
 
 
 def common(config: Any, cls: type) -> dict[str, Any]:
@@ -91,16 +91,16 @@ def main(config: Any) -> dict[str, Study]:
         updates=config.updates,
         **common(config, Training),
     )
-    setup = base.setup
-    rates = tuple(sorted({config.rate, *(RATES if config.sweep else ())}))
+    setup, rates = base.setup, {config.rate, *(RATES if config.sweep else ())}
+    swept = replace(base, rates=tuple(sorted(rates)))
     # At least as many parameters: 2560 for 2370, as in the paper.
     matched = -(-base.num_parameters() // (2 * setup.num_points))
-    globally = dataclasses.replace(setup, global_rank=config.global_rank)
-    small = dataclasses.replace(setup, global_rank=matched)
+    globally = replace(setup, global_rank=config.global_rank)
+    small = replace(setup, global_rank=matched)
     studies = [
-        dataclasses.replace(base, rates=rates),
-        dataclasses.replace(base, name="global", setup=globally, rates=rates),
-        dataclasses.replace(base, name="global_matched", setup=small),
+        swept,
+        replace(swept, name="global", setup=globally),
+        replace(base, name="global_matched", setup=small),
         base.variant("global_small", globally, GLOBAL_START),
         base.variant("global_whitened", globally, _DEFAULT),
         base.variant("schwarz_default", setup, _DEFAULT),
@@ -131,16 +131,12 @@ def growth(base: Study) -> dict[str, Study]:
 # What training gains from where, at the paper's size; ours is the last one.
 ABLATION = {
     "the paper's start and constant rate": _PAPER,
-    "+ warm-up and cosine": dataclasses.replace(_PAPER, cosine=True),
+    "+ warm-up and cosine": replace(_PAPER, cosine=True),
     "small start, warm-up and cosine": _SMALL,
-    "levels scaled, random keys": dataclasses.replace(
-        _DEFAULT, scale=0.1, principal=False
-    ),
-    "principal keys": dataclasses.replace(_DEFAULT, whitening=None),
-    "default without warm-up and cosine": dataclasses.replace(_DEFAULT, cosine=False),
-    "default with Adam's usual decays": dataclasses.replace(
-        _DEFAULT, beta1=0.9, beta2=0.999
-    ),
+    "levels scaled, random keys": replace(_DEFAULT, scale=0.1, principal=False),
+    "principal keys": replace(_DEFAULT, whitening=None),
+    "default without warm-up and cosine": replace(_DEFAULT, cosine=False),
+    "default with Adam's usual decays": replace(_DEFAULT, beta1=0.9, beta2=0.999),
     "default with local rank 3": _DEFAULT,
     "default": _DEFAULT,
 }
@@ -157,12 +153,11 @@ def ablation(base: Study) -> dict[str, Study]:
 
 def two_dimensions(base: Study) -> dict[str, Study]:
     """The square with 32 x 32 points."""
-    base = dataclasses.replace(base, num_modes=4)
-    setup = Setup(
-        4, local_rank=8, coarse_rank=49, coarse_space="uniform", grid_shape=(32, 32)
-    )
-    wide = dataclasses.replace(setup, coarse_hats=9, coarse_rank=30)
-    low, high = (dataclasses.replace(setup, global_rank=r) for r in (17, 73))
+    base = replace(base, num_modes=4)
+    uniform: Any = {"coarse_space": "uniform", "coarse_rank": 49}
+    setup = Setup(4, local_rank=8, grid_shape=(32, 32), **uniform)
+    wide = replace(setup, coarse_hats=9, coarse_rank=30)
+    low, high = (replace(setup, global_rank=r) for r in (17, 73))
     rows = {
         "Schwarz, 7 x 7 hats, small start": ("small", setup, _SMALL),
         "Schwarz, 7 x 7 hats": ("schwarz", setup, _DEFAULT),

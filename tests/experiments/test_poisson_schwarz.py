@@ -12,7 +12,6 @@ import pytest
 
 from experiments import poisson_schwarz
 from experiments.poisson_schwarz import (
-    evaluation,
     models,
     studies,
     tables,
@@ -88,7 +87,7 @@ def train(config, folder, **changes):
         fitted = fit(task, task.build(config, None), settings, folder=folder)
         shape = len(config.rates), len(config.seeds)
         stacked = jax.tree.map(lambda x: x.reshape(*shape, *x.shape[1:]), fitted.model)
-        return fitted, evaluation.evaluate(stacked, evaluation.problem(config))
+        return fitted, training.evaluate(stacked, training.problem(config))
 
 
 @pytest.fixture(scope="module")
@@ -240,7 +239,7 @@ def test_a_killed_run_resumes_to_the_same_bits(
     assert not (tmp_path / "result.json").exists()
     assert checkpoint.all_steps(tmp_path / "schwarz" / "checkpoints") == [6]
     # The first study is read back, the others are trained: again, for the same seeds.
-    monkeypatch.setattr(poisson_schwarz.drawing, "draw", lambda *args: None)
+    monkeypatch.setattr(poisson_schwarz.figures, "draw", lambda *args: None)
     monkeypatch.setattr(study.figures, "draw", lambda *args: None)
     config = read_config(tmp_path, poisson_schwarz.Config)
     resumed = poisson_schwarz.run(config, workdir=tmp_path)
@@ -365,11 +364,11 @@ def test_errors_are_those_of_the_dense_matrices(shape, user_session):
     setup = Setup(grid_shape=shape, global_rank=3)
     study = simple(setup, Start(scale=0.02), 1.0, seeds=(0, 1), num_modes=2)
     with jax.enable_x64(False):
-        data = evaluation.problem(study)
+        data = training.problem(study)
         keys = jax.random.split(jax.random.key(0), (1, 2))
         build = partial(models.build, setup, study.start)
         stacked = jax.vmap(jax.vmap(build))(keys)
-        found = evaluation.evaluate(stacked, data)
+        found = training.evaluate(stacked, data)
     inverse = dense_inverse(shape)
     modes = np.asarray(data.double.modes)
     np.testing.assert_allclose(inverse @ modes, data.double.solutions, atol=1e-12)
@@ -405,11 +404,11 @@ def test_errors_are_those_of_the_dense_matrices(shape, user_session):
 def test_computed_factors_need_no_training(user_session):
     study = simple(Setup(), Start(), 1.0)
     with jax.enable_x64(False):
-        found = evaluation.closed_form_errors(study, evaluation.problem(study))
+        found = training.closed_form_errors(study, training.problem(study))
     assert found["weighted_mse"] <= 3e-7
     assert found["relative_l2"] <= 1e-3
     two_dimensions = dataclasses.replace(study, setup=Setup(4, grid_shape=(32, 32)))
-    assert evaluation.closed_form_errors(two_dimensions, None) is None
+    assert training.closed_form_errors(two_dimensions, None) is None
 
 
 # what training reaches
