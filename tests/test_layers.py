@@ -75,7 +75,7 @@ NESTED = {
         "vtkmodules",
     },  # optional readers of published files
     "problems": {"skfem", "scipy"},  # finite elements
-    "learn": {"matplotlib", "tensorboardX", "tqdm"},
+    "learn": {"markdown_it", "matplotlib", "tensorboardX", "tqdm"},
     "schwarz": {"scipy"},  # graphs and trees; JAX depends on it anyway
 }
 

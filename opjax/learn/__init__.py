@@ -21,8 +21,8 @@ from opjax.learn.config import (
 )
 from opjax.learn.fields import option
 from opjax.learn.fitting import Fitted, Settings, fit
+from opjax.learn.members import Finished, Report
 from opjax.learn.program import Program
-from opjax.learn.summary import Finished, Report
 from opjax.learn.supervised import regression
 from opjax.learn.task import Task
 from opjax.learn.trained import Trained, load

@@ -3,7 +3,6 @@
 import dataclasses
 import sys
 import time
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -16,16 +15,11 @@ from opjax.learn.task import Task
 
 
 def describe(
-    config: Any, make_task: study.MakeTask, *, cache_dir: str | None = None
+    config: Any, make_task: study.MakeTask, cache_dir: str | None
 ) -> dict[str, Any]:
     """Builds every model and times one step of its training.
 
     Where samples are generated, only a few are: as many as a batch.
-
-    Args:
-      config: of the study.
-      make_task: as for `study.run`.
-      cache_dir: folder of generated data.
 
     Returns:
       JSON values: `data`, `samples`, `models`, and of the first model `parameters` and
@@ -33,21 +27,21 @@ def describe(
       members, and a row for each model in `members`. Validation, evaluation and figures
       are not in the seconds.
     """
-    tasks = study.Tasks(make_task, cache_dir)
+    tasks, source = study.Tasks(make_task, cache_dir), ""
     rows, seeds = {}, {}
     with jax.enable_x64(False):
         for (name, _), member in config.members().items():
             seeds[name] = seeds.get(name, 0) + 1
             if name not in rows:
                 few = fewest(member)
-                rows[name] = _row(member, few, tasks(few))
+                task = tasks(few)
+                rows[name], source = _row(member, few, task), source or task.source
                 print(_line(name, rows[name]), file=sys.stderr, flush=True)
-        source = tasks(fewest(next(iter(config.members().values())))).source
-    first = next(iter(rows.values()))
-    device = jax.devices()[0]
+    first, device = next(iter(rows.values())), jax.devices()[0]
+    sizes = ("num_train", "num_validation", "num_test")
     return {
         "data": source,
-        "samples": _samples(config),
+        "samples": {n[4:]: getattr(config, n) for n in sizes if hasattr(config, n)},
         "models": list(rows),
         "seeds": list(getattr(config, "seeds", ())),
         "parameters": first["parameters"],
@@ -64,20 +58,17 @@ def fewest(config: Any) -> Any:
     names = {field.name: field.metadata for field in dataclasses.fields(config)}
     if getattr(config, "data_dir", "") or "data_dir" not in names:
         return config
-    wanted = {
-        "num_train": max(config.batch_size, 2),
-        "num_validation": 1,
-        "num_test": 1,
-    }
+    wanted = {"num_train": max(config.batch_size, 2), "num_validation": 1}
     changes = {
         name: int(max(size, names[name]["limits"]["at least"]))
-        for name, size in wanted.items()
+        for name, size in (wanted | {"num_test": 1}).items()
         if name in names
     }
     return dataclasses.replace(config, **changes)
 
 
 def _row(config: Any, few: Any, task: Task) -> dict[str, Any]:
+    """What one model takes; `few` is its configuration with the samples of `task`."""
     assert task.build is not None
     model = task.build(few, nnx.Rngs(config.seed))
     settings = study.settings(few, task)
@@ -111,42 +102,26 @@ def _step(task: Task, settings: Any, found: Any, model: Any) -> tuple[float, flo
         step = training.make_step(
             task.loss, found.optimizer, microbatch=settings.microbatch
         )
-        call = jax.jit(step, donate_argnums=0).lower(state, batch, found.key).compile()
-        return _memory(call), _timed(lambda s: call(s, batch, found.key)[0], state)
-    found.prepare(state, found.total - 1)
-    good = jnp.ones(found.shape, bool)
-    call = found.compiled[1]
-    return _memory(call), _timed(lambda s: call(s, good, jnp.int32(0))[0], state)
-
-
-def _timed(call: Callable[[Any], Any], state: Any) -> float:
-    """Seconds of the second call: the first one warms up."""
-    state = jax.block_until_ready(call(state))
+        given = batch, found.key
+        call = jax.jit(step, donate_argnums=0).lower(state, *given).compile()
+    else:
+        found.prepare(state, found.total - 1)
+        given = jnp.ones(found.shape, bool), jnp.int32(0)
+        call = found.compiled[1]
+    state = jax.block_until_ready(call(state, *given)[0])  # to warm up
     begin = time.perf_counter()
-    jax.block_until_ready(call(state))
-    return time.perf_counter() - begin
-
-
-def _memory(call: Any) -> float:
-    found = call.memory_analysis()
-    if found is None:
-        return 0.0
-    total = (
-        found.argument_size_in_bytes
-        + found.output_size_in_bytes
-        + found.temp_size_in_bytes
-        - found.alias_size_in_bytes
-    )
-    return total / 2**20
+    jax.block_until_ready(call(state, *given)[0])
+    seconds = time.perf_counter() - begin
+    sizes = call.memory_analysis()
+    if sizes is None:
+        return 0.0, seconds
+    total = sizes.argument_size_in_bytes + sizes.output_size_in_bytes
+    total += sizes.temp_size_in_bytes - sizes.alias_size_in_bytes
+    return total / 2**20, seconds
 
 
 def _mib(tree: Any) -> float:
     return sum(leaf.nbytes for leaf in jax.tree.leaves(tree)) / 2**20
-
-
-def _samples(config: Any) -> dict[str, int]:
-    names = ("num_train", "num_validation", "num_test")
-    return {n[4:]: getattr(config, n) for n in names if hasattr(config, n)}
 
 
 def _line(name: str, row: dict[str, Any]) -> str:

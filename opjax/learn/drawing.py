@@ -8,8 +8,6 @@ import numpy as np
 
 from opjax.learn.json_files import replacing
 
-_DPI = 100
-
 
 def require_matplotlib() -> None:
     """Raises ModuleNotFoundError, naming the extra, if matplotlib is missing."""
@@ -31,12 +29,7 @@ def new_figure(width: float, height: float, layout: Any = "compressed") -> Any:
 def save(figure: Any, path: str | os.PathLike) -> None:
     """Writes the file in one piece, without metadata that changes from run to run."""
     with replacing(path) as temporary:
-        figure.savefig(
-            temporary,
-            dpi=_DPI,
-            format="png",
-            metadata={"Software": None},
-        )
+        figure.savefig(temporary, dpi=100, format="png", metadata={"Software": None})
 
 
 def add_colorbar(figure: Any, image: Any, axes: Any) -> None:
@@ -65,16 +58,9 @@ def field(
     grid_shape: Sequence[int] | None = None,
     **colours: Any,
 ) -> Any:
-    """Draws a field: a curve over a line, colours on a grid or at points of a plane.
+    """Draws values `(n,)`: a curve over a line, colours on a grid or at points.
 
     Points in space are projected on the plane of their first two coordinates.
-
-    Args:
-      axis: where to draw.
-      mesh_points: shape `(n, p)`.
-      values: shape `(n,)`.
-      grid_shape: points per axis, if the points are a grid in row-major order.
-      **colours: for matplotlib; of no use for a curve.
 
     Returns:
       The image, for its colorbar; None for a curve.
@@ -86,8 +72,7 @@ def field(
     x, y = mesh_points[:, 0], mesh_points[:, 1]
     if grid_shape is not None and len(grid_shape) == 2:
         x, y, values = (array.reshape(grid_shape) for array in (x, y, values))
-        return axis.pcolormesh(
-            x, y, values, shading="gouraud", rasterized=True, **colours
-        )
+        colours |= {"shading": "gouraud", "rasterized": True}
+        return axis.pcolormesh(x, y, values, **colours)
     size = float(np.clip(6e3 / len(x), 0.5, 16.0))
     return axis.scatter(x, y, c=values, s=size, linewidths=0, **colours)

@@ -1,8 +1,7 @@
 """Fields of configurations: declared once, with limits and choices, and spelled.
 
 A configuration is a frozen dataclass of `option` fields. From them come the flags of
-a program, the checks, the name of its folder, the command that repeats a run, and what
-is made of a `config.json` that an earlier version wrote.
+a program, the checks, the name of its folder and the command that repeats a run.
 """
 
 import dataclasses
@@ -10,23 +9,10 @@ import math
 import os
 import re
 import shlex
-import typing
 import zlib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
-# Other names, of flags and in the folders of earlier versions, of one field.
-ALIASES = {
-    "attentions": "models",
-    "coarse_subdomains": "coarse_boxes",
-    "methods": "models",
-    "model": "models",
-    "modes": "num_modes",
-    "n": "num_points",
-    "seed": "seeds",
-    "steps": "num_steps",
-    "subdomains": "num_boxes",
-}
 _LONGEST = 100  # characters of a default folder's name
 
 
@@ -59,108 +45,38 @@ def option(
       A dataclass field.
     """
     limits = {"at least": minimum, "above": above, "at most": maximum, "below": below}
-    return dataclasses.field(
-        default=default,
-        metadata={
-            "text": text,
-            "limits": limits,
-            "choices": None if choices is None else tuple(choices),
-            "members": members,
-        },
-    )
+    choices = None if choices is None else tuple(choices)
+    given = {"text": text, "limits": limits, "choices": choices, "members": members}
+    return dataclasses.field(default=default, metadata=given)
 
 
 def check(config: Any) -> None:
-    """Raises ValueError if a value is not finite, out of range or not to be chosen.
-
-    Args:
-      config: dataclass of `option` fields.
-    """
+    """Raises ValueError if a value is not finite, out of range or not to be chosen."""
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
-        if not isinstance(value, tuple):
-            _check_value(field, value)
-            continue
-        if not value:
+        several = isinstance(value, tuple)
+        if several and not value:
             raise ValueError(f"{field.name} is empty; name at least one.")
-        for element in value:
+        for element in value if several else (value,):
             _check_value(field, element)
-            if value.count(element) > 1:
+            if several and value.count(element) > 1:
                 raise ValueError(f"{field.name}={spell(value)} has {element} twice.")
 
 
 def _check_value(field: dataclasses.Field, value: Any) -> None:
+    choices, limits = field.metadata["choices"], field.metadata["limits"]
     if isinstance(value, str):
-        if field.metadata["choices"] is not None:
-            check_choice(field.name, value, field.metadata["choices"])
+        if choices is not None and value not in choices:
+            raise ValueError(
+                f"{field.name}={value!r} is unknown; choose from {', '.join(choices)}."
+            )
         return
-    limits = field.metadata["limits"]
     inside = limits["at least"] <= value <= limits["at most"]
     inside = inside and limits["above"] < value < limits["below"]
     if not (math.isfinite(value) and inside):
         words = [f"{k} {v}" for k, v in limits.items() if math.isfinite(v)]
-        words = ["finite", *words]
-        raise ValueError(f"{field.name}={value} must be {' and '.join(words)}.")
-
-
-def check_choice(name: str, value: str, choices: Collection[str]) -> None:
-    """Raises ValueError, listing the choices, unless `value` is one of them."""
-    if value not in choices:
-        raise ValueError(
-            f"{name}={value!r} is unknown; choose from {', '.join(choices)}."
-        )
-
-
-def kind(cls: type, name: str) -> tuple[type, bool]:
-    """Returns the type of a field, of its elements if it is a tuple, and whether so."""
-    hint = typing.get_type_hints(cls)[name]
-    if typing.get_origin(hint) is tuple:
-        return typing.get_args(hint)[0], True
-    return hint, False
-
-
-def aliases(cls: type) -> dict[str, str]:
-    """Returns other names of the fields of a configuration, with the fields."""
-    names = {field.name for field in dataclasses.fields(cls)}
-    return {a: name for a, name in ALIASES.items() if name in names and a not in names}
-
-
-def upgrade(stored: Mapping[str, Any], cls: type, base: Any = None) -> dict[str, Any]:
-    """Brings the JSON values of an earlier version to the fields of a configuration.
-
-    Names become those of today, lists that were text or one value become lists, and
-    absent fields take the values of `base`.
-
-    Args:
-      stored: JSON values by name.
-      cls: dataclass of the configuration.
-      base: configuration that says the values of absent fields, such as the preset;
-        None for the defaults.
-
-    Returns:
-      The values; unknown names are kept.
-    """
-    renamed = aliases(cls)
-    values = {renamed.get(name, name): value for name, value in stored.items()}
-    for field in dataclasses.fields(cls):
-        if field.name not in values:
-            default = field.default if base is None else getattr(base, field.name)
-            if default is not dataclasses.MISSING:
-                values[field.name] = default
-        elif not isinstance(values[field.name], list):
-            element, several = kind(cls, field.name)
-            if several:
-                parts = str(values[field.name]).split(",")
-                values[field.name] = [element(part.strip()) for part in parts]
-    return values
-
-
-def differences(config: Any, base: Any) -> dict[str, Any]:
-    """Returns the fields that are not as in `base`, in order, models first."""
-    names = [field.name for field in dataclasses.fields(config)]
-    names.sort(key=lambda name: (name != "models") + (name == "seeds"))
-    pairs = {name: getattr(config, name) for name in names if name != "preset"}
-    return {name: v for name, v in pairs.items() if v != getattr(base, name)}
+        words = " and ".join(["finite", *words])
+        raise ValueError(f"{field.name}={value} must be {words}.")
 
 
 def base_of(config: Any, presets: Mapping[str, Any]) -> Any:
@@ -168,23 +84,12 @@ def base_of(config: Any, presets: Mapping[str, Any]) -> Any:
     return presets.get(config.preset) or type(config)()
 
 
-def command(program: str, config: Any, base: Any) -> str:
-    """Returns the command that makes a configuration.
-
-    Args:
-      program: how it is started.
-      config: all that the numbers of a run depend on.
-      base: its preset.
-    """
-    return " ".join([program, f"--preset={config.preset}", *_flags(config, base)])
-
-
-def _flags(config: Any, base: Any) -> Iterator[str]:
-    for name, value in differences(config, base).items():
-        if isinstance(value, bool):
-            yield f"--{'' if value else 'no'}{name}"
-        else:
-            yield f"--{name}={shlex.quote(spell(value))}"
+def _differences(config: Any, base: Any) -> dict[str, Any]:
+    """The fields that are not as in `base`: models, then others, then seeds."""
+    names = [field.name for field in dataclasses.fields(config)]
+    names.sort(key=lambda name: (name != "models") + (name == "seeds"))
+    pairs = {name: getattr(config, name) for name in names if name != "preset"}
+    return {name: v for name, v in pairs.items() if v != getattr(base, name)}
 
 
 def spell(value: Any) -> str:
@@ -192,16 +97,21 @@ def spell(value: Any) -> str:
     return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
-def run_name(program: str, config: Any, base: Any) -> str:
-    """Returns the name of a run's folder: program, preset and what differs from it.
+def command(program: str, config: Any, base: Any) -> str:
+    """Returns the command that makes a configuration from its preset `base`."""
+    flags = [f"--preset={config.preset}"]
+    for name, value in _differences(config, base).items():
+        if isinstance(value, bool):
+            flags.append(f"--{'' if value else 'no'}{name}")
+        else:
+            flags.append(f"--{name}={shlex.quote(spell(value))}")
+    return " ".join([program, *flags])
 
-    Args:
-      program: its name.
-      config: all that the numbers of a run depend on.
-      base: its preset.
-    """
+
+def run_name(program: str, config: Any, base: Any) -> str:
+    """Returns the name of a run's folder: program, preset and what differs from it."""
     parts = [program, config.preset]
-    parts += [_short(*pair) for pair in differences(config, base).items()]
+    parts += [_short(*pair) for pair in _differences(config, base).items()]
     name = "-".join(parts)
     if len(name) <= _LONGEST:
         return name
@@ -209,6 +119,7 @@ def run_name(program: str, config: Any, base: Any) -> str:
 
 
 def _short(name: str, value: Any) -> str:
+    """A value and its name as part of the name of a folder."""
     if isinstance(value, bool):
         return name if value else f"no_{name}"
     plain = "+".join(map(_plain, value if isinstance(value, tuple) else (value,)))

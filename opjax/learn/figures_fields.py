@@ -38,29 +38,22 @@ def fields(found: Mapping[str, Outcome]) -> Any:
         chosen = {row: f"{k} ({row})" for k, row in extremes(first.errors).items()}
     else:
         chosen = {row: f"sample {row}" for row in first.rows[:_NUM_COMPARED]}
-    rows = [
-        _row(found, number, label)
-        for number, label in chosen.items()
-        if all(number in seen.rows for seen in found.values())
-    ]
+    rows = []
+    for number, label in chosen.items():
+        if all(number in seen.rows for seen in found.values()):
+            predicted = {
+                name: _channel(seen.predicted[seen.rows.index(number)])
+                for name, seen in found.items()
+            }
+            errors = {name: float(seen.errors[number]) for name, seen in found.items()}
+            sample = first.samples[first.rows.index(number)]
+            rows.append(_Row(label, sample, predicted, errors))
     rows = [row for row in rows if row.sample.target is not None]
     if not rows:
         return None
-    window = first.arrays.get("window")
     if rows[0].sample.mesh_points.shape[1] == 1:
         return _on_a_line(rows)
-    return _in_a_plane(rows, window)
-
-
-def _row(found: Mapping[str, Outcome], number: int, label: str) -> _Row:
-    first = next(iter(found.values()))
-    at = {name: seen.rows.index(number) for name, seen in found.items()}
-    return _Row(
-        label,
-        first.samples[first.rows.index(number)],
-        {name: _channel(seen.predicted[at[name]]) for name, seen in found.items()},
-        {name: float(seen.errors[number]) for name, seen in found.items()},
-    )
+    return _in_a_plane(rows, first.arrays.get("window"))
 
 
 def _channel(values: Any) -> np.ndarray:
@@ -138,7 +131,6 @@ def _on_a_line(rows: list[_Row]) -> Any:
     axes = figure.subplots(len(rows), 3, squeeze=False)
     for axis_row, row in zip(axes, rows, strict=True):
         _draw_curves(axis_row, row)
-        axis_row[0].set_ylabel(row.label, fontsize=9)
     return figure
 
 
@@ -156,19 +148,13 @@ def _draw_curves(axes: Any, row: _Row) -> None:
     for axis, title in zip(axes, titles, strict=True):
         drawing.plain(axis)
         axis.set_title(title, fontsize=9)
+    axes[0].set_ylabel(row.label, fontsize=9)
     for axis in axes[1:]:
         axis.legend(frameon=False, fontsize=7)
 
 
-def basis(name: str, seen: Outcome | None) -> Any:
-    """Draws basis functions of the first, a middle and the last layer.
-
-    Args:
-      name: of the model.
-      seen: with the arrays of `outcome.inspect`; None for no figure.
-    """
-    if seen is None:
-        return None
+def basis(name: str, seen: Outcome) -> Any:
+    """Draws basis functions of the layers that `outcome.inspect` looked at."""
     sample = seen.samples[0]
     functions, layers = seen.arrays["basis"], seen.arrays["layers"]
     columns = functions.shape[2]
@@ -180,23 +166,13 @@ def basis(name: str, seen: Outcome | None) -> Any:
             axis.set_title(f"{one.min():.2f} to {one.max():.2f}", fontsize=8)
             axis.set(xticks=[], yticks=[])
         row[0].set_ylabel(f"layer {layer + 1}")
-    figure.suptitle(
-        f"{name}: basis functions of the first head that vary most, each in its own "
-        "colours",
-        fontsize=10,
-    )
+    title = "basis functions of the first head that vary most, each in its own colours"
+    figure.suptitle(f"{name}: {title}", fontsize=10)
     return figure
 
 
-def maps(name: str, seen: Outcome | None) -> Any:
-    """Draws functional maps of the first, a middle and the last layer.
-
-    Args:
-      name: of the model.
-      seen: with the arrays of `outcome.inspect`; None for no figure.
-    """
-    if seen is None:
-        return None
+def maps(name: str, seen: Outcome) -> Any:
+    """Draws functional maps of the layers that `outcome.inspect` looked at."""
     found, layers = seen.arrays["maps"], seen.arrays["layers"]
     columns = found.shape[1]
     figure = drawing.new_figure(2.3 * columns + 1.0, 2.3 * len(layers) + 0.5)

@@ -11,11 +11,8 @@ import optax
 
 from opjax import training
 from opjax.learn.folder import RunDirectory, open_run
-from opjax.learn.loop import Loop
-from opjax.learn.metrics_file import MetricsWriter, read_metrics
-from opjax.learn.progress import Progress
-
-__all__ = ["Fitted", "MetricsWriter", "Settings", "fit", "read_metrics"]
+from opjax.learn.loop import Loop, progress
+from opjax.learn.metrics_file import read_metrics
 
 
 def _adamw(total_steps: int) -> optax.GradientTransformation:
@@ -136,30 +133,28 @@ def fit(
             names = [field.name for field in dataclasses.fields(_Lengths)]
             lengths = _Lengths(**{name: getattr(settings, name) for name in names})
             folder = stack.enter_context(open_run(folder, lengths))
-        loop = Loop(folder, task, settings)
-        loop.start(model)
+        loop = Loop(folder, task, settings, model)
         stack.enter_context(contextlib.closing(loop.writer))
         total = loop.batches.total
-        bar = stack.enter_context(Progress(folder.path.name, total, loop.step))
+        show = stack.enter_context(progress(folder.path.name, total, loop.step))
         while loop.step < total:
             loop.advance()
             row = loop.look_if_due()
             if row is not None:
                 loop.writer.write(row)
-                bar.report(row, loop.left())
-            bar.update(loop.step)
+            show(loop.step, row, loop.left())
             loop.save_if_due()
-    progress = loop.progress
-    last = progress["state"].model
+    found = loop.progress
+    last = found["state"].model
     return Fitted(
         model=last,
-        best_model=progress["best_model"] if loop.validation else last,
-        best_metric=float(progress["best_metric"]),
-        best_step=progress["best_step"] if loop.validation else loop.step,
-        extra=progress["extra"],
+        best_model=found["best_model"] if loop.validation else last,
+        best_metric=float(found["best_metric"]),
+        best_step=found["best_step"] if loop.validation else loop.step,
+        extra=found["extra"],
         history=read_metrics(folder.path),
         seconds=loop.seconds(),
         compile_seconds=loop.batches.compile_seconds,
-        losses=progress["losses"],
-        finite=np.asarray(progress.get("good", True)),
+        losses=found["losses"],
+        finite=np.asarray(found.get("good", True)),
     )

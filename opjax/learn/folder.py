@@ -1,4 +1,4 @@
-"""The folder of a run: configuration, environment, lock, metrics and result."""
+"""The folder of a run: its lock, configuration, environment and result."""
 
 import contextlib
 import dataclasses
@@ -7,43 +7,25 @@ import logging
 import os
 import pathlib
 import sys
-from collections.abc import Callable
-from typing import IO, Any
+from collections.abc import Callable, Iterator
+from typing import IO, Any, NamedTuple, TypeVar
 
 import jax
 
-from opjax.learn.json_files import (
-    replacing,
-    to_json,
-    write_json,
-    write_text,
-    writing,
-)
+from opjax.learn.json_files import to_json, tuples, write_json, writing
 from opjax.learn.provenance import environment
-from opjax.learn.stored import begun, match
 
 try:
     import fcntl
 except ImportError:  # Windows: nothing keeps a second process out
     fcntl = None
 
-__all__ = [
-    "RunDirectory",
-    "open_run",
-    "print_result",
-    "replacing",
-    "run_once",
-    "to_json",
-    "write_json",
-    "write_text",
-]
-
 _LOGGER = logging.getLogger(__name__)
+_Config = TypeVar("_Config")
 
 
-@dataclasses.dataclass
-class RunDirectory:
-    """An open, locked run folder; use as a context manager to release the lock.
+class RunDirectory(NamedTuple):
+    """An open, locked run folder.
 
     Attributes:
       path: the folder.
@@ -54,44 +36,27 @@ class RunDirectory:
     path: pathlib.Path
     config: dict[str, Any]
     resumed: bool
-    _lock: Any = None
 
     @property
     def checkpoints(self) -> pathlib.Path:
         """Folder of the checkpoints."""
         return self.path / "checkpoints"
 
-    def close(self) -> None:
-        """Releases the lock."""
-        if self._lock is not None:
-            self._lock.close()
-            self._lock = None
 
-    def __enter__(self) -> "RunDirectory":
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
-
-
+@contextlib.contextmanager
 def open_run(
-    workdir: str | os.PathLike, config: Any, *, base: Any = None, command: str = ""
-) -> RunDirectory:
-    """Creates or reopens the folder of a run and takes its lock.
+    workdir: str | os.PathLike, config: Any, *, command: str = ""
+) -> Iterator[RunDirectory]:
+    """Creates or reopens the folder of a run and holds its lock.
 
-    In the folder of a study the choice of its members may change: members that are
-    finished are kept, and its result is made anew.
+    A folder that holds a run of the same configuration is continued; in that of a study
+    the choice of its members may change: those that are finished are kept, and its
+    result is made anew.
 
     Args:
-      workdir: folder; created if missing, continued if it holds a run of the same
-        configuration.
+      workdir: folder.
       config: frozen dataclass of JSON values (not containing `workdir`).
-      base: configuration that says what a folder of an earlier version means by absent
-        fields, such as the preset; None for the defaults.
       command: what repeats the run.
-
-    Returns:
-      The open folder, with `config.json` and `environment.json` written.
 
     Raises:
       OSError: if the folder cannot be written.
@@ -101,35 +66,32 @@ def open_run(
     path = pathlib.Path(workdir).absolute()
     try:
         path.mkdir(parents=True, exist_ok=True)
-        lock = open(path / ".lock", "a+")  # noqa: SIM115 - held while the run lasts
+        # Without a buffer nothing is left to be written when it is closed.
+        lock = open(path / ".lock", "ab+", buffering=0)  # noqa: SIM115
     except OSError as error:
         raise OSError(
             f"Cannot write to the run folder {path}: {error.strerror or error}. Make "
             "it writable or give another --workdir."
         ) from error
-    try:
+    with lock:
         _take(lock, path)
         values = to_json(dataclasses.asdict(config))
-        resumed = begun(path) and (path / "config.json").exists()
+        resumed = _begun(path) and (path / "config.json").exists()
         if resumed:
-            match(path, config, base)
+            _match(path, config, values)
         write_json(path / "config.json", values)
         write_json(path / "environment.json", environment(path, command))
-    except BaseException:
-        with contextlib.suppress(OSError):  # a full disk fails once more at closing
-            lock.close()
-        raise
-    return RunDirectory(path, values, resumed, lock)
+        yield RunDirectory(path, values, resumed)
 
 
-def _take(lock: IO[str], path: pathlib.Path) -> None:
+def _take(lock: IO[bytes], path: pathlib.Path) -> None:
     """Locks the open file, where the system has locks to give, and signs it."""
     if fcntl is not None:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             lock.seek(0)
-            owner = lock.read().strip() or "unknown"
+            owner = lock.read().decode().strip() or "unknown"
             raise RuntimeError(
                 f"Process {owner} is already running in {path}. Wait for it, stop it "
                 f"(kill {owner}), or give another --workdir."
@@ -138,21 +100,85 @@ def _take(lock: IO[str], path: pathlib.Path) -> None:
             _LOGGER.warning("No lock for %s, use it once at a time: %s", path, error)
     with writing(path / ".lock"):
         lock.truncate(0)
-        lock.write(str(os.getpid()))
-        lock.flush()
+        lock.write(str(os.getpid()).encode())
 
 
-def print_result(run: RunDirectory, result: dict[str, Any]) -> None:
-    """Writes `result.json` and prints the result as the last line of stdout.
+def _begun(path: pathlib.Path) -> bool:
+    """Whether a run has begun to train; before, there is nothing to lose."""
+    traces = ("metrics.jsonl", "checkpoints", "result.json")
+    depths = ("", "*/", "*/*/")  # the run itself, members, members of its parts
+    return any(any(path.glob(f"{d}{name}")) for d in depths for name in traces)
+
+
+def _match(path: pathlib.Path, config: Any, now: dict[str, Any]) -> None:
+    """Raises ValueError for another configuration; makes room for other members."""
+    stored = _stored(path, type(config))
+    pairs = {
+        name: (stored.get(name, "(absent)"), now.get(name, "(unknown)"))
+        for name in sorted(stored.keys() | now.keys())
+    }
+    differing = {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+    members = {f.name for f in dataclasses.fields(config) if f.metadata.get("members")}
+    refused = [
+        f"{name}: {there!r} there, {here!r} now"
+        for name, (there, here) in differing.items()
+        if name not in members
+    ]
+    if refused:
+        raise ValueError(
+            f"{path} holds a run with another configuration ({'; '.join(refused)}). "
+            "Give another --workdir, or the same configuration to continue that run "
+            "(--workdir alone does)."
+        )
+    if differing:  # other members: finished ones stay, the result is made anew
+        (path / "result.json").unlink(missing_ok=True)
+
+
+def read_config(workdir: str | os.PathLike, cls: type[_Config]) -> _Config | None:
+    """Reads the configuration of a run, to continue it by `--workdir` alone.
 
     Args:
-      run: the open folder.
-      result: JSON values; non-finite numbers become null.
+      workdir: folder of the run; one of an earlier version may lack fields, which take
+        their defaults.
+      cls: dataclass of the configuration.
+
+    Returns:
+      The configuration, or None if the folder has none.
+
+    Raises:
+      ValueError: if `config.json` is damaged or has unknown fields.
     """
-    result = to_json(result)
-    write_json(run.path / "result.json", result)
-    sys.stderr.flush()
-    print(json.dumps(result, allow_nan=False), flush=True)
+    path = pathlib.Path(workdir)
+    if not (path / "config.json").exists():
+        return None
+    stored = _stored(path, cls)
+    unknown = stored.keys() - {field.name for field in dataclasses.fields(cls)}  # pyright: ignore
+    if unknown:
+        raise ValueError(
+            f"{path} holds a run of another program or version: its config.json has "
+            f"the unknown fields {sorted(unknown)}. Continue it with the program it "
+            "was started with, or give another --workdir."
+        )
+    return cls(**{name: tuples(value) for name, value in stored.items()})
+
+
+def _stored(path: pathlib.Path, cls: Any) -> dict[str, Any]:
+    """The JSON values of `config.json`, and the defaults of absent fields."""
+    try:
+        values = json.loads((path / "config.json").read_text())
+        if not isinstance(values, dict):
+            raise ValueError("not a JSON object")
+    except ValueError as error:
+        raise ValueError(
+            f"{path} has a damaged config.json ({error}). Restore it from a copy, "
+            "delete it where nothing is to be continued, or give another --workdir."
+        ) from error
+    defaults = {
+        field.name: to_json(field.default)
+        for field in dataclasses.fields(cls)
+        if field.default is not dataclasses.MISSING
+    }
+    return defaults | values
 
 
 def run_once(
@@ -160,39 +186,23 @@ def run_once(
     config: Any,
     work: Callable[[RunDirectory], dict[str, Any]],
     *,
-    base: Any = None,
     command: str = "",
-    last_line: bool = True,
 ) -> dict[str, Any]:
     """Runs a program in float32 in its folder, or reads the result of a finished run.
 
     Args:
       workdir: folder of the run, see `open_run`.
-      config: frozen dataclass of JSON values.
+      config: as for `open_run`.
       work: computes the result, continuing from what the folder holds.
-      base: as for `open_run`.
       command: as for `open_run`.
-      last_line: whether to print the result, as the last line of a program.
 
     Returns:
-      The result, also written to `result.json`.
-
-    Raises:
-      OSError: if the folder cannot be written.
-      RuntimeError: if another process works in it.
-      ValueError: if it holds another configuration.
+      The result as JSON values, also written to `result.json`.
     """
-    with (
-        jax.enable_x64(False),
-        open_run(workdir, config, base=base, command=command) as directory,
-    ):
+    with jax.enable_x64(False), open_run(workdir, config, command=command) as directory:
         finished = directory.path / "result.json"
         if finished.exists():
             print(f"{directory.path} holds a finished run.", file=sys.stderr)
-            result = json.loads(finished.read_text())
         else:
-            result = to_json(work(directory))
-            write_json(finished, result)
-        if last_line:
-            print_result(directory, result)
-    return result
+            write_json(finished, work(directory))
+        return json.loads(finished.read_text())

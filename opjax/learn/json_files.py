@@ -1,4 +1,4 @@
-"""JSON and text files of run folders, in one piece or not at all."""
+"""Files of run folders, in one piece or not at all, and values that JSON can hold."""
 
 import contextlib
 import json
@@ -27,13 +27,19 @@ def to_json(value: Any) -> Any:
     return str(value) if isinstance(value, os.PathLike) else value
 
 
+def tuples(value: Any) -> Any:
+    """Turns the lists of JSON values back into tuples."""
+    return tuple(map(tuples, value)) if isinstance(value, list) else value
+
+
 def write_json(path: pathlib.Path, value: Any) -> None:
-    """Writes a JSON file in one piece."""
-    write_text(path, json.dumps(value, indent=2, allow_nan=False) + "\n")
+    """Writes what `to_json` makes of a value."""
+    text = json.dumps(to_json(value), indent=2, allow_nan=False)
+    write_text(path, text + "\n")
 
 
 def write_text(path: pathlib.Path, text: str) -> None:
-    """Writes a text file in one piece: readers see the old file or the new one."""
+    """Writes a text file: readers see the old file or the new one."""
     with replacing(path) as temporary:
         temporary.write_text(text)
 

@@ -1,7 +1,9 @@
 """What `fit` does between batches: validation, best model, checkpoints, errors."""
 
+import contextlib
 import sys
 import time
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -17,10 +19,11 @@ from opjax.learn.metrics_file import MetricsWriter
 class Loop:
     """The state of a run between batches, and what `fit` does with it.
 
-    `progress` is what a checkpoint holds: all that the rest of the run depends on.
+    Begins at step zero or at the newest checkpoint. `progress` is what a checkpoint
+    holds: all that the rest of the run depends on.
     """
 
-    def __init__(self, run: RunDirectory, task: Any, settings: Any):
+    def __init__(self, run: RunDirectory, task: Any, settings: Any, model: Any):
         self.run, self.task, self.settings = run, task, settings
         self.batches = batches.make(task, settings)
         self.fresh = callable(task.train)
@@ -32,42 +35,45 @@ class Loop:
         if self.validation and task.replicas is not None:
             raise ValueError("Replicas are not validated; leave out the task's metric.")
         self.probe = None if task.probe is None else jax.jit(task.probe)
+        self.progress = self._first(model)
+        found = checkpoint.restore(run.checkpoints, self.progress)
+        self.step, self.saved, rows = 0, None, 0
+        if found is not None:
+            self.progress, rows = found.payload, found.metadata["rows"]
+            self.step = self.saved = found.step
+            print(f"Continuing from {found.path}.", file=sys.stderr)
+        self.batches.prepare(self.progress["state"], self.step)
+        self.writer = MetricsWriter(run, rows=rows, tensorboard=settings.tensorboard)
+        self.first, self.earlier = self.step, self.progress["seconds"]
+        self.begin = self.saved_at = time.monotonic()
 
-    def start(self, model: Any) -> None:
-        """Begins at step zero or at the newest checkpoint."""
+    def _first(self, model: Any) -> dict[str, Any]:
         state = self.batches.start(model)
         length = self.batches.total if self.fresh else self.batches.per_epoch
-        kind = np.float32 if self.fresh else np.float64
         shape = (*self.batches.shape, length)
-        self.progress: dict[str, Any] = {
+        empty, kind = (np.nan, np.float32) if self.fresh else (0, np.float64)
+        progress: dict[str, Any] = {
             "state": state,
             "best_model": _copy(state.model) if self.validation else (),
             "best_metric": np.float64(np.inf),
             "best_step": 0,
-            "losses": np.full(shape, np.nan if self.fresh else 0, kind),
-            "norms": np.full(shape, np.nan if self.fresh else 0, kind),
+            "losses": np.full(shape, empty, kind),
+            "norms": np.full(shape, empty, kind),
             "seconds": 0.0,
             "extra": {} if self.task.extra is None else self.task.extra,
         }
         if self.fresh:
-            self.progress["good"] = np.ones(self.batches.shape, bool)
-        found = checkpoint.restore(self.run.checkpoints, self.progress)
-        self.saved, rows = None, 0
-        if found is not None:
-            self.progress = found.payload
-            self.saved, rows = found.step, found.metadata["rows"]
-            print(f"Continuing from {found.path}.", file=sys.stderr)
-        self.step = 0 if found is None else found.step
-        self.batches.prepare(self.progress["state"], self.step)
-        self.writer = MetricsWriter(
-            self.run, rows=rows, tensorboard=self.settings.tensorboard
-        )
-        self.first, self.earlier = self.step, self.progress["seconds"]
-        self.begin = self.saved_at = time.monotonic()
+            progress["good"] = np.ones(self.batches.shape, bool)
+        return progress
 
     def seconds(self) -> float:
         """Time spent in this and earlier parts of the run."""
         return self.earlier + time.monotonic() - self.begin
+
+    def left(self) -> float:
+        """Seconds that the rest is going to take, at the pace of this process."""
+        pace = (time.monotonic() - self.begin) / (self.step - self.first)
+        return pace * (self.batches.total - self.step)
 
     def advance(self) -> None:
         """Trains on the next batches, at most to the end of the epoch."""
@@ -76,13 +82,21 @@ class Loop:
         )
         self.progress["state"] = state
         finite = np.asarray(history["finite"])
-        if not self.batches.shape:
-            if not finite.all():
-                self._refuse(int(np.argmin(finite)), history)
-        else:
+        if self.batches.shape:
             self.progress["good"] = self.progress["good"] & finite.all(axis=-1)
             if not self.progress["good"].any():
-                self._refuse_all()
+                raise self._stop(
+                    f"All {self.progress['good'].size} replicas have met a NaN or "
+                    f"infinite loss or gradient after step {self.step}."
+                )
+        elif not finite.all():
+            bad = int(np.argmin(finite))
+            raise self._stop(
+                f"Step {self.step + bad} (epoch {self.step // self.batches.per_epoch}) "
+                f"has loss {float(history['loss'][bad])} and gradient norm "
+                f"{float(history['gradient_norm'][bad])}; "
+                f"{self.batches.describe(self.step, bad)}."
+            )
         count = finite.shape[-1]
         first = self.step if self.fresh else self.step % self.batches.per_epoch
         done = (..., slice(first, first + count))
@@ -114,11 +128,6 @@ class Loop:
         row |= {} if value is None else {"validation": value}
         return row | {"seconds": self.seconds()}
 
-    def left(self) -> float:
-        """Seconds that the rest is going to take, at the pace of this process."""
-        pace = (time.monotonic() - self.begin) / (self.step - self.first)
-        return pace * (self.batches.total - self.step)
-
     def _mean(self, values: np.ndarray) -> float:
         """The mean over the steps of the epoch, and over the replicas that go on."""
         if not self.fresh:
@@ -136,8 +145,13 @@ class Loop:
             for bucket in self.validation
         ]
         values = np.concatenate([np.asarray(part, np.float64) for part in found])
-        if not np.isfinite(values).all():
-            self._refuse_validation(np.flatnonzero(~np.isfinite(values)), epochs)
+        bad = np.flatnonzero(~np.isfinite(values))
+        if bad.size:
+            raise self._stop(
+                f"After step {self.step} (epoch {epochs}) the metric is NaN or "
+                f"infinite on {bad.size} validation samples, first ones "
+                f"{bad[:8].tolist()}, though training was finite."
+            )
         value = float(np.mean(values))
         if value < progress["best_metric"]:
             progress["best_metric"] = np.float64(value)
@@ -167,36 +181,48 @@ class Loop:
             self.saved = self.step
         self.saved_at = time.monotonic()
 
-    def _refuse(self, bad: int, history: dict[str, Any]) -> None:
-        raise training.NonFiniteError(
-            f"Step {self.step + bad} (epoch {self.step // self.batches.per_epoch}) has "
-            f"loss {float(history['loss'][bad])} and gradient norm "
-            f"{float(history['gradient_norm'][bad])}; "
-            f"{self.batches.describe(self.step, bad)}. {self._last_checkpoint()} "
-            "Continuing would meet the same batch: check those samples, lower the "
-            "learning rate or clip the gradient, in another --workdir."
+    def _stop(self, what: str) -> training.NonFiniteError:
+        last = "none yet"
+        if self.saved is not None:
+            last = f"{self.run.checkpoints}/step_{self.saved:010d}"
+        return training.NonFiniteError(
+            f"{what} Last good checkpoint: {last}. Continuing would end the same. "
+            "Lower the learning rate, check those samples or clip the gradient, in "
+            "another --workdir."
         )
 
-    def _refuse_all(self) -> None:
-        raise training.NonFiniteError(
-            f"All {self.progress['good'].size} replicas have met a NaN or infinite "
-            f"loss or gradient after step {self.step}. {self._last_checkpoint()} "
-            "Lower the learning rates, in another --workdir."
-        )
 
-    def _refuse_validation(self, bad: np.ndarray, epoch: int) -> None:
-        raise training.NonFiniteError(
-            f"After step {self.step} (epoch {epoch}) the metric is NaN or infinite on "
-            f"{bad.size} validation samples, first ones {bad[:8].tolist()}, though "
-            f"training was finite. {self._last_checkpoint()} Continuing would end the "
-            "same: check those samples, lower the learning rate or clip the gradient, "
-            "in another --workdir."
-        )
+@contextlib.contextmanager
+def progress(
+    name: str, total: int, step: int
+) -> Iterator[Callable[[int, dict[str, Any] | None, float], None]]:
+    """Yields `show(step, row, left)`: a bar on a terminal, lines of rows elsewhere."""
+    bar: Any = None
+    if sys.stderr.isatty():
+        with contextlib.suppress(ImportError):
+            import tqdm
 
-    def _last_checkpoint(self) -> str:
-        if self.saved is None:
-            return "Last good checkpoint: none yet."
-        return f"Last good checkpoint: {self.run.checkpoints}/step_{self.saved:010d}."
+            bar = tqdm.tqdm(total=total, initial=step, unit="step", desc=name)
+
+    def show(step: int, row: dict[str, Any] | None, left: float) -> None:
+        if bar is not None:
+            bar.update(step - bar.n)
+        if row is None:
+            return
+        text = f"loss {row['train_loss']:.4g}"
+        if "validation" in row:
+            text += f" validation {row['validation']:.4g}"
+        if row.get("diverged"):
+            text += f", {row['diverged']} diverged"
+        if bar is not None:
+            bar.set_postfix_str(text)
+            return
+        done = f"epoch {row['epoch']} step {row['step']}/{total}"
+        spent = f"{row['seconds']:.0f} s, {left:.0f} s left"
+        print(f"{name} {done} {text} ({spent})", file=sys.stderr, flush=True)
+
+    with bar or contextlib.nullcontext():
+        yield show
 
 
 def _copy(tree: Any) -> Any:

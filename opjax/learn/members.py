@@ -1,17 +1,126 @@
-"""Results of several models with several seeds, each in a folder of its own."""
+"""Results of several models with several seeds: means, tables and the last line."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+import math
+import pathlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from opjax.learn.json_files import write_json, write_text
+from opjax.learn.provenance import provenance
 from opjax.learn.tables import mean_and_deviation, table
 
+# Numbers of a member that are not results.
+_NOT_SHOWN = ("best_epoch", "parameters")
 
-def folder_name(name: str, seed: int | None) -> str:
-    """Returns the folder of a member in that of its study."""
-    plain = name.replace(":", "_")
-    return plain if seed is None else f"{plain}-{seed}"
+
+class Finished(NamedTuple):
+    """A finished study, for its report.
+
+    Attributes:
+      config: of the study.
+      folder: of the run, with a folder for every member.
+      results: by name, in the order of the seeds, what `train` returned.
+      source: where the samples come from.
+      notes: of the task.
+      num_train: training samples.
+      num_test: test samples.
+      seconds: wall time of this process.
+      data_seconds: of that, for making or reading samples.
+    """
+
+    config: Any
+    folder: pathlib.Path
+    results: dict[str, list[dict[str, Any]]]
+    source: str
+    notes: str
+    num_train: int
+    num_test: int
+    seconds: float
+    data_seconds: float
+
+
+class Report(NamedTuple):
+    """What a program adds to the standard report.
+
+    Attributes:
+      text: Markdown in place of the standard table; None to keep it.
+      result: keys of the last line, added or replaced.
+      head: paragraph in place of the standard one under the title.
+      alone: whether the last line has the keys of `result` only.
+    """
+
+    text: str | None = None
+    result: dict[str, Any] = {}  # noqa: RUF012 - never changed
+    head: str = ""
+    alone: bool = False
+
+
+def write_report(
+    finished: Finished, title: str, report: Callable[[Finished], Report] | None
+) -> dict[str, Any]:
+    """Writes `members.json` and `tables.md`; returns the result of the study."""
+    results, config = finished.results, finished.config
+    write_json(finished.folder / "members.json", results)
+    added = Report() if report is None else report(finished)
+    shown, text = _numbers(results), added.text
+    if text is None:
+        columns = {key: (key.replace("_", " "), 1.0) for key in shown}
+        text = comparison(results, columns)
+    head = added.head or _head(finished)
+    write_tables(finished.folder, title, head, text, finished.seconds)
+    if added.alone:
+        return dict(added.result)
+    first, means = next(iter(results)), summary(results, shown)
+    return {
+        **{key: means[f"{key}_{first}"] for key in shown if key != "seconds"},
+        **means,
+        **{f"parameters_{n}": rows[0]["parameters"] for n, rows in results.items()},
+        "parameters": results[first][0]["parameters"],
+        "seconds": math.fsum(
+            row.get("seconds", 0.0) for rows in results.values() for row in rows
+        ),
+        "data_seconds": finished.data_seconds,
+        "preset": config.preset,
+        "models": list(results),
+        "seeds": list(config.seeds),
+        "data": finished.source,
+        **added.result,
+    }
+
+
+def write_tables(
+    folder: pathlib.Path, title: str, head: str, text: str, seconds: float
+) -> None:
+    """Writes `tables.md`, with what produced the numbers below its head."""
+    parts = [f"# {title}\n", head.rstrip() + "\n"]
+    parts += [provenance(folder, seconds=seconds), text]
+    write_text(folder / "tables.md", "\n".join(parts))
+
+
+def _numbers(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[str]:
+    """The keys of the members' numbers, in order."""
+    rows = [row for group in results.values() for row in group]
+    kept = [row for row in rows if "diverged" not in row] or rows
+    return [
+        key
+        for key, value in kept[0].items()
+        if isinstance(value, (int, float)) and key not in _NOT_SHOWN
+    ]
+
+
+def _head(finished: Finished) -> str:
+    config = finished.config
+    length = f"{finished.num_train} training and {finished.num_test} test samples, "
+    if hasattr(config, "num_epochs"):
+        length += f"{config.num_epochs} epochs"
+    else:
+        length = f"{config.num_steps} steps of {config.batch_size} fresh samples"
+    return (
+        f"{length}; mean ± standard deviation over the seeds "
+        f"{','.join(map(str, config.seeds))}. Data: {finished.source}. {finished.notes}"
+    )
 
 
 def summary(
@@ -19,11 +128,14 @@ def summary(
 ) -> dict[str, float]:
     """Returns `<column>_<name>`, means over the seeds, and `..._std` for several.
 
-    A value that is None, as JSON has it for NaN, makes the mean NaN.
+    A value that is None, as JSON has it for NaN, or missing because its model diverged,
+    makes the mean NaN.
     """
     found = {}
     for name, rows in results.items():
         for column in columns:
+            if all(column not in row and "diverged" not in row for row in rows):
+                continue
             values = np.array([row.get(column) for row in rows], np.float64)
             found[f"{column}_{name}"] = float(values.mean())
             if len(values) > 1:
@@ -58,7 +170,8 @@ def comparison(
 
 
 def _cell(rows: Sequence[Mapping[str, Any]], key: str, scale: float) -> str:
-    values = np.array([row[key] for row in rows], np.float64)  # None becomes NaN
+    found = [row[key] for row in rows if key in row]
+    values = np.array(found, np.float64)  # None becomes NaN
     if not values.size:
         return "–"
     return mean_and_deviation(values, scale) if np.isfinite(values).all() else "∞"

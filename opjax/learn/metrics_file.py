@@ -19,17 +19,11 @@ class MetricsWriter:
     def __init__(self, run: RunDirectory, *, rows: int = 0, tensorboard: bool = False):
         path = run.path / "metrics.jsonl"
         old = path.read_text().splitlines(keepends=True) if path.exists() else []
-        write_text(path, "".join(old[:rows]))
-        self.rows = rows
-        self._path = path
-        with writing(path):
-            self._file = open(path, "a")  # noqa: SIM115 - closed by `close`
         self._board = None
         if tensorboard:
             try:
                 from tensorboardX import SummaryWriter  # pyright: ignore
             except ImportError:
-                self._file.close()
                 raise ModuleNotFoundError(
                     "--tensorboard needs tensorboardX: pip install "
                     "'opjax[tensorboard]', or leave the flag out: "
@@ -41,6 +35,10 @@ class MetricsWriter:
                 purge_step=step,
                 filename_suffix=f".{rows}",  # two files may be of the same second
             )
+        write_text(path, "".join(old[:rows]))
+        self.rows, self._path = rows, path
+        with writing(path):
+            self._file = open(path, "a")  # noqa: SIM115 - closed by `close`
 
     def write(self, row: dict[str, Any]) -> None:
         """Appends one row, which must have a "step", and pushes it to the disk."""

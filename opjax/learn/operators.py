@@ -16,7 +16,8 @@ in the current folder.
 import bisect
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping, Sequence
+import types
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -33,7 +34,7 @@ from opjax.learn.config import ModelOptions
 
 PADDING = 0.1  # zeros before and after each axis, over its points
 _DECODER_FEATURES = 32
-_OPTIONS = frozenset(field.name for field in dataclasses.fields(ModelOptions))
+_DEFAULTS = dataclasses.asdict(ModelOptions())
 # Options of all attentions: those of the blocks and of what is around them.
 _TRUNK = ("features", "num_layers", "num_heads", "mlp_ratio", "reference_points")
 _TRUNK += ("rematerialize",)
@@ -71,20 +72,16 @@ def sizes(
     Args:
       samples: all that the model is to be trained and tested on.
       normalizers: may hold one of `mesh_points`, which the box is encoded with.
-      **changes: values to take instead.
+      **changes: values to take instead of those found.
     """
     first = samples[0]
     grids = {sample.grid_shape for sample in samples}
     counts = {sample.num_points for sample in samples}
-    corners = np.stack(
-        [
-            np.min([sample.mesh_points.min(axis=0) for sample in samples], axis=0),
-            np.max([sample.mesh_points.max(axis=0) for sample in samples], axis=0),
-        ]
-    )
+    lows = [sample.mesh_points.min(axis=0) for sample in samples]
+    highs = [sample.mesh_points.max(axis=0) for sample in samples]
+    corners: Any = np.stack([np.min(lows, axis=0), np.max(highs, axis=0)])
     if normalizers and "mesh_points" in normalizers:
-        encoded = normalize.encode(normalizers["mesh_points"], jnp.asarray(corners))
-        corners = np.asarray(encoded)
+        corners = normalize.encode(normalizers["mesh_points"], corners)
     lower, upper = (tuple(map(float, corner)) for corner in corners)
     target = first.target
     found = Sizes(
@@ -118,24 +115,14 @@ def entry(name: str) -> Entry:
     return own_models.entry(name)
 
 
-def check(name: str) -> None:
-    """Raises ValueError unless there is an operator of that name, see `entry`."""
-    entry(name)
-
-
 def check_options(config: Any, preset: Any) -> None:
-    """Raises ValueError if an option was set that no chosen model has a use for.
-
-    Args:
-      config: with `models` and fields of `ModelOptions`.
-      preset: what it was before options were set.
-    """
-    used = frozenset[str]().union(*(options_of(name) for name in _names(config)))
-    for name in sorted(_OPTIONS - used):
+    """Raises ValueError if an option is not as in the preset that no model reads."""
+    used = frozenset[str]().union(*(options_of(name) for name in config.models))
+    for name in sorted(_DEFAULTS.keys() - used):
         value, before = getattr(config, name, None), getattr(preset, name, None)
         if value != before:
             raise ValueError(
-                f"{name}={value} means nothing to models={','.join(_names(config))}; "
+                f"{name}={value} means nothing to models={','.join(config.models)}; "
                 f"leave it out, it is {before}."
             )
 
@@ -144,7 +131,7 @@ def options_of(name: str) -> frozenset[str]:
     """Names of the options that an operator reads."""
     found = entry(name)
     if found.options is None:  # a model of your own gets all of them
-        return _OPTIONS
+        return frozenset(_DEFAULTS)
     trunk = _TRUNK if found.model is None else ()
     return frozenset(found.options) | {"equal_parameters", *trunk}
 
@@ -152,10 +139,6 @@ def options_of(name: str) -> frozenset[str]:
 def slug(name: str) -> str:
     """The name as part of a file name."""
     return name.replace(":", "_").replace("/", "_")
-
-
-def _names(config: Any) -> tuple[str, ...]:
-    return (config.models,) if isinstance(config.models, str) else tuple(config.models)
 
 
 def build(
@@ -178,16 +161,18 @@ def build(
     Raises:
       ValueError: if the samples have not what the model needs.
     """
-    (name,) = _names(config)
-    found = entry(name)
+    (name,) = config.models
+    found, features = entry(name), config.features
     _check_needs(name, found, sizes)
 
     def construct(found: Entry, features: int, rngs: nnx.Rngs) -> nnx.Module:
-        chosen = _Chosen(config, features)
+        values = {**_DEFAULTS, **vars(config), "features": features}
+        chosen = types.SimpleNamespace(**values)
         if found.model is not None:
             return found.model(chosen, sizes, rngs)
         return _transformer(found, chosen, sizes, options or {}, rngs)
 
+    @functools.cache
     def count(found: Entry, features: int) -> int:
         def abstract(key: jax.Array) -> nnx.Module:
             return construct(found, features, nnx.Rngs(key))
@@ -195,45 +180,17 @@ def build(
         shapes = jax.eval_shape(abstract, jax.random.key(0))
         return sum(leaf.size for leaf in jax.tree.leaves(shapes))
 
-    features = config.features
-    # A program without the option has one model, of the size it says.
-    if getattr(config, "equal_parameters", False) and name != "functional":
-        if found.options is None:  # sizes of a model of your own are your own
-            return construct(found, features, rngs)
-        wanted = count(REGISTRY["functional"], features)
-        heads = config.num_heads
-        widths = range(heads, 2 * features + 1, heads)
-        counts = _Counts(widths, lambda width: count(found, width))
+    # A program without the option has one model, of the size it says, and the sizes of
+    # a model of your own are your own.
+    equal = getattr(config, "equal_parameters", False) and found.options is not None
+    if equal and name != "functional":
+        wanted, own = count(REGISTRY["functional"], features), partial(count, found)
+        widths = range(config.num_heads, 2 * features + 1, config.num_heads)
         # Wider models have more parameters, so a few counts find the nearest.
-        above = bisect.bisect_left(counts, wanted)
-        near = [i for i in (above - 1, above) if 0 <= i < len(widths)]
-        features = widths[min(near, key=lambda i: abs(counts[i] - wanted))]
+        above = bisect.bisect_left(widths, wanted, key=own)
+        near = widths[max(above - 1, 0) : above + 1]
+        features = min(near, key=lambda width: abs(own(width) - wanted))
     return construct(found, features, rngs)
-
-
-class _Counts(Sequence):
-    """Numbers of parameters of models of these widths, each counted once if at all."""
-
-    def __init__(self, widths: Sequence[int], count: Callable[[int], int]):
-        self._widths, self._count = widths, functools.cache(count)
-
-    def __len__(self) -> int:
-        return len(self._widths)
-
-    def __getitem__(self, index: Any) -> int:
-        return self._count(self._widths[index])
-
-
-class _Chosen:
-    """A configuration with another number of channels, and defaults for the rest."""
-
-    def __init__(self, config: Any, features: int):
-        self._config, self.features = config, features
-
-    def __getattr__(self, name: str) -> Any:
-        if name in _OPTIONS:
-            return getattr(self._config, name, getattr(ModelOptions, name))
-        return getattr(self._config, name)
 
 
 def _check_needs(name: str, found: Entry, sizes: Sizes) -> None:
@@ -258,15 +215,13 @@ def _transformer(
     assert found.attention is not None
     basis = None if found.basis is None else found.basis(config, sizes)
     shared = basis is not None and found.may_share_basis and config.shared_basis
-    references = config.reference_points
-    lower, upper = sizes.box or (None, None)
-    position = (
-        nn.ReferenceDistances(
-            sizes.point_dim, num_reference=references, lower=lower, upper=upper
+    position = nn.Coordinates(sizes.point_dim)
+    if config.reference_points:
+        lower, upper = sizes.box or (None, None)
+        given = {"num_reference": config.reference_points}
+        position = nn.ReferenceDistances(
+            sizes.point_dim, lower=lower, upper=upper, **given
         )
-        if references
-        else nn.Coordinates(sizes.point_dim)
-    )
     return nn.OperatorTransformer(
         position=position,
         feature_dim=sizes.feature_dim,
@@ -284,12 +239,7 @@ def _transformer(
 
 
 def kept_modes(num_modes: int, grid_shape: Sequence[int]) -> tuple[int, ...]:
-    """Returns the frequencies per axis of a spectral kernel, clipped to a grid.
-
-    Args:
-      num_modes: wave numbers, as one number given to `nn.SpectralConvolution`.
-      grid_shape: points per axis.
-    """
+    """Returns the frequencies per axis of a spectral kernel, clipped to a grid."""
     wanted = *(2 * num_modes for _ in grid_shape[1:]), num_modes
     return tuple(map(min, wanted, spectral.largest_modes(grid_shape)))
 

@@ -9,6 +9,7 @@ import dataclasses
 import json
 import logging
 import sys
+import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -16,54 +17,44 @@ from absl import app, flags
 from absl import logging as absl_logging
 
 from opjax.learn import fields
-from opjax.learn.fields import check, check_choice, option
-from opjax.learn.help_text import COMMON, field_text, help_text
-from opjax.learn.stored import read_config
-
-__all__ = [
-    "check",
-    "check_choice",
-    "console",
-    "define_flags",
-    "launch",
-    "option",
-    "read_flags",
-]
+from opjax.learn.folder import read_config
 
 _Config = TypeVar("_Config")
 _HELP = ("--help", "-help", "--helpshort", "-helpshort", "-?", "-h")
+_OUTPUT = "Folders and output"
+_REPORTED = (ImportError, OSError, RuntimeError, ValueError, FloatingPointError)
+# Other names of flags.
+_ALIASES = {
+    "attentions": "models",
+    "coarse_subdomains": "coarse_boxes",
+    "methods": "models",
+    "model": "models",
+    "modes": "num_modes",
+    "n": "num_points",
+    "seed": "seeds",
+    "steps": "num_steps",
+    "subdomains": "num_boxes",
+}
 
-# Makes --help list the flags under the program that asked for them.
-flags.disclaim_key_flags()
 
-
-class _ListParser(flags.ArgumentParser):
-    """Turns text with commas into a tuple of numbers or words."""
+class _TupleParser(flags.ListParser):
+    """A tuple of elements of one type, separated by commas."""
 
     def __init__(self, element: type):
         super().__init__()
         self._element = element
-        self.syntactic_help = "a comma separated list"
 
     def parse(self, argument: Any) -> Any:
         """Returns the tuple; raises ValueError for what is no element."""
-        if not isinstance(argument, str):
-            return tuple(argument)
-        parts = [part.strip() for part in argument.split(",")]
-        try:
-            return tuple(self._element(part) for part in parts)
-        except ValueError:
-            name = {int: "whole numbers", float: "numbers"}[self._element]
-            raise ValueError(f"must be {name} separated by commas") from None
-
-    def flag_type(self) -> str:
-        """Returns what absl calls the type."""
-        return f"comma separated list of {self._element.__name__}"
+        return tuple(map(self._element, super().parse(argument)))
 
 
 def define_flags(
-    presets: Mapping[str, Any], *, flag_values: flags.FlagValues = flags.FLAGS
-) -> None:
+    presets: Mapping[str, Any],
+    *,
+    program: str = "",
+    flag_values: flags.FlagValues = flags.FLAGS,
+) -> list[str]:
     """Defines one flag for each field, and those of every program.
 
     Call it under `if __name__ == "__main__"`: two programs imported by one process
@@ -72,34 +63,74 @@ def define_flags(
     Args:
       presets: configurations by name, all of one class with a field `preset`; the
         default is the class's own.
+      program: its name, as in its folder.
       flag_values: where to define them.
+
+    Returns:
+      The titles of the groups of flags, under which absl knows them.
     """
-    kinds = {
-        bool: flags.DEFINE_bool,
-        int: flags.DEFINE_integer,
-        float: flags.DEFINE_float,
-        str: flags.DEFINE_string,
-    }
-    given: Any = {"flag_values": flag_values}
     cls = _class(presets)
+    hints, groups = typing.get_type_hints(cls), {}
     for field in dataclasses.fields(cls):
-        element, several = fields.kind(cls, field.name)
-        choices = presets if field.name == "preset" else field.metadata["choices"]
-        text = field_text(field, presets)
-        if several:
-            serializer: Any = flags.CsvListSerializer(",")
-            parser = _ListParser(element)
-            flags.DEFINE(parser, field.name, None, text, flag_values, serializer)
-        elif choices is not None:
-            flags.DEFINE_enum(field.name, None, list(choices), text, **given)
-        else:
-            define: Any = kinds[element]
-            define(field.name, None, text, **given)
-    for alias, name in fields.aliases(cls).items():
-        flags.DEFINE_alias(alias, name, **given)
-    for name, text in COMMON.items():
-        define = flags.DEFINE_string if name.endswith("dir") else flags.DEFINE_bool
-        define(name, None if name.endswith("dir") else False, text, **given)
+        # The class that declared it first: a program may declare it anew.
+        owner = [base for base in cls.__mro__ if field.name in vars(base)][-1]
+        groups[field.name] = _title(cls, owner)
+        given = {"flag_values": flag_values, "module_name": groups[field.name]}
+        _define(field, hints[field.name], presets, given)
+    for alias, name in _ALIASES.items():
+        if name in groups and alias not in groups:
+            flags.DEFINE_alias(alias, name, flag_values, groups[name])
+    given: Any = {"flag_values": flag_values, "module_name": _OUTPUT}
+    default = f"default runs/{program}-{cls.preset}, with another preset's name and "
+    text = f"Folder of the run; alone, it continues the run it holds ({default}"
+    text += "whatever differs from the preset added)"
+    flags.DEFINE_string("workdir", None, text, **given)
+    text = "Folder of generated data (default $OPJAX_CACHE or ~/.cache/opjax)"
+    flags.DEFINE_string("cache_dir", None, text, **given)
+    flags.DEFINE_bool("tensorboard", False, "Write TensorBoard files too", **given)
+    text = "Say what the run would do, without training"
+    flags.DEFINE_bool("describe", False, text, **given)
+    titles = [_title(cls, owner) for owner in cls.__mro__]
+    return [title for title in titles if title in groups.values()] + [_OUTPUT]
+
+
+def _title(cls: type, owner: type) -> str:
+    """The title of the flags of a class, the first line of its documentation."""
+    if owner is cls:
+        return "This program"
+    return (owner.__doc__ or owner.__name__).strip().splitlines()[0].rstrip(".")
+
+
+def _define(
+    field: dataclasses.Field, hint: Any, presets: Mapping[str, Any], given: Any
+) -> None:
+    """Defines the flag of a field; its help says what the presets have."""
+    choices, text = field.metadata["choices"], field.metadata["text"]
+    several = typing.get_origin(hint) is tuple
+    if several and choices is not None:  # absl shows those of single values
+        text += f": {', '.join(choices)}"
+    if field.name == "preset":
+        choices, text = tuple(presets), f"{text} (default {field.default})"
+    else:
+        values = [getattr(preset, field.name) for preset in presets.values()]
+        shown = [fields.spell(v) if several else repr(v) for v in values]
+        pairs = [f"{name} {value}" for name, value in zip(presets, shown, strict=True)]
+        same = len(set(shown)) == 1
+        text += f" ({f'default {shown[0]}' if same else ', '.join(pairs)})"
+    if several:
+        parser = _TupleParser(typing.get_args(hint)[0])
+        serializer: Any = flags.CsvListSerializer(",")
+        flags.DEFINE(parser, field.name, None, text, serializer=serializer, **given)
+    elif choices is not None:
+        flags.DEFINE_enum(field.name, None, list(choices), text, **given)
+    else:
+        define: Any = {
+            bool: flags.DEFINE_bool,
+            int: flags.DEFINE_integer,
+            float: flags.DEFINE_float,
+            str: flags.DEFINE_string,
+        }[hint]
+        define(field.name, None, text, **given)
 
 
 def read_flags(
@@ -114,15 +145,12 @@ def read_flags(
     Returns:
       The preset with the given flags in place of its values, or the configuration
       stored in --workdir if no other flag was given.
-
-    Raises:
-      ValueError: if the configuration refuses a value.
     """
-    cls: Any = _class(presets)
+    cls = _class(presets)
     values = {f.name: flag_values[f.name].value for f in dataclasses.fields(cls)}
     given = {name: value for name, value in values.items() if value is not None}
     if flag_values.workdir and not given:
-        stored = read_config(flag_values.workdir, cls, presets)
+        stored = read_config(flag_values.workdir, cls)
         if stored is not None:
             return stored
     preset = presets[given.get("preset", cls.preset)]
@@ -132,42 +160,50 @@ def read_flags(
 def launch(
     presets: Mapping[str, Any],
     run: Callable[..., Any],
+    describe: Callable[..., dict[str, Any]],
     *,
-    program: str = "",
-    describe: Callable[..., dict[str, Any]] | None = None,
+    program: str,
 ) -> None:
     """Runs a program on its flags; does not return.
 
     Args:
       presets: as for `define_flags`.
       run: `run(config, workdir=..., cache_dir=..., tensorboard=...)`.
-      program: name of the program, as in its folder.
       describe: `describe(config, cache_dir=...)`, what --describe prints.
+      program: as for `define_flags`.
     """
-    module = sys.modules["__main__"]
+    groups, given = define_flags(presets, program=program), flags.FLAGS
     if any(argument in _HELP for argument in sys.argv[1:]):
-        print(module.__doc__ or "", help_text(presets, program=program), sep="\n")
+        doc = sys.modules["__main__"].__doc__ or ""
+        print(doc, *map(given.module_help, groups), sep="\n")
         sys.exit(0)
+
+    def work() -> dict[str, Any] | None:
+        config = read_flags(presets)
+        if given.describe:
+            return describe(config, cache_dir=given.cache_dir)
+        run(
+            config,
+            workdir=given.workdir,
+            cache_dir=given.cache_dir,
+            tensorboard=given.tensorboard,
+        )
+        return None
+
+    start(work)
+
+
+def start(work: Callable[[], dict[str, Any] | None]) -> None:
+    """Parses the flags, works, and prints the result as one line of JSON."""
 
     def main(argv: Sequence[str]) -> None:
         if len(argv) > 1:
             raise app.UsageError(f"Unexpected arguments: {argv[1:]}.")
-        given = flags.FLAGS
         with console():
-            config = read_flags(presets)
-            if given.describe:
-                assert describe is not None
-                result = describe(config, cache_dir=given.cache_dir)
+            result = work()
+            if result is not None:
                 print(json.dumps(result, allow_nan=False), flush=True)
-                return
-            run(
-                config,
-                workdir=given.workdir,
-                cache_dir=given.cache_dir,
-                tensorboard=given.tensorboard,
-            )
 
-    define_flags(presets)
     app.run(main)
 
 
@@ -184,17 +220,11 @@ def console() -> Iterator[None]:
         logging.getLogger("jax").setLevel(logging.WARNING)
     try:
         yield
-    except (
-        ImportError,
-        OSError,
-        RuntimeError,
-        ValueError,
-        FloatingPointError,
-    ) as error:
+    except _REPORTED as error:
         if verbose:
             raise
         sys.exit(f"{type(error).__name__}: {error}\n(--verbosity=1 shows where.)")
 
 
-def _class(presets: Mapping[str, Any]) -> type:
+def _class(presets: Mapping[str, Any]) -> Any:
     return type(next(iter(presets.values())))

@@ -20,6 +20,7 @@ and whatever a program adds.
 
 import pathlib
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -28,6 +29,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from opjax.datasets.samples import Sample
+from opjax.learn import operators
 from opjax.learn.json_files import replacing
 
 FILE = "predictions.npz"
@@ -80,7 +82,7 @@ def write(
     inspected: Mapping[str, ArrayLike] | None = None,
     extra: Mapping[str, ArrayLike] | None = None,
 ) -> None:
-    """Writes `predictions.npz`.
+    """Writes `predictions.npz` to the folder of a member.
 
     Args:
       folder: of the member.
@@ -104,12 +106,7 @@ def write(
 
 
 def read(folder: pathlib.Path) -> Outcome:
-    """Reads `predictions.npz`.
-
-    Raises:
-      FileNotFoundError: if there is none: the member is unfinished.
-      KeyError: if an array is missing.
-    """
+    """Reads `predictions.npz` from the folder of a finished member."""
     with np.load(folder / FILE) as file:
         arrays = dict(file)
     rows = [int(row) for row in arrays["rows"]]
@@ -152,21 +149,17 @@ def inspect(
       `maps` of the first heads, `(layers, heads, k, k)`, and `layers`, the numbers of
       the first, a middle and the last layer; or nothing.
     """
-    look = getattr(model, "inspect", None)
-    if look is None:
+    if not hasattr(model, "inspect"):
         return {}
     arrays = {name: jnp.asarray(array) for name, array in sample.items()}
-    if "quadrature_weights" in arrays:
-        given["quadrature_weights"] = arrays["quadrature_weights"]
-    look = jax.jit(look)
-    arguments = arrays["mesh_points"], arrays.get("features")
+    look = jax.jit(partial(operators.call, model.inspect))
     try:
-        shapes = jax.eval_shape(look, *arguments, **given)
+        shapes = jax.eval_shape(look, arrays, **given)
     except ValueError:  # this model has a method, its attention has no maps
         return {}
     if sum(4 * leaf.size for leaf in jax.tree.leaves(shapes)) > _MAX_BYTES:
         return {}
-    seen = look(*arguments, **given)
+    seen = look(arrays, **given)
     # Attention on subdomains has many local maps; the coarse one, if any, is shown.
     coarse = getattr(seen, "coarse_map", None)
     local = seen.maps[:, :, 0] if hasattr(seen, "maps") else seen.functional_map

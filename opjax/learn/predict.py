@@ -9,7 +9,6 @@ from the training samples and, where targets are known, the relative L2 error. W
 `opjax.export`.
 """
 
-import json
 import os
 import pathlib
 import sys
@@ -19,12 +18,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from absl import app, flags
 
-from opjax import export
+from opjax import export, metrics
 from opjax.datasets import own
-from opjax.learn import operators, options, prediction, ranges, trained
+from opjax.learn import operators, options, ranges, trained
 from opjax.learn.json_files import to_json, write_json
 
 
@@ -35,8 +35,7 @@ def run(
     output: str | os.PathLike | None = None,
     export_path: str | os.PathLike | None = None,
     point_dim: int | None = None,
-    chunk_size: int = 2**16,
-    memory_gib: float = 8.0,
+    **limits: Any,
 ) -> dict[str, Any]:
     """Predicts on all samples of the input, and exports the operator if asked.
 
@@ -47,8 +46,7 @@ def run(
       output: folder for the files with predictions and `report.json`.
       export_path: file for the exported operator; None for none.
       point_dim: as for `own.read`; as in training by default.
-      chunk_size: see `prediction.predict`.
-      memory_gib: see `prediction.predict`.
+      **limits: `chunk_size` and `memory_gib`, see `Trained.__call__`.
 
     Returns:
       What the last line of the program says.
@@ -69,7 +67,6 @@ def run(
         if inputs:
             if output is None:
                 raise ValueError("Name a folder for the predictions, --output=...")
-            limits = {"chunk_size": chunk_size, "memory_gib": memory_gib}
             rows = _predict_all(found, inputs, pathlib.Path(output), point_dim, limits)
             result |= _summary(rows) | {"output": str(output)}
     return to_json(result | {"seconds": time.monotonic() - begin})
@@ -89,6 +86,9 @@ def _predict_all(
             f"Several files of the input are called {twice[0]}; predict on their "
             "folders one by one."
         )
+    count = found.description["channels"]["target"]
+    targets = found.description["names"].get("target") or ["target"] * count
+    names = ["prediction" if t == "target" else f"prediction_{t}" for t in targets]
     rows = []
     for file in files:
         for sample in found.read(file, point_dim=point_dim):
@@ -98,24 +98,20 @@ def _predict_all(
                     f"The prediction for {sample.name} is not finite; its values are "
                     "too far from those of training."
                 )
-            own.write(output / file.name, sample, values, names=_names(found))
+            own.write(output / file.name, sample, values, names=names)
             row = {"name": sample.name, "num_points": sample.num_points}
             row |= ranges.compare(found.description, sample)
             if sample.target is not None:
-                row["relative_l2"] = prediction.relative_l2(sample, values)
-            rows.append(row)
+                weights: Any = sample.quadrature_weights
+                row["relative_l2"] = metrics.relative_l2(
+                    jnp.asarray(values), sample.target, quadrature_weights=weights
+                )
+            rows.append(to_json(row))
             note = ranges.sentence(row)
             if note:
                 print(f"{sample.name}: {note}.", file=sys.stderr)
-    write_json(output / "report.json", to_json(rows))
+    write_json(output / "report.json", rows)
     return rows
-
-
-def _names(found: trained.Trained) -> list[str]:
-    """Names of the predicted channels in the files."""
-    count = found.description["channels"]["target"]
-    targets = found.description["names"].get("target") or ["target"] * count
-    return ["prediction" if t == "target" else f"prediction_{t}" for t in targets]
 
 
 def _summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
@@ -148,8 +144,9 @@ def _export(found: trained.Trained, path: str | os.PathLike) -> None:
     )
 
 
-def _define_flags() -> None:
-    flags.DEFINE_string("workdir", None, "Folder of a finished run")
+def main() -> None:
+    """Runs the program on its flags."""
+    flags.DEFINE_string("workdir", None, "Folder of a finished run", required=True)
     flags.DEFINE_list("input", [], "Folder, files or patterns, separated by commas")
     flags.DEFINE_string("output", None, "Folder for the files with predictions")
     flags.DEFINE_string("export", None, "File for the exported operator")
@@ -160,17 +157,12 @@ def _define_flags() -> None:
     flags.DEFINE_float(
         "memory_gib", 8.0, "Largest memory of one evaluation", lower_bound=0
     )
-    flags.mark_flag_as_required("workdir")
-
-
-def _main(argv: Sequence[str]) -> None:
-    if len(argv) > 1:
-        raise app.UsageError(f"Unexpected arguments: {argv[1:]}.")
     given = flags.FLAGS
-    if not given.input and not given.export:
-        raise app.UsageError("Give --input and --output, or --export.")
-    with options.console():
-        result = run(
+
+    def work() -> dict[str, Any]:
+        if not given.input and not given.export:
+            raise app.UsageError("Give --input and --output, or --export.")
+        return run(
             given.workdir,
             inputs=given.input,
             output=given.output,
@@ -179,13 +171,8 @@ def _main(argv: Sequence[str]) -> None:
             chunk_size=given.chunk_size,
             memory_gib=given.memory_gib,
         )
-        print(json.dumps(result, allow_nan=False), flush=True)
 
-
-def main() -> None:
-    """Runs the program on its flags."""
-    _define_flags()
-    app.run(_main)
+    options.start(work)
 
 
 if __name__ == "__main__":

@@ -7,21 +7,20 @@ PROGRAM.launch()
 """
 
 import dataclasses
+import json
 import os
+import sys
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
 
-from opjax.learn import describe as description
-from opjax.learn import drawing, fields, operators, options, study
+from opjax.learn import describe, drawing, fields, operators, options, study
 from opjax.learn.config import ModelOptions
-from opjax.learn.folder import RunDirectory, run_once, write_text
-from opjax.learn.provenance import provenance
-from opjax.learn.stored import adopt
+from opjax.learn.folder import RunDirectory, run_once
+from opjax.learn.members import Finished, Report, write_report, write_tables
 from opjax.learn.study import MakeTask
-from opjax.learn.summary import Finished, Report, write_report
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,7 +57,8 @@ class Program:
     ) -> dict[str, Any]:
         """Runs a configuration, or continues, or reads a finished run.
 
-        Trains in float32 whatever the caller's settings.
+        Trains in float32 whatever the caller's settings, and prints the result as one
+        line of JSON.
 
         Args:
           config: all that the numbers depend on.
@@ -81,37 +81,39 @@ class Program:
           opjax.training.NonFiniteError: if a loss diverges.
         """
         drawing.require_matplotlib()
-        config = self._ready(config)
-        base = fields.base_of(config, self.presets)
-        workdir = workdir or self._default_workdir(config)
+        config, base = self._ready(config), fields.base_of(config, self.presets)
+        start = self.command or f"python -m experiments.{self.name}"
+        command = fields.command(start, config, base)
 
         def work(directory: RunDirectory) -> dict[str, Any]:
-            if self.work is not None:
-                found = self._other_work(config, directory, cache_dir)
-            else:
-                assert self.make_task is not None
-                finished = study.run(
-                    config,
-                    self.make_task,
-                    directory,
-                    base=base,
-                    cache_dir=cache_dir,
-                    tensorboard=tensorboard,
-                )
-                found = write_report(finished, self._title(), self.report)
             device = jax.devices()[0]
+            given: dict[str, Any] = {"cache_dir": cache_dir, "tensorboard": tensorboard}
             return {
-                **found,
+                **self._work(config, directory, command=command, **given),
                 "preset": config.preset,
                 "device": f"{device.platform} ({device.device_kind})",
                 "workdir": str(directory.path),
             }
 
+        workdir = workdir or self._default_workdir(config)
+        result = run_once(workdir, config, work, command=command)
+        sys.stderr.flush()
+        print(json.dumps(result, allow_nan=False), flush=True)
+        return result
+
+    def _work(
+        self, config: Any, directory: RunDirectory, **given: Any
+    ) -> dict[str, Any]:
+        title = self.title or self.name.replace("_", " ").capitalize()
         if self.make_task is not None:
-            adopt(workdir, type(config))
-        start = self.command or f"python -m experiments.{self.name}"
-        command = fields.command(start, config, base)
-        return run_once(workdir, config, work, base=base, command=command)
+            finished = study.run(config, self.make_task, directory.path, **given)
+            return write_report(finished, title, self.report)
+        assert self.work is not None
+        begin = time.monotonic()
+        report = self.work(config, directory, given["cache_dir"])
+        seconds = time.monotonic() - begin
+        write_tables(directory.path, title, report.head, report.text or "", seconds)
+        return {"seconds": seconds, **report.result}
 
     def describe(self, config: Any, *, cache_dir: str | None = None) -> dict[str, Any]:
         """Says what `run` would do, without training.
@@ -126,7 +128,7 @@ class Program:
         """
         config = self._ready(config)
         if self.make_task is not None:
-            found = description.describe(config, self.make_task, cache_dir=cache_dir)
+            found = describe.describe(config, self.make_task, cache_dir)
         else:
             assert self.describe_work is not None
             found = self.describe_work(config)
@@ -139,12 +141,7 @@ class Program:
 
     def launch(self) -> None:
         """Runs the program on its flags; does not return."""
-        options.launch(
-            self.presets, self.run, program=self.name, describe=self.describe
-        )
-
-    def _title(self) -> str:
-        return self.title or self.name.replace("_", " ").capitalize()
+        options.launch(self.presets, self.run, self.describe, program=self.name)
 
     def _default_workdir(self, config: Any) -> str:
         base = fields.base_of(config, self.presets)
@@ -153,28 +150,10 @@ class Program:
     def _ready(self, config: Any) -> Any:
         """The configuration with absolute paths, its models checked."""
         declared = {field.name: field.metadata for field in dataclasses.fields(config)}
-        registered = issubclass(type(config), ModelOptions)
+        registered = isinstance(config, ModelOptions)
         if registered and declared["models"]["choices"] is None:
-            for name in config.models:
-                operators.check(name)
             operators.check_options(config, fields.base_of(config, self.presets))
         if getattr(config, "data_dir", ""):
             absolute = os.path.abspath(os.path.expanduser(config.data_dir))
             config = dataclasses.replace(config, data_dir=absolute)
         return config
-
-    def _other_work(
-        self, config: Any, directory: RunDirectory, cache_dir: str | None
-    ) -> dict[str, Any]:
-        assert self.work is not None
-        begin = time.monotonic()
-        report = self.work(config, directory, cache_dir)
-        seconds = time.monotonic() - begin
-        parts = [
-            f"# {self._title()}\n",
-            report.head.rstrip() + "\n",
-            provenance(directory.path, seconds=seconds),
-            report.text or "",
-        ]
-        write_text(directory.path / "tables.md", "\n".join(parts))
-        return {"seconds": seconds, **report.result}

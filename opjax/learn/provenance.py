@@ -17,10 +17,10 @@ _PACKAGES = ("opjax", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "num
 
 
 def provenance(folder: pathlib.Path, *, seconds: float) -> str:
-    """Returns a list of what produced the numbers of a run.
+    """Returns a Markdown list of what `environment.json` in the folder of a run says.
 
     Args:
-      folder: of the run, with its `environment.json`.
+      folder: of the run.
       seconds: wall time of the last process.
     """
     found = json.loads((folder / "environment.json").read_text())
@@ -38,20 +38,14 @@ def provenance(folder: pathlib.Path, *, seconds: float) -> str:
 
 
 def environment(path: pathlib.Path, command: str) -> dict[str, Any]:
-    """Returns what a run is made with: software, devices, commit and command.
-
-    Args:
-      path: folder of the run; earlier starts are kept.
-      command: what repeats the run.
-    """
-    versions = {}
+    """What a run in a folder is made with; its earlier starts are kept."""
+    versions, starts = {}, []
     for name in _PACKAGES:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             versions[name] = importlib.metadata.version(name)
-    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    file, starts = path / "environment.json", []
     with contextlib.suppress(OSError, ValueError, KeyError):
-        starts = json.loads(file.read_text())["starts"]
+        starts = json.loads((path / "environment.json").read_text())["starts"]
+    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     return {
         "python": platform.python_version(),
         "platform": platform.platform(),
@@ -68,14 +62,10 @@ def environment(path: pathlib.Path, command: str) -> dict[str, Any]:
 
 
 def _git(*arguments: str) -> str | None:
-    folder = pathlib.Path(__file__).parent
+    """What git says of this package, if it is a clone."""
+    command = ["git", "-C", str(pathlib.Path(__file__).parent), *arguments]
     with contextlib.suppress(OSError, subprocess.SubprocessError):
-        done = subprocess.run(
-            ["git", "-C", str(folder), *arguments],
-            capture_output=True,
-            text=True,
-            timeout=10,
-            check=True,
-        )
-        return done.stdout.strip()
+        return subprocess.check_output(
+            command, stderr=subprocess.DEVNULL, text=True, timeout=10
+        ).strip()
     return None

@@ -13,10 +13,6 @@ def compare(description: dict[str, Any], sample: Sample) -> dict[str, Any]:
     A sample inside all ranges may still be unlike any training sample; one outside
     surely is.
 
-    Args:
-      description: as from `trained.describe`.
-      sample: to be predicted.
-
     Returns:
       `points_outside`, the share of points outside the box of the training meshes;
       `points_distance`, the largest distance from the box along an axis, over its
@@ -40,13 +36,12 @@ def compare(description: dict[str, Any], sample: Sample) -> dict[str, Any]:
 
 def sentence(row: dict[str, Any]) -> str:
     """Says what `compare` found, or nothing if all is inside."""
-    words = []
-    for label in ("points", "features"):
-        if row[f"{label}_outside"]:
-            words.append(
-                f"{100 * row[f'{label}_outside']:.3g} % of the {label} lie outside the "
-                f"training range, by up to {row[f'{label}_distance']:.3g} of its width"
-            )
+    words = [
+        f"{100 * row[f'{label}_outside']:.3g} % of the {label} lie outside the "
+        f"training range, by up to {row[f'{label}_distance']:.3g} of its width"
+        for label in ("points", "features")
+        if row[f"{label}_outside"]
+    ]
     if row["num_points_factor"] > 4:
         words.append(
             f"the number of points is {row['num_points_factor']:.3g} times off those "

@@ -9,7 +9,6 @@ its name, and shown. With `--html` the page is written as HTML too, in one file 
 figures inside, to be sent or read anywhere.
 """
 
-import json
 import pathlib
 import re
 import shutil
@@ -17,11 +16,10 @@ import tempfile
 from collections.abc import Sequence
 from typing import Any
 
-from absl import app, flags
+from absl import flags
 
-from opjax.learn import pages
+from opjax.learn import options, pages
 from opjax.learn.json_files import replacing, write_text
-from opjax.learn.options import console
 
 MARK = "<!-- tables -->"
 
@@ -58,23 +56,17 @@ def report(
     # For readers of Markdown that take tags for HTML; in `code` too, where it is ugly.
     escaped = [t.replace("&", "&amp;").replace("<", "&lt;") for t in tables]
     page.parent.mkdir(parents=True, exist_ok=True)
-    beside = page.with_name(f"{page.stem}-figures")
-    shown = _shown(runs, beside) if figures else [""] * len(tables)
-    write_text(page, "\n".join([head, *map(_joined, escaped, shown)]))
+    beside = page.with_name(f"{page.stem}-figures") if figures else None
+    write_text(page, _joined(head, escaped, runs, beside))
     written = {"page": str(page), "runs": len(tables)}
     if html:
         target = page.with_suffix(".html")
         with tempfile.TemporaryDirectory() as folder:
             root = pathlib.Path(folder)
-            shown = _shown(runs, root / "figures")
-            markdown = "\n".join([head, *map(_joined, tables, shown)])
+            markdown = _joined(head, tables, runs, root / "figures")
             write_text(target, pages.to_html(markdown, folder=root))
         written["html"] = str(target)
     return written
-
-
-def _joined(tables: str, shown: str) -> str:
-    return f"{tables}\n{shown}" if shown else tables
 
 
 def _tables(run: pathlib.Path) -> str:
@@ -82,25 +74,28 @@ def _tables(run: pathlib.Path) -> str:
     tables = run / "tables.md"
     if not tables.is_file():
         raise FileNotFoundError(f"{tables} does not exist: the run is unfinished.")
-    lines = tables.read_text().rstrip().splitlines()
-    lines = [f"#{line}" if line.startswith("#") else line for line in lines]
-    return "\n".join(lines) + "\n"
+    return re.sub("^#", "##", tables.read_text().rstrip(), flags=re.MULTILINE) + "\n"
 
 
-def _shown(runs: Sequence[pathlib.Path], beside: pathlib.Path) -> list[str]:
-    """Copies the figures of all runs; returns the Markdown that shows them, by run."""
-    found = []
-    for number, folder in enumerate(runs, start=1):
-        lines = []
-        for figure in _figures(folder):
-            name = re.sub(r"[^\w.-]", "_", f"{number}-{folder.name}-{figure.name}")
+def _joined(
+    head: str,
+    tables: Sequence[str],
+    runs: Sequence[pathlib.Path],
+    beside: pathlib.Path | None,
+) -> str:
+    """The page; figures of all runs are copied to a folder, if there is one."""
+    parts = [head]
+    for number, (text, run) in enumerate(zip(tables, runs, strict=True), start=1):
+        parts.append(text)
+        for figure in [] if beside is None else _figures(run):
+            assert beside is not None
+            name = re.sub(r"[^\w.-]", "_", f"{number}-{run.name}-{figure.name}")
             beside.mkdir(parents=True, exist_ok=True)
             with replacing(beside / name) as temporary:
                 shutil.copyfile(figure, temporary)
-            caption = re.sub(r"[^\w ]", " ", f"{folder.name} {figure.stem}")
-            lines.append(f"![{caption}]({beside.name}/{name})\n")
-        found.append("\n".join(lines))
-    return found
+            caption = re.sub(r"[^\w ]", " ", f"{run.name} {figure.stem}")
+            parts.append(f"![{caption}]({beside.name}/{name})\n")
+    return "\n".join(parts)
 
 
 def _figures(folder: pathlib.Path) -> list[pathlib.Path]:
@@ -118,21 +113,13 @@ def main() -> None:
     flags.DEFINE_list("runs", None, "Folders of finished runs.", required=True)
     flags.DEFINE_bool("html", False, "Write an HTML page with figures beside it too.")
     flags.DEFINE_bool("figures", False, "Show figures in the Markdown page too.")
-    app.run(_main)
-
-
-def _main(argv: Sequence[str]) -> None:
-    if len(argv) > 1:
-        raise app.UsageError(f"Unexpected arguments: {argv[1:]}.")
     given = flags.FLAGS
-    with console():
-        result = report(
-            pathlib.Path(given.page).expanduser(),
-            [pathlib.Path(run).expanduser() for run in given.runs],
-            html=given.html,
-            figures=given.figures,
-        )
-        print(json.dumps(result), flush=True)
+
+    def work() -> dict[str, Any]:
+        page, *runs = (pathlib.Path(p).expanduser() for p in [given.page, *given.runs])
+        return report(page, runs, html=given.html, figures=given.figures)
+
+    options.start(work)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
 """Models, variants and seeds of one program, each in a folder of its own."""
 
 import functools
-import json
 import pathlib
 import time
 from collections.abc import Callable
@@ -12,47 +11,40 @@ import numpy as np
 from flax import nnx
 
 from opjax import training
-from opjax.learn import figures, members
-from opjax.learn.fitting import Fitted, Settings, fit
-from opjax.learn.folder import RunDirectory, replacing, run_once
-from opjax.learn.summary import Finished
+from opjax.learn import figures
+from opjax.learn.fitting import Settings, fit
+from opjax.learn.folder import RunDirectory, run_once
+from opjax.learn.json_files import replacing
+from opjax.learn.members import Finished
 from opjax.learn.task import Task
 
 MakeTask = Callable[[Any, str | None], Task]
 
 
 class Tasks:
-    """The task of a member, kept while members differ in model and seed only.
-
-    Attributes:
-      first: the first one that was made.
-      seconds: spent making them.
-    """
+    """The task of a member, kept while members differ in model and seed only."""
 
     def __init__(self, make_task: MakeTask, cache_dir: str | None):
         self._make, self._cache_dir = make_task, cache_dir
-        self._key, self._task = None, None
-        self.first: Task | None = None
-        self.seconds = 0.0
+        self._key: Any = None
+        self.seconds = 0.0  # spent making them
 
     def __call__(self, config: Any) -> Task:
         """Returns the task of a member's configuration."""
-        selected = {name: None for name in ("models", "seeds") if hasattr(config, name)}
-        key = {**vars(config), **selected}
-        if self._task is None or key != self._key:
+        key = {k: v for k, v in vars(config).items() if k not in ("models", "seeds")}
+        if key != self._key:
             begin = time.monotonic()
             self._task, self._key = self._make(config, self._cache_dir), key
             self.seconds += time.monotonic() - begin
-            self.first = self.first or self._task
         return self._task
 
 
 def run(
     config: Any,
     make_task: MakeTask,
-    directory: RunDirectory,
+    folder: pathlib.Path,
     *,
-    base: Any = None,
+    command: str = "",
     cache_dir: str | None = None,
     tensorboard: bool = False,
 ) -> Finished:
@@ -61,43 +53,34 @@ def run(
     Args:
       config: of the study, with `members`.
       make_task: `make_task(member's configuration, cache_dir)`.
-      directory: open folder of the run.
-      base: as for `folder.open_run`.
+      folder: open folder of the run.
+      command: what repeats the run.
       cache_dir: folder of generated data.
       tensorboard: write TensorBoard files too.
-
-    Returns:
-      All results.
     """
     begin = time.monotonic()
-    tasks = Tasks(make_task, cache_dir)
+    members, tasks = config.members(), Tasks(make_task, cache_dir)
+    task = tasks(next(iter(members.values())))
     results: dict[str, list[dict[str, Any]]] = {}
-    for (name, seed), member in config.members().items():
-        result = run_once(
-            directory.path / members.folder_name(name, seed),
-            member,
-            lambda folder, member=member: train(
-                member, tasks(member), folder, tensorboard=tensorboard
-            ),
-            base=base if type(base) is type(member) else None,
-            command=json.loads((directory.path / "environment.json").read_text())[
-                "command"
-            ],
-            last_line=False,
-        )
+    for (name, seed), member in members.items():
+        place = name.replace(":", "_") + ("" if seed is None else f"-{seed}")
+
+        def work(directory: RunDirectory, member: Any = member) -> dict[str, Any]:
+            return train(member, tasks(member), directory, tensorboard=tensorboard)
+
+        result = run_once(folder / place, member, work, command=command)
         results.setdefault(name, []).append(result)
-    task = tasks.first or tasks(next(iter(config.members().values())))
     groups: dict[pathlib.Path, list[figures.Member]] = {}
-    for one in figures.members(directory.path):
+    for one in figures.members(folder):
         groups.setdefault(one.folder.parent, []).append(one)
-    for folder, shown in groups.items():  # one, or several with members of their own
+    for parent, shown in groups.items():  # one, or several with members of their own
         if len(shown) > 1:
-            figures.draw(folder, shown)
+            figures.draw(parent, shown)
     if task.draw is not None:
-        task.draw(directory.path, list(results))
+        task.draw(folder, list(results))
     return Finished(
         config,
-        directory.path,
+        folder,
         results,
         task.source,
         task.notes,
@@ -109,13 +92,7 @@ def run(
 
 
 def settings(config: Any, task: Task, *, tensorboard: bool = False) -> Settings:
-    """Returns how a member is trained.
-
-    Args:
-      config: of the member.
-      task: what is to be learned.
-      tensorboard: write TensorBoard files too.
-    """
+    """Returns how a member is trained."""
     optimizer = config.optimizer if task.optimizer is None else None
     given: dict[str, Any] = {
         "batch_size": config.batch_size,
@@ -148,12 +125,6 @@ def train(
 ) -> dict[str, Any]:
     """Trains one model with one seed and evaluates it on the test samples.
 
-    Args:
-      config: of the member.
-      task: what is to be learned.
-      directory: open folder of the member.
-      tensorboard: write TensorBoard files too.
-
     Returns:
       The numbers of `Task.evaluate`, `validation`, `best_epoch`, `parameters`,
       `seconds` and the last numbers of `Task.probe`; or "diverged" with the message, if
@@ -161,7 +132,7 @@ def train(
     """
     assert task.build is not None
     assert task.evaluate is not None
-    given = settings(config, task, tensorboard=tensorboard)
+    given, folder = settings(config, task, tensorboard=tensorboard), directory.path
     model = task.build(config, nnx.Rngs(config.seed))
     parameters = sum(leaf.size for leaf in jax.tree.leaves(model))
     try:
@@ -171,28 +142,17 @@ def train(
             raise
         return {"diverged": str(error), "parameters": 0}
     if callable(task.train):
-        _save_losses(directory.path, fitted)
-    result = dict(task.evaluate(fitted.best_model, directory.path))
-    figures.draw(directory.path, [figures.member(directory.path)])
+        names = "losses", "finite", "compile_seconds", "seconds"
+        with replacing(folder / "losses.npz") as path:
+            np.savez(path, **{name: getattr(fitted, name) for name in names})
+    result, last = dict(task.evaluate(fitted.best_model, folder)), fitted.history[-1]
+    figures.draw(folder, [figures.member(folder)])
     if task.metric is not None:
-        steps = (
-            fitted.history[-1]["step"] // given.num_epochs if given.num_epochs else 1
-        )
+        steps = last["step"] // given.num_epochs if given.num_epochs else 1
         result["validation"] = fitted.best_metric
         result["best_epoch"] = fitted.best_step // steps
     if task.probe is not None:
         shown = set(jax.eval_shape(task.probe, fitted.model))
-        result |= {name: fitted.history[-1][name] for name in sorted(shown)}
+        result |= {name: last[name] for name in sorted(shown)}
     result["parameters"] = parameters // max(fitted.finite.size, 1)
     return result | {"seconds": fitted.seconds}
-
-
-def _save_losses(folder: pathlib.Path, fitted: Fitted) -> None:
-    with replacing(folder / "losses.npz") as path:
-        np.savez(
-            path,
-            losses=fitted.losses,
-            finite=fitted.finite,
-            compile_seconds=fitted.compile_seconds,
-            seconds=fitted.seconds,
-        )

@@ -14,6 +14,7 @@ from opjax import metrics, normalize, training
 from opjax.datasets import samples
 from opjax.datasets.samples import Sample, Splits
 from opjax.learn import operators, outcome, trained
+from opjax.learn.prediction import encode, predict_sample
 from opjax.learn.task import Task
 from opjax.normalize import Normalizer
 
@@ -77,18 +78,18 @@ def regression(
         target=encode_target and "target" not in given,
     )
     normalizers = fitted | given
-    stacked = {
-        name: encode(
-            samples.stack(
-                getattr(splits, name),
-                batch_size=config.batch_size if name == "train" else 1,
-                num_buckets=config.num_buckets,
-            ),
-            fitted,
-        )
-        for name in ("train", "validation", "test")
-    }
     predict = partial(predict_sample, normalizers)
+
+    def stacked(name: str) -> tuple[dict[str, np.ndarray], ...]:
+        buckets = samples.stack(
+            getattr(splits, name),
+            batch_size=config.batch_size if name == "train" else 1,
+            num_buckets=config.num_buckets,
+        )
+        return tuple(
+            {k: np.asarray(v) for k, v in encode(bucket, fitted).items()}
+            for bucket in buckets
+        )
 
     def error(model: Any, sample: Any) -> jax.Array:
         weights = sample.get("quadrature_weights")
@@ -106,19 +107,19 @@ def regression(
 
     found = operators.sizes(all_samples(splits), normalizers, **sizes)
     description = trained.describe(splits.train, sizes=found, names=names)
-    extra = {} if window is None else {"window": window}
+    physical = [_decoded(given, sample) for sample in splits.test]
+    test = stacked("test")
+    look = evaluator(config, physical, test, error, predict, numbers)
 
     def evaluate(model: Any, folder: pathlib.Path) -> dict[str, float]:
         if build is None:
             trained.save(folder, model, normalizers, description, options=options)
-        return look(model, folder, extra)
+        return look(model, folder, {} if window is None else {"window": window})
 
-    test = [_decoded(given, sample) for sample in splits.test]
-    look = evaluator(config, test, stacked["test"], error, predict, numbers)
     return Task(
-        train=stacked["train"],
-        validation=stacked["validation"],
-        test=stacked["test"],
+        train=stacked("train"),
+        validation=stacked("validation"),
+        test=test,
         build=build or builder(found, options),
         loss=total,
         metric=error,
@@ -159,10 +160,9 @@ def builder(
 def fit_normalizers(
     train: Sequence[Sample], *, points: bool, features: bool, target: bool
 ) -> dict[str, Normalizer]:
-    """Fits a normaliser to every wanted array of the training samples.
+    """Fits a normaliser to every wanted array, over the points of all samples.
 
-    One mean and deviation for each channel, over the points of all samples. A channel
-    without variation keeps its scale: it would be divided by rounding errors.
+    A channel without variation keeps its scale: it would be divided by rounding errors.
     """
     found = {}
     for name, wanted in {"features": features, "target": target}.items():
@@ -183,40 +183,17 @@ def fit_normalizers(
     return found
 
 
-def encode(
-    buckets: tuple[dict[str, Any], ...], normalizers: dict[str, Normalizer]
-) -> tuple[dict[str, Any], ...]:
-    """Encodes points and features; targets stay in physical units."""
-
-    def encoded(name: str, values: np.ndarray) -> np.ndarray:
-        if name == "target" or name not in normalizers:
-            return values
-        return np.asarray(normalize.encode(normalizers[name], jnp.asarray(values)))
-
-    return tuple({k: encoded(k, v) for k, v in bucket.items()} for bucket in buckets)
-
-
 def _decoded(given: Mapping[str, Normalizer], sample: Sample) -> Sample:
-    """Returns a sample of a data set with its own normalisers in physical units."""
+    """A sample of a data set with its own normalisers, in physical units."""
     if "features" not in given:
         return sample
     features = normalize.decode(given["features"], jnp.asarray(sample.features))
     return sample._replace(features=np.asarray(features))
 
 
-def predict_sample(
-    normalizers: dict[str, Normalizer], model: Any, sample: Any
-) -> jax.Array:
-    """Evaluates an operator on an encoded sample, in physical units, `(n, q)`."""
-    values = operators.call(model, sample)
-    if "target" not in normalizers:
-        return values
-    return normalize.decode(normalizers["target"], values)
-
-
 def evaluator(
     config: Any,
-    samples_of: Sequence[Sample],
+    physical: Sequence[Sample],
     test: tuple[Any, ...],
     error: Callable[[Any, Any], Any],
     predict: Callable[[Any, Any], Any],
@@ -226,7 +203,7 @@ def evaluator(
 
     Args:
       config: has `batch_size` and `num_buckets`.
-      samples_of: the test samples, in physical units.
+      physical: the test samples, in physical units.
       test: the same, encoded and stacked.
       error: `error(model, sample)`, of one encoded sample.
       predict: `predict(model, sample)`, in physical units.
@@ -235,41 +212,39 @@ def evaluator(
     Returns:
       `evaluate(model, folder, extra)`, the numbers.
     """
-    buckets = samples.bucket_rows(
-        [s.num_points for s in samples_of], num_buckets=config.num_buckets
-    )
+    counts = [sample.num_points for sample in physical]
+    buckets = samples.bucket_rows(counts, num_buckets=config.num_buckets)
     places = {
         int(row): (bucket, place)
-        for bucket, (_, indices) in enumerate(buckets)
-        for place, row in enumerate(indices)
+        for bucket, (_, rows) in zip(test, buckets, strict=True)
+        for place, row in enumerate(rows)
     }
 
     def one(row: int) -> dict[str, np.ndarray]:
         bucket, place = places[row]
-        return {name: np.asarray(a[place]) for name, a in test[bucket].items()}
+        return {name: np.asarray(array[place]) for name, array in bucket.items()}
 
     def evaluate(
         model: Any, folder: pathlib.Path, extra: Mapping[str, Any]
     ) -> dict[str, float]:
-        errors = np.zeros(len(samples_of))
-        for bucket, (_, indices) in zip(test, buckets, strict=True):
-            batch = min(config.batch_size, len(indices))
+        errors = np.zeros(len(physical))
+        for bucket, (_, rows) in zip(test, buckets, strict=True):
+            batch = min(config.batch_size, len(rows))
             found = training.evaluate(error, model, bucket, batch_size=batch)
-            errors[indices] = np.asarray(found, np.float64)
-        rows = outcome.rows(errors)
-        shown = jax.jit(predict)
-        predicted = [
-            np.asarray(shown(model, one(row)))[: len(_target(samples_of[row]))]
-            for row in rows
-        ]
+            errors[rows] = np.asarray(found, np.float64)
+        chosen, shown = outcome.rows(errors), jax.jit(predict)
+        kept = [physical[row] for row in chosen]
         outcome.write(
             folder,
             errors=errors,
-            rows=rows,
-            samples=[samples_of[row] for row in rows],
-            predicted=predicted,
+            rows=chosen,
+            samples=kept,
+            predicted=[
+                np.asarray(shown(model, one(row)))[: len(sample.target)]  # pyright: ignore
+                for row, sample in zip(chosen, kept, strict=True)
+            ],
             inspected=outcome.inspect(
-                model, one(rows[0]), num_points=samples_of[rows[0]].num_points
+                model, one(chosen[0]), num_points=kept[0].num_points
             ),
             extra=extra,
         )
@@ -282,8 +257,3 @@ def mean_and_worst(errors: np.ndarray) -> dict[str, float]:
     """Returns the mean and the largest error of the test samples."""
     worst = float(errors.max())
     return {"relative_l2": float(errors.mean()), "relative_l2_worst": worst}
-
-
-def _target(sample: Sample) -> np.ndarray:
-    assert sample.target is not None
-    return sample.target

@@ -18,11 +18,10 @@ from typing import Any
 import numpy as np
 
 from opjax import learn
-from opjax.datasets import own
+from opjax.datasets import heat, own
 from opjax.datasets.samples import Sample
-from opjax.learn import demonstration
 from opjax.learn.config import ModelOptions, RunOptions, TrainingOptions
-from opjax.learn.options import option
+from opjax.learn.fields import option
 
 DEMONSTRATION = "demonstration"
 
@@ -71,33 +70,17 @@ class Config(RunOptions, ModelOptions, TrainingOptions):
             object.__setattr__(self, name, _absolute(getattr(self, name)))
 
 
-def _config(preset: str, **given: Any) -> Config:
-    """Convolutions are off: they tie a model to one grid."""
-    defaults: dict[str, Any] = {"models": ("functional",), "num_epochs": 100}
-    defaults |= {"convolution": False, "preset": preset}
-    return Config(**(defaults | given))
-
-
+# Convolutions are off: they tie a model to one grid.
+_DEFAULTS: dict[str, Any] = {
+    "models": ("functional",),
+    "num_epochs": 100,
+    "convolution": False,
+}
+_TRIAL = {"train": DEMONSTRATION, "num_epochs": 30, "num_buckets": 1}
 PRESETS = {
-    "smoke": _config(
-        "smoke",
-        train=DEMONSTRATION,
-        features=16,
-        num_layers=2,
-        num_heads=2,
-        num_basis=8,
-        num_epochs=30,
-        num_buckets=1,
-    ),
-    "quick": _config("quick"),
-    "paper": _config(
-        "paper",
-        features=128,
-        num_layers=8,
-        num_heads=8,
-        num_basis=64,
-        num_epochs=500,
-    ),
+    "smoke": Config(**(_DEFAULTS | learn.SMOKE | _TRIAL)),
+    "quick": Config(**_DEFAULTS),
+    "paper": Config(**(_DEFAULTS | learn.PAPER)),
 }
 
 
@@ -109,18 +92,7 @@ def make_task(config: Config, cache_dir: str | None = None) -> learn.Task:
 
 
 def load(config: Config) -> tuple[learn.Splits, dict[str, tuple[str, ...]]]:
-    """Reads and divides the samples.
-
-    Args:
-      config: says where they are.
-
-    Returns:
-      The samples, and the names of the channels of `features` and `target`.
-
-    Raises:
-      OSError: if there are no files.
-      ValueError: if a file is damaged, the samples do not agree, or they are too few.
-    """
+    """Reads and divides the samples; names the channels of `features` and `target`."""
     if not config.train:
         raise ValueError(
             "Give the training samples, --train=FOLDER or files; or "
@@ -128,7 +100,7 @@ def load(config: Config) -> tuple[learn.Splits, dict[str, tuple[str, ...]]]:
         )
     if config.train == DEMONSTRATION:
         with tempfile.TemporaryDirectory() as folder:
-            return _load(config, [str(demonstration.write(folder, 40))], [])
+            return _load(config, [str(heat.write(folder, 40))], [])
     return _load(config, _listed(config.train), _listed(config.test))
 
 
@@ -154,9 +126,8 @@ def _load(
         test = own.read(test_paths, **given)
     else:
         train, test = _divide(train, config.test_fraction, "test_fraction")
-    train, validation = _divide(
-        train, config.validation_fraction, "validation_fraction"
-    )
+    fraction = config.validation_fraction
+    train, validation = _divide(train, fraction, "validation_fraction")
     train = train[: config.num_train or None]
     if len(train) < config.batch_size:
         raise ValueError(
@@ -167,14 +138,11 @@ def _load(
         "features": own.channels(train_paths, config.feature_names or "features"),
         "target": own.channels(train_paths, config.target_names or "target"),
     }
-    splits = learn.Splits(
-        train,
-        validation[: config.num_validation or None],
-        test[: config.num_test or None],
-        "our demonstration of heat that spreads"
-        if config.train == DEMONSTRATION
-        else f"own files ({config.train})",
-    )
+    source = f"own files ({config.train})"
+    if config.train == DEMONSTRATION:
+        source = "our demonstration of heat that spreads"
+    validation = validation[: config.num_validation or None]
+    splits = learn.Splits(train, validation, test[: config.num_test or None], source)
     return splits, {name: listed or () for name, listed in names.items()}
 
 
@@ -192,10 +160,8 @@ def _divide(
 
 
 def _check_disjoint(train: list[str], test: list[str]) -> None:
-    both = {p.resolve() for p in own.find(train)} & {
-        p.resolve() for p in own.find(test)
-    }
-    if both:
+    first, second = ({p.resolve() for p in own.find(paths)} for paths in (train, test))
+    if both := first & second:
         raise ValueError(
             f"{len(both)} files are in --train and in --test, such as {min(both)}; a "
             "test needs other samples."
@@ -205,14 +171,7 @@ def _check_disjoint(train: list[str], test: list[str]) -> None:
 PROGRAM = learn.Program(
     "train", PRESETS, make_task, title="Your own data", command="opjax-train"
 )
-
-
-run = PROGRAM.run
-
-
-def main() -> None:
-    """Runs the program on its flags."""
-    PROGRAM.launch()
+run, main = PROGRAM.run, PROGRAM.launch
 
 
 if __name__ == "__main__":

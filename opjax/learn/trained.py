@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import types
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -15,11 +16,10 @@ from opjax import checkpoint
 from opjax.datasets import own
 from opjax.datasets.samples import Sample
 from opjax.learn import operators, prediction
-from opjax.learn.json_files import to_json
+from opjax.learn.json_files import to_json, tuples
 from opjax.normalize import Normalizer
 
 _FOLDER = "operator"
-_FIELDS = ("mesh_points", "features", "target")
 
 
 class Trained(NamedTuple):
@@ -43,22 +43,18 @@ class Trained(NamedTuple):
     @property
     def name(self) -> str:
         """Name of the model in the registry."""
-        config = self.description["config"]
-        found = config.get("models", config.get("model"))
-        return found[0] if isinstance(found, list) else found
+        return self.description["config"]["models"][0]
 
     @property
     def fixed_points(self) -> bool:
         """Whether the operator belongs to one grid, or to one number of points."""
-        entry = operators.entry(self.name)
-        on_grid = self.description["sizes"]["grid_shape"] is not None
-        config = self.description["config"]
+        entry, config = operators.entry(self.name), self.description["config"]
         options = operators.options_of(self.name)
+        on_grid = self.description["sizes"]["grid_shape"] is not None
         convolves = config.get("convolution", False) and "convolution" in options
         own = entry.options is None  # nobody knows, so be careful
-        return (
-            entry.fixed_points or on_grid and bool(entry.grid_axes or convolves or own)
-        )
+        tied = bool(entry.grid_axes or convolves or own)
+        return entry.fixed_points or on_grid and tied
 
     def __call__(
         self,
@@ -73,8 +69,8 @@ class Trained(NamedTuple):
         Args:
           mesh: a sample, or a file with one, in one of the formats of `own`.
           time: of an operator with a time embedding.
-          chunk_size: see `prediction.predict`.
-          memory_gib: see `prediction.predict`.
+          chunk_size: points that are evaluated at once, by operators that can.
+          memory_gib: largest memory of an evaluation as a whole, in GiB.
 
         Returns:
           Values of the output function, float32 of shape `(n, q)`.
@@ -84,9 +80,16 @@ class Trained(NamedTuple):
           ValueError: if it is damaged or holds several samples, or the sample does not
             fit the operator or the memory.
         """
-        sample = mesh if isinstance(mesh, Sample) else self._only(mesh)
+        if not isinstance(mesh, Sample):
+            found = self.read(mesh)
+            if len(found) != 1:
+                raise ValueError(
+                    f"{mesh} holds {len(found)} samples; read them with `trained.read` "
+                    "and predict on one after the other."
+                )
+            mesh = found[0]
         return prediction.predict(
-            self, sample, time=time, chunk_size=chunk_size, memory_gib=memory_gib
+            self, mesh, time=time, chunk_size=chunk_size, memory_gib=memory_gib
         )
 
     def read(
@@ -108,15 +111,6 @@ class Trained(NamedTuple):
             need_target=False,
         )
 
-    def _only(self, path: str | os.PathLike) -> Sample:
-        found = self.read(path)
-        if len(found) != 1:
-            raise ValueError(
-                f"{path} holds {len(found)} samples; read them with `trained.read` and "
-                "predict on one after the other."
-            )
-        return found[0]
-
 
 def describe(
     train: Sequence[Sample],
@@ -136,29 +130,27 @@ def describe(
       `weighted`, `num_points` (fewest, most), `num_train` and `ranges`, the smallest
       and the largest value of every channel.
     """
-    arrays = {
-        name: np.concatenate([getattr(sample, name) for sample in train])
-        for name in _FIELDS
-        if getattr(train[0], name) is not None
+    channels = {
+        "mesh_points": sizes.point_dim,
+        "features": sizes.feature_dim,
+        "target": sizes.out_features,
     }
-    arrays = {k: a.reshape(len(a), -1) for k, a in arrays.items()}
+    ranges = {}
+    for name in channels:
+        if getattr(train[0], name) is not None:
+            array = np.concatenate([getattr(sample, name) for sample in train])
+            array = array.reshape(len(array), -1)
+            ranges[name] = [array.min(axis=0), array.max(axis=0)]
     counts = [sample.num_points for sample in train]
     return to_json(
         {
             "sizes": sizes._asdict(),
-            "channels": {
-                "mesh_points": sizes.point_dim,
-                "features": sizes.feature_dim,
-                "target": sizes.out_features,
-            },
+            "channels": channels,
             "names": {k: list(listed) for k, listed in (names or {}).items()},
             "weighted": train[0].quadrature_weights is not None,
             "num_points": [min(counts), max(counts)],
             "num_train": len(train),
-            "ranges": {
-                name: [array.min(axis=0), array.max(axis=0)]
-                for name, array in arrays.items()
-            },
+            "ranges": ranges,
         }
     )
 
@@ -166,24 +158,24 @@ def describe(
 def save(
     folder: pathlib.Path,
     model: Any,
-    normalizers: dict[str, Normalizer],
-    description: dict[str, Any],
+    normalizers: Mapping[str, Normalizer],
+    description: Mapping[str, Any],
     *,
     options: Mapping[str, Any] | None = None,
 ) -> None:
-    """Saves an operator in the folder of its run.
+    """Saves an operator in the folder of its run, with its `config.json`.
 
     Args:
-      folder: of a member, with `config.json`.
+      folder: of a member.
       model: the operator.
       normalizers: as in `Trained`.
       description: as from `describe`.
       options: that `operators.build` was given.
     """
-    payload = {"model": model, "normalizers": normalizers}
-    config = json.loads((folder / "config.json").read_text())
-    metadata = description | {
-        "config": config,
+    payload = {"model": model, "normalizers": dict(normalizers)}
+    metadata = {
+        **description,
+        "config": json.loads((folder / "config.json").read_text()),
         "normalizers": {k: jnp.shape(n.mean) for k, n in normalizers.items()},
         "options": dict(options or {}),
     }
@@ -216,16 +208,10 @@ def load(workdir: str | os.PathLike) -> Trained:
     folder = min(finished, key=_validation)
     manifest = folder / _FOLDER / f"step_{0:010d}" / "opjax_manifest.json"
     description = json.loads(manifest.read_text())["metadata"]
-    if "sizes" not in description:
-        raise ValueError(
-            f"The operator in {folder} was saved by an earlier version of opjax, whose "
-            "models had other parameters; train it again."
-        )
     found = checkpoint.restore(folder / _FOLDER, _template(description))
     assert found is not None
-    return Trained(
-        found.payload["model"], found.payload["normalizers"], description, folder
-    )
+    payload = found.payload
+    return Trained(payload["model"], payload["normalizers"], description, folder)
 
 
 def _validation(folder: pathlib.Path) -> float:
@@ -233,22 +219,14 @@ def _validation(folder: pathlib.Path) -> float:
     return float("inf") if found is None else found
 
 
-def sizes_of(description: Mapping[str, Any]) -> operators.Sizes:
-    """The sizes that a description says, with tuples for lists."""
-
-    def tuples(value: Any) -> Any:
-        return tuple(map(tuples, value)) if isinstance(value, list) else value
-
-    return operators.Sizes(**{k: tuples(v) for k, v in description["sizes"].items()})
-
-
 def _template(description: dict[str, Any]) -> dict[str, Any]:
     """Shapes of all that `save` saved."""
+    sizes = {name: tuples(value) for name, value in description["sizes"].items()}
 
     def build(key: jax.Array) -> nnx.Module:
         return operators.build(
-            _Config(description["config"]),
-            sizes_of(description),
+            types.SimpleNamespace(**description["config"]),
+            operators.Sizes(**sizes),
             options=description["options"],
             rngs=nnx.Rngs(key),
         )
@@ -262,10 +240,3 @@ def _template(description: dict[str, Any]) -> dict[str, Any]:
         "model": jax.eval_shape(build, jax.random.key(0)),
         "normalizers": {name: normalizer(shape) for name, shape in shapes.items()},
     }
-
-
-class _Config:
-    """A stored configuration, with its values as attributes."""
-
-    def __init__(self, values: dict[str, Any]):
-        self.__dict__.update(values)

@@ -14,7 +14,7 @@ from flax import nnx
 
 from experiments import darcy
 from opjax import checkpoint
-from opjax.learn import fitting as common
+from opjax.learn import metrics_file as common
 from opjax.learn import operators, outcome
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -274,7 +274,7 @@ def start(*arguments, killed_after=None):
 
 _KILLED = """
 import os, runpy, signal
-from opjax.learn import fitting as common
+from opjax.learn import metrics_file as common
 write = common.MetricsWriter.write
 def write_then_kill(self, row):
     write(self, row)

@@ -21,7 +21,7 @@ from experiments.poisson_schwarz.models import STARTS, Setup, Start
 from experiments.poisson_schwarz.studies import Study
 from opjax import checkpoint
 from opjax.learn import Finished, fit, study
-from opjax.learn.stored import read_config
+from opjax.learn.folder import read_config
 from opjax.training import NonFiniteError
 
 ROOT = pathlib.Path(__file__).parents[2]

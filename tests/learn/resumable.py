@@ -5,6 +5,7 @@ Not a test: test_fitting.py starts it.
 
 import dataclasses
 import functools
+import json
 import os
 import signal
 import sys
@@ -73,7 +74,7 @@ def run(workdir, *, train=None, validation=None, quiet=False, **overrides):
     with folder.open_run(workdir, Config()) as run:
         result = learn.fit(task, model, settings, folder=run)
         if not quiet:
-            folder.print_result(run, {"best": result.best_metric})
+            print(json.dumps({"best": result.best_metric}))
     return result
 
 

@@ -55,15 +55,3 @@ def test_the_command_repeats_the_configuration():
         "python -m experiments.run --preset=quick --nocycle_momentum "
         "--data_dir='a folder' --seeds=0,1"
     )
-
-
-def test_configurations_of_earlier_versions_are_read():
-    old = {"model": "fno", "seed": 3, "noises": "0,0.1", "num_epochs": 7}
-    values = fields.upgrade(old, Config, changed(batch_size=1))
-    assert values["models"] == ["fno"]
-    assert values["seeds"] == [3]
-    assert values["noises"] == [0.0, 0.1]
-    assert values["num_epochs"] == 7
-    assert values["batch_size"] == 1  # of the preset
-    assert fields.upgrade({"seeds": "0, 2"}, Config)["seeds"] == [0, 2]
-    assert fields.upgrade({"other": 1}, Config)["other"] == 1

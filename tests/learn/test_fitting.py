@@ -14,7 +14,7 @@ import pytest
 from opjax import checkpoint, training
 from opjax.learn import folder as run_directory
 from opjax.learn import metrics_file
-from opjax.learn.stored import read_config
+from opjax.learn.json_files import replacing, to_json
 from tests.learn import resumable
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -137,31 +137,38 @@ def test_a_second_run_in_the_same_folder_names_the_first(tmp_path):
     with (
         run_directory.open_run(tmp_path, resumable.Config()),
         pytest.raises(RuntimeError, match=f"{os.getpid()} is already running.*workdir"),
+        run_directory.open_run(tmp_path, resumable.Config()),
     ):
-        run_directory.open_run(tmp_path, resumable.Config())
-    run_directory.open_run(tmp_path, resumable.Config()).close()
+        pass
+    with run_directory.open_run(tmp_path, resumable.Config()):
+        pass
 
 
 def test_another_configuration_is_refused_field_by_field(tmp_path):
     with run_directory.open_run(tmp_path, resumable.Config()) as run:
         assert not run.resumed
         metrics_file.MetricsWriter(run).close()
-    with pytest.raises(ValueError, match=r"shape.*unknown.*width: 4 there, 5 now.*G"):
-        run_directory.open_run(tmp_path, Other())
+    message = r"shape.*unknown.*width: 4 there, 5 now.*G"
+    with (
+        pytest.raises(ValueError, match=message),
+        run_directory.open_run(tmp_path, Other()),
+    ):
+        pass
     with run_directory.open_run(tmp_path, resumable.Config()) as run:
         assert run.resumed
-    stored = read_config(tmp_path, resumable.Config)
+    stored = run_directory.read_config(tmp_path, resumable.Config)
     assert stored == resumable.Config()
-    assert read_config(tmp_path / "none", resumable.Config) is None
+    assert run_directory.read_config(tmp_path / "none", resumable.Config) is None
 
 
 def test_a_folder_of_another_program_is_refused_field_by_field(tmp_path):
-    run_directory.open_run(tmp_path, resumable.Config()).close()
+    with run_directory.open_run(tmp_path, resumable.Config()):
+        pass
     with pytest.raises(ValueError, match=r"unknown fields \['shape'\].*--workdir"):
-        read_config(tmp_path, Other)
+        run_directory.read_config(tmp_path, Other)
     (tmp_path / "config.json").write_text('{"width": 4, "sh')
     with pytest.raises(ValueError, match=r"damaged config.json.*--workdir"):
-        read_config(tmp_path, resumable.Config)
+        run_directory.read_config(tmp_path, resumable.Config)
 
 
 @pytest.mark.parametrize("error", [None, OSError(errno.ENOLCK, "No locks available")])
@@ -173,7 +180,8 @@ def test_a_system_without_locks_is_good_enough(tmp_path, monkeypatch, error, cap
         monkeypatch.setattr(run_directory, "fcntl", None)
     else:
         monkeypatch.setattr(run_directory.fcntl, "flock", refuse)
-    run_directory.open_run(tmp_path, resumable.Config()).close()
+    with run_directory.open_run(tmp_path, resumable.Config()):
+        pass
     assert (error is None) or "No locks available" in caplog.text
 
 
@@ -188,15 +196,18 @@ def test_a_full_disk_names_the_file_and_the_way_out(tmp_path):
                 call()
         with (
             pytest.raises(OSError, match=r"a.json: No space.*same --workdir"),
-            run_directory.replacing(tmp_path / "a.json"),
+            replacing(tmp_path / "a.json"),
         ):
             raise OSError(errno.ENOSPC, "No space left on device")
 
 
 def test_an_unwritable_workdir_names_the_way_out(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(OSError, match=r"Not a directory.*another --workdir"):
-        run_directory.open_run(tmp_path / "file" / "run", resumable.Config())
+    with (
+        pytest.raises(OSError, match=r"Not a directory.*another --workdir"),
+        run_directory.open_run(tmp_path / "file" / "run", resumable.Config()),
+    ):
+        pass
 
 
 def test_metrics_drop_the_rows_after_the_checkpoint(tmp_path):
@@ -219,18 +230,9 @@ def test_metrics_drop_the_rows_after_the_checkpoint(tmp_path):
     ]
 
 
-def test_the_result_is_one_line_of_json(tmp_path, capsys):
-    with run_directory.open_run(tmp_path, resumable.Config()) as run:
-        result = {"error": jnp.float32(0.5), "n": (1, 2), "x": np.inf}
-        run_directory.print_result(run, result)
-    printed = capsys.readouterr().out
-    assert printed.endswith("\n")
-    assert json.loads(printed.splitlines()[-1]) == {
-        "error": 0.5,
-        "n": [1, 2],
-        "x": None,
-    }
-    assert json.loads((tmp_path / "result.json").read_text())["error"] == 0.5
+def test_a_result_is_made_of_json_values():
+    result = {"error": jnp.float32(0.5), "n": (1, 2), "x": np.inf}
+    assert to_json(result) == {"error": 0.5, "n": [1, 2], "x": None}
 
 
 def test_missing_tensorboard_names_the_extra(tmp_path, monkeypatch):

@@ -38,3 +38,17 @@ def test_what_diverged_is_a_row_and_counted():
         "| b | – | 2, 2 diverged | diverged | – |",
         "| c | 8 | 1 | 5 | ∞ |",
     ]
+
+
+def test_a_number_that_one_model_has_is_missing_for_the_others():
+    results = {
+        "a": [{"error": 1.0, "condition": 3.0, "parameters": 7}],
+        "b": [{"error": 2.0, "parameters": 8}],
+    }
+    found = members.summary(results, ["error", "condition"])
+    assert found == {"error_a": 1.0, "condition_a": 3.0, "error_b": 2.0}
+    columns = {"error": ("error", 1.0), "condition": ("condition", 1.0)}
+    assert members.comparison(results, columns).splitlines()[2:] == [
+        "| a | 7 | 1 | 1 | 3 |",
+        "| b | 8 | 1 | 2 | – |",
+    ]

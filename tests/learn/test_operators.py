@@ -142,9 +142,9 @@ def test_sizes_are_those_of_the_samples(rng):
 
 def test_unknown_names_are_refused_with_all_that_there_is():
     with pytest.raises(ValueError, match="'nothing' is unknown; .*galerkin.*fourier"):
-        operators.check("nothing")
+        operators.entry("nothing")
     with pytest.raises(ValueError, match="'soft', which cannot be imported"):
-        operators.check("soft:functional")
+        operators.entry("soft:functional")
 
 
 def test_options_without_a_meaning_are_refused():
@@ -214,7 +214,7 @@ def test_what_cannot_be_your_own_is_said(own):
     }
     for name, words in cases.items():
         with pytest.raises(ValueError, match=words):
-            operators.check(name)
+            operators.entry(name)
 
 
 def test_bases_have_as_many_functions_as_fit():

@@ -5,18 +5,18 @@ import math
 import pytest
 from absl import flags
 
-from opjax.learn import folder, options
+from opjax.learn import fields, folder, options
 
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    preset: str = options.option("small", "Values of all other flags")
-    width: int = options.option(4, "Channels", minimum=1)
-    rate: float = options.option(0.5, "Learning rate", above=0, maximum=1)
-    deep: bool = options.option(False, "Whether it is deep")
+    preset: str = fields.option("small", "Values of all other flags")
+    width: int = fields.option(4, "Channels", minimum=1)
+    rate: float = fields.option(0.5, "Learning rate", above=0, maximum=1)
+    deep: bool = fields.option(False, "Whether it is deep")
 
     def __post_init__(self):
-        options.check(self)
+        fields.check(self)
 
 
 PRESETS = {"small": Config(), "large": Config(preset="large", width=9)}
@@ -41,13 +41,16 @@ def test_help_names_the_value_of_every_preset():
     options.define_flags(PRESETS, flag_values=flag_values)
     assert flag_values["width"].help == "Channels (small 4, large 9)"
     assert flag_values["rate"].help == "Learning rate (default 0.5)"
-    assert flag_values["preset"].help.endswith("(small, large; default small)")
+    assert flag_values["preset"].help == (
+        "<small|large>: Values of all other flags (default small)"
+    )
 
 
 def test_a_workdir_alone_brings_its_configuration_back(tmp_path):
     config = Config(width=7, rate=0.125)
     assert read(f"--workdir={tmp_path}") == Config()
-    folder.open_run(tmp_path, config).close()
+    with folder.open_run(tmp_path, config):
+        pass
     assert read(f"--workdir={tmp_path}") == config
     assert read(f"--workdir={tmp_path}", "--tensorboard") == config
     assert read(f"--workdir={tmp_path}", "--width=7") == Config(width=7)
@@ -88,8 +91,8 @@ def test_model_is_another_name_of_models():
     several = dataclasses.make_dataclass(
         "Several",
         [
-            ("preset", str, options.option("quick", "Values of all other flags")),
-            ("models", tuple[str, ...], options.option(("a",), "Names")),
+            ("preset", str, fields.option("quick", "Values of all other flags")),
+            ("models", tuple[str, ...], fields.option(("a",), "Names")),
         ],
         frozen=True,
     )

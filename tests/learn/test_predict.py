@@ -10,9 +10,8 @@ import pytest
 from flax import nnx
 
 from opjax import normalize
-from opjax.datasets import own
+from opjax.datasets import heat, own
 from opjax.datasets.samples import Sample
-from opjax.learn import demonstration as own_demonstration
 from opjax.learn import operators, predict, prediction, ranges, supervised, train
 from opjax.learn import trained as trained_operators
 from opjax.learn.trained import Trained
@@ -262,29 +261,13 @@ def test_a_channel_without_range_is_measured_by_its_size(rng):
     assert row["features_distance"] == pytest.approx(0.25)
 
 
-def test_the_demonstration_solves_the_heat_equation(tmp_path):
-    own_demonstration.write(tmp_path / "a", 2, num_points=(20000, 20000))
-    first, _ = own.read(tmp_path / "a")
-    own_demonstration.write(tmp_path / "b", 1, num_points=(20000, 20000))
-    np.testing.assert_array_equal(own.read(tmp_path / "b")[0].target, first.target)
-    # u(0) by convolution of f with the heat kernel, over uniformly scattered points.
-    r2 = np.sum(first.mesh_points.astype(float) ** 2, axis=1)
-    inner = r2 < 0.49
-    kernel = np.exp(-r2 / 0.08) / (np.pi * 0.08)
-    assert first.features is not None
-    near = np.argmin(r2)
-    integral = np.mean((kernel * first.features[:, 0])[inner]) * np.pi * 0.49
-    assert first.target is not None
-    assert integral == pytest.approx(float(first.target[near, 0]), abs=0.05)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("suffix", [".npz", ".vtu"])
 def test_from_files_to_predictions_in_the_same_format(suffix, tmp_path, monkeypatch):
     if suffix == ".vtu":
         pytest.importorskip("pyvista")
     monkeypatch.chdir(tmp_path)
-    own_demonstration.write("raw", 13)
+    heat.write("raw", 13)
     for number, sample in enumerate(own.read("raw")):
         folder = "train" if number < 10 else "new"
         fields = np.concatenate([sample.features, sample.target], axis=1)

@@ -8,10 +8,17 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from absl import flags
 
 from opjax import learn
-from opjax.learn import DataOptions, RunOptions, TrainingOptions, option, outcome
-from opjax.learn.help_text import help_text
+from opjax.learn import (
+    DataOptions,
+    RunOptions,
+    TrainingOptions,
+    option,
+    options,
+    outcome,
+)
 
 SCALES = {"small": 0.0, "large": 0.5}
 
@@ -226,17 +233,21 @@ def test_other_work_has_a_folder_and_a_last_line_too(tmp_path):
 
 
 def test_help_has_groups_choices_and_the_real_folder():
-    text = help_text(PRESETS, program="line")
-    groups = [line for line in text.splitlines() if not line.startswith(" ")]
+    values = flags.FlagValues()
+    groups = options.define_flags(PRESETS, program="line", flag_values=values)
     assert groups == [
-        "This program:",
-        "What to run:",
-        "Data:",
-        "Training:",
-        "Updates:",
-        "Folders and output:",
+        "This program",
+        "What to run",
+        "Data",
+        "Training",
+        "Updates",
+        "Folders and output",
     ]
-    assert "--models (or --model)" in text
+    text = "\n".join(map(values.module_help, groups))
+    assert [line for line in text.splitlines() if line and line[0] != " "] == [
+        f"{group}:" for group in groups
+    ]
+    assert "--model: Alias for --models" in text
     assert "Starts: small, large (default small)" in text
     assert "(quick 6, long 200)" in text
     assert "(default runs/line-quick, with" in " ".join(text.split())

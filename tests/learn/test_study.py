@@ -18,6 +18,7 @@ from opjax.learn import (
     Splits,
     TrainingOptions,
     operators,
+    prediction,
     supervised,
 )
 
@@ -74,7 +75,7 @@ def test_padded_equals_unpadded_in_value_and_gradient(rng, name):
     @jax.jit
     def loss_and_gradient(bucket):
         def loss(model, sample):
-            values = supervised.predict_sample(extra, model, sample)
+            values = prediction.predict_sample(extra, model, sample)
             error = values - sample["target"]
             n = error.shape[0]
             weights = sample.get("quadrature_weights", jnp.full(n, 1 / n))
@@ -82,11 +83,10 @@ def test_padded_equals_unpadded_in_value_and_gradient(rng, name):
 
         return jax.value_and_grad(loss)(model, bucket)
 
-    (plain,) = supervised.encode(samples.stack([sample]), extra)
+    plain = prediction.encode(samples.stack([sample])[0], extra)
     plain = {k: v[0] for k, v in plain.items()}
     arrays = samples.pad(sample, 16)
-    (padded,) = supervised.encode(({k: v[None] for k, v in arrays.items()},), extra)
-    padded = {k: v[0] for k, v in padded.items()}
+    padded = prediction.encode(arrays, extra)
     value, gradient = loss_and_gradient(plain)
     other, other_gradient = loss_and_gradient(padded)
     np.testing.assert_allclose(other, value, rtol=1e-10)
@@ -107,7 +107,7 @@ def test_the_task_of_padded_samples_is_that_of_single_ones(rng):
     ]
     one_by_one = []
     for sample in data.train:
-        (bucket,) = supervised.encode(samples.stack([sample]), task.extra)
+        bucket = prediction.encode(samples.stack([sample])[0], task.extra)
         single = {k: v[0] for k, v in bucket.items()}
         one_by_one.append(float(task.metric(model, single)))
     np.testing.assert_allclose(sorted(found), sorted(one_by_one), rtol=2e-5)
@@ -124,7 +124,7 @@ def test_a_normalizer_does_not_see_padding(rng):
         normalizers["target"].std, values.std(0, ddof=1), rtol=1e-5
     )
     points = np.concatenate([s.mesh_points for s in data.train])
-    (bucket,) = supervised.encode(({"mesh_points": points},), normalizers)
+    bucket = prediction.encode({"mesh_points": points}, normalizers)
     assert np.abs(bucket["mesh_points"]).max() == pytest.approx(1, rel=1e-5)
 
 

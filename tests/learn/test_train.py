@@ -6,8 +6,7 @@ import os
 import numpy as np
 import pytest
 
-from opjax.datasets import own
-from opjax.learn import demonstration as own_demonstration
+from opjax.datasets import heat, own
 from opjax.learn import train
 
 CONFIG = dataclasses.replace(train.PRESETS["quick"], batch_size=2)
@@ -15,7 +14,7 @@ CONFIG = dataclasses.replace(train.PRESETS["quick"], batch_size=2)
 
 @pytest.fixture
 def folder(tmp_path):
-    return own_demonstration.write(tmp_path / "data", 10, num_points=(5, 9))
+    return heat.write(tmp_path / "data", 10, num_points=(5, 9))
 
 
 def load(folder, **changes):
@@ -36,7 +35,7 @@ def test_every_sample_has_one_place(folder):
 
 
 def test_test_samples_may_be_files_of_their_own(folder, tmp_path):
-    test = own_demonstration.write(tmp_path / "test", 3, seed=1, num_points=(5, 9))
+    test = heat.write(tmp_path / "test", 3, seed=1, num_points=(5, 9))
     splits, _ = load(folder, test=str(test), num_train=4, num_test=2)
     assert [len(part) for part in splits[:3]] == [4, 1, 2]
     assert all("test" in sample.name for sample in splits.test)

@@ -1,4 +1,4 @@
-"""A small data set in the format of your own: heat that spreads from random spots.
+"""Heat that spreads from random spots: a small data set of files like your own.
 
     f(x) = sum_i a_i exp(-|x - c_i|^2 / (2 s_i^2)),    u = exp(t Laplacian) f,
 
