@@ -16,7 +16,7 @@ from typing import Any
 from experiments import ablation_ridge, burgers, darcy
 from opjax import learn
 from opjax.learn import SizeOptions, members, option
-from opjax.learn.json_files import to_json, write_json
+from opjax.learn.json_files import write_json
 
 # Table of the paper, what is varied, and on which problem.
 STUDIES = {
@@ -30,8 +30,11 @@ BASES = {"fourier": "fourier", "orthonormal": "orthonormal", "learned": "softmax
 MIXERS = ("galerkin", "softmax", "functional")
 PROJECTIONS = ("mean", "transpose", "pseudo_inverse")
 RIDGE_LOGITS = (-16.0, -8.0, -4.0, 0.0, 3.0, 6.0)
-# Gain of the initial maps, and what is added to their diagonal.
-STARTS = {"xavier": (1.0, 0.0), "small": (1e-2, 0.0), "diagonal": (1e-2, 1e-2)}
+STARTS = {
+    "xavier": {"init_scale": 1.0, "init_diagonal": 0.0},
+    "small": {"init_scale": 1e-2, "init_diagonal": 0.0},
+    "diagonal": {"init_scale": 1e-2, "init_diagonal": 1e-2},
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,23 +80,17 @@ class Config(SizeOptions):
 
 def variants(config: Config, study: str) -> dict[str, Any]:
     """Returns the configurations of a study by what they vary."""
-    given: dict[str, Any] = {
-        "num_train": config.num_train,
-        "num_validation": max(config.num_train // 10, 2),
-        "num_epochs": config.num_epochs,
-        "features": config.features,
-        "num_layers": config.num_layers,
-    }
+    names = ["num_train", "num_epochs", "features", "num_layers"]
+    given: dict[str, Any] = {"num_validation": max(config.num_train // 10, 2)}
     if study == "initialization":
-        program: Any = burgers
-        points = config.num_points
-        given |= {"models": ("galerkin",), "num_points": points, "num_heads": 1}
-        given["test_points"] = (points, 8192)
+        base: Any = burgers.PRESETS[config.base]
+        names.append("num_points")
+        given |= {"models": ("galerkin",), "num_heads": 1}
+        given["test_points"] = (config.num_points, 8192)
     else:
-        program = darcy
-        for name in ("num_test", "num_heads", "num_basis"):
-            given[name] = getattr(config, name)
-    base = replace(program.PRESETS[config.base], **given)
+        base = darcy.PRESETS[config.base]
+        names += ["num_test", "num_heads", "num_basis"]
+    base = replace(base, **given, **{name: getattr(config, name) for name in names})
     changes = _changes(config, study)
     return {label: replace(base, **change) for label, change in changes.items()}
 
@@ -120,13 +117,9 @@ def _changes(config: Config, study: str) -> dict[str, dict[str, Any]]:
         case "ridge":
             return {f"logit_{x:g}": {"ridge_logit": x} for x in RIDGE_LOGITS}
     return {
-        f"{normalization}_{label}": {
-            "normalization": normalization,
-            "init_scale": scale,
-            "init_diagonal": diagonal,
-        }
-        for normalization in burgers.NORMALIZATIONS
-        for label, (scale, diagonal) in STARTS.items()
+        f"{name}_{label}": {"normalization": name, **start}
+        for name in burgers.NORMALIZATIONS
+        for label, start in STARTS.items()
     }
 
 
@@ -188,14 +181,12 @@ def make_task(config: Any, cache_dir: str | None) -> learn.Task:
 
 def report(finished: learn.Finished) -> learn.Report:
     """A table of every study, and what float32 makes of small ridges."""
-    config, folder = finished.config, finished.folder
+    config = finished.config
     parts, found, studies = [], {}, {}
     for study in config.studies:
-        studies[study] = results = {
-            name.removeprefix(f"{study}/"): rows
-            for name, rows in finished.results.items()
-            if name.startswith(f"{study}/")
-        }
+        labels = {name: name.partition(f"{study}/")[2] for name in finished.results}
+        results = {label: finished.results[k] for k, label in labels.items() if label}
+        studies[study] = results
         found |= members.summary(results, ["error"])
         columns = {"error": ("error, x 100", 100.0)}
         if study == "ridge":
@@ -206,8 +197,7 @@ def report(finished: learn.Finished) -> learn.Report:
     if "ridge" in studies:
         boundary = ablation_ridge.boundary()
         parts.append(ablation_ridge.text(boundary))
-        ablation_ridge.draw(folder, list(studies["ridge"]), config.seeds[0])
-    write_json(folder / "studies.json", to_json({**studies, "boundary": boundary}))
+    write_json(finished.folder / "studies.json", {**studies, "boundary": boundary})
     head = (
         "Relative L2 error on test samples, mean ± standard deviation over the seeds "
         f"{','.join(map(str, config.seeds))}. A seed that diverged has no part in "
@@ -221,13 +211,8 @@ def report(finished: learn.Finished) -> learn.Report:
     return learn.Report("\n".join(parts), result, head, alone=True)
 
 
-PROGRAM = learn.Program(
-    "ablation",
-    PRESETS,
-    make_task,
-    title="What matters, one choice at a time",
-    report=report,
-)
+_TITLE = "What matters, one choice at a time"
+PROGRAM = learn.Program("ablation", PRESETS, make_task, title=_TITLE, report=report)
 run = PROGRAM.run
 
 if __name__ == "__main__":

@@ -1,6 +1,5 @@
-"""How small a ridge may be: float32 against float64, and along a training."""
+"""How small a ridge may be: float32 against float64, without training."""
 
-import pathlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,8 +8,6 @@ import jax.numpy as jnp
 import numpy as np
 
 import opjax
-from opjax.learn import drawing
-from opjax.learn.metrics_file import read_metrics
 from opjax.learn.tables import table
 
 # Below, the reference in float64 loses its digits too.
@@ -30,36 +27,6 @@ def text(rows: Sequence[dict[str, float]]) -> str:
         "singular without a ridge. No value is NaN: past an error of one they are "
         "noise.\n\n" + table([name.replace("_", " ") for name in _COLUMNS], cells)
     )
-
-
-def draw(folder: pathlib.Path, names: Sequence[str], seed: int) -> None:
-    """Draws condition numbers and errors along the training of every ridge.
-
-    Args:
-      folder: of the run.
-      names: of the variants.
-      seed: whose member is drawn.
-    """
-    figure = drawing.new_figure(9.0, 3.4, "constrained")
-    axes = figure.subplots(1, 2)
-    for name in names:
-        rows = read_metrics(folder / "ridge" / f"{name}-{seed}")
-        epochs = [row["epoch"] for row in rows]
-        label = name.removeprefix("logit_")
-        for axis, column in zip(axes, ("condition", "validation"), strict=True):
-            # JSON has no infinity; None becomes NaN, which is left out.
-            values = np.array([row[column] for row in rows], float)
-            axis.plot(epochs, values, marker=".", label=label)
-    axes[0].set(ylabel="condition number, mean", yscale="log")
-    axes[1].set(ylabel="relative $L^2$ error, validation")
-    for axis in axes:
-        drawing.plain(axis)
-        axis.set_xlabel("epoch")
-        axis.locator_params(axis="x", integer=True)
-    entries: Any = axes[0].get_legend_handles_labels()
-    options = {"title": "initial logit", "loc": "outside right", "frameon": False}
-    figure.legend(*entries, **options)
-    drawing.save(figure, folder / "conditions.png")
 
 
 def boundary() -> list[dict[str, float]]:

@@ -19,18 +19,9 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from opjax import metrics, normalize, training
+from opjax import learn, metrics, normalize, training
 from opjax.datasets import airfrans, samples
-from opjax.learn import (
-    SMOKE,
-    BenchmarkOptions,
-    Program,
-    Task,
-    operators,
-    option,
-    outcome,
-    supervised,
-)
+from opjax.learn import SMOKE, BenchmarkOptions, operators, option, outcome, supervised
 from opjax.learn.benchmark import load as load_splits
 from opjax.quadrature import weighted_mean
 
@@ -103,7 +94,7 @@ def load(config: Config, *, cache_dir: str | None = None) -> samples.Splits:
     return load_splits(config, airfrans.splits, "split", cache_dir=cache_dir)
 
 
-def make_task(config: Config, cache_dir: str | None = None) -> Task:
+def make_task(config: Config, cache_dir: str | None = None) -> learn.Task:
     """Builds the task to predict velocity, pressure and viscosity of turbulence.
 
         loss = mean_b (L_v + surface_weight L_s),
@@ -119,7 +110,7 @@ def make_task(config: Config, cache_dir: str | None = None) -> Task:
         _stack(part, normalizers, size, config.num_buckets)
         for part, size in zip(cases[:3], (config.batch_size, 1, 1), strict=True)
     )
-    return Task(
+    return learn.Task(
         train=train,
         validation=validation,
         test=test,
@@ -195,18 +186,17 @@ def evaluate(
     fields = [field for _, field in found]
     total = errors[:, 0] + config.surface_weight * errors[:, 1]
     rows = outcome.rows(total)
+    targets = [np.asarray(case.target) for case in cases]
     outcome.write(
         folder,
         errors=total,
         rows=rows,
         # Of the fields, the pressure is drawn.
-        samples=[
-            cases[row]._replace(target=_target(cases[row])[:, 2:3]) for row in rows
-        ],
+        samples=[cases[row]._replace(target=targets[row][:, 2:3]) for row in rows],
         predicted=[fields[row][:, 2:3] for row in rows],
     )
     ours = np.array(list(map(airfrans.coefficients, cases, fields)))
-    true = np.array([airfrans.coefficients(case, _target(case)) for case in cases])
+    true = np.array(list(map(airfrans.coefficients, cases, targets)))
     numbers = {}
     # The drag of potential flow is zero.
     for column, name in ((1, "lift"), (0, "drag"))[: 2 if config.data_dir else 1]:
@@ -244,12 +234,7 @@ def _stack(
     return buckets
 
 
-def _target(case: samples.Sample) -> np.ndarray:
-    assert case.target is not None
-    return case.target
-
-
-PROGRAM = Program("airfrans", PRESETS, make_task, title="AirfRANS")
+PROGRAM = learn.Program("airfrans", PRESETS, make_task, title="AirfRANS")
 run = PROGRAM.run
 
 

@@ -21,17 +21,9 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from opjax import point_clouds, training
+from opjax import learn, point_clouds, training
 from opjax.datasets import rna, samples
-from opjax.learn import (
-    SMOKE,
-    BenchmarkOptions,
-    Program,
-    Task,
-    operators,
-    option,
-    outcome,
-)
+from opjax.learn import SMOKE, BenchmarkOptions, operators, option, outcome
 from opjax.learn.benchmark import load as load_splits
 from opjax.quadrature import weighted_mean
 
@@ -137,10 +129,11 @@ def place(
     if config.orientation == "principal":
         points = points @ point_clouds.principal_axes(points)
     points = np.asarray(points, np.float32)[:num_points]
-    return surface._replace(mesh_points=points, target=_classes([surface], num_points))
+    target = np.asarray(surface.target)[:num_points]
+    return surface._replace(mesh_points=points, target=target)
 
 
-def make_task(config: Config, cache_dir: str | None = None) -> Task:
+def make_task(config: Config, cache_dir: str | None = None) -> learn.Task:
     """Builds the segmentation.
 
         loss = -mean_b mean_i sum_c t_c log softmax(f(R_b x_b))_{i c},
@@ -155,7 +148,7 @@ def make_task(config: Config, cache_dir: str | None = None) -> Task:
         samples.stack(part, batch_size=size, num_buckets=config.num_buckets)
         for part, size in zip(data[:3], (config.batch_size, 1, 1), strict=True)
     )
-    return Task(
+    return learn.Task(
         train=train,
         validation=validation,
         test=test,
@@ -231,7 +224,7 @@ def evaluate(
         [surface.num_points for surface in surfaces],
         num_buckets=config.num_buckets,
     )
-    true = [_classes([surface]) for surface in surfaces]
+    true = [np.asarray(surface.target) for surface in surfaces]
     right = np.array([np.mean(p == t) for p, t in zip(predicted, true, strict=True)])
     rows = outcome.rows(1 - right)
     outcome.write(
@@ -242,29 +235,19 @@ def evaluate(
         predicted=[predicted[row] for row in rows],
     )
     numbers = {
-        "accuracy": np.mean(np.concatenate(predicted) == _classes(surfaces)),
+        "accuracy": np.mean(np.concatenate(predicted) == np.concatenate(true)),
         "accuracy_worst": right.min(),
     }
-    if surfaces[0].details is not None:
+    if surfaces[0].details is not None:  # where there are meshes
         vertices = [surface.details for surface in surfaces]
-        classes_there = np.concatenate([v.target for v in vertices])
-        for name, values in (
-            ("accuracy_vertices", predicted),
-            ("limit_vertices", true),
-        ):
+        wanted = np.concatenate([v.target for v in vertices])
+        for name, values in {"accuracy": predicted, "limit": true}.items():
             carried = [c[v.nearest] for c, v in zip(values, vertices, strict=True)]
-            numbers[name] = np.mean(np.concatenate(carried) == classes_there)
+            numbers[f"{name}_vertices"] = np.mean(np.concatenate(carried) == wanted)
     return {name: float(value) for name, value in numbers.items()} | comparison
 
 
-def _classes(
-    surfaces: Sequence[samples.Sample], num_points: int | None = None
-) -> np.ndarray:
-    """Classes of the first points of all surfaces."""
-    return np.concatenate([np.asarray(s.target)[:num_points] for s in surfaces])
-
-
-PROGRAM = Program("rna", PRESETS, make_task, title="RNA")
+PROGRAM = learn.Program("rna", PRESETS, make_task, title="RNA")
 run = PROGRAM.run
 
 

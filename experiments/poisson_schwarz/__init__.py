@@ -14,8 +14,7 @@ import dataclasses
 import jax
 
 from experiments.poisson_schwarz import figures, studies, tables
-from experiments.poisson_schwarz.models import STARTS, Structure, build
-from experiments.poisson_schwarz.studies import Study, Training
+from experiments.poisson_schwarz.studies import STARTS, Structure, Study, Training
 from experiments.poisson_schwarz.training import make_task
 from opjax.learn import Finished, Program, Report, UpdateOptions, option
 
@@ -52,7 +51,7 @@ class Config(Structure, Training, UpdateOptions):
             )
         # Covers and coarse spaces refuse what does not fit.
         setup = studies.setup_of(self)
-        jax.eval_shape(lambda: build(setup, STARTS["paper"], jax.random.key(0)))
+        jax.eval_shape(lambda: studies.build(setup, STARTS["paper"], jax.random.key(0)))
 
     @property
     def rate(self) -> float:
@@ -101,7 +100,7 @@ def report(finished: Finished) -> Report:
         # Of everything in this process; `train_seconds` are of the Schwarz model, all
         # rates and seeds, without compilation.
         "seconds": finished.seconds,
-        "train_seconds": main.seconds,
+        "train_seconds": main.result["seconds"],
         "init": config.init,
         "learning_rate": config.rate,
         "seeds": list(config.seeds),

@@ -4,7 +4,6 @@ Values that are not finite come from runs that diverged; they are left out.
 """
 
 import math
-import os
 import pathlib
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -14,7 +13,7 @@ import jax
 import numpy as np
 from numpy import ndarray
 
-from experiments.poisson_schwarz.models import build
+from experiments.poisson_schwarz.studies import build
 from experiments.poisson_schwarz.tables import LABELS, PAPER, PAPER_FINAL, Row, Rows
 from opjax import schwarz
 from opjax.learn import outcome
@@ -24,7 +23,6 @@ from opjax.schwarz.boxes import interval_starts
 
 _MAX_STEPS = 500  # points of a curve; more are thinner than a pixel
 _MAX_BLOCKS = 16
-_Path = str | os.PathLike
 
 
 def draw(folder: pathlib.Path, config: Any, rows: Rows) -> None:
@@ -74,31 +72,26 @@ def _anatomy(folder: pathlib.Path, row: Row) -> None:
         stored = [arrays[f"leaf_{i}"].astype(float) for i in range(len(leaves))]
         model = jax.tree.unflatten(structure, map(jax.numpy.asarray, stored))
         query, key, cover = model.query[...], model.key[...], model.cover
-        levels = partial(schwarz.two_level_attention, query, key, cover=cover)
-        local, full = (schwarz.assemble(f, size) for f in (levels, model))
+        one_level = partial(schwarz.two_level_attention, query, key, cover=cover)
+        local, full = (schwarz.assemble(f, size) for f in (one_level, model))
         count = model.coarse_space.num_subdomains
         prolong = partial(schwarz.coarse_prolong, model.coarse_space)
-        hats, coarse = (schwarz.assemble(f, count) for f in (prolong, model.coarse))
+        phi, coarse = (schwarz.assemble(f, count) for f in (prolong, model.coarse))
         exact = jax.vmap(poisson.solve, 1, 1)(np.eye(size))
-        blocks = query @ key.swapaxes(1, 2)
-    hats = np.asarray(hats)
-    panels = map(np.asarray, (local, full - local, exact))
-    operator(folder / "04_operator.png", *panels, hats)
+        products = query @ key.swapaxes(1, 2)
+    panels = map(np.asarray, (local, full - local, exact, phi))
+    operator(folder / "04_operator.png", *panels)
     inside = np.asarray(cover.weights) > 0
-    blocks = np.where(inside[:, :, None] & inside[:, None, :], blocks, np.nan)
-    blocks(folder / "05_blocks.png", blocks, np.asarray(coarse))
+    products = np.where(inside[:, :, None] & inside[:, None, :], products, np.nan)
+    blocks(folder / "05_blocks.png", products, np.asarray(coarse))
     points = np.arange(1, size + 1) / (size + 1)
-    hats(
-        folder / "06_hats.png",
-        points,
-        hats,
-        points[interval_starts(size, setup.num_boxes)[1:-1]],
-        overlap=setup.overlap / (size + 1),
-    )
+    borders = points[interval_starts(size, setup.num_boxes)[1:-1]]
+    overlap = setup.overlap / (size + 1)
+    hats(folder / "06_hats.png", points, np.asarray(phi), borders, overlap=overlap)
 
 
 def sweep(
-    path: _Path,
+    path: pathlib.Path,
     rates: Sequence[float],
     curves: Mapping[str, ndarray],
     *,
@@ -130,7 +123,7 @@ def sweep(
 
 
 def solutions(
-    path: _Path,
+    path: pathlib.Path,
     mesh_points: ndarray,
     right_sides: ndarray,
     exact: ndarray,
@@ -157,7 +150,7 @@ def solutions(
 
 
 def operator(
-    path: _Path, local: ndarray, coarse: ndarray, exact: ndarray, hats: ndarray
+    path: pathlib.Path, local: ndarray, coarse: ndarray, exact: ndarray, hats: ndarray
 ) -> None:
     """Draws the levels of a learned operator, `(n, n)`, beside the exact inverse."""
     full, limit = local + coarse, _limit(exact)
@@ -183,7 +176,7 @@ def operator(
     save(figure, path)
 
 
-def blocks(path: _Path, local_blocks: ndarray, coarse_block: ndarray) -> None:
+def blocks(path: pathlib.Path, local_blocks: ndarray, coarse_block: ndarray) -> None:
     """Draws at most 16 local blocks `(s, m, m)`, NaN on padding, and the coarse one."""
     count = min(len(local_blocks), _MAX_BLOCKS)
     shown = np.linspace(0, len(local_blocks) - 1, count).round().astype(int)
@@ -205,7 +198,7 @@ def blocks(path: _Path, local_blocks: ndarray, coarse_block: ndarray) -> None:
 
 
 def hats(
-    path: _Path,
+    path: pathlib.Path,
     mesh_points: ndarray,
     hats: ndarray,
     boundaries: Sequence[float] | ndarray,
@@ -243,7 +236,7 @@ def _panels(
     return figure, list(grid.flat[:count])
 
 
-def _finish(figure: Any, axis: Any, path: _Path, columns: int = 3) -> None:
+def _finish(figure: Any, axis: Any, path: pathlib.Path, columns: int = 3) -> None:
     """Puts the legend of an axis below its figure and saves it."""
     entries = axis.get_legend_handles_labels()
     figure.legend(*entries, loc="outside lower center", ncols=columns, frameon=False)

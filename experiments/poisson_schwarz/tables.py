@@ -8,7 +8,7 @@ import numpy as np
 
 from experiments.poisson_schwarz.studies import RATES, Study
 from opjax.learn import Finished
-from opjax.learn.json_files import to_json, write_json
+from opjax.learn.json_files import write_json
 from opjax.learn.tables import number, table
 
 # Table 1 of the paper: final weighted MSE, mean and maximum relative L2 error of 16
@@ -69,11 +69,6 @@ class Row(NamedTuple):
         return self.study.num_parameters()
 
     @property
-    def seconds(self) -> float:
-        """Seconds of training, of all rates and seeds, without compilation."""
-        return self.result["seconds"]
-
-    @property
     def losses(self) -> np.ndarray:
         """Weighted MSE of every batch, shape `(rates, seeds, steps)`."""
         shape = len(self.study.rates), len(self.study.seeds), -1
@@ -120,7 +115,7 @@ def write(folder: pathlib.Path, config: Any, rows: Rows) -> tuple[str, str]:
     def as_json(row: Row) -> dict[str, Any]:
         return {
             "parameters": row.parameters,
-            "train_seconds": row.seconds,
+            "train_seconds": row.result["seconds"],
             "rates": {f"{rate:g}": row.summary(rate) for rate in row.study.rates},
             "closed_form": row.result["closed_form"],
         }
@@ -128,7 +123,7 @@ def write(folder: pathlib.Path, config: Any, rows: Rows) -> tuple[str, str]:
     found = {
         k: {x: as_json(row) for x, row in part.items()} for k, part in rows.items()
     }
-    write_json(folder / "studies.json", to_json(found))
+    write_json(folder / "studies.json", found)
     main = rows["main"]
     rank = main["global_matched"].study.setup.global_rank
     labels = LABELS | {"global_matched": f"global, rank {rank}"}

@@ -13,8 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from experiments.poisson_schwarz.models import build
-from experiments.poisson_schwarz.studies import Study
+from experiments.poisson_schwarz.studies import Study, build
 from opjax import metrics, nn, training
 from opjax.datasets.samples import Sample
 from opjax.learn import Replicas, Task, outcome
@@ -103,9 +102,8 @@ def optimizer(study: Study, total: int, hyper: Any) -> optax.GradientTransformat
     start, schedule = study.start, hyper["rate"]
     if start.cosine:
         warm_up = max(total // 20, 1)
-        shape = optax.warmup_cosine_decay_schedule(
-            0.0, 1.0, warm_up, max(total, warm_up + 1)
-        )
+        steps = warm_up, max(total, warm_up + 1)
+        shape = optax.warmup_cosine_decay_schedule(0.0, 1.0, *steps)
 
         def schedule(count):
             return hyper["rate"] * shape(count)
@@ -149,10 +147,10 @@ def _evaluate(study: Study, models: Any, folder: pathlib.Path) -> dict[str, Any]
     predicted = np.asarray(first(np.asarray(right_sides, np.float32)))
     points = np.indices(data.shape).reshape(len(data.shape), math.prod(data.shape)).T
     points = (points + 1) / (np.asarray(data.shape) + 1)
+    size = partial(np.linalg.norm, axis=0)
     outcome.write(
         folder,
-        errors=np.linalg.norm(predicted - exact, axis=0)
-        / np.linalg.norm(exact, axis=0),
+        errors=size(predicted - exact) / size(exact),
         rows=range(exact.shape[1]),
         samples=[
             Sample(points, u[:, None], f[:, None], grid_shape=data.shape)

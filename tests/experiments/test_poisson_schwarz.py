@@ -12,13 +12,11 @@ import pytest
 
 from experiments import poisson_schwarz
 from experiments.poisson_schwarz import (
-    models,
     studies,
     tables,
     training,
 )
-from experiments.poisson_schwarz.models import STARTS, Setup, Start
-from experiments.poisson_schwarz.studies import Study
+from experiments.poisson_schwarz.studies import STARTS, Setup, Start, Study
 from opjax import checkpoint
 from opjax.learn import Finished, fit, study
 from opjax.learn.folder import read_config
@@ -129,7 +127,7 @@ def test_bad_hyper_parameters_are_refused_before_any_work(change, message):
         poisson_schwarz.Config(**change)
 
 
-@pytest.mark.parametrize("coarse_space", models.COARSE_SPACES)
+@pytest.mark.parametrize("coarse_space", studies.COARSE_SPACES)
 def test_every_coarse_space_makes_a_model(coarse_space):
     config = dataclasses.replace(TINY, coarse_space=coarse_space)
     assert studies.setup_of(config).coarse_space == coarse_space
@@ -366,7 +364,7 @@ def test_errors_are_those_of_the_dense_matrices(shape, user_session):
     with jax.enable_x64(False):
         data = training.problem(study)
         keys = jax.random.split(jax.random.key(0), (1, 2))
-        build = partial(models.build, setup, study.start)
+        build = partial(studies.build, setup, study.start)
         stacked = jax.vmap(jax.vmap(build))(keys)
         found = training.evaluate(stacked, data)
     inverse = dense_inverse(shape)

@@ -4,8 +4,7 @@
     python -m experiments.sinusoid --preset=paper --seeds=0,1,2
 
 Trains five kinds of attention on fresh tasks and compares their errors at 5 to 40
-observations, as Fig. 2 of the functional attention paper does. Both lines write a
-folder with tables, figures and result, and continue it when run again.
+observations, as Fig. 2 of the functional attention paper does.
 """
 
 import dataclasses
@@ -18,19 +17,9 @@ import numpy as np
 import optax
 from flax import nnx
 
-from experiments.sinusoid import figures
-from opjax import nn, training
+from opjax import learn, nn, training
 from opjax.datasets.samples import Sample
-from opjax.learn import (
-    Finished,
-    Program,
-    Report,
-    RunOptions,
-    StepOptions,
-    Task,
-    option,
-    outcome,
-)
+from opjax.learn import RunOptions, StepOptions, drawing, option, outcome
 from opjax.learn.tables import mean_and_deviation, number, table
 from opjax.problems import sinusoid
 
@@ -57,6 +46,7 @@ class _Model(NamedTuple):
 
 
 _BASIS = {"num_basis": "num_basis"}
+_RIDGE = {"ridge": "ridge"}
 MODELS = {
     "attention": _Model(
         "softmax attention", 1e-3, nn.SoftmaxAttentionRegressor, 256, 4
@@ -67,11 +57,7 @@ MODELS = {
         "intention", 3e-4, nn.IntentionRegressor, 1000, 8, {"ridge": "intention_ridge"}
     ),
     "functional": _Model(
-        "functional attention",
-        1e-4,
-        nn.FunctionalRegressor,
-        128,
-        options=_BASIS | {"ridge": "ridge"},
+        "functional attention", 1e-4, nn.FunctionalRegressor, 128, 1, _BASIS | _RIDGE
     ),
 }
 
@@ -124,7 +110,7 @@ def build(config: Config, rngs: nnx.Rngs | None = None) -> Any:
     return found.cls(width * found.num_heads, rngs=nnx.Rngs(key), **given)
 
 
-def make_task(config: Config, cache_dir: str | None) -> Task:
+def make_task(config: Config, cache_dir: str | None) -> learn.Task:
     """Fresh tasks in every step; the same test tasks for all models and seeds."""
     del cache_dir
 
@@ -136,7 +122,7 @@ def make_task(config: Config, cache_dir: str | None) -> Task:
             num_query=config.num_query,
         )
 
-    return Task(
+    return learn.Task(
         train=sample,
         build=build,
         loss=loss,
@@ -165,7 +151,12 @@ def evaluate(model: Any, folder: pathlib.Path, config: Config) -> dict[str, Any]
         rows=rows,
         samples=[Sample(points[row], truth[row]) for row in rows],
         predicted=[predict(model, *(leaf[row] for leaf in tasks[:3])) for row in rows],
-        extra={"shown": predict(model, *_shown_task()[:3])[:, 0]},
+        extra={
+            "shown": predict(model, *_shown_task()[:3])[:, 0],
+            "series": found,
+            "series_name": "observations",
+            "series_steps": CONTEXTS,
+        },
     )
     mse = found.mean(axis=0)
     return {"mse": float(mse[_COMPARED].mean()), "mse_by_context": mse.tolist()}
@@ -199,7 +190,7 @@ def _shown_task() -> tuple[jax.Array, ...]:
     return x, y, points[order], truth[order]
 
 
-def report(finished: Finished) -> Report:
+def report(finished: learn.Finished) -> learn.Report:
     """Tables of the errors, and of their ratios to those of functional attention."""
     config, results = finished.config, finished.results
     found = {k: np.array([r["mse_by_context"] for r in v]) for k, v in results.items()}
@@ -235,36 +226,46 @@ def report(finished: Finished) -> Report:
     )
     if config.shrink > 1:
         head += f" Models have 1/{config.shrink} of the published widths."
-    _draw(config, finished.folder, found)
+    draw(config, finished.folder)
     result |= {
         **{f"train_seconds_{name}": value for name, value in seconds.items()},
         "mse_by_context": {name: values.tolist() for name, values in found.items()},
         "contexts": list(CONTEXTS),
         "seconds": finished.seconds,
     }
-    return Report("\n".join(text), result, head)
+    return learn.Report("\n".join(text), result, head)
 
 
-def _draw(config: Config, folder: pathlib.Path, found: dict[str, np.ndarray]) -> None:
-    """Draws Fig. 2 of the paper: one task at start and end, and all errors."""
-    shown, start, trained = _shown_task(), {}, {}
-    for (name, seed), member in config.members().items():
-        if seed == config.seed:
-            label = MODELS[name].label
-            start[label] = np.ravel(build(member)(*shown[:3]))
-            trained[label] = outcome.read(folder / f"{name}-{seed}").arrays["shown"]
-    curves = {"at the start": start, "trained": trained}
+def draw(config: Config, folder: pathlib.Path) -> None:
+    """Draws the top of Fig. 2 of the paper: one task, at start and end of training."""
+    x, y, points, truth = map(np.ravel, _shown_task())
+    shown = [one for (_, seed), one in config.members().items() if seed == config.seed]
+    figure = drawing.new_figure(2.4 * len(shown) + 0.6, 4.6, "constrained")
+    grid = figure.subplots(2, len(shown), squeeze=False, sharex=True, sharey=True)
+    for k, (column, member) in enumerate(zip(grid.T, shown, strict=True)):
+        start = build(member)(*_shown_task()[:3])
+        trained = outcome.read(folder / f"{member.model}-{member.seed}").arrays["shown"]
+        for axis, values in zip(column, (start, trained), strict=True):
+            axis.plot(points, truth, ":", color="0.5", lw=1.5, label="truth")
+            axis.plot(points, np.ravel(values), color=f"C{k}", lw=1.4)
+            axis.plot(x, y, "o", color="black", ms=4, label="observations")
+            axis.label_outer()
+            drawing.plain(axis)
+            axis.set(xlabel="$x$")
+        column[0].set_title(MODELS[member.model].label, fontsize=10)
+    for axis, stage in zip(grid[:, 0], ("at the start", "trained"), strict=True):
+        axis.set_ylabel(stage)
     (folder / "figures").mkdir(exist_ok=True)
-    figures.predictions(folder / "figures", list(map(np.ravel, shown)), curves)
-    labelled = {MODELS[name].label: values for name, values in found.items()}
-    figures.contexts(folder / "figures", CONTEXTS, labelled)
+    limit = 1.8 * np.abs(truth).max()
+    grid[0, 0].set_ylim(-limit, limit)
+    entries = grid[0, 0].get_legend_handles_labels()
+    figure.legend(*entries, loc="outside lower center", ncols=3, frameon=False)
+    drawing.save(figure, folder / "figures" / "01_predictions.png")
 
 
-PROGRAM = Program(
-    "sinusoid",
-    PRESETS,
-    make_task,
-    title="Sine waves from a few observations",
-    report=report,
-)
+_TITLE = "Sine waves from a few observations"
+PROGRAM = learn.Program("sinusoid", PRESETS, make_task, title=_TITLE, report=report)
 run = PROGRAM.run
+
+if __name__ == "__main__":
+    PROGRAM.launch()
