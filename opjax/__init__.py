@@ -18,9 +18,11 @@ from opjax import (
     quadrature,
     schwarz,
 )
+from opjax.adaptive_ridge import gcv_ridge
 from opjax.attention import (
     MapBetweenBases,
     basis_attention,
+    flare_attention,
     fourier_attention,
     functional_attention,
     functional_attention_map,
@@ -36,6 +38,7 @@ from opjax.attention import (
     performer_attention,
     physics_attention,
     softmax_attention,
+    softmax_means,
     transport,
 )
 from opjax.basis import (
@@ -62,12 +65,14 @@ __all__ = [
     "basis_attention",
     "cell_weights",
     "condition_number",
+    "flare_attention",
     "fourier_attention",
     "fourier_basis",
     "functional_attention",
     "functional_attention_map",
     "functional_map",
     "galerkin_attention",
+    "gcv_ridge",
     "gram",
     "grid_weights",
     "hat_basis",
@@ -98,6 +103,7 @@ __all__ = [
     "schwarz",
     "softmax_attention",
     "softmax_basis",
+    "softmax_means",
     "spectral_convolution",
     "transport",
 ]

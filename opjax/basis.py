@@ -22,34 +22,59 @@ ORTHONORMALIZATIONS = ("qr", "cholesky")
 
 
 def softmax_basis(
-    scores: Float[ArrayLike, "n k"], *, temperature: ArrayLike = 1.0
+    scores: Float[ArrayLike, "n k"],
+    *,
+    temperature: ArrayLike = 1.0,
+    uniform: Float[ArrayLike, "n k"] | None = None,
 ) -> Float[Array, "n k"]:
     r"""Returns the learned basis: a softmax of scores over the basis functions.
 
         phi_j(x) = exp(s_j(x) / temperature) / sum_l exp(s_l(x) / temperature),
 
     a smooth partition of unity that tends to `indicator_basis` as the temperature
-    tends to zero.
+    tends to zero. With uniform draws `u` on [0, 1), Gumbel noise is added to the
+    scores,
+
+        s_j + g(u_j),    g(u) = -log(-log(u + 1e-8) + 1e-8),
+
+    so that the indicator basis draws functions with the probabilities of the softmax.
 
     Args:
       scores: the scores `s_j`, shape `(n, k)`.
-      temperature: positive scalar; a traced value is not checked.
+      temperature: positive scalar, or one for each point, shape `(n,)`; a traced value
+        is not checked.
+      uniform: draws `u`, shape `(n, k)`; no noise by default. Equal draws at a point
+        cancel.
 
     Returns:
       The basis at the points, shape `(n, k)`; rows sum to one.
 
     Raises:
-      TypeError: if `scores` is not floating point.
-      ValueError: if `scores` has not two axes or the temperature is not positive.
+      TypeError: if `scores` or `uniform` is not floating point.
+      ValueError: if shapes do not match or a temperature is not positive.
 
     References:
-      Xiao et al., "Functional Attention", 2026, Eq. 9, 10 and Prop. 4.3.
+      Xiao et al., "Functional Attention", 2026, Eq. 9, 10 and Prop. 4.3; with noise and
+      temperatures of points, Luo et al., "Transolver++", ICML 2025 (arXiv:2502.02414).
     """
     scores = jnp.asarray(scores)
     _checks.floating(scores=scores)
     _checks.rank(2, scores=scores)
     _checks.positive(temperature=temperature)
-    return jax.nn.softmax(scores / jnp.asarray(temperature, scores.dtype), axis=1)
+    temperature = jnp.asarray(temperature, scores.dtype)
+    if temperature.ndim:
+        _checks.rank(1, temperature=temperature)
+        _checks.same_points(scores=scores, temperature=temperature)
+        temperature = temperature[:, None]
+    if uniform is not None:
+        uniform = jnp.asarray(uniform)
+        _checks.floating(uniform=uniform)
+        _checks.rank(2, uniform=uniform)
+        _checks.same_points(scores=scores, uniform=uniform)
+        _checks.same_channels(scores=scores, uniform=uniform)
+        noise = -jnp.log(-jnp.log(uniform + 1e-8) + 1e-8)
+        scores = scores + noise.astype(scores.dtype)
+    return jax.nn.softmax(scores / temperature, axis=1)
 
 
 def indicator_basis(scores: Float[ArrayLike, "n k"]) -> Float[Array, "n k"]:

@@ -1,5 +1,7 @@
 """Basis families, projections and their properties."""
 
+import math
+
 import chex
 import jax
 import jax.numpy as jnp
@@ -23,6 +25,12 @@ def fourier_oracle(points):
 def hat_oracle(points):
     axes = zip(points.T, (4, 3), (-0.5, 0), (1.0, 2.0), strict=True)
     return oracles.tensor_product([oracles.hat_axis(*axis) for axis in axes])
+
+
+def noisy_oracle(scores, temperature, uniform):
+    noise = [[-math.log(-math.log(u + 1e-8) + 1e-8) for u in row] for row in uniform]
+    rows = zip(scores + np.array(noise), temperature, strict=True)
+    return np.concatenate([oracles.softmax_rows([row], t) for row, t in rows])
 
 
 def projection(method):
@@ -55,6 +63,11 @@ CASES = {
         lambda s, t: opjax.softmax_basis(s, temperature=t),
         oracles.softmax_rows,
         (normal(6, 4), positive()),
+    ),
+    "softmax with noise": (
+        lambda s, t, u: opjax.softmax_basis(s, temperature=t, uniform=u),
+        noisy_oracle,
+        (normal(6, 4), positive(6), lambda rng: rng.uniform(0.05, 0.95, (6, 4))),
     ),
     "fourier": (
         lambda x: opjax.fourier_basis(x, num_frequencies=(2, 0), lengths=(1.5, 2)),
@@ -148,6 +161,30 @@ def test_softmax_basis_tends_to_the_indicators_at_the_rate_of_the_gap(rng):
         assert np.all(error <= 3 * leading)  # at most k - 1 equal competitors
         assert np.all(error >= leading / (1 + 3 * leading) * (1 - 1e-6))
     assert np.max(error[gap > 1]) < 1e-8
+
+
+def test_equal_noise_at_a_point_cancels(rng):
+    scores, temperature = rng.normal(size=(20, 4)), rng.uniform(0.1, 2, 20)
+    uniform = np.broadcast_to(rng.uniform(size=(20, 1)), (20, 4))
+    noisy = opjax.softmax_basis(scores, temperature=temperature, uniform=uniform)
+    plain = opjax.softmax_basis(scores, temperature=temperature)
+    np.testing.assert_allclose(noisy, plain, rtol=1e-12)
+
+
+def test_the_largest_noisy_score_is_drawn_with_the_probability_of_the_softmax(rng):
+    scores = np.broadcast_to([1.0, 0.0, -1.0, 0.5], (20_000, 4))
+    uniform = rng.uniform(size=scores.shape)
+    noisy = opjax.softmax_basis(scores, temperature=1e-3, uniform=uniform)
+    (expected,) = oracles.softmax_rows(scores[:1])
+    # Deviations of the frequencies are at most 0.0035.
+    np.testing.assert_allclose(np.mean(noisy, axis=0), expected, atol=0.015)
+
+
+def test_extreme_draws_in_single_precision_are_finite():
+    uniform = np.array([[0, 1 - 2**-24, 0.5]], np.float32)
+    noisy = opjax.softmax_basis(np.zeros((1, 3), np.float32), uniform=uniform)
+    assert np.all(np.isfinite(noisy))
+    assert noisy[0, 1] > 1 - 1e-6
 
 
 def test_indicator_basis_marks_the_largest_score_without_gradient(rng):
@@ -381,6 +418,18 @@ BAD = {
     "softmax dtype": (lambda: opjax.softmax_basis(WHOLE), "scores has dtype int64"),
     "softmax axes": (lambda: opjax.softmax_basis(W), r"scores has shape \(5,\)"),
     "temperature": (lambda: opjax.softmax_basis(X, temperature=0.0), "temperature=0.0"),
+    "temperatures": (
+        lambda: opjax.softmax_basis(X, temperature=W[1:]),
+        r"scores \(5, 2\), temperature \(4,\)",
+    ),
+    "draws": (
+        lambda: opjax.softmax_basis(X, uniform=X[:, 1:]),
+        r"scores \(5, 2\), uniform \(5, 1\)",
+    ),
+    "draws dtype": (
+        lambda: opjax.softmax_basis(X, uniform=WHOLE),
+        "uniform has dtype int64",
+    ),
     "indicator": (lambda: opjax.indicator_basis(WHOLE), "scores has dtype int64"),
     "indicator axes": (lambda: opjax.indicator_basis(W), r"scores has shape \(5,\)"),
     "frequencies": (

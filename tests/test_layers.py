@@ -14,7 +14,7 @@ ROOT = pathlib.Path(opjax.__file__).parent
 
 PURE = {"_checks", "_sequential", "linalg", "quadrature", "basis", "attention"}
 PURE |= {"_winograd", "convolution", "schwarz", "spectral", "interpolation"}
-PURE |= {"point_clouds", "projection", "eigenfunctions"}
+PURE |= {"point_clouds", "projection", "eigenfunctions", "adaptive_ridge"}
 
 ALL = PURE | {"metrics", "normalize", "optimizers", "training", "checkpoint", "export"}
 ALL |= {"_files", "problems", "datasets", "nn"}  # and nothing imports `learn`
@@ -25,6 +25,7 @@ PARTS = {
     "_files": set(),
     "_sequential": set(),
     "linalg": {"_checks", "_sequential"},
+    "adaptive_ridge": {"_checks", "_sequential", "linalg"},
     "quadrature": {"_checks"},
     "_winograd": set(),
     "convolution": {"_checks", "_sequential", "_winograd"},
@@ -196,12 +197,14 @@ def test_the_public_names():
         "basis_attention",
         "cell_weights",
         "condition_number",
+        "flare_attention",
         "fourier_attention",
         "fourier_basis",
         "functional_attention",
         "functional_attention_map",
         "functional_map",
         "galerkin_attention",
+        "gcv_ridge",
         "gram",
         "grid_weights",
         "hat_basis",
@@ -232,6 +235,7 @@ def test_the_public_names():
         "schwarz",
         "softmax_attention",
         "softmax_basis",
+        "softmax_means",
         "spectral_convolution",
         "transport",
     ]

@@ -8,6 +8,7 @@ from opjax.attention.bases import (
     basis_attention,
     physics_attention,
 )
+from opjax.attention.flare import flare_attention, softmax_means
 from opjax.attention.functional import (
     MapBetweenBases,
     functional_attention,
@@ -36,6 +37,7 @@ from opjax.attention.performer import (
 __all__ = [
     "MapBetweenBases",
     "basis_attention",
+    "flare_attention",
     "fourier_attention",
     "functional_attention",
     "functional_attention_map",
@@ -51,5 +53,6 @@ __all__ = [
     "performer_attention",
     "physics_attention",
     "softmax_attention",
+    "softmax_means",
     "transport",
 ]

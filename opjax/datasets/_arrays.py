@@ -29,10 +29,12 @@ def find(data_dir: str | os.PathLike, names: Sequence[str], *, source: str) -> P
     for name in names:
         if (root / name).is_file():
             return root / name
-    listed = "".join(f"\n  {root / name}" for name in names)
+    listed = "".join(f"\n  {name}" for name in names)
+    missing = " or ".join(dict.fromkeys(Path(name).name for name in names))
+    where = f"The folder {root}" if root.is_dir() else f"{root} is no folder; it"
     raise FileNotFoundError(
-        f"None of these files exists:{listed}\nGet it from {source}, or generate data "
-        "by leaving out --data_dir."
+        f"{where} holds no {missing}. Where --data_dir may have it:{listed}\nGet it "
+        f"from {source}, or generate data by leaving out --data_dir."
     )
 
 

@@ -13,8 +13,8 @@ class Request(NamedTuple):
 
     Attributes:
       num_train: training samples.
-      num_validation: validation samples. In files and where all samples have one seed
-        they come after those for training.
+      num_validation: validation samples, zero for none. In files and where all
+        samples have one seed they come after those for training.
       num_test: test samples.
       data_dir: folder of published files; empty for samples of our own.
       seed: of samples of our own.
@@ -51,6 +51,8 @@ class Request(NamedTuple):
         """Splits from a seed for each set: none changes with the size of another."""
         train, validation, test = (
             make(count, seed=3 * self.seed + i, cache_dir=self.cache_dir, **options)
+            if count
+            else []
             for i, count in enumerate(self.sizes)
         )
         return Splits(train, validation, test, f"{source}, seed {self.seed}")

@@ -36,15 +36,23 @@ def splits(
 ) -> Splits:
     """The samples of a benchmark, see `samples.benchmark`; the target is `u`.
 
-    The split is that of the files, as for `load`; other options are as for `generate`.
+    The split is as for `load`; of generated samples it says where mesh points are.
+    Other options are as for `generate`.
     """
+    _checks.option("split", split, SPLITS)
     if request.data_dir:
         source = f"published files in {request.data_dir}, split {split}"
         return request.read(load, source, split=split)
     source = f"own solver on {num_elements} x {num_elements} elements"
-    return request.generate_together(
+    found = request.generate_together(
         generate, source, num_elements=num_elements, stride=stride
     )
+    if split == "transolver":
+        return found
+    train, validation, test = (
+        [_on_reference(sample) for sample in part] for part in found[:3]
+    )
+    return Splits(train, validation, test, found.source)
 
 
 def load(

@@ -188,7 +188,7 @@ def stack(
     """Pads and stacks samples, those of about the same size together.
 
     Args:
-      samples: after `check`.
+      samples: after `check`; none give no bucket.
       batch_size: every bucket holds at least so many samples, if there are so many:
         smaller ones join the next larger size.
       num_buckets: largest number of sizes.
@@ -199,6 +199,8 @@ def stack(
       all samples have the same number of points, there are no `quadrature_weights`:
       models are faster without. Arrays may be read-only, see `join`.
     """
+    if not samples:
+        return ()
     if len({s.num_points for s in samples}) == 1:
         kept = [name for name in FIELDS if getattr(samples[0], name) is not None]
         return ({n: join([getattr(s, n) for s in samples]) for n in kept},)

@@ -8,7 +8,14 @@ for each.
 
 from opjax.datasets.samples import Splits
 from opjax.learn.batches import Replicas
-from opjax.learn.benchmark import PAPER, SMOKE, BenchmarkOptions, benchmark
+from opjax.learn.benchmark import (
+    PAPER,
+    SMOKE,
+    BenchmarkOptions,
+    FieldOptions,
+    benchmark,
+    published,
+)
 from opjax.learn.config import (
     DataOptions,
     ModelOptions,
@@ -23,6 +30,7 @@ from opjax.learn.fields import option
 from opjax.learn.fitting import Fitted, Settings, fit
 from opjax.learn.members import Finished, Report
 from opjax.learn.program import Program
+from opjax.learn.stopping import Stopped
 from opjax.learn.supervised import regression
 from opjax.learn.task import Task
 from opjax.learn.trained import Trained, load
@@ -32,6 +40,7 @@ __all__ = [
     "SMOKE",
     "BenchmarkOptions",
     "DataOptions",
+    "FieldOptions",
     "Finished",
     "Fitted",
     "ModelOptions",
@@ -44,6 +53,7 @@ __all__ = [
     "SizeOptions",
     "Splits",
     "StepOptions",
+    "Stopped",
     "Task",
     "Trained",
     "TrainingOptions",
@@ -52,5 +62,6 @@ __all__ = [
     "fit",
     "load",
     "option",
+    "published",
     "regression",
 ]

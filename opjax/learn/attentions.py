@@ -17,7 +17,8 @@ class Entry(NamedTuple):
       attention: `attention(config, sizes, basis)`, the constructor of attention layers
         `layer(features, rngs=...)`; `basis` is one of bases, or None if it is passed
         with every call.
-      model: in place of an attention `model(config, sizes, rngs)`, a whole model.
+      model: `model(config, sizes, rngs)`, a whole model, in place of an attention in an
+        `nn.OperatorTransformer`; it may still have an attention for other models.
       basis: `basis(config, sizes)`, the constructor of bases, if the attention has any.
       may_share_basis: whether one basis may serve all blocks, if the options say so.
       options: names of the options it reads, besides those of all models; None for all.
@@ -50,8 +51,14 @@ def _softmax(config: Any, sizes: Any, cls: Any = nn.SoftmaxBasis) -> Any:
         num_heads=config.num_heads,
         grid_shape=on_grid(config, sizes),
         temperature=config.temperature,
-        temperature_bounds=(config.min_temperature, config.max_temperature),
+        temperature_bounds=_bounds(config),
     )
+
+
+def _bounds(config: Any) -> tuple[float, float] | None:
+    """The range of temperatures; None where they are free."""
+    bounds = config.min_temperature, config.max_temperature
+    return bounds if config.min_temperature else None
 
 
 def _transolver(config: Any, sizes: Any) -> Any:
@@ -69,10 +76,7 @@ def _per_axis(count: int, axes: int) -> int:
 
 
 def _fourier(config: Any, sizes: Any) -> Any:
-    """As many waves as there may be functions, in a box twice as long as the meshes.
-
-    So functions need not be periodic over the meshes.
-    """
+    """Waves in a box twice as long as the meshes, over which they are not periodic."""
     lower, upper = np.asarray(sizes.box)
     frequencies = max((_per_axis(config.num_basis, sizes.point_dim) - 1) // 2, 1)
     functions = partial(
@@ -121,6 +125,17 @@ def _orthonormal(config: Any, sizes: Any) -> Any:
     return partial(nn.OrthonormalBasis, inner=inner, num_heads=config.num_heads)
 
 
+def _adaptive(config: Any, sizes: Any) -> Any:
+    """Temperatures of points, whose smallest one is published and no option."""
+    del sizes
+    return partial(
+        nn.AdaptiveBasis,
+        num_basis=config.num_basis,
+        num_heads=config.num_heads,
+        temperature=config.temperature,
+    )
+
+
 _SCORES = ("num_basis", "convolution", "temperature")
 _SCORES += ("min_temperature", "max_temperature")
 _FIXED = ("num_basis", "convolution")
@@ -129,6 +144,7 @@ _FIXED = ("num_basis", "convolution")
 BASES: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
     "softmax": (_softmax, _SCORES),
     "indicator": (partial(_softmax, cls=nn.IndicatorBasis), _SCORES),
+    "adaptive": (_adaptive, ("num_basis", "temperature")),
     "orthonormal": (_orthonormal, _SCORES),
     "fourier": (_fourier, _FIXED),
     "hat": (_hat, _FIXED),
@@ -144,6 +160,7 @@ _PROJECTIONS = {
 # Name: mixer, and the options it takes.
 MIXERS: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
     "functional": (nn.FunctionalMap, ("ridge_logit",)),
+    "functional_gcv": (nn.CrossValidatedMap, ()),
     "softmax": (nn.SoftmaxMap, ()),
     "galerkin": (nn.GalerkinMap, ()),
     "modes": (nn.ModeGains, ()),
@@ -183,11 +200,14 @@ TRANSOLVER = in_basis("softmax", "softmax")._replace(
     basis=_transolver, may_share_basis=False, options=(*_SCORES, "projection")
 )
 
+TRANSOLVER_PLUS = in_basis("adaptive", "softmax")._replace(
+    may_share_basis=False, options=("num_basis", "temperature", "projection")
+)
 
-def _orthogonal(config: Any, sizes: Any, basis: Any) -> Any:
+
+def _orthogonal(config: Any, sizes: Any, basis: None) -> Any:
     del basis
-    given = _softmax(config, sizes).keywords
-    return partial(nn.OrthogonalAttention, **given)
+    return partial(nn.OrthogonalAttention, **_softmax(config, sizes).keywords)
 
 
 ORTHOGONAL = Entry(attention=_orthogonal, options=_SCORES, min_points="num_basis")
@@ -237,8 +257,5 @@ def on_boxes(basis: str, mixer: str) -> Entry:
             subdomains=boxes,
         )
 
-    return whole._replace(
-        attention=attention,
-        options=(*(whole.options or ()), "num_boxes", "overlap"),
-        grid_axes=(1, 2, 3),
-    )
+    options = *(whole.options or ()), "num_boxes", "overlap"
+    return whole._replace(attention=attention, options=options, grid_axes=(1, 2, 3))

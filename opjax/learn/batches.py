@@ -67,10 +67,7 @@ class ArrayBatches:
         """Nothing: programs are compiled at their first call."""
 
     def advance(self, state: Any, step: int, good: None) -> tuple[Any, dict[str, Any]]:
-        """Trains on the next batches, at most to the end of the epoch.
-
-        Calls start at multiples of `per_call`, so a resumed run makes the same.
-        """
+        """Trains on the next batches; calls start at multiples of `per_call`."""
         del good
         which, batches = self._next(step)
         if len(self.train) == 1:
@@ -151,14 +148,10 @@ class FreshBatches:
             self.compiled[length] = run.lower(state, good, jnp.int32(0)).compile()
         self.compile_seconds = time.monotonic() - begin
 
-    def advance(
-        self, state: Any, step: int, good: Any
-    ) -> tuple[Any, dict[str, np.ndarray]]:
+    def advance(self, state: Any, step: int, good: Any) -> tuple[Any, dict[str, Any]]:
         """Trains for the steps of one call; histories have shape `(..., steps)`."""
-        length = min(self.per_call, self.total - step)
-        state, history = self.compiled[length](
-            state, jnp.asarray(good), jnp.int32(step)
-        )
+        call = self.compiled[min(self.per_call, self.total - step)]
+        state, history = call(state, jnp.asarray(good), jnp.int32(step))
         return state, {k: np.moveaxis(np.asarray(v), 0, -1) for k, v in history.items()}
 
     def describe(self, step: int, row: int) -> str:
@@ -217,11 +210,7 @@ def buckets(data: Any) -> tuple[Any, ...]:
 
 
 def num_samples(name: str, data: Any) -> int:
-    """Returns the samples of a bucket.
-
-    Raises:
-      ValueError: if its arrays disagree.
-    """
+    """Returns the samples of a bucket; raises ValueError if its arrays disagree."""
     lengths = {jnp.shape(leaf)[0] for leaf in jax.tree.leaves(data)}
     if len(lengths) != 1 or 0 in lengths:
         raise ValueError(

@@ -1,7 +1,8 @@
 """The plain benchmark: a data set, a few options of its own, and three presets.
 
-Config: options of its own on top of `BenchmarkOptions`;
-PRESETS: {"smoke": Config(**SMOKE, ...), "quick": Config(), "paper": Config(...)};
+Config: options of its own on top of `FieldOptions`;
+PRESETS: {"smoke": Config(**SMOKE, ...), "quick": Config(),
+          **published(Config(**PAPER, ...))};
 PROGRAM = learn.Program(name, PRESETS, benchmark(dataset.splits, "own", "options"))
 """
 
@@ -15,6 +16,7 @@ from opjax.learn.config import (
     ModelOptions,
     RunOptions,
     TrainingOptions,
+    option,
 )
 from opjax.learn.supervised import regression
 from opjax.learn.task import Task
@@ -29,10 +31,13 @@ SMOKE: dict[str, Any] = {
     "num_basis": 8,
     "num_epochs": 2,
 }
-# The model and the epochs of the functional attention paper.
+# The model and the epochs of the functional attention paper. No validation samples, as
+# published: the model is that of the last epoch.
 PAPER: dict[str, Any] = {
     "preset": "paper",
     "models": ("functional",),
+    "equal_parameters": False,
+    "num_validation": 0,
     "features": 128,
     "num_layers": 8,
     "num_heads": 8,
@@ -46,20 +51,41 @@ class BenchmarkOptions(RunOptions, DataOptions, ModelOptions, TrainingOptions):
     """All options that benchmarks have in common."""
 
 
+@dataclasses.dataclass(frozen=True)
+class FieldOptions(BenchmarkOptions):
+    """Fields and their loss."""
+
+    normalize_target: bool = option(True, "Let models predict normalised values")
+    mean_loss: bool = option(
+        False, "Mean of the losses of a batch, not the sum: clipping sees the scale"
+    )
+
+
+def published(paper: Any, **models: dict[str, Any]) -> dict[str, Any]:
+    """Returns the preset of a paper, and one for every model that differs from it.
+
+    Args:
+      paper: the preset, called as it says.
+      **models: by the name of a model, what its published set-up has otherwise.
+
+    Returns:
+      Presets by name; `--preset=paper --models=fno` takes `paper_fno` where there is
+      one, see `fields.preset_of`.
+    """
+    found = {paper.preset: paper}
+    for model, changes in models.items():
+        given = {"preset": f"{paper.preset}_{model}", "models": (model,), **changes}
+        found[given["preset"]] = dataclasses.replace(paper, **given)
+    return found
+
+
 def load(
     config: Any,
     splits: Callable[..., Splits],
     *own: str,
     cache_dir: str | None = None,
 ) -> Splits:
-    """Reads or generates the samples that a configuration asks for.
-
-    Args:
-      config: has the fields of `DataOptions`, and those of the data set.
-      splits: of a module of `opjax.datasets`.
-      *own: fields of the configuration that are options of the data set.
-      cache_dir: folder of generated data.
-    """
+    """Reads or generates the samples that a configuration asks for, see `benchmark`."""
     return splits(
         num_train=config.num_train,
         num_validation=config.num_validation,
@@ -76,6 +102,8 @@ def benchmark(
 ) -> Callable[[Any, str | None], Task]:
     """Makes `make_task` of a program whose task is `regression` on a data set.
 
+    Its configurations have `FieldOptions`.
+
     Args:
       splits: of a module of `opjax.datasets`.
       *own: fields of the configuration that are options of the data set.
@@ -84,6 +112,10 @@ def benchmark(
 
     def make_task(config: Any, cache_dir: str | None) -> Task:
         found = load(config, splits, *own, cache_dir=cache_dir)
-        return regression(config, found, **options)
+        fixed: Any = {
+            "encode_target": config.normalize_target,
+            "mean": config.mean_loss,
+        }
+        return regression(config, found, **fixed | options)
 
     return make_task

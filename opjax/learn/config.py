@@ -83,7 +83,9 @@ class DataOptions(Options):
     data_dir: str = option("", "Folder of the published files; empty: own solver")
     data_seed: int = option(0, "Seed of our own solver's samples", minimum=0)
     num_train: int = option(200, "Training samples", minimum=1)
-    num_validation: int = option(20, "Validation samples", minimum=1)
+    num_validation: int = option(
+        20, "Validation samples, which choose the epoch; 0: the last one", minimum=0
+    )
     num_test: int = option(50, "Test samples", minimum=1)
 
 
@@ -113,6 +115,7 @@ class ModelOptions(SizeOptions):
     )
     num_basis: int = option(32, "Basis functions per head", minimum=1)
     mlp_ratio: int = option(1, "Hidden width of perceptrons over features", minimum=1)
+    mlp_layers: int = option(2, "Residual layers of lno's perceptrons", minimum=1)
     convolution: bool = option(True, "3 x 3 projections where samples are on a grid")
     shared_basis: bool = option(True, "One basis for all blocks")
     reference_points: int = option(
@@ -120,7 +123,9 @@ class ModelOptions(SizeOptions):
     )
     ridge_logit: float = option(0.0, "Initial logit of the learned ridge")
     temperature: float = option(0.5, "Initial temperature of the basis", above=0)
-    min_temperature: float = option(0.1, "Smallest temperature of the basis", above=0)
+    min_temperature: float = option(
+        0.1, "Smallest temperature of the basis; 0: all are free", minimum=0
+    )
     max_temperature: float = option(5.0, "Largest temperature of the basis", above=0)
     projection: str = option(
         "mean",
@@ -133,6 +138,7 @@ class ModelOptions(SizeOptions):
         0, "Points per side where galerkin2d attends; 0: half the grid's", minimum=0
     )
     num_modes: int = option(12, "Wave numbers of fno and galerkin2d", minimum=1)
+    norm_epsilon: float = option(1e-7, "Added to the variances of galerkin2d", above=0)
     num_landmarks: int = option(64, "Landmarks of nystrom", minimum=1)
     num_random: int = option(64, "Random features of performer", minimum=1)
     num_projected: int = option(64, "Points that linformer projects to", minimum=1)
@@ -143,6 +149,12 @@ class ModelOptions(SizeOptions):
         super().__post_init__()
         if self.reference_points == 1:
             raise ValueError("reference_points=1 must be at least 2, or 0 for none.")
+        free, largest = not self.min_temperature, ModelOptions.max_temperature
+        if free and self.max_temperature != largest:
+            raise ValueError(
+                f"max_temperature={self.max_temperature} means nothing with "
+                "min_temperature=0, which leaves temperatures free."
+            )
         if self.min_temperature > self.max_temperature:
             raise ValueError(
                 f"min_temperature={self.min_temperature} must not be above "

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from flax import nnx
 
 from opjax import training
-from opjax.learn import batches, study
+from opjax.learn import batches, noise, study
 from opjax.learn.task import Task
 
 
@@ -36,7 +36,8 @@ def describe(
                 few = fewest(member)
                 task = tasks(few)
                 rows[name], source = _row(member, few, task), source or task.source
-                print(_line(name, rows[name]), file=sys.stderr, flush=True)
+                said = [f"{key} {value:.4g}" for key, value in rows[name].items()]
+                print(f"{name}: {', '.join(said)}", file=sys.stderr, flush=True)
     first, device = next(iter(rows.values())), jax.devices()[0]
     sizes = ("num_train", "num_validation", "num_test")
     return {
@@ -58,7 +59,8 @@ def fewest(config: Any) -> Any:
     names = {field.name: field.metadata for field in dataclasses.fields(config)}
     if getattr(config, "data_dir", "") or "data_dir" not in names:
         return config
-    wanted = {"num_train": max(config.batch_size, 2), "num_validation": 1}
+    wanted = {"num_train": max(config.batch_size, 2)}
+    wanted["num_validation"] = min(getattr(config, "num_validation", 0), 1)
     changes = {
         name: int(max(size, names[name]["limits"]["at least"]))
         for name, size in (wanted | {"num_test": 1}).items()
@@ -71,6 +73,7 @@ def _row(config: Any, few: Any, task: Task) -> dict[str, Any]:
     """What one model takes; `few` is its configuration with the samples of `task`."""
     assert task.build is not None
     model = task.build(few, nnx.Rngs(config.seed))
+    task = noise.prepared(task, model)
     settings = study.settings(few, task)
     if callable(task.train):
         settings = dataclasses.replace(settings, steps_per_call=1)
@@ -122,11 +125,3 @@ def _step(task: Task, settings: Any, found: Any, model: Any) -> tuple[float, flo
 
 def _mib(tree: Any) -> float:
     return sum(leaf.nbytes for leaf in jax.tree.leaves(tree)) / 2**20
-
-
-def _line(name: str, row: dict[str, Any]) -> str:
-    return (
-        f"{name}: {row['parameters']:,} parameters, {row['steps']:,} steps of "
-        f"{1e3 * row['step_seconds']:.3g} ms, about {row['seconds']:.0f} s, "
-        f"{row['memory_mib']:.0f} MiB"
-    )

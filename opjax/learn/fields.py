@@ -84,6 +84,28 @@ def base_of(config: Any, presets: Mapping[str, Any]) -> Any:
     return presets.get(config.preset) or type(config)()
 
 
+def preset_of(presets: Mapping[str, Any], name: str, models: Collection[str]) -> Any:
+    """Returns the preset of a name, for a model that has one of its own that one.
+
+    Args:
+      presets: configurations by name; `paper_fno` is that of the model `fno` to the
+        name `paper`.
+      name: of a preset.
+      models: that are to be trained with it; none to leave the choice to the preset.
+
+    Raises:
+      ValueError: if one of several models has a preset of its own.
+    """
+    own = [f"{name}_{model}" for model in models if f"{name}_{model}" in presets]
+    if own and len(models) > 1:
+        raise ValueError(
+            f"preset={name} is not one for all of models={spell(tuple(models))}: there "
+            f"is {spell(tuple(own))}. Train these alone, as --preset={name} with one "
+            "model, or name the preset that all of them shall share."
+        )
+    return presets[own[0] if own else name]
+
+
 def _differences(config: Any, base: Any) -> dict[str, Any]:
     """The fields that are not as in `base`: models, then others, then seeds."""
     names = [field.name for field in dataclasses.fields(config)]

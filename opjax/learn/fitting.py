@@ -10,9 +10,11 @@ import numpy as np
 import optax
 
 from opjax import training
+from opjax.learn import noise
 from opjax.learn.folder import RunDirectory, open_run
 from opjax.learn.loop import Loop, progress
 from opjax.learn.metrics_file import read_metrics
+from opjax.learn.stopping import Stopped, put_off
 
 
 def _adamw(total_steps: int) -> optax.GradientTransformation:
@@ -31,7 +33,6 @@ class Settings:
       optimizer: `optimizer(total_steps)`, a gradient transformation; with replicas
         `optimizer(total_steps, hyper)`, of one of them.
       eval_every: epochs between validations; the last epoch is always validated.
-      eval_batch_size: samples validated at once; `batch_size` if None.
       checkpoint_every: epochs between checkpoints; the last epoch is always saved.
       checkpoint_seconds: save also when the last checkpoint is older than this.
       steps_per_call: batches between looks at the clock and at NaN; None for a whole
@@ -49,7 +50,6 @@ class Settings:
     num_steps: int = 0
     optimizer: Callable[..., optax.GradientTransformation] = _adamw
     eval_every: int = 1
-    eval_batch_size: int | None = None
     checkpoint_every: int = 10
     checkpoint_seconds: float = 120.0
     steps_per_call: int | None = None
@@ -110,7 +110,8 @@ def fit(
 
     A resumed run ends with the same bits as the uninterrupted one (on the same machine
     and software); only the seconds differ. A replica that meets a NaN or infinite loss
-    or gradient keeps its last good model while the others go on.
+    or gradient keeps its last good model while the others go on. After SIGTERM it saves
+    a checkpoint as soon as the batches under way are done.
 
     Args:
       task: a `Task`, of which `train`, `validation`, `loss`, `metric`, `extra`,
@@ -125,6 +126,7 @@ def fit(
     Raises:
       opjax.training.NonFiniteError: at the first NaN or infinite loss, gradient or
         validation metric; with replicas, when none is left.
+      opjax.learn.Stopped: after SIGTERM, with everything saved.
       opjax.checkpoint.CheckpointError: if a checkpoint cannot be written.
       ValueError: if sizes do not match.
     """
@@ -133,17 +135,21 @@ def fit(
             names = [field.name for field in dataclasses.fields(_Lengths)]
             lengths = _Lengths(**{name: getattr(settings, name) for name in names})
             folder = stack.enter_context(open_run(folder, lengths))
-        loop = Loop(folder, task, settings, model)
+        loop = Loop(folder, noise.prepared(task, model), settings, model)
         stack.enter_context(contextlib.closing(loop.writer))
         total = loop.batches.total
         show = stack.enter_context(progress(folder.path.name, total, loop.step))
+        told = stack.enter_context(put_off())
         while loop.step < total:
             loop.advance()
             row = loop.look_if_due()
             if row is not None:
                 loop.writer.write(row)
             show(loop.step, row, loop.left())
-            loop.save_if_due()
+            stop = told()
+            loop.save_if_due(now=stop)
+            if stop:
+                raise Stopped(f"Stopped after step {loop.step} of {total}, and saved.")
     found = loop.progress
     last = found["state"].model
     return Fitted(

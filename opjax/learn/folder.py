@@ -2,10 +2,14 @@
 
 import contextlib
 import dataclasses
+import datetime
+import importlib.metadata
 import json
 import logging
 import os
 import pathlib
+import platform
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from typing import IO, Any, NamedTuple, TypeVar
@@ -13,7 +17,6 @@ from typing import IO, Any, NamedTuple, TypeVar
 import jax
 
 from opjax.learn.json_files import to_json, tuples, write_json, writing
-from opjax.learn.provenance import environment
 
 try:
     import fcntl
@@ -22,20 +25,15 @@ except ImportError:  # Windows: nothing keeps a second process out
 
 _LOGGER = logging.getLogger(__name__)
 _Config = TypeVar("_Config")
+_PACKAGES = ("opjax", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
 
 
 class RunDirectory(NamedTuple):
-    """An open, locked run folder.
-
-    Attributes:
-      path: the folder.
-      config: the configuration as JSON object.
-      resumed: whether the folder held a run of this configuration already.
-    """
+    """An open, locked run folder."""
 
     path: pathlib.Path
-    config: dict[str, Any]
-    resumed: bool
+    config: dict[str, Any]  # as JSON values
+    resumed: bool  # whether it held a run of this configuration already
 
     @property
     def checkpoints(self) -> pathlib.Path:
@@ -51,12 +49,7 @@ def open_run(
 
     A folder that holds a run of the same configuration is continued; in that of a study
     the choice of its members may change: those that are finished are kept, and its
-    result is made anew.
-
-    Args:
-      workdir: folder.
-      config: frozen dataclass of JSON values (not containing `workdir`).
-      command: what repeats the run.
+    result is made anew. `command` is what repeats the run.
 
     Raises:
       OSError: if the folder cannot be written.
@@ -137,16 +130,8 @@ def _match(path: pathlib.Path, config: Any, now: dict[str, Any]) -> None:
 def read_config(workdir: str | os.PathLike, cls: type[_Config]) -> _Config | None:
     """Reads the configuration of a run, to continue it by `--workdir` alone.
 
-    Args:
-      workdir: folder of the run; one of an earlier version may lack fields, which take
-        their defaults.
-      cls: dataclass of the configuration.
-
-    Returns:
-      The configuration, or None if the folder has none.
-
-    Raises:
-      ValueError: if `config.json` is damaged or has unknown fields.
+    Fields that an earlier version did not have take their defaults. None if the folder
+    has no configuration; ValueError if it is damaged or has unknown fields.
     """
     path = pathlib.Path(workdir)
     if not (path / "config.json").exists():
@@ -190,14 +175,7 @@ def run_once(
 ) -> dict[str, Any]:
     """Runs a program in float32 in its folder, or reads the result of a finished run.
 
-    Args:
-      workdir: folder of the run, see `open_run`.
-      config: as for `open_run`.
-      work: computes the result, continuing from what the folder holds.
-      command: as for `open_run`.
-
-    Returns:
-      The result as JSON values, also written to `result.json`.
+    Arguments are those of `open_run`; `work` continues from what the folder holds.
     """
     with jax.enable_x64(False), open_run(workdir, config, command=command) as directory:
         finished = directory.path / "result.json"
@@ -206,3 +184,53 @@ def run_once(
         else:
             write_json(finished, work(directory))
         return json.loads(finished.read_text())
+
+
+def provenance(folder: pathlib.Path, *, seconds: float) -> str:
+    """Returns a Markdown list of what `environment.json` in a folder says."""
+    found = json.loads((folder / "environment.json").read_text())
+    modified = " with uncommitted changes" if found["git_modified"] else ""
+    packages = ", ".join(
+        f"{k} {found['packages'][k]}" for k in ("jax", "flax", "optax")
+    )
+    return (
+        f"- command: `{found['command']}`\n"
+        f"- commit {found['git_commit']}{modified}, {found['starts'][-1][:10]}\n"
+        f"- {found['cpu_count']} cores, {found['device_kind']}; {found['platform']}\n"
+        f"- Python {found['python']}, {packages}\n"
+        f"- {seconds:.0f} s for all studies of the last process, with compilation\n"
+    )
+
+
+def environment(path: pathlib.Path, command: str) -> dict[str, Any]:
+    """What a run in a folder is made with; its earlier starts are kept."""
+    versions, starts = {}, []
+    for name in _PACKAGES:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            versions[name] = importlib.metadata.version(name)
+    with contextlib.suppress(OSError, ValueError, KeyError):
+        starts = json.loads((path / "environment.json").read_text())["starts"]
+    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    return {
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "packages": versions,
+        "devices": [str(device) for device in jax.devices()],
+        "device_kind": jax.devices()[0].device_kind,
+        "x64": jax.dtypes.canonicalize_dtype("float64") == "float64",
+        "cpu_count": os.cpu_count(),
+        "git_commit": _git("rev-parse", "HEAD"),
+        "git_modified": bool(_git("status", "--porcelain", "--untracked-files=no")),
+        "command": command or " ".join(sys.argv),
+        "starts": [*starts, now],
+    }
+
+
+def _git(*arguments: str) -> str | None:
+    """What git says of this package, if it is a clone."""
+    command = ["git", "-C", str(pathlib.Path(__file__).parent), *arguments]
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        return subprocess.check_output(
+            command, stderr=subprocess.DEVNULL, text=True, timeout=10
+        ).strip()
+    return None

@@ -77,31 +77,31 @@ class Loop:
 
     def advance(self) -> None:
         """Trains on the next batches, at most to the end of the epoch."""
-        state, history = self.batches.advance(
-            self.progress["state"], self.step, self.progress.get("good")
-        )
-        self.progress["state"] = state
+        progress, batches, good = self.progress, self.batches, self.progress.get("good")
+        progress["state"], history = batches.advance(progress["state"], self.step, good)
         finite = np.asarray(history["finite"])
-        if self.batches.shape:
-            self.progress["good"] = self.progress["good"] & finite.all(axis=-1)
-            if not self.progress["good"].any():
+        losses, norms = (
+            np.asarray(history["loss"]),
+            np.asarray(history["gradient_norm"]),
+        )
+        if batches.shape:
+            progress["good"] = good & finite.all(axis=-1)
+            if not progress["good"].any():
                 raise self._stop(
-                    f"All {self.progress['good'].size} replicas have met a NaN or "
-                    f"infinite loss or gradient after step {self.step}."
+                    f"All {good.size} replicas have met a NaN or infinite loss or "
+                    f"gradient after step {self.step}."
                 )
         elif not finite.all():
             bad = int(np.argmin(finite))
             raise self._stop(
-                f"Step {self.step + bad} (epoch {self.step // self.batches.per_epoch}) "
-                f"has loss {float(history['loss'][bad])} and gradient norm "
-                f"{float(history['gradient_norm'][bad])}; "
-                f"{self.batches.describe(self.step, bad)}."
+                f"Step {self.step + bad} (epoch {self.step // batches.per_epoch}) has "
+                f"loss {losses[bad]} and gradient norm {norms[bad]}; "
+                f"{batches.describe(self.step, bad)}."
             )
         count = finite.shape[-1]
-        first = self.step if self.fresh else self.step % self.batches.per_epoch
+        first = self.step if self.fresh else self.step % batches.per_epoch
         done = (..., slice(first, first + count))
-        self.progress["losses"][done] = np.asarray(history["loss"])
-        self.progress["norms"][done] = np.asarray(history["gradient_norm"])
+        progress["losses"][done], progress["norms"][done] = losses, norms
         self.step += count
 
     def look_if_due(self) -> dict[str, Any] | None:
@@ -111,11 +111,9 @@ class Loop:
         if (within and not last) or (epochs % self.settings.eval_every and not last):
             return None
         epochs += bool(within)
-        progress = self.progress
+        progress, state = self.progress, self.progress["state"]
         row: dict[str, Any] = {"epoch": epochs, "step": self.step}
-        value = self._validate(epochs) if self.validation else None
         if not self.batches.shape:
-            state = progress["state"]
             rate = optax.tree.get(state.optimizer_state, "learning_rate")
             row |= {} if rate is None else {"learning_rate": float(rate)}
         row["train_loss"] = self._mean(progress["losses"])
@@ -123,9 +121,9 @@ class Loop:
         if self.batches.shape:
             row["diverged"] = int(np.count_nonzero(~progress["good"]))
         if self.probe is not None:
-            found = self.probe(progress["state"].model)
-            row |= {name: float(v) for name, v in found.items()}
-        row |= {} if value is None else {"validation": value}
+            row |= {name: float(v) for name, v in self.probe(state.model).items()}
+        if self.validation:
+            row["validation"] = self._validate(epochs)
         return row | {"seconds": self.seconds()}
 
     def _mean(self, values: np.ndarray) -> float:
@@ -139,7 +137,7 @@ class Loop:
     def _validate(self, epochs: int) -> float:
         """The mean metric of the validation samples; keeps the best model."""
         progress, model = self.progress, self.progress["state"].model
-        size = self.settings.eval_batch_size or self.settings.batch_size
+        size = self.settings.batch_size
         found = [
             training.evaluate(self.task.metric, model, bucket, batch_size=size)
             for bucket in self.validation
@@ -159,24 +157,20 @@ class Loop:
             progress["best_model"] = _copy(model)
         return value
 
-    def save_if_due(self) -> None:
-        """Saves after the last step, at the end of some epochs, and by the clock."""
+    def save_if_due(self, *, now: bool = False) -> None:
+        """Saves after the last step, after some epochs, by the clock, or now."""
         epochs, within = divmod(self.step, self.batches.per_epoch)
         due = not within and epochs % self.settings.checkpoint_every == 0
-        age = time.monotonic() - self.saved_at
-        old = age > self.settings.checkpoint_seconds
-        if not (due or old or self.step == self.batches.total):
+        old = time.monotonic() - self.saved_at > self.settings.checkpoint_seconds
+        if not (now or due or old or self.step == self.batches.total):
             return
         if self.step != self.saved:
             self.progress["seconds"] = self.seconds()
             metadata = {"config": self.run.config, "rows": self.writer.rows}
             metadata |= {"step": self.step, "epoch": epochs, "batch": within}
+            folder, keep = self.run.checkpoints, self.settings.keep
             checkpoint.save(
-                self.run.checkpoints,
-                self.step,
-                self.progress,
-                metadata=metadata,
-                keep=self.settings.keep,
+                folder, self.step, self.progress, metadata=metadata, keep=keep
             )
             self.saved = self.step
         self.saved_at = time.monotonic()

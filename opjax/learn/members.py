@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from opjax.learn.folder import provenance
 from opjax.learn.json_files import write_json, write_text
-from opjax.learn.provenance import provenance
 from opjax.learn.tables import mean_and_deviation, table
 
 # Numbers of a member that are not results.
@@ -115,6 +115,9 @@ def _head(finished: Finished) -> str:
     length = f"{finished.num_train} training and {finished.num_test} test samples, "
     if hasattr(config, "num_epochs"):
         length += f"{config.num_epochs} epochs"
+        length += ", of which the last counts" * (
+            not getattr(config, "num_validation", 1)
+        )
     else:
         length = f"{config.num_steps} steps of {config.batch_size} fresh samples"
     return (
@@ -149,9 +152,10 @@ def comparison(
 ) -> str:
     """Returns a Markdown table of means and standard deviations over the seeds.
 
+    Rows with the key "diverged" are counted, and the others are shown.
+
     Args:
-      results: by name, with the key "parameters". A row with the key
-        "diverged" needs none of the columns: it is counted, and the others are shown.
+      results: by name, with the key "parameters".
       columns: heading and factor of every key to show.
     """
     lines = []

@@ -28,7 +28,7 @@ from flax import nnx
 
 from opjax import nn, normalize, spectral
 from opjax.datasets.samples import Sample
-from opjax.learn import attentions, own_models
+from opjax.learn import attentions, latent_models, own_models
 from opjax.learn.attentions import BASES, MIXERS, Entry
 from opjax.learn.config import ModelOptions
 
@@ -96,11 +96,7 @@ def sizes(
 
 
 def entry(name: str) -> Entry:
-    """Looks a name up, composes `basis:mixer`, or imports your own.
-
-    Raises:
-      ValueError: if the name is unknown, or your own cannot be imported or called.
-    """
+    """Looks a name up, composes `basis:mixer`, or imports your own."""
     if name in REGISTRY:
         return REGISTRY[name]
     basis, _, mixer = name.partition(":")
@@ -193,15 +189,33 @@ def build(
     return construct(found, features, rngs)
 
 
+def check_mesh(names: Sequence[str], grid_axes: int) -> None:
+    """Raises ValueError if an operator cannot take the meshes of a data set.
+
+    Args:
+      names: see `entry`.
+      grid_axes: axes of the grid that samples are on; zero if they are on none.
+    """
+    for name in names:
+        wanted = entry(name).grid_axes
+        if wanted and grid_axes not in wanted:
+            others = [
+                other
+                for other, known in REGISTRY.items()
+                if not known.grid_axes or grid_axes in known.grid_axes
+            ]
+            meshes = (
+                f"on a grid of {grid_axes} axes" if grid_axes else "on no common grid"
+            )
+            raise ValueError(
+                f"models={name!r} needs samples on one grid of "
+                f"{' or '.join(map(str, wanted))} axes, but they are {meshes}; choose "
+                f"from {', '.join(others)}."
+            )
+
+
 def _check_needs(name: str, found: Entry, sizes: Sizes) -> None:
-    shape = sizes.grid_shape
-    if found.grid_axes and (shape is None or len(shape) not in found.grid_axes):
-        wanted = " or ".join(map(str, found.grid_axes))
-        others = [k for k, other in REGISTRY.items() if not other.grid_axes]
-        raise ValueError(
-            f"models={name!r} needs samples on one grid of {wanted} axes, not "
-            f"grid_shape={shape}; choose from {', '.join(others)}."
-        )
+    check_mesh([name], len(sizes.grid_shape or ()))
     if found.fixed_points and sizes.num_points is None:
         raise ValueError(
             f"models={name!r} needs the same number of points in all samples; take "
@@ -217,10 +231,9 @@ def _transformer(
     shared = basis is not None and found.may_share_basis and config.shared_basis
     position = nn.Coordinates(sizes.point_dim)
     if config.reference_points:
-        lower, upper = sizes.box or (None, None)
-        given = {"num_reference": config.reference_points}
+        count, (lower, upper) = config.reference_points, sizes.box or (None, None)
         position = nn.ReferenceDistances(
-            sizes.point_dim, lower=lower, upper=upper, **given
+            sizes.point_dim, num_reference=count, lower=lower, upper=upper
         )
     return nn.OperatorTransformer(
         position=position,
@@ -277,7 +290,7 @@ def _galerkin2d(config: Any, sizes: Sizes, rngs: nnx.Rngs) -> nnx.Module:
             nn.GalerkinAttention,
             num_heads=config.num_heads,
             point_dim=2,
-            epsilon=1e-7,  # as published
+            epsilon=config.norm_epsilon,
         ),
         down=partial(nn.DownScaler, new_shape=coarse),
         up=partial(nn.UpScaler, new_shape=shape),
@@ -297,12 +310,15 @@ def _galerkin2d(config: Any, sizes: Sizes, rngs: nnx.Rngs) -> nnx.Module:
 
 
 _FNO = ("features", "num_layers", "num_modes")
-_GALERKIN2D = (*_FNO, "num_heads", "coarse_points", "rematerialize")
+_GALERKIN2D = (*_FNO, "num_heads", "coarse_points", "norm_epsilon", "rematerialize")
 
 # One line for each: what it is made of, the options it reads, and what it needs.
 REGISTRY: dict[str, Entry] = {
     "functional": attentions.in_basis("softmax", "functional"),
     "transolver": attentions.TRANSOLVER,
+    "transolver_plus": attentions.TRANSOLVER_PLUS,
+    "flare": latent_models.FLARE,
+    "lno": latent_models.LNO,
     "orthogonal": attentions.ORTHOGONAL,
     "galerkin": attentions.pointwise(nn.GalerkinAttention),
     "linear": attentions.pointwise(nn.LinearAttention),
@@ -337,9 +353,6 @@ def attention(name: str, sizes: Sizes, **options: Any) -> Any:
       name: of an attention, see `entry`.
       sizes: of the samples.
       **options: those of `ModelOptions` that are not as there.
-
-    Raises:
-      ValueError: if the name is unknown or that of a whole model.
     """
     found, config = entry(name), ModelOptions(**options)
     if found.attention is None:
@@ -349,16 +362,7 @@ def attention(name: str, sizes: Sizes, **options: Any) -> Any:
 
 
 def call(model: Any, sample: Any, **given: Any) -> jax.Array:
-    """Evaluates an operator on a sample of arrays, as from `samples.stack`.
-
-    Args:
-      model: called as `nn.OperatorTransformer`.
-      sample: `mesh_points`, and `features` and `quadrature_weights` if there are any.
-      **given: further arguments of the model.
-
-    Returns:
-      Values of the output function, shape `(n, out_features)`.
-    """
+    """Evaluates an operator on a sample of arrays, as from `samples.stack`."""
     weights = sample.get("quadrature_weights")
     if weights is not None:
         given["quadrature_weights"] = jnp.asarray(weights)

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from absl import app, flags
 from absl import logging as absl_logging
 
-from opjax.learn import fields
+from opjax.learn import fields, stopping
 from opjax.learn.folder import read_config
 
 _Config = TypeVar("_Config")
@@ -67,7 +67,7 @@ def define_flags(
       flag_values: where to define them.
 
     Returns:
-      The titles of the groups of flags, under which absl knows them.
+      Titles of the groups, which absl takes for the modules of the flags.
     """
     cls = _class(presets)
     hints, groups = typing.get_type_hints(cls), {}
@@ -112,11 +112,15 @@ def _define(
     if field.name == "preset":
         choices, text = tuple(presets), f"{text} (default {field.default})"
     else:
-        values = [getattr(preset, field.name) for preset in presets.values()]
-        shown = [fields.spell(v) if several else repr(v) for v in values]
-        pairs = [f"{name} {value}" for name, value in zip(presets, shown, strict=True)]
-        same = len(set(shown)) == 1
-        text += f" ({f'default {shown[0]}' if same else ', '.join(pairs)})"
+        values = {k: getattr(preset, field.name) for k, preset in presets.items()}
+        shown = {k: fields.spell(v) if several else repr(v) for k, v in values.items()}
+        pairs = [
+            f"{name} {value}"
+            for name, value in shown.items()  # of models what they have otherwise
+            if "_" not in name or value != shown.get(name.partition("_")[0])
+        ]
+        first, *others = dict.fromkeys(shown.values())
+        text += f" ({', '.join(pairs) if others else f'default {first}'})"
     if several:
         parser = _TupleParser(typing.get_args(hint)[0])
         serializer: Any = flags.CsvListSerializer(",")
@@ -136,15 +140,9 @@ def _define(
 def read_flags(
     presets: Mapping[str, _Config], *, flag_values: flags.FlagValues = flags.FLAGS
 ) -> _Config:
-    """Builds the configuration that the flags ask for.
+    """Returns the preset that flags name, with their values, see `fields.preset_of`.
 
-    Args:
-      presets: as given to `define_flags`.
-      flag_values: parsed flags.
-
-    Returns:
-      The preset with the given flags in place of its values, or the configuration
-      stored in --workdir if no other flag was given.
+    If --workdir alone was given, it is the configuration that is stored there.
     """
     cls = _class(presets)
     values = {f.name: flag_values[f.name].value for f in dataclasses.fields(cls)}
@@ -153,48 +151,22 @@ def read_flags(
         stored = read_config(flag_values.workdir, cls)
         if stored is not None:
             return stored
-    preset = presets[given.get("preset", cls.preset)]
+    models = tuple(given.get("models", ()))
+    preset = fields.preset_of(presets, given.pop("preset", cls.preset), models)
     return dataclasses.replace(preset, **given)  # pyright: ignore
 
 
-def launch(
-    presets: Mapping[str, Any],
-    run: Callable[..., Any],
-    describe: Callable[..., dict[str, Any]],
-    *,
-    program: str,
-) -> None:
-    """Runs a program on its flags; does not return.
+def start(work: Callable[[], dict[str, Any] | None], groups: Sequence[str]) -> None:
+    """Parses the flags, works and prints the result as JSON, or --help of the groups.
 
     Args:
-      presets: as for `define_flags`.
-      run: `run(config, workdir=..., cache_dir=..., tensorboard=...)`.
-      describe: `describe(config, cache_dir=...)`, what --describe prints.
-      program: as for `define_flags`.
+      work: a program; the result may be None.
+      groups: modules of flags, as absl calls them.
     """
-    groups, given = define_flags(presets, program=program), flags.FLAGS
     if any(argument in _HELP for argument in sys.argv[1:]):
         doc = sys.modules["__main__"].__doc__ or ""
-        print(doc, *map(given.module_help, groups), sep="\n")
+        print(doc, *map(flags.FLAGS.module_help, groups), sep="\n")
         sys.exit(0)
-
-    def work() -> dict[str, Any] | None:
-        config = read_flags(presets)
-        if given.describe:
-            return describe(config, cache_dir=given.cache_dir)
-        run(
-            config,
-            workdir=given.workdir,
-            cache_dir=given.cache_dir,
-            tensorboard=given.tensorboard,
-        )
-        return None
-
-    start(work)
-
-
-def start(work: Callable[[], dict[str, Any] | None]) -> None:
-    """Parses the flags, works, and prints the result as one line of JSON."""
 
     def main(argv: Sequence[str]) -> None:
         if len(argv) > 1:
@@ -220,6 +192,9 @@ def console() -> Iterator[None]:
         logging.getLogger("jax").setLevel(logging.WARNING)
     try:
         yield
+    except stopping.Stopped as stopped:
+        print(f"{stopped} The same command continues.", file=sys.stderr)
+        sys.exit(stopping.STATUS)
     except _REPORTED as error:
         if verbose:
             raise

@@ -42,21 +42,13 @@ _GRIDS = ("grid_shape", "target_grid")
 
 
 class Outcome(NamedTuple):
-    """The content of `predictions.npz`.
-
-    Attributes:
-      errors: of every test sample.
-      rows: numbers of the samples that are shown.
-      samples: those samples, in physical units.
-      predicted: predictions for them, `(n, q)`.
-      arrays: everything in the file, by name.
-    """
+    """The content of `predictions.npz`, see `write`."""
 
     errors: np.ndarray
     rows: list[int]
     samples: list[Sample]
     predicted: list[np.ndarray]
-    arrays: dict[str, np.ndarray]
+    arrays: dict[str, np.ndarray]  # everything in the file, by name
 
 
 def extremes(errors: ArrayLike) -> dict[str, int]:
@@ -139,15 +131,13 @@ def inspect(
     Args:
       model: any; one without a method `inspect`, or whose attention has no maps, gives
         nothing, nor does a mesh whose bases would take more than 1 GiB.
-      sample: encoded `mesh_points`, `features` and `quadrature_weights`, as the model
-        takes them.
+      sample: encoded, as for `operators.call`.
       num_points: points of the mesh, if others were added to pad it.
       **given: further arguments of the model, such as `time`.
 
     Returns:
-      `basis`, the functions of the first head that vary most, `(layers, n, columns)`,
-      `maps` of the first heads, `(layers, heads, k, k)`, and `layers`, the numbers of
-      the first, a middle and the last layer; or nothing.
+      `basis`, the functions of the first head that vary most, `maps` of the first
+      heads, and `layers`, the numbers of the first, a middle and the last layer.
     """
     if not hasattr(model, "inspect"):
         return {}

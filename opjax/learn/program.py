@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
+from absl import flags
 
 from opjax.learn import describe, drawing, fields, operators, options, study
 from opjax.learn.config import ModelOptions
@@ -36,6 +37,8 @@ class Program:
       work: `work(config, directory, cache_dir)`, in place of a study.
       describe_work: `describe_work(config)`, what that would do, as JSON values.
       command: how it is started; `python -m experiments.<name>` by default.
+      grid_axes: axes of the grid that samples are on, zero for none; or a function of
+        the configuration. None where it is not known before they are read.
     """
 
     name: str
@@ -46,6 +49,7 @@ class Program:
     work: Callable[[Any, RunDirectory, str | None], Report] | None = None
     describe_work: Callable[[Any], dict[str, Any]] | None = None
     command: str = ""
+    grid_axes: Callable[[Any], int] | int | None = None
 
     def run(
         self,
@@ -141,7 +145,17 @@ class Program:
 
     def launch(self) -> None:
         """Runs the program on its flags; does not return."""
-        options.launch(self.presets, self.run, self.describe, program=self.name)
+        given, names = flags.FLAGS, ("workdir", "cache_dir", "tensorboard")
+        groups = options.define_flags(self.presets, program=self.name)
+
+        def work() -> dict[str, Any] | None:
+            config = options.read_flags(self.presets)
+            if given.describe:
+                return self.describe(config, cache_dir=given.cache_dir)
+            self.run(config, **{name: given[name].value for name in names})
+            return None
+
+        options.start(work, groups)
 
     def _default_workdir(self, config: Any) -> str:
         base = fields.base_of(config, self.presets)
@@ -153,6 +167,10 @@ class Program:
         registered = isinstance(config, ModelOptions)
         if registered and declared["models"]["choices"] is None:
             operators.check_options(config, fields.base_of(config, self.presets))
+            axes = self.grid_axes
+            axes = axes(config) if callable(axes) else axes
+            if axes is not None:
+                operators.check_mesh(config.models, axes)  # pyright: ignore
         if getattr(config, "data_dir", ""):
             absolute = os.path.abspath(os.path.expanduser(config.data_dir))
             config = dataclasses.replace(config, data_dir=absolute)

@@ -9,19 +9,37 @@ its name, and shown. With `--html` the page is written as HTML too, in one file 
 figures inside, to be sent or read anywhere.
 """
 
+import base64
+import html as markup
 import pathlib
 import re
 import shutil
 import tempfile
+import urllib.parse
 from collections.abc import Sequence
 from typing import Any
 
 from absl import flags
 
-from opjax.learn import options, pages
+from opjax.learn import options
 from opjax.learn.json_files import replacing, write_text
 
 MARK = "<!-- tables -->"
+_STYLE = """
+:root { color-scheme: light dark; }
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 0 auto;
+  padding: 1rem; overflow-wrap: break-word; }
+h1, h2, h3 { line-height: 1.25; margin-top: 2rem; }
+table { border-collapse: collapse; font-size: .9rem; display: block; overflow-x: auto; }
+th, td { border-bottom: 1px solid #8886; padding: .25rem .6rem; text-align: left;
+  white-space: nowrap; }
+code { font-size: .9em; background: #8882; border-radius: .2rem; padding: 0 .2rem; }
+pre { overflow-x: auto; background: #8882; padding: .6rem; }
+pre code { background: none; }
+img { max-width: 100%; height: auto; background: #fff; }
+small { display: block; opacity: .8; }
+""".strip()
+_POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 
 
 def report(
@@ -64,7 +82,7 @@ def report(
         with tempfile.TemporaryDirectory() as folder:
             root = pathlib.Path(folder)
             markdown = _joined(head, tables, runs, root / "figures")
-            write_text(target, pages.to_html(markdown, folder=root))
+            write_text(target, to_html(markdown, root))
         written["html"] = str(target)
     return written
 
@@ -107,6 +125,41 @@ def _figures(folder: pathlib.Path) -> list[pathlib.Path]:
     return found
 
 
+def to_html(text: str, folder: pathlib.Path) -> str:
+    """Returns Markdown as one HTML page without outside resources.
+
+    What is text stays text: every character of it is escaped, and nothing in a file
+    becomes a tag or a script. Images below a folder, `.png` files, become part of the
+    page; of others the captions are left.
+    """
+    from markdown_it import MarkdownIt
+
+    folder = folder.resolve()
+
+    def image(_: Any, tokens: Any, index: int, *more: Any) -> str:
+        token = tokens[index]
+        path = (folder / urllib.parse.unquote(token.attrs["src"])).resolve()
+        shown = markup.escape(token.content)
+        inside = path.is_relative_to(folder) and path.suffix == ".png"
+        if not (inside and path.is_file()):
+            return shown
+        content = base64.b64encode(path.read_bytes()).decode()
+        source = f"data:image/png;base64,{content}"
+        return f'<img alt="{shown}" src="{source}"><small>{shown}</small>'
+
+    markdown = MarkdownIt("commonmark", {"html": False}).enable("table")
+    markdown.add_render_rule("image", image)
+    text = re.sub("^<!--.*-->$", "", text, flags=re.MULTILINE)
+    title = next((t[2:] for t in text.splitlines() if t.startswith("# ")), "Results")
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{markup.escape(title)}</title>\n<style>\n{_STYLE}\n</style>\n</head>\n"
+        f"<body>\n{markdown.render(text)}</body>\n</html>\n"
+    )
+
+
 def main() -> None:
     """Writes the page that the flags ask for."""
     flags.DEFINE_string("page", None, "Markdown page to write.", required=True)
@@ -119,7 +172,7 @@ def main() -> None:
         page, *runs = (pathlib.Path(p).expanduser() for p in [given.page, *given.runs])
         return report(page, runs, html=given.html, figures=given.figures)
 
-    options.start(work)
+    options.start(work, [__name__])
 
 
 if __name__ == "__main__":

@@ -50,13 +50,7 @@ def run(
 ) -> Finished:
     """Trains all members of a study, or reads those that are finished.
 
-    Args:
-      config: of the study, with `members`.
-      make_task: `make_task(member's configuration, cache_dir)`.
-      folder: open folder of the run.
-      command: what repeats the run.
-      cache_dir: folder of generated data.
-      tensorboard: write TensorBoard files too.
+    Arguments are those of `Program.run`; the folder is open, `command` repeats the run.
     """
     begin = time.monotonic()
     members, tasks = config.members(), Tasks(make_task, cache_dir)
@@ -76,19 +70,21 @@ def run(
     for parent, shown in groups.items():  # one, or several with members of their own
         if len(shown) > 1:
             figures.draw(parent, shown)
-    if task.draw is not None:
-        task.draw(folder, list(results))
     return Finished(
         config,
         folder,
         results,
         task.source,
         task.notes,
-        task.num_train,
-        task.num_test,
+        0 if callable(task.train) else _count(task.train),
+        _count(task.test),
         time.monotonic() - begin,
         tasks.seconds,
     )
+
+
+def _count(buckets: tuple[Any, ...]) -> int:
+    return sum(len(jax.tree.leaves(bucket)[0]) for bucket in buckets)
 
 
 def settings(config: Any, task: Task, *, tensorboard: bool = False) -> Settings:
@@ -126,9 +122,9 @@ def train(
     """Trains one model with one seed and evaluates it on the test samples.
 
     Returns:
-      The numbers of `Task.evaluate`, `validation`, `best_epoch`, `parameters`,
-      `seconds` and the last numbers of `Task.probe`; or "diverged" with the message, if
-      that is a result.
+      The numbers of `Task.evaluate`, `validation` if there are such samples,
+      `best_epoch`, without them the last one, `parameters`, `seconds` and the last
+      numbers of `Task.probe`; or "diverged" with the message, if that is a result.
     """
     assert task.build is not None
     assert task.evaluate is not None
@@ -149,7 +145,8 @@ def train(
     figures.draw(folder, [figures.member(folder)])
     if task.metric is not None:
         steps = last["step"] // given.num_epochs if given.num_epochs else 1
-        result["validation"] = fitted.best_metric
+        if task.validation:
+            result["validation"] = fitted.best_metric
         result["best_epoch"] = fitted.best_step // steps
     if task.probe is not None:
         shown = set(jax.eval_shape(task.probe, fitted.model))

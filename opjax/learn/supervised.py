@@ -28,11 +28,12 @@ def regression(
     encode_target: bool = True,
     notes: str = "",
     names: Mapping[str, Sequence[str]] | None = None,
-    options: Mapping[str, Any] | None = None,
     window: tuple[float, float, float, float] | None = None,
     loss: Callable[[jax.Array, Any], jax.Array] | None = None,
     build: Callable[[Any, nnx.Rngs], Any] | None = None,
     numbers: Callable[[np.ndarray], dict[str, float]] | None = None,
+    pointwise: bool = False,
+    mean: bool = False,
     **sizes: Any,
 ) -> Task:
     """Builds the task to predict the target from mesh and features.
@@ -40,7 +41,7 @@ def regression(
         loss = sum_b |p_b - t_b| / |t_b|,
 
     in physical units, the relative L2 error over all points and channels of a sample,
-    summed over the batch, as in the published runs: with clipping, scale matters.
+    summed over the batch, as in most published runs: with clipping, scale matters.
 
     Args:
       config: has `batch_size`, `num_buckets` and the fields of `ModelOptions`.
@@ -52,13 +53,14 @@ def regression(
       encode_target: normalise every channel of the target.
       notes: as in `Task`.
       names: of the channels of `features` and `target`, to be saved.
-      options: for `operators.build`.
       window: left, right, bottom and top of what figures show; None for all.
       loss: `loss(prediction, sample)` of a sample, in physical units, in place of the
         error.
       build: as in `Task`, for models that `operators.build` does not know; `learn.load`
         cannot read them.
       numbers: `numbers(errors)` of the test samples, `mean_and_worst` by default.
+      pointwise: normalise every point by itself, on grids that all samples share.
+      mean: divide the loss by the samples of the batch.
       **sizes: those that are not to be found in the samples, see `operators.sizes`.
 
     Returns:
@@ -76,6 +78,7 @@ def regression(
         points=encode_points,
         features=encode_features and "features" not in given,
         target=encode_target and "target" not in given,
+        pointwise=pointwise,
     )
     normalizers = fitted | given
     predict = partial(predict_sample, normalizers)
@@ -103,7 +106,8 @@ def regression(
         return loss(predict(model, sample), sample)
 
     def total(model: Any, batch: Any) -> jax.Array:
-        return jnp.sum(jax.vmap(one, in_axes=(None, 0))(model, batch))
+        value = jnp.sum(jax.vmap(one, in_axes=(None, 0))(model, batch))
+        return value / config.batch_size if mean else value
 
     found = operators.sizes(all_samples(splits), normalizers, **sizes)
     description = trained.describe(splits.train, sizes=found, names=names)
@@ -113,14 +117,14 @@ def regression(
 
     def evaluate(model: Any, folder: pathlib.Path) -> dict[str, float]:
         if build is None:
-            trained.save(folder, model, normalizers, description, options=options)
+            trained.save(folder, model, normalizers, description)
         return look(model, folder, {} if window is None else {"window": window})
 
     return Task(
         train=stacked("train"),
         validation=stacked("validation"),
         test=test,
-        build=build or builder(found, options),
+        build=build or builder(found),
         loss=total,
         metric=error,
         evaluate=evaluate,
@@ -134,6 +138,8 @@ def check(splits: Splits) -> None:
     """Raises an error unless all samples agree, see `samples.check`."""
     for name in ("train", "validation", "test"):
         found = getattr(splits, name)
+        if name == "validation" and not found:  # the last epoch is taken
+            continue
         try:
             samples.check(found)
         except (TypeError, ValueError) as error:
@@ -148,28 +154,35 @@ def all_samples(splits: Splits) -> list[Sample]:
     return [*splits.train, *splits.validation, *splits.test]
 
 
-def builder(
-    sizes: operators.Sizes, options: Mapping[str, Any] | None = None
-) -> Callable[[Any, nnx.Rngs], Any]:
-    """Makes `Task.build` of `operators.build`, with the same arguments."""
-    return lambda config, rngs: operators.build(
-        config, sizes, options=options, rngs=rngs
-    )
+def builder(sizes: operators.Sizes) -> Callable[[Any, nnx.Rngs], Any]:
+    """Makes `Task.build` of `operators.build`."""
+    return lambda config, rngs: operators.build(config, sizes, rngs=rngs)
 
 
 def fit_normalizers(
-    train: Sequence[Sample], *, points: bool, features: bool, target: bool
+    train: Sequence[Sample],
+    *,
+    points: bool,
+    features: bool,
+    target: bool,
+    pointwise: bool = False,
 ) -> dict[str, Normalizer]:
     """Fits a normaliser to every wanted array, over the points of all samples.
 
-    A channel without variation keeps its scale: it would be divided by rounding errors.
+    With `pointwise` to every point. A channel without variation keeps its scale: it
+    would be divided by rounding errors.
     """
     found = {}
     for name, wanted in {"features": features, "target": target}.items():
         if not wanted or getattr(train[0], name) is None:
             continue
-        values = np.concatenate([getattr(sample, name) for sample in train])
-        fitted = normalize.fit(values[None])
+        join = np.stack if pointwise else np.concatenate
+        values = join([getattr(sample, name) for sample in train])
+        fitted = (
+            normalize.fit(values, pointwise=True, unbiased=False)
+            if pointwise
+            else normalize.fit(values[None])
+        )
         size = np.abs(np.asarray(fitted.mean)) + np.abs(values).max(axis=0)
         constant = np.asarray(fitted.std) <= 1e-6 * size + 2e-8
         found[name] = fitted._replace(std=jnp.where(constant, 1, fitted.std))

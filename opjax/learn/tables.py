@@ -6,12 +6,6 @@ from typing import Any
 import numpy as np
 
 
-def head(title: str, columns: str) -> list[str]:
-    """Returns the first lines of a table with a heading; columns are split by `|`."""
-    count = columns.count("|") + 1
-    return [f"## {title}\n", f"| {columns} |", f"|{' --- |' * count}"]
-
-
 def number(value: Any) -> str:
     """Formats a number; text is kept."""
     return value if isinstance(value, str) else f"{value:.3g}"

@@ -16,7 +16,7 @@ class Task(NamedTuple):
     Attributes:
       train: pytrees of arrays with samples along axis 0, one for every size of mesh, as
         from `samples.stack`; or a pure `sample(key, step)` that draws a batch.
-      validation: likewise, arrays; chooses the model.
+      validation: likewise, arrays; chooses the model. Empty: that of the last epoch.
       test: likewise; used once.
       build: `build(config, rngs)`, the model of a member's configuration.
       loss: `loss(model, batch)`, a sum over the samples of the batch; takes `key=` if
@@ -28,8 +28,6 @@ class Task(NamedTuple):
       extra: pytree saved with the model, such as normalisers.
       source: where the samples come from.
       needs_key: whether the loss draws random numbers.
-      draw: `draw(folder, names)`, further figures of the finished run, from the folders
-        `<name>-<seed>` of its members; None for none.
       notes: sentences for the head of the tables.
       optimizer: `optimizer(config, total_steps)` in place of `config.optimizer`; with
         replicas `optimizer(config, total_steps, hyper)`, of one of them.
@@ -51,24 +49,9 @@ class Task(NamedTuple):
     extra: Any = None
     source: str = ""
     needs_key: bool = False
-    draw: Callable[[pathlib.Path, list[str]], None] | None = None
     notes: str = ""
     optimizer: Callable[..., optax.GradientTransformation] | None = None
     probe: Callable[[Any], dict[str, Any]] | None = None
     replicas: Replicas | None = None
     scan: bool = False
     diverge: bool = False
-
-    @property
-    def num_train(self) -> int:
-        """Training samples; zero where they are drawn anew."""
-        return 0 if callable(self.train) else _count(self.train)
-
-    @property
-    def num_test(self) -> int:
-        """Test samples."""
-        return _count(self.test)
-
-
-def _count(buckets: tuple[Any, ...]) -> int:
-    return sum(len(jax.tree.leaves(bucket)[0]) for bucket in buckets)

@@ -120,11 +120,6 @@ def describe(
 ) -> dict[str, Any]:
     """Says what an operator is for: sizes and the ranges of the training samples.
 
-    Args:
-      train: training samples.
-      sizes: that the model was built with.
-      names: of the channels of `features` and `target`.
-
     Returns:
       JSON values: `sizes`, `channels` of the arrays (zero for none), their `names`,
       `weighted`, `num_points` (fewest, most), `num_train` and `ranges`, the smallest
@@ -160,24 +155,13 @@ def save(
     model: Any,
     normalizers: Mapping[str, Normalizer],
     description: Mapping[str, Any],
-    *,
-    options: Mapping[str, Any] | None = None,
 ) -> None:
-    """Saves an operator in the folder of its run, with its `config.json`.
-
-    Args:
-      folder: of a member.
-      model: the operator.
-      normalizers: as in `Trained`.
-      description: as from `describe`.
-      options: that `operators.build` was given.
-    """
+    """Saves the operator of a member in its folder, for `load`."""
     payload = {"model": model, "normalizers": dict(normalizers)}
     metadata = {
         **description,
         "config": json.loads((folder / "config.json").read_text()),
         "normalizers": {k: jnp.shape(n.mean) for k, n in normalizers.items()},
-        "options": dict(options or {}),
     }
     checkpoint.save(folder / _FOLDER, 0, payload, metadata=to_json(metadata), keep=1)
 
@@ -205,18 +189,18 @@ def load(workdir: str | os.PathLike) -> Trained:
         raise FileNotFoundError(
             f"{root} holds no trained operator; name the --workdir of a finished run."
         )
-    folder = min(finished, key=_validation)
+
+    def validation(folder: pathlib.Path) -> float:
+        found = json.loads((folder / "result.json").read_text()).get("validation")
+        return float("inf") if found is None else found
+
+    folder = min(finished, key=validation)
     manifest = folder / _FOLDER / f"step_{0:010d}" / "opjax_manifest.json"
     description = json.loads(manifest.read_text())["metadata"]
     found = checkpoint.restore(folder / _FOLDER, _template(description))
     assert found is not None
     payload = found.payload
     return Trained(payload["model"], payload["normalizers"], description, folder)
-
-
-def _validation(folder: pathlib.Path) -> float:
-    found = json.loads((folder / "result.json").read_text()).get("validation")
-    return float("inf") if found is None else found
 
 
 def _template(description: dict[str, Any]) -> dict[str, Any]:
@@ -227,7 +211,6 @@ def _template(description: dict[str, Any]) -> dict[str, Any]:
         return operators.build(
             types.SimpleNamespace(**description["config"]),
             operators.Sizes(**sizes),
-            options=description["options"],
             rngs=nnx.Rngs(key),
         )
 

@@ -9,6 +9,12 @@ Constructors take constructors: `attention=partial(nn.GalerkinAttention, num_hea
 """
 
 from opjax.nn.attention import heads
+from opjax.nn.attention.adaptive import (
+    AdaptiveBasis,
+    EideticAttention,
+    draws_noise,
+    with_noise,
+)
 from opjax.nn.attention.bases import (
     Basis,
     FixedBasis,
@@ -23,7 +29,9 @@ from opjax.nn.attention.basis import (
     least_squares,
     means,
 )
+from opjax.nn.attention.flare import FlareAttention
 from opjax.nn.attention.mixers import (
+    CrossValidatedMap,
     FunctionalMap,
     GalerkinMap,
     IdentityMap,
@@ -63,6 +71,8 @@ from opjax.nn.layers import (
     LayerNorm,
     Linear,
     PointwiseDecoder,
+    ResidualMLP,
+    RMSNorm,
     SpectralConvolution,
     SpectralDecoder,
     SpectralLayer,
@@ -74,8 +84,10 @@ from opjax.nn.layers import (
 from opjax.nn.layers.position import Coordinates, ReferenceDistances
 from opjax.nn.models.darcy import darcy_transformer, inverse_transformer
 from opjax.nn.models.encoder import Block, EncoderLayer
+from opjax.nn.models.flare import Flare
 from opjax.nn.models.fourier import FourierBlock, FourierNeuralOperator
 from opjax.nn.models.galerkin2d import GalerkinTransformer2d
+from opjax.nn.models.latent import LatentNeuralOperator
 from opjax.nn.models.operator import OperatorTransformer
 from opjax.nn.models.regressors import (
     FunctionalRegressor,
@@ -98,15 +110,20 @@ from opjax.nn.schwarz import (
 )
 
 __all__ = [
+    "AdaptiveBasis",
     "Basis",
     "BasisAttention",
     "Block",
     "ConvolutionBlock",
     "Coordinates",
+    "CrossValidatedMap",
     "DownScaler",
+    "EideticAttention",
     "EncoderLayer",
     "FanInLinear",
     "FixedBasis",
+    "Flare",
+    "FlareAttention",
     "FourierAttention",
     "FourierBlock",
     "FourierNeuralOperator",
@@ -124,6 +141,7 @@ __all__ = [
     "IndicatorBasis",
     "IntentionAttention",
     "IntentionRegressor",
+    "LatentNeuralOperator",
     "LayerNorm",
     "Linear",
     "LinearAttention",
@@ -142,7 +160,9 @@ __all__ = [
     "PhysicsAttention",
     "PointAttention",
     "PointwiseDecoder",
+    "RMSNorm",
     "ReferenceDistances",
+    "ResidualMLP",
     "SchwarzAttention",
     "SoftmaxAttention",
     "SoftmaxAttentionRegressor",
@@ -161,6 +181,7 @@ __all__ = [
     "calibrate",
     "coordinate_attention",
     "darcy_transformer",
+    "draws_noise",
     "heads",
     "initializers",
     "inverse_transformer",
@@ -170,4 +191,5 @@ __all__ = [
     "means",
     "principal_keys",
     "reference_distances",
+    "with_noise",
 ]

@@ -97,6 +97,21 @@ def test_the_published_axes_are_expected(made, tmp_path):
         pipe.load(tmp_path, num_train=3, num_test=2)
 
 
+def test_own_samples_have_the_points_of_either_split(tmp_path):
+    sizes = {"num_train": 1, "num_validation": 0, "num_test": 1}
+    given = {**sizes, "num_elements": 2, "cache_dir": str(tmp_path)}
+    one, other = (pipe.splits(**given, split=split) for split in pipe.SPLITS)
+    assert (one.validation, other.validation) == ([], [])
+    for mine, theirs in zip(
+        one.train + one.test, other.train + other.test, strict=True
+    ):
+        np.testing.assert_array_equal(theirs.features, mine.mesh_points)
+        np.testing.assert_array_equal(theirs.target, mine.target)
+        np.testing.assert_array_equal(theirs.mesh_points[[0, -1]], [[0, 0], [1, 1]])
+    with pytest.raises(ValueError, match="split='last' is unknown"):
+        pipe.splits(**given, split="last")
+
+
 def test_wrong_arguments_and_missing_files_are_named_in_the_error(made, tmp_path):
     with pytest.raises(FileNotFoundError, match="(?s)Pipe_X.npy.*1YBuaoTdOSr"):
         pipe.load(tmp_path)

@@ -84,6 +84,22 @@ def test_a_run_trains_evaluates_and_draws(name, tmp_path, capsys):
         assert stored["prediction_0"].shape == target.shape
 
 
+@pytest.mark.slow
+def test_rivals_run_end_to_end_and_resume(tmp_path, capsys):
+    models = ("flare", "transolver_plus", "lno")
+    config = tiny("elasticity", models=models)
+    folders = {"workdir": tmp_path / "run", "cache_dir": str(tmp_path)}
+    result = elasticity.run(config, **folders)
+    for model in models:
+        assert 0 < result[f"relative_l2_{model}"] < 2
+        assert (tmp_path / "run" / f"{model}-0" / "operator").is_dir()
+        (tmp_path / "run" / f"{model}-0" / "result.json").unlink()
+    again = elasticity.run(config, **folders)  # from the last checkpoint
+    keys = [key for key in result if key.startswith("relative_l2")]
+    assert [again[key] for key in keys] == [result[key] for key in keys]
+    capsys.readouterr()
+
+
 @pytest.mark.parametrize(
     ("name", "changes", "message"),
     [
@@ -98,21 +114,3 @@ def test_a_run_trains_evaluates_and_draws(name, tmp_path, capsys):
 def test_wrong_values_are_refused_before_any_work(name, changes, message):
     with pytest.raises(ValueError, match=message):
         tiny(name, **changes)
-
-
-@pytest.mark.parametrize(
-    ("name", "batch_size", "count"),
-    [
-        ("elasticity", 1, (1000, 200)),
-        ("pipe", 4, (1000, 200)),
-        ("airfoil", 4, (1000, 200)),
-        ("mesh", 25, (1900, 100)),
-    ],
-)
-def test_paper_presets_are_those_of_its_table_10(name, batch_size, count):
-    paper = PROGRAMS[name][0].PRESETS["paper"]
-    sizes = paper.num_layers, paper.num_heads, paper.features, paper.num_basis
-    assert sizes == (8, 8, 128, 64)
-    assert (paper.num_epochs, paper.learning_rate) == (500, 1e-3)
-    assert paper.batch_size == batch_size
-    assert (paper.num_train + paper.num_validation, paper.num_test) == count

@@ -8,6 +8,7 @@ import sys
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
@@ -137,10 +138,6 @@ def test_training_validation_and_test_share_no_sample(task):
     assert len(set(samples)) == len(samples) == 4 + 2 + 3
 
 
-def test_the_paper_preset_has_the_published_number_of_parameters():
-    assert count(darcy.PRESETS["paper"], (85, 85)) == 752_977
-
-
 def test_schwarz_models_have_coarse_maps_besides():
     config = dataclasses.replace(
         TINY, models=("functional_schwarz",), num_boxes=2, overlap=1
@@ -174,6 +171,38 @@ def test_the_loss_sums_errors_of_values_and_differences(task):
     np.testing.assert_allclose(actual, expected, rtol=1e-5)
 
 
+def test_the_flux_penalty_is_its_formula(cache_dir):
+    changes = {"penalty": "flux", "gradient_weight": 0.5, "mean_loss": True}
+    config = dataclasses.replace(TINY, pointwise=True, num_validation=0, **changes)
+    task = darcy.make_task(config, cache_dir)
+    assert task.validation == ()
+    batch = {name: jnp.asarray(a[:2]) for name, a in task.train[0].items()}
+    mean, std = (np.asarray(x, np.float64) for x in task.extra["target"])
+    assert mean.shape == (25, 1)
+    with jax.enable_x64(False):
+        actual = task.loss(lambda points, features: features, batch)
+
+    expected = 0.0
+    for i in range(2):
+        middle, spread = (np.asarray(x) for x in task.extra["features"])
+        a = np.asarray(batch["features"][i]) * spread + middle
+        np.testing.assert_allclose(np.minimum(abs(a - 3), abs(a - 12)), 0, atol=1e-4)
+        a = a.reshape(5, 5)
+        target = np.asarray(batch["target"][i], np.float64)
+        prediction = np.asarray(batch["features"][i], np.float64) * std + mean
+        expected += np.linalg.norm(prediction - target) / np.linalg.norm(target)
+        p, t = prediction.reshape(5, 5), target.reshape(5, 5)
+        inner = (slice(1, -1),) * 2
+        errors = [
+            a * (np.gradient(p, 0.2, axis=x) - np.gradient(t, 0.2, axis=x))
+            for x in (0, 1)
+        ]
+        error = np.mean([np.mean(e[inner] ** 2) for e in errors])
+        size = np.mean([np.mean(a * np.gradient(t, 0.2, axis=x) ** 2) for x in (0, 1)])
+        expected += np.sqrt(0.5 * 0.2 / 2 * error / size)
+    np.testing.assert_allclose(actual, expected / 2, rtol=1e-4)
+
+
 def test_models_that_solve_no_systems_have_no_condition_number(task):
     assert task.probe(lambda points, features: features) == {}
 
@@ -189,6 +218,11 @@ def test_models_that_solve_no_systems_have_no_condition_number(task):
         ({"seeds": (-1,)}, "seeds=-1 must be .*at least 0"),
         ({"batch_size": 901}, "batch_size=901 .* num_train=900"),
         ({"min_temperature": 6.0}, "max_temperature=5.0"),
+        (
+            {"min_temperature": 0.0, "max_temperature": 2.0},
+            "max_temperature=2.0 means nothing with min_temperature=0",
+        ),
+        ({"penalty": "none"}, "choose from gradient, flux"),
         ({"reference_points": 1}, "reference_points=1 must be at least 2"),
         ({"beta1": 1.0}, "beta1=1.0 must be .*at least 0 and below 1"),
         ({"beta2": 0.0}, "beta2=0.0 must be .*above 0 and below 1"),

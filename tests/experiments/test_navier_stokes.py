@@ -60,15 +60,6 @@ def test_the_loss_is_a_sum_and_the_metric_joins_all_frames(sample):
     assert actual == pytest.approx(expected, rel=1e-5)
 
 
-def test_the_paper_preset_is_that_of_table_10():
-    config = navier_stokes.PRESETS["paper"]
-    assert (config.batch_size, config.features, config.num_basis) == (2, 256, 32)
-    assert (config.num_layers, config.num_heads, config.num_epochs) == (8, 8, 500)
-    assert config.learning_rate == 1e-3
-    assert config.num_train + config.num_validation == 1000
-    assert config.solver_points // config.stride == 64
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

@@ -134,16 +134,6 @@ def test_models_take_time(name):
     assert jax.eval_shape(evaluate, jax.random.key(0), *arrays, time).shape == (65, 4)
 
 
-def test_the_paper_preset_is_that_of_table_10():
-    config = plasticity.PRESETS["paper"]
-    assert (config.batch_size, config.features, config.num_basis) == (8, 128, 64)
-    assert (config.num_layers, config.num_heads, config.num_epochs) == (8, 8, 500)
-    assert config.learning_rate == 1e-3
-    assert config.num_train + config.num_validation == 900
-    assert config.num_test == 80
-    assert (config.nodes_along, config.nodes_across) == (101, 31)
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

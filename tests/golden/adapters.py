@@ -352,6 +352,7 @@ from tests.golden import (  # noqa: E402
     adapters_galerkin,
     adapters_models,
     adapters_problems,
+    adapters_rivals,
     initialization,
 )
 
@@ -362,6 +363,7 @@ for module in (
     adapters_galerkin,
     adapters_models,
     adapters_problems,
+    adapters_rivals,
 ):
     ADAPTERS |= module.ADAPTERS
 ADAPTERS["init_stats"] = Adapter(

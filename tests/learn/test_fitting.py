@@ -3,6 +3,7 @@ import errno
 import json
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 
@@ -11,10 +12,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from opjax import checkpoint, training
+from opjax import checkpoint, learn, training
 from opjax.learn import folder as run_directory
-from opjax.learn import metrics_file
+from opjax.learn import metrics_file, options, stopping
 from opjax.learn.json_files import replacing, to_json
+from opjax.learn.metrics_file import MetricsWriter
 from tests.learn import resumable
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -98,6 +100,33 @@ def test_a_killed_process_resumes_by_its_workdir_alone(tmp_path, capsys):
     environment = json.loads((tmp_path / "a" / "environment.json").read_text())
     assert len(environment["starts"]) == 2
     assert {"jax", "flax", "optax"} <= environment["packages"].keys()
+
+
+def test_a_run_told_to_stop_saves_and_continues(tmp_path, monkeypatch):
+    handler, write = signal.getsignal(signal.SIGTERM), MetricsWriter.write
+
+    def write_and_tell(self, row):
+        write(self, row)
+        if self.rows == 3:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with monkeypatch.context() as context:
+        context.setattr(MetricsWriter, "write", write_and_tell)
+        with pytest.raises(learn.Stopped, match="after step 33 of 66, and saved"):
+            resumable.run(tmp_path / "a")
+    assert signal.getsignal(signal.SIGTERM) is handler
+    assert checkpoint.all_steps(tmp_path / "a" / "checkpoints")[-1] == 33
+    resumed, whole = resumable.run(tmp_path / "a"), resumable.run(tmp_path / "b")
+    assert_identical(resumed, whole)
+
+
+def test_a_stopped_program_has_a_status_of_its_own(capsys):
+    with pytest.raises(SystemExit) as ended, options.console():
+        raise learn.Stopped("Stopped after step 2 of 4, and saved.")
+    assert ended.value.code == stopping.STATUS == 75
+    assert capsys.readouterr().err == (
+        "Stopped after step 2 of 4, and saved. The same command continues.\n"
+    )
 
 
 def test_a_nan_stops_the_run_and_names_step_samples_and_checkpoint(tmp_path):

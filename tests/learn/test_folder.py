@@ -8,7 +8,6 @@ import pytest
 from opjax.learn import folder
 from opjax.learn.config import RunOptions, TrainingOptions
 from opjax.learn.fields import option
-from opjax.learn.provenance import provenance
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,5 +51,5 @@ def test_a_folder_of_an_earlier_version_continues(tmp_path):
 
 def test_the_environment_has_the_command_of_the_configuration(tmp_path):
     once(tmp_path, Config(), command="python -m experiments.x --preset=quick")
-    text = provenance(tmp_path, seconds=1.0)
+    text = folder.provenance(tmp_path, seconds=1.0)
     assert text.startswith("- command: `python -m experiments.x --preset=quick`\n")

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from flax import nnx
 
+from opjax import nn
 from opjax.datasets.samples import Sample
 from opjax.learn import attentions, operators
 from opjax.learn.config import ModelOptions, RunOptions
@@ -103,7 +104,39 @@ def test_transolver_has_a_basis_for_every_block_and_clips_on_grids_only(rng):
         assert model.blocks.attention.basis.temperature_bounds == bounds
         shared = abstract("functional", sample)
         assert shared.basis.temperature_bounds == (0.1, 5.0)
+        free = abstract("functional", sample, min_temperature=0.0)
+        assert free.basis.temperature_bounds is None
         assert abstract("functional", sample, shared_basis=False).basis is None
+
+
+def test_rivals_are_what_their_names_say(rng):
+    sample = grid(rng)
+    plus = abstract("transolver_plus", sample, temperature=0.3)
+    assert plus.basis is None
+    assert isinstance(plus.blocks.attention.basis, nn.AdaptiveBasis)
+    assert isinstance(plus.blocks.attention.mixer, nn.SoftmaxMap)
+    flare = abstract("flare", sample, num_basis=5, equal_parameters=False)
+    assert isinstance(flare, nn.Flare)
+    assert flare.blocks.attention.latents.shape == (2, 2, 5, 4)
+    lno = abstract("lno", sample, mlp_layers=3, equal_parameters=False)
+    assert isinstance(lno, nn.LatentNeuralOperator)
+    assert len(lno.trunk.hidden) == 4
+    # FLARE's attention goes into other models, the others' model is its own.
+    sizes = operators.sizes([sample])
+    layer = operators.attention("flare", sizes, num_basis=5)(8, rngs=nnx.Rngs(0))
+    assert isinstance(layer, nn.FlareAttention)
+    with pytest.raises(ValueError, match="'lno' is a whole model"):
+        operators.attention("lno", sizes)
+
+
+@pytest.mark.parametrize("name", ["flare", "transolver_plus", "lno"])
+def test_rivals_take_time(name, rng):
+    sample = grid(rng)
+    sizes = operators.sizes([sample], time_embedding=True)
+    model = operators.build(tiny(name, num_layers=1), sizes, rngs=nnx.Rngs(0))
+    arrays = jnp.asarray(sample.mesh_points), jnp.asarray(sample.features)
+    found = jax.eval_shape(lambda t: model(*arrays, time=t), jnp.float32(0.5))
+    assert found.shape == sample.target.shape
 
 
 def test_parameters_are_made_about_equal(rng):
@@ -161,6 +194,17 @@ def test_options_without_a_meaning_are_refused():
         check("fno", num_basis=5)
     with pytest.raises(ValueError, match="temperature=0.2 means nothing"):
         check("hat:softmax", temperature=0.2)
+    check("transolver_plus", temperature=0.2)
+    check("lno", mlp_layers=3)
+    for name, option in (
+        ("flare", {"reference_points": 4}),
+        ("lno", {"mlp_ratio": 2}),
+        ("transolver_plus", {"min_temperature": 0.05}),
+        ("transolver_plus", {"convolution": False}),
+        ("functional", {"mlp_layers": 3}),
+    ):
+        with pytest.raises(ValueError, match="means nothing to"):
+            check(name, **option)
     both = dataclasses.replace(
         tiny("fno", ridge_logit=1.0), models=("fno", "functional")
     )

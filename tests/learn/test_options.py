@@ -5,7 +5,7 @@ import math
 import pytest
 from absl import flags
 
-from opjax.learn import fields, folder, options
+from opjax.learn import fields, folder, options, published
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,3 +101,31 @@ def test_model_is_another_name_of_models():
     options.define_flags(presets, flag_values=values)
     values(["program", "--model=b"])
     assert options.read_flags(presets, flag_values=values).models == ("b",)
+
+
+@dataclasses.dataclass(frozen=True)
+class WithModels(Config):
+    models: tuple[str, ...] = fields.option(("a",), "Names")
+
+
+def test_a_model_takes_the_preset_of_its_own_and_help_says_what_it_has_otherwise():
+    paper = WithModels("paper", width=8)
+    presets = {"small": WithModels(width=8), **published(paper, b={"rate": 0.25})}
+    assert list(presets) == ["small", "paper", "paper_b"]
+
+    def read(*arguments):
+        values = flags.FlagValues()
+        options.define_flags(presets, flag_values=values)
+        values(["program", "--preset=paper", *arguments])
+        return options.read_flags(presets, flag_values=values)
+
+    one = read("--models=b", "--width=3")
+    assert (one.preset, one.width, one.rate) == ("paper_b", 3, 0.25)
+    assert read("--models=c").preset == "paper"
+    assert read().models == ("a",)
+    with pytest.raises(ValueError, match="preset=paper is not one for all of models=b"):
+        read("--models=b,c")
+    values = flags.FlagValues()
+    options.define_flags(presets, flag_values=values)
+    assert values["rate"].help.endswith("(small 0.5, paper 0.5, paper_b 0.25)")
+    assert values["width"].help == "Channels (default 8)"

@@ -12,7 +12,7 @@ from flax import nnx
 from opjax import normalize
 from opjax.datasets import heat, own
 from opjax.datasets.samples import Sample
-from opjax.learn import operators, predict, prediction, ranges, supervised, train
+from opjax.learn import operators, predict, prediction, supervised, train
 from opjax.learn import trained as trained_operators
 from opjax.learn.trained import Trained
 
@@ -49,7 +49,6 @@ def operator(rng, folder, name="functional", *, options=None, **changes):
     names = {"features": ("k",), "target": ("u",)}
     sizes = operators.sizes(samples, normalizers, **when)
     description = trained_operators.describe(samples, sizes=sizes, names=names)
-    description |= {"options": dict(options or {})}
     description["config"] = json.loads(json.dumps(dataclasses.asdict(config)))
 
     model = build(config, sizes, tuple((options or {}).items()))
@@ -73,10 +72,7 @@ def write(found, error):
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps(config))
     (folder / "result.json").write_text(json.dumps({"validation": error}))
-    options = found.description["options"]
-    trained_operators.save(
-        folder, found.model, found.normalizers, found.description, options=options
-    )
+    trained_operators.save(folder, found.model, found.normalizers, found.description)
 
 
 @jax.jit
@@ -225,7 +221,7 @@ def test_ranges_say_how_far_outside_a_sample_is(rng):
     inside = Sample(box, box[:, :1], np.array([[5.0], [5], [7]], np.float32))
     description = trained_operators.describe([inside], sizes=operators.sizes([inside]))
     assert description["ranges"]["mesh_points"] == [[0, -1], [2, 1]]
-    same = ranges.compare(description, inside)
+    same = predict.compare(description, inside)
     assert same == {
         "points_outside": 0,
         "points_distance": 0,
@@ -233,10 +229,10 @@ def test_ranges_say_how_far_outside_a_sample_is(rng):
         "features_distance": 0,
         "num_points_factor": 1,
     }
-    assert ranges.sentence(same) == ""
+    assert predict.sentence(same) == ""
     points = np.array([[1, 0], [3, 0], [-0.5, 0.5], [1, 1], [0, -1]], np.float32)
     features = np.array([[4.0], [6], [7], [5], [5]], np.float32)
-    row = ranges.compare(
+    row = predict.compare(
         description,
         inside._replace(
             mesh_points=np.repeat(points, 3, axis=0), features=np.repeat(features, 3, 0)
@@ -247,7 +243,7 @@ def test_ranges_say_how_far_outside_a_sample_is(rng):
     assert row["features_outside"] == pytest.approx(1 / 5)
     assert row["features_distance"] == pytest.approx(0.5)
     assert row["num_points_factor"] == 5
-    said = ranges.sentence(row)
+    said = predict.sentence(row)
     assert "40 % of the points" in said
     assert "times off" in said
 
@@ -256,7 +252,7 @@ def test_a_channel_without_range_is_measured_by_its_size(rng):
     sample = make(rng, 4)._replace(features=np.full((4, 1), 8, np.float32))
     description = trained_operators.describe([sample], sizes=operators.sizes([sample]))
     moved = sample._replace(features=np.full((4, 1), 10, np.float32))
-    row = ranges.compare(description, moved)
+    row = predict.compare(description, moved)
     assert row["features_outside"] == 1
     assert row["features_distance"] == pytest.approx(0.25)
 

@@ -132,6 +132,17 @@ def test_a_study_trains_models_with_variants_and_seeds_and_can_be_extended(
         program(line).run(dataclasses.replace(config, num_epochs=3), workdir=tmp_path)
 
 
+def test_without_validation_samples_the_last_epoch_counts(tmp_path):
+    config = dataclasses.replace(QUICK, num_validation=0)
+    result = program(Line(validation=())).run(config, workdir=tmp_path / "none")
+    assert "validation" not in result
+    rows = json.loads((tmp_path / "none" / "members.json").read_text())
+    assert rows["small_0"][0]["best_epoch"] == config.num_epochs
+    assert "of which the last counts" in (tmp_path / "none" / "tables.md").read_text()
+    last = program(Line(metric=None)).run(QUICK, workdir=tmp_path / "last")
+    assert result["error"] == last["error"]
+
+
 def test_the_tables_repeat_the_run_and_programs_add_to_them(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from opjax.learn import pages, report, tables
+from opjax.learn import report, tables
 
 PNG = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJ"
@@ -102,7 +102,7 @@ def test_markdown_of_the_programs_becomes_html(tmp_path):
             "| 1 | 2 |",
         ]
     )
-    html = pages.to_html(text, folder=tmp_path)
+    html = report.to_html(text, tmp_path)
     assert "<title>Title</title>" in html
     expected = [
         "<p>Two <strong>bold</strong>\nlines, <code>a &lt; b</code>, "

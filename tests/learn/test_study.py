@@ -160,6 +160,35 @@ def test_fno_needs_a_grid(rng):
     assert np.isfinite(float(task.metric(model, single)))
 
 
+def test_there_may_be_no_validation_samples(rng):
+    found = splits(rng)._replace(validation=[])
+    assert supervised.regression(TINY, found).validation == ()
+    with pytest.raises(ValueError, match="test samples: The data set is empty"):
+        supervised.regression(TINY, found._replace(test=[]))
+
+
+def test_the_loss_may_be_a_mean_and_normalisers_of_every_point(rng):
+    grid = [make(rng, 12, grid_shape=(4, 3)) for _ in range(6)]
+    found = Splits(grid, [], grid[:2], "made up")
+    total, task = (
+        supervised.regression(TINY, found, pointwise=True, mean=mean)
+        for mean in (False, True)
+    )
+    batch = jax.tree.map(lambda x: x[:2], task.train[0])
+
+    def model(points, features):
+        return jnp.zeros((12, 1), jnp.float32)
+
+    ratio = total.loss(model, batch) / task.loss(model, batch)
+    np.testing.assert_allclose(ratio, TINY.batch_size)
+    values = np.stack([sample.target for sample in grid])
+    np.testing.assert_allclose(task.extra["target"].mean, values.mean(axis=0), 1e-5)
+    std = values.std(axis=0) + 1e-5
+    np.testing.assert_allclose(task.extra["target"].std, std, rtol=1e-5)
+    encoded = task.train[0]["features"]
+    np.testing.assert_allclose(encoded.mean(axis=0), 0, atol=1e-5)
+
+
 @pytest.mark.slow
 def test_a_run_compiles_once_per_bucket_and_resumes_with_the_same_bits(rng, tmp_path):
     data = splits(rng)
@@ -172,7 +201,7 @@ def test_a_run_compiles_once_per_bucket_and_resumes_with_the_same_bits(rng, tmp_
             traced.append(batch["target"].shape)
             return task.loss(model, batch)
 
-        return task._replace(loss=loss, draw=None)
+        return task._replace(loss=loss)
 
     def run(config, *, make_task=make_task, workdir):
         return Program("trial", {"quick": TINY}, make_task).run(config, workdir=workdir)

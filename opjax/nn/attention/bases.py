@@ -158,7 +158,7 @@ class SoftmaxBasis(Basis):
         The temperature divides the weights of the scores rather than the scores: the
         same numbers for a fraction of the work.
         """
-        _refuse(basis_functions)
+        refuse_functions(basis_functions)
         temperature = self.temperature[...]
         if self.temperature_bounds is not None:
             temperature = jnp.clip(temperature, *self.temperature_bounds)
@@ -247,7 +247,7 @@ class FixedBasis(Basis):
     ) -> HeadInputs:
         """Projects features `(n, c)`; `local` are the functions themselves."""
         if self.of_points is not None:
-            _refuse(basis_functions)
+            refuse_functions(basis_functions)
             if mesh_points is None:
                 raise ValueError(
                     "This basis has functions of the coordinates: pass mesh_points."
@@ -350,7 +350,8 @@ def _scores(local: jax.Array, shared: tuple[jax.Array, jax.Array]) -> jax.Array:
     return local @ kernel + bias[None, :]
 
 
-def _refuse(basis_functions: jax.Array | None) -> None:
+def refuse_functions(basis_functions: jax.Array | None) -> None:
+    """Raises ValueError if a call brings functions to a basis with its own."""
     if basis_functions is not None:
         raise ValueError(
             "basis_functions are for a layer whose basis is given with every call "

@@ -133,6 +133,36 @@ class FunctionalMap(Mixer):
         )
 
 
+class CrossValidatedMap(Mixer):
+    r"""A functional map whose ridge the data choose, in every head of every sample.
+
+        C = Q K^T (K K^T + r I)^{-1},    r = gcv_ridge(K^T, Q^T),
+
+    the weight with which `C` best predicts channels of `Q` that it was not fitted to.
+    Nothing is learned of it, and it follows the scale of the keys.
+
+    References:
+      Xiao et al., "Functional Attention", 2026, Eq. 6-8, with the ridge that its App. D
+        sweeps; see `opjax.gcv_ridge`.
+    """
+
+    def attend(self, query: jax.Array, key: jax.Array, value: jax.Array) -> jax.Array:
+        """Moves `value` by the functional map, see `opjax.transport`."""
+        ridge = opjax.gcv_ridge(key.T, query.T)
+        return opjax.transport(query, key, value, ridge=ridge)
+
+    def matrix(self, coefficients: jax.Array) -> jax.Array:
+        """Returns the functional map `(k, k)`."""
+        query, key = self.query(coefficients), self.key(coefficients)
+        ridge = opjax.gcv_ridge(key.T, query.T)
+        return opjax.functional_map(query, key, ridge=ridge)
+
+    def condition_number(self, coefficients: jax.Array) -> jax.Array:
+        """Returns the condition number of the system `(k, k)` that is solved."""
+        query, key = self.query(coefficients), self.key(coefficients)
+        return opjax.condition_number(key, ridge=opjax.gcv_ridge(key.T, query.T))
+
+
 class SoftmaxMap(Mixer):
     r"""Softmax attention among coefficients, the tokens of Transolver.
 

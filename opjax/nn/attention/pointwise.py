@@ -1,6 +1,7 @@
 """Attentions that compare points with points, normalised per head."""
 
 import abc
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -66,11 +67,13 @@ class PointAttention(nnx.Module, abc.ABC):
       epsilon: offset of the variances in the normalisation.
       kernel_init: initialiser of the `c x c` projections; `diagonal_xavier()` if left
         out.
+      fan_in_init: whether they start from U(-b, b), `b = c^{-1/2}`, with their biases,
+        instead.
       rngs: source of the initial parameters.
 
     Raises:
-      ValueError: if the heads do not divide the features, the epsilon is not positive
-        or the normalisation is unknown.
+      ValueError: if the heads do not divide the features, the epsilon is not positive,
+        the normalisation is unknown or there are two initialisers.
 
     References:
       Cao, "Choose a Transformer: Fourier or Galerkin", NeurIPS 2021, Eq. 3-6 and 17.
@@ -90,15 +93,19 @@ class PointAttention(nnx.Module, abc.ABC):
         normalization: str | None = "layer",
         epsilon: float = 1e-5,
         kernel_init: Initializer | None = None,
+        fan_in_init: bool = False,
         rngs: nnx.Rngs,
     ):
         width = head_width(features, num_heads)
+        if fan_in_init and kernel_init is not None:
+            raise ValueError(f"{fan_in_init=} leaves nothing to kernel_init.")
         _checks.non_negative(point_dim=point_dim)
         self.num_heads, self.point_dim = num_heads, point_dim
         init = diagonal_xavier() if kernel_init is None else kernel_init
-        self.query = Linear(features, features, kernel_init=init, rngs=rngs)
-        self.key = Linear(features, features, kernel_init=init, rngs=rngs)
-        self.value = Linear(features, features, kernel_init=init, rngs=rngs)
+        linear = FanInLinear if fan_in_init else partial(Linear, kernel_init=init)
+        self.query = linear(features, features, rngs=rngs)
+        self.key = linear(features, features, rngs=rngs)
+        self.value = linear(features, features, rngs=rngs)
 
         def norm():
             if normalization is None:

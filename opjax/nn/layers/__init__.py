@@ -4,8 +4,8 @@ from opjax.nn.layers.decoders import PointwiseDecoder, SpectralDecoder, Spectral
 from opjax.nn.layers.embedding import TimeEmbedding, reference_distances
 from opjax.nn.layers.grid import GridConvolution
 from opjax.nn.layers.initializers import Initializer, fan_in_uniform, trunk_init
-from opjax.nn.layers.linear import ACTIVATIONS, MLP, FanInLinear, Linear
-from opjax.nn.layers.norm import LayerNorm, normalized
+from opjax.nn.layers.linear import ACTIVATIONS, MLP, FanInLinear, Linear, ResidualMLP
+from opjax.nn.layers.norm import LayerNorm, RMSNorm, normalized
 from opjax.nn.layers.scalers import ConvolutionBlock, DownScaler, UpScaler
 from opjax.nn.layers.spectral import SpectralConvolution
 
@@ -20,6 +20,8 @@ __all__ = [
     "LayerNorm",
     "Linear",
     "PointwiseDecoder",
+    "RMSNorm",
+    "ResidualMLP",
     "SpectralConvolution",
     "SpectralDecoder",
     "SpectralLayer",

@@ -14,7 +14,12 @@ def _exact_gelu(x: jax.Array) -> jax.Array:
     return jax.nn.gelu(x, approximate=False)
 
 
-ACTIVATIONS = {"gelu": _exact_gelu, "relu": jax.nn.relu, "silu": jax.nn.silu}
+ACTIVATIONS = {
+    "gelu": _exact_gelu,
+    "gelu_tanh": jax.nn.gelu,
+    "relu": jax.nn.relu,
+    "silu": jax.nn.silu,
+}
 
 
 def Linear(  # noqa: N802 - reads as the class it configures
@@ -53,22 +58,25 @@ def FanInLinear(  # noqa: N802 - reads as the class it configures
 
 
 class MLP(nnx.Module):
-    """A perceptron, `W_2 act(W_1 x + b_1) + b_2`, or one of more hidden layers.
+    """A perceptron, `W_2 act(W_1 x + b_1) + b_2`, or one of other depth.
 
     Args:
       in_features: channels in.
-      hidden_features: width of the hidden layer, or of several.
+      hidden_features: width of the hidden layer, or of several, or of none.
       out_features: channels out.
-      activation: `"gelu"`, the exact one, `"relu"` or `"silu"`.
+      activation: `"gelu"`, the exact one, `"gelu_tanh"`, its approximation, `"relu"` or
+        `"silu"`.
       residual: whether a hidden layer after the first adds to it,
         `y + act(W y + b)`.
+      input_residual: whether the first hidden layer adds to the input.
+      output_residual: whether the output adds to the last hidden layer.
       kernel_init: initialiser of the kernels, with zero biases; both
         U(-b, b), `b = fan_in^{-1/2}`, if None.
       rngs: source of the initial parameters.
 
     Raises:
-      ValueError: if a width is not positive, the activation is unknown, or there is no
-        second hidden layer, or one of another width, to be added.
+      ValueError: if a width is not positive, the activation is unknown, or what is to
+        be added has another width or is not there.
     """
 
     def __init__(
@@ -79,6 +87,8 @@ class MLP(nnx.Module):
         *,
         activation: str = "gelu",
         residual: bool = False,
+        input_residual: bool = False,
+        output_residual: bool = False,
         kernel_init: Initializer | None = trunk_init,
         rngs: nnx.Rngs,
     ):
@@ -92,7 +102,18 @@ class MLP(nnx.Module):
                 f"{residual=} needs at least two hidden layers, of equal width; got "
                 f"{hidden_features=}."
             )
+        if input_residual and (not hidden or widths[0] != widths[1]):
+            raise ValueError(
+                f"{input_residual=} needs a first hidden layer as wide as the input; "
+                f"got {in_features=}, {hidden_features=}."
+            )
+        if output_residual and widths[-2] != widths[-1]:
+            raise ValueError(
+                f"{output_residual=} needs an output as wide as what comes before it; "
+                f"got {hidden_features=}, {out_features=}."
+            )
         self.activation, self.residual = activation, residual
+        self.input_residual, self.output_residual = input_residual, output_residual
 
         def linear(features: int, width: int) -> nnx.Linear:
             if kernel_init is None:
@@ -107,5 +128,54 @@ class MLP(nnx.Module):
         activation = ACTIVATIONS[self.activation]
         for index, layer in enumerate(self.hidden):
             y = activation(layer(x))
-            x = x + y if self.residual and index else y
-        return self.out(x)
+            adds = self.residual if index else self.input_residual
+            x = x + y if adds else y
+        y = self.out(x)
+        return x + y if self.output_residual else y
+
+
+def ResidualMLP(  # noqa: N802 - reads as the class it configures
+    in_features: int,
+    out_features: int,
+    *,
+    hidden_features: int | None = None,
+    num_layers: int = 3,
+    activation: str = "gelu_tanh",
+    input_residual: bool = True,
+    output_residual: bool = True,
+    rngs: nnx.Rngs,
+) -> MLP:
+    """Returns a perceptron that adds to its features wherever widths agree.
+
+        y_0 = act(A x) [+ x],    y_l = y_{l-1} + act(W_l y_{l-1}),    B y_L [+ y_L].
+
+    Args:
+      in_features: channels in.
+      out_features: channels out.
+      hidden_features: width of the hidden layers; `out_features` by default.
+      num_layers: hidden layers `L` between the first and the last map.
+      activation: see `MLP`.
+      input_residual: whether `x` is added, if it is as wide as the hidden layers.
+      output_residual: whether `y_L` is added, if it is as wide as the output.
+      rngs: source of the initial parameters.
+
+    Raises:
+      ValueError: if a width is not positive, the number of layers negative or the
+        activation unknown.
+
+    References:
+      Puri et al., "FLARE: fast low-rank attention routing engine", 2025
+      (arXiv:2508.12594).
+    """
+    _checks.non_negative(num_layers=num_layers)
+    width = out_features if hidden_features is None else hidden_features
+    return MLP(
+        in_features,
+        (width,) * (num_layers + 1),
+        out_features,
+        activation=activation,
+        residual=num_layers > 0,
+        input_residual=input_residual and in_features == width,
+        output_residual=output_residual and out_features == width,
+        rngs=rngs,
+    )

@@ -74,3 +74,29 @@ class LayerNorm(nnx.Module):
         """Maps features `(n, c)` to `(n, c)`."""
         y = normalized(x, axis=1, epsilon=self.epsilon)
         return y * self.scale[...][None, :] + self.bias[...][None, :]
+
+
+class RMSNorm(nnx.Module):
+    r"""Scales features of every point to mean square one, `s x / sqrt(mean(x^2) + e)`.
+
+    Args:
+      features: channels.
+      epsilon: offset `e` of the mean square; by default the machine epsilon of the
+        features' dtype.
+
+    Raises:
+      ValueError: if the epsilon is not positive.
+    """
+
+    def __init__(self, features: int, *, epsilon: float | None = None):
+        if epsilon is not None:
+            _checks.positive(epsilon=epsilon)
+        self.epsilon = epsilon
+        self.scale = nnx.Param(jnp.ones(features, jnp.float32))
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        """Maps features `(n, c)` to `(n, c)`."""
+        epsilon = jnp.finfo(x.dtype).eps if self.epsilon is None else self.epsilon
+        squares = jnp.mean(x**2, axis=1, keepdims=True)
+        shift = jnp.asarray(epsilon, x.dtype)
+        return x * lax.rsqrt(squares + shift) * self.scale[...][None, :]

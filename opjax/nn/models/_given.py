@@ -2,6 +2,11 @@
 
 from typing import Any
 
+import jax
+import jax.numpy as jnp
+
+from opjax import _checks
+
 
 def refuse(model: str, **given: Any) -> None:
     """Raises ValueError if an argument without meaning for a model is given."""
@@ -11,3 +16,26 @@ def refuse(model: str, **given: Any) -> None:
                 f"{name} has no meaning for {model}. Leave it out, or take another "
                 "model."
             )
+
+
+def joined(
+    positions: jax.Array, features: jax.Array | None, feature_dim: int
+) -> jax.Array:
+    """Returns positions `(n, p)` and input values `(n, feature_dim)` side by side.
+
+    Raises:
+      TypeError: if the values are not floating point.
+      ValueError: if they have another number of channels, or of points.
+    """
+    channels = 0 if features is None else jnp.shape(features)[-1]
+    if channels != feature_dim:
+        raise ValueError(
+            f"features {None if features is None else jnp.shape(features)} must "
+            f"have {feature_dim} channels for this model."
+        )
+    if features is None:
+        return positions
+    _checks.floating(features=features)
+    _checks.rank(2, features=features)
+    _checks.same_points(mesh_points=positions, features=features)
+    return jnp.concatenate([positions, features], axis=1)

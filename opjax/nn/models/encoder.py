@@ -7,7 +7,7 @@ import jax
 from flax import nnx
 
 from opjax import _checks
-from opjax.nn.layers import MLP, FanInLinear, LayerNorm
+from opjax.nn.layers import MLP, FanInLinear, Initializer, LayerNorm, trunk_init
 
 Attention = Callable[..., Any]
 
@@ -19,16 +19,24 @@ class Block(nnx.Module):
       features: channels `c`.
       mlp_ratio: width of the hidden layer of the perceptron over `c`.
       attention: constructor of the attention, `attention(features, rngs=)`.
+      kernel_init: initialiser of the perceptron, see `MLP`.
       rngs: source of the initial parameters.
     """
 
     def __init__(
-        self, features: int, *, mlp_ratio: int, attention: Attention, rngs: nnx.Rngs
+        self,
+        features: int,
+        *,
+        mlp_ratio: int,
+        attention: Attention,
+        kernel_init: Initializer | None = trunk_init,
+        rngs: nnx.Rngs,
     ):
         self.attention_norm = LayerNorm(features)
         self.attention = attention(features, rngs=rngs)
         self.mlp_norm = LayerNorm(features)
-        self.mlp = MLP(features, mlp_ratio * features, features, rngs=rngs)
+        hidden = mlp_ratio * features
+        self.mlp = MLP(features, hidden, features, kernel_init=kernel_init, rngs=rngs)
 
     def __call__(self, z: jax.Array, **given: Any) -> jax.Array:
         """Maps features `(n, c)`, and arguments of the attention, to `(n, c)`."""

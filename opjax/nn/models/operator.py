@@ -5,7 +5,6 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 from flax import nnx
 from jax import lax
 
@@ -15,6 +14,7 @@ from opjax.nn.attention.bases import Basis
 from opjax.nn.attention.subdomains import MapsOfLevels, Subdomains
 from opjax.nn.layers import MLP, LayerNorm, Linear, TimeEmbedding
 from opjax.nn.layers.position import Position, check_points
+from opjax.nn.models._given import joined
 from opjax.nn.models.encoder import Attention, Block
 
 
@@ -164,24 +164,12 @@ class OperatorTransformer(nnx.Module):
     ) -> jax.Array:
         """Maps positions and input values to the features `(n, c)` of the blocks."""
         check_points(self.position, mesh_points)
-        channels = 0 if features is None else jnp.shape(features)[-1]
-        if channels != self.feature_dim:
-            raise ValueError(
-                f"features {None if features is None else jnp.shape(features)} must "
-                f"have {self.feature_dim} channels for this model."
-            )
         if (time is None) != (self.time_embedding is None):
             raise ValueError(
                 f"{time=} does not fit a model built with "
                 f"time_embedding={self.time_embedding is not None}."
             )
-        inputs = self.position(mesh_points)
-        if features is not None:
-            _checks.floating(features=features)
-            _checks.rank(2, features=features)
-            _checks.same_points(mesh_points=mesh_points, features=features)
-            inputs = jnp.concatenate([inputs, features], axis=1)
-        z = self.encoder(inputs)
+        z = self.encoder(joined(self.position(mesh_points), features, self.feature_dim))
         if self.time_embedding is not None and time is not None:
             z = z + self.time_embedding(time)[None, :]
         return z

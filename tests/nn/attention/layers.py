@@ -27,6 +27,7 @@ BASES = {
 ONE_SIGN = ("softmax", "indicator", "hat")
 MIXERS = {
     "functional": nn.FunctionalMap,
+    "functional_gcv": nn.CrossValidatedMap,
     "softmax": nn.SoftmaxMap,
     "galerkin": nn.GalerkinMap,
     "modes": nn.ModeGains,

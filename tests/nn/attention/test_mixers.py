@@ -13,6 +13,9 @@ PURE = {
     "functional": lambda q, k, v: opjax.transport(
         q, k, v, ridge=jax.nn.sigmoid(1.0), regularization="convex"
     ),
+    "functional_gcv": lambda q, k, v: opjax.transport(
+        q, k, v, ridge=opjax.gcv_ridge(k.T, q.T)
+    ),
     "softmax": opjax.softmax_attention,
     "galerkin": lambda q, k, v: opjax.galerkin_attention(q, k, v) / BASIS,
     "modes": lambda q, k, v: opjax.mode_gains(q, k) * v,

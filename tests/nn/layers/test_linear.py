@@ -114,3 +114,51 @@ def test_initial_parameters_follow_the_reference_code():
     assert abs(np.std(trunk) - 0.02) < 1e-3
     grid = nn.GridConvolution(16, 32, grid_shape=(4, 4), rngs=nnx.Rngs(3))
     assert np.max(np.abs(np.asarray(grid.kernel[...]))) <= (9 * 16) ** -0.5
+
+
+def test_residuals_add_to_input_and_output(rng):
+    x = jnp.asarray(rng.normal(size=(5, 3)))
+    layer = make(
+        3, (3, 3), 3, activation="relu", input_residual=True, output_residual=True
+    )
+    first, second = layer.hidden
+    y = jax.nn.relu(second(x + jax.nn.relu(first(x))))
+    np.testing.assert_allclose(layer(x), y + layer.out(y), rtol=1e-12)
+    one_map = make(3, (), 3, output_residual=True)
+    np.testing.assert_allclose(one_map(x), x + one_map.out(x), rtol=1e-12)
+
+
+def test_residual_perceptrons_add_wherever_widths_agree():
+    def layout(*widths, **options):
+        found = nn.ResidualMLP(*widths, rngs=nnx.Rngs(0), **options)
+        flags = found.input_residual, found.residual, found.output_residual
+        return len(found.hidden), found.hidden[0].kernel.shape[1], *map(int, flags)
+
+    assert layout(4, 4) == (4, 4, 1, 1, 1)
+    assert layout(2, 4, num_layers=2) == (3, 4, 0, 1, 1)
+    assert layout(4, 1, hidden_features=4) == (4, 4, 1, 1, 0)
+    assert layout(4, 4, hidden_features=6, num_layers=0) == (1, 6, 0, 0, 0)
+    assert layout(4, 4, input_residual=False) == (4, 4, 0, 1, 1)
+    assert layout(4, 4, output_residual=False) == (4, 4, 1, 1, 0)
+
+
+def test_tanh_gelu_is_the_approximate_one(rng):
+    x = jnp.asarray(rng.normal(size=(5, 3)))
+    y = make(3, 4, 2, activation="gelu_tanh")
+    hidden = np.asarray(y.hidden[0](x))
+    inner = math.sqrt(2 / math.pi) * (hidden + 0.044715 * hidden**3)
+    expected = y.out(jnp.asarray(0.5 * hidden * (1 + np.tanh(inner))))
+    np.testing.assert_allclose(y(x), expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("widths", "option", "message"),
+    [
+        ((3, 4, 3), "input_residual", "a first hidden layer as wide as the input"),
+        ((3, (), 3), "input_residual", "a first hidden layer as wide as the input"),
+        ((3, 4, 3), "output_residual", "an output as wide as what comes before it"),
+    ],
+)
+def test_what_cannot_be_added_is_refused(widths, option, message):
+    with pytest.raises(ValueError, match=message):
+        make(*widths, **{option: True})

@@ -62,3 +62,28 @@ def test_grid_convolution_sums_over_neighbours(rng, grid_shape):
     np.testing.assert_allclose(
         layer(jnp.asarray(x)), expected.reshape(-1, 3), rtol=1e-9
     )
+
+
+def test_rms_norm_equals_its_formula_in_value_and_gradient(rng):
+    def layer(x, scale):
+        module = nn.RMSNorm(4, epsilon=0.3)
+        module.scale = nnx.Param(scale)
+        return module(x)
+
+    def formula(x, scale):
+        rows = [row / np.sqrt(np.mean(row**2) + 0.3) for row in x]
+        return np.stack(rows) * scale
+
+    args = rng.normal(size=(5, 4)), rng.normal(size=4)
+    oracles.check_value(layer, formula, args)
+    oracles.check_gradient(layer, formula, args)
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
+def test_rms_norm_adds_the_machine_epsilon_of_the_features(dtype):
+    layer = jax.tree.map(lambda p: p.astype(dtype), nn.RMSNorm(4))
+    epsilon = float(jnp.finfo(dtype).eps)
+    x = jnp.full((1, 4), epsilon**0.5, dtype)
+    np.testing.assert_allclose(layer(x), 2**-0.5, rtol=1e-6)
+    with pytest.raises(ValueError, match="epsilon=0 must be positive"):
+        nn.RMSNorm(4, epsilon=0)

@@ -1,0 +1,217 @@
+"""The published set-ups, one after another, in the time there is.
+
+    python -m experiments.paper_runs --minutes=9 --state=runs/published
+
+continues the set-up that is under way, then takes the next of `experiments.published`,
+and stops in time; the same command goes on, here or wherever the state was copied to,
+and ends with the same bits as without a stop. Finished set-ups keep their numbers, not
+their checkpoints. The last line is JSON.
+"""
+
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from absl import flags
+from experiments.published import SETUPS, Setup
+
+from opjax import checkpoint
+from opjax.learn.json_files import write_json
+from opjax.learn.metrics_file import read_metrics
+from opjax.learn.options import start
+from opjax.learn.stopping import STATUS
+from opjax.learn.tables import table
+
+_GRACE = 45.0  # seconds to end the batches under way and to save
+_LEAST = 30.0  # seconds that are worth a start
+_MIB = 2**20
+
+_MINUTES = flags.DEFINE_float("minutes", 9.0, "Time to use.", lower_bound=0.1)
+_STATE = flags.DEFINE_string("state", None, "Folder of all that has to be kept.")
+_NAMES = flags.DEFINE_list("setups", [], "Some set-ups only, by name, in this order.")
+_DATA_DIR = flags.DEFINE_string(
+    "data_dir", None, "Folder of published files, with one folder for each program."
+)
+_LIST = flags.DEFINE_bool("list", False, "Print what is done, run nothing.")
+_MAX_MIB = flags.DEFINE_float(
+    "max_mib", 60.0, "What the state may hold when the time is up.", lower_bound=1.0
+)
+
+
+def run(
+    setups: Sequence[Setup],
+    state: pathlib.Path,
+    seconds: float,
+    *,
+    data_dir: str | None = None,
+    max_mib: float = 60.0,
+) -> dict[str, Any]:
+    """Runs set-ups until the time is up.
+
+    Args:
+      setups: in the order to run them.
+      state: folder of all that has to be kept between calls.
+      seconds: time to use, the time to stop and to save included.
+      data_dir: folder with one of published files for each program; otherwise, and for
+        programs without, data of our own solvers.
+      max_mib: what the state may hold afterwards.
+
+    Returns:
+      JSON values, see `summary`.
+    """
+    end = time.monotonic() + seconds
+    failed: set[str] = set()
+    while (left := end - time.monotonic()) > _LEAST + _GRACE:
+        waiting = [s for s in setups if _status(state, s) != "done"]
+        waiting = [s for s in waiting if s.name not in failed]
+        if not waiting:
+            break
+        waiting.sort(key=lambda s: _status(state, s) != "under way")
+        status = _run_one(waiting[0], state, left - _GRACE, data_dir)
+        _prune(waiting[0], state)
+        if status == STATUS:  # it was told to stop, so the time is up
+            break
+        if status:
+            failed.add(waiting[0].name)
+    return summary(setups, state, max_mib=max_mib) | {"failed": sorted(failed)}
+
+
+def summary(
+    setups: Sequence[Setup], state: pathlib.Path, *, max_mib: float = 60.0
+) -> dict[str, Any]:
+    """What is done, what is left, and how large the state is.
+
+    The seconds that are left are of the set-ups under way, at their own pace; of those
+    that have not begun nothing is known.
+    """
+    by_status = {s.name: _status(state, s) for s in setups}
+    files = [f for f in state.rglob("*") if f.is_file()]
+    size = sum(f.stat().st_size for f in files) / _MIB
+    if size > max_mib:
+        print(
+            f"{state} holds {size:.0f} MiB, more than max_mib={max_mib:g}: finish what "
+            "is under way before you carry it.",
+            file=sys.stderr,
+        )
+    found = [_left(state, s) for s in setups if by_status[s.name] == "under way"]
+    return {
+        "done": sum(s == "done" for s in by_status.values()),
+        "setups": len(setups),
+        "under_way": [name for name, s in by_status.items() if s == "under way"],
+        "seconds_left_of_these": sum(left for left in found if left is not None),
+        "state_mib": size,
+    }
+
+
+def page(setups: Sequence[Setup], state: pathlib.Path) -> str:
+    """A table of the set-ups: status, time, our number and the published one."""
+    rows = []
+    for setup in setups:
+        status, folder = _status(state, setup), _folder(state, setup)
+        metrics = _metrics(folder)
+        spent = f"{metrics[-1]['seconds']:.0f}" if metrics else "–"
+        left, ours = _left(state, setup), "–"
+        if status == "done":
+            result = json.loads((folder / "result.json").read_text())
+            ours, left = f"{result[setup.metric]:.4g}", 0.0
+        remains = "?" if left is None else f"{left:.0f}"
+        rows.append([setup.name, status, spent, remains, ours, f"{setup.error:.4g}"])
+    columns = ["set-up", "status", "seconds", "seconds left", "ours", "published"]
+    return table(columns, rows)
+
+
+def _run_one(
+    setup: Setup, state: pathlib.Path, seconds: float, data_dir: str | None
+) -> int:
+    """Runs one program, tells it to stop when the time is up; returns its status."""
+    command = _command(setup, _folder(state, setup), data_dir)
+    print(f"{setup.name}: {' '.join(command[1:])}", file=sys.stderr, flush=True)
+    root = str(pathlib.Path(__file__).parents[1])
+    path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
+    with subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, env=os.environ | {"PYTHONPATH": path}
+    ) as program:
+        try:
+            return program.wait(seconds)
+        except subprocess.TimeoutExpired:
+            program.send_signal(signal.SIGTERM)
+        try:
+            program.wait(_GRACE / 2)
+        except subprocess.TimeoutExpired:  # its last checkpoint is what is left
+            program.kill()
+    return STATUS
+
+
+def _command(setup: Setup, folder: pathlib.Path, data_dir: str | None) -> list[str]:
+    command = [sys.executable, "-m", f"experiments.{setup.module}", *setup.flags]
+    command += [f"--workdir={folder}"]
+    published = pathlib.Path(data_dir or "") / setup.module
+    if data_dir and published.is_dir():
+        command += [f"--data_dir={published}"]
+    return command
+
+
+def _prune(setup: Setup, state: pathlib.Path) -> None:
+    """Leaves the newest checkpoint of what is under way, and none of what is done."""
+    done = _status(state, setup) == "done"
+    for folder in sorted(_folder(state, setup).rglob("checkpoints")):
+        for step in checkpoint.all_steps(folder)[: None if done else -1]:
+            shutil.rmtree(folder / f"step_{step:010d}")
+
+
+def _folder(state: pathlib.Path, setup: Setup) -> pathlib.Path:
+    return state / setup.name.replace("/", "_").replace(" ", "_")
+
+
+def _status(state: pathlib.Path, setup: Setup) -> str:
+    folder = _folder(state, setup)
+    if (folder / "result.json").exists():
+        return "done"
+    return "under way" if folder.exists() else "waiting"
+
+
+def _metrics(folder: pathlib.Path) -> list[dict[str, Any]]:
+    """The rows of the newest member of a study."""
+    found = sorted(folder.rglob("metrics.jsonl"), key=lambda f: f.stat().st_mtime)
+    return read_metrics(found[-1].parent) if found else []
+
+
+def _left(state: pathlib.Path, setup: Setup) -> float | None:
+    """Seconds that a set-up under way has left, at its pace so far."""
+    rows = _metrics(_folder(state, setup))
+    if not rows or not (epochs := getattr(setup.config(), "num_epochs", 0)):
+        return None
+    return rows[-1]["seconds"] / rows[-1]["epoch"] * (epochs - rows[-1]["epoch"])
+
+
+def work() -> dict[str, Any]:
+    """Runs on the flags."""
+    known = {setup.name: setup for setup in SETUPS}
+    for name in _NAMES.value:
+        if name not in known:
+            raise ValueError(f"setups={name!r} is none of {', '.join(known)}.")
+    setups = [known[name] for name in _NAMES.value] or list(SETUPS)
+    assert _STATE.value is not None  # required
+    state = pathlib.Path(_STATE.value).absolute()
+    state.mkdir(parents=True, exist_ok=True)
+    size = {"max_mib": _MAX_MIB.value}
+    if _LIST.value:
+        found = summary(setups, state, **size)
+    else:
+        seconds = 60 * _MINUTES.value
+        found = run(setups, state, seconds, data_dir=_DATA_DIR.value, **size)
+    print(page(setups, state))
+    write_json(state / "queue.json", found)
+    return found
+
+
+if __name__ == "__main__":
+    flags.mark_flag_as_required("state")
+    start(work)

@@ -1,0 +1,206 @@
+"""Published set-ups: how to run each, how large it is, what it reached.
+
+    python -m experiments.published
+
+writes the table of `results/published.md`, below its marker. `SETUPS` has the set-ups
+in order of value, the order to run them in when there is a GPU. Errors are the papers'.
+Parameters are those of the authors' programs that their output depends on: some keep
+numbers without an effect.
+"""
+
+import importlib
+import json
+import pathlib
+from typing import Any, NamedTuple
+
+import jax
+from absl import flags
+from flax import nnx
+
+from opjax.learn import operators, options, report
+from opjax.learn.tables import table
+
+PAPERS = {
+    "001": "[Functional Attention](https://arxiv.org/abs/2605.31559)",
+    "004": "[Choose a Transformer](https://arxiv.org/abs/2105.14995)",
+    "T": "[Transolver](https://arxiv.org/abs/2402.02366), quoted in 001",
+}
+_FOLDER = pathlib.Path(__file__).parents[1] / "results"
+
+
+class Setup(NamedTuple):
+    """A published set-up.
+
+    Attributes:
+      name: `<data>/<model>`.
+      module: of `experiments`.
+      flags: of the command, without those that say where data are.
+      paper: key of `PAPERS`.
+      row: where the error is.
+      parameters: of the authors' program; None where neither it nor the paper says.
+      error: relative L2 error of the test samples, or what `metric` says.
+      metric: key of the program's last line that compares with it.
+    """
+
+    name: str
+    module: str
+    flags: tuple[str, ...]
+    paper: str
+    row: str
+    parameters: int | None
+    error: float
+    metric: str = "relative_l2"
+
+    @property
+    def command(self) -> str:
+        """What to type."""
+        return " ".join(["python -m", f"experiments.{self.module}", *self.flags])
+
+    def config(self) -> Any:
+        """The configuration that the command stands for."""
+        presets = importlib.import_module(f"experiments.{self.module}").PRESETS
+        values = flags.FlagValues()
+        options.define_flags(presets, flag_values=values)
+        values(["published", *self.flags])
+        return options.read_flags(presets, flag_values=values)
+
+
+def _setup(name: str, row: str, parameters: int | None, error: float, *given: Any):
+    """A set-up of the program `<data>`, `--preset=paper --models=<model>`."""
+    module, _, model = name.partition("/")
+    paper, _, row = row.partition(" ")
+    own = tuple(flag for flag in given if flag.startswith("--"))
+    metric = [word for word in given if not word.startswith("--")]
+    command = ("--preset=paper", f"--models={model.partition(' ')[0]}", *own)
+    return Setup(name, module, command, paper, row, parameters, error, *metric)
+
+
+_FINE, _COARSE = ("--stride=2", "--target_stride=6"), "--stride=2"
+SETUPS = (
+    _setup("darcy/functional", "001 Table 1", 752_977, 0.0042),
+    _setup("elasticity/functional", "001 Table 1", 738_001, 0.0050),
+    _setup("elasticity/transolver", "T Table 1", None, 0.0064),
+    _setup("rna/functional", "001 Table 2", 542_888, 0.890, "accuracy"),
+    _setup("burgers/functional", "001 Table 5", 600_241, 1.081e-3, "error_8192"),
+    _setup("burgers/galerkin", "001 Table 5", None, 1.175e-3, "error_8192"),
+    _setup("burgers/fno", "001 Table 5", 549_569, 1.195e-3, "error_8192"),
+    _setup("burgers/transolver", "001 Table 5", None, 1.243e-3, "error_8192"),
+    _setup("pipe/functional", "001 Table 1", 2_811_209, 0.0029),
+    _setup("airfoil/functional", "001 Table 1", 736_977, 0.0043),
+    _setup("navier_stokes/functional", "001 Table 1", 11_232_073, 0.080),
+    _setup("plasticity/functional", "001 Table 1", 2_844_364, 0.0011),
+    _setup("darcy/transolver", "T Table 1", None, 0.0057),
+    _setup("pipe/transolver", "T Table 1", None, 0.0031),
+    _setup("airfoil/transolver", "T Table 1", None, 0.0053),
+    _setup("navier_stokes/transolver", "T Table 1", None, 0.0944),
+    _setup("plasticity/transolver", "T Table 1", None, 0.0013),
+    _setup("rna/transolver", "001 Table 2", None, 0.875, "accuracy"),
+    _setup("darcy_notch/functional", "001 Table 4", None, 0.0064),
+    _setup("darcy/galerkin2d", "004 Table 2b", 2_220_829, 0.00839),
+    _setup(
+        *("darcy/galerkin2d fine", "004 Table 2b", 2_220_829, 0.00844, _COARSE),
+        *("--coarse_points=61", "--norm_epsilon=1e-5"),
+    ),
+    _setup("darcy/fno", "004 Table 2b", 2_368_001, 0.01419),
+    _setup("darcy/fno fine", "004 Table 2b", 2_368_001, 0.01424, _COARSE),
+    _setup("darcy_inverse/galerkin", "004 Table 3", 2_383_873, 0.01944, "error"),
+    _setup("darcy_inverse/fourier", "004 Table 3", 2_383_873, 0.01921, "error"),
+    _setup("darcy_inverse/softmax", "004 Table 3", 2_383_873, 0.02160, "error"),
+    _setup("darcy_inverse/linear", "004 Table 3", 2_383_873, 0.02360, "error"),
+    _setup("darcy_inverse/fno", "004 Table 3", 2_368_001, 0.1417, "error"),
+    _setup(
+        *("darcy_inverse/galerkin fine", "004 Table 3", 2_383_873, 0.01651, "error"),
+        *_FINE,
+    ),
+    _setup(
+        *("darcy_inverse/fno fine", "004 Table 3", 2_368_001, 0.1360, "error"),
+        *_FINE,
+    ),
+    _setup("airfrans/functional", "001 Table 3", 3_893_580, 0.234, "lift_error"),
+)
+
+
+def parameters(setup: Setup) -> int:
+    """Counts the parameters of our model of a set-up, without making it."""
+    config = setup.config()
+    (member, *_) = config.members().values()
+    program = importlib.import_module(f"experiments.{setup.module}")
+
+    def build(key: jax.Array) -> Any:
+        rngs = nnx.Rngs(key)
+        if setup.module in _SIZES:
+            return operators.build(member, _sizes(setup.module, member), rngs=rngs)
+        return program.build(member, rngs)
+
+    with jax.enable_x64(False):
+        model = jax.eval_shape(build, jax.random.key(0))
+    return sum(leaf.size for leaf in jax.tree.leaves(model))
+
+
+# Channels of input and output where the programs find them in the samples.
+_SIZES = {
+    "airfoil": (0, 1),
+    "darcy": (1, 1),
+    "darcy_notch": (1, 1),
+    "elasticity": (0, 1),
+    "navier_stokes": (10, 1),
+    "pipe": (0, 1),
+    "plasticity": (1, 4),
+}
+
+
+def _sizes(module: str, config: Any) -> operators.Sizes:
+    inputs, outputs = _SIZES[module]
+    if module == "pipe" and config.split == "functional":
+        inputs = 2
+    grid = {
+        "airfoil": (221, 51),
+        "darcy_notch": (51, 51),
+        "navier_stokes": (64, 64),
+        "pipe": (129, 129),
+        "plasticity": (101, 31),
+    }.get(module)
+    if module == "darcy":
+        grid = 2 * ((config.num_points - 1) // config.stride + 1,)
+    box = ((0.0, 0.0), (1.0, 1.0))
+    timed = module == "plasticity"
+    return operators.Sizes(2, inputs, outputs, grid, 972, box, time_embedding=timed)
+
+
+def page() -> str:
+    """The table, with results from `published.json`, if there is one, by name."""
+    stored = _FOLDER / "published.json"
+    results = json.loads(stored.read_text()) if stored.exists() else {}
+    rows = []
+    for setup in SETUPS:
+        rows.append(
+            [
+                setup.name,
+                f"`{setup.command}`",
+                "–" if setup.parameters is None else f"{setup.parameters:,}",
+                f"{parameters(setup):,}",
+                f"{100 * setup.error:.4g} % ({setup.paper}, {setup.row})",
+                results.get(setup.name, "not run; needs a GPU"),
+            ]
+        )
+    columns = [
+        "set-up",
+        "command",
+        "parameters, published",
+        "ours",
+        "published",
+        "so far",
+    ]
+    listed = "".join(f"- {key}: {paper}\n" for key, paper in PAPERS.items())
+    return f"{table(columns, rows)}\n{listed}"
+
+
+def main() -> None:
+    """Writes the table into its page."""
+    path = _FOLDER / "published.md"
+    kept = path.read_text().partition(report.MARK)[0]
+    path.write_text(f"{kept}{report.MARK}\n\n{page()}")
+
+
+if __name__ == "__main__":
+    main()

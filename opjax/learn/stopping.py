@@ -1,0 +1,29 @@
+"""SIGTERM: a training saves all that it needs to continue, and ends."""
+
+import contextlib
+import signal
+import threading
+from collections.abc import Callable, Iterator
+
+STATUS = 75  # of a program that was stopped; EX_TEMPFAIL, try again
+
+
+class Stopped(Exception):
+    """A training was told to stop; what it saved is continued by the same call."""
+
+
+@contextlib.contextmanager
+def put_off() -> Iterator[Callable[[], bool]]:
+    """Puts SIGTERM off while inside, and tells whether it has come.
+
+    Outside of the main thread, which gets no signals, it never has.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda: False
+        return
+    came = threading.Event()
+    before = signal.signal(signal.SIGTERM, lambda *_: came.set())
+    try:
+        yield came.is_set
+    finally:
+        signal.signal(signal.SIGTERM, before or signal.SIG_DFL)

@@ -1,0 +1,132 @@
+"""Attention through latents, with deep projections."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jax.ad_checkpoint import checkpoint_name
+
+import opjax
+from opjax import _checks
+from opjax.nn.attention.heads import head_width, map_heads, merge_heads, split_heads
+from opjax.nn.layers import Linear, ResidualMLP
+from opjax.projection import check_weights
+
+_LATENT_DEVIATION = 0.1
+
+
+class FlareAttention(nnx.Module):
+    r"""Multi-head attention of every point to learned latents, and of them to points.
+
+    Per head, with `K` and `V` from residual perceptrons of the input and latents `L`,
+
+        softmax_k(s K L^T) softmax_n(s L K^T) V,
+
+    see `opjax.flare_attention`. The authors' parameter, a matrix `(c, k)`, holds the
+    latents `(h, k, d)` in the order of its memory.
+
+    Args:
+      features: channels `c` of input and output.
+      num_heads: heads `h`, dividing `features`.
+      num_latents: latents `k` of every head.
+      key: constructor of the perceptron of the keys, `key(features, features, rngs=)`.
+      value: constructor of that of the values.
+      norm: constructor of a norm of keys and of one of latents, `norm(width)`, over the
+        channels of a head, the same for all heads; `None` for none, as published.
+      scale: factor `s` of the scores, one in the published runs.
+      shared_latents: whether all heads have the same latents.
+      rngs: source of the initial parameters; latents start from N(0, 0.1^2).
+
+    Raises:
+      ValueError: if the heads do not divide the features, or there is no latent or no
+        positive scale.
+
+    References:
+      Puri et al., "FLARE: fast low-rank attention routing engine", 2025
+      (arXiv:2508.12594).
+    """
+
+    def __init__(
+        self,
+        features: int,
+        *,
+        num_heads: int,
+        num_latents: int,
+        key: Callable[..., Any] = ResidualMLP,
+        value: Callable[..., Any] = ResidualMLP,
+        norm: Callable[[int], Any] | None = None,
+        scale: float = 1.0,
+        shared_latents: bool = False,
+        rngs: nnx.Rngs,
+    ):
+        width = head_width(features, num_heads)
+        _checks.positive(num_latents=num_latents, scale=scale)
+        self.num_heads, self.scale = num_heads, scale
+        shape = (num_latents, width)
+        shape = shape if shared_latents else (num_heads, *shape)
+        init = jax.nn.initializers.normal(_LATENT_DEVIATION)
+        self.latents = nnx.Param(init(rngs.params(), shape, jnp.float32))
+        self.key = key(features, features, rngs=rngs)
+        self.value = value(features, features, rngs=rngs)
+        self.key_norm = None if norm is None else norm(width)
+        self.latent_norm = None if norm is None else norm(width)
+        self.out = Linear(features, features, rngs=rngs)
+
+    def __call__(
+        self,
+        x: jax.Array,
+        *,
+        mesh_points: jax.Array | None = None,
+        basis: None = None,
+        quadrature_weights: jax.Array | None = None,
+    ) -> jax.Array:
+        """Evaluates the layer on one sample.
+
+        Args:
+          x: features at the points, shape `(n, c)`.
+          mesh_points: coordinates of the points, which it does not use.
+          basis: `None`: there is no basis.
+          quadrature_weights: weights of the points, shape `(n,)`, equal ones by
+            default; zero masks a point, whose features must still be finite.
+
+        Returns:
+          Features at the points, shape `(n, c)`.
+
+        Raises:
+          ValueError: if there is a basis or the weights do not fit the points.
+        """
+        del mesh_points
+        if basis is not None:
+            raise ValueError("FlareAttention attends without a basis.")
+        weights = quadrature_weights
+        if weights is not None:
+            weights = check_weights(weights, x=x)
+
+        def attend(latents, key, value):
+            return opjax.flare_attention(
+                key, key, value, latents, key_weights=weights, scale=self.scale
+            )
+
+        # Scores are the largest array; computed again backward, see `BasisAttention`.
+        head = jax.checkpoint(attend, prevent_cse=False)
+        inputs = self.head_inputs(x)
+        entries = self.num_heads * x.shape[0] * inputs[0].shape[1]
+        heads = map_heads(head, *inputs, entries=entries)
+        return self.out(checkpoint_name(merge_heads(heads), "attended"))
+
+    def head_inputs(self, x: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """Returns latents `(h, k, d)`, keys and values `(h, n, d)` of every head."""
+        projected = (
+            split_heads(checkpoint_name(perceptron(x), "projected"), self.num_heads)
+            for perceptron in (self.key, self.value)
+        )
+        key, value = projected
+        latents = self.latents[...]
+        shape = (self.num_heads, *latents.shape[-2:])
+        latents = jnp.broadcast_to(latents.reshape(-1, *shape[1:]), shape)
+        if self.key_norm is not None and self.latent_norm is not None:
+            key = jax.vmap(self.key_norm)(key)
+            latents = jax.vmap(self.latent_norm)(latents)
+        return latents, key, value

@@ -1,0 +1,85 @@
+import sys
+
+import pytest
+
+from experiments import paper_runs
+from experiments.published import SETUPS
+from opjax.learn.stopping import STATUS
+
+SOME = SETUPS[:3]
+FINISH = """
+import json, pathlib, sys
+folder = pathlib.Path(sys.argv[1])
+(folder / "member").mkdir(parents=True, exist_ok=True)
+result = {"relative_l2": 0.5, "accuracy": 0.5}
+(folder / "result.json").write_text(json.dumps(result))
+row = {"epoch": 5, "step": 10, "seconds": 7.0}
+(folder / "member" / "metrics.jsonl").write_text(json.dumps(row) + "\\n")
+for step in 1, 2:
+    kept = folder / "member" / "checkpoints" / f"step_{step:010d}"
+    kept.mkdir(parents=True, exist_ok=True)
+    (kept / "opjax_manifest.json").write_text("{}")
+"""
+STOP = (
+    FINISH
+    + f"""
+import signal, time
+(folder / "result.json").unlink()
+signal.signal(signal.SIGTERM, lambda *_: sys.exit({STATUS}))
+time.sleep(60)
+"""
+)
+FAIL = "raise SystemExit(1)"
+
+
+@pytest.fixture
+def programs(monkeypatch):
+    """Scripts in place of programs, by the name of the set-up, and no long waits."""
+    monkeypatch.setattr(paper_runs, "_GRACE", 4.0)
+    monkeypatch.setattr(paper_runs, "_LEAST", 0.1)
+    scripts: dict[str, str] = {}
+    monkeypatch.setattr(
+        paper_runs,
+        "_command",
+        lambda setup, folder, _: [
+            *(sys.executable, "-S", "-c", scripts[setup.name]),
+            str(folder),
+        ],
+    )
+    return scripts
+
+
+def test_a_queue_goes_on_where_it_was_stopped(tmp_path, programs):
+    first, second, third = (setup.name for setup in SOME)
+    programs.update({first: FINISH, second: STOP, third: FINISH})
+    found = paper_runs.run(SOME, tmp_path, 7.0)
+    assert (found["done"], found["under_way"], found["failed"]) == (1, [second], [])
+    # At its pace, 7 s for 5 epochs, the rest of the epochs takes:
+    left = (SOME[1].config().num_epochs - 5) * 7 / 5
+    assert found["seconds_left_of_these"] == pytest.approx(left)
+    kept = sorted(path.name for path in tmp_path.rglob("step_*"))
+    assert kept == ["step_0000000002"]  # the newest one of what is under way
+
+    programs.update({first: FAIL, second: FINISH})
+    found = paper_runs.run(SOME, tmp_path, 60.0)
+    assert (found["done"], found["under_way"], found["failed"]) == (3, [], [])
+    assert not list(tmp_path.rglob("step_*"))
+    table = paper_runs.page(SOME, tmp_path)
+    assert f"| {third} | done | 7 | 0 | 0.5 | {SOME[2].error:.4g} |" in table
+
+
+def test_what_fails_is_named_and_does_not_hold_up_the_rest(tmp_path, programs, capfd):
+    programs.update(dict.fromkeys((setup.name for setup in SOME), FINISH))
+    programs[SOME[0].name] = FAIL
+    found = paper_runs.run(SOME, tmp_path, 60.0, max_mib=1e-6)
+    assert (found["done"], found["failed"]) == (2, [SOME[0].name])
+    assert "more than max_mib=1e-06" in capfd.readouterr().err
+
+
+def test_the_commands_are_those_of_the_published_setups(tmp_path):
+    (tmp_path / "darcy").mkdir()
+    command = paper_runs._command(SETUPS[0], tmp_path / "run", str(tmp_path))
+    assert command[1:3] == ["-m", "experiments.darcy"]
+    assert f"--data_dir={tmp_path / 'darcy'}" in command
+    command = paper_runs._command(SETUPS[1], tmp_path / "run", str(tmp_path))
+    assert not [word for word in command if "data_dir" in word]

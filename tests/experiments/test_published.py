@@ -1,0 +1,181 @@
+"""Published set-ups: their sizes, their hyper-parameters, and what they refuse."""
+
+import dataclasses
+import functools
+
+import pytest
+
+from experiments import (
+    airfoil,
+    darcy,
+    darcy_inverse,
+    darcy_notch,
+    elasticity,
+    navier_stokes,
+    pipe,
+    plasticity,
+    published,
+)
+from opjax.learn import fields
+
+
+def differences(one, other):
+    """Fields of the one that the other has otherwise."""
+    names = [field.name for field in dataclasses.fields(one) if field.name != "preset"]
+    pairs = {name: (getattr(one, name), getattr(other, name)) for name in names}
+    return {name: mine for name, (mine, theirs) in pairs.items() if mine != theirs}
+
+
+# Parameters of our models; the comments are those of the authors' programs, as counted
+# there or in the papers. "Constant": a vector that our encoder's bias holds.
+COUNTS = {
+    "darcy/functional": 752_977,
+    "elasticity/functional": 738_001 - 128,  # the constant
+    "airfoil/functional": 736_977 - 128,  # the constant
+    "pipe/functional": 2_811_337 - 128,  # a constant without effect
+    "navier_stokes/functional": 11_232_329 - 256,  # likewise
+    "plasticity/functional": 2_844_492 - 128,  # likewise
+    "burgers/functional": 600_241,
+    "rna/functional": 542_888 - 128,  # the constant
+    "airfrans/functional": 3_893_580 - 256,  # the constant
+    "darcy/galerkin2d": 2_220_829,
+    "darcy/fno": 2_372_449,  # 2.37 million
+    "darcy_inverse/galerkin": 2_383_873,
+    "darcy_inverse/fourier": 2_383_873,
+    "darcy_inverse/fno": 2_372_449,  # 2.37 million
+    "burgers/galerkin": 530_305,  # 523 to 530 thousand
+    "burgers/fno": 575_041,  # 550 thousand
+    "burgers/transolver": 600_861,  # "similar"
+}
+SETUPS = {setup.name: setup for setup in published.SETUPS}
+count = functools.cache(published.parameters)
+
+
+@pytest.mark.parametrize("name", COUNTS)
+def test_models_have_the_published_number_of_parameters(name):
+    assert count(SETUPS[name]) == COUNTS[name]
+
+
+def test_every_set_up_is_a_command_of_its_own_program():
+    assert len(SETUPS) == len(published.SETUPS)
+    assert len({setup.command for setup in published.SETUPS}) == len(SETUPS)
+    for setup in published.SETUPS:
+        config = setup.config()
+        assert config.preset.startswith("paper")
+        assert setup.paper in published.PAPERS
+        assert setup.name.startswith(f"{setup.module}/{config.model}")
+        if setup.parameters and "fno" not in setup.name and "fine" not in setup.name:
+            assert setup.parameters - count(setup) in (0, config.features)
+
+
+# What the authors' scripts and programs set, where it is not a default of ours.
+SCRIPTS = {
+    "elasticity/functional": {"mlp_ratio": 2, "clip_norm": 0, "pct_start": 0.1}
+    | {"batch_size": 1, "min_temperature": 0, "ridge_logit": 1e-3},
+    "elasticity/transolver": {"mlp_ratio": 1, "clip_norm": 0.1, "pct_start": 0.3},
+    "pipe/functional": {"shared_basis": False, "beta2": 0.95, "clip_norm": 1}
+    | {"batch_size": 4, "split": "functional", "normalize_inputs": False}
+    | {"normalize_target": False},
+    "pipe/transolver": {"mlp_ratio": 2, "batch_size": 8, "split": "transolver"}
+    | {"normalize_inputs": True, "clip_norm": 0.1, "beta2": 0.999},
+    "airfoil/functional": {"batch_size": 4, "clip_norm": 0.1, "shared_basis": True},
+    "airfoil/transolver": {"normalize_target": False},
+    "darcy/functional": {"reference_points": 8, "batch_size": 4, "clip_norm": 0.1}
+    | {"gradient_weight": 0.1, "penalty": "gradient", "shared_basis": True},
+    "navier_stokes/functional": {"shared_basis": False, "reference_points": 8}
+    | {"final_div_factor": 1e3, "batch_size": 2, "features": 256, "num_basis": 32},
+    "navier_stokes/transolver": {"clip_norm": 0, "final_div_factor": 1e4},
+    "plasticity/functional": {"shared_basis": False, "final_div_factor": 1e3}
+    | {"batch_size": 8, "normalize_target": False, "coordinates": "nodes"},
+    "darcy_notch/functional": {"batch_size": 25, "layout": "grid"},
+    "burgers/functional": {"features": 92, "feedforward": 200, "div_factor": 1e4}
+    | {"weight_decay": 0, "clip_norm": 0.999, "num_epochs": 100, "batch_size": 8},
+    "darcy/galerkin2d": {"num_layers": 6, "num_heads": 4, "coarse_points": 43}
+    | {"stride": 3, "num_epochs": 100, "batch_size": 4, "weight_decay": 0}
+    | {"mean_loss": True, "penalty": "flux", "gradient_weight": 0.5},
+    "darcy_inverse/galerkin": {"learning_rate": 1e-3, "batch_size": 4, "stride": 3}
+    | {"target_stride": 12, "num_epochs": 100, "clip_norm": 1},
+    "darcy_inverse/softmax": {"learning_rate": 5e-4, "target_stride": 12},
+    "darcy_inverse/galerkin fine": {"stride": 2, "target_stride": 6, "batch_size": 4},
+}
+SIZES = {"plasticity": (900, 80), "darcy_notch": (1900, 100), "burgers": (1024, 100)}
+SIZES |= {"darcy_inverse": (1024, 100)}
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_hyper_parameters_are_those_of_the_authors(name):
+    config = SETUPS[name].config()
+    assert {key: getattr(config, key) for key in SCRIPTS[name]} == SCRIPTS[name]
+    sizes = SIZES.get(SETUPS[name].module, (1000, 200))
+    if "galerkin2d" in name:
+        sizes = 1024, 100
+    assert (config.num_train, config.num_validation, config.num_test) == (
+        sizes[0],
+        0,
+        sizes[1],
+    )
+    if sizes in ((1000, 200), (900, 80), (1900, 100)):  # all of 001, Table 10
+        table = config.learning_rate, config.num_epochs, config.weight_decay
+        assert table == (1e-3, 500, 1e-5)
+        assert (config.num_layers, config.num_heads) == (8, 8)
+        assert not config.equal_parameters
+
+
+def test_the_code_is_a_preset_where_the_text_says_otherwise():
+    paper, code = (plasticity.PRESETS[name] for name in ("paper", "code"))
+    assert differences(code, paper) == {"coordinates": "published"}
+    paper, code = (darcy_inverse.PRESETS[name] for name in ("paper", "code"))
+    assert differences(code, paper).keys() == {
+        *("target_stride", "batch_size", "clip_norm", "final_div_factor")
+    }
+    paper, code = (darcy.PRESETS[f"{name}_galerkin2d"] for name in ("paper", "code"))
+    assert differences(code, paper) == {
+        "coarse_points": 71,
+        "clip_norm": 0.999,
+        "final_div_factor": 1e4,
+    }
+
+
+def test_a_model_with_a_published_set_up_of_its_own_gets_it():
+    presets = darcy.PRESETS
+    assert fields.preset_of(presets, "paper", ["fno"]).num_layers == 4
+    assert fields.preset_of(presets, "paper", ["galerkin"]) == presets["paper"]
+    assert fields.preset_of(presets, "paper", []) == presets["paper"]
+    assert fields.preset_of(presets, "paper_fno", ["galerkin"]).features == 32
+    with pytest.raises(ValueError, match="models=functional,fno: there is paper_fno"):
+        fields.preset_of(presets, "paper", ["functional", "fno"])
+
+
+@pytest.mark.parametrize(
+    ("program", "file", "source"),
+    [
+        (airfoil, "airfoil/naca/NACA_Cylinder_X.npy", "Geo-FNO"),
+        (darcy, "piececonst_r421_N1024_smooth1.mat", "Fourier neural operator"),
+        (darcy_notch, "Darcy_Triangular_FNO.mat", "WNO"),
+        (elasticity, "elasticity/Meshes/Random_UnitCell_XY_10.npy", "Geo-FNO"),
+        (navier_stokes, "NavierStokes_V1e-5_N1200_T20.mat", "Fourier neural operator"),
+        (pipe, "pipe/Pipe_X.npy", "Geo-FNO"),
+        (plasticity, "plas_N987_T20.mat", "Geo-FNO"),
+    ],
+)
+def test_a_missing_published_file_is_named(program, file, source, tmp_path):
+    config = dataclasses.replace(program.PRESETS["paper"], data_dir=str(tmp_path))
+    with pytest.raises(FileNotFoundError) as caught:
+        program.run(config, workdir=tmp_path / "run")
+    for words in (str(tmp_path), f"\n  {file}", source, "--data_dir"):
+        assert words in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("program", "changes"),
+    [(elasticity, {}), (darcy_notch, {"layout": "mesh"})],
+)
+def test_a_model_that_needs_a_grid_is_refused_before_any_work(
+    program, changes, tmp_path
+):
+    config = dataclasses.replace(
+        program.PRESETS["paper"], models=("functional", "fno"), **changes
+    )
+    with pytest.raises(ValueError, match="'fno' needs .* grid of 1 or 2 axes.* on no"):
+        program.run(config, workdir=tmp_path / "run")
+    assert not (tmp_path / "run").exists()

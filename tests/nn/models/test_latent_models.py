@@ -1,0 +1,257 @@
+"""FLARE and the latent neural operator: published sizes, masks, queries and errors."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+import opjax
+from opjax import nn
+from tests.nn.attention.layers import assert_close, single
+from tests.nn.parameters import enlarged
+
+N = 20
+
+
+def flare(**options):
+    sizes = {"num_heads": 2, "num_latents": 5}
+    options = {"feature_dim": 1, "out_features": 2, "features": 8} | options
+    return nn.Flare(
+        position=nn.Coordinates(2),
+        attention=partial(nn.FlareAttention, **sizes),
+        num_layers=2,
+        **options,
+    )
+
+
+def lno(**options):
+    options = {"feature_dim": 1, "out_features": 2, "features": 8} | options
+    options = {"num_layers": 2, "num_heads": 2, "num_latents": 5} | options
+    return nn.LatentNeuralOperator(position=nn.Coordinates(2), **options)
+
+
+MODELS = {"flare": flare, "lno": lno}
+models = pytest.mark.parametrize("name", MODELS)
+
+
+def make(name, **options):
+    return enlarged(MODELS[name](rngs=nnx.Rngs(0), **options))
+
+
+@pytest.fixture
+def mesh(rng):
+    return jnp.asarray(rng.uniform(size=(N, 2))), jnp.asarray(rng.normal(size=(N, 1)))
+
+
+def count(construct, **options):
+    """Parameters of a model, none of which is computed."""
+    shapes = jax.eval_shape(
+        lambda key: construct(rngs=nnx.Rngs(key), **options), jax.random.key(0)
+    )
+    return sum(leaf.size for leaf in jax.tree.leaves(shapes))
+
+
+# Problem: coordinates, input channels, heads, latents, published parameters.
+FLARE = {
+    "elasticity": (2, 0, 8, 64, 592_641),
+    "darcy": (2, 1, 16, 256, 691_009),
+    "airfoil": (2, 0, 8, 256, 690_945),
+    "pipe": (2, 0, 8, 128, 625_409),
+    "drivaerml": (3, 0, 8, 256, 691_009),
+    "lpbf": (3, 0, 8, 128, 625_473),
+}
+
+
+@pytest.mark.parametrize(("p", "f", "heads", "latents", "expected"), FLARE.values())
+def test_parameters_of_flare_are_the_published_ones(p, f, heads, latents, expected):
+    found = count(
+        nn.Flare,
+        position=nn.Coordinates(p),
+        feature_dim=f,
+        out_features=1,
+        attention=partial(nn.FlareAttention, num_heads=heads, num_latents=latents),
+    )
+    assert found == expected
+
+
+# Problem: coordinates, other input channels, outputs, and blocks, channels and layers
+# of perceptrons, with parameters, of the code for PyTorch and for Paddle.
+LNO = {
+    "darcy": (2, 1, 1, (4, 128, 2, 762_113), (4, 128, 3, 828_161)),
+    "navier_stokes": (2, 10, 1, (8, 256, 2, 5_076_481), (8, 256, 3, 5_339_649)),
+    "airfoil": (2, 2, 1, (8, 128, 2, 1_292_161), (8, 128, 3, 1_358_209)),
+    "elasticity": (2, 0, 1, (4, 192, 3, 1_831_745), (8, 128, 3, 1_357_953)),
+    "plasticity": (3, 1, 4, (4, 128, 2, 762_756), (8, 128, 3, 1_358_724)),
+    "pipe": (2, 2, 1, (8, 128, 2, 1_292_161), (8, 128, 3, 1_358_209)),
+}
+
+
+@pytest.mark.parametrize(("p", "f", "out", "torch", "paddle"), LNO.values())
+def test_parameters_of_lno_are_the_published_ones(p, f, out, torch, paddle):
+    for blocks, features, layers, expected in (torch, paddle):
+        found = count(
+            nn.LatentNeuralOperator,
+            position=nn.Coordinates(p),
+            feature_dim=f,
+            out_features=out,
+            features=features,
+            num_layers=blocks,
+            mlp_layers=layers,
+        )
+        assert found == expected
+
+
+# Inputs, outputs; channels, blocks, slices, mlp ratio; without what our models do not
+# have: a constant, which is part of the encoder's bias here, and a map of a condition
+# of three numbers, in place of channels of the input.
+AIRCRAFT = (7, 6, 256, 4, 32, 2, 1_741_738 - 256 - (3 * 256 + 256))
+STANDARD = (2, 1, 128, 8, 64, 1, 591_305 - 128 - (3 * 128 + 128))
+
+
+@pytest.mark.parametrize(
+    ("p", "out", "features", "layers", "slices", "ratio", "expected"),
+    [AIRCRAFT, STANDARD],
+)
+def test_parameters_of_transolver_plus(
+    p, out, features, layers, slices, ratio, expected
+):
+    found = count(
+        nn.OperatorTransformer,
+        position=nn.Coordinates(p),
+        feature_dim=0,
+        out_features=out,
+        attention=partial(nn.EideticAttention, num_heads=8, num_basis=slices),
+        features=features,
+        num_layers=layers,
+        mlp_ratio=ratio,
+    )
+    assert found == expected
+
+
+@models
+def test_padding_changes_neither_values_nor_gradients(name, mesh):
+    model, (points, features) = make(name), mesh
+    pad = ((0, 9), (0, 0))
+    weights = jnp.pad(jnp.ones(N), (0, 9))
+
+    def loss(model, points, features, weights):
+        output = model(points, features, quadrature_weights=weights)
+        return jnp.sum(jnp.sin(3 * output[:N]))
+
+    run = jax.jit(jax.value_and_grad(loss))
+    expected, expected_gradient = run(model, points, features, None)
+    padded = jnp.pad(points, pad, constant_values=7.0)
+    values = jnp.pad(features, pad, constant_values=-50.0)
+    actual, gradient = run(model, padded, values, weights)
+    np.testing.assert_allclose(actual, expected, rtol=1e-9)
+    size = max(float(jnp.max(jnp.abs(leaf))) for leaf in jax.tree.leaves(gradient))
+    assert_close(gradient, expected_gradient, rtol=1e-7, atol=1e-9 * size)
+
+
+@models
+def test_permuting_the_points_permutes_the_output(name, mesh, rng):
+    model, order = make(name), rng.permutation(N)
+    run = jax.jit(model.__call__)
+    permuted = run(*(a[order] for a in mesh))
+    np.testing.assert_allclose(permuted, run(*mesh)[order], rtol=1e-8)
+
+
+@models
+def test_refining_the_mesh_converges_at_second_order(name):
+    model = make(name)
+    run = jax.jit(model.__call__)
+
+    def at_fixed_points(n):
+        x = jnp.linspace(0, 1, n)
+        points = jnp.stack([x, x**2], axis=1)
+        weights = opjax.grid_weights((n,))
+        output = run(points, jnp.sin(x)[:, None], quadrature_weights=weights)
+        return output[:: (n - 1) // 8]
+
+    outputs = [at_fixed_points(n) for n in (65, 129, 257)]
+    first, second = (
+        float(jnp.linalg.norm(b - a))
+        for a, b in zip(outputs, outputs[1:], strict=False)
+    )
+    np.testing.assert_allclose(np.log2(first / second), 2, atol=0.3)
+
+
+@models
+def test_time_takes_part(name, mesh):
+    option = {"flare": "time_embedding", "lno": "time_input"}[name]
+    model = make(name, **{option: True})
+    run = jax.jit(lambda t: model(*mesh, time=t))
+    found = [run(jnp.asarray(t)) for t in (0.0, 0.5)]
+    assert np.max(np.abs(found[0] - found[1])) > 1e-3 * np.max(np.abs(found[0]))
+    for wrong in (partial(model, *mesh), partial(make(name), *mesh, time=jnp.ones(()))):
+        with pytest.raises(ValueError, match="does not fit a model built with"):
+            wrong()
+
+
+@models
+def test_single_precision_and_batches(name, mesh):
+    model = single(make(name))
+    points, features = (a.astype(jnp.float32) for a in mesh)
+    batch = jnp.stack([features, 2 * features])
+    run = jax.jit(jax.vmap(model, in_axes=(None, 0)))
+    found = run(points, batch)
+    assert found.dtype == jnp.float32
+    expected = make(name)(mesh[0], 2 * mesh[1])
+    scale = np.max(np.abs(expected))
+    np.testing.assert_allclose(found[1], expected, rtol=1e-3, atol=1e-3 * scale)
+
+
+@models
+def test_bad_input_is_named_in_the_error(name, mesh):
+    model, (points, features) = make(name), mesh
+    with pytest.raises(ValueError, match=r"features None must have 1 channels"):
+        model(points)
+    with pytest.raises(ValueError, match=r"\(20, 2\), features \(19, 1\)"):
+        model(points, features[1:])
+    with pytest.raises(ValueError, match=r"mesh_points \(20, 1\) must have shape"):
+        model(points[:, 1:], features)
+    with pytest.raises(TypeError, match="features has dtype int64"):
+        model(points, features.astype(int))
+    with pytest.raises(ValueError, match="num_layers=-1"):
+        count(MODELS["lno"], num_layers=-1)
+    with pytest.raises(ValueError, match="out_features=0 must be positive"):
+        make(name, out_features=0)
+
+
+def test_queries_elsewhere_get_what_the_mesh_gets_there(mesh):
+    model, (points, features) = make("lno"), mesh
+    run = jax.jit(lambda queries: model(points, features, query_points=queries))
+    at_mesh = model(points, features)
+    np.testing.assert_allclose(run(points[3:7]), at_mesh[3:7], rtol=1e-9)
+    own = make("lno", own_decoder_scores=True)
+    assert np.max(np.abs(own(points, features) - at_mesh)) > 1e-3
+
+
+def test_means_of_a_model_without_blocks_are_those_of_the_points(mesh):
+    model, (points, features) = make("lno", num_layers=0, feature_dim=0), mesh
+    del features
+    trunk, scores = model.trunk(points), model.scores(model.trunk(points))
+    over_points = jax.nn.softmax(scores, axis=0)
+    shares = jax.nn.softmax(model.scores(trunk), axis=1)
+    latents = over_points.T @ model.branch(points)
+    expected = model.decoder(shares @ latents)
+    np.testing.assert_allclose(model(points), expected, rtol=1e-9)
+
+
+def test_lno_starts_as_its_published_code():
+    model = lno(rngs=nnx.Rngs(0), features=32)
+    block = jax.tree.map(lambda leaf: leaf[0], model.blocks)
+    for linear in (model.trunk.hidden[1], block.attention.query, block.mlp.hidden[0]):
+        for leaf in (linear.kernel[...], linear.bias[...]):
+            assert 0.1 < np.max(np.abs(leaf)) <= 32**-0.5
+
+
+def test_rematerialization_changes_no_gradient(mesh):
+    def gradient(**options):
+        model = make("flare", **options)
+        return jax.jit(jax.grad(lambda m: jnp.sum(m(*mesh) ** 2)))(model)
+
+    assert_close(gradient(rematerialize=True), gradient(), rtol=1e-8, atol=1e-8)
