@@ -15,6 +15,7 @@ import dataclasses
 
 from opjax.datasets import airfoil
 from opjax.learn import (
+    FLARE,
     PAPER,
     SMOKE,
     FieldOptions,
@@ -70,6 +71,7 @@ PRESETS = {
             batch_size=4,
         ),
         transolver={"normalize_target": False},
+        flare={**FLARE, "num_basis": 256},
     ),
 }
 PROGRAM = Program(

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 
 from opjax import learn, metrics, normalize
 from opjax.datasets import darcy
-from opjax.learn import PAPER, SMOKE, FieldOptions, option, published
+from opjax.learn import FLARE, LNO, PAPER, SMOKE, FieldOptions, option, published
 from opjax.learn.benchmark import load
 from opjax.problems import grids
 
@@ -76,11 +76,23 @@ _CAO: dict[str, Any] = {
 _CAO_CODE = {**_CAO, "coarse_points": 71, "clip_norm": 0.999, "final_div_factor": 1e4}
 # FNO2d in the same table, trained without the penalty.
 _FNO = {**_CAO, "features": 32, "num_layers": 4, "gradient_weight": 0.0}
+# It sees coordinates, where functional attention sees distances.
+_FLARE = {**FLARE, "num_heads": 16, "num_basis": 256}
+# Grids of 241 points per side of another file, and no penalty.
+_LNO: dict[str, Any] = {
+    **LNO,
+    "num_points": 241,
+    "stride": 1,
+    "num_train": 1024,
+    "num_test": 1024,
+    "num_layers": 4,
+    "gradient_weight": 0.0,
+}
 _PAPER = Config(**{**PAPER, **_ALL, **_MANY})
 PRESETS = {
     "smoke": Config(**{**SMOKE, **_ALL, **_FEW, "num_epochs": 6}, checkpoint_every=2),
     "quick": Config(models=("functional",), num_epochs=12, **_ALL, **_SOME),
-    **published(_PAPER, galerkin2d=_CAO, fno=_FNO),
+    **published(_PAPER, flare=_FLARE, lno=_LNO, galerkin2d=_CAO, fno=_FNO),
     **published(replace(_PAPER, preset="code"), galerkin2d=_CAO_CODE, fno=_FNO),
 }
 

@@ -11,6 +11,8 @@ import dataclasses
 
 from opjax.datasets import elasticity
 from opjax.learn import (
+    FLARE,
+    LNO,
     PAPER,
     SMOKE,
     FieldOptions,
@@ -56,6 +58,9 @@ PRESETS = {
             min_temperature=0.0,
         ),
         transolver={"mlp_ratio": 1, "clip_norm": 0.1, "pct_start": 0.3},
+        flare=FLARE,
+        lno={**LNO, "features": 192, "num_layers": 4, "mlp_layers": 3}
+        | {"num_test": 1000},
     ),
 }
 PROGRAM = Program(

@@ -23,6 +23,7 @@ from opjax.datasets import navier_stokes as dataset
 from opjax.datasets import samples
 from opjax.datasets.samples import Sample
 from opjax.learn import (
+    LNO,
     PAPER,
     SMOKE,
     BenchmarkOptions,
@@ -97,6 +98,7 @@ PRESETS = {
             checkpoint_every=1,
         ),
         transolver={"clip_norm": 0.0, "final_div_factor": 1e4},
+        lno={**LNO, "final_div_factor": 1e4},
     ),
 }
 

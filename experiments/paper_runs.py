@@ -20,8 +20,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from absl import flags
-from experiments.published import SETUPS, Setup
 
+from experiments.published import SETUPS, Setup
 from opjax import checkpoint
 from opjax.learn.json_files import write_json
 from opjax.learn.metrics_file import read_metrics
@@ -214,4 +214,4 @@ def work() -> dict[str, Any]:
 
 if __name__ == "__main__":
     flags.mark_flag_as_required("state")
-    start(work)
+    start(work, [sys.argv[0]])

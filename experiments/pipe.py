@@ -8,10 +8,11 @@ quick preset keeps every second node of a solve on 32 x 32 elements.
 """
 
 import dataclasses
+from typing import Any
 
+from opjax import learn
 from opjax.datasets import pipe
-from opjax.learn import PAPER, SMOKE, FieldOptions, Program, Task, option, published
-from opjax.learn import regression as make
+from opjax.learn import FLARE, LNO, PAPER, SMOKE, FieldOptions, option, published
 from opjax.learn.benchmark import load
 
 
@@ -39,6 +40,11 @@ class Config(FieldOptions):
             )
 
 
+_RESCALED: dict[str, Any] = {
+    "split": "transolver",
+    "normalize_inputs": True,
+    "normalize_target": True,
+}
 PRESETS = {
     "smoke": Config(
         **SMOKE, num_train=8, num_validation=4, num_test=4, num_elements=8, stride=1
@@ -61,22 +67,22 @@ PRESETS = {
             beta2=0.95,
         ),
         transolver={
-            "split": "transolver",
-            "normalize_inputs": True,
-            "normalize_target": True,
+            **_RESCALED,
             "mlp_ratio": 2,
             "batch_size": 8,
             "clip_norm": 0.1,
             "beta2": 0.999,
         },
+        flare={**FLARE, **_RESCALED, "num_basis": 128, "beta2": 0.999},
+        lno=LNO,
     ),
 }
 
 
-def make_task(config: Config, cache_dir: str | None) -> Task:
+def make_task(config: Config, cache_dir: str | None) -> learn.Task:
     """The task of a run."""
     own = ("split", "num_elements", "stride")
-    return make(
+    return learn.regression(
         config,
         load(config, pipe.splits, *own, cache_dir=cache_dir),
         encode_points=config.normalize_inputs,
@@ -87,7 +93,7 @@ def make_task(config: Config, cache_dir: str | None) -> Task:
     )
 
 
-PROGRAM = Program("pipe", PRESETS, make_task, grid_axes=2)
+PROGRAM = learn.Program("pipe", PRESETS, make_task, grid_axes=2)
 run = PROGRAM.run
 
 

@@ -169,7 +169,7 @@ def make_task(config: Config, cache_dir: str | None = None) -> Task:
     train = pairs(list(splits.train))
     train["features"] = _encoded(normalizers, train["features"])
     validation, test = (
-        (_whole(found, normalizers),) for found in (splits.validation, splits.test)
+        _whole(found, normalizers) for found in (splits.validation, splits.test)
     )
 
     def loss(model: Any, batch: Any) -> jax.Array:
@@ -278,13 +278,15 @@ def _encoded(normalizers: dict[str, Any], features: np.ndarray) -> np.ndarray:
     return np.asarray(encoded)
 
 
-def _whole(dies: Any, normalizers: dict[str, Any]) -> dict[str, np.ndarray]:
-    """Dies with their targets at all times, for validation and test."""
-    (stacked,) = samples.stack(dies)
-    return {
-        "features": _encoded(normalizers, stacked["features"]),
-        "target": np.stack([by_time(sample) for sample in dies]),
-    }
+def _whole(dies: Any, normalizers: dict[str, Any]) -> tuple[Any, ...]:
+    """Dies with their targets at all times, for validation, if any, and test."""
+    return tuple(
+        {
+            "features": _encoded(normalizers, bucket["features"]),
+            "target": np.stack([by_time(sample) for sample in dies]),
+        }
+        for bucket in samples.stack(dies)
+    )
 
 
 def _joint_error(prediction: jax.Array, target: jax.Array) -> jax.Array:

@@ -24,6 +24,8 @@ PAPERS = {
     "001": "[Functional Attention](https://arxiv.org/abs/2605.31559)",
     "004": "[Choose a Transformer](https://arxiv.org/abs/2105.14995)",
     "T": "[Transolver](https://arxiv.org/abs/2402.02366), quoted in 001",
+    "F": "[FLARE](https://arxiv.org/abs/2508.12594), read off its bar chart",
+    "L": "[Latent Neural Operator](https://arxiv.org/abs/2406.03923)",
 }
 _FOLDER = pathlib.Path(__file__).parents[1] / "results"
 
@@ -80,6 +82,7 @@ SETUPS = (
     _setup("darcy/functional", "001 Table 1", 752_977, 0.0042),
     _setup("elasticity/functional", "001 Table 1", 738_001, 0.0050),
     _setup("elasticity/transolver", "T Table 1", None, 0.0064),
+    _setup("elasticity/flare", "F Figure", 592_641, 0.0034),
     _setup("rna/functional", "001 Table 2", 542_888, 0.890, "accuracy"),
     _setup("burgers/functional", "001 Table 5", 600_241, 1.081e-3, "error_8192"),
     _setup("burgers/galerkin", "001 Table 5", None, 1.175e-3, "error_8192"),
@@ -116,6 +119,16 @@ SETUPS = (
         *("darcy_inverse/fno fine", "004 Table 3", 2_368_001, 0.1360, "error"),
         *_FINE,
     ),
+    _setup("burgers/fourier", "004 Table 2a", None, 1.123e-3, "error_2048"),
+    _setup("burgers/softmax", "004 Table 2a", None, 1.266e-3, "error_2048"),
+    _setup("burgers/linear", "004 Table 2a", None, 1.149e-3, "error_2048"),
+    _setup("darcy/flare", "F Figure", 691_009, 0.0051),
+    _setup("airfoil/flare", "F Figure", 690_945, 0.0043),
+    _setup("pipe/flare", "F Figure", 625_409, 0.0029),
+    _setup("elasticity/lno", "L Table", 1_831_745, 0.0052),
+    _setup("pipe/lno", "L Table", 1_292_161, 0.0026),
+    _setup("navier_stokes/lno", "L Table", 5_076_481, 0.0845),
+    _setup("darcy/lno", "L Table", 762_113, 0.0049),
     _setup("airfrans/functional", "001 Table 3", 3_893_580, 0.234, "lift_error"),
 )
 

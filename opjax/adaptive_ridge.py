@@ -1,5 +1,7 @@
 """A ridge that the data choose: generalised cross-validation."""
 
+import math
+
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
@@ -77,8 +79,8 @@ def gcv_ridge(
         residual = jnp.sum(left**2 * energies) + rest
         return jnp.log(residual + tiny) - 2 * jnp.log(jnp.sum(left) + rest_modes)
 
-    ends = jnp.log(jnp.asarray([smallest, largest], a.dtype))
-    grid = jnp.linspace(*ends, num_candidates)
+    ends = math.log(smallest), math.log(largest)
+    grid = jnp.linspace(*ends, num_candidates, dtype=a.dtype)
     values = jax.vmap(log_gcv)(grid)
     best = jnp.argmin(values)
     middle = jnp.clip(best, 1, num_candidates - 2)

@@ -74,8 +74,10 @@ def measure(
     """
     _checks.non_negative(noise=noise)
     sets = [
-        _pairs(part, stride=stride, target_stride=target_stride) for part in found[:3]
+        _pairs(part, stride=stride, target_stride=target_stride) if part else None
+        for part in found[:3]
     ]
+    assert sets[0] is not None
     normalizers = {
         name: normalize.fit(sets[0][name], pointwise=True, unbiased=False)
         for name in ("features", "target")
@@ -91,7 +93,7 @@ def measure(
         return np.asarray(encoded + noise * drawn[..., None])
 
     train, validation, test = (
-        _samples(noisy(key, pairs["features"]), pairs["target"])
+        _samples(noisy(key, pairs["features"]), pairs["target"]) if pairs else []
         for key, pairs in zip(keys, sets, strict=True)
     )
     return Splits(train, validation, test, found.source, normalizers)

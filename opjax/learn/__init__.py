@@ -9,6 +9,8 @@ for each.
 from opjax.datasets.samples import Splits
 from opjax.learn.batches import Replicas
 from opjax.learn.benchmark import (
+    FLARE,
+    LNO,
     PAPER,
     SMOKE,
     BenchmarkOptions,
@@ -36,6 +38,8 @@ from opjax.learn.task import Task
 from opjax.learn.trained import Trained, load
 
 __all__ = [
+    "FLARE",
+    "LNO",
     "PAPER",
     "SMOKE",
     "BenchmarkOptions",

@@ -44,6 +44,25 @@ PAPER: dict[str, Any] = {
     "num_basis": 64,
     "num_epochs": 500,
 }
+# What the published set-ups of other models have in common.
+FLARE: dict[str, Any] = {
+    "features": 64,
+    "mlp_ratio": 1,
+    "batch_size": 2,
+    "mean_loss": True,
+    "clip_norm": 1.0,
+    "pct_start": 0.1,
+    "div_factor": 1e4,
+}
+LNO: dict[str, Any] = {
+    "num_basis": 256,
+    "batch_size": 4,
+    "weight_decay": 5e-5,
+    "beta2": 0.99,
+    "clip_norm": 1e3,
+    "pct_start": 0.2,
+    "div_factor": 1e4,
+}
 
 
 @dataclasses.dataclass(frozen=True)

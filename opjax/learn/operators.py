@@ -33,7 +33,6 @@ from opjax.learn.attentions import BASES, MIXERS, Entry
 from opjax.learn.config import ModelOptions
 
 PADDING = 0.1  # zeros before and after each axis, over its points
-_DECODER_FEATURES = 32
 _DEFAULTS = dataclasses.asdict(ModelOptions())
 # Options of all attentions: those of the blocks and of what is around them.
 _TRUNK = ("features", "num_layers", "num_heads", "mlp_ratio", "reference_points")
@@ -280,31 +279,34 @@ def _galerkin2d(config: Any, sizes: Sizes, rngs: nnx.Rngs) -> nnx.Module:
     if sizes.time_embedding:
         raise ValueError("models='galerkin2d' has no time; take another model.")
     coarse = tuple(config.coarse_points or (n + 1) // 2 for n in shape)
-    return nn.GalerkinTransformer2d(
-        grid_shape=shape,
+    return nn.darcy_transformer(
+        shape,
+        coarse,
         in_features=sizes.feature_dim,
+        out_features=sizes.out_features,
         features=config.features,
         num_layers=config.num_layers,
-        hidden_features=2 * config.features,
-        attention=partial(
-            nn.GalerkinAttention,
-            num_heads=config.num_heads,
-            point_dim=2,
-            epsilon=config.norm_epsilon,
-        ),
-        down=partial(nn.DownScaler, new_shape=coarse),
-        up=partial(nn.UpScaler, new_shape=shape),
-        decoder=partial(
-            nn.SpectralDecoder,
-            out_features=sizes.out_features,
-            features=_DECODER_FEATURES,
-            grid_shape=shape,
-            modes=kept_modes(config.num_modes, shape),
-            point_dim=2,
-        ),
-        # Nothing is known of the solution at the ends of the grid.
-        boundary="free",
+        num_heads=config.num_heads,
+        epsilon=config.norm_epsilon,
+        modes=kept_modes(config.num_modes, shape),
+        boundary="free",  # nothing is known of the solution at the ends of the grid
         rematerialize=config.rematerialize,
+        rngs=rngs,
+    )
+
+
+def _orthogonal_network(config: Any, sizes: Sizes, rngs: nnx.Rngs) -> nnx.Module:
+    """Orthogonal layers as documented, of at least as many values as functions."""
+    if sizes.time_embedding:
+        raise ValueError("models='orthogonal_network' has no time; take another model.")
+    assert sizes.num_points is not None
+    return nn.OrthogonalNetwork(
+        num_points=sizes.num_points,
+        in_features=sizes.feature_dim or sizes.point_dim,
+        out_features=sizes.out_features,
+        num_hidden=max(config.features, config.num_basis),
+        num_layers=config.num_layers,
+        num_basis=config.num_basis,
         rngs=rngs,
     )
 
@@ -334,6 +336,11 @@ REGISTRY: dict[str, Entry] = {
     ),
     "functional_schwarz": attentions.on_boxes("softmax", "functional"),
     "fno": Entry(model=_fno, options=_FNO, grid_axes=(1, 2)),
+    "orthogonal_network": Entry(
+        model=_orthogonal_network,
+        options=("features", "num_layers", "num_basis"),
+        fixed_points=True,
+    ),
     "galerkin2d": Entry(model=_galerkin2d, options=_GALERKIN2D, grid_axes=(2,)),
 }
 

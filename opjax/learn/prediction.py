@@ -7,26 +7,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from opjax import nn, normalize
+from opjax import normalize
 from opjax.datasets import samples
+from opjax.datasets.normalizers import encode
 from opjax.datasets.samples import Sample
 from opjax.learn import operators
+from opjax.nn.models import chunks
 from opjax.normalize import Normalizer
 
 if TYPE_CHECKING:
     from opjax.learn.trained import Trained
 
-
-def encode(
-    arrays: Mapping[str, Any], normalizers: Mapping[str, Normalizer]
-) -> dict[str, Any]:
-    """Encodes the arrays of a sample, or of many; targets stay in physical units."""
-    return {
-        name: normalize.encode(normalizers[name], array)
-        if name in normalizers and name != "target"
-        else array
-        for name, array in arrays.items()
-    }
+_ARRAYS = ("mesh_points", "features", "quadrature_weights")
 
 
 def predict_sample(
@@ -53,37 +45,31 @@ def predict(
     """Evaluates an operator on a mesh, see `Trained.__call__`.
 
     Meshes up to `chunk_size` points are padded to one of a few sizes, for each of which
-    the operator is compiled once. On larger ones attention in a basis whose functions
-    depend on their point alone runs chunk by chunk, with the same result: all it knows
-    of the points are moments, which add up, and all else acts on every point alone.
-    Only the features of all points are kept: a million points take 0.8 GiB with 64
-    channels, as a whole 2 GiB. Other operators are evaluated as a whole, where that
-    fits.
+    the operator is compiled once. Larger ones run chunk by chunk, where the operator
+    can, see `nn.models.chunks`: a million points take 0.8 GiB with 64 channels, as a
+    whole 2 GiB. Other operators are evaluated as a whole, where that fits.
     """
     _check(trained, sample)
     sample, n = sample._replace(target=None), sample.num_points
     when = {} if time is None else {"time": jnp.asarray(time, jnp.float32)}
-    if n > chunk_size and in_chunks(trained.model):
-        return _in_chunks(trained, sample, when, chunk_size)
+    model, normalizers = trained.model, trained.normalizers
+    if n > chunk_size and chunks.can_be_chunked(model):
+        whole, parts = samples.pad(sample, n), []  # with the weights of all points
+        for start in range(0, n, chunk_size):
+            part = {k: array[start : start + chunk_size] for k, array in whole.items()}
+            arrays = encode(samples.pad(Sample(**part), chunk_size), normalizers)
+            parts.append(tuple(map(arrays.get, _ARRAYS)))
+        found = chunks.call_in_chunks(model, parts, **when)
+        values = [np.asarray(_decode(normalizers, part)) for part in found]
+        return np.concatenate(values)[:n]
     if trained.fixed_points or n > chunk_size:
-        arrays = {k: getattr(sample, k) for k in samples.FIELDS}
+        arrays = {k: getattr(sample, k) for k in _ARRAYS}
         arrays = {k: array for k, array in arrays.items() if array is not None}
     else:
         arrays = samples.pad(sample, padded_size(n))
     if n > chunk_size:
         _check_memory(trained, arrays, when, memory_gib)
-    return np.asarray(_whole(trained.model, trained.normalizers, arrays, when))[:n]
-
-
-def in_chunks(model: Any) -> bool:
-    """Whether a model can be evaluated chunk by chunk."""
-    if not isinstance(model, nn.OperatorTransformer):
-        return False
-    attention = model.blocks.attention
-    # A subclass may do more with the points than their moments say.
-    if type(attention) is not nn.BasisAttention:
-        return False
-    return attention.choose_basis(model.basis).pointwise
+    return np.asarray(_whole(model, normalizers, arrays, when))[:n]
 
 
 def padded_size(num_points: int) -> int:
@@ -145,55 +131,3 @@ def _check_memory(
             "more, take a coarser mesh, or train functional or transolver without "
             "convolutions, which are evaluated in chunks."
         )
-
-
-def _in_chunks(
-    trained: "Trained", sample: Sample, when: dict[str, Any], size: int
-) -> np.ndarray:
-    """Evaluates an operator whose attention is in a basis, chunk by chunk."""
-    model, normalizers, n = trained.model, trained.normalizers, sample.num_points
-    whole, chunks = samples.pad(sample, n), []  # with the weights of all points
-    for start in range(0, n, size):
-        part = {name: array[start : start + size] for name, array in whole.items()}
-        encoded = encode(samples.pad(Sample(**part), size), normalizers)
-        points = encoded["mesh_points"]
-        z = _encoder(model, points, encoded.get("features"), when)
-        chunks.append((z, points, encoded["quadrature_weights"]))
-    for number in range(jax.tree.leaves(model.blocks)[0].shape[0]):
-        block = jax.tree.map(lambda leaf, number=number: leaf[number], model.blocks)
-        total = None
-        for chunk in chunks:
-            part = _moments(block, model.basis, *chunk)
-            total = part if total is None else total + part
-        chunks = [
-            (_advance(block, model.basis, total, z, points), points, weights)
-            for z, points, weights in chunks
-        ]
-    values = [np.asarray(_decoder(model, normalizers, z)) for z, _, _ in chunks]
-    return np.concatenate(values)[:n]
-
-
-@jax.jit
-def _encoder(model: Any, points: Any, features: Any, when: Any) -> jax.Array:
-    return model.encode(points, features, **when)
-
-
-@jax.jit
-def _moments(block: Any, basis: Any, z: Any, points: Any, weights: Any) -> Any:
-    x = block.attention_norm(z)
-    return block.attention.moments(
-        x, basis=basis, mesh_points=points, quadrature_weights=weights
-    )
-
-
-@jax.jit
-def _advance(block: Any, basis: Any, moments: Any, z: Any, points: Any) -> jax.Array:
-    """Features of a chunk after a block, from the moments of all chunks."""
-    x, mixed = block.attention_norm(z), block.attention.mix(moments, basis=basis)
-    attended = block.attention.expand(mixed, x, basis=basis, mesh_points=points)
-    return block.add(z, attended)
-
-
-@jax.jit
-def _decoder(model: Any, normalizers: Any, z: jax.Array) -> jax.Array:
-    return _decode(normalizers, model.decode(z))

@@ -12,9 +12,10 @@ from flax import nnx
 
 from opjax import metrics, normalize, training
 from opjax.datasets import samples
+from opjax.datasets.normalizers import encode, fit_normalizers
 from opjax.datasets.samples import Sample, Splits
 from opjax.learn import operators, outcome, trained
-from opjax.learn.prediction import encode, predict_sample
+from opjax.learn.prediction import predict_sample
 from opjax.learn.task import Task
 from opjax.normalize import Normalizer
 
@@ -157,43 +158,6 @@ def all_samples(splits: Splits) -> list[Sample]:
 def builder(sizes: operators.Sizes) -> Callable[[Any, nnx.Rngs], Any]:
     """Makes `Task.build` of `operators.build`."""
     return lambda config, rngs: operators.build(config, sizes, rngs=rngs)
-
-
-def fit_normalizers(
-    train: Sequence[Sample],
-    *,
-    points: bool,
-    features: bool,
-    target: bool,
-    pointwise: bool = False,
-) -> dict[str, Normalizer]:
-    """Fits a normaliser to every wanted array, over the points of all samples.
-
-    With `pointwise` to every point. A channel without variation keeps its scale: it
-    would be divided by rounding errors.
-    """
-    found = {}
-    for name, wanted in {"features": features, "target": target}.items():
-        if not wanted or getattr(train[0], name) is None:
-            continue
-        join = np.stack if pointwise else np.concatenate
-        values = join([getattr(sample, name) for sample in train])
-        fitted = (
-            normalize.fit(values, pointwise=True, unbiased=False)
-            if pointwise
-            else normalize.fit(values[None])
-        )
-        size = np.abs(np.asarray(fitted.mean)) + np.abs(values).max(axis=0)
-        constant = np.asarray(fitted.std) <= 1e-6 * size + 2e-8
-        found[name] = fitted._replace(std=jnp.where(constant, 1, fitted.std))
-    if points:
-        values = np.concatenate([sample.mesh_points for sample in train])
-        low, high = values.min(axis=0), values.max(axis=0)
-        half = np.full_like(low, np.max(high - low) / 2 or 1)
-        found["mesh_points"] = Normalizer(
-            jnp.asarray((low + high) / 2), jnp.asarray(half)
-        )
-    return found
 
 
 def _decoded(given: Mapping[str, Normalizer], sample: Sample) -> Sample:

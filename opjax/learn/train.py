@@ -15,11 +15,8 @@ import os
 import tempfile
 from typing import Any
 
-import numpy as np
-
 from opjax import learn
-from opjax.datasets import heat, own
-from opjax.datasets.samples import Sample
+from opjax.datasets import heat, own, own_splits
 from opjax.learn.config import ModelOptions, RunOptions, TrainingOptions
 from opjax.learn.fields import option
 
@@ -98,74 +95,35 @@ def load(config: Config) -> tuple[learn.Splits, dict[str, tuple[str, ...]]]:
             "Give the training samples, --train=FOLDER or files; or "
             f"--train={DEMONSTRATION} to try the program."
         )
-    if config.train == DEMONSTRATION:
-        with tempfile.TemporaryDirectory() as folder:
-            return _load(config, [str(heat.write(folder, 40))], [])
-    return _load(config, _listed(config.train), _listed(config.test))
-
-
-def _load(
-    config: Config, train_paths: list[str], test_paths: list[str]
-) -> tuple[learn.Splits, dict[str, tuple[str, ...]]]:
-    given = {
-        "features": config.feature_names,
-        "target": config.target_names,
-        "point_dim": config.point_dim or None,
-        "quadrature": config.quadrature,
-    }
-    train = own.read(train_paths, **given)
-    if train[0].target is None:
-        raise ValueError(
-            f"{train[0].name} has no array 'target'; name what to predict, "
-            "--target_names=..."
+    shown = config.train == DEMONSTRATION
+    with tempfile.TemporaryDirectory() as folder:
+        paths = [heat.write(folder, 40)] if shown else _listed(config.train)
+        names = {
+            "features": own.channels(paths, config.feature_names or "features"),
+            "target": own.channels(paths, config.target_names or "target"),
+        }
+        splits = own_splits.splits(
+            paths,
+            _listed(config.test),
+            features=config.feature_names,
+            target=config.target_names,
+            point_dim=config.point_dim or None,
+            quadrature=config.quadrature,
+            validation_fraction=config.validation_fraction,
+            test_fraction=config.test_fraction,
+            num_train=config.num_train,
+            num_validation=config.num_validation,
+            num_test=config.num_test,
+            seed=config.data_seed,
         )
-    shuffled = np.random.default_rng(config.data_seed).permutation(len(train))
-    train = [train[i] for i in shuffled]
-    if test_paths:
-        _check_disjoint(train_paths, test_paths)
-        test = own.read(test_paths, **given)
-    else:
-        train, test = _divide(train, config.test_fraction, "test_fraction")
-    fraction = config.validation_fraction
-    train, validation = _divide(train, fraction, "validation_fraction")
-    train = train[: config.num_train or None]
-    if len(train) < config.batch_size:
+    if len(splits.train) < config.batch_size:
         raise ValueError(
-            f"{len(train)} training samples are left, fewer than "
+            f"{len(splits.train)} training samples are left, fewer than "
             f"batch_size={config.batch_size}; give more samples."
         )
-    names = {
-        "features": own.channels(train_paths, config.feature_names or "features"),
-        "target": own.channels(train_paths, config.target_names or "target"),
-    }
-    source = f"own files ({config.train})"
-    if config.train == DEMONSTRATION:
-        source = "our demonstration of heat that spreads"
-    validation = validation[: config.num_validation or None]
-    splits = learn.Splits(train, validation, test[: config.num_test or None], source)
+    if shown:
+        splits = splits._replace(source="our demonstration of heat that spreads")
     return splits, {name: listed or () for name, listed in names.items()}
-
-
-def _divide(
-    found: list[Sample], fraction: float, name: str
-) -> tuple[list[Sample], list[Sample]]:
-    """Splits off a part of the samples, at least one."""
-    count = max(1, round(fraction * len(found)))
-    if count >= len(found):
-        raise ValueError(
-            f"{name}={fraction} of {len(found)} samples leaves none for training; give "
-            "more samples."
-        )
-    return found[:-count], found[-count:]
-
-
-def _check_disjoint(train: list[str], test: list[str]) -> None:
-    first, second = ({p.resolve() for p in own.find(paths)} for paths in (train, test))
-    if both := first & second:
-        raise ValueError(
-            f"{len(both)} files are in --train and in --test, such as {min(both)}; a "
-            "test needs other samples."
-        )
 
 
 PROGRAM = learn.Program(

@@ -96,6 +96,7 @@ from opjax.nn.models.regressors import (
     SoftmaxAttentionRegressor,
     TransolverRegressor,
 )
+from opjax.nn.models.orthogonal import OrthogonalLayer, OrthogonalNetwork
 from opjax.nn.models.super_resolution import (
     SuperResolutionTransformer,
     coordinate_attention,
@@ -155,6 +156,8 @@ __all__ = [
     "NystromAttention",
     "OperatorTransformer",
     "OrthogonalAttention",
+    "OrthogonalLayer",
+    "OrthogonalNetwork",
     "OrthonormalBasis",
     "PerformerAttention",
     "PhysicsAttention",

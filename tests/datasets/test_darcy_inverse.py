@@ -121,8 +121,10 @@ def test_the_same_seed_gives_the_same_noise_and_another_seed_other_noise(data, n
 
 
 def test_test_samples_do_not_depend_on_the_number_of_validation_samples(data, noisy):
-    fewer = measure(data._replace(validation=data.validation[:1]))
-    np.testing.assert_array_equal(features(fewer.test), features(noisy.test))
+    for count in (1, 0):
+        fewer = measure(data._replace(validation=data.validation[:count]))
+        assert len(fewer.validation) == count
+        np.testing.assert_array_equal(features(fewer.test), features(noisy.test))
 
 
 def test_generated_data_make_samples_of_the_published_grids(tmp_path):

@@ -40,6 +40,8 @@ def dies(rng):
 def task(dies, tmp_path):
     dataset.save(tmp_path, dies)
     config = dataclasses.replace(TINY, data_dir=str(tmp_path))
+    no_validation = dataclasses.replace(config, num_validation=0)
+    assert plasticity.make_task(no_validation).validation == ()
     return plasticity.make_task(config)
 
 

@@ -43,6 +43,14 @@ COUNTS = {
     "darcy_inverse/galerkin": 2_383_873,
     "darcy_inverse/fourier": 2_383_873,
     "darcy_inverse/fno": 2_372_449,  # 2.37 million
+    "elasticity/flare": 592_641,
+    "darcy/flare": 691_009,
+    "airfoil/flare": 690_945,
+    "pipe/flare": 625_409,
+    "elasticity/lno": 1_831_745,
+    "darcy/lno": 762_113,
+    "pipe/lno": 1_292_161,
+    "navier_stokes/lno": 5_076_481,
     "burgers/galerkin": 530_305,  # 523 to 530 thousand
     "burgers/fno": 575_041,  # 550 thousand
     "burgers/transolver": 600_861,  # "similar"
@@ -78,6 +86,12 @@ SCRIPTS = {
     | {"normalize_target": False},
     "pipe/transolver": {"mlp_ratio": 2, "batch_size": 8, "split": "transolver"}
     | {"normalize_inputs": True, "clip_norm": 0.1, "beta2": 0.999},
+    "elasticity/flare": {"features": 64, "num_basis": 64, "batch_size": 2}
+    | {"clip_norm": 1, "pct_start": 0.1, "div_factor": 1e4, "mean_loss": True},
+    "darcy/flare": {"num_heads": 16, "num_basis": 256, "gradient_weight": 0.1},
+    "pipe/flare": {"num_basis": 128, "split": "transolver", "beta2": 0.999},
+    "darcy/lno": {"num_points": 241, "stride": 1, "weight_decay": 5e-5, "beta2": 0.99}
+    | {"pct_start": 0.2, "clip_norm": 1e3, "num_layers": 4, "gradient_weight": 0},
     "airfoil/functional": {"batch_size": 4, "clip_norm": 0.1, "shared_basis": True},
     "airfoil/transolver": {"normalize_target": False},
     "darcy/functional": {"reference_points": 8, "batch_size": 4, "clip_norm": 0.1}
@@ -98,23 +112,20 @@ SCRIPTS = {
     "darcy_inverse/softmax": {"learning_rate": 5e-4, "target_stride": 12},
     "darcy_inverse/galerkin fine": {"stride": 2, "target_stride": 6, "batch_size": 4},
 }
+# Training and test samples, where they are not 1000 and 200.
 SIZES = {"plasticity": (900, 80), "darcy_notch": (1900, 100), "burgers": (1024, 100)}
-SIZES |= {"darcy_inverse": (1024, 100)}
+SIZES |= dict.fromkeys(("darcy_inverse", "darcy/galerkin2d", "darcy/fno"), (1024, 100))
+SIZES |= {"darcy/lno": (1024, 1024), "elasticity/lno": (1000, 1000)}
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_hyper_parameters_are_those_of_the_authors(name):
-    config = SETUPS[name].config()
+    config, setup = SETUPS[name].config(), SETUPS[name]
     assert {key: getattr(config, key) for key in SCRIPTS[name]} == SCRIPTS[name]
-    sizes = SIZES.get(SETUPS[name].module, (1000, 200))
-    if "galerkin2d" in name:
-        sizes = 1024, 100
-    assert (config.num_train, config.num_validation, config.num_test) == (
-        sizes[0],
-        0,
-        sizes[1],
-    )
-    if sizes in ((1000, 200), (900, 80), (1900, 100)):  # all of 001, Table 10
+    sizes = SIZES.get(name) or SIZES.get(setup.module, (1000, 200))
+    assert (config.num_train, config.num_test) == sizes
+    assert config.num_validation == 0
+    if setup.paper in ("001", "T") and setup.module != "burgers":  # 001, Table 10
         table = config.learning_rate, config.num_epochs, config.weight_decay
         assert table == (1e-3, 500, 1e-5)
         assert (config.num_layers, config.num_heads) == (8, 8)

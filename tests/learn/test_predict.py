@@ -15,6 +15,7 @@ from opjax.datasets.samples import Sample
 from opjax.learn import operators, predict, prediction, supervised, train
 from opjax.learn import trained as trained_operators
 from opjax.learn.trained import Trained
+from opjax.nn.models import chunks
 
 TINY = dataclasses.replace(
     train.PRESETS["quick"],
@@ -100,7 +101,7 @@ def test_chunks_change_nothing(name, weighted, rng, tmp_path):
     if sample.quadrature_weights is not None:
         sample.quadrature_weights[::7] = 0
     expected = expected_of(found, sample)
-    assert prediction.in_chunks(found.model)
+    assert chunks.can_be_chunked(found.model)
     assert np.std(expected) > 1e-2
     for chunk_size in (40, 200):
         actual = found(sample, chunk_size=chunk_size)
@@ -127,7 +128,7 @@ def test_chunks_are_encoded_as_the_whole(rng, tmp_path):
 def test_other_operators_are_evaluated_as_a_whole(name, rng, tmp_path):
     found, sample = operator(rng, tmp_path, name), make(rng, 101)
     expected = expected_of(found, sample)
-    assert not prediction.in_chunks(found.model)
+    assert not chunks.can_be_chunked(found.model)
     for chunk_size in (16, 200):
         actual = found(sample, chunk_size=chunk_size)
         np.testing.assert_allclose(actual, expected, rtol=2e-5, atol=2e-5)

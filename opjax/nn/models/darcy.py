@@ -21,8 +21,11 @@ def darcy_transformer(
     num_layers: int = 6,
     num_heads: int = 4,
     attention: Callable[..., Any] = GalerkinAttention,
+    epsilon: float = EPSILON,
     modes: int | Sequence[int] = 12,
     decoder_features: int = 32,
+    in_features: int = 1,
+    out_features: int = 1,
     boundary: str = "dirichlet",
     rematerialize: bool = False,
     rngs: nnx.Rngs,
@@ -37,8 +40,11 @@ def darcy_transformer(
       num_heads: heads, dividing `features`.
       attention: class of the attention, called with `num_heads`, `point_dim` and
         `epsilon` as well.
+      epsilon: added to the variances of the attention's normalisations.
       modes: frequencies of the spectral decoder, see `SpectralConvolution`.
       decoder_features: channels of the decoder.
+      in_features: channels of the input.
+      out_features: channels of the output.
       boundary: see `GalerkinTransformer2d`.
       rematerialize: see `GalerkinTransformer2d`.
       rngs: source of the initial parameters.
@@ -48,15 +54,16 @@ def darcy_transformer(
     """
     return GalerkinTransformer2d(
         grid_shape=grid_shape,
+        in_features=in_features,
         features=features,
         num_layers=num_layers,
         hidden_features=2 * features,
-        attention=_attention(attention, num_heads),
+        attention=_attention(attention, num_heads, epsilon),
         down=partial(DownScaler, new_shape=coarse_shape),
         up=partial(UpScaler, new_shape=grid_shape),
         decoder=partial(
             SpectralDecoder,
-            out_features=1,
+            out_features=out_features,
             features=decoder_features,
             grid_shape=grid_shape,
             modes=modes,
@@ -97,7 +104,7 @@ def inverse_transformer(
         features=features,
         num_layers=num_layers,
         hidden_features=2 * features,
-        attention=_attention(attention, num_heads),
+        attention=_attention(attention, num_heads, EPSILON),
         down=partial(DownScaler, new_shape=coarse_shape, activation="silu"),
         up=partial(UpScaler, new_shape=coarse_shape),
         decoder=partial(
@@ -108,5 +115,5 @@ def inverse_transformer(
     )
 
 
-def _attention(attention, num_heads):
-    return partial(attention, num_heads=num_heads, point_dim=POINT_DIM, epsilon=EPSILON)
+def _attention(attention, num_heads, epsilon):
+    return partial(attention, num_heads=num_heads, point_dim=POINT_DIM, epsilon=epsilon)

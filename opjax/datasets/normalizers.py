@@ -1,0 +1,74 @@
+"""Normalisers of the arrays of samples, fitted to those for training."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from opjax import normalize
+from opjax.datasets.samples import Sample
+from opjax.normalize import Normalizer
+
+
+def fit_normalizers(
+    train: Sequence[Sample],
+    *,
+    points: bool,
+    features: bool,
+    target: bool,
+    pointwise: bool = False,
+) -> dict[str, Normalizer]:
+    """Fits a normaliser to every wanted array, over the points of all samples.
+
+    A channel without variation keeps its scale: it would be divided by rounding errors.
+
+    Args:
+      train: training samples.
+      points: map the box of the meshes to [-1, 1] along its longest side.
+      features: normalise every channel of the features, where there are any.
+      target: likewise, of the target.
+      pointwise: normalise every point by itself, on grids that all samples share.
+
+    Returns:
+      Normalisers by the names of the arrays.
+    """
+    found = {}
+    for name, wanted in {"features": features, "target": target}.items():
+        if not wanted or getattr(train[0], name) is None:
+            continue
+        join = np.stack if pointwise else np.concatenate
+        values = join([getattr(sample, name) for sample in train])
+        fitted = (
+            normalize.fit(values, pointwise=True, unbiased=False)
+            if pointwise
+            else normalize.fit(values[None])
+        )
+        size = np.abs(np.asarray(fitted.mean)) + np.abs(values).max(axis=0)
+        constant = np.asarray(fitted.std) <= 1e-6 * size + 2e-8
+        found[name] = fitted._replace(std=jnp.where(constant, 1, fitted.std))
+    if points:
+        values = np.concatenate([sample.mesh_points for sample in train])
+        low, high = values.min(axis=0), values.max(axis=0)
+        half = np.full_like(low, np.max(high - low) / 2 or 1)
+        found["mesh_points"] = Normalizer(
+            jnp.asarray((low + high) / 2), jnp.asarray(half)
+        )
+    return found
+
+
+def encode(
+    arrays: Mapping[str, Any], normalizers: Mapping[str, Normalizer]
+) -> dict[str, Any]:
+    """Encodes the arrays of a sample, or of many; targets stay in physical units.
+
+    Args:
+      arrays: by their names, as from `samples.stack`.
+      normalizers: of some of them.
+    """
+    return {
+        name: normalize.encode(normalizers[name], array)
+        if name in normalizers and name != "target"
+        else array
+        for name, array in arrays.items()
+    }

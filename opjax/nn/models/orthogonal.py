@@ -1,0 +1,220 @@
+"""The orthogonal attention layer as documented: between functions of one grid each."""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+import opjax
+from opjax import _checks
+from opjax.nn.layers import Linear
+from opjax.nn.layers.initializers import Initializer
+from opjax.nn.models._given import refuse
+
+_RELUS = (jax.nn.relu, jax.nn.leaky_relu, jax.nn.relu6)
+
+
+class OrthogonalLayer(nnx.Module):
+    r"""A layer between values on one grid and on another, by an orthonormal basis.
+
+        v = act(Attn(u) + W u + b),          Attn(u) = W_V Phi (c + a * c),
+        c = Phi^T u,    a = softmax(tanh((W_Q u) * (W_K u) / sqrt(d_k))),
+
+    with `Phi` the orthonormalised columns of the learned `B`. Unlike
+    `OrthogonalAttention`, which is for any mesh, it belongs to its grids, and has
+
+        2 d_k n + 2 m n + n k + m
+
+    parameters (without bias `m` fewer) for `n` inputs, `m` outputs and `k` functions.
+
+    Args:
+      num_outputs: values `m` out.
+      num_basis: basis functions `k`, at most `num_inputs`.
+      key_dim: numbers `d_k` of queries and keys; only `num_basis`, the default, gives
+        the documented product of `a` and `c` a meaning.
+      num_inputs: values `n` in.
+      use_bias: whether there is a bias `b`.
+      activation: function of the output, such as `jax.nn.silu`; none by default.
+      kernel_init: initialiser of `W_Q`, `W_K`, `W_V`, `B` and `W`; by default LeCun's
+        normal one before `jax.nn.selu`, He's before `relu` and its variants, and
+        Glorot's uniform one otherwise.
+      bias_init: initialiser of the bias.
+      rngs: source of the initial parameters.
+
+    Raises:
+      ValueError: if a size is not positive, there are more functions than inputs, or
+        `key_dim` is not `num_basis`.
+
+    References:
+      Documentation of `orthogonal_attention_layer_type` of the Fortran library athena.
+    """
+
+    def __init__(
+        self,
+        num_outputs: int,
+        num_basis: int,
+        *,
+        num_inputs: int,
+        key_dim: int | None = None,
+        use_bias: bool = True,
+        activation: Callable[[jax.Array], jax.Array] | None = None,
+        kernel_init: Initializer | None = None,
+        bias_init: Initializer = jax.nn.initializers.zeros,
+        rngs: nnx.Rngs,
+    ):
+        key_dim = num_basis if key_dim is None else key_dim
+        _checks.positive(
+            num_outputs=num_outputs, num_basis=num_basis, num_inputs=num_inputs
+        )
+        if key_dim != num_basis:
+            raise ValueError(
+                f"key_dim={key_dim} must be num_basis={num_basis}: queries and keys "
+                "weigh coefficients one by one."
+            )
+        if num_basis > num_inputs:
+            raise ValueError(
+                f"num_basis={num_basis} orthonormal functions need as many inputs, not "
+                f"num_inputs={num_inputs}."
+            )
+        init = kernel_init or _default_init(activation)
+
+        def matrix(num: int, use_bias: bool = False) -> nnx.Linear:
+            return Linear(
+                *(num_inputs, num),
+                use_bias=use_bias,
+                kernel_init=init,
+                bias_init=bias_init,
+                rngs=rngs,
+            )
+
+        self.query, self.key = matrix(key_dim), matrix(key_dim)
+        self.value = matrix(num_outputs)
+        shape = (num_inputs, num_basis)
+        self.basis = nnx.Param(init(rngs.params(), shape, jnp.float32))
+        self.bypass = matrix(num_outputs, use_bias)
+        self.activation = activation
+
+    def __call__(self, u: jax.Array) -> jax.Array:
+        """Maps values `(num_inputs,)` to `(num_outputs,)`.
+
+        Raises:
+          TypeError: if `u` is not floating point.
+          ValueError: if `u` has another shape.
+        """
+        _checks.floating(u=u)
+        num_inputs = self.basis.shape[0]
+        if jnp.shape(u) != (num_inputs,):
+            raise ValueError(
+                f"u {jnp.shape(u)} must have shape {(num_inputs,)}, that of the layer."
+            )
+        query, key = self.query(u)[:, None], self.key(u)[:, None]
+        attended = opjax.orthogonal_attention(query, key, u[:, None], self.basis[...])
+        v = self.value(attended[:, 0]) + self.bypass(u)
+        return v if self.activation is None else self.activation(v)
+
+
+def _default_init(activation: Callable | None) -> Initializer:
+    initializers = jax.nn.initializers
+    if activation is jax.nn.selu:
+        return initializers.lecun_normal()
+    return (initializers.he_normal if activation in _RELUS else _glorot)()
+
+
+_glorot = jax.nn.initializers.glorot_uniform
+
+
+class OrthogonalNetwork(nnx.Module):
+    """Layers of orthogonal attention one after the other, and a dense readout.
+
+    It acts on all values at once, and so belongs to one number of points, whose
+    positions it sees only if there are no other features.
+
+    Args:
+      num_points: points `n` of every sample.
+      in_features: channels of the input function, or of the points without one.
+      out_features: channels of the output function.
+      num_hidden: values between the layers.
+      num_layers: layers before the readout.
+      num_basis: basis functions of each.
+      activation: function after every layer.
+      rngs: source of the initial parameters.
+
+    Raises:
+      ValueError: if a size is not positive or there are too many basis functions.
+
+    References:
+      Documentation of `orthogonal_attention_layer_type` of the Fortran library athena,
+      second example.
+    """
+
+    def __init__(
+        self,
+        *,
+        num_points: int,
+        in_features: int,
+        out_features: int,
+        num_hidden: int,
+        num_layers: int,
+        num_basis: int,
+        activation: Callable[[jax.Array], jax.Array] = jax.nn.silu,
+        rngs: nnx.Rngs,
+    ):
+        _checks.positive(
+            num_points=num_points,
+            in_features=in_features,
+            out_features=out_features,
+            num_layers=num_layers,
+        )
+        self.shape = (num_points, in_features)
+        sizes = [num_points * in_features] + [num_hidden] * (num_layers - 1)
+        self.layers = nnx.List(
+            OrthogonalLayer(
+                num_hidden,
+                num_basis,
+                num_inputs=num_inputs,
+                activation=activation,
+                rngs=rngs,
+            )
+            for num_inputs in sizes
+        )
+        self.readout = Linear(
+            num_hidden, num_points * out_features, kernel_init=_glorot(), rngs=rngs
+        )
+
+    def __call__(
+        self,
+        mesh_points: jax.Array,
+        features: jax.Array | None = None,
+        *,
+        quadrature_weights: jax.Array | None = None,
+        time: jax.Array | None = None,
+    ) -> jax.Array:
+        """Evaluates the network on one sample.
+
+        Args:
+          mesh_points: points, shape `(n, p)`; their values count only without features.
+          features: values of the input function, shape `(n, in_features)`.
+          quadrature_weights: none, the network has weights of its own.
+          time: none.
+
+        Returns:
+          Values of the output function, shape `(n, out_features)`.
+
+        Raises:
+          ValueError: if shapes are not those of the network, or weights or a time are
+            given.
+        """
+        refuse(
+            "a network of one mesh", quadrature_weights=quadrature_weights, time=time
+        )
+        values = mesh_points if features is None else features
+        if jnp.shape(values) != self.shape:
+            raise ValueError(
+                f"The input {jnp.shape(values)} must have shape {self.shape}, that of "
+                "the network."
+            )
+        u = jnp.ravel(values)
+        for layer in self.layers:
+            u = layer(u)
+        return jnp.reshape(self.readout(u), (self.shape[0], -1))
