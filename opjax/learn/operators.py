@@ -158,7 +158,12 @@ def build(
     """
     (name,) = config.models
     found, features = entry(name), config.features
-    _check_needs(name, found, sizes)
+    check_mesh([name], len(sizes.grid_shape or ()))
+    if found.fixed_points and sizes.num_points is None:
+        raise ValueError(
+            f"models={name!r} needs the same number of points in all samples; take "
+            "another model."
+        )
 
     def construct(found: Entry, features: int, rngs: nnx.Rngs) -> nnx.Module:
         values = {**_DEFAULTS, **vars(config), "features": features}
@@ -189,37 +194,20 @@ def build(
 
 
 def check_mesh(names: Sequence[str], grid_axes: int) -> None:
-    """Raises ValueError if an operator cannot take the meshes of a data set.
+    """Raises ValueError if an operator needs another grid than one of so many axes."""
 
-    Args:
-      names: see `entry`.
-      grid_axes: axes of the grid that samples are on; zero if they are on none.
-    """
-    for name in names:
+    def fits(name: str) -> bool:
         wanted = entry(name).grid_axes
-        if wanted and grid_axes not in wanted:
-            others = [
-                other
-                for other, known in REGISTRY.items()
-                if not known.grid_axes or grid_axes in known.grid_axes
-            ]
-            meshes = (
-                f"on a grid of {grid_axes} axes" if grid_axes else "on no common grid"
-            )
+        return not wanted or grid_axes in wanted
+
+    for name in names:
+        if not fits(name):
+            wanted = " or ".join(map(str, entry(name).grid_axes))
+            there = f"a grid of {grid_axes} axes" if grid_axes else "no common grid"
             raise ValueError(
-                f"models={name!r} needs samples on one grid of "
-                f"{' or '.join(map(str, wanted))} axes, but they are {meshes}; choose "
-                f"from {', '.join(others)}."
+                f"models={name!r} needs samples on one grid of {wanted} axes, but they "
+                f"are on {there}; choose from {', '.join(filter(fits, REGISTRY))}."
             )
-
-
-def _check_needs(name: str, found: Entry, sizes: Sizes) -> None:
-    check_mesh([name], len(sizes.grid_shape or ()))
-    if found.fixed_points and sizes.num_points is None:
-        raise ValueError(
-            f"models={name!r} needs the same number of points in all samples; take "
-            "another model."
-        )
 
 
 def _transformer(
