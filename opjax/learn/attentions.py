@@ -39,6 +39,16 @@ class Entry(NamedTuple):
     min_points: str = ""
 
 
+def position(config: Any, sizes: Any) -> nn.Coordinates | nn.ReferenceDistances:
+    """How a model sees points: distances to reference points, if the options say so."""
+    if not config.reference_points:
+        return nn.Coordinates(sizes.point_dim)
+    lower, upper = sizes.box or (None, None)
+    return nn.ReferenceDistances(
+        sizes.point_dim, num_reference=config.reference_points, lower=lower, upper=upper
+    )
+
+
 def on_grid(config: Any, sizes: Any) -> tuple[int, ...] | None:
     """The grid of convolutional projections, where the options want them."""
     return sizes.grid_shape if config.convolution else None

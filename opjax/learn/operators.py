@@ -28,7 +28,7 @@ from flax import nnx
 
 from opjax import nn, normalize, spectral
 from opjax.datasets.samples import Sample
-from opjax.learn import attentions, latent_models, own_models
+from opjax.learn import attentions, latent_models, own_models, stream_models
 from opjax.learn.attentions import BASES, MIXERS, Entry
 from opjax.learn.config import ModelOptions
 
@@ -216,14 +216,8 @@ def _transformer(
     assert found.attention is not None
     basis = None if found.basis is None else found.basis(config, sizes)
     shared = basis is not None and found.may_share_basis and config.shared_basis
-    position = nn.Coordinates(sizes.point_dim)
-    if config.reference_points:
-        count, (lower, upper) = config.reference_points, sizes.box or (None, None)
-        position = nn.ReferenceDistances(
-            sizes.point_dim, num_reference=count, lower=lower, upper=upper
-        )
     return nn.OperatorTransformer(
-        position=position,
+        position=attentions.position(config, sizes),
         feature_dim=sizes.feature_dim,
         out_features=sizes.out_features,
         features=config.features,
@@ -322,6 +316,11 @@ REGISTRY: dict[str, Entry] = {
         nn.LinformerAttention, num_projected="num_projected", fixed_points=True
     ),
     "functional_schwarz": attentions.on_boxes("softmax", "functional"),
+    "ono": stream_models.ONO,
+    "ono_original": stream_models.ONO_ORIGINAL,
+    "gnot": stream_models.GNOT,
+    "gnot_original": stream_models.GNOT_ORIGINAL,
+    "deeponet": stream_models.DEEPONET,
     "fno": Entry(model=_fno, options=_FNO, grid_axes=(1, 2)),
     "orthogonal_network": Entry(
         model=_orthogonal_network,

@@ -44,6 +44,7 @@ from opjax.nn.attention.named import (
     OrthogonalAttention,
     PhysicsAttention,
 )
+from opjax.nn.attention.nystromformer import NystromformerAttention
 from opjax.nn.attention.pointwise import (
     FourierAttention,
     GalerkinAttention,
@@ -55,6 +56,13 @@ from opjax.nn.attention.pointwise import (
     PointAttention,
     SoftmaxAttention,
 )
+from opjax.nn.attention.softmaxed import (
+    EfficientAttention,
+    MeanAttention,
+    NormalizedAttention,
+    NormalizedCrossAttention,
+    SharedNormAttention,
+)
 from opjax.nn.attention.subdomains import (
     GridSubdomains,
     MapsOfLevels,
@@ -65,6 +73,7 @@ from opjax.nn.layers import (
     MLP,
     ConvolutionBlock,
     DownScaler,
+    Experts,
     FanInLinear,
     GridConvolution,
     LayerNorm,
@@ -82,11 +91,15 @@ from opjax.nn.layers import (
 )
 from opjax.nn.layers.position import Coordinates, ReferenceDistances
 from opjax.nn.models.darcy import darcy_transformer, inverse_transformer
+from opjax.nn.models.deeponet import DeepONet
 from opjax.nn.models.encoder import Block, EncoderLayer
 from opjax.nn.models.flare import Flare
 from opjax.nn.models.fourier import FourierBlock, FourierNeuralOperator
 from opjax.nn.models.galerkin2d import GalerkinTransformer2d
+from opjax.nn.models.gnot import GNOT, GNOTBlock
+from opjax.nn.models.gnot_original import OriginalGNOT
 from opjax.nn.models.latent import LatentNeuralOperator
+from opjax.nn.models.ono import ONO, ONOBlock
 from opjax.nn.models.operator import OperatorTransformer
 from opjax.nn.models.orthogonal import OrthogonalLayer, OrthogonalNetwork
 from opjax.nn.models.super_resolution import (
@@ -108,9 +121,12 @@ __all__ = [
     "ConvolutionBlock",
     "Coordinates",
     "CrossValidatedMap",
+    "DeepONet",
     "DownScaler",
+    "EfficientAttention",
     "EideticAttention",
     "EncoderLayer",
+    "Experts",
     "FanInLinear",
     "FixedBasis",
     "Flare",
@@ -120,6 +136,8 @@ __all__ = [
     "FourierNeuralOperator",
     "FunctionalAttention",
     "FunctionalMap",
+    "GNOT",
+    "GNOTBlock",
     "GalerkinAttention",
     "GalerkinMap",
     "GalerkinTransformer2d",
@@ -137,10 +155,17 @@ __all__ = [
     "LowRankAttention",
     "MLP",
     "MapsOfLevels",
+    "MeanAttention",
     "Mixer",
     "ModeGains",
+    "NormalizedAttention",
+    "NormalizedCrossAttention",
     "NystromAttention",
+    "NystromformerAttention",
+    "ONO",
+    "ONOBlock",
     "OperatorTransformer",
+    "OriginalGNOT",
     "OrthogonalAttention",
     "OrthogonalLayer",
     "OrthogonalNetwork",
@@ -153,6 +178,7 @@ __all__ = [
     "ReferenceDistances",
     "ResidualMLP",
     "SchwarzAttention",
+    "SharedNormAttention",
     "SoftmaxAttention",
     "SoftmaxBasis",
     "SoftmaxMap",
