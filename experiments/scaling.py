@@ -22,7 +22,15 @@ from flax import nnx
 
 import opjax
 from opjax import nn
-from opjax.learn import ModelOptions, Options, Program, Report, operators, option
+from opjax.learn import (
+    ModelOptions,
+    Options,
+    Program,
+    Report,
+    models,
+    operators,
+    option,
+)
 from opjax.learn.attentions import Entry
 from opjax.learn.drawing import new_figure, plain, save
 from opjax.learn.folder import write_json
@@ -58,7 +66,7 @@ class _FourierBlock(nn.FourierBlock):
 
 def _fourier_block(config: Any, sizes: Any, basis: None) -> Any:
     del basis
-    modes = operators.kept_modes(config.num_modes, sizes.grid_shape)
+    modes = models.kept_modes(config.num_modes, sizes.grid_shape)
     return partial(_FourierBlock, grid_shape=sizes.grid_shape, modes=modes)
 
 
