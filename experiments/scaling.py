@@ -21,7 +21,7 @@ import numpy as np
 from flax import nnx
 
 from opjax import nn
-from opjax.learn import Options, Program, Report, operators, option
+from opjax.learn import Options, Program, Report, models, operators, option
 from opjax.learn.attentions import Entry
 from opjax.learn.drawing import new_figure, plain, save
 from opjax.learn.folder import write_json
@@ -100,7 +100,7 @@ class Config(Options):
         """Builds a layer for points on a line."""
         grid = (num_points,) if _entry(name).grid_axes else None
         if name == _FNO:
-            modes = operators.kept_modes(self.num_basis, (num_points,))
+            modes = models.kept_modes(self.num_basis, (num_points,))
             construct = partial(_FourierBlock, grid_shape=grid, modes=modes)
         else:
             counts = ("num_basis", "num_landmarks", "num_random", "num_projected")

@@ -254,18 +254,11 @@ def orthonormalize(
         q, r = _qr(root * basis)
         q = jnp.where(counted, q * jnp.sign(jnp.diagonal(r))[None, :] / root, 0)
     else:
-        q = _cholesky_solve(gram(root * basis), basis.T).T
+        q = linalg.whiten(basis, gram(root * basis), repair=False)
     return q.astype(dtype)
 
 
 _qr = one_by_one(jnp.linalg.qr)
-
-
-@one_by_one
-def _cholesky_solve(system: jax.Array, rhs: jax.Array) -> jax.Array:
-    """Returns `L^{-1} B` for `L L^T = A`."""
-    factor = jnp.linalg.cholesky(system, symmetrize_input=False)
-    return jax.scipy.linalg.solve_triangular(factor, rhs, lower=True)
 
 
 def _per_axis(name: str, value, p: int) -> tuple:

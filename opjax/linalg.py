@@ -58,6 +58,51 @@ def solve(
     return solution.astype(rhs.dtype)
 
 
+def whiten(
+    values: Float[ArrayLike, "n k"],
+    covariance: Float[ArrayLike, "k k"],
+    *,
+    repair: bool = True,
+) -> Float[Array, "n k"]:
+    r"""Returns combinations of the columns that a covariance makes uncorrelated.
+
+        B L^{-T},    R = L L^T   (Cholesky),
+
+    in float32 or better, on the CPU of one matrix after the other, see
+    `opjax._sequential`. If `R` is the mean of `b b^T` over the rows `b` of `B`, that of
+    the result is the identity.
+
+    Args:
+      values: `B`, shape `(n, k)`.
+      covariance: `R`, symmetric and positive definite, shape `(k, k)`.
+      repair: where the factorisation of a matrix with finite entries breaks down, add
+        1e-8 times 1, 10, ..., 1e6 to its diagonal until it does not, 1e-6 times those
+        in single precision. Otherwise the result is NaN.
+
+    Returns:
+      The combinations, shape `(n, k)`, in the dtype of `values`.
+
+    Raises:
+      TypeError: if an array is not floating point.
+      ValueError: if the shapes do not match.
+    """
+    values, covariance = jnp.asarray(values), jnp.asarray(covariance)
+    _checks.floating(values=values, covariance=covariance)
+    _checks.rank(2, values=values, covariance=covariance)
+    k = values.shape[1]
+    if covariance.shape != (k, k):
+        raise ValueError(
+            f"covariance {covariance.shape} must be square, with a row for each column "
+            f"of values {values.shape}."
+        )
+    matrix = at_least_single(covariance)
+    if repair:
+        shift = _shift(lax.stop_gradient(matrix))
+        matrix = matrix + shift * jnp.eye(k, dtype=matrix.dtype)
+    rows = at_least_single(values).T.astype(matrix.dtype)
+    return _half_solve(matrix, rows).T.astype(values.dtype)
+
+
 def ridge_solve(
     matrix: Float[ArrayLike, "k d"],
     target: Float[ArrayLike, "k c"],
@@ -193,6 +238,32 @@ def _substitute_transposed(factors, permutation, b):
     y = _triangular(factors, b, transpose_a=True)
     z = _triangular(factors, y, lower=True, unit_diagonal=True, transpose_a=True)
     return jnp.zeros_like(z).at[permutation].set(z, unique_indices=True)
+
+
+@one_by_one
+def _half_solve(system: jax.Array, rhs: jax.Array) -> jax.Array:
+    """Returns `L^{-1} B` for `L L^T = A`."""
+    factor = jnp.linalg.cholesky(system, symmetrize_input=False)
+    return _triangular(factor, rhs, lower=True)
+
+
+@one_by_one
+def _shift(matrix: jax.Array) -> jax.Array:
+    """Returns the first of 0, 1e-8, 1e-7, ... on the diagonal that lets Cholesky end.
+
+    The `1e-8` is 1e-6 in single precision.
+    """
+    single = jnp.finfo(matrix.dtype).bits < 64
+    shifts = [0.0] + [(1e-6 if single else 1e-8) * 10.0**i for i in range(7)]
+    shifts = jnp.asarray(shifts, matrix.dtype)
+    identity = jnp.eye(matrix.shape[0], dtype=matrix.dtype)
+
+    def breaks_down(tried):
+        shifted = matrix + shifts[tried] * identity
+        factor = jnp.linalg.cholesky(shifted, symmetrize_input=False)
+        return (tried < len(shifts) - 1) & jnp.any(jnp.isnan(factor))
+
+    return shifts[lax.while_loop(breaks_down, lambda tried: tried + 1, 0)]
 
 
 def _check_ridge(ridge: ArrayLike, regularization: str) -> None:

@@ -17,6 +17,7 @@ PURE |= {"_winograd", "convolution", "schwarz", "spectral", "interpolation"}
 PURE |= {"point_clouds", "projection", "eigenfunctions", "adaptive_ridge"}
 
 ALL = PURE | {"metrics", "normalize", "optimizers", "training", "checkpoint", "export"}
+ALL |= {"replicas"}
 ALL |= {"_files", "problems", "datasets", "nn"}  # and nothing imports `learn`
 
 # Part of opjax (a module or a subpackage): the parts that it may import.
@@ -49,6 +50,7 @@ PARTS = {
     "optimizers": {"_checks"},
     "export": {"_checks", "_files", "normalize"},
     "training": {"_checks", "metrics", "normalize", "optimizers"},
+    "replicas": {"training"},
     "checkpoint": {"_checks", "_files", "metrics", "normalize", "training"},
     "problems": PURE,
     "datasets": PURE | {"_files", "problems", "normalize"},  # some are generated
@@ -197,6 +199,7 @@ def test_the_public_names():
         "basis_attention",
         "cell_weights",
         "condition_number",
+        "feature_covariance",
         "flare_attention",
         "fourier_attention",
         "fourier_basis",
@@ -219,9 +222,11 @@ def test_the_public_names():
         "mode_gains",
         "moments",
         "normalize",
+        "normalized_attention",
         "nystrom_attention",
         "orthogonal_attention",
         "orthogonal_random_features",
+        "orthonormal_attention",
         "orthonormalize",
         "performer_attention",
         "physics_attention",

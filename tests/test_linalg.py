@@ -186,3 +186,37 @@ def test_condition_number_checks_its_input():
         opjax.condition_number(A, ridge=0.1, regularization="lasso")
     with pytest.raises(ValueError, match="ridge=2.0 must be at most 1"):
         opjax.condition_number(A, ridge=2.0, regularization="convex")
+
+
+def test_whitened_columns_are_uncorrelated(rng):
+    values = rng.normal(size=(20, 4)) @ rng.normal(size=(4, 4))
+    covariance = values.T @ values / 20
+
+    def whiten(values, matrix):
+        return linalg.whiten(values, matrix + matrix.T)
+
+    found = jax.jit(whiten)(values, covariance / 2)
+    np.testing.assert_allclose(found.T @ found / 20, np.eye(4), atol=1e-10)
+    args = values[:3], covariance / 2 + np.eye(4)
+
+    def oracle(values, matrix):
+        factor = np.linalg.cholesky(matrix + matrix.T)
+        return np.linalg.solve(factor, values.T).T
+
+    oracles.check_value(whiten, oracle, args)
+    oracles.check_gradient(whiten, oracle, args)
+
+
+def test_an_indefinite_covariance_is_repaired_or_not(rng):
+    values = rng.normal(size=(5, 3))
+    for dtype, shift in ((float, 1e-8), (jnp.float32, 1e-6)):
+        matrix = jnp.asarray(np.diag([1.0, 4.0, -5 * shift]), dtype)
+        given = jnp.asarray(values, dtype)
+        found = jax.jit(linalg.whiten)(given, matrix)
+        scale = np.sqrt([1.0, 4.0, 5 * shift])
+        np.testing.assert_allclose(found, values / scale, rtol=1e-3)
+        assert np.any(np.isnan(linalg.whiten(given, matrix, repair=False)))
+    gradient = jax.grad(lambda m: jnp.sum(linalg.whiten(values, m) ** 2))
+    assert np.all(np.isfinite(jax.jit(gradient)(np.zeros((3, 3)))))
+    with pytest.raises(ValueError, match=r"covariance \(3, 2\) must be square"):
+        linalg.whiten(values, np.ones((3, 2)))

@@ -21,6 +21,7 @@ from opjax.attention.linear import galerkin_attention, linear_attention
 from opjax.attention.linformer import (
     linformer_attention,
 )
+from opjax.attention.normalized import normalized_attention
 from opjax.attention.nystrom import (
     nystrom_attention,
 )
@@ -28,6 +29,7 @@ from opjax.attention.orthogonal import (
     mode_gains,
     orthogonal_attention,
 )
+from opjax.attention.orthonormal import feature_covariance, orthonormal_attention
 from opjax.attention.pairwise import fourier_attention, softmax_attention
 from opjax.attention.performer import (
     orthogonal_random_features,
@@ -37,6 +39,7 @@ from opjax.attention.performer import (
 __all__ = [
     "MapBetweenBases",
     "basis_attention",
+    "feature_covariance",
     "flare_attention",
     "fourier_attention",
     "functional_attention",
@@ -47,9 +50,11 @@ __all__ = [
     "linear_attention",
     "linformer_attention",
     "mode_gains",
+    "normalized_attention",
     "nystrom_attention",
     "orthogonal_attention",
     "orthogonal_random_features",
+    "orthonormal_attention",
     "performer_attention",
     "physics_attention",
     "softmax_attention",

@@ -20,6 +20,7 @@ def nystrom_attention(
     num_landmarks: int,
     num_iterations: int = 6,
     start_norm: ArrayLike | None = None,
+    zero_fill: bool = False,
     query_weights: Float[ArrayLike, " m"] | None = None,
     key_weights: Float[ArrayLike, " n"] | None = None,
 ) -> Float[Array, "m c"]:
@@ -43,11 +44,13 @@ def nystrom_attention(
       query: features at the query points, shape `(m, d)`.
       key: features at the mesh points, shape `(n, d)`.
       value: features to average, shape `(n, c)`.
-      num_landmarks: number of segments `l`, at most `m` and at most `n`.
+      num_landmarks: number of segments `l`, at most `m` and at most `n` without zeros.
       num_iterations: steps towards the pseudo-inverse.
       start_norm: positive scalar, at least the squared spectral norm of `A`; the
         product of its norms of row and column sums by default. The published code
-        takes the largest row and column sum of all heads and samples.
+        takes the largest row and column sum of all heads and samples, `row_and_column`.
+      zero_fill: as in the published code, all segments are of equally many points, and
+        zeros before the first one fill them up: queries, keys and values that count.
       query_weights: quadrature weights of the query points, shape `(m,)`; ones by
         default, zero masks a point.
       key_weights: quadrature weights `w` of the mesh points, shape `(n,)`; ones by
@@ -72,16 +75,19 @@ def nystrom_attention(
         query_mass = jnp.asarray(query_weights)
         check_weights(query_weights=query_mass, query=query)
         query = select(query, query_mass)
-    _check_numbers(num_landmarks, num_iterations, query=query, key=key)
+    _check_numbers(num_landmarks, num_iterations, zero_fill, query=query, key=key)
     if start_norm is not None:
         _checks.positive(start_norm=start_norm)
-    query_landmarks, query_masses = _landmarks(query, query_mass, num_landmarks)
-    key_landmarks, key_masses = _landmarks(key, weights, num_landmarks)
+    segments = num_landmarks, zero_fill
+    query_landmarks, query_masses = _landmarks(query, query_mass, *segments)
+    key_landmarks, key_masses = _landmarks(key, weights, *segments)
     to_landmarks = attention_matrix(query, key_landmarks, key_masses)
     # Landmarks without points: their rows vanish, then so do those of the inverse.
     between = select(
         attention_matrix(query_landmarks, key_landmarks, key_masses), query_masses
     )
+    if zero_fill:
+        key, value, weights = _with_zeros(key, value, weights, num_landmarks)
     from_landmarks = attention_matrix(query_landmarks, key, weights)
     values = from_landmarks.astype(value.dtype) @ value
     inverse = _pseudo_inverse(between, num_iterations, start_norm)
@@ -89,8 +95,38 @@ def nystrom_attention(
     return (to_landmarks @ completed).astype(value.dtype)
 
 
+def row_and_column(
+    query: jax.Array,
+    key: jax.Array,
+    *,
+    num_landmarks: int,
+    zero_fill: bool = False,
+    weights: jax.Array | None = None,
+) -> tuple[jax.Array, jax.Array]:
+    """Returns the largest row and column sum of the matrix between landmarks.
+
+    Args:
+      query: features at the points, shape `(n, d)`.
+      key: features at the same points, shape `(n, d)`.
+      num_landmarks: as in `nystrom_attention`.
+      zero_fill: as in `nystrom_attention`.
+      weights: quadrature weights of the points, shape `(n,)`.
+
+    Returns:
+      Two scalars, whose product is a `start_norm`.
+    """
+    query, key = select(query, weights), select(key, weights)
+    segments = num_landmarks, zero_fill
+    query_landmarks, query_masses = _landmarks(query, weights, *segments)
+    key_landmarks, key_masses = _landmarks(key, weights, *segments)
+    between = select(
+        attention_matrix(query_landmarks, key_landmarks, key_masses), query_masses
+    )
+    return jnp.max(jnp.sum(between, axis=1)), jnp.max(jnp.sum(between, axis=0))
+
+
 def _landmarks(
-    points: jax.Array, weights: jax.Array | None, num_landmarks: int
+    points: jax.Array, weights: jax.Array | None, num_landmarks: int, zero_fill: bool
 ) -> tuple[jax.Array, jax.Array]:
     """Returns the means of segments, `(l, d)`, and their masses, `(l,)`.
 
@@ -100,14 +136,48 @@ def _landmarks(
         weights = jnp.ones(points.shape[0], points.dtype)
     counted = active(weights)
     position = jnp.cumsum(counted) - 1
-    segment = position * num_landmarks // jnp.maximum(jnp.sum(counted), 1)
     weights = weights.astype(linalg.at_least_single(points).dtype)
-    masses = jax.ops.segment_sum(weights, segment, num_landmarks)
+    if zero_fill:
+        length, zeros, unit = _zeros(weights, num_landmarks)
+        segment = (position + zeros) // length
+        filled = jnp.clip(zeros - length * jnp.arange(num_landmarks), 0, length)
+        filled = filled.astype(weights.dtype) * unit
+    else:
+        segment = position * num_landmarks // jnp.maximum(jnp.sum(counted), 1)
+        filled = jnp.zeros(num_landmarks, weights.dtype)
+    masses = filled + jax.ops.segment_sum(weights, segment, num_landmarks)
     sums = jax.ops.segment_sum(
         weights[:, None] * points.astype(weights.dtype), segment, num_landmarks
     )
     means = sums / jnp.where(masses == 0, 1, masses)[:, None]
     return means.astype(points.dtype), masses
+
+
+def _zeros(
+    weights: jax.Array, num_landmarks: int
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Returns the points of a segment, the zeros among all, and what each weighs."""
+    counted = active(weights)
+    count = jnp.maximum(jnp.sum(counted), 1)
+    length = -(-count // num_landmarks)
+    unit = jnp.sum(select(weights, weights)) / count.astype(weights.dtype)
+    return length, length * num_landmarks - count, unit
+
+
+def _with_zeros(
+    key: jax.Array, value: jax.Array, weights: jax.Array | None, num_landmarks: int
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Appends one zero that weighs as much as all that fill the segments up."""
+    if weights is None:
+        weights = jnp.ones(key.shape[0], linalg.at_least_single(key).dtype)
+    _, zeros, unit = _zeros(weights, num_landmarks)
+    mass = zeros.astype(unit.dtype) * unit
+    ends = ((0, 1), (0, 0))
+    return (
+        jnp.pad(key, ends),
+        jnp.pad(value, ends),
+        jnp.concatenate([weights, mass[None].astype(weights.dtype)]),
+    )
 
 
 def _pseudo_inverse(
@@ -133,12 +203,18 @@ def _pseudo_inverse(
 
 
 def _check_numbers(
-    num_landmarks: int, num_iterations: int, *, query: jax.Array, key: jax.Array
+    num_landmarks: int,
+    num_iterations: int,
+    zero_fill: bool,
+    *,
+    query: jax.Array,
+    key: jax.Array,
 ) -> None:
     for name, points in (("query", query), ("key", key)):
-        if not 1 <= num_landmarks <= points.shape[0]:
+        if num_landmarks < 1 or not (zero_fill or num_landmarks <= points.shape[0]):
             raise ValueError(
-                f"num_landmarks={num_landmarks} must be at least 1 and at most the "
-                f"number of points (axis 0): {name} {points.shape}."
+                f"num_landmarks={num_landmarks} must be at least 1 and, without "
+                f"zero_fill, at most the number of points (axis 0): {name} "
+                f"{points.shape}."
             )
     _checks.non_negative(num_iterations=num_iterations)

@@ -39,26 +39,31 @@ class Entry(NamedTuple):
     min_points: str = ""
 
 
+def position(config: Any, sizes: Any) -> nn.Coordinates | nn.ReferenceDistances:
+    """How a model sees points: distances to reference points, if the options say so."""
+    if not config.reference_points:
+        return nn.Coordinates(sizes.point_dim)
+    lower, upper = sizes.box or (None, None)
+    return nn.ReferenceDistances(
+        sizes.point_dim, num_reference=config.reference_points, lower=lower, upper=upper
+    )
+
+
 def on_grid(config: Any, sizes: Any) -> tuple[int, ...] | None:
     """The grid of convolutional projections, where the options want them."""
     return sizes.grid_shape if config.convolution else None
 
 
 def _softmax(config: Any, sizes: Any, cls: Any = nn.SoftmaxBasis) -> Any:
+    bounds = config.min_temperature, config.max_temperature
     return partial(
         cls,
         num_basis=config.num_basis,
         num_heads=config.num_heads,
         grid_shape=on_grid(config, sizes),
         temperature=config.temperature,
-        temperature_bounds=_bounds(config),
+        temperature_bounds=bounds if config.min_temperature else None,
     )
-
-
-def _bounds(config: Any) -> tuple[float, float] | None:
-    """The range of temperatures; None where they are free."""
-    bounds = config.min_temperature, config.max_temperature
-    return bounds if config.min_temperature else None
 
 
 def _transolver(config: Any, sizes: Any) -> Any:

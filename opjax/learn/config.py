@@ -32,7 +32,9 @@ class Options:
 class RunOptions(Options):
     """What to run."""
 
-    preset: str = option("quick", "Values of all flags that are not given")
+    preset: str = option(
+        "quick", "Values of all flags that are not given; paper_x: those of the model x"
+    )
     models: tuple[str, ...] = option(
         ("functional", "transolver", "galerkin"),
         "Models by name, or one of your own, package.module:function",
@@ -139,7 +141,13 @@ class ModelOptions(SizeOptions):
     )
     num_modes: int = option(12, "Wave numbers of fno and galerkin2d", minimum=1)
     norm_epsilon: float = option(1e-7, "Added to the variances of galerkin2d", above=0)
-    num_landmarks: int = option(64, "Landmarks of nystrom", minimum=1)
+    num_landmarks: int = option(64, "Landmarks of nystrom and ono", minimum=1)
+    ono_attention: str = option(
+        "nystrom",
+        "Attention of ono",
+        choices=("nystrom", "mean", "efficient", "galerkin"),
+    )
+    num_experts: int = option(3, "Experts of a mixture of gnot", minimum=1)
     num_random: int = option(64, "Random features of performer", minimum=1)
     num_projected: int = option(64, "Points that linformer projects to", minimum=1)
     rematerialize: bool = option(False, "Recompute blocks backward, to save memory")

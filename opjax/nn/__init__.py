@@ -44,6 +44,7 @@ from opjax.nn.attention.named import (
     OrthogonalAttention,
     PhysicsAttention,
 )
+from opjax.nn.attention.nystromformer import NystromformerAttention
 from opjax.nn.attention.pointwise import (
     FourierAttention,
     GalerkinAttention,
@@ -56,6 +57,13 @@ from opjax.nn.attention.pointwise import (
     PointAttention,
     SoftmaxAttention,
 )
+from opjax.nn.attention.softmaxed import (
+    EfficientAttention,
+    MeanAttention,
+    NormalizedAttention,
+    NormalizedCrossAttention,
+    SharedNormAttention,
+)
 from opjax.nn.attention.subdomains import (
     GridSubdomains,
     MapsOfLevels,
@@ -66,6 +74,7 @@ from opjax.nn.layers import (
     MLP,
     ConvolutionBlock,
     DownScaler,
+    Experts,
     FanInLinear,
     GridConvolution,
     LayerNorm,
@@ -83,12 +92,17 @@ from opjax.nn.layers import (
 )
 from opjax.nn.layers.position import Coordinates, ReferenceDistances
 from opjax.nn.models.darcy import darcy_transformer, inverse_transformer
+from opjax.nn.models.deeponet import DeepONet
 from opjax.nn.models.encoder import Block, EncoderLayer
 from opjax.nn.models.flare import Flare
 from opjax.nn.models.fourier import FourierBlock, FourierNeuralOperator
 from opjax.nn.models.galerkin2d import GalerkinTransformer2d
+from opjax.nn.models.gnot import GNOT, GNOTBlock
+from opjax.nn.models.gnot_original import OriginalGNOT
 from opjax.nn.models.latent import LatentNeuralOperator
+from opjax.nn.models.ono import ONO, ONOBlock
 from opjax.nn.models.operator import OperatorTransformer
+from opjax.nn.models.orthogonal import OrthogonalLayer, OrthogonalNetwork
 from opjax.nn.models.regressors import (
     FunctionalRegressor,
     IntentionRegressor,
@@ -96,7 +110,6 @@ from opjax.nn.models.regressors import (
     SoftmaxAttentionRegressor,
     TransolverRegressor,
 )
-from opjax.nn.models.orthogonal import OrthogonalLayer, OrthogonalNetwork
 from opjax.nn.models.super_resolution import (
     SuperResolutionTransformer,
     coordinate_attention,
@@ -118,9 +131,12 @@ __all__ = [
     "ConvolutionBlock",
     "Coordinates",
     "CrossValidatedMap",
+    "DeepONet",
     "DownScaler",
+    "EfficientAttention",
     "EideticAttention",
     "EncoderLayer",
+    "Experts",
     "FanInLinear",
     "FixedBasis",
     "Flare",
@@ -131,6 +147,8 @@ __all__ = [
     "FunctionalAttention",
     "FunctionalMap",
     "FunctionalRegressor",
+    "GNOT",
+    "GNOTBlock",
     "GalerkinAttention",
     "GalerkinMap",
     "GalerkinTransformer2d",
@@ -151,10 +169,17 @@ __all__ = [
     "LowRankAttention",
     "MLP",
     "MapsOfLevels",
+    "MeanAttention",
     "Mixer",
     "ModeGains",
+    "NormalizedAttention",
+    "NormalizedCrossAttention",
     "NystromAttention",
+    "NystromformerAttention",
+    "ONO",
+    "ONOBlock",
     "OperatorTransformer",
+    "OriginalGNOT",
     "OrthogonalAttention",
     "OrthogonalLayer",
     "OrthogonalNetwork",
@@ -167,6 +192,7 @@ __all__ = [
     "ReferenceDistances",
     "ResidualMLP",
     "SchwarzAttention",
+    "SharedNormAttention",
     "SoftmaxAttention",
     "SoftmaxAttentionRegressor",
     "SoftmaxBasis",

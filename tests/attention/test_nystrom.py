@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 import opjax
+from opjax.attention.nystrom import row_and_column
 from tests.attention import oracles
+from tests.oracles import check_gradient, check_value
 
 LANDMARKS = 4
 
@@ -178,3 +180,34 @@ def test_bad_input_is_named_in_the_error(points):
         attend(q, k, v, query_weights=np.ones(11))
     with pytest.raises(ValueError, match=r"points.*key \(11, 4\), value \(10, 3\)"):
         attend(q, k, v[1:])
+
+
+def test_zeros_that_fill_segments_up_take_part(points, key_weights):
+    """As if the caller had put them before the first point."""
+    q, k, v = points[0], points[1], points[2]
+
+    def filled(q, k, v):
+        return attend(q, k, v, zero_fill=True)
+
+    def by_hand(q, k, v):
+        q, k, v = (np.pad(a, ((-len(a) % LANDMARKS, 0), (0, 0))) for a in (q, k, v))
+        ones = np.ones(len(q)), np.ones(len(k))
+        return nystrom(q, k, v, *ones, num_iterations=6)[1:]
+
+    check_value(filled, by_hand, (q, k, v))
+    check_gradient(filled, by_hand, (q, k, v))
+    few = attend(q[:2], k[:3], v[:3], zero_fill=True)
+    assert few.shape == (2, 3)
+    attention = functools.partial(
+        opjax.nystrom_attention, num_landmarks=LANDMARKS, zero_fill=True
+    )
+    oracles.check_zero_weights_remove_points(attention, q, k, v, key_weights)
+
+
+def test_the_start_of_the_published_code_is_row_times_column(points):
+    k, v = points[1], points[2]
+    for zero_fill in (False, True):
+        options = {"num_landmarks": LANDMARKS, "zero_fill": zero_fill}
+        row, column = row_and_column(k, 2 * k, **options)
+        actual = attend(k, 2 * k, v, start_norm=row * column, **options)
+        np.testing.assert_allclose(actual, attend(k, 2 * k, v, **options), rtol=1e-12)

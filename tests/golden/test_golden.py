@@ -30,6 +30,8 @@ TOO_LARGE = ("galerkin_darcy_dataset", "burgers_model")
 ELSEWHERE = ("flare_attention", "transolver_plus_attention_nonoise")
 ELSEWHERE += ("transolver_plus_model", "lno_attention", "lno_model", "lno_projection")
 ELSEWHERE += ("lno_single",)
+ELSEWHERE += ("ono_block", "ono_original_model", "gnot_attention", "gnot_block")
+ELSEWHERE += ("gnot_original_block", "gnot_original_model")
 
 
 def test_every_family_has_a_golden_file_here():
@@ -86,6 +88,9 @@ def test_an_unknown_family_is_unsupported_and_does_not_fail(tmp_path, capsys):
         ("galerkin_attention_linear_layer_a", {"dropout": 0.1}),  # a value
         ("galerkin_upscaler_samesize_silu_b", {"act": "gelu"}),
         ("funcattn_structured2d_a", {"kernel": 5}),
+        ("ono_model_unified_e", {"attn_type": "galerkin"}),  # of the original only
+        ("gnot_model_fx_unified_c", {"dropout": 0.1}),
+        ("deeponet_pod_d", {"strategy": "independent"}),
         ("galerkin_darcy_dataset_forward_a", {"h": 1 / 42}),
     ],
 )

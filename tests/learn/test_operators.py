@@ -11,7 +11,7 @@ from flax import nnx
 
 from opjax import nn
 from opjax.datasets.samples import Sample
-from opjax.learn import attentions, operators
+from opjax.learn import attentions, models, operators
 from opjax.learn.config import ModelOptions, RunOptions
 
 OWN = """
@@ -161,8 +161,9 @@ def test_what_a_model_needs_is_said(rng):
     several = operators.sizes([sample, short])
     assert several.num_points is None
     assert several.grid_shape is None
-    with pytest.raises(ValueError, match="same number of points in all samples"):
-        operators.build(tiny("linformer"), several, rngs=nnx.Rngs(0))
+    for name in ("linformer", "deeponet"):
+        with pytest.raises(ValueError, match="same number of points in all samples"):
+            operators.build(tiny(name), several, rngs=nnx.Rngs(0))
 
 
 def test_sizes_are_those_of_the_samples(rng):
@@ -171,6 +172,13 @@ def test_sizes_are_those_of_the_samples(rng):
     assert found == operators.Sizes(2, 1, 1, (6, 5), 30, ((0, 0), (1, 1)), True)
     bare = operators.sizes([Sample(sample.mesh_points, np.zeros(30, np.int32))])
     assert (bare.feature_dim, bare.out_features) == (0, 1)
+
+
+@pytest.mark.parametrize("name", models.ONO_ATTENTIONS)
+def test_every_attention_of_ono_is_built_and_called_alike(name, rng):
+    sample = grid(rng)
+    options = {"equal_parameters": False, "ono_attention": name}
+    assert_can_be_called(abstract("ono", sample, **options), sample)
 
 
 def test_unknown_names_are_refused_with_all_that_there_is():
@@ -192,6 +200,13 @@ def test_options_without_a_meaning_are_refused():
         check("functional", num_modes=3)
     with pytest.raises(ValueError, match="num_basis=5 means nothing to .*fno"):
         check("fno", num_basis=5)
+    check("ono", num_basis=5, ono_attention="mean", reference_points=4)
+    with pytest.raises(ValueError, match="reference_points=4 means nothing"):
+        check("ono_original", reference_points=4)
+    with pytest.raises(ValueError, match="num_heads=4 means nothing to .*deeponet"):
+        check("deeponet", num_heads=4)
+    with pytest.raises(ValueError, match="num_experts=2 means nothing to .*ono"):
+        check("ono", num_experts=2)
     with pytest.raises(ValueError, match="temperature=0.2 means nothing"):
         check("hat:softmax", temperature=0.2)
     check("transolver_plus", temperature=0.2)

@@ -1,6 +1,7 @@
 """Attentions that compare points with points, normalised per head."""
 
 import abc
+from collections.abc import Callable
 from functools import partial
 
 import jax
@@ -69,6 +70,8 @@ class PointAttention(nnx.Module, abc.ABC):
         out.
       fan_in_init: whether they start from U(-b, b), `b = c^{-1/2}`, with their biases,
         instead.
+      use_bias: whether queries, keys and values have biases.
+      out: constructor of the last projection, `out(in, out, rngs=)`.
       rngs: source of the initial parameters.
 
     Raises:
@@ -94,6 +97,8 @@ class PointAttention(nnx.Module, abc.ABC):
         epsilon: float = 1e-5,
         kernel_init: Initializer | None = None,
         fan_in_init: bool = False,
+        use_bias: bool = True,
+        out: Callable[..., nnx.Linear] = FanInLinear,
         rngs: nnx.Rngs,
     ):
         width = head_width(features, num_heads)
@@ -103,9 +108,9 @@ class PointAttention(nnx.Module, abc.ABC):
         self.num_heads, self.point_dim = num_heads, point_dim
         init = diagonal_xavier() if kernel_init is None else kernel_init
         linear = FanInLinear if fan_in_init else partial(Linear, kernel_init=init)
-        self.query = linear(features, features, rngs=rngs)
-        self.key = linear(features, features, rngs=rngs)
-        self.value = linear(features, features, rngs=rngs)
+        self.query = linear(features, features, use_bias=use_bias, rngs=rngs)
+        self.key = linear(features, features, use_bias=use_bias, rngs=rngs)
+        self.value = linear(features, features, use_bias=use_bias, rngs=rngs)
 
         def norm():
             if normalization is None:
@@ -116,7 +121,7 @@ class PointAttention(nnx.Module, abc.ABC):
 
         self.key_norm, self.partner_norm = norm(), norm()
         merged = num_heads * (width + point_dim)
-        self.out = FanInLinear(merged, features, rngs=rngs)
+        self.out = out(merged, features, rngs=rngs)
 
     @abc.abstractmethod
     def attend(

@@ -2,6 +2,7 @@
 
 from opjax.nn.layers.decoders import PointwiseDecoder, SpectralDecoder, SpectralLayer
 from opjax.nn.layers.embedding import TimeEmbedding, reference_distances
+from opjax.nn.layers.experts import Experts
 from opjax.nn.layers.grid import GridConvolution
 from opjax.nn.layers.initializers import Initializer, fan_in_uniform, trunk_init
 from opjax.nn.layers.linear import ACTIVATIONS, MLP, FanInLinear, Linear, ResidualMLP
@@ -14,6 +15,7 @@ __all__ = [
     "MLP",
     "ConvolutionBlock",
     "DownScaler",
+    "Experts",
     "FanInLinear",
     "GridConvolution",
     "Initializer",

@@ -4,6 +4,7 @@ import itertools
 from collections.abc import Sequence
 
 import jax
+import jax.numpy as jnp
 from flax import nnx
 
 from opjax import _checks
@@ -19,6 +20,7 @@ ACTIVATIONS = {
     "gelu_tanh": jax.nn.gelu,
     "relu": jax.nn.relu,
     "silu": jax.nn.silu,
+    "tanh": jnp.tanh,
 }
 
 
@@ -64,8 +66,8 @@ class MLP(nnx.Module):
       in_features: channels in.
       hidden_features: width of the hidden layer, or of several, or of none.
       out_features: channels out.
-      activation: `"gelu"`, the exact one, `"gelu_tanh"`, its approximation, `"relu"` or
-        `"silu"`.
+      activation: `"gelu"`, the exact one, `"gelu_tanh"`, its approximation, `"relu"`,
+        `"silu"` or `"tanh"`.
       residual: whether a hidden layer after the first adds to it,
         `y + act(W y + b)`.
       input_residual: whether the first hidden layer adds to the input.

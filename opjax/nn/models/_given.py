@@ -39,3 +39,11 @@ def joined(
     _checks.rank(2, features=features)
     _checks.same_points(mesh_points=positions, features=features)
     return jnp.concatenate([positions, features], axis=1)
+
+
+def check_time(time: Any, takes_time: bool) -> None:
+    """Raises ValueError unless a time is given exactly to a model that takes one."""
+    if (time is None) == takes_time:
+        raise ValueError(
+            f"{time=} does not fit a model built with time_embedding={takes_time}."
+        )

@@ -19,7 +19,7 @@ from opjax.nn.layers import (
 )
 from opjax.nn.layers.initializers import spectral_variance
 from opjax.nn.layers.position import Coordinates, Position
-from opjax.nn.models._given import refuse
+from opjax.nn.models._given import check_time, refuse
 
 
 class FourierBlock(nnx.Module):
@@ -261,11 +261,7 @@ class FourierNeuralOperator(nnx.Module):
             _expect("features", features, (n, self.feature_dim), grid_shape)
             inputs.append(jnp.asarray(features))
         z = self.lifting(jnp.concatenate(inputs, axis=1))
-        if (time is None) != (self.time_embedding is None):
-            raise ValueError(
-                f"{time=} does not fit a model built with "
-                f"time_embedding={self.time_embedding is not None}."
-            )
+        check_time(time, self.time_embedding is not None)
         if self.time_embedding is not None and time is not None:
             z = z + self.time_embedding(time)[None, :]
         return z

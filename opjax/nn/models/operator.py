@@ -14,7 +14,7 @@ from opjax.nn.attention.bases import Basis
 from opjax.nn.attention.subdomains import MapsOfLevels, Subdomains
 from opjax.nn.layers import MLP, LayerNorm, Linear, TimeEmbedding
 from opjax.nn.layers.position import Position, check_points
-from opjax.nn.models._given import joined
+from opjax.nn.models._given import check_time, joined
 from opjax.nn.models.encoder import Attention, Block
 
 
@@ -164,11 +164,7 @@ class OperatorTransformer(nnx.Module):
     ) -> jax.Array:
         """Maps positions and input values to the features `(n, c)` of the blocks."""
         check_points(self.position, mesh_points)
-        if (time is None) != (self.time_embedding is None):
-            raise ValueError(
-                f"{time=} does not fit a model built with "
-                f"time_embedding={self.time_embedding is not None}."
-            )
+        check_time(time, self.time_embedding is not None)
         z = self.encoder(joined(self.position(mesh_points), features, self.feature_dim))
         if self.time_embedding is not None and time is not None:
             z = z + self.time_embedding(time)[None, :]

@@ -1,0 +1,115 @@
+"""Attention by a kernel whose eigenfunctions are orthonormalised features."""
+
+import jax.numpy as jnp
+from jax import Array
+from jax.typing import ArrayLike
+from jaxtyping import Float
+
+from opjax import _checks, linalg
+from opjax.projection import check_weights, gram, unchecked_moments
+from opjax.quadrature import select
+
+
+def feature_covariance(
+    features: Float[ArrayLike, "n k"],
+    *,
+    quadrature_weights: Float[ArrayLike, " n"] | None = None,
+) -> Float[Array, "k k"]:
+    r"""Returns the mean of the products of features, not centred.
+
+        R = sum_i w_i psi_i psi_i^T / sum_i w_i.
+
+    The covariance of several samples of equally many points is the mean of theirs.
+
+    Args:
+      features: features `psi` at the points, shape `(n, k)`.
+      quadrature_weights: weights `w`, shape `(n,)`; ones by default, zero masks a
+        point; a common factor cancels.
+
+    Returns:
+      The covariance, shape `(k, k)`, zero if all points are masked; of half precision
+      as float32.
+
+    Raises:
+      TypeError: if an array is not floating point.
+      ValueError: if the points do not match or a weight is negative.
+
+    References:
+      Xiao et al., "Improved operator learning by orthogonal attention", ICML 2024
+      (arXiv:2310.12487).
+    """
+    features = jnp.asarray(features)
+    _checks.floating(features=features)
+    _checks.rank(2, features=features)
+    features = linalg.at_least_single(features)
+    products = gram(features, quadrature_weights=quadrature_weights)
+    if quadrature_weights is None:
+        return products / features.shape[0]
+    total = jnp.sum(jnp.asarray(quadrature_weights)).astype(products.dtype)
+    return products / jnp.where(total > 0, total, 1)
+
+
+def orthonormal_attention(
+    value: Float[ArrayLike, "n c"],
+    features: Float[ArrayLike, "n k"],
+    gains: Float[ArrayLike, " k"],
+    *,
+    covariance: Float[ArrayLike, "k k"] | None = None,
+    quadrature_weights: Float[ArrayLike, " n"] | None = None,
+) -> Float[Array, "n c"]:
+    r"""Applies a kernel with orthonormalised features as its eigenfunctions.
+
+        Phi diag(g) Phi^T W V,    Phi = Psi L^{-T},    R = L L^T,
+
+    where `R` is the covariance of the features `Psi`, of this sample or of many, so
+    that the functions `Phi` are orthonormal in the mean over all their points. The sum
+    over points is not divided by their number, `W` has mean one: the gains `g` are
+    eigenvalues over the number of points. Where rounding leaves `R` indefinite,
+    1e-8 times 1, 10, ... is added to its diagonal, 1e-6 in single precision.
+
+    Complexity: `O(n k^2 + n k c)`.
+
+    Args:
+      value: features to filter, at the mesh points, shape `(n, c)`.
+      features: features `Psi` of the mesh points, shape `(n, k)`.
+      gains: one for every eigenfunction, shape `(k,)`.
+      covariance: `R`, shape `(k, k)`; `feature_covariance` of these features by
+        default.
+      quadrature_weights: weights of the mesh points, shape `(n,)`; ones by default,
+        zero masks a point; a common factor cancels.
+
+    Returns:
+      The filtered features at the mesh points, shape `(n, c)`, zero where the weight
+      is.
+
+    Raises:
+      TypeError: if an array is not floating point.
+      ValueError: if points or features do not match or a weight is negative.
+
+    References:
+      Xiao et al., "Improved operator learning by orthogonal attention", ICML 2024
+      (arXiv:2310.12487).
+    """
+    value, features, gains = map(jnp.asarray, (value, features, gains))
+    _checks.floating(value=value, features=features, gains=gains)
+    _checks.rank(2, value=value, features=features)
+    _checks.rank(1, gains=gains)
+    _checks.same_points(value=value, features=features)
+    weights = None
+    if quadrature_weights is not None:
+        weights = check_weights(quadrature_weights, value=value)
+        features = select(features, weights)
+    if covariance is None:
+        covariance = feature_covariance(features, quadrature_weights=weights)
+    covariance = jnp.asarray(covariance)
+    _checks.floating(covariance=covariance)
+    k = features.shape[1]
+    if covariance.shape != (k, k) or gains.shape != (k,):
+        raise ValueError(
+            f"covariance {covariance.shape} and gains {gains.shape} must have shapes "
+            f"{(k, k)} and {(k,)} for features {features.shape}."
+        )
+    functions = linalg.whiten(features, covariance).astype(value.dtype)
+    found = unchecked_moments(value, functions, weights)
+    sums = found.integrals / found.unit.astype(value.dtype)
+    return functions @ (gains.astype(value.dtype)[:, None] * sums)

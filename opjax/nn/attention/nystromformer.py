@@ -1,0 +1,153 @@
+"""The Nystromformer layer as its published package has it."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jax import lax
+
+import opjax
+from opjax import _checks
+from opjax.attention.nystrom import row_and_column
+from opjax.nn.attention.heads import merge_heads
+from opjax.nn.attention.pointwise import PointAttention
+from opjax.nn.layers import Linear
+from opjax.nn.layers.initializers import fan_in_uniform, trunk_init
+from opjax.quadrature import active, select
+
+
+class NystromformerAttention(PointAttention):
+    r"""Softmax attention through landmarks, plus a convolution along the points.
+
+        softmax(Q K~^T) softmax(Q~ K~^T)^+ softmax(Q~ K^T) V + f * V,
+
+    with landmarks `Q~`, `K~` the means over segments of equally many points, zeros
+    before the first point filling them up, and one filter `f` per head, which convolves
+    every channel of its values. Only the last projection has biases. The order of the
+    points matters, more than in `NystromAttention`, which has neither zeros nor filter.
+
+    The pseudo-inverse starts from one number for all heads, and in the published code
+    for all samples of a batch; here for those of `batch_axis` only.
+
+    Args:
+      features: channels `c`.
+      num_heads: heads, dividing `features`.
+      num_landmarks: number of segments; any number of points will do.
+      num_iterations: steps towards the pseudo-inverse.
+      filter_size: points that the convolution sees, odd.
+      batch_axis: name of the `jax.vmap` axis of the samples of a batch, if they share
+        the start of the pseudo-inverse.
+      rngs: source of the initial parameters.
+
+    Raises:
+      ValueError: if the heads do not divide the features, a number is not positive, or
+        the filter has no middle.
+
+    References:
+      Xiong et al., "Nystromformer: a Nystrom-based algorithm for approximating
+      self-attention", AAAI 2021.
+    """
+
+    def __init__(
+        self,
+        features: int,
+        *,
+        num_heads: int,
+        num_landmarks: int = 256,
+        num_iterations: int = 6,
+        filter_size: int = 33,
+        batch_axis: str | None = None,
+        rngs: nnx.Rngs,
+    ):
+        super().__init__(
+            features,
+            num_heads=num_heads,
+            normalization=None,
+            kernel_init=trunk_init,
+            use_bias=False,
+            out=Linear,
+            rngs=rngs,
+        )
+        _checks.positive(num_landmarks=num_landmarks)
+        _checks.non_negative(num_iterations=num_iterations)
+        if filter_size < 1 or filter_size % 2 == 0:
+            raise ValueError(f"{filter_size=} must be odd and positive.")
+        self.num_landmarks, self.num_iterations = num_landmarks, num_iterations
+        self.batch_axis = batch_axis
+        init = fan_in_uniform(filter_size)
+        shape = (num_heads, filter_size)
+        self.filters = nnx.Param(init(rngs.params(), shape, jnp.float32))
+
+    def attend(self, query, key, value, weights, start_norm=None):
+        """Returns `opjax.nystrom_attention` of one head, without the convolution."""
+        return opjax.nystrom_attention(
+            query,
+            key,
+            value,
+            num_landmarks=self.num_landmarks,
+            num_iterations=self.num_iterations,
+            start_norm=start_norm,
+            zero_fill=True,
+            query_weights=weights,
+            key_weights=weights,
+        )
+
+    def __call__(
+        self,
+        x: jax.Array,
+        *,
+        mesh_points: jax.Array | None = None,
+        basis: None = None,
+        quadrature_weights: jax.Array | None = None,
+    ) -> jax.Array:
+        """Evaluates the layer on one sample, see `PointAttention`."""
+        if basis is not None:
+            raise ValueError(f"{type(self).__name__} attends without a basis.")
+        weights = quadrature_weights
+        heads = self.head_inputs(x, mesh_points=mesh_points, quadrature_weights=weights)
+        start_norm = self._start_norm(*heads[:2], weights)
+
+        def attend(query, key, value):
+            return self.attend(query, key, value, weights, start_norm)
+
+        attended = jax.vmap(attend)(*heads)
+        return self.out(merge_heads(attended + self._convolve(heads[2], weights)))
+
+    def _start_norm(self, query, key, weights):
+        """The largest row sum times the largest column sum of all heads."""
+        sums = partial(
+            row_and_column,
+            num_landmarks=self.num_landmarks,
+            zero_fill=True,
+            weights=weights,
+        )
+        rows, columns = jax.vmap(sums)(query, key)
+        if self.batch_axis is not None:  # `lax.pmax` has no derivative
+            rows, columns = (
+                lax.all_gather(a, self.batch_axis) for a in (rows, columns)
+            )
+        return jnp.max(rows) * jnp.max(columns)
+
+    def _convolve(self, value: jax.Array, weights: jax.Array | None) -> jax.Array:
+        """Correlates heads `(h, n, d)` with their filters, zeros beyond the ends."""
+        if weights is None:
+            return _correlate(value, self.filters[...])
+        # Masked points are no neighbours: move them behind the others, and back.
+        masked = ~active(weights)
+        order = jnp.argsort(masked, stable=True)
+        value = jax.vmap(select, in_axes=(0, None))(value, weights)
+        moved = _correlate(jnp.take(value, order, axis=1), self.filters[...])
+        return jnp.take(moved, jnp.argsort(order), axis=1)
+
+
+def _correlate(value: jax.Array, filters: jax.Array) -> jax.Array:
+    half = filters.shape[1] // 2
+    correlated = lax.conv_general_dilated(
+        value.transpose(2, 0, 1),
+        filters[:, None, :],
+        window_strides=(1,),
+        padding=[(half, half)],
+        feature_group_count=value.shape[0],
+    )
+    return correlated.transpose(1, 2, 0)

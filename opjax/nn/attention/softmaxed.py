@@ -1,0 +1,269 @@
+"""Attentions of linear cost whose queries are softmaxed over their features.
+
+Those of the general neural operator transformer and of the orthogonal neural operator;
+layers of one input function are called as all others.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+import opjax
+from opjax import _checks
+from opjax.nn.attention.heads import head_width, merge_heads, split_heads
+from opjax.nn.attention.pointwise import HeadNorm, PointAttention
+from opjax.nn.layers import FanInLinear, Initializer, Linear
+from opjax.nn.layers.initializers import trunk_init
+from opjax.quadrature import active
+
+
+def _shares(weights: jax.Array | None, points: jax.Array) -> jax.Array:
+    """Returns weights that sum to one, `1 / n` each by default."""
+    if weights is None:
+        return jnp.full(points.shape[0], 1 / points.shape[0], points.dtype)
+    weights = jnp.where(active(weights), weights, 0).astype(points.dtype)
+    total = jnp.sum(weights)
+    return weights / jnp.where(total > 0, total, 1)
+
+
+class _TrunkAttention(PointAttention):
+    """An attention without coordinates or norms that starts as the trunk around it."""
+
+    def __init__(
+        self,
+        features: int,
+        *,
+        num_heads: int,
+        kernel_init: Initializer | None = trunk_init,
+        use_bias: bool = True,
+        rngs: nnx.Rngs,
+    ):
+        fan_in = kernel_init is None
+        super().__init__(
+            features,
+            num_heads=num_heads,
+            normalization=None,
+            kernel_init=kernel_init,
+            fan_in_init=fan_in,
+            use_bias=use_bias,
+            out=FanInLinear if fan_in else partial(Linear, kernel_init=kernel_init),
+            rngs=rngs,
+        )
+
+
+class NormalizedAttention(_TrunkAttention):
+    r"""Normalised linear attention of the general neural operator transformer.
+
+    Per head, with softmaxes over its features,
+
+        q = softmax(y W_q),    k = softmax(y W_k),    v = y W_v,
+        q_i + sum_j w_j <q_i, k_j> v_j / sum_j w_j <q_i, k_j>.
+
+    The query itself is added, as in the authors' code.
+
+    Args:
+      features: channels `c`.
+      num_heads: heads, dividing `features`.
+      kernel_init: initialiser of all kernels, with zero biases; both U(-b, b),
+        `b = c^{-1/2}`, if None.
+      use_bias: whether queries, keys and values have biases.
+      rngs: source of the initial parameters.
+
+    Raises:
+      ValueError: if the heads do not divide the features.
+
+    References:
+      Hao et al., "GNOT: a general neural operator transformer for operator learning",
+      ICML 2023 (arXiv:2302.14376).
+    """
+
+    def attend(self, query, key, value, weights):
+        """Returns `opjax.normalized_attention` of one head, and its queries."""
+        averages = opjax.normalized_attention(query, key, value, key_weights=weights)
+        return averages + jax.nn.softmax(query, axis=1)
+
+
+class MeanAttention(_TrunkAttention):
+    r"""As `NormalizedAttention`, but a mean over the points in place of the average.
+
+        q_i + sum_j w_j <q_i, k_j> v_j / sum_j w_j.
+
+    The default attention of the orthogonal neural operator in Neural-Solver-Library,
+    and the type "galerkin" of the general neural operator transformer. Arguments are
+    those of `NormalizedAttention`.
+    """
+
+    def attend(self, query, key, value, weights):
+        """Returns the means of one head, and its queries."""
+        query, key = (jax.nn.softmax(a, axis=1) for a in (query, key))
+        shares = _shares(weights, key)
+        return query + opjax.galerkin_attention(query, key, value, key_weights=shares)
+
+
+class EfficientAttention(_TrunkAttention):
+    r"""Linear attention by a softmax over features and one over points.
+
+    Per head,
+
+        softmax_d(q) / sqrt(d) sum_j softmax_j(k_j) v_j^T,
+
+    `opjax.linear_attention` over the root of the width `d` of a head, and without
+    biases but the last one: the "linear" attention of the orthogonal neural operator,
+    "selfAttention" in Neural-Solver-Library.
+
+    Args:
+      features: channels `c`.
+      num_heads: heads, dividing `features`.
+      rngs: source of the initial parameters.
+
+    Raises:
+      ValueError: if the heads do not divide the features.
+
+    References:
+      Shen et al., "Efficient attention: attention with linear complexities", 2021.
+    """
+
+    def __init__(self, features: int, *, num_heads: int, rngs: nnx.Rngs):
+        super().__init__(features, num_heads=num_heads, use_bias=False, rngs=rngs)
+
+    def attend(self, query, key, value, weights):
+        """Returns `opjax.linear_attention` of one head, scaled."""
+        averages = opjax.linear_attention(query, key, value, key_weights=weights)
+        return query.shape[1] ** -0.5 * averages
+
+
+class SharedNormAttention(PointAttention):
+    r"""Galerkin-type attention, one layer norm of keys and one of values for all heads.
+
+        q_i sum_j w_j N(k_j) N(v_j)^T / sum_j w_j,
+
+    without biases but the last one: the "galerkin" attention of the orthogonal neural
+    operator's own code. `GalerkinAttention` has norms for every head, and coordinates.
+
+    Args:
+      features: channels `c`.
+      num_heads: heads, dividing `features`.
+      epsilon: offset of the variances.
+      rngs: source of the initial parameters.
+
+    Raises:
+      ValueError: if the heads do not divide the features, or the epsilon is not
+        positive.
+    """
+
+    def __init__(
+        self, features: int, *, num_heads: int, epsilon: float = 1e-5, rngs: nnx.Rngs
+    ):
+        norm = {"normalization": "layer", "epsilon": epsilon}
+        super().__init__(
+            features,
+            num_heads=num_heads,
+            kernel_init=trunk_init,
+            use_bias=False,
+            out=Linear,
+            rngs=rngs,
+            **norm,
+        )
+        self.key_norm = HeadNorm(1, features // num_heads, **norm)
+        self.partner_norm = HeadNorm(1, features // num_heads, **norm)
+
+    def attend(self, query, key, value, weights):
+        """Returns `opjax.galerkin_attention` of one head."""
+        shares = _shares(weights, key)
+        return opjax.galerkin_attention(query, key, value, key_weights=shares)
+
+
+class NormalizedCrossAttention(nnx.Module):
+    r"""Normalised linear attention of one function to several others.
+
+    Per head, with softmaxes over its features,
+
+        q = softmax(y W_q),    k^f = softmax(z^f W_k^f),    v^f = z^f W_v^f,
+        q_i + sum_f (sum_j w_j <q_i, k_j^f> v_j^f / sum_j w_j <q_i, k_j^f>),
+
+    for input functions `z^f`, each with points and weights of its own.
+
+    Args:
+      features: channels `c`, of all functions.
+      num_heads: heads, dividing `features`.
+      num_inputs: number of input functions `f`.
+      kernel_init: see `NormalizedAttention`.
+      rngs: source of the initial parameters.
+
+    Raises:
+      ValueError: if the heads do not divide the features, or there is no input.
+
+    References:
+      Hao et al., "GNOT: a general neural operator transformer for operator learning",
+      ICML 2023 (arXiv:2302.14376).
+    """
+
+    def __init__(
+        self,
+        features: int,
+        *,
+        num_heads: int,
+        num_inputs: int = 1,
+        kernel_init: Initializer | None = trunk_init,
+        rngs: nnx.Rngs,
+    ):
+        head_width(features, num_heads)
+        _checks.positive(num_inputs=num_inputs)
+        self.num_heads = num_heads
+
+        def linear() -> nnx.Linear:
+            if kernel_init is None:
+                return FanInLinear(features, features, rngs=rngs)
+            return Linear(features, features, kernel_init=kernel_init, rngs=rngs)
+
+        self.query = linear()
+        self.keys = nnx.List([linear() for _ in range(num_inputs)])
+        self.values = nnx.List([linear() for _ in range(num_inputs)])
+        self.out = linear()
+
+    def __call__(
+        self,
+        x: jax.Array,
+        inputs: Sequence[jax.Array],
+        *,
+        input_weights: Sequence[jax.Array | None] | None = None,
+    ) -> jax.Array:
+        """Evaluates the layer on one sample.
+
+        Args:
+          x: features at the points, shape `(n, c)`.
+          inputs: features of the input functions, each `(n_f, c)`.
+          input_weights: weights of their points, each `(n_f,)` or None for ones; zero
+            masks a point.
+
+        Returns:
+          Features at the points, shape `(n, c)`.
+
+        Raises:
+          ValueError: if there are not as many functions or weights as the layer takes.
+        """
+        weights = input_weights
+        weights = [None] * len(inputs) if weights is None else list(weights)
+        if not len(inputs) == len(weights) == len(self.keys):
+            raise ValueError(
+                f"Different numbers of input functions: {len(inputs)} inputs and "
+                f"{len(weights)} input_weights for a layer of {len(self.keys)}."
+            )
+        query = split_heads(self.query(x), self.num_heads)
+        out = jax.nn.softmax(query, axis=2)
+        for function, w, to_key, to_value in zip(
+            inputs, weights, self.keys, self.values, strict=True
+        ):
+            key, value = (
+                split_heads(linear(function), self.num_heads)
+                for linear in (to_key, to_value)
+            )
+
+            def attend(q, k, v, w=w):
+                return opjax.normalized_attention(q, k, v, key_weights=w)
+
+            out = out + jax.vmap(attend)(query, key, value)
+        return self.out(merge_heads(out))

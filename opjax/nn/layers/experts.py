@@ -1,0 +1,55 @@
+"""Several perceptrons, weighed at every point."""
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from opjax import _checks
+from opjax.nn.layers.initializers import Initializer, trunk_init
+from opjax.nn.layers.linear import MLP
+
+
+class Experts(nnx.Module):
+    r"""A mixture of perceptrons of the same features, `sum_e g_e(x) MLP_e(y)`.
+
+    Args:
+      features: channels in and out.
+      hidden_features: width of the hidden layers.
+      num_experts: perceptrons `e`.
+      kernel_init: see `MLP`.
+      rngs: source of the initial parameters.
+
+    Raises:
+      ValueError: if a count is not positive.
+
+    References:
+      Hao et al., "GNOT: a general neural operator transformer for operator learning",
+      ICML 2023 (arXiv:2302.14376).
+    """
+
+    def __init__(
+        self,
+        features: int,
+        *,
+        hidden_features: int,
+        num_experts: int,
+        kernel_init: Initializer | None = trunk_init,
+        rngs: nnx.Rngs,
+    ):
+        _checks.positive(num_experts=num_experts)
+
+        def expert(key: jax.Array) -> MLP:
+            return MLP(
+                features,
+                hidden_features,
+                features,
+                kernel_init=kernel_init,
+                rngs=nnx.Rngs(key),
+            )
+
+        self.experts = jax.vmap(expert)(jax.random.split(rngs.params(), num_experts))
+
+    def __call__(self, x: jax.Array, gates: jax.Array) -> jax.Array:
+        """Maps features `(n, c)` and weights of the experts `(n, e)` to `(n, c)`."""
+        values = jax.vmap(lambda expert: expert(x))(self.experts)
+        return jnp.einsum("ne,enc->nc", gates.astype(values.dtype), values)

@@ -1,0 +1,198 @@
+"""The deep operator network: a basis and the coefficients in it, both learned."""
+
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+import opjax
+from opjax import _checks
+from opjax.nn.layers import ACTIVATIONS, MLP, Initializer
+from opjax.nn.layers.position import Coordinates, check_points
+from opjax.nn.models._given import check_time
+from opjax.quadrature import select
+
+
+class DeepONet(nnx.Module):
+    r"""Learns functions of the points and what an input gives every one of them.
+
+        u(x) = sum_k b_k(f) t_k(x) + c,    b = branch(f),    t = act(trunk(x)),
+
+    two perceptrons, the branch of all values `f` at fixed sensors, the trunk of the
+    coordinates of a point. Each output channel has its own group of as many `b` and `t`
+    and its own constant `c`. Of the published kinds this is the Cartesian one, all
+    points for one input; `jax.vmap` of samples with one point each is the aligned one.
+
+    With a proper orthogonal basis of the training outputs, `num_modes` functions that
+    calls take as `basis_functions` come before those of the trunk. Without a trunk,
+    `trunk_features=()`, they are all, and there is no constant:
+
+        basis_functions = jnp.linalg.svd(outputs.T, full_matrices=False)[0][:, :modes]
+
+    for `outputs (s, n)` of `s` samples without their mean, which calls then leave out.
+
+    Args:
+      point_dim: dimension `p` of the coordinates.
+      num_sensors: values of the input function, at points that are the same, in the
+        same order, in all samples.
+      feature_dim: channels of the input function; zero if the coordinates of the mesh
+        are the input, at as many points.
+      out_features: channels of the output function, dividing all functions.
+      branch_features: widths of the layers of the branch; the last one is the number of
+        functions, for all channels together.
+      trunk_features: widths of the layers of the trunk; the last one is that of the
+        branch, less the modes.
+      activation: see `MLP`.
+      num_modes: functions that are given and not learned.
+      time_embedding: whether calls take a scalar `time`, one more coordinate of the
+        trunk.
+      kernel_init: initialiser of all kernels, with zero biases; Glorot's normal one if
+        left out.
+      rngs: source of the initial parameters.
+
+    Raises:
+      ValueError: if a count is not positive, a net has only one layer, widths do not
+        fit each other, or there are no functions.
+
+    References:
+      Lu et al., "Learning nonlinear operators via DeepONet based on the universal
+      approximation theorem of operators", Nature Machine Intelligence 3, 2021.
+      Lu et al., "A comprehensive and fair comparison of two neural operators", CMAME
+      393, 2022.
+    """
+
+    def __init__(
+        self,
+        *,
+        point_dim: int,
+        num_sensors: int,
+        feature_dim: int,
+        out_features: int,
+        branch_features: Sequence[int] = (128, 128, 128),
+        trunk_features: Sequence[int] = (128, 128, 128),
+        activation: str = "relu",
+        num_modes: int = 0,
+        time_embedding: bool = False,
+        kernel_init: Initializer | None = None,
+        rngs: nnx.Rngs,
+    ):
+        _checks.positive(
+            point_dim=point_dim, num_sensors=num_sensors, out_features=out_features
+        )
+        _checks.non_negative(feature_dim=feature_dim, num_modes=num_modes)
+        functions = num_modes + (trunk_features[-1] if trunk_features else 0)
+        if len(branch_features) < 2 or len(trunk_features) == 1:
+            raise ValueError(
+                f"{branch_features=} and {trunk_features=} must be of two or more "
+                "layers each."
+            )
+        if (
+            branch_features[-1] != functions
+            or functions % out_features
+            or not functions
+        ):
+            raise ValueError(
+                f"{branch_features=} must end with the number of functions, "
+                f"{functions} of {trunk_features=} and {num_modes=}, a positive "
+                f"multiple of {out_features=}."
+            )
+        self.position, self.activation = Coordinates(point_dim), activation
+        self.num_sensors, self.feature_dim = num_sensors, feature_dim
+        self.num_modes, self.out_features = num_modes, out_features
+        self.takes_time = time_embedding
+        init = jax.nn.initializers.glorot_normal()
+        init = init if kernel_init is None else kernel_init
+
+        def net(inputs: int, widths: Sequence[int]) -> MLP:
+            return MLP(
+                inputs,
+                tuple(widths[:-1]),
+                widths[-1],
+                activation=activation,
+                kernel_init=init,
+                rngs=rngs,
+            )
+
+        self.branch = net(num_sensors * (feature_dim or point_dim), branch_features)
+        bias = nnx.Param(jnp.zeros(out_features, jnp.float32))
+        self.bias = bias if trunk_features else None
+        coordinates = point_dim + time_embedding
+        self.trunk = net(coordinates, trunk_features) if trunk_features else None
+
+    def __call__(
+        self,
+        mesh_points: jax.Array,
+        features: jax.Array | None = None,
+        *,
+        quadrature_weights: jax.Array | None = None,
+        time: jax.Array | None = None,
+        basis_functions: jax.Array | None = None,
+    ) -> jax.Array:
+        """Evaluates the operator on one sample.
+
+        Args:
+          mesh_points: points where the output is wanted, shape `(n, p)`: any points,
+            unless their coordinates are the input.
+          features: values of the input function at the sensors, shape `(num_sensors,
+            feature_dim)`; `None` if `feature_dim` is zero.
+          quadrature_weights: weights of the points, shape `(n,)`; where they are the
+            sensors, zero takes zeros for the values there. They have no other effect.
+          time: scalar, if the model takes one.
+          basis_functions: given functions at the points, shape `(n, num_modes)`.
+
+        Returns:
+          Values of the output function, shape `(n, out_features)`.
+
+        Raises:
+          TypeError: if an array is not floating point.
+          ValueError: if shapes do not match the model or each other.
+        """
+        check_points(self.position, mesh_points)
+        check_time(time, self.takes_time)
+        sensed = self._sensed(mesh_points, features, quadrature_weights)
+        coefficients = self.branch(sensed.reshape(1, -1))[0]
+        functions = self._functions(mesh_points, time, basis_functions)
+        coefficients = coefficients.reshape(self.out_features, -1, 1)
+        functions = functions.reshape(*functions.shape[:1], self.out_features, -1)
+        values = jax.vmap(opjax.reconstruct, in_axes=(0, 1), out_axes=1)(
+            coefficients, functions
+        )[:, :, 0]
+        return values if self.bias is None else values + self.bias[...][None, :]
+
+    def _sensed(self, mesh_points, features, weights):
+        """Returns the values at the sensors, `(num_sensors, c)`."""
+        values = mesh_points if features is None else features
+        channels = self.feature_dim or self.position.point_dim
+        expected = (self.num_sensors, channels)
+        if (features is None) != (self.feature_dim == 0) or values.shape != expected:
+            name = "features" if self.feature_dim else "mesh_points without features"
+            shape = None if features is None and self.feature_dim else values.shape
+            raise ValueError(
+                f"{name} {shape} must have shape {expected}: this model is for "
+                "functions at these sensors."
+            )
+        _checks.floating(features=values)
+        if weights is not None and weights.shape[0] == self.num_sensors:
+            return select(values, weights)
+        return values
+
+    def _functions(self, mesh_points, time, basis_functions):
+        """Returns all functions at the points, `(n, k)`."""
+        parts = []
+        expected = (mesh_points.shape[0], self.num_modes)
+        if basis_functions is not None or self.num_modes:
+            shape = None if basis_functions is None else jnp.shape(basis_functions)
+            if shape != expected:
+                raise ValueError(
+                    f"basis_functions {shape} must have shape {expected} for this "
+                    "model and these points."
+                )
+            parts.append(basis_functions)
+        if self.trunk is not None:
+            points = mesh_points
+            if time is not None:
+                when = jnp.full((points.shape[0], 1), time, points.dtype)
+                points = jnp.concatenate([points, when], axis=1)
+            parts.append(ACTIVATIONS[self.activation](self.trunk(points)))
+        return jnp.concatenate(parts, axis=1)

@@ -1,0 +1,229 @@
+"""The general neural operator transformer as most papers compare it."""
+
+from collections.abc import Sequence
+
+import jax
+from flax import nnx
+from jax import lax
+
+from opjax import _checks
+from opjax.nn.attention.softmaxed import NormalizedAttention, NormalizedCrossAttention
+from opjax.nn.layers import MLP, Experts, Initializer, LayerNorm, TimeEmbedding
+from opjax.nn.layers.initializers import trunk_init
+from opjax.nn.layers.position import Position, check_points
+from opjax.nn.models._given import check_time, joined
+
+
+class GNOTBlock(nnx.Module):
+    r"""Cross-attention, self-attention, and experts that the place chooses after each.
+
+        z <- z + Cross(N z, N y_1, ..., N y_f),    z <- z + N(sum_e g_e MLP_e(z)),
+        z <- z + Self(N z),                        z <- z + N(sum_e g_e MLP'_e(z)),
+
+    with gates `g = softmax(MLP(x))`, two hidden layers on the coordinates `x`.
+
+    Args:
+      features: channels `c`.
+      point_dim: dimension of the coordinates.
+      num_heads: heads, dividing `features`.
+      num_inputs: number of input functions `y`.
+      num_experts: perceptrons `e` of each mixture.
+      mlp_ratio: width of all hidden layers over `c`.
+      kernel_init: see `MLP`.
+      rngs: source of the initial parameters.
+
+    Raises:
+      ValueError: if the heads do not divide the features, or a count is not positive.
+    """
+
+    def __init__(
+        self,
+        features: int,
+        *,
+        point_dim: int,
+        num_heads: int,
+        num_inputs: int = 1,
+        num_experts: int = 3,
+        mlp_ratio: int = 1,
+        kernel_init: Initializer | None = trunk_init,
+        rngs: nnx.Rngs,
+    ):
+        _checks.positive(num_experts=num_experts, mlp_ratio=mlp_ratio)
+        hidden = mlp_ratio * features
+        start = {"kernel_init": kernel_init, "rngs": rngs}
+        self.gates = MLP(point_dim, (hidden, hidden), num_experts, **start)
+        self.cross_norm = LayerNorm(features)
+        self.input_norms = nnx.List([LayerNorm(features) for _ in range(num_inputs)])
+        self.cross_attention = NormalizedCrossAttention(
+            features, num_heads=num_heads, num_inputs=num_inputs, **start
+        )
+        sizes = {"hidden_features": hidden, "num_experts": num_experts}
+        self.cross_experts = Experts(features, **sizes, **start)
+        self.cross_experts_norm = LayerNorm(features)
+        self.self_norm = LayerNorm(features)
+        self.self_attention = NormalizedAttention(
+            features, num_heads=num_heads, **start
+        )
+        self.self_experts = Experts(features, **sizes, **start)
+        self.self_experts_norm = LayerNorm(features)
+
+    def __call__(
+        self,
+        z: jax.Array,
+        inputs: Sequence[jax.Array],
+        mesh_points: jax.Array,
+        *,
+        quadrature_weights: jax.Array | None = None,
+        input_weights: Sequence[jax.Array | None] | None = None,
+    ) -> jax.Array:
+        """Evaluates the block on one sample.
+
+        Args:
+          z: features at the points, shape `(n, c)`.
+          inputs: features of the input functions, each `(n_f, c)`.
+          mesh_points: coordinates of the points of `z`, shape `(n, p)`.
+          quadrature_weights: weights of these points, shape `(n,)`.
+          input_weights: see `NormalizedCrossAttention`.
+
+        Returns:
+          Features at the points, shape `(n, c)`.
+        """
+        gates = jax.nn.softmax(self.gates(mesh_points.astype(z.dtype)), axis=1)
+        normed = [norm(y) for norm, y in zip(self.input_norms, inputs, strict=True)]
+        z = z + self.cross_attention(
+            self.cross_norm(z), normed, input_weights=input_weights
+        )
+        z = z + self.cross_experts_norm(self.cross_experts(z, gates))
+        z = z + self.self_attention(
+            self.self_norm(z), quadrature_weights=quadrature_weights
+        )
+        return z + self.self_experts_norm(self.self_experts(z, gates))
+
+
+class GNOT(nnx.Module):
+    r"""The general neural operator transformer as Neural-Solver-Library has it.
+
+        x = MLP(p),    f <- MLP([p, f]) + e(t),    f <- Block_l(x, f),    u = MLP(f),
+
+    with position features `p`. The stream of a block starts from the embedding `x` of
+    the points every time, and what the blocks before it found enters by cross-attention
+    only. This is the model of most tables that papers compare with; the authors' own is
+    `OriginalGNOT`, whose stream goes on.
+
+    Args:
+      position: how points are seen, `Coordinates(p)` or `ReferenceDistances(p, ...)`;
+        experts are chosen by coordinates.
+      feature_dim: channels of the input function; zero if the mesh is the input.
+      out_features: channels of the output function.
+      features: channels `c` inside.
+      num_layers: number of blocks.
+      num_heads: heads, dividing `features`.
+      num_experts: perceptrons of each mixture.
+      mlp_ratio: width of the blocks' hidden layers over `c`.
+      time_embedding: whether calls take a scalar `time`.
+      rematerialize: whether to recompute the blocks in the backward pass.
+      rngs: source of the initial parameters.
+
+    Raises:
+      ValueError: if a count is not positive, or the heads do not divide the features.
+
+    References:
+      Hao et al., "GNOT: a general neural operator transformer for operator learning",
+      ICML 2023 (arXiv:2302.14376).
+    """
+
+    def __init__(
+        self,
+        *,
+        position: Position,
+        feature_dim: int,
+        out_features: int,
+        features: int = 128,
+        num_layers: int = 3,
+        num_heads: int = 8,
+        num_experts: int = 3,
+        mlp_ratio: int = 2,
+        time_embedding: bool = False,
+        rematerialize: bool = False,
+        rngs: nnx.Rngs,
+    ):
+        _checks.positive(
+            out_features=out_features,
+            features=features,
+            num_layers=num_layers,
+            mlp_ratio=mlp_ratio,
+        )
+        self.position, self.feature_dim = position, feature_dim
+        self.rematerialize = rematerialize
+        hidden, inputs = 2 * features, position.features + feature_dim
+        self.point_encoder = MLP(position.features, hidden, features, rngs=rngs)
+        self.encoder = MLP(inputs, hidden, features, rngs=rngs)
+        self.time_embedding = (
+            TimeEmbedding(features, rngs=rngs) if time_embedding else None
+        )
+
+        def block(key: jax.Array) -> GNOTBlock:
+            return GNOTBlock(
+                features,
+                point_dim=position.point_dim,
+                num_heads=num_heads,
+                num_experts=num_experts,
+                mlp_ratio=mlp_ratio,
+                rngs=nnx.Rngs(key),
+            )
+
+        self.blocks = jax.vmap(block)(jax.random.split(rngs.params(), num_layers))
+        self.decoder = MLP(features, hidden, out_features, rngs=rngs)
+
+    def __call__(
+        self,
+        mesh_points: jax.Array,
+        features: jax.Array | None = None,
+        *,
+        quadrature_weights: jax.Array | None = None,
+        time: jax.Array | None = None,
+    ) -> jax.Array:
+        """Evaluates the operator on one sample, see `OperatorTransformer`."""
+        x, f = self.encode(mesh_points, features, time=time)
+        return self.decode(x, f, mesh_points, quadrature_weights=quadrature_weights)
+
+    def encode(
+        self,
+        mesh_points: jax.Array,
+        features: jax.Array | None = None,
+        *,
+        time: jax.Array | None = None,
+    ) -> tuple[jax.Array, jax.Array]:
+        """Returns the embeddings `(n, c)` of the points and of the input function."""
+        check_points(self.position, mesh_points)
+        check_time(time, self.time_embedding is not None)
+        p = self.position(mesh_points)
+        f = self.encoder(joined(p, features, self.feature_dim))
+        if self.time_embedding is not None and time is not None:
+            f = f + self.time_embedding(time)[None, :]
+        return self.point_encoder(p), f
+
+    def decode(
+        self,
+        x: jax.Array,
+        f: jax.Array,
+        mesh_points: jax.Array,
+        *,
+        quadrature_weights: jax.Array | None = None,
+    ) -> jax.Array:
+        """Maps both embeddings `(n, c)`, at these points, to output values."""
+        weights = quadrature_weights
+
+        def layer(f, block):
+            return block(
+                x,
+                (f,),
+                mesh_points,
+                quadrature_weights=weights,
+                input_weights=(weights,),
+            ), None
+
+        if self.rematerialize:
+            layer = jax.checkpoint(layer, prevent_cse=False)
+        f, _ = lax.scan(layer, f, self.blocks)
+        return self.decoder(f)

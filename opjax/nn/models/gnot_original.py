@@ -1,0 +1,204 @@
+"""The general neural operator transformer by its authors."""
+
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jax import lax
+
+from opjax import _checks
+from opjax.nn.layers import MLP
+from opjax.nn.layers.position import Coordinates, check_points
+from opjax.nn.models._given import check_time, joined, refuse
+from opjax.nn.models.gnot import GNOTBlock
+
+
+class OriginalGNOT(nnx.Module):
+    r"""The general neural operator transformer as its authors' code has it.
+
+        z = MLP([x, theta]),    y_f = MLP_f(f),    z <- Block_l(z, y_1, ...),
+        u = MLP(z),
+
+    with any number of input functions `f`, each at points of its own, which all blocks
+    attend to, and numbers `theta` that belong to the whole sample. In the authors' code
+    samples of different sizes are padded with zeros that take part in the attentions;
+    here masked points do not.
+
+    Without `input_dims` there is one input function, coordinates and features at the
+    mesh points.
+
+    Args:
+      point_dim: dimension `p` of the coordinates.
+      feature_dim: channels of the input function at the mesh points; zero if the mesh
+        is the input.
+      out_features: channels of the output function.
+      features: channels `c` inside.
+      num_layers: number of blocks.
+      num_heads: heads, dividing `features`.
+      num_experts: perceptrons of each mixture.
+      mlp_ratio: width of the blocks' hidden layers over `c`.
+      num_hidden: residual hidden layers of the perceptrons outside the blocks.
+      input_dims: channels of every input function that calls take as `inputs`.
+      num_parameters: numbers `theta` that calls take as `parameters`.
+      time_embedding: whether calls take a scalar `time`, one more such number.
+      rematerialize: whether to recompute the blocks in the backward pass.
+      rngs: source of the initial parameters.
+
+    Raises:
+      ValueError: if a count is not positive, the heads do not divide the features, or
+        there are input functions of both kinds.
+
+    References:
+      Hao et al., "GNOT: a general neural operator transformer for operator learning",
+      ICML 2023 (arXiv:2302.14376).
+    """
+
+    def __init__(
+        self,
+        *,
+        point_dim: int,
+        feature_dim: int,
+        out_features: int,
+        features: int = 128,
+        num_layers: int = 3,
+        num_heads: int = 8,
+        num_experts: int = 3,
+        mlp_ratio: int = 2,
+        num_hidden: int = 3,
+        input_dims: Sequence[int] = (),
+        num_parameters: int = 0,
+        time_embedding: bool = False,
+        rematerialize: bool = False,
+        rngs: nnx.Rngs,
+    ):
+        _checks.positive(
+            point_dim=point_dim,
+            out_features=out_features,
+            features=features,
+            num_layers=num_layers,
+            mlp_ratio=mlp_ratio,
+            num_hidden=num_hidden,
+        )
+        _checks.non_negative(feature_dim=feature_dim, num_parameters=num_parameters)
+        if input_dims and feature_dim:
+            raise ValueError(
+                f"{input_dims=} take the place of features at the mesh points, but "
+                f"{feature_dim=}."
+            )
+        self.position, self.feature_dim = Coordinates(point_dim), feature_dim
+        self.input_dims = tuple(input_dims)
+        self.num_parameters, self.takes_time = num_parameters, time_embedding
+        self.rematerialize = rematerialize
+
+        def perceptron(inputs: int, outputs: int = features) -> MLP:
+            hidden = (features,) * (1 + num_hidden)
+            return MLP(
+                inputs, hidden, outputs, residual=True, kernel_init=None, rngs=rngs
+            )
+
+        self.point_encoder = perceptron(point_dim + num_parameters + time_embedding)
+        dims = self.input_dims or (point_dim + feature_dim,)
+        self.encoders = nnx.List([perceptron(channels) for channels in dims])
+
+        def block(key: jax.Array) -> GNOTBlock:
+            return GNOTBlock(
+                features,
+                point_dim=point_dim,
+                num_heads=num_heads,
+                num_inputs=len(dims),
+                num_experts=num_experts,
+                mlp_ratio=mlp_ratio,
+                kernel_init=None,
+                rngs=nnx.Rngs(key),
+            )
+
+        self.blocks = jax.vmap(block)(jax.random.split(rngs.params(), num_layers))
+        self.decoder = perceptron(features, out_features)
+
+    def __call__(
+        self,
+        mesh_points: jax.Array,
+        features: jax.Array | None = None,
+        *,
+        quadrature_weights: jax.Array | None = None,
+        time: jax.Array | None = None,
+        parameters: jax.Array | None = None,
+        inputs: Sequence[jax.Array] | None = None,
+        input_weights: Sequence[jax.Array | None] | None = None,
+    ) -> jax.Array:
+        """Evaluates the operator on one sample.
+
+        Args:
+          mesh_points: points, shape `(n, p)`.
+          features: values of the input function at these points, shape
+            `(n, feature_dim)`; `None` if `feature_dim` is zero.
+          quadrature_weights: weights of the points, shape `(n,)`; zero masks a point.
+          time: scalar, if the model takes one.
+          parameters: numbers of the sample, shape `(num_parameters,)`, if there are.
+          inputs: values of the input functions of `input_dims`, each `(n_f, c_f)`.
+          input_weights: weights of the points of `inputs`, each `(n_f,)` or None.
+
+        Returns:
+          Values of the output function at the mesh points, shape `(n, out_features)`.
+
+        Raises:
+          TypeError: if an array is not floating point.
+          ValueError: if shapes do not match the model or each other.
+        """
+        check_points(self.position, mesh_points)
+        if self.input_dims:
+            refuse("a model with input_dims", features=features)
+            functions, weights = self._functions(inputs), input_weights
+        else:
+            own = {"inputs": inputs, "input_weights": input_weights}
+            refuse("a model without input_dims", **own)
+            functions = [joined(mesh_points, features, self.feature_dim)]
+            weights = [quadrature_weights]
+        encoded = [
+            encoder(f) for encoder, f in zip(self.encoders, functions, strict=True)
+        ]
+        numbers = self._numbers(mesh_points, time, parameters)
+        z = self.point_encoder(jnp.concatenate([mesh_points, numbers], axis=1))
+
+        def layer(z, block):
+            return block(
+                z,
+                encoded,
+                mesh_points,
+                quadrature_weights=quadrature_weights,
+                input_weights=weights,
+            ), None
+
+        if self.rematerialize:
+            layer = jax.checkpoint(layer, prevent_cse=False)
+        z, _ = lax.scan(layer, z, self.blocks)
+        return self.decoder(z)
+
+    def _functions(self, inputs):
+        """Returns the values of the input functions, checked."""
+        functions = [] if inputs is None else list(inputs)
+        shapes = [jnp.shape(f) for f in functions]
+        if tuple(s[-1] for s in shapes) != self.input_dims:
+            raise ValueError(
+                f"inputs {shapes} must be functions of {self.input_dims} channels."
+            )
+        for i, function in enumerate(functions):
+            _checks.floating(**{f"inputs[{i}]": function})
+            _checks.rank(2, **{f"inputs[{i}]": function})
+        return functions
+
+    def _numbers(self, mesh_points, time, parameters):
+        """Returns the numbers of the whole sample at every point, `(n, t)`."""
+        check_time(time, self.takes_time)
+        expected = (self.num_parameters,)
+        given = (0,) if parameters is None else jnp.shape(parameters)
+        if given != expected:
+            raise ValueError(
+                f"parameters {given} must have shape {expected} for this model."
+            )
+        numbers = [] if time is None else [jnp.reshape(time, (1,))]
+        numbers += [] if parameters is None else [parameters]
+        dtype = mesh_points.dtype
+        numbers = jnp.concatenate([*numbers, jnp.zeros(0, dtype)]).astype(dtype)
+        return jnp.broadcast_to(numbers[None], (mesh_points.shape[0], *numbers.shape))

@@ -1,0 +1,277 @@
+"""The orthogonal neural operator, by its authors and as papers compare it."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jax import lax
+
+import opjax
+from opjax import _checks
+from opjax.nn.layers import MLP, LayerNorm, Linear, TimeEmbedding
+from opjax.nn.layers.position import Position, check_points
+from opjax.nn.models._given import check_time, joined
+from opjax.nn.models.encoder import Attention, Block
+
+
+class ONOBlock(nnx.Module):
+    r"""A transformer block on features of the mesh, whose modes filter a function.
+
+        x <- x + Attention(N x),    x <- x + MLP(N x),
+        f <- f + Phi diag(softplus(mu)) Phi^T f,    f <- MLP(N f),
+
+    `Phi` the orthonormalised modes `x W`, see `opjax.orthonormal_attention`. There is
+    no residual around the last map, in the last block a linear one.
+
+    Args:
+      features: channels `c`, of either stream.
+      attention: constructor of the attention, `attention(features, rngs=)`.
+      num_modes: columns of `Phi`.
+      mlp_ratio: width of the perceptrons' hidden layers over `c`.
+      out_features: channels of the output, of the last block.
+      batch_axis: name of the `jax.vmap` axis of samples that share a covariance.
+      rngs: source of the initial parameters.
+
+    Raises:
+      ValueError: if a count is not positive, or the attention refuses its options.
+    """
+
+    def __init__(
+        self,
+        features: int,
+        *,
+        attention: Attention,
+        num_modes: int,
+        mlp_ratio: int = 1,
+        out_features: int | None = None,
+        batch_axis: str | None = None,
+        rngs: nnx.Rngs,
+    ):
+        _checks.positive(num_modes=num_modes)
+        self.batch_axis = batch_axis
+        self.mesh = Block(features, mlp_ratio=mlp_ratio, attention=attention, rngs=rngs)
+        self.modes = Linear(features, num_modes, rngs=rngs)
+        self.gain_logits = nnx.Param(jnp.zeros(num_modes, jnp.float32))
+        self.norm = LayerNorm(features)
+        if out_features is None:
+            self.out = MLP(features, mlp_ratio * features, features, rngs=rngs)
+        else:
+            self.out = Linear(features, out_features, rngs=rngs)
+
+    def __call__(
+        self,
+        x: jax.Array,
+        f: jax.Array,
+        *,
+        covariance: jax.Array | None = None,
+        **given: Any,
+    ) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """Evaluates the block on one sample.
+
+        Args:
+          x: features of the mesh, shape `(n, c)`.
+          f: features of the function, shape `(n, c)`.
+          covariance: of the modes, shape `(k, k)`; their own by default.
+          **given: arguments of the attention, among them `quadrature_weights`.
+
+        Returns:
+          Both streams after the block, and the covariance that was taken.
+        """
+        weights = given.get("quadrature_weights")
+        x = self.mesh(x, **given)
+        modes = self.modes(x)
+        if covariance is None:
+            covariance = self._covariance(modes, weights)
+        gains = jax.nn.softplus(self.gain_logits[...])
+        f = f + opjax.orthonormal_attention(
+            f, modes, gains, covariance=covariance, quadrature_weights=weights
+        )
+        return x, self.out(self.norm(f)), covariance
+
+    def _covariance(self, modes, weights) -> jax.Array:
+        """Returns the covariance of the modes, the mean of a batch with an axis."""
+        own = opjax.feature_covariance(modes, quadrature_weights=weights)
+        return own if self.batch_axis is None else lax.pmean(own, self.batch_axis)
+
+
+class ONO(nnx.Module):
+    r"""The orthogonal neural operator, a stream of the mesh that filters a function's.
+
+        x = MLP([p, f]),    f <- MLP'([p, f]) + e(t),    (x, f) <- ONOBlock_l(x, f),
+
+    with position features `p`, as Neural-Solver-Library has it. With `joint_encoder`
+    one perceptron of `2 c` channels embeds both streams and time joins that of the
+    mesh, as in the authors' own code.
+
+    What the published code takes from a batch is taken from every sample: the
+    covariance that makes modes orthonormal, in training and afterwards. So a sample's
+    output does not depend on the others, and one function serves training and
+    prediction. Batches of one are trained as there. The published code differs twice:
+
+    - in training it takes the mean of the batch; so does a model with `batch_axis`
+      under `jax.vmap(model, axis_name=batch_axis)`, of samples of one size;
+    - afterwards it takes a running mean of training, `r <- 0.9 r + 0.1 R`; find `R` of
+      a sample by `covariances` and give such means as the argument of this name.
+
+    Args:
+      position: how points are seen, `Coordinates(p)` or `ReferenceDistances(p, ...)`.
+      feature_dim: channels of the input function; zero if the mesh is the input.
+      out_features: channels of the output function.
+      attention: constructor of the attention of a block, `attention(features, rngs=)`:
+        a `functools.partial` of `NystromformerAttention` or any other.
+      features: channels `c` inside, of either stream.
+      num_layers: number of blocks.
+      num_modes: eigenfunctions of a block.
+      mlp_ratio: width of the blocks' hidden layers over `c`.
+      joint_encoder: whether one perceptron embeds both streams.
+      time_embedding: whether calls take a scalar `time`.
+      batch_axis: see above.
+      rematerialize: whether to recompute the blocks in the backward pass.
+      rngs: source of the initial parameters.
+
+    Raises:
+      ValueError: if a count is not positive, or the attention refuses its options.
+
+    References:
+      Xiao et al., "Improved operator learning by orthogonal attention", ICML 2024
+      (arXiv:2310.12487).
+    """
+
+    def __init__(
+        self,
+        *,
+        position: Position,
+        feature_dim: int,
+        out_features: int,
+        attention: Attention,
+        features: int = 128,
+        num_layers: int = 8,
+        num_modes: int = 8,
+        mlp_ratio: int = 1,
+        joint_encoder: bool = False,
+        time_embedding: bool = False,
+        batch_axis: str | None = None,
+        rematerialize: bool = False,
+        rngs: nnx.Rngs,
+    ):
+        _checks.positive(
+            out_features=out_features,
+            features=features,
+            num_layers=num_layers,
+            mlp_ratio=mlp_ratio,
+        )
+        self.position, self.feature_dim = position, feature_dim
+        self.joint_encoder, self.rematerialize = joint_encoder, rematerialize
+        inputs, hidden = position.features + feature_dim, 2 * features
+        if joint_encoder:
+            self.encoder = MLP(inputs, hidden, 2 * features, rngs=rngs)
+        else:
+            self.mesh_encoder = MLP(inputs, hidden, features, rngs=rngs)
+            self.encoder = MLP(inputs, hidden, features, rngs=rngs)
+        self.time_embedding = (
+            TimeEmbedding(features, rngs=rngs) if time_embedding else None
+        )
+
+        def block(key: jax.Array, out_features: int | None = None) -> ONOBlock:
+            return ONOBlock(
+                features,
+                attention=attention,
+                num_modes=num_modes,
+                mlp_ratio=mlp_ratio,
+                out_features=out_features,
+                batch_axis=batch_axis,
+                rngs=nnx.Rngs(key),
+            )
+
+        *keys, last = jax.random.split(rngs.params(), num_layers)
+        self.blocks = jax.vmap(block)(jnp.stack(keys)) if keys else None
+        self.last = block(last, out_features)
+
+    def __call__(
+        self,
+        mesh_points: jax.Array,
+        features: jax.Array | None = None,
+        *,
+        quadrature_weights: jax.Array | None = None,
+        time: jax.Array | None = None,
+        covariances: jax.Array | None = None,
+    ) -> jax.Array:
+        """Evaluates the operator on one sample.
+
+        Args:
+          mesh_points: points, shape `(n, p)`.
+          features: values of the input function, shape `(n, feature_dim)`; `None` if
+            `feature_dim` is zero.
+          quadrature_weights: weights of the points, shape `(n,)`; zero masks a point.
+          time: scalar, if the model has a time embedding.
+          covariances: of the modes of every block, shape `(l, k, k)`; the sample's own
+            by default.
+
+        Returns:
+          Values of the output function at the mesh points, shape `(n, out_features)`.
+
+        Raises:
+          TypeError: if an array is not floating point.
+          ValueError: if shapes do not match the model or each other.
+        """
+        given = {"quadrature_weights": quadrature_weights, "time": time}
+        return self._evaluate(mesh_points, features, covariances, **given)[0]
+
+    def covariances(
+        self,
+        mesh_points: jax.Array,
+        features: jax.Array | None = None,
+        *,
+        quadrature_weights: jax.Array | None = None,
+        time: jax.Array | None = None,
+    ) -> jax.Array:
+        """Returns the covariances of the modes of every block, `(l, k, k)`.
+
+        Arguments are those of a call.
+        """
+        given = {"quadrature_weights": quadrature_weights, "time": time}
+        return self._evaluate(mesh_points, features, None, **given)[1]
+
+    def _evaluate(self, mesh_points, features, covariances, *, time, **given):
+        x, f = self._encode(mesh_points, features, time)
+        given["mesh_points"] = mesh_points
+        first, last = None, None
+        if covariances is not None:
+            k = self.last.gain_logits.shape[0]
+            layers = 1 + (0 if self.blocks is None else len(self.blocks.gain_logits))
+            if jnp.shape(covariances) != (layers, k, k):
+                raise ValueError(
+                    f"covariances {jnp.shape(covariances)} must have shape "
+                    f"{(layers, k, k)} for this model."
+                )
+            first, last = covariances[:-1], covariances[-1]
+
+        def layer(streams, block_and_covariance):
+            block, covariance = block_and_covariance
+            *streams, found = block(*streams, covariance=covariance, **given)
+            return tuple(streams), found
+
+        if self.rematerialize:
+            layer = jax.checkpoint(layer, prevent_cse=False)
+        found = []
+        if self.blocks is not None:
+            (x, f), stacked = lax.scan(layer, (x, f), (self.blocks, first))
+            found = [stacked]
+        (_, values), one = layer((x, f), (self.last, last))
+        return values, jnp.concatenate([*found, one[None]])
+
+    def _encode(self, mesh_points, features, time):
+        """Returns the embeddings of the mesh and of the input function, `(n, c)`."""
+        check_points(self.position, mesh_points)
+        check_time(time, self.time_embedding is not None)
+        positions = self.position(mesh_points)
+        inputs = joined(positions, features, self.feature_dim)
+        if self.joint_encoder:
+            x, f = jnp.split(self.encoder(inputs), 2, axis=1)
+        else:
+            x, f = self.mesh_encoder(inputs), self.encoder(inputs)
+        if self.time_embedding is not None and time is not None:
+            embedded = self.time_embedding(time)[None, :]
+            x, f = (x + embedded, f) if self.joint_encoder else (x, f + embedded)
+        return x, f

@@ -1,0 +1,30 @@
+"""Mixtures of perceptrons."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+from opjax import nn
+
+
+def make(**options):
+    options = {"hidden_features": 5, "num_experts": 3} | options
+    return nn.Experts(4, **options, rngs=nnx.Rngs(0))
+
+
+def test_a_mixture_is_the_weighted_sum_of_its_experts(rng):
+    layer = make()
+    x, gates = (jnp.asarray(rng.normal(size=(7, c)), jnp.float32) for c in (4, 3))
+    alone = [jax.tree.map(lambda p, e=e: p[e], layer.experts)(x) for e in range(3)]
+    expected = sum(np.asarray(gates)[:, e, None] * y for e, y in enumerate(alone))
+    np.testing.assert_allclose(layer(x, gates), expected, rtol=1e-4, atol=1e-7)
+    assert not np.allclose(alone[0], alone[1])
+
+
+def test_impossible_mixtures_are_refused():
+    with pytest.raises(ValueError, match="num_experts=0 must be positive"):
+        make(num_experts=0)
+    with pytest.raises(ValueError, match="must be positive"):
+        make(hidden_features=0)

@@ -1,0 +1,136 @@
+"""The deep operator network: sums of functions, sensors, any points, a given basis."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+from opjax import nn
+from tests.nn.parameters import enlarged
+
+SENSORS, N = 7, 9
+
+
+def make(**options):
+    given = {"point_dim": 2, "num_sensors": SENSORS, "feature_dim": 1}
+    given |= {"branch_features": (5, 6), "trunk_features": (4, 5, 6)}
+    given |= {"out_features": 2, "activation": "tanh"} | options
+    return enlarged(nn.DeepONet(**given, rngs=nnx.Rngs(0)))
+
+
+@pytest.fixture
+def data(rng):
+    """Points that are no sensors, and values at the sensors."""
+    points = jnp.asarray(rng.uniform(size=(N, 2)))
+    return points, jnp.asarray(rng.normal(size=(SENSORS, 1)))
+
+
+run = jax.jit(lambda model, *args, **given: model(*args, **given))
+
+
+def perceptron(mlp, x, act=np.tanh):
+    for layer in mlp.hidden:
+        x = act(x @ np.asarray(layer.kernel) + np.asarray(layer.bias))
+    return x @ np.asarray(mlp.out.kernel) + np.asarray(mlp.out.bias)
+
+
+def test_each_output_is_a_sum_over_its_group_of_functions(data):
+    model, time = make(time_embedding=True), 0.3
+    points, values = map(np.asarray, data)
+    b = perceptron(model.branch, values.ravel())
+    inputs = np.hstack([points, np.full((N, 1), time)])
+    t = np.tanh(perceptron(model.trunk, inputs))
+    expected = np.stack(
+        [t[:, own] @ b[own] for own in (slice(0, 3), slice(3, 6))], axis=1
+    ) + np.asarray(model.bias)
+    actual = run(model, *data, time=jnp.asarray(time))
+    np.testing.assert_allclose(actual, expected, rtol=1e-10)
+
+
+def test_it_is_linear_in_the_last_layer_of_the_branch_and_smooth_in_the_points(data):
+    """Any points: those of another call, one by one, are the same function's."""
+    model = make()
+    points, values = data
+    whole = run(model, points, values)
+    alone = jax.jit(jax.vmap(lambda x: model(x[None], values)[0]))(points)
+    np.testing.assert_allclose(alone, whole, rtol=1e-10)
+    gradient = jax.grad(lambda model: jnp.sum(model(points, values)[:, 0]))(model)
+    np.testing.assert_allclose(gradient.bias[...], [N, 0])
+
+
+def test_a_given_basis_with_and_without_a_trunk(data, rng):
+    points, values = data
+    modes = jnp.asarray(rng.normal(size=(N, 4)))
+    mixed = make(out_features=1, num_modes=4, trunk_features=(4, 2))
+    b = perceptron(mixed.branch, np.asarray(values).ravel())
+    t = np.tanh(perceptron(mixed.trunk, np.asarray(points)))
+    expected = np.asarray(modes) @ b[:4] + t @ b[4:] + np.asarray(mixed.bias)
+    actual = run(mixed, *data, basis_functions=modes)
+    np.testing.assert_allclose(actual[:, 0], expected, rtol=1e-10)
+    alone = make(out_features=1, num_modes=4, trunk_features=(), branch_features=(5, 4))
+    assert alone.bias is None
+    b = perceptron(alone.branch, np.asarray(values).ravel())
+    actual = run(alone, *data, basis_functions=modes)
+    np.testing.assert_allclose(actual[:, 0], np.asarray(modes) @ b, rtol=1e-10)
+    with pytest.raises(ValueError, match=r"basis_functions None must .* \(9, 4\)"):
+        mixed(*data)
+    with pytest.raises(ValueError, match=r"basis_functions \(9, 4\) must .* \(9, 0\)"):
+        make()(*data, basis_functions=modes)
+
+
+def test_modes_of_the_training_outputs_reproduce_them(rng):
+    """The formula of the docstring: outputs of rank two, and their own coefficients."""
+    outputs = jnp.asarray(rng.normal(size=(5, 2)) @ rng.normal(size=(2, N)))
+    modes = jnp.linalg.svd(outputs.T, full_matrices=False)[0][:, :2]
+    np.testing.assert_allclose(modes @ (modes.T @ outputs.T), outputs.T, atol=1e-12)
+
+
+def test_masked_sensors_are_zero_and_other_weights_do_nothing(data):
+    points, values = data
+    model, own = make(), points[:SENSORS]
+    weights = jnp.where(jnp.arange(SENSORS) < 5, 0.3, 0.0)
+    spoilt = values.at[5:].set(jnp.nan)
+    actual = run(model, own, spoilt, quadrature_weights=weights)
+    expected = run(model, own, values.at[5:].set(0.0))
+    np.testing.assert_allclose(actual, expected, rtol=1e-12)
+    weighted = run(model, points, values, quadrature_weights=jnp.zeros(N))
+    np.testing.assert_allclose(weighted, run(model, points, values), rtol=1e-12)
+
+
+def test_the_mesh_may_be_the_input(data):
+    model = make(feature_dim=0)
+    points = data[0][:SENSORS]
+    assert run(model, points).shape == (SENSORS, 2)
+    with pytest.raises(ValueError, match=r"mesh_points .* \(9, 2\) must .* \(7, 2\)"):
+        model(data[0])
+    with pytest.raises(ValueError, match="without features"):
+        model(points, data[1])
+
+
+def test_batches_and_single_precision(data):
+    points, values = data
+    batch = jnp.stack([values, 2 * values])
+    batched = jax.jit(jax.vmap(make(), in_axes=(None, 0)))(points, batch)
+    single = jax.tree.map(lambda p: p.astype(jnp.float32), make())
+    output = run(single, *(a.astype(jnp.float32) for a in (points, batch[1])))
+    assert output.dtype == jnp.float32
+    np.testing.assert_allclose(output, batched[1], rtol=1e-4, atol=1e-4)
+
+
+def test_impossible_models_and_calls_are_refused(data):
+    points, values = data
+    with pytest.raises(ValueError, match=r"branch_features=\(5, 6\) .* functions, 4"):
+        make(trunk_features=(4, 4))
+    with pytest.raises(ValueError, match="multiple of out_features=4"):
+        make(out_features=4)
+    with pytest.raises(ValueError, match="two or more layers"):
+        make(trunk_features=(6,))
+    with pytest.raises(ValueError, match=r"features \(6, 1\) must have shape \(7, 1\)"):
+        make()(points, values[1:])
+    with pytest.raises(ValueError, match=r"features None must have shape"):
+        make()(points)
+    with pytest.raises(ValueError, match="time=0.5 does not fit"):
+        make()(points, values, time=0.5)
+    with pytest.raises(TypeError, match="features has dtype int"):
+        make()(points, jnp.ones((SENSORS, 1), int))
