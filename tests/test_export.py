@@ -48,6 +48,8 @@ OTHERS = {
     "orthogonal": partial(nn.OrthogonalAttention, num_heads=2, num_basis=8),
     "fourier basis": partial(nn.BasisAttention, num_heads=2, basis=FOURIER),
     "performer": partial(nn.PerformerAttention, num_heads=2, num_features=8),
+    "flare": partial(nn.FlareAttention, num_heads=2, num_latents=8),
+    "eidetic": partial(nn.EideticAttention, num_heads=2, num_basis=8),
     "subdomains": partial(nn.SubdomainAttention, attention=FUNCTIONAL, coarse=None),
 }
 
@@ -67,6 +69,8 @@ ATTENTIONS = [
     "orthogonal",
     "fourier basis",
     "performer",
+    "flare",
+    "eidetic",
     "galerkin",
     "linear",
     "fourier",

@@ -7,9 +7,9 @@ for each.
 """
 
 from opjax.datasets.samples import Splits
-from opjax.learn.batches import Replicas
 from opjax.learn.benchmark import (
     FLARE,
+    GNOT,
     LNO,
     PAPER,
     SMOKE,
@@ -36,9 +36,11 @@ from opjax.learn.stopping import Stopped
 from opjax.learn.supervised import regression
 from opjax.learn.task import Task
 from opjax.learn.trained import Trained, load
+from opjax.replicas import Replicas
 
 __all__ = [
     "FLARE",
+    "GNOT",
     "LNO",
     "PAPER",
     "SMOKE",
