@@ -28,7 +28,7 @@ from opjax.learn import (
     published,
 )
 from opjax.learn.benchmark import load
-from opjax.learn.operators import PADDING, kept_modes
+from opjax.learn.models import PADDING, kept_modes
 from opjax.learn.tables import mean_and_deviation, table
 from opjax.problems import grids
 

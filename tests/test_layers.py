@@ -17,6 +17,7 @@ PURE |= {"_winograd", "convolution", "schwarz", "spectral", "interpolation"}
 PURE |= {"point_clouds", "projection", "eigenfunctions", "adaptive_ridge"}
 
 ALL = PURE | {"metrics", "normalize", "optimizers", "training", "checkpoint", "export"}
+ALL |= {"replicas"}
 ALL |= {"_files", "problems", "datasets", "nn"}  # and nothing imports `learn`
 
 # Part of opjax (a module or a subpackage): the parts that it may import.
@@ -49,6 +50,7 @@ PARTS = {
     "optimizers": {"_checks"},
     "export": {"_checks", "_files", "normalize"},
     "training": {"_checks", "metrics", "normalize", "optimizers"},
+    "replicas": {"training"},
     "checkpoint": {"_checks", "_files", "metrics", "normalize", "training"},
     "problems": PURE,
     "datasets": PURE | {"_files", "problems", "normalize"},  # some are generated

@@ -7,7 +7,6 @@ for each.
 """
 
 from opjax.datasets.samples import Splits
-from opjax.learn.batches import Replicas
 from opjax.learn.benchmark import (
     FLARE,
     GNOT,
@@ -37,6 +36,7 @@ from opjax.learn.stopping import Stopped
 from opjax.learn.supervised import regression
 from opjax.learn.task import Task
 from opjax.learn.trained import Trained, load
+from opjax.replicas import Replicas
 
 __all__ = [
     "FLARE",

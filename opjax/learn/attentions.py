@@ -55,20 +55,15 @@ def on_grid(config: Any, sizes: Any) -> tuple[int, ...] | None:
 
 
 def _softmax(config: Any, sizes: Any, cls: Any = nn.SoftmaxBasis) -> Any:
+    bounds = config.min_temperature, config.max_temperature
     return partial(
         cls,
         num_basis=config.num_basis,
         num_heads=config.num_heads,
         grid_shape=on_grid(config, sizes),
         temperature=config.temperature,
-        temperature_bounds=_bounds(config),
+        temperature_bounds=bounds if config.min_temperature else None,
     )
-
-
-def _bounds(config: Any) -> tuple[float, float] | None:
-    """The range of temperatures; None where they are free."""
-    bounds = config.min_temperature, config.max_temperature
-    return bounds if config.min_temperature else None
 
 
 def _transolver(config: Any, sizes: Any) -> Any:

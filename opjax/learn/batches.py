@@ -8,32 +8,17 @@ meets the same batches.
 import functools
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from opjax import training
+from opjax import replicas, training
 
 # Members of a study that differ in their seeds share what is compiled.
 _epoch = functools.lru_cache(maxsize=4)(training.make_epoch)
-
-
-class Replicas(NamedTuple):
-    """Models that are trained at once, stacked along axis 0.
-
-    Replica `i * len(seeds) + j` sees the batches that are drawn for seed `j`, once for
-    all `i`.
-
-    Attributes:
-      seeds: of the batches.
-      hyper: hyper-parameters of every replica, a pytree with leaves `(r, ...)`, such as
-        its learning rate.
-    """
-
-    seeds: tuple[int, ...]
-    hyper: Any
 
 
 class ArrayBatches:
@@ -104,39 +89,24 @@ class FreshBatches:
     def __init__(self, task: Any, settings: Any):
         self.total = settings.num_steps
         self.per_epoch = self.per_call = settings.steps_per_call or 200
-        self.microbatch = settings.microbatch
-        self.task, self.replicas = task, task.replicas
-        self.optimizer = functools.partial(settings.optimizer, self.total)
+        self.replicas = task.replicas
+        self.shape = () if self.replicas is None else (self.replicas.size,)
+        self.optimizer = partial(settings.optimizer, self.total)
+        self.steps = replicas.make_steps(
+            task.train,
+            task.loss,
+            self.optimizer,
+            seed=settings.seed,
+            replicas=self.replicas,
+            needs_key=task.needs_key,
+            microbatch=settings.microbatch,
+        )
         self.compiled: dict[int, Any] = {}
         self.compile_seconds = 0.0
-        if task.replicas is None:
-            self.shape: tuple[int, ...] = ()
-            seeds: Any = settings.seed
-        else:
-            seeds = jnp.asarray(task.replicas.seeds)
-            (size,) = {len(leaf) for leaf in jax.tree.leaves(task.replicas.hyper)}
-            if size % len(seeds):
-                raise ValueError(
-                    f"{size} replicas do not share {len(seeds)} seeds evenly."
-                )
-            self.shape = (size,)
-        self.keys = _streams(seeds, 1)
-        self.noise = _streams(seeds, 2) if task.needs_key else None
 
     def start(self, model: Any) -> training.TrainState:
         """The state before the first step; of every replica."""
-        if self.replicas is None:
-            return training.init(model, self.optimizer())
-
-        @jax.jit
-        @jax.vmap
-        def init(one: Any, own: Any) -> training.TrainState:
-            return training.init(one, self.optimizer(own))
-
-        # Copied, because jit gives arrays back that it does not change, and ours are
-        # going to be donated.
-        state = init(model, self.replicas.hyper)
-        return jax.tree.map(lambda leaf: leaf.copy(), state)
+        return replicas.init(model, self.optimizer, self.replicas)
 
     def prepare(self, state: Any, step: int) -> None:
         """Compiles the calls that remain, apart from training."""
@@ -144,7 +114,7 @@ class FreshBatches:
         remaining = self.total - step
         good = jnp.ones(self.shape, bool)
         for length in {min(self.per_call, remaining), remaining % self.per_call} - {0}:
-            run = jax.jit(functools.partial(self._steps, length), donate_argnums=0)
+            run = jax.jit(partial(self.steps, length), donate_argnums=0)
             self.compiled[length] = run.lower(state, good, jnp.int32(0)).compile()
         self.compile_seconds = time.monotonic() - begin
 
@@ -157,45 +127,6 @@ class FreshBatches:
     def describe(self, step: int, row: int) -> str:
         """Says what is in a batch: nothing but numbers drawn for its step."""
         return f"its batch is the one drawn for step {step + row}"
-
-    def _steps(self, length: int, state: Any, good: jax.Array, first: jax.Array) -> Any:
-        def body(carry: Any, step: jax.Array) -> Any:
-            state, good = carry
-            state, metrics = self._update(state, step, good)
-            # What stopped once has no losses after: its model is the last good one.
-            metrics["finite"] &= good
-            metrics["loss"] = jnp.where(good, metrics["loss"], jnp.nan)
-            return (state, metrics["finite"]), metrics
-
-        steps = first + jnp.arange(length, dtype=jnp.int32)
-        (state, _), history = jax.lax.scan(body, (state, good), steps)
-        return state, history
-
-    def _update(self, state: Any, step: jax.Array, good: jax.Array) -> Any:
-        if self.replicas is None:
-            return self._one(state, self.task.train(self.keys, step), good, self.noise)
-        batches = jax.vmap(self.task.train, in_axes=(0, None))(self.keys, step)
-        given = state, good, self.replicas.hyper
-        groups = jax.tree.map(
-            lambda leaf: leaf.reshape(-1, len(self.keys), *leaf.shape[1:]), given
-        )
-
-        def one(group: Any, batch: Any, noise: Any) -> Any:
-            state, good, hyper = group
-            return self._one(state, batch, good, noise, hyper)
-
-        over_seeds = jax.vmap(one, in_axes=(0, 0, None if self.noise is None else 0))
-        # Batches depend on seeds only, so all groups share those of a seed.
-        found = jax.vmap(over_seeds, in_axes=(0, None, None))(
-            groups, batches, self.noise
-        )
-        return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), found)
-
-    def _one(self, state: Any, batch: Any, good: Any, noise: Any, *own: Any) -> Any:
-        update = training.make_update(
-            self.task.loss, self.optimizer(*own), microbatch=self.microbatch
-        )
-        return update(state, batch, good, noise)
 
 
 def make(task: Any, settings: Any) -> ArrayBatches | FreshBatches:
@@ -218,12 +149,3 @@ def num_samples(name: str, data: Any) -> int:
             "must hold the same positive number."
         )
     return lengths.pop()
-
-
-def _streams(seeds: Any, stream: int) -> jax.Array:
-    """Keys of a stream of random numbers, one for each seed."""
-
-    def key(seed: jax.Array) -> jax.Array:
-        return jax.random.fold_in(jax.random.key(seed), stream)
-
-    return key(seeds) if jnp.ndim(seeds) == 0 else jax.vmap(key)(seeds)

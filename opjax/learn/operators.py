@@ -26,13 +26,12 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from opjax import nn, normalize, spectral
+from opjax import nn, normalize
 from opjax.datasets.samples import Sample
-from opjax.learn import attentions, latent_models, own_models, stream_models
+from opjax.learn import attentions, models, own_models
 from opjax.learn.attentions import BASES, MIXERS, Entry
 from opjax.learn.config import ModelOptions
 
-PADDING = 0.1  # zeros before and after each axis, over its points
 _DEFAULTS = dataclasses.asdict(ModelOptions())
 # Options of all attentions: those of the blocks and of what is around them.
 _TRUNK = ("features", "num_layers", "num_heads", "mlp_ratio", "reference_points")
@@ -158,7 +157,12 @@ def build(
     """
     (name,) = config.models
     found, features = entry(name), config.features
-    _check_needs(name, found, sizes)
+    check_mesh([name], len(sizes.grid_shape or ()))
+    if found.fixed_points and sizes.num_points is None:
+        raise ValueError(
+            f"models={name!r} needs the same number of points in all samples; take "
+            "another model."
+        )
 
     def construct(found: Entry, features: int, rngs: nnx.Rngs) -> nnx.Module:
         values = {**_DEFAULTS, **vars(config), "features": features}
@@ -189,37 +193,20 @@ def build(
 
 
 def check_mesh(names: Sequence[str], grid_axes: int) -> None:
-    """Raises ValueError if an operator cannot take the meshes of a data set.
+    """Raises ValueError if an operator needs another grid than one of so many axes."""
 
-    Args:
-      names: see `entry`.
-      grid_axes: axes of the grid that samples are on; zero if they are on none.
-    """
-    for name in names:
+    def fits(name: str) -> bool:
         wanted = entry(name).grid_axes
-        if wanted and grid_axes not in wanted:
-            others = [
-                other
-                for other, known in REGISTRY.items()
-                if not known.grid_axes or grid_axes in known.grid_axes
-            ]
-            meshes = (
-                f"on a grid of {grid_axes} axes" if grid_axes else "on no common grid"
-            )
+        return not wanted or grid_axes in wanted
+
+    for name in names:
+        if not fits(name):
+            wanted = " or ".join(map(str, entry(name).grid_axes))
+            there = f"a grid of {grid_axes} axes" if grid_axes else "no common grid"
             raise ValueError(
-                f"models={name!r} needs samples on one grid of "
-                f"{' or '.join(map(str, wanted))} axes, but they are {meshes}; choose "
-                f"from {', '.join(others)}."
+                f"models={name!r} needs samples on one grid of {wanted} axes, but they "
+                f"are on {there}; choose from {', '.join(filter(fits, REGISTRY))}."
             )
-
-
-def _check_needs(name: str, found: Entry, sizes: Sizes) -> None:
-    check_mesh([name], len(sizes.grid_shape or ()))
-    if found.fixed_points and sizes.num_points is None:
-        raise ValueError(
-            f"models={name!r} needs the same number of points in all samples; take "
-            "another model."
-        )
 
 
 def _transformer(
@@ -244,82 +231,17 @@ def _transformer(
     )
 
 
-def kept_modes(num_modes: int, grid_shape: Sequence[int]) -> tuple[int, ...]:
-    """Returns the frequencies per axis of a spectral kernel, clipped to a grid."""
-    wanted = *(2 * num_modes for _ in grid_shape[1:]), num_modes
-    return tuple(map(min, wanted, spectral.largest_modes(grid_shape)))
-
-
-def _fno(config: Any, sizes: Sizes, rngs: nnx.Rngs) -> nnx.Module:
-    """The Fourier neural operator, with zeros around the domain."""
-    assert sizes.grid_shape is not None
-    return nn.FourierNeuralOperator(
-        grid_shape=sizes.grid_shape,
-        feature_dim=sizes.feature_dim,
-        out_features=sizes.out_features,
-        time_embedding=sizes.time_embedding,
-        features=config.features,
-        num_layers=config.num_layers,
-        modes=kept_modes(config.num_modes, sizes.grid_shape),
-        padding=PADDING,
-        rngs=rngs,
-    )
-
-
-def _galerkin2d(config: Any, sizes: Sizes, rngs: nnx.Rngs) -> nnx.Module:
-    """The Galerkin transformer between scalers and a spectral decoder."""
-    shape = sizes.grid_shape
-    assert shape is not None
-    if sizes.time_embedding:
-        raise ValueError("models='galerkin2d' has no time; take another model.")
-    coarse = tuple(config.coarse_points or (n + 1) // 2 for n in shape)
-    model = nn.darcy_transformer(
-        shape,
-        coarse,
-        in_features=sizes.feature_dim,
-        out_features=sizes.out_features,
-        features=config.features,
-        num_layers=config.num_layers,
-        num_heads=config.num_heads,
-        epsilon=config.norm_epsilon,
-        modes=kept_modes(config.num_modes, shape),
-        boundary="free",  # nothing is known of the solution at the ends of the grid
-        rematerialize=config.rematerialize,
-        rngs=rngs,
-    )
-    return nn.with_dropout(model, config.dropout)
-
-
-def _orthogonal_network(config: Any, sizes: Sizes, rngs: nnx.Rngs) -> nnx.Module:
-    """Orthogonal layers as documented, of at least as many values as functions."""
-    if sizes.time_embedding:
-        raise ValueError("models='orthogonal_network' has no time; take another model.")
-    assert sizes.num_points is not None
-    return nn.OrthogonalNetwork(
-        num_points=sizes.num_points,
-        in_features=sizes.feature_dim or sizes.point_dim,
-        out_features=sizes.out_features,
-        num_hidden=max(config.features, config.num_basis),
-        num_layers=config.num_layers,
-        num_basis=config.num_basis,
-        rngs=rngs,
-    )
-
-
-_FNO = ("features", "num_layers", "num_modes")
-_GALERKIN2D = (*_FNO, "num_heads", "coarse_points", "norm_epsilon", "dropout")
-_GALERKIN2D += ("rematerialize",)
-
 # One line for each: what it is made of, the options it reads, and what it needs.
 REGISTRY: dict[str, Entry] = {
     "functional": attentions.in_basis("softmax", "functional"),
     "transolver": attentions.TRANSOLVER,
     "transolver_plus": attentions.TRANSOLVER_PLUS,
-    "flare": latent_models.FLARE,
-    "lno": latent_models.LNO,
+    "flare": models.FLARE,
+    "lno": models.LNO,
     "orthogonal": attentions.ORTHOGONAL,
     "galerkin": attentions.pointwise(nn.GalerkinAttention),
     "linear": attentions.pointwise(nn.LinearAttention),
+    "intention": attentions.pointwise(nn.IntentionAttention),
     "fourier": attentions.pointwise(nn.FourierAttention, quadratic=True),
     "softmax": attentions.pointwise(nn.SoftmaxAttention, quadratic=True),
     "performer": attentions.pointwise(nn.PerformerAttention, num_features="num_random"),
@@ -330,18 +252,14 @@ REGISTRY: dict[str, Entry] = {
         nn.LinformerAttention, num_projected="num_projected", fixed_points=True
     ),
     "functional_schwarz": attentions.on_boxes("softmax", "functional"),
-    "ono": stream_models.ONO,
-    "ono_original": stream_models.ONO_ORIGINAL,
-    "gnot": stream_models.GNOT,
-    "gnot_original": stream_models.GNOT_ORIGINAL,
-    "deeponet": stream_models.DEEPONET,
-    "fno": Entry(model=_fno, options=_FNO, grid_axes=(1, 2)),
-    "orthogonal_network": Entry(
-        model=_orthogonal_network,
-        options=("features", "num_layers", "num_basis"),
-        fixed_points=True,
-    ),
-    "galerkin2d": Entry(model=_galerkin2d, options=_GALERKIN2D, grid_axes=(2,)),
+    "ono": models.ONO,
+    "ono_original": models.ONO_ORIGINAL,
+    "gnot": models.GNOT,
+    "gnot_original": models.GNOT_ORIGINAL,
+    "deeponet": models.DEEPONET,
+    "fno": models.FNO,
+    "orthogonal_network": models.ORTHOGONAL_NETWORK,
+    "galerkin2d": models.GALERKIN2D,
 }
 
 

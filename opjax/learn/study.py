@@ -11,7 +11,7 @@ import numpy as np
 from flax import nnx
 
 from opjax import training
-from opjax.learn import figures
+from opjax.learn import batches, figures
 from opjax.learn.fitting import Settings, fit
 from opjax.learn.folder import RunDirectory, run_once
 from opjax.learn.json_files import replacing
@@ -76,15 +76,15 @@ def run(
         results,
         task.source,
         task.notes,
-        0 if callable(task.train) else _count(task.train),
-        _count(task.test),
+        0 if callable(task.train) else _count("train", task.train),
+        _count("test", task.test),
         time.monotonic() - begin,
         tasks.seconds,
     )
 
 
-def _count(buckets: tuple[Any, ...]) -> int:
-    return sum(len(jax.tree.leaves(bucket)[0]) for bucket in buckets)
+def _count(name: str, buckets: tuple[Any, ...]) -> int:
+    return sum(batches.num_samples(name, bucket) for bucket in buckets)
 
 
 def settings(config: Any, task: Task, *, tensorboard: bool = False) -> Settings:

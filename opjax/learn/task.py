@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import jax
 import optax
 
-from opjax.learn.batches import Replicas
+from opjax.replicas import Replicas
 
 
 class Task(NamedTuple):

@@ -49,6 +49,7 @@ from opjax.nn.attention.pointwise import (
     FourierAttention,
     GalerkinAttention,
     HeadNorm,
+    IntentionAttention,
     LinearAttention,
     LinformerAttention,
     NystromAttention,
@@ -103,6 +104,13 @@ from opjax.nn.models.latent import LatentNeuralOperator
 from opjax.nn.models.ono import ONO, ONOBlock
 from opjax.nn.models.operator import OperatorTransformer
 from opjax.nn.models.orthogonal import OrthogonalLayer, OrthogonalNetwork
+from opjax.nn.models.regressors import (
+    FunctionalRegressor,
+    IntentionRegressor,
+    LinearAttentionRegressor,
+    SoftmaxAttentionRegressor,
+    TransolverRegressor,
+)
 from opjax.nn.models.super_resolution import (
     SuperResolutionTransformer,
     coordinate_attention,
@@ -110,7 +118,9 @@ from opjax.nn.models.super_resolution import (
 from opjax.nn.schwarz import (
     LowRankAttention,
     SchwarzAttention,
+    box_attention,
     calibrate,
+    laplacian_factors,
     principal_keys,
 )
 
@@ -138,6 +148,7 @@ __all__ = [
     "FourierNeuralOperator",
     "FunctionalAttention",
     "FunctionalMap",
+    "FunctionalRegressor",
     "GNOT",
     "GNOTBlock",
     "GalerkinAttention",
@@ -149,10 +160,13 @@ __all__ = [
     "HeadNorm",
     "IdentityMap",
     "IndicatorBasis",
+    "IntentionAttention",
+    "IntentionRegressor",
     "LatentNeuralOperator",
     "LayerNorm",
     "Linear",
     "LinearAttention",
+    "LinearAttentionRegressor",
     "LinformerAttention",
     "LowRankAttention",
     "MLP",
@@ -182,6 +196,7 @@ __all__ = [
     "SchwarzAttention",
     "SharedNormAttention",
     "SoftmaxAttention",
+    "SoftmaxAttentionRegressor",
     "SoftmaxBasis",
     "SoftmaxMap",
     "SpectralConvolution",
@@ -191,7 +206,9 @@ __all__ = [
     "Subdomains",
     "SuperResolutionTransformer",
     "TimeEmbedding",
+    "TransolverRegressor",
     "UpScaler",
+    "box_attention",
     "calibrate",
     "coordinate_attention",
     "darcy_transformer",
@@ -200,6 +217,7 @@ __all__ = [
     "initializers",
     "inverse_transformer",
     "inner_products",
+    "laplacian_factors",
     "least_squares",
     "means",
     "principal_keys",

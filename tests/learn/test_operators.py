@@ -11,7 +11,7 @@ from flax import nnx
 
 from opjax import nn
 from opjax.datasets.samples import Sample
-from opjax.learn import attentions, operators, stream_models
+from opjax.learn import attentions, models, operators
 from opjax.learn.config import ModelOptions, RunOptions
 
 OWN = """
@@ -174,7 +174,7 @@ def test_sizes_are_those_of_the_samples(rng):
     assert (bare.feature_dim, bare.out_features) == (0, 1)
 
 
-@pytest.mark.parametrize("name", stream_models.ONO_ATTENTIONS)
+@pytest.mark.parametrize("name", models.ONO_ATTENTIONS)
 def test_every_attention_of_ono_is_built_and_called_alike(name, rng):
     sample = grid(rng)
     options = {"equal_parameters": False, "ono_attention": name}
