@@ -52,33 +52,25 @@ class Config(BenchmarkOptions):
     )
 
 
-_COMMON: dict[str, Any] = {"mlp_ratio": 2, "clip_norm": 1.0}
-_SURFACES: dict[str, Any] = {"num_train": 507, "num_validation": 36, "num_test": 136}
+_ALL: dict[str, Any] = {"mlp_ratio": 2, "clip_norm": 1.0}
+_FEW: dict[str, Any] = {"num_train": 8, "num_validation": 4, "num_test": 4}
+_MANY: dict[str, Any] = {"num_train": 507, "num_validation": 36, "num_test": 136}
+_SHORT: dict[str, Any] = {"num_epochs": 12, "learning_rate": 2e-3}
+_THREE = ("functional", "transolver", "softmax")
 PRESETS = {
     "smoke": Config(
-        **SMOKE,
-        **_COMMON,
-        num_train=8,
-        num_validation=4,
-        num_test=4,
+        **{**SMOKE, **_ALL, **_FEW, "learning_rate": 2e-3},
         num_points=48,
         test_points=64,
-        learning_rate=2e-3,
     ),
-    "quick": Config(
-        **_COMMON,
-        **_SURFACES,
-        models=("functional", "transolver", "softmax"),
-        num_epochs=12,
-        learning_rate=2e-3,
-    ),
+    "quick": Config(models=_THREE, **_ALL, **_MANY, **_SHORT),
     # The model of the published code (543 thousand parameters) and the data as in the
     # text: 4096 points, random rotations. Epochs, learning rate and the largest radius
     # as unit are those of DiffusionNet, whose results the paper compares with. Batches
     # of eight rather than one, since twenty minutes must do.
     "paper": Config(
-        **_COMMON,
-        **_SURFACES,
+        **_ALL,
+        **_MANY,
         preset="paper",
         models=("functional", "transolver"),
         num_points=4096,
