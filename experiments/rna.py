@@ -100,15 +100,15 @@ def load(config: Config, *, cache_dir: str | None = None) -> samples.Splits:
             "on synthetic surfaces."
         )
     splits = partial(rna.splits, num_points=_AVAILABLE)
-    train, validation, test, *others = load_splits(config, splits, cache_dir=cache_dir)
+    found, count = load_splits(config, splits, cache_dir=cache_dir), config.test_points
+    test = found.test
     if config.data_dir:
-        test = rna.with_vertices(config.data_dir, test, num_points=config.test_points)
-    train = [place(surface, config) for surface in train]
-    validation, test = (
-        [place(surface, config, config.test_points) for surface in part]
-        for part in (validation, test)
+        test = rna.with_vertices(config.data_dir, test, num_points=count)
+    return found._replace(
+        train=[place(surface, config) for surface in found.train],
+        validation=[place(surface, config, count) for surface in found.validation],
+        test=[place(surface, config, count) for surface in test],
     )
-    return samples.Splits(train, validation, test, *others)
 
 
 def place(
