@@ -52,33 +52,25 @@ class Config(BenchmarkOptions):
     )
 
 
-_COMMON: dict[str, Any] = {"mlp_ratio": 2, "clip_norm": 1.0}
-_SURFACES: dict[str, Any] = {"num_train": 507, "num_validation": 36, "num_test": 136}
+_ALL: dict[str, Any] = {"mlp_ratio": 2, "clip_norm": 1.0}
+_FEW: dict[str, Any] = {"num_train": 8, "num_validation": 4, "num_test": 4}
+_MANY: dict[str, Any] = {"num_train": 507, "num_validation": 36, "num_test": 136}
+_SHORT: dict[str, Any] = {"num_epochs": 12, "learning_rate": 2e-3}
+_THREE = ("functional", "transolver", "softmax")
 PRESETS = {
     "smoke": Config(
-        **SMOKE,
-        **_COMMON,
-        num_train=8,
-        num_validation=4,
-        num_test=4,
+        **{**SMOKE, **_ALL, **_FEW, "learning_rate": 2e-3},
         num_points=48,
         test_points=64,
-        learning_rate=2e-3,
     ),
-    "quick": Config(
-        **_COMMON,
-        **_SURFACES,
-        models=("functional", "transolver", "softmax"),
-        num_epochs=12,
-        learning_rate=2e-3,
-    ),
+    "quick": Config(models=_THREE, **_ALL, **_MANY, **_SHORT),
     # The model of the published code (543 thousand parameters) and the data as in the
     # text: 4096 points, random rotations. Epochs, learning rate and the largest radius
     # as unit are those of DiffusionNet, whose results the paper compares with. Batches
     # of eight rather than one, since twenty minutes must do.
     "paper": Config(
-        **_COMMON,
-        **_SURFACES,
+        **_ALL,
+        **_MANY,
         preset="paper",
         models=("functional", "transolver"),
         num_points=4096,
@@ -108,15 +100,15 @@ def load(config: Config, *, cache_dir: str | None = None) -> samples.Splits:
             "on synthetic surfaces."
         )
     splits = partial(rna.splits, num_points=_AVAILABLE)
-    train, validation, test, *others = load_splits(config, splits, cache_dir=cache_dir)
+    found, count = load_splits(config, splits, cache_dir=cache_dir), config.test_points
+    test = found.test
     if config.data_dir:
-        test = rna.with_vertices(config.data_dir, test, num_points=config.test_points)
-    train = [place(surface, config) for surface in train]
-    validation, test = (
-        [place(surface, config, config.test_points) for surface in part]
-        for part in (validation, test)
+        test = rna.with_vertices(config.data_dir, test, num_points=count)
+    return found._replace(
+        train=[place(surface, config) for surface in found.train],
+        validation=[place(surface, config, count) for surface in found.validation],
+        test=[place(surface, config, count) for surface in test],
     )
-    return samples.Splits(train, validation, test, *others)
 
 
 def place(
