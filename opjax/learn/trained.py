@@ -167,7 +167,7 @@ def save(
 
 
 def load(workdir: str | os.PathLike) -> Trained:
-    """Reads the operator of a run, the one with the smallest validation error.
+    """Reads the operator of a run: of the smallest validation error, else the first.
 
     A model of your own is imported again by its name.
 
