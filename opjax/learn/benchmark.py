@@ -131,10 +131,7 @@ def benchmark(
 
     def make_task(config: Any, cache_dir: str | None) -> Task:
         found = load(config, splits, *own, cache_dir=cache_dir)
-        fixed: Any = {
-            "encode_target": config.normalize_target,
-            "mean": config.mean_loss,
-        }
-        return regression(config, found, **fixed | options)
+        given = {"encode_target": config.normalize_target, "mean": config.mean_loss}
+        return regression(config, found, **given | options)
 
     return make_task

@@ -128,16 +128,14 @@ def inspect(
 ) -> dict[str, np.ndarray]:
     """Looks at the basis functions and functional maps of a model.
 
-    Args:
-      model: any; one without a method `inspect`, or whose attention has no maps, gives
-        nothing, nor does a mesh whose bases would take more than 1 GiB.
-      sample: encoded, as for `operators.call`.
-      num_points: points of the mesh, if others were added to pad it.
-      **given: further arguments of the model, such as `time`.
+    A model without a method `inspect`, or whose attention has no maps, gives nothing,
+    nor does a mesh whose bases would take more than 1 GiB.
 
-    Returns:
-      `basis`, the functions of the first head that vary most, `maps` of the first
-      heads, and `layers`, the numbers of the first, a middle and the last layer.
+    Args:
+      model: any.
+      sample: encoded, as for `operators.call`, maybe padded.
+      num_points: of the mesh without padding.
+      **given: further arguments of the model, such as `time`.
     """
     if not hasattr(model, "inspect"):
         return {}

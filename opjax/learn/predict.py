@@ -27,6 +27,7 @@ from opjax.datasets import own
 from opjax.datasets.samples import Sample
 from opjax.learn import operators, options, trained
 from opjax.learn.json_files import to_json, write_json
+from opjax.learn.supervised import mean_and_worst
 
 
 def run(
@@ -41,8 +42,7 @@ def run(
     """Predicts on all samples of the input, and exports the operator if asked.
 
     Args:
-      workdir: folder of a finished run, the model with the smallest validation error
-        is taken, or of one of its members.
+      workdir: see `learn.load`.
       inputs: folder, files or patterns, see `own.find`.
       output: folder for the files with predictions and `report.json`.
       export_path: file for the exported operator; None for none.
@@ -51,12 +51,6 @@ def run(
 
     Returns:
       What the last line of the program says.
-
-    Raises:
-      ImportError: if an optional library is needed and missing.
-      OSError: if files cannot be read or written.
-      ValueError: if a file is damaged or its sample does not fit the operator or
-        the memory.
     """
     begin = time.monotonic()
     with jax.enable_x64(False):
@@ -150,11 +144,9 @@ def sentence(row: dict[str, Any]) -> str:
         for label in ("points", "features")
         if row[f"{label}_outside"]
     ]
-    if row["num_points_factor"] > 4:
-        words.append(
-            f"the number of points is {row['num_points_factor']:.3g} times off those "
-            "of training"
-        )
+    factor = row["num_points_factor"]
+    if factor > 4:
+        words += [f"the number of points is {factor:.3g} times off those of training"]
     return "; ".join(words)
 
 
@@ -176,13 +168,9 @@ def _outside(array: np.ndarray, low: Any, high: Any) -> tuple[float, float]:
 
 def _summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
     errors = [row["relative_l2"] for row in rows if "relative_l2" in row]
-    numbers = {}
-    if errors:  # targets are known
-        numbers["relative_l2"] = float(np.mean(errors))
-        numbers["relative_l2_worst"] = float(np.max(errors))
     keys = [key for key in rows[0] if key not in ("name", "num_points", "relative_l2")]
     return {
-        **numbers,
+        **(mean_and_worst(np.asarray(errors)) if errors else {}),  # targets are known
         "samples": len(rows),
         "num_points": sum(row["num_points"] for row in rows),
         **{f"{key}_worst": max(row[key] for row in rows) for key in keys},
