@@ -8,14 +8,15 @@ variant and seed has a folder of its own inside that of its study.
 """
 
 import dataclasses
+import math
 import pathlib
 from dataclasses import replace
 from typing import Any
 
 from experiments import ablation_ridge, burgers, darcy
 from opjax import learn
-from opjax.learn import Options, members, option
-from opjax.learn.json_files import to_json, write_json
+from opjax.learn import SizeOptions, members, option
+from opjax.learn.json_files import write_json
 
 # Table of the paper, what is varied, and on which problem.
 STUDIES = {
@@ -29,12 +30,15 @@ BASES = {"fourier": "fourier", "orthonormal": "orthonormal", "learned": "softmax
 MIXERS = ("galerkin", "softmax", "functional")
 PROJECTIONS = ("mean", "transpose", "pseudo_inverse")
 RIDGE_LOGITS = (-16.0, -8.0, -4.0, 0.0, 3.0, 6.0)
-# Gain of the initial maps, and what is added to their diagonal.
-STARTS = {"xavier": (1.0, 0.0), "small": (1e-2, 0.0), "diagonal": (1e-2, 1e-2)}
+STARTS = {
+    "xavier": {"init_scale": 1.0, "init_diagonal": 0.0},
+    "small": {"init_scale": 1e-2, "init_diagonal": 0.0},
+    "diagonal": {"init_scale": 1e-2, "init_diagonal": 1e-2},
+}
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(Options):
+class Config(SizeOptions):
     """All that the numbers of a run depend on; the defaults are the quick preset."""
 
     preset: str = option("quick", "Values of all flags that are not given")
@@ -50,8 +54,13 @@ class Config(Options):
     num_train: int = option(200, "Training samples", minimum=8)
     num_test: int = option(100, "Test samples of Darcy flow", minimum=1)
     num_epochs: int = option(10, "Passes over the training samples", minimum=1)
-    features: int = option(32, "Channels; 4 must divide them", minimum=4)
+    features: int = option(32, "Channels", minimum=1)
     num_layers: int = option(2, "Layers", minimum=1)
+    num_heads: int = option(4, "Heads in Darcy flow; must divide them", minimum=1)
+    num_basis: int = option(16, "Basis functions, where they do not vary", minimum=1)
+    bases: tuple[int, ...] = option(
+        (4, 8, 16, 32, 64), "Numbers of basis functions, where they do", minimum=1
+    )
     num_points: int = option(512, "Points of Burgers' equation", minimum=64)
 
     def __post_init__(self):
@@ -71,59 +80,47 @@ class Config(Options):
 
 def variants(config: Config, study: str) -> dict[str, Any]:
     """Returns the configurations of a study by what they vary."""
-    sizes = {
-        "num_train": config.num_train,
-        "num_validation": max(config.num_train // 10, 2),
-        "num_epochs": config.num_epochs,
-        "features": config.features,
-        "num_layers": config.num_layers,
-    }
+    names = ["num_train", "num_epochs", "features", "num_layers"]
+    given: dict[str, Any] = {"num_validation": max(config.num_train // 10, 2)}
     if study == "initialization":
-        base = replace(
-            burgers.PRESETS[config.base],
-            models=("galerkin",),
-            num_points=config.num_points,
-            test_points=(config.num_points, 8192),
-            num_heads=1,
-            **sizes,
-        )
-        return {
-            f"{normalization}_{label}": replace(
-                base,
-                normalization=normalization,
-                init_scale=scale,
-                init_diagonal=diagonal,
-            )
-            for normalization in burgers.NORMALIZATIONS
-            for label, (scale, diagonal) in STARTS.items()
-        }
-    changes: dict[str, dict[str, dict[str, Any]]] = {
-        "bases": {f"k_{k}": {"num_basis": k} for k in (4, 8, 16, 32, 64)},
-        "choice": {
-            # The real Fourier basis of 25 functions nearest to the learned ones'
-            # number.
-            f"{label}_{mixer}": {
-                "models": (f"{basis}:{mixer}",),
-                "num_basis": 25,
-                "shared_basis": False,
+        base: Any = burgers.PRESETS[config.base]
+        names.append("num_points")
+        given |= {"models": ("galerkin",), "num_heads": 1}
+        given["test_points"] = (config.num_points, 8192)
+    else:
+        base = darcy.PRESETS[config.base]
+        names += ["num_test", "num_heads", "num_basis"]
+    base = replace(base, **given, **{name: getattr(config, name) for name in names})
+    changes = _changes(config, study)
+    return {label: replace(base, **change) for label, change in changes.items()}
+
+
+def _changes(config: Config, study: str) -> dict[str, dict[str, Any]]:
+    """What the variants of a study change, by their labels."""
+    match study:
+        case "bases":
+            return {f"k_{k}": {"num_basis": k} for k in config.bases}
+        case "choice":
+            # At least as many real waves in the plane as there are learned functions.
+            side = math.isqrt(config.num_basis - 1) + 1
+            own = {"num_basis": (side + 1 - side % 2) ** 2, "shared_basis": False}
+            return {
+                f"{label}_{mixer}": {"models": (f"{basis}:{mixer}",), **own}
+                for label, basis in BASES.items()
+                for mixer in MIXERS
             }
-            for label, basis in BASES.items()
-            for mixer in MIXERS
-        },
-        "projection": {
-            f"projected_{name}": {"projection": name, "shared_basis": False}
-            for name in PROJECTIONS
-        },
-        "ridge": {f"logit_{logit:g}": {"ridge_logit": logit} for logit in RIDGE_LOGITS},
+        case "projection":
+            return {
+                f"projected_{name}": {"projection": name, "shared_basis": False}
+                for name in PROJECTIONS
+            }
+        case "ridge":
+            return {f"logit_{x:g}": {"ridge_logit": x} for x in RIDGE_LOGITS}
+    return {
+        f"{name}_{label}": {"normalization": name, **start}
+        for name in burgers.NORMALIZATIONS
+        for label, start in STARTS.items()
     }
-    base = replace(
-        darcy.PRESETS[config.base],
-        num_test=config.num_test,
-        num_heads=4,
-        num_basis=16,
-        **sizes,
-    )
-    return {label: replace(base, **change) for label, change in changes[study].items()}
 
 
 PRESETS = {
@@ -140,14 +137,29 @@ PRESETS = {
         num_points=64,
     ),
     "quick": Config(),
+    # 001, Tables 6 and 7 and App. D, on Darcy flow.
     "paper": Config(
         preset="paper",
+        studies=("bases", "choice", "projection", "ridge"),
         base="paper",
         num_train=1000,
         num_test=200,
-        num_epochs=100,
+        num_epochs=500,
         features=128,
         num_layers=8,
+        num_heads=8,
+        num_basis=64,
+        bases=(16, 32, 64, 128, 256, 512),
+    ),
+    # 004, Table 8.
+    "paper_004": Config(
+        preset="paper_004",
+        studies=("initialization",),
+        base="paper",
+        num_train=1000,
+        num_epochs=100,
+        features=96,
+        num_layers=4,
         num_points=2048,
     ),
 }
@@ -169,17 +181,12 @@ def make_task(config: Any, cache_dir: str | None) -> learn.Task:
 
 def report(finished: learn.Finished) -> learn.Report:
     """A table of every study, and what float32 makes of small ridges."""
-    config, folder = finished.config, finished.folder
-    studies = {
-        study: {
-            name.removeprefix(f"{study}/"): rows
-            for name, rows in finished.results.items()
-            if name.startswith(f"{study}/")
-        }
-        for study in config.studies
-    }
-    parts, found = [], {}
-    for study, results in studies.items():
+    config = finished.config
+    parts, found, studies = [], {}, {}
+    for study in config.studies:
+        labels = {name: name.partition(f"{study}/")[2] for name in finished.results}
+        results = {label: finished.results[k] for k, label in labels.items() if label}
+        studies[study] = results
         found |= members.summary(results, ["error"])
         columns = {"error": ("error, x 100", 100.0)}
         if study == "ridge":
@@ -190,8 +197,7 @@ def report(finished: learn.Finished) -> learn.Report:
     if "ridge" in studies:
         boundary = ablation_ridge.boundary()
         parts.append(ablation_ridge.text(boundary))
-        ablation_ridge.draw(folder, list(studies["ridge"]), config.seeds[0])
-    write_json(folder / "studies.json", to_json({**studies, "boundary": boundary}))
+    write_json(finished.folder / "studies.json", {**studies, "boundary": boundary})
     head = (
         "Relative L2 error on test samples, mean ± standard deviation over the seeds "
         f"{','.join(map(str, config.seeds))}. A seed that diverged has no part in "
@@ -200,22 +206,13 @@ def report(finished: learn.Finished) -> learn.Report:
         "layers. Where models are smaller than the published ones or trained for less, "
         "orders and ratios compare, values do not."
     )
-    result = {
-        **found,
-        "seconds": finished.seconds,
-        "seeds": list(config.seeds),
-        "data": "own solvers",
-    }
+    found |= {"seconds": finished.seconds, "seeds": list(config.seeds)}
+    result = {**found, "data": "own solvers"}
     return learn.Report("\n".join(parts), result, head, alone=True)
 
 
-PROGRAM = learn.Program(
-    "ablation",
-    PRESETS,
-    make_task,
-    title="What matters, one choice at a time",
-    report=report,
-)
+_TITLE = "What matters, one choice at a time"
+PROGRAM = learn.Program("ablation", PRESETS, make_task, title=_TITLE, report=report)
 run = PROGRAM.run
 
 if __name__ == "__main__":

@@ -1,6 +1,5 @@
-"""How small a ridge may be: float32 against float64, and along a training."""
+"""How small a ridge may be: float32 against float64, without training."""
 
-import pathlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,18 +8,16 @@ import jax.numpy as jnp
 import numpy as np
 
 import opjax
-from opjax.learn import drawing
-from opjax.learn.metrics_file import read_metrics
 from opjax.learn.tables import table
 
 # Below, the reference in float64 loses its digits too.
 LOGITS = (6, 3, 0, -2, -4, -6, -8, -10, -12, -16, -20)
+_COLUMNS = ("logit", "ridge", "condition", "value_error", "gradient_error")
 
 
 def text(rows: Sequence[dict[str, float]]) -> str:
     """Returns the part of the tables about `boundary`."""
-    columns = ("logit", "ridge", "condition", "value_error", "gradient_error")
-    cells = [[f"{row[name]:.3g}" for name in columns] for row in rows]
+    cells = [[f"{row[name]:.3g}" for name in _COLUMNS] for row in rows]
     return (
         "Condition number of the small systems after the last epoch, mean over layers "
         "and heads, on one validation sample.\n\n"
@@ -28,38 +25,8 @@ def text(rows: Sequence[dict[str, float]]) -> str:
         "Relative errors against float64 of one attention and its gradient in the key "
         "coefficients: 32 of smooth functions with 16 channels, a system that is "
         "singular without a ridge. No value is NaN: past an error of one they are "
-        "noise.\n\n" + table([name.replace("_", " ") for name in columns], cells)
+        "noise.\n\n" + table([name.replace("_", " ") for name in _COLUMNS], cells)
     )
-
-
-def draw(folder: pathlib.Path, names: Sequence[str], seed: int) -> None:
-    """Draws condition numbers and errors along the training of every ridge.
-
-    Args:
-      folder: of the run.
-      names: of the variants.
-      seed: whose member is drawn.
-    """
-    figure = drawing.new_figure(9.0, 3.4, "constrained")
-    left, right = figure.subplots(1, 2)
-    for name in names:
-        rows = read_metrics(folder / "ridge" / f"{name}-{seed}")
-        epochs = [row["epoch"] for row in rows]
-        style: Any = {"label": name.removeprefix("logit_"), "marker": "."}
-        # JSON has no infinity.
-        conditions = [np.nan if (c := row["condition"]) is None else c for row in rows]
-        left.plot(epochs, conditions, **style)
-        right.plot(epochs, [row["validation"] for row in rows], **style)
-    left.set(xlabel="epoch", ylabel="condition number, mean", yscale="log")
-    right.set(xlabel="epoch", ylabel="relative $L^2$ error, validation")
-    for axis in (left, right):
-        drawing.plain(axis)
-        axis.locator_params(axis="x", integer=True)
-    handles, labels = left.get_legend_handles_labels()
-    figure.legend(
-        handles, labels, title="initial logit", loc="outside right", frameon=False
-    )
-    drawing.save(figure, folder / "conditions.png")
 
 
 def boundary() -> list[dict[str, float]]:
@@ -75,34 +42,21 @@ def boundary() -> list[dict[str, float]]:
       For every logit, from large to small, the ridge, the condition number, and the
       relative errors of value and gradient in key coefficients against float64.
     """
-    rows = []
-    for logit in LOGITS:
-        with jax.enable_x64(True):
-            exact = _value_and_gradient(logit, jnp.float64)
-            single = _value_and_gradient(logit, jnp.float32)
-            key = _coefficients(jnp.float64)[1]
-            ridge = jax.nn.sigmoid(jnp.float64(logit))
-            condition = opjax.condition_number(
-                key, ridge=ridge, regularization="convex"
-            )
-        errors = [
-            _relative_error(np.asarray(a), np.asarray(b))
-            for a, b in zip(single, exact, strict=True)
-        ]
-        rows.append(
-            {
-                "logit": float(logit),
-                "ridge": float(ridge),
-                "condition": float(condition),
-                "value_error": errors[0],
-                "gradient_error": errors[1],
-            }
-        )
-    return rows
+    with jax.enable_x64(True):
+        return [_measured(logit) for logit in LOGITS]
 
 
-def _relative_error(values: np.ndarray, exact: np.ndarray) -> float:
-    return float(np.linalg.norm(values - exact) / np.linalg.norm(exact))
+def _measured(logit: float) -> dict[str, float]:
+    exact, single = (_value_and_gradient(logit, t) for t in (np.float64, np.float32))
+    ridge = jax.nn.sigmoid(jnp.float64(logit))
+    key = _coefficients(np.float64)[1]
+    condition = opjax.condition_number(key, ridge=ridge, regularization="convex")
+    errors = [
+        np.linalg.norm(values - true) / np.linalg.norm(true)
+        for values, true in zip(single, exact, strict=True)
+    ]
+    found = logit, ridge, condition, *errors
+    return dict(zip(_COLUMNS, map(float, found), strict=True))
 
 
 def _coefficients(dtype: Any) -> list[jax.Array]:
@@ -118,14 +72,12 @@ def _coefficients(dtype: Any) -> list[jax.Array]:
     ]
 
 
-def _value_and_gradient(logit: float, dtype: Any) -> tuple[jax.Array, jax.Array]:
+def _value_and_gradient(logit: float, dtype: Any) -> tuple[np.ndarray, np.ndarray]:
     query, key, value = _coefficients(dtype)
     ridge = jax.nn.sigmoid(jnp.asarray(logit, dtype))
 
-    def moved(key):
+    def moved(key: jax.Array) -> jax.Array:
         return opjax.transport(query, key, value, ridge=ridge, regularization="convex")
 
-    def loss(key):
-        return jnp.sum(moved(key) ** 2)
-
-    return moved(key), jax.grad(loss)(key)
+    gradient = jax.grad(lambda key: jnp.sum(moved(key) ** 2))(key)
+    return np.asarray(moved(key)), np.asarray(gradient)

@@ -16,6 +16,7 @@ import dataclasses
 from opjax.datasets import airfoil
 from opjax.learn import (
     FLARE,
+    GNOT,
     PAPER,
     SMOKE,
     FieldOptions,
@@ -72,6 +73,8 @@ PRESETS = {
         ),
         transolver={"normalize_target": False},
         flare={**FLARE, "num_basis": 256},
+        gnot={**GNOT, "normalize_target": False},
+        ono_original={"num_layers": 6, "num_basis": 8, "num_landmarks": 256},
     ),
 }
 PROGRAM = Program(

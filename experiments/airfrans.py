@@ -19,21 +19,11 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from experiments import point_subsets
-from opjax import normalize, training
+from opjax import learn, metrics, normalize, training
 from opjax.datasets import airfrans, samples
-from opjax.learn import (
-    SMOKE,
-    BenchmarkOptions,
-    Program,
-    Task,
-    operators,
-    option,
-    outcome,
-    supervised,
-)
+from opjax.learn import SMOKE, BenchmarkOptions, operators, option, outcome, supervised
 from opjax.learn.benchmark import load as load_splits
-from opjax.problems import airfoil_forces
+from opjax.quadrature import weighted_mean
 
 # Where the reference points of the published model are, in chords.
 _BOX = ((-2.0, -1.5), (4.0, 1.5))
@@ -95,18 +85,7 @@ PRESETS = {
 
 
 def load(config: Config, *, cache_dir: str | None = None) -> samples.Splits:
-    """Reads the flows, or makes some; validation cases are the last of the first ones.
-
-    Args:
-      config: all that the numbers depend on.
-      cache_dir: folder of generated data.
-
-    Raises:
-      ImportError: if pyvista is needed and missing.
-      OSError: if files are missing or cannot be read.
-      ValueError: if they are damaged or there are too few, or the paper preset has no
-        data_dir.
-    """
+    """Reads the flows, or makes some; errors are those of `airfrans.splits`."""
     if not config.data_dir and config.preset == "paper":
         raise ValueError(
             "preset='paper' needs --data_dir, the folder of AirfRANS (see "
@@ -115,38 +94,30 @@ def load(config: Config, *, cache_dir: str | None = None) -> samples.Splits:
     return load_splits(config, airfrans.splits, "split", cache_dir=cache_dir)
 
 
-def make_task(config: Config, cache_dir: str | None = None) -> Task:
+def make_task(config: Config, cache_dir: str | None = None) -> learn.Task:
     """Builds the task to predict velocity, pressure and viscosity of turbulence.
 
         loss = mean_b (L_v + surface_weight L_s),
 
     the mean squared errors of the normalised fields at points drawn in the fluid and at
     the airfoil.
-
-    Args:
-      config: all that the numbers depend on.
-      cache_dir: folder of generated data.
     """
     cases = load(config, cache_dir=cache_dir)
     normalizers = supervised.fit_normalizers(
         cases.train, points=False, features=True, target=True
     )
     train, validation, test = (
-        _stack(found, normalizers, size, config.num_buckets)
-        for found, size in (
-            (cases.train, config.batch_size),
-            (cases.validation, 1),
-            (cases.test, 1),
-        )
+        _stack(part, normalizers, size, config.num_buckets)
+        for part, size in zip(cases[:3], (config.batch_size, 1, 1), strict=True)
     )
-    return Task(
+    return learn.Task(
         train=train,
         validation=validation,
         test=test,
         build=build,
         loss=partial(loss, config),
         metric=partial(error, config),
-        evaluate=partial(evaluate, config, cases, test, normalizers),
+        evaluate=partial(evaluate, config, cases.test, test, normalizers),
         extra=normalizers,
         source=cases.source,
         needs_key=True,
@@ -163,13 +134,13 @@ def build(config: Config, rngs: nnx.Rngs) -> nnx.Module:
 
 def parts(model: Any, sample: Any) -> tuple[jax.Array, jax.Array]:
     """Mean squared errors in the fluid and at the airfoil, of normalised fields."""
-    weights, surface = sample.get("quadrature_weights"), sample["surface"]
+    surface = sample["surface"]
+    weights = sample.get("quadrature_weights", jnp.ones_like(surface))
     squares = (operators.call(model, sample) - sample["target"]) ** 2
     squares = jnp.mean(squares, axis=1)
-    given = jnp.ones_like(surface) if weights is None else weights
     return (
-        point_subsets.mean(squares, given * (1 - surface)),
-        point_subsets.mean(squares, given * surface),
+        weighted_mean(squares, weights * (1 - surface)),
+        weighted_mean(squares, weights * surface),
     )
 
 
@@ -183,109 +154,57 @@ def loss(config: Config, model: Any, batch: Any, *, key: jax.Array) -> jax.Array
     """The loss at points drawn from every sample, see `make_task`."""
 
     def one(sample: Any, key: jax.Array) -> jax.Array:
-        drawn = point_subsets.draw(sample, key, config.num_points)
+        drawn = samples.draw_points(sample, key, num_points=config.num_points)
         return error(config, model, drawn)
 
-    size = batch["target"].shape[0]
-    values = jax.vmap(one)(batch, jax.random.split(key, size))
+    keys = jax.random.split(key, len(batch["target"]))
     # A sum over the parts of a batch that are differentiated one by one.
-    return jnp.sum(values) / config.batch_size
+    return jnp.sum(jax.vmap(one)(batch, keys)) / config.batch_size
 
 
 def evaluate(
     config: Config,
-    cases: samples.Splits,
+    cases: Sequence[samples.Sample],
     test: tuple[Any, ...],
     normalizers: dict[str, normalize.Normalizer],
     model: Any,
     folder: pathlib.Path,
 ) -> dict[str, float]:
-    """Makes the numbers of `Task.evaluate`, see `run`, and a file of some predictions.
+    """Numbers of `Task.evaluate`, of the test cases and their buckets `test`."""
 
-    Args:
-      config: all that the numbers depend on.
-      cases: the flows.
-      test: buckets of the test cases.
-      normalizers: of features and target.
-      model: a trained model.
-      folder: where to write `predictions.npz`.
-    """
+    def one(model: Any, sample: Any) -> tuple[Any, jax.Array]:
+        predicted = operators.call(model, sample)
+        decoded = normalize.decode(normalizers["target"], predicted)
+        return parts(model, sample), decoded
 
-    def both(model: Any, sample: Any) -> tuple[Any, jax.Array]:
-        predicted = normalize.decode(
-            normalizers["target"], operators.call(model, sample)
-        )
-        return parts(model, sample), predicted
-
-    counts = [case.num_points for case in cases.test]
-    errors = np.zeros((len(counts), 2))
-    fields: dict[int, np.ndarray] = {}
-    rows = samples.bucket_rows(counts, num_buckets=config.num_buckets)
-    for bucket, (_, indices) in zip(test, rows, strict=True):
-        found, predicted = training.evaluate(both, model, bucket, batch_size=1)
-        errors[indices] = np.stack(found, axis=1)
-        for index, field in zip(indices, np.asarray(predicted), strict=True):
-            fields[int(index)] = field[: counts[index]]
+    found = samples.unstack(
+        [training.evaluate(one, model, bucket, batch_size=1) for bucket in test],
+        [case.num_points for case in cases],
+        num_buckets=config.num_buckets,
+    )
+    errors = np.array([pair for pair, _ in found], np.float64)
+    fields = [field for _, field in found]
     total = errors[:, 0] + config.surface_weight * errors[:, 1]
-    shown = outcome.rows(total)
+    rows = outcome.rows(total)
+    targets = [np.asarray(case.target) for case in cases]
     outcome.write(
         folder,
         errors=total,
-        rows=shown,
-        samples=[_pressure(cases.test[row]) for row in shown],
-        predicted=[fields[row][:, 2:3] for row in shown],
+        rows=rows,
+        # Of the fields, the pressure is drawn.
+        samples=[cases[row]._replace(target=targets[row][:, 2:3]) for row in rows],
+        predicted=[fields[row][:, 2:3] for row in rows],
     )
-    ours = np.array([coefficients(c, fields[i]) for i, c in enumerate(cases.test)])
-    true = np.array([coefficients(c, _target(c)) for c in cases.test])
-    volume, surface = errors.mean(axis=0)
-    numbers = {"volume": float(volume), "surface": float(surface)}
+    ours = np.array(list(map(airfrans.coefficients, cases, fields)))
+    true = np.array(list(map(airfrans.coefficients, cases, targets)))
+    numbers = {}
     # The drag of potential flow is zero.
-    names = ("drag", "lift") if config.data_dir else ("lift",)
-    forces = {}
-    for name in reversed(names):
-        column = ("drag", "lift").index(name)
-        relative = np.abs(ours[:, column] / true[:, column] - 1)
-        forces[f"{name}_error"] = float(relative.mean())
-        forces[f"{name}_spearman"] = spearman(ours[:, column], true[:, column])
-    return forces | numbers
-
-
-def coefficients(case: samples.Sample, fields: np.ndarray) -> np.ndarray:
-    """Drag and lift coefficient of fields on the mesh of a case.
-
-    Velocity at the airfoil is set to zero, as in the published evaluation.
-
-    Args:
-      case: the flow.
-      fields: velocity, pressure and viscosity of turbulence, shape `(n, 4)`.
-    """
-    assert case.cells is not None
-    assert case.features is not None
-    velocity = np.array(fields[:, :2], np.float32)
-    velocity[case.details.surface] = 0
-    stencil = airfoil_forces.wall_stencil(
-        case.details.points, case.cells, case.details.surface
-    )
-    normals = case.features[case.details.surface, 5:]
-    shear = airfoil_forces.wall_shear(velocity, normals, stencil)
-    found = airfoil_forces.force_coefficients(
-        case.details.points[case.details.surface].astype(np.float32),
-        fields[case.details.surface, 2],
-        speed=case.details.speed,
-        angle=case.details.angle,
-        shear=shear,
-    )
-    return np.asarray(found, np.float64)
-
-
-def spearman(first: np.ndarray, second: np.ndarray) -> float:
-    """Spearman's rank correlation; NaN where all values of one array are equal."""
-    from scipy.stats import rankdata
-
-    if len(first) < 2:
-        return float("nan")
-    with np.errstate(invalid="ignore"):
-        return float(np.corrcoef(rankdata(first), rankdata(second))[0, 1])
+    for column, name in ((1, "lift"), (0, "drag"))[: 2 if config.data_dir else 1]:
+        pair = ours[:, column], true[:, column]
+        numbers[f"{name}_error"] = float(np.mean(np.abs(pair[0] / pair[1] - 1)))
+        numbers[f"{name}_spearman"] = float(metrics.rank_correlation(*pair))
+    volume, surface = errors.mean(axis=0)
+    return numbers | {"volume": float(volume), "surface": float(surface)}
 
 
 def _stack(
@@ -296,36 +215,26 @@ def _stack(
 ) -> tuple[dict[str, np.ndarray], ...]:
     """Buckets of normalised features and targets, and of which points are `surface`."""
 
-    def marked(case: samples.Sample) -> samples.Sample:
-        features = case.features
-        assert features is not None
-        surface = np.zeros((len(features), 1), np.float32)
+    def encoded(case: samples.Sample) -> samples.Sample:
+        surface = np.zeros((case.num_points, 1), np.float32)
         surface[case.details.surface] = 1
-        return case._replace(features=np.concatenate([features, surface], 1))
+        found = {
+            name: np.asarray(normalize.encode(one, jnp.asarray(getattr(case, name))))
+            for name, one in normalizers.items()
+        }
+        found["features"] = np.concatenate([found["features"], surface], axis=1)
+        return case._replace(**found)
 
     buckets = samples.stack(
-        [marked(case) for case in cases], batch_size=batch_size, num_buckets=num_buckets
+        list(map(encoded, cases)), batch_size=batch_size, num_buckets=num_buckets
     )
     for bucket in buckets:
         bucket["surface"] = bucket["features"][..., -1]
         bucket["features"] = bucket["features"][..., :-1]
-        for name in ("features", "target"):
-            encoded = normalize.encode(normalizers[name], jnp.asarray(bucket[name]))
-            bucket[name] = np.asarray(encoded)
     return buckets
 
 
-def _target(case: samples.Sample) -> np.ndarray:
-    assert case.target is not None
-    return case.target
-
-
-def _pressure(case: samples.Sample) -> samples.Sample:
-    """A case with its pressure, to be drawn."""
-    return case._replace(target=_target(case)[:, 2:3])
-
-
-PROGRAM = Program("airfrans", PRESETS, make_task, title="AirfRANS")
+PROGRAM = learn.Program("airfrans", PRESETS, make_task, title="AirfRANS")
 run = PROGRAM.run
 
 

@@ -12,6 +12,7 @@ import dataclasses
 from opjax.datasets import elasticity
 from opjax.learn import (
     FLARE,
+    GNOT,
     LNO,
     PAPER,
     SMOKE,
@@ -59,6 +60,8 @@ PRESETS = {
         ),
         transolver={"mlp_ratio": 1, "clip_norm": 0.1, "pct_start": 0.3},
         flare=FLARE,
+        # A cosine from the first step on.
+        gnot={**GNOT, "batch_size": 1, "pct_start": 0.0, "cycle_momentum": False},
         lno={**LNO, "features": 192, "num_layers": 4, "mlp_layers": 3}
         | {"num_test": 1000},
     ),

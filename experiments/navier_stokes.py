@@ -23,6 +23,7 @@ from opjax.datasets import navier_stokes as dataset
 from opjax.datasets import samples
 from opjax.datasets.samples import Sample
 from opjax.learn import (
+    GNOT,
     LNO,
     PAPER,
     SMOKE,
@@ -66,6 +67,9 @@ class Config(BenchmarkOptions):
         grids.check_stride(self.solver_points, self.stride, periodic=True)
 
 
+_GNOT = {**GNOT, "reference_points": 0, "final_div_factor": 1e4}
+_ONO = {**_GNOT, "num_basis": 16, "ono_attention": "efficient", "batch_size": 8}
+_ONO |= {"clip_norm": 0.1}
 PRESETS = {
     "smoke": Config(
         **{**SMOKE, "features": 8, "num_epochs": 1},
@@ -99,6 +103,8 @@ PRESETS = {
         ),
         transolver={"clip_norm": 0.0, "final_div_factor": 1e4},
         lno={**LNO, "final_div_factor": 1e4},
+        gnot={**_GNOT, "num_layers": 3, "mlp_ratio": 2, "weight_decay": 5e-5},
+        ono_original=_ONO,
     ),
 }
 

@@ -40,11 +40,9 @@ class Config(FieldOptions):
             )
 
 
-_RESCALED: dict[str, Any] = {
-    "split": "transolver",
-    "normalize_inputs": True,
-    "normalize_target": True,
-}
+_RESCALED: Any = {"normalize_inputs": True, "normalize_target": True, "beta2": 0.999}
+_RESCALED |= {"split": "transolver"}
+_ONO = {"num_basis": 8, "num_landmarks": 256, "batch_size": 2, "clip_norm": 0.1}
 PRESETS = {
     "smoke": Config(
         **SMOKE, num_train=8, num_validation=4, num_test=4, num_elements=8, stride=1
@@ -66,15 +64,10 @@ PRESETS = {
             clip_norm=1.0,
             beta2=0.95,
         ),
-        transolver={
-            **_RESCALED,
-            "mlp_ratio": 2,
-            "batch_size": 8,
-            "clip_norm": 0.1,
-            "beta2": 0.999,
-        },
-        flare={**FLARE, **_RESCALED, "num_basis": 128, "beta2": 0.999},
+        transolver={**_RESCALED, "mlp_ratio": 2, "batch_size": 8, "clip_norm": 0.1},
+        flare={**FLARE, **_RESCALED, "num_basis": 128},
         lno=LNO,
+        ono_original={**_RESCALED, **_ONO},
     ),
 }
 

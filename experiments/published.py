@@ -25,6 +25,10 @@ PAPERS = {
     "004": "[Choose a Transformer](https://arxiv.org/abs/2105.14995)",
     "T": "[Transolver](https://arxiv.org/abs/2402.02366), quoted in 001",
     "F": "[FLARE](https://arxiv.org/abs/2508.12594), read off its bar chart",
+    "G": "[GNOT](https://arxiv.org/abs/2302.14376), quoted in 001; set-up of "
+    "Neural-Solver-Library",
+    "O": "ONO, [Improved operator learning](https://arxiv.org/abs/2310.12487), quoted "
+    "in 001",
     "L": "[Latent Neural Operator](https://arxiv.org/abs/2406.03923)",
 }
 _FOLDER = pathlib.Path(__file__).parents[1] / "results"
@@ -129,6 +133,16 @@ SETUPS = (
     _setup("pipe/lno", "L Table", 1_292_161, 0.0026),
     _setup("navier_stokes/lno", "L Table", 5_076_481, 0.0845),
     _setup("darcy/lno", "L Table", 762_113, 0.0049),
+    _setup("elasticity/gnot", "G Table 1", 4_870_553, 0.0086),
+    _setup("airfoil/gnot", "G Table 1", 2_891_161, 0.0076),
+    _setup("darcy/gnot", "G Table 1", 1_889_674, 0.0105),
+    _setup("navier_stokes/gnot", "G Table 1", 1_891_978, 0.138),
+    _setup("plasticity/gnot", "G Table 1", 2_925_212, 0.0336),
+    _setup("airfoil/ono_original", "O Table 1", None, 0.0061),
+    _setup("darcy/ono_original", "O Table 1", None, 0.0076),
+    _setup("pipe/ono_original", "O Table 1", None, 0.0052),
+    _setup("navier_stokes/ono_original", "O Table 1", None, 0.1195),
+    _setup("plasticity/ono_original", "O Table 1", None, 0.0048),
     _setup("airfrans/functional", "001 Table 3", 3_893_580, 0.234, "lift_error"),
 )
 

@@ -5,7 +5,9 @@
 
 The published split holds the same molecules in the same poses, so the program says what
 the nearest training point gives without any learning. Surfaces are seen as published,
-in random rotations while training, as in the paper, or in their principal axes.
+in random rotations while training, as in the paper, or in their principal axes. Without
+--data_dir only the smoke preset and tests run, on bumpy spheres, which say nothing
+about RNA.
 """
 
 import dataclasses
@@ -19,18 +21,15 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from experiments import point_subsets, rna_data
-from opjax import point_clouds, training
+from opjax import learn, point_clouds, training
 from opjax.datasets import rna, samples
-from opjax.learn import (
-    SMOKE,
-    BenchmarkOptions,
-    Program,
-    Task,
-    operators,
-    option,
-    outcome,
-)
+from opjax.learn import SMOKE, BenchmarkOptions, operators, option, outcome
+from opjax.learn.benchmark import load as load_splits
+from opjax.quadrature import weighted_mean
+
+# How surfaces are turned before the model sees their coordinates.
+ORIENTATIONS = ("random", "published", "principal")
+_AVAILABLE = 4096  # points of a surface to draw from in training
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,7 +41,7 @@ class Config(BenchmarkOptions):
         1024, "First points of other surfaces, spread over them", minimum=1
     )
     orientation: str = option(
-        "published", "How surfaces are turned", choices=rna_data.ORIENTATIONS
+        "published", "How surfaces are turned", choices=ORIENTATIONS
     )
     length: float = option(
         5.0, "Unit of coordinates in angstrom; 0: the largest radius", minimum=0
@@ -97,44 +96,68 @@ PRESETS = {
 }
 
 
-def make_task(config: Config, cache_dir: str | None = None) -> Task:
+def load(config: Config, *, cache_dir: str | None = None) -> samples.Splits:
+    """Reads the surfaces, centred, scaled and, if asked for, turned.
+
+    Errors are those of `rna.splits`; ValueError if there are no data for the preset.
+    """
+    if not config.data_dir and config.preset != "smoke":
+        raise ValueError(
+            f"preset={config.preset!r} needs --data_dir, the folder of the RNA "
+            "surfaces (see opjax.datasets.rna); without, only the smoke preset runs, "
+            "on synthetic surfaces."
+        )
+    splits = partial(rna.splits, num_points=_AVAILABLE)
+    train, validation, test, *others = load_splits(config, splits, cache_dir=cache_dir)
+    if config.data_dir:
+        test = rna.with_vertices(config.data_dir, test, num_points=config.test_points)
+    train = [place(surface, config) for surface in train]
+    validation, test = (
+        [place(surface, config, config.test_points) for surface in part]
+        for part in (validation, test)
+    )
+    return samples.Splits(train, validation, test, *others)
+
+
+def place(
+    surface: samples.Sample, config: Config, num_points: int | None = None
+) -> samples.Sample:
+    """Centres, scales and turns a surface; keeps its first points."""
+    points = point_clouds.centre_and_scale(
+        surface.mesh_points, length=config.length or None
+    )
+    if config.orientation == "principal":
+        points = points @ point_clouds.principal_axes(points)
+    points = np.asarray(points, np.float32)[:num_points]
+    target = np.asarray(surface.target)[:num_points]
+    return surface._replace(mesh_points=points, target=target)
+
+
+def make_task(config: Config, cache_dir: str | None = None) -> learn.Task:
     """Builds the segmentation.
 
         loss = -mean_b mean_i sum_c t_c log softmax(f(R_b x_b))_{i c},
 
     over points `i` drawn anew from every surface at every step, with random rotations
     `R_b` if the orientation is random, and `t = 1 - s + s / k` at the true class and
-    `s / k` at others for the label smoothing `s`.
-
-    Args:
-      config: all that the numbers depend on.
-      cache_dir: folder of the cache of chosen points.
-
-    Returns:
-      The task; its metric is the share of wrong points.
+    `s / k` at others for the label smoothing `s`. The metric is the share of wrong
+    points.
     """
-    data = rna_data.load(config, cache_dir=cache_dir)
+    data = load(config, cache_dir=cache_dir)
     train, validation, test = (
-        samples.stack(found, batch_size=size, num_buckets=config.num_buckets)
-        for found, size in (
-            (data.train, config.batch_size),
-            (data.validation, 1),
-            (data.test, 1),
-        )
+        samples.stack(part, batch_size=size, num_buckets=config.num_buckets)
+        for part, size in zip(data[:3], (config.batch_size, 1, 1), strict=True)
     )
-    comparison = {
-        "most_frequent": rna_data.most_frequent(data),
-        "nearest_neighbour": rna_data.nearest_neighbour(data),
-    }
-    return Task(
+    return learn.Task(
         train=train,
         validation=validation,
         test=test,
         build=build,
         loss=partial(loss, config),
         metric=wrong,
-        evaluate=partial(evaluate, config, data, test, comparison),
-        extra=None,
+        evaluate=partial(
+            evaluate, config, data.test, test, rna.untrained(data.train, data.test)
+        ),
         source=data.source,
         needs_key=True,
         notes=f"Orientation: {config.orientation}.",
@@ -154,21 +177,20 @@ def loss(config: Config, model: Any, batch: Any, *, key: jax.Array) -> jax.Array
 
     def one(sample: Any, key: jax.Array) -> jax.Array:
         draw_key, rotation_key = jax.random.split(key)
-        sample = point_subsets.draw(sample, draw_key, config.num_points)
+        sample = samples.draw_points(sample, draw_key, num_points=config.num_points)
         if config.orientation == "random":
             points = sample["mesh_points"]
             rotation = point_clouds.random_rotation(rotation_key, dtype=points.dtype)
-            sample = sample | {"mesh_points": points @ rotation}
+            sample |= {"mesh_points": points @ rotation}
         scores = jax.nn.log_softmax(operators.call(model, sample))
         true = jnp.take_along_axis(scores, sample["target"][:, None], axis=1)[:, 0]
         smooth = config.label_smoothing
         values = (1 - smooth) * true + smooth * jnp.mean(scores, axis=1)
-        return -point_subsets.mean(values, sample.get("quadrature_weights"))
+        return -weighted_mean(values, sample.get("quadrature_weights"))
 
-    size = batch["target"].shape[0]
-    values = jax.vmap(one)(batch, jax.random.split(key, size))
+    keys = jax.random.split(key, len(batch["target"]))
     # A sum over the parts of a batch that are differentiated one by one.
-    return jnp.sum(values) / config.batch_size
+    return jnp.sum(jax.vmap(one)(batch, keys)) / config.batch_size
 
 
 def classify(model: Any, sample: Any) -> jax.Array:
@@ -180,73 +202,52 @@ def wrong(model: Any, sample: Any) -> jax.Array:
     """Share of the points of a surface with another class than the true one."""
     differs = classify(model, sample) != sample["target"]
     weights = sample.get("quadrature_weights")
-    return point_subsets.mean(differs.astype(jnp.float32), weights)
+    return weighted_mean(differs.astype(jnp.float32), weights)
 
 
 def evaluate(
     config: Config,
-    data: rna_data.Data,
+    surfaces: Sequence[samples.Sample],
     test: tuple[Any, ...],
     comparison: dict[str, float],
     model: Any,
     folder: pathlib.Path,
 ) -> dict[str, float]:
-    """Makes the numbers of `Task.evaluate`, see `run`, and a file of some predictions.
+    """Numbers of `Task.evaluate`, of the test surfaces and their buckets `test`."""
 
-    Args:
-      config: all that the numbers depend on.
-      data: the surfaces.
-      test: buckets of the test surfaces.
-      comparison: accuracies without learning.
-      model: a trained model.
-      folder: where to write `predictions.npz`.
-    """
-    counts = [s.num_points for s in data.test]
-    found: dict[int, np.ndarray] = {}
-    rows = samples.bucket_rows(counts, num_buckets=config.num_buckets)
-    for bucket, (_, indices) in zip(test, rows, strict=True):
-        size = min(config.batch_size, len(indices))
-        classes = training.evaluate(classify, model, bucket, batch_size=size)
-        for index, row in zip(indices, np.asarray(classes), strict=True):
-            found[int(index)] = row[: counts[index]]
-    predicted = [found[index] for index in range(len(counts))]
-    true = [np.asarray(s.target) for s in data.test]
-    wrong = [float(np.mean(p != t)) for p, t in zip(predicted, true, strict=True)]
-    shown = outcome.rows(wrong)
+    def classes(bucket: Any) -> jax.Array:
+        size = min(config.batch_size, len(bucket["target"]))
+        return training.evaluate(classify, model, bucket, batch_size=size)
+
+    predicted = samples.unstack(
+        list(map(classes, test)),
+        [surface.num_points for surface in surfaces],
+        num_buckets=config.num_buckets,
+    )
+    true = [np.asarray(surface.target) for surface in surfaces]
+    right = np.array([np.mean(p == t) for p, t in zip(predicted, true, strict=True)])
+    rows = outcome.rows(1 - right)
     outcome.write(
         folder,
-        errors=wrong,
-        rows=shown,
-        samples=[data.test[row] for row in shown],
-        predicted=[predicted[row] for row in shown],
+        errors=1 - right,
+        rows=rows,
+        samples=[surfaces[row] for row in rows],
+        predicted=[predicted[row] for row in rows],
     )
-    return {
-        "accuracy": _accuracy(predicted, true),
-        "accuracy_worst": min(map(lambda p, t: _accuracy([p], [t]), predicted, true)),
-        **_at_vertices(data, predicted, true),
-        **comparison,
+    numbers = {
+        "accuracy": np.mean(np.concatenate(predicted) == np.concatenate(true)),
+        "accuracy_worst": right.min(),
     }
+    if surfaces[0].details is not None:  # where there are meshes
+        vertices = [surface.details for surface in surfaces]
+        wanted = np.concatenate([v.target for v in vertices])
+        for name, values in {"accuracy": predicted, "limit": true}.items():
+            carried = [c[v.nearest] for c, v in zip(values, vertices, strict=True)]
+            numbers[f"{name}_vertices"] = np.mean(np.concatenate(carried) == wanted)
+    return {name: float(value) for name, value in numbers.items()} | comparison
 
 
-def _at_vertices(
-    data: rna_data.Data, predicted: Sequence[np.ndarray], true: Sequence[np.ndarray]
-) -> dict[str, float]:
-    if not data.vertices:
-        return {}
-    classes = [classes for classes, _ in data.vertices]
-    found = {}
-    for name, values in (("accuracy_vertices", predicted), ("limit_vertices", true)):
-        carried = [v[rows] for v, (_, rows) in zip(values, data.vertices, strict=True)]
-        found[name] = _accuracy(carried, classes)
-    return found
-
-
-def _accuracy(predicted: Sequence[np.ndarray], true: Sequence[np.ndarray]) -> float:
-    """Share of right points among those of all surfaces."""
-    return float(np.mean(np.concatenate(predicted) == np.concatenate(true)))
-
-
-PROGRAM = Program("rna", PRESETS, make_task, title="RNA")
+PROGRAM = learn.Program("rna", PRESETS, make_task, title="RNA")
 run = PROGRAM.run
 
 

@@ -11,7 +11,7 @@ import dataclasses
 import statistics
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -20,22 +20,12 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-import opjax
 from opjax import nn
-from opjax.learn import (
-    ModelOptions,
-    Options,
-    Program,
-    Report,
-    models,
-    operators,
-    option,
-)
+from opjax.learn import Options, Program, Report, models, operators, option
 from opjax.learn.attentions import Entry
 from opjax.learn.drawing import new_figure, plain, save
 from opjax.learn.folder import write_json
 from opjax.learn.tables import table
-from opjax.nn.attention.heads import merge_heads, split_heads
 
 _PASSES = {"forward": "", "gradient": "gradient_"}  # with their parts of keys
 _UNITS: dict[str, Callable[[dict[str, Any]], float]] = {
@@ -44,44 +34,20 @@ _UNITS: dict[str, Callable[[dict[str, Any]], float]] = {
 }
 
 
-class _Intention(nnx.Module):
-    """`opjax.intention` between projections of all points."""
-
-    def __init__(self, features: int, *, num_heads: int, rngs: nnx.Rngs):
-        self.num_heads = num_heads
-        self.projections = nn.FanInLinear(features, 3 * features, rngs=rngs)
-        self.out = nn.FanInLinear(features, features, rngs=rngs)
-
-    def __call__(self, x: jax.Array, **unused: Any) -> jax.Array:
-        parts = jnp.split(self.projections(x), 3, axis=1)
-        heads = [split_heads(part, self.num_heads) for part in parts]
-        attend = jax.vmap(partial(opjax.intention, ridge=1.0))
-        return self.out(merge_heads(attend(*heads)))
-
-
 class _FourierBlock(nn.FourierBlock):
+    """The block of the Fourier neural operator, called as an attention."""
+
     def __call__(self, x: jax.Array, **unused: Any) -> jax.Array:
         return super().__call__(x)
 
 
-def _fourier_block(config: Any, sizes: Any, basis: None) -> Any:
-    del basis
-    modes = models.kept_modes(config.num_modes, sizes.grid_shape)
-    return partial(_FourierBlock, grid_shape=sizes.grid_shape, modes=modes)
-
-
-# What is measured besides the attentions of the registry.
-_OTHERS = {
-    "fourier_neural_operator": Entry(attention=_fourier_block, grid_axes=(1,)),
-    "intention": Entry(
-        attention=lambda config, *_: partial(_Intention, num_heads=config.num_heads)
-    ),
-}
-NAMES = (*(k for k, v in operators.REGISTRY.items() if v.attention), *_OTHERS)
+_FNO = "fourier_neural_operator"  # measured besides the attentions of the registry
+NAMES = (*(k for k, v in operators.REGISTRY.items() if v.attention), _FNO)
 
 
 def _entry(name: str) -> Entry:
-    return _OTHERS[name] if name in _OTHERS else operators.entry(name)
+    block = Entry(attention=_FourierBlock, grid_axes=(1,))
+    return block if name == _FNO else operators.entry(name)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,17 +79,16 @@ class Config(Options):
                     f"models={name!r} is no attention; choose from {', '.join(NAMES)}."
                 )
         for name in ("max_log2", "max_log2_quadratic"):
-            if getattr(self, name) < self.min_log2:
+            if (value := getattr(self, name)) < self.min_log2:
                 raise ValueError(
-                    f"{name}={getattr(self, name)} must be at least "
-                    f"min_log2={self.min_log2}."
+                    f"{name}={value} must be at least min_log2={self.min_log2}."
                 )
         if self.num_basis > 2**self.min_log2:
             raise ValueError(
                 f"num_basis={self.num_basis} must be at most the fewest points, "
                 f"2^{self.min_log2}."
             )
-        self.build(self.models[0], 2**self.min_log2, abstract=True)  # heads fit
+        self.parameters(self.models[0], 2**self.min_log2)  # heads fit
 
     def sizes(self, name: str) -> list[int]:
         """Numbers of points that an attention is measured at."""
@@ -131,26 +96,28 @@ class Config(Options):
         last = min(last, self.max_log2_quadratic) if _entry(name).quadratic else last
         return [2**k for k in range(self.min_log2, last + 1)]
 
-    def build(self, name: str, num_points: int, *, abstract: bool = False) -> Any:
-        """Builds a layer for points on a line, or only the shapes of its arrays."""
-        counts = ("num_basis", "num_landmarks", "num_random", "num_projected")
-        counts = dict.fromkeys((*counts, "num_modes"), self.num_basis)
-        config = ModelOptions(
-            features=self.features,
-            num_heads=self.num_heads,
-            convolution=False,
-            **counts,  # pyright: ignore
-        )
-        found = _entry(name)
-        grid = (num_points,) if found.grid_axes else None
-        sizes = operators.Sizes(1, 0, 1, grid, num_points, ((0.0,), (1.0,)))
-        basis = None if found.basis is None else found.basis(config, sizes)
-        assert found.attention is not None
-        construct = found.attention(config, sizes, basis)
-        make = partial(construct, self.features)
-        if abstract:
-            return jax.eval_shape(lambda: make(rngs=nnx.Rngs(self.seed)))
-        return make(rngs=nnx.Rngs(self.seed))
+    def build(self, name: str, num_points: int) -> Any:
+        """Builds a layer for points on a line."""
+        grid = (num_points,) if _entry(name).grid_axes else None
+        if name == _FNO:
+            modes = models.kept_modes(self.num_basis, (num_points,))
+            construct = partial(_FourierBlock, grid_shape=grid, modes=modes)
+        else:
+            counts = ("num_basis", "num_landmarks", "num_random", "num_projected")
+            construct = operators.attention(
+                name,
+                operators.Sizes(1, 0, 1, grid, num_points, ((0.0,), (1.0,))),
+                features=self.features,
+                num_heads=self.num_heads,
+                convolution=False,
+                **dict.fromkeys(counts, self.num_basis),
+            )
+        return construct(self.features, rngs=nnx.Rngs(self.seed))
+
+    def parameters(self, name: str, num_points: int) -> int:
+        """Counts the parameters of a layer."""
+        found = jax.eval_shape(lambda: self.build(name, num_points))
+        return sum(leaf.size for leaf in jax.tree.leaves(found))
 
 
 PRESETS = {
@@ -180,13 +147,8 @@ def _loss(*given: Any) -> jax.Array:
 def measure(config: Config, num_points: int) -> list[dict[str, Any]]:
     """Times all layers at one size in random turns, quadratic ones up to some size.
 
-    Args:
-      config: which layers, how often.
-      num_points: size.
-
-    Returns:
-      A row for every layer measured: name, points, and of both passes the milliseconds
-      of every round and the peak of temporary memory in bytes.
+    Rows have name, points, and of both passes the milliseconds of every round and the
+    peak of temporary memory in bytes.
     """
     shape = num_points, config.features
     x = jax.random.normal(jax.random.key(config.seed), shape, jnp.float32)
@@ -229,23 +191,19 @@ def _milliseconds(call: Callable, given: tuple) -> float:
     return 1e3 * (time.perf_counter() - begin) / count
 
 
-def _curve(
-    rows: Sequence[dict[str, Any]], name: str, kind: str, unit: str = "milliseconds"
-) -> dict[int, float]:
+def curve(rows: Sequence[dict[str, Any]], name: str, kind: str, unit: str) -> Any:
     """What was measured of an attention, by its numbers of points."""
     mine = [row for row in rows if row["attention"] == name]
     return {row["points"]: _UNITS[unit](row[kind]) for row in mine}
 
 
-def slope(
-    rows: Sequence[dict[str, Any]], name: str, kind: str, first: int
-) -> float | None:
-    """Fits the log-log slope of the time from `first` points on; None for one size."""
-    pairs = [pair for pair in _curve(rows, name, kind).items() if pair[0] >= first]
+def slope(times: Mapping[int, float], first: int) -> float | None:
+    """Fits the log-log slope from `first` points on; None for a single size."""
+    pairs = [pair for pair in times.items() if pair[0] >= first]
     if len(pairs) < 2:
         return None
-    sizes, times = np.log(np.array(pairs)).T
-    return float(np.polyfit(sizes, times, 1)[0])
+    sizes, values = np.log(np.array(pairs)).T
+    return float(np.polyfit(sizes, values, 1)[0])
 
 
 def work(config: Config, directory: Any, cache_dir: str | None) -> Report:
@@ -259,10 +217,10 @@ def work(config: Config, directory: Any, cache_dir: str | None) -> Report:
     result: dict[str, Any] = {"seed": config.seed, "data": "random features"}
     for name in config.models:
         for kind, part in _PASSES.items():
-            found = slope(rows, name, kind, 2**config.fit_log2)
-            most, last = [*_curve(rows, name, kind).items()][-1]
-            result |= {f"slope_{part}{name}": found, f"points_{name}": most}
-            result[f"milliseconds_{part}{name}"] = last
+            times = curve(rows, name, kind, "milliseconds")
+            most, last = [*times.items()][-1]
+            result[f"slope_{part}{name}"] = slope(times, 2**config.fit_log2)
+            result |= {f"points_{name}": most, f"milliseconds_{part}{name}": last}
     head = (
         f"One layer with its projections, d = {config.features}, heads: "
         f"{config.num_heads}, k = {config.num_basis} (basis functions, landmarks, "
@@ -277,8 +235,8 @@ def work(config: Config, directory: Any, cache_dir: str | None) -> Report:
     parts = []
     for across, unit in zip(axes, _UNITS, strict=True):
         for axis, kind in zip(across, _PASSES, strict=True):
-            parts += [f"## {kind.capitalize()}, {unit}\n", ""]
-            parts[-1] = _panel(axis, rows, kind, unit, result)
+            parts.append(f"## {kind.capitalize()}, {unit}\n")
+            parts.append(_panel(axis, rows, kind, unit, result))
     axes[0, 0].legend(fontsize=8, ncols=2)
     save(figure, directory.path / "scaling.png")
     # Transolver's layer is Physics-Attention: its numbers have had that name, too.
@@ -294,7 +252,7 @@ def _panel(axis: Any, rows: Any, kind: str, unit: str, result: dict[str, Any]) -
     if unit == "milliseconds":
         columns.append("slope")
     for k, name in enumerate(dict.fromkeys(row["attention"] for row in rows)):
-        found = _curve(rows, name, kind, unit)
+        found = curve(rows, name, kind, unit)
         color = f"C{k}" if k < 10 else "black"
         width = 2.4 if name == "functional" else 1.1
         values = np.maximum([*found.values()], 1e-6)
@@ -313,24 +271,16 @@ def describe(config: Config) -> dict[str, Any]:
     """Says what is measured, and how large the layers are."""
     found: dict[str, Any] = {"data": "random features", "models": list(config.models)}
     for name in config.models:
-        most = config.sizes(name)[-1]
-        leaves = jax.tree.leaves(config.build(name, most, abstract=True))
-        found[f"parameters_{name}"] = sum(leaf.size for leaf in leaves)
+        *_, most = config.sizes(name)
         found[f"points_{name}"] = most
+        found[f"parameters_{name}"] = config.parameters(name, most)
+    found["parameters"] = found[f"parameters_{config.models[0]}"]
     steps = config.repeats * sum(len(config.sizes(name)) for name in config.models)
-    return found | {
-        "parameters": found[f"parameters_{config.models[0]}"],
-        "steps": steps,
-    }
+    return found | {"steps": steps}
 
 
-PROGRAM = Program(
-    "scaling",
-    PRESETS,
-    title="Cost of attention layers",
-    work=work,
-    describe_work=describe,
-)
+_TITLE = "Cost of attention layers"
+PROGRAM = Program("scaling", PRESETS, title=_TITLE, work=work, describe_work=describe)
 run = PROGRAM.run
 
 if __name__ == "__main__":

@@ -107,6 +107,43 @@ def relative_gradient_error(
     return _gradient_error(prediction, target, tuple(grid_shape))
 
 
+@jax.jit
+def rank_correlation(
+    first: Float[ArrayLike, " n"], second: Float[ArrayLike, " n"]
+) -> Float[Array, ""]:
+    r"""Spearman's rank correlation of two quantities over a set of samples.
+
+        sum_i a_i b_i / (|a| |b|),    a_i = rank(x_i) - mean rank,
+
+    `b` likewise; equal values share the mean of their ranks.
+
+    Complexity: `O(n^2)`.
+
+    Args:
+      first: of every sample, shape `(n,)`.
+      second: likewise.
+
+    Returns:
+      The correlation, between -1 and 1, a scalar; NaN where all values of one array are
+      equal.
+
+    Raises:
+      TypeError: if an argument is not floating point.
+      ValueError: if the shapes do not match.
+    """
+    first, second = jnp.asarray(first), jnp.asarray(second)
+    _checks.floating(first=first, second=second)
+    _checks.rank(1, first=first, second=second)
+    _checks.same_points(first=first, second=second)
+
+    def ranks(values: Array) -> Array:
+        above = jnp.sign(values[:, None] - values[None, :])
+        return jnp.sum(above, axis=1)  # twice the centred rank
+
+    a, b = ranks(first), ranks(second)
+    return jnp.sum(a * b) / (_norm(a) * _norm(b))
+
+
 def relative_flux_error(
     prediction: Float[ArrayLike, " n"],
     target_gradient: Float[ArrayLike, "n dimension"],

@@ -194,3 +194,37 @@ def select(
         return values
     keep = active(quadrature_weights)
     return jnp.where(keep.reshape(-1, *(1,) * (values.ndim - 1)), values, 0)
+
+
+def weighted_mean(
+    values: Float[ArrayLike, " n"],
+    quadrature_weights: Float[ArrayLike, " n"] | None = None,
+) -> Float[Array, ""]:
+    r"""Mean of values over the points that count.
+
+        sum_i w_i v_i / sum_i w_i,
+
+    with `w = 1` unless weights are given.
+
+    Args:
+      values: shape `(n,)`.
+      quadrature_weights: non-negative, shape `(n,)`; their scale cancels. Values at
+        points of zero weight do not matter, not even NaN.
+
+    Returns:
+      The mean, a scalar; zero if all weights are.
+
+    Raises:
+      TypeError: if an array is not floating point.
+      ValueError: if the shapes do not match.
+    """
+    values = jnp.asarray(values)
+    _checks.floating(values=values)
+    _checks.rank(1, values=values)
+    if quadrature_weights is None:
+        return jnp.mean(values)
+    weights = jnp.asarray(quadrature_weights, values.dtype)
+    _checks.floating(quadrature_weights=quadrature_weights)
+    _checks.same_points(values=values, quadrature_weights=weights)
+    total = jnp.sum(weights)
+    return jnp.sum(weights * select(values, weights)) / jnp.where(total > 0, total, 1)

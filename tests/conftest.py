@@ -1,16 +1,24 @@
 """The strict session every test runs in, and the fixtures they share."""
 
+import functools
+import gc
 import os
 import pathlib
 from collections import Counter
+from collections.abc import Iterator
 
 import jax
 import numpy as np
 import pytest
+from jax._src.interpreters import mlir
 
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
+
+# Half of the time of a small program goes into setting up MLIR for its lowering: the
+# programs of a file share one set-up.
+mlir.make_ir_context = functools.cache(mlir.make_ir_context)
 
 # Papers, data sets and golden vectors, too large for the repository.
 SHARED = pathlib.Path(
@@ -24,6 +32,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         seconds[item.path] += 20 if item.get_closest_marker("slow") else 1
     items.sort(key=lambda item: -seconds[item.path])
+
+
+def pytest_collection_finish() -> None:
+    """Keeps what was imported out of all later garbage collections."""
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def lowering() -> Iterator[None]:
+    """Frees the constants of the programs of a file, which its set-up holds."""
+    yield
+    mlir.make_ir_context.cache_clear()
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.stats
 
 from opjax import metrics
 
@@ -271,3 +272,29 @@ def test_bad_shapes_and_dtypes_are_named_in_the_error(pair):
         metrics.relative_flux_error(p[:, 0], t, grid_shape=(6, 2), spacing=1.0)
     with pytest.raises(TypeError, match="coefficient"):
         flux(p[:, 0], t, spacing=1.0, coefficient=np.ones(12, int))
+
+
+@pytest.mark.parametrize("ties", [False, True])
+def test_rank_correlation_is_that_of_scipy(ties, rng):
+    first, second = rng.normal(size=(2, 30))
+    if ties:
+        first, second = np.round(first), np.round(second)
+    expected = scipy.stats.spearmanr(first, second).statistic
+    actual = metrics.rank_correlation(first, second)
+    np.testing.assert_allclose(actual, expected, rtol=1e-12)
+    pairs = jnp.stack([first, second]), jnp.stack([second, second])
+    batched = jax.vmap(metrics.rank_correlation)(*pairs)
+    np.testing.assert_allclose(batched, [expected, 1], rtol=1e-12)
+    single = metrics.rank_correlation(np.float32(first), np.float32(second))
+    assert single.dtype == jnp.float32
+
+
+def test_rank_correlation_sees_the_order_alone(rng):
+    values = rng.normal(size=9)
+    rising = metrics.rank_correlation(values, np.exp(values))
+    np.testing.assert_allclose(rising, 1, rtol=1e-12)
+    falling = metrics.rank_correlation(values, -(values**3))
+    np.testing.assert_allclose(falling, -1, rtol=1e-12)
+    assert np.isnan(metrics.rank_correlation(np.ones(9), values))
+    with pytest.raises(ValueError, match=r"first \(9,\), second \(8,\)"):
+        metrics.rank_correlation(values, values[1:])

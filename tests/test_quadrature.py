@@ -2,6 +2,7 @@
 
 import functools
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -231,3 +232,32 @@ def test_points_of_positive_weight_count():
         quadrature.select(values[:, 0], weights), [1, 0, 0, 5]
     )
     assert quadrature.select(values, None) is values
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_weighted_means_are_those_of_numpy(rng, dtype):
+    values, weights = rng.uniform(0.1, 1, size=(2, 6)).astype(dtype)
+    found = jax.jit(quadrature.weighted_mean)(values, weights)
+    assert found.dtype == dtype
+    expected = np.average(values, weights=weights)
+    np.testing.assert_allclose(found, expected, rtol=10 * np.finfo(dtype).eps)
+    mean = quadrature.weighted_mean(values)
+    np.testing.assert_allclose(mean, np.mean(values), rtol=10 * np.finfo(dtype).eps)
+
+
+def test_points_without_weight_matter_neither_to_a_mean_nor_to_its_gradient():
+    weights = jnp.asarray([0.5, 1.5, 0.0])
+    value_and_gradient = jax.value_and_grad(quadrature.weighted_mean)
+    mean, gradient = value_and_gradient(jnp.asarray([1.0, 2.0, np.nan]), weights)
+    assert float(mean) == 1.75
+    np.testing.assert_allclose(gradient, [0.25, 0.75, 0])
+    assert float(quadrature.weighted_mean(jnp.ones(3), jnp.zeros(3))) == 0
+    batched = jax.vmap(quadrature.weighted_mean)(jnp.ones((2, 3)), jnp.ones((2, 3)))
+    np.testing.assert_allclose(batched, [1, 1])
+
+
+def test_weights_of_other_points_are_refused():
+    with pytest.raises(ValueError, match=r"values \(3,\), quadrature_weights \(2,\)"):
+        quadrature.weighted_mean(jnp.ones(3), jnp.ones(2))
+    with pytest.raises(TypeError, match="values has dtype int"):
+        quadrature.weighted_mean(jnp.arange(3))

@@ -10,47 +10,25 @@ continue it when they are interrupted and run again.
 """
 
 import dataclasses
-from typing import Any
 
 import jax
 
-from experiments.poisson_schwarz import drawing, studies, tables
-from experiments.poisson_schwarz.models import (
-    COARSE_SPACES,
-    STARTS,
-    Setup,
-    Study,
-    build,
-)
+from experiments.poisson_schwarz import figures, studies, tables
+from experiments.poisson_schwarz.studies import STARTS, Structure, Study, Training
 from experiments.poisson_schwarz.training import make_task
 from opjax.learn import Finished, Program, Report, UpdateOptions, option
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(UpdateOptions):
+class Config(Structure, Training, UpdateOptions):
     """All that the numbers of a run depend on; the defaults are the quick preset."""
 
     preset: str = option("quick", "Values of all flags that are not given")
-    # Problem.
     dim: int = option(1, "Dimension", minimum=1, maximum=3)
     num_points: int = option(256, "Interior points per axis", minimum=2)
-    num_modes: int = option(16, "Sine and cosine modes per axis", minimum=1)
-    decay: float = option(1.5, "Damping exponent of combinations", minimum=0)
-    # Model.
-    num_boxes: int = option(8, "Subdomains per axis", minimum=1)
-    overlap: int = option(2, "Points by which subdomains grow", minimum=0)
-    local_rank: int = option(4, "Columns of local factors", minimum=1)
-    coarse_rank: int = option(8, "Columns of coarse factors", minimum=1)
-    coarse_space: str = option("interface", "Coarse functions", choices=COARSE_SPACES)
-    coarse_hats: int = option(7, "Hats per axis of the uniform space", minimum=1)
-    levels: int = option(2, "Levels; more than two divide the coarse block", minimum=2)
-    coarse_boxes: int = option(4, "Subdomains per axis of that", minimum=2)
     global_rank: int = option(40, "Columns of the global baseline", minimum=1)
-    # Training.
     init: str = option("whitened", "How training starts", choices=STARTS)
     learning_rate: float = option(0.0, "Rate; 0: the one of the start", minimum=0)
-    num_steps: int = option(2000, "Optimizer steps", minimum=1)
-    batch_size: int = option(256, "Right-hand sides of a step", minimum=2)
     seeds: tuple[int, ...] = option(
         tuple(range(10)), "Seeds, trained at once", minimum=0, below=2**31
     )
@@ -72,15 +50,8 @@ class Config(UpdateOptions):
                 "tabulated."
             )
         # Covers and coarse spaces refuse what does not fit.
-        jax.eval_shape(lambda: build(self.setup, STARTS["paper"], jax.random.key(0)))
-
-    @property
-    def setup(self) -> Setup:
-        """Domain and Schwarz model."""
-        names = {field.name for field in dataclasses.fields(Setup)}
-        own = {name: value for name, value in vars(self).items() if name in names}
-        grid = (self.num_points,) * self.dim
-        return Setup(**{**own, "grid_shape": grid, "global_rank": 0})
+        setup = studies.setup_of(self)
+        jax.eval_shape(lambda: studies.build(setup, STARTS["paper"], jax.random.key(0)))
 
     @property
     def rate(self) -> float:
@@ -89,12 +60,11 @@ class Config(UpdateOptions):
 
     def sections(self) -> dict[str, dict[str, Study]]:
         """Studies by section and label."""
-        found = {"main": studies.main(self)}
-        if self.beyond:
-            found["growth"] = studies.growth(self)
-            found["ablation"] = studies.ablation(self)
-            found["two_dimensions"] = studies.two_dimensions(self)
-        return found
+        main = studies.main(self)
+        if not self.beyond:
+            return {"main": main}
+        parts = (studies.growth, studies.ablation, studies.two_dimensions)
+        return {"main": main} | {f.__name__: f(main["schwarz"]) for f in parts}
 
     def members(self) -> dict[tuple[str, None], Study]:
         """Studies by name; their seeds are trained at once."""
@@ -122,15 +92,15 @@ PRESETS = {
 def report(finished: Finished) -> Report:
     """Tables, figures, and what the last line says of the configured model."""
     config, rows = finished.config, tables.rows(finished)
-    drawing.draw(finished.folder, config, rows)
+    figures.draw(finished.folder, config, rows)
     main = rows["main"]["schwarz"]
-    result: dict[str, Any] = {
+    result = {
         **main.summary(config.rate),
         "parameters": main.parameters,
         # Of everything in this process; `train_seconds` are of the Schwarz model, all
         # rates and seeds, without compilation.
         "seconds": finished.seconds,
-        "train_seconds": main.seconds,
+        "train_seconds": main.result["seconds"],
         "init": config.init,
         "learning_rate": config.rate,
         "seeds": list(config.seeds),

@@ -1,8 +1,4 @@
-"""Learns the inverse Laplacian by two-level Schwarz attention.
-
-python -m experiments.poisson_schwarz --preset=quick
-python -m experiments.poisson_schwarz --preset=paper --sweep
-"""
+"""Starts the program, see `experiments.poisson_schwarz`."""
 
 from experiments.poisson_schwarz import PROGRAM
 

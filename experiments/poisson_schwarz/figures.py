@@ -1,25 +1,97 @@
-"""Figures of the Poisson program, drawn from arrays and written to a path.
+"""Figures of the Poisson program.
 
 Values that are not finite come from runs that diverged; they are left out.
 """
 
 import math
-import os
+import pathlib
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
+import jax
 import numpy as np
 from numpy import ndarray
 
-from opjax.learn.drawing import add_colorbar, new_figure, save
+from experiments.poisson_schwarz.studies import build
+from experiments.poisson_schwarz.tables import LABELS, PAPER, PAPER_FINAL, Row, Rows
+from opjax import schwarz
+from opjax.learn import outcome
+from opjax.learn.drawing import add_colorbar, new_figure, plain, save
+from opjax.problems import poisson
+from opjax.schwarz.boxes import interval_starts
 
 _MAX_STEPS = 500  # points of a curve; more are thinner than a pixel
 _MAX_BLOCKS = 16
-_Path = str | os.PathLike
+
+
+def draw(folder: pathlib.Path, config: Any, rows: Rows) -> None:
+    """Writes the figures of the paper, numbered like there, to the folder of a run."""
+    folder = folder / "figures"
+    folder.mkdir(exist_ok=True)
+    main = rows["main"]
+    names = {"global": f"global, rank {config.global_rank}", "schwarz": "Schwarz"}
+    curves = {label: main[name].losses for name, label in names.items()}
+    paper = None
+    if config.sweep and config.preset == "paper":
+        paper = {label: [row[0] for row in PAPER[k]] for k, label in names.items()}
+    rates = main["schwarz"].study.rates
+    sweep(folder / "01_training.png", rates, curves, paper=paper)
+    shown = {"02": "global", "03": "schwarz", "07": "global_matched"}
+    if config.dim == 1:
+        for number, name in shown.items():
+            path = folder / f"{number}_solutions_{name}.png"
+            _solutions(path, main[name], LABELS[name])
+        _anatomy(folder, main["schwarz"])
+    for number, size in (("09", 512), ("10", 1024)) if "growth" in rows else ():
+        name = f"paper_{size}"
+        row, path = rows["growth"][name], folder / f"08_training_{size}.png"
+        paper, curves = {"Schwarz": [PAPER_FINAL[name]]}, {"Schwarz": row.losses}
+        sweep(path, row.study.rates, curves, paper=paper)
+        path = folder / f"{number}_solutions_{size}.png"
+        _solutions(path, row, f"Schwarz, n = {size}")
+
+
+def _solutions(path: pathlib.Path, row: Row, title: str) -> None:
+    """The 16 right-hand sides of the paper's figures, first seed."""
+    found = outcome.read(row.folder)
+    columns = zip(*((s.features, s.target) for s in found.samples), strict=True)
+    columns = [np.concatenate(part, axis=1) for part in (*columns, found.predicted)]
+    solutions(path, found.samples[0].mesh_points[:, 0], *columns, title=title)
+
+
+def _anatomy(folder: pathlib.Path, row: Row) -> None:
+    """Levels of the operator, blocks and hats of the first seed."""
+    setup, size = row.study.setup, row.study.setup.num_points
+    if setup.coarse_space == "none" or size > 2048:
+        return
+    arrays = outcome.read(row.folder).arrays
+    with jax.enable_x64(True):
+        model = build(setup, row.study.start, jax.random.key(0))
+        leaves, structure = jax.tree.flatten(model)
+        stored = [arrays[f"leaf_{i}"].astype(float) for i in range(len(leaves))]
+        model = jax.tree.unflatten(structure, map(jax.numpy.asarray, stored))
+        query, key, cover = model.query[...], model.key[...], model.cover
+        one_level = partial(schwarz.two_level_attention, query, key, cover=cover)
+        local, full = (schwarz.assemble(f, size) for f in (one_level, model))
+        count = model.coarse_space.num_subdomains
+        prolong = partial(schwarz.coarse_prolong, model.coarse_space)
+        phi, coarse = (schwarz.assemble(f, count) for f in (prolong, model.coarse))
+        exact = jax.vmap(poisson.solve, 1, 1)(np.eye(size))
+        products = query @ key.swapaxes(1, 2)
+    panels = map(np.asarray, (local, full - local, exact, phi))
+    operator(folder / "04_operator.png", *panels)
+    inside = np.asarray(cover.weights) > 0
+    products = np.where(inside[:, :, None] & inside[:, None, :], products, np.nan)
+    blocks(folder / "05_blocks.png", products, np.asarray(coarse))
+    points = np.arange(1, size + 1) / (size + 1)
+    borders = points[interval_starts(size, setup.num_boxes)[1:-1]]
+    overlap = setup.overlap / (size + 1)
+    hats(folder / "06_hats.png", points, np.asarray(phi), borders, overlap=overlap)
 
 
 def sweep(
-    path: _Path,
+    path: pathlib.Path,
     rates: Sequence[float],
     curves: Mapping[str, ndarray],
     *,
@@ -29,10 +101,10 @@ def sweep(
 
     `curves` are `(rates, seeds, steps)` by model, `paper` the paper's final values.
     """
-    label = "weighted MSE of the batch"
     columns = 4 if len(rates) > 6 else 3
-    figure, grid = _panels(len(rates), columns, (3.4, 2.5), "step", label, sharey=True)
-    for i, (axis, rate) in enumerate(zip(grid.flat, rates, strict=False)):
+    label = "weighted MSE of the batch"
+    figure, axes = _panels(len(rates), columns, (3.4, 2.5), "step", label, sharey=True)
+    for i, (axis, rate) in enumerate(zip(axes, rates, strict=True)):
         diverged = 0
         for k, (name, values) in enumerate(curves.items()):
             run, color = values[i], f"C{k}"
@@ -41,19 +113,17 @@ def sweep(
             axis.plot(steps + 1, median, color=color, linewidth=1.2, label=name)
             axis.fill_between(steps + 1, low, high, color=color, alpha=0.25, lw=0)
             diverged += np.sum(~np.isfinite(run).all(axis=1))
-        for name, finals in (paper or {}).items():
-            color, step = f"C{list(curves).index(name)}", curves[name].shape[2]
-            label = f"{name}: final value in the paper"
-            axis.plot(step, finals[i], "D", color=color, mec="black", label=label)
+            if paper and name in paper:
+                end, label = run.shape[1], f"{name}: final value in the paper"
+                axis.plot(end, paper[name][i], "D", c=color, mec="black", label=label)
         note = f" ({diverged} runs diverged)" if diverged else ""
         axis.set_title(f"learning rate {rate:g}{note}", fontsize=10)
         axis.set_yscale("log")
-    _legend(figure, grid[0, 0], min(len(rates), 2))
-    save(figure, path)
+    _finish(figure, axes[0], path, min(len(rates), 2))
 
 
 def solutions(
-    path: _Path,
+    path: pathlib.Path,
     mesh_points: ndarray,
     right_sides: ndarray,
     exact: ndarray,
@@ -62,25 +132,25 @@ def solutions(
     title: str,
 ) -> None:
     """Draws solutions on a line `(n, b)` with their predictions, one to a panel."""
-    figure, grid = _panels(exact.shape[1], 4, (2.5, 1.55), "$x$", "$10^3\\,u$")
-    samples = zip(right_sides.T, exact.T, predicted.T, strict=True)
-    for axis, (f, u, p) in zip(grid.flat, samples, strict=False):
+    figure, axes = _panels(exact.shape[1], 4, (2.5, 1.55), "$x$", "$10^3\\,u$")
+    columns = right_sides.T, exact.T, predicted.T
+    for axis, f, u, p in zip(axes, *columns, strict=True):
         # In thousandths, so that no axis needs an exponent.
-        lines = (1e3 / _limit(f) * _limit(u) * f, 1e3 * u, 1e3 * p)
-        axis.plot(mesh_points, lines[0], color="#a3dba3", lw=1, label="rescaled $f$")
-        axis.plot(mesh_points, lines[1], color="C0", lw=1.8, label="exact $u$")
-        axis.plot(mesh_points, lines[2], "--", color="C1", label="prediction")
-        axis.set_title(_relative(p, u), fontsize=8, pad=3)
+        f = 1e3 / _limit(f) * _limit(u) * f
+        axis.plot(mesh_points, f, color="#a3dba3", lw=1, label="rescaled $f$")
+        axis.plot(mesh_points, 1e3 * u, color="C0", lw=1.8, label="exact $u$")
+        axis.plot(mesh_points, 1e3 * p, "--", color="C1", label="prediction")
+        error = np.linalg.norm(p - u) / np.linalg.norm(u)
+        axis.set_title(f"relative $L^2$ {error:.2e}", fontsize=8, pad=3)
         axis.tick_params(labelsize=8)
         axis.locator_params(axis="y", nbins=4)
         axis.set(xlim=(0, 1), xticks=[0, 0.5, 1])
-    _legend(figure, grid[0, 0])
     figure.suptitle(title)
-    save(figure, path)
+    _finish(figure, axes[0], path)
 
 
 def operator(
-    path: _Path, local: ndarray, coarse: ndarray, exact: ndarray, hats: ndarray
+    path: pathlib.Path, local: ndarray, coarse: ndarray, exact: ndarray, hats: ndarray
 ) -> None:
     """Draws the levels of a learned operator, `(n, n)`, beside the exact inverse."""
     full, limit = local + coarse, _limit(exact)
@@ -94,20 +164,19 @@ def operator(
         (error, "error $(M - A^{-1})\\,/\\,\\max|A^{-1}|$", _limit(error)),
     )
     figure = new_figure(10.5, 6.6)
-    grid = figure.subplots(2, 3)
-    for axis, panel in zip(grid.flat, panels, strict=False):
+    *axes, last = figure.subplots(2, 3).flat
+    for axis, panel in zip(axes, panels, strict=True):
         add_colorbar(figure, _show(axis, *panel, extent=(0, 1, 1, 0)), axis)
         axis.set(xlabel="$y$", ylabel="$x$")
-    _draw_hats(grid[1, 2], np.arange(1, len(hats) + 1) / (len(hats) + 1), hats)
-    grid[1, 2].set_box_aspect(1)
-    grid[1, 2].set_title("coarse functions $\\phi_j$", fontsize=10)
-    figure.suptitle(
-        "Colours end at the largest entry of $A^{-1}$, or of the error", fontsize=10
-    )
+    _draw_hats(last, np.arange(1, len(hats) + 1) / (len(hats) + 1), hats)
+    last.set_box_aspect(1)
+    last.set_title("coarse functions $\\phi_j$", fontsize=10)
+    note = "Colours end at the largest entry of $A^{-1}$, or of the error"
+    figure.suptitle(note, fontsize=10)
     save(figure, path)
 
 
-def blocks(path: _Path, local_blocks: ndarray, coarse_block: ndarray) -> None:
+def blocks(path: pathlib.Path, local_blocks: ndarray, coarse_block: ndarray) -> None:
     """Draws at most 16 local blocks `(s, m, m)`, NaN on padding, and the coarse one."""
     count = min(len(local_blocks), _MAX_BLOCKS)
     shown = np.linspace(0, len(local_blocks) - 1, count).round().astype(int)
@@ -118,9 +187,10 @@ def blocks(path: _Path, local_blocks: ndarray, coarse_block: ndarray) -> None:
     image = _show(axis, coarse_block, "coarse $Q_0 K_0^T$", _limit(coarse_block))
     bar: Any = right.colorbar(image, cax=axis.inset_axes((1.05, 0, 0.06, 1)))
     bar.formatter.set_powerlimits((-2, 3))
+    limit = _limit(local_blocks[shown])
     for i, axis in zip(shown, grid.flat, strict=False):
         title = f"$Q_{{{i + 1}}} K_{{{i + 1}}}^T$"
-        image = _show(axis, local_blocks[i], title, _limit(local_blocks[shown]))
+        image = _show(axis, local_blocks[i], title, limit)
     add_colorbar(left, image, grid)
     for axis in grid.flat[count:]:
         axis.set_visible(False)
@@ -128,7 +198,7 @@ def blocks(path: _Path, local_blocks: ndarray, coarse_block: ndarray) -> None:
 
 
 def hats(
-    path: _Path,
+    path: pathlib.Path,
     mesh_points: ndarray,
     hats: ndarray,
     boundaries: Sequence[float] | ndarray,
@@ -136,8 +206,7 @@ def hats(
     overlap: float = 0.0,
 ) -> None:
     """Draws coarse functions `(n, n0)`, and where subdomains meet and overlap."""
-    figure, grid = _panels(1, 1, (7.4, 2.0), "$x$", "$\\phi_j(x)$")
-    axis = grid[0, 0]
+    figure, (axis,) = _panels(1, 1, (7.4, 2.0), "$x$", "$\\phi_j(x)$")
     for k, border in enumerate(boundaries):
         ends = border - overlap, border + overlap
         if overlap > 0:
@@ -145,18 +214,12 @@ def hats(
         label = "_" if k else "border of subdomains"
         axis.axvline(border, color="0.45", ls="--", lw=0.8, label=label)
     _draw_hats(axis, mesh_points, hats)
-    _legend(figure, axis)
-    save(figure, path)
+    _finish(figure, axis, path)
 
 
 def _panels(
-    count: int,
-    columns: int,
-    size: tuple[float, float],
-    x: str,
-    y: str = "",
-    **axes: Any,
-) -> tuple[Any, ndarray]:
+    count: int, columns: int, size: tuple[float, float], x: str, y: str, **axes: Any
+) -> tuple[Any, list[Any]]:
     """Returns a figure and its panels, with labels on the rim."""
     rows, columns = math.ceil(count / columns), min(columns, count)
     width, height = columns * size[0] + 0.6, rows * size[1] + 0.8
@@ -168,15 +231,16 @@ def _panels(
         # The last row may have holes, with the rim above them.
         axis.set_xlabel(x if number >= count - columns else "")
         axis.tick_params(labelbottom=number >= count - columns)
-        axis.grid(alpha=0.25, linewidth=0.5)
-        axis.spines[["top", "right"]].set_visible(False)
+        plain(axis)
     figure.align_ylabels(grid[:, 0])
-    return figure, grid
+    return figure, list(grid.flat[:count])
 
 
-def _legend(figure: Any, axis: Any, columns: int = 3) -> None:
+def _finish(figure: Any, axis: Any, path: pathlib.Path, columns: int = 3) -> None:
+    """Puts the legend of an axis below its figure and saves it."""
     entries = axis.get_legend_handles_labels()
     figure.legend(*entries, loc="outside lower center", ncols=columns, frameon=False)
+    save(figure, path)
 
 
 def _spread(values: ndarray) -> ndarray:
@@ -202,8 +266,3 @@ def _draw_hats(axis: Any, mesh_points: ndarray, hats: ndarray) -> None:
 def _limit(values: ndarray) -> float:
     """Largest finite absolute value, or one."""
     return float(np.abs(values[np.isfinite(values)]).max(initial=0.0)) or 1.0
-
-
-def _relative(predicted: ndarray, exact: ndarray) -> str:
-    error = np.linalg.norm(predicted - exact) / np.linalg.norm(exact)
-    return f"relative $L^2$ {error:.2e}"

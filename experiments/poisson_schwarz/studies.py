@@ -1,9 +1,111 @@
-"""Which models the Poisson program trains, and what is compared with what."""
+"""Models of the inverse Laplacian, how they start, and what is compared with what."""
 
 import dataclasses
+import math
+from dataclasses import replace
 from typing import Any
 
-from experiments.poisson_schwarz.models import STARTS, Setup, Start, Study
+import jax
+from flax import nnx
+
+from opjax import nn
+from opjax.learn import UpdateOptions, option
+from opjax.nn.schwarz.boxes import COARSE_SPACES
+
+
+@dataclasses.dataclass(frozen=True)
+class Start:
+    """Starting factors and optimizer.
+
+    Attributes:
+      scale: standard deviation of the factors.
+      learning_rate: rate, the largest one with a cosine.
+      cosine: 5 % warm-up and cosine decay to zero rather than a constant rate.
+      beta1: decay of the optimizer's mean.
+      beta2: decay of its mean square.
+      principal: keys from principal components, see `nn.principal_keys`.
+      whitening: of the coarse keys, see `nn.principal_keys`.
+      calibrated: scale and rate of every level from a batch, see `nn.calibrate`; the
+        learning rate is relative to them.
+    """
+
+    scale: float = 0.02
+    learning_rate: float = 1e-2
+    cosine: bool = False
+    beta1: float = 0.9
+    beta2: float = 0.999
+    principal: bool = False
+    whitening: float | None = 1e-2
+    calibrated: bool = False
+
+
+STARTS = {
+    "paper": Start(),
+    "small": Start(scale=2e-3, learning_rate=2e-3, cosine=True),
+    # Our default, whatever the problem and its size.
+    "whitened": Start(
+        learning_rate=0.1,
+        cosine=True,
+        beta1=0.95,
+        beta2=0.98,
+        principal=True,
+        calibrated=True,
+    ),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Structure:
+    """Model."""
+
+    num_boxes: int = option(8, "Subdomains per axis", minimum=1)
+    overlap: int = option(2, "Points by which subdomains grow", minimum=0)
+    local_rank: int = option(4, "Columns of local factors", minimum=1)
+    coarse_rank: int = option(8, "Columns of coarse factors", minimum=1)
+    coarse_space: str = option("interface", "Coarse functions", choices=COARSE_SPACES)
+    coarse_hats: int = option(7, "Hats per axis of the uniform space", minimum=1)
+    levels: int = option(2, "Levels; more than two divide the coarse block", minimum=2)
+    coarse_boxes: int = option(4, "Subdomains per axis of that", minimum=2)
+
+
+@dataclasses.dataclass(frozen=True)
+class Setup(Structure):
+    """A domain and the structure of a model on it.
+
+    Attributes:
+      grid_shape: interior points per axis.
+      global_rank: columns of a global model in place of the Schwarz model, if positive.
+    """
+
+    grid_shape: tuple[int, ...] = (256,)
+    global_rank: int = 0
+
+    @property
+    def num_points(self) -> int:
+        """Interior points of the domain."""
+        return math.prod(self.grid_shape)
+
+
+def build(setup: Setup, start: Start, key: jax.Array) -> Any:
+    """Builds a model with random factors."""
+    init, rngs = jax.nn.initializers.normal(start.scale), nnx.Rngs(key)
+    if setup.global_rank:
+        size, rank = setup.num_points, setup.global_rank
+        return nn.LowRankAttention(size, rank=rank, factor_init=init, rngs=rngs)
+    return nn.box_attention(
+        setup.grid_shape,
+        num_boxes=setup.num_boxes,
+        rank=setup.local_rank,
+        coarse_rank=setup.coarse_rank,
+        overlap=setup.overlap,
+        coarse_space=setup.coarse_space,
+        num_hats=setup.coarse_hats,
+        levels=setup.levels,
+        coarse_boxes=setup.coarse_boxes,
+        factor_init=init,
+        rngs=rngs,
+    )
+
 
 # Table 1 of the paper.
 RATES = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2)
@@ -11,110 +113,158 @@ RATES = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2)
 # A global model starts best from factors a hundred times smaller than the paper's.
 GLOBAL_START = Start(scale=2e-4, learning_rate=5e-4, cosine=True)
 
-_PAPER, _DEFAULT = STARTS["paper"], STARTS["whitened"]
+_PAPER, _SMALL, _DEFAULT = STARTS["paper"], STARTS["small"], STARTS["whitened"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Training:
+    """Right-hand sides and training."""
+
+    num_modes: int = option(16, "Sine and cosine modes per axis", minimum=1)
+    decay: float = option(1.5, "Damping exponent of combinations", minimum=0)
+    num_steps: int = option(2000, "Optimizer steps", minimum=1)
+    batch_size: int = option(256, "Right-hand sides of a step", minimum=2)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Study(Training):
+    """One model trained for all rates and seeds.
+
+    Attributes:
+      name: of the study, and of its folder.
+      setup: domain and model.
+      start: starting factors and optimizer.
+      rates: learning rates.
+      seeds: seeds of factors and right-hand sides.
+      rate: the one of them that is shown.
+      updates: what the optimizer has around it.
+    """
+
+    name: str
+    setup: Setup
+    start: Start
+    rates: tuple[float, ...]
+    seeds: tuple[int, ...]
+    rate: float
+    updates: UpdateOptions = UpdateOptions()
+
+    @property
+    def seed(self) -> int:
+        """The first seed."""
+        return self.seeds[0]
+
+    def num_parameters(self) -> int:
+        """Trainable numbers of one model, without padding."""
+        key = jax.random.key(0)
+        model: Any = jax.eval_shape(lambda: build(self.setup, self.start, key))
+        return model.num_parameters
+
+    def variant(self, name: str, setup: Setup, start: Start) -> "Study":
+        """Another model or start, at the rate of that start."""
+        rate = start.learning_rate
+        changes: dict[str, Any] = {"rates": (rate,), "rate": rate}
+        return replace(self, name=name, setup=setup, start=start, **changes)
+
+
+def common(config: Any, cls: type) -> dict[str, Any]:
+    """Values of the fields that a configuration has of a group."""
+    return {f.name: getattr(config, f.name) for f in dataclasses.fields(cls)}
+
+
+def setup_of(config: Any) -> Setup:
+    """Domain and Schwarz model of a configuration."""
+    shape = (config.num_points,) * config.dim
+    return Setup(**common(config, Structure), grid_shape=shape)
 
 
 def main(config: Any) -> dict[str, Study]:
     """The configured Schwarz model, beside global baselines; the first one is main."""
-    setup, start = config.setup, STARTS[config.init]
     base = Study(
-        "schwarz",
-        setup,
-        start,
-        (config.rate,),
-        config.seeds,
-        config.rate,
-        config.num_modes,
-        config.decay,
-        config.num_steps,
-        config.batch_size,
-        config.updates,
+        name="schwarz",
+        setup=setup_of(config),
+        start=STARTS[config.init],
+        rates=(config.rate,),
+        seeds=config.seeds,
+        rate=config.rate,
+        updates=config.updates,
+        **common(config, Training),
     )
-    rates = tuple(sorted({config.rate, *(RATES if config.sweep else ())}))
+    setup, rates = base.setup, {config.rate, *(RATES if config.sweep else ())}
+    swept = replace(base, rates=tuple(sorted(rates)))
     # At least as many parameters: 2560 for 2370, as in the paper.
     matched = -(-base.num_parameters() // (2 * setup.num_points))
-    globally = dataclasses.replace(setup, global_rank=config.global_rank)
-    small = dataclasses.replace(setup, global_rank=matched)
+    globally = replace(setup, global_rank=config.global_rank)
+    small = replace(setup, global_rank=matched)
     studies = [
-        dataclasses.replace(base, rates=rates),
-        dataclasses.replace(base, name="global", setup=globally, rates=rates),
-        dataclasses.replace(base, name="global_matched", setup=small),
-        _variant(base, "global_small", globally, GLOBAL_START),
-        _variant(base, "global_whitened", globally, _DEFAULT),
-        _variant(base, "schwarz_default", setup, _DEFAULT),
+        swept,
+        replace(swept, name="global", setup=globally),
+        replace(base, name="global_matched", setup=small),
+        base.variant("global_small", globally, GLOBAL_START),
+        base.variant("global_whitened", globally, _DEFAULT),
+        base.variant("schwarz_default", setup, _DEFAULT),
     ]
     if config.init == "whitened":  # the first two already are
         studies = studies[:4]
     return {study.name: study for study in studies}
 
 
-def growth(config: Any) -> dict[str, Study]:
+def growth(base: Study) -> dict[str, Study]:
     """More points, with 32 in a subdomain, from the paper's start and from ours."""
-    base = main(config)["schwarz"]
-    studies = []
+    studies = {}
+
+    def add(label: str, size: int, start: Start, levels: int = 2) -> None:
+        boxes = size // 32
+        setup = Setup(boxes, coarse_rank=boxes, levels=levels, grid_shape=(size,))
+        name = f"{label}_{size}"
+        studies[name] = base.variant(f"{size}/{name}", setup, start)
+
     for size in (512, 1024, 2048, 4096):
-        setup = Setup((size,), size // 32, coarse_rank=size // 32)
         if size <= 1024:  # section 7 of the paper
-            studies.append(_variant(base, f"{size}/paper_{size}", setup, _PAPER))
-        studies.append(_variant(base, f"{size}/default_{size}", setup, _DEFAULT))
-    setup = Setup((1024,), 32, coarse_rank=32, levels=3)
-    studies.append(_variant(base, "1024/three_levels_1024", setup, _DEFAULT))
-    return {study.name.split("/")[1]: study for study in studies}
+            add("paper", size, _PAPER)
+        add("default", size, _DEFAULT)
+    add("three_levels", 1024, _DEFAULT, levels=3)
+    return studies
 
 
 # What training gains from where, at the paper's size; ours is the last one.
 ABLATION = {
     "the paper's start and constant rate": _PAPER,
-    "+ warm-up and cosine": dataclasses.replace(_PAPER, cosine=True),
-    "small start, warm-up and cosine": STARTS["small"],
-    "levels scaled, random keys": dataclasses.replace(
-        _DEFAULT, scale=0.1, principal=False
-    ),
-    "principal keys": dataclasses.replace(_DEFAULT, whitening=None),
-    "default without warm-up and cosine": dataclasses.replace(_DEFAULT, cosine=False),
-    "default with Adam's usual decays": dataclasses.replace(
-        _DEFAULT, beta1=0.9, beta2=0.999
-    ),
+    "+ warm-up and cosine": replace(_PAPER, cosine=True),
+    "small start, warm-up and cosine": _SMALL,
+    "levels scaled, random keys": replace(_DEFAULT, scale=0.1, principal=False),
+    "principal keys": replace(_DEFAULT, whitening=None),
+    "default without warm-up and cosine": replace(_DEFAULT, cosine=False),
+    "default with Adam's usual decays": replace(_DEFAULT, beta1=0.9, beta2=0.999),
     "default with local rank 3": _DEFAULT,
     "default": _DEFAULT,
 }
 
 
-def ablation(config: Any) -> dict[str, Study]:
+def ablation(base: Study) -> dict[str, Study]:
     """The default start taken apart, at n = 256."""
-    base, studies = main(config)["schwarz"], {}
+    studies = {}
     for number, (label, start) in enumerate(ABLATION.items()):
         setup = Setup(local_rank=3 if "rank 3" in label else 4)
-        studies[label] = _variant(base, f"ablation/{number}", setup, start)
+        studies[label] = base.variant(f"ablation/{number}", setup, start)
     return studies
 
 
-def two_dimensions(config: Any) -> dict[str, Study]:
+def two_dimensions(base: Study) -> dict[str, Study]:
     """The square with 32 x 32 points."""
-    base = dataclasses.replace(main(config)["schwarz"], num_modes=4)
-    setup = Setup(
-        (32, 32), 4, local_rank=8, coarse_rank=49, coarse_space="uniform", coarse_hats=7
-    )
-    wide = dataclasses.replace(setup, coarse_hats=9, coarse_rank=30)
-    low, high = (dataclasses.replace(setup, global_rank=r) for r in (17, 73))
-    return {
-        "Schwarz, 7 x 7 hats, small start": _variant(
-            base, "square/small", setup, STARTS["small"]
-        ),
-        "Schwarz, 7 x 7 hats": _variant(base, "square/schwarz", setup, _DEFAULT),
-        "Schwarz, 9 x 9 hats, coarse rank 30": _variant(
-            base, "square/wide", wide, _DEFAULT
-        ),
-        "global, rank 17": _variant(base, "square/global_17", low, _DEFAULT),
-        "global, rank 73, small start": _variant(
-            base, "square/global_small", high, GLOBAL_START
-        ),
-        "global, rank 73": _variant(base, "square/global", high, _DEFAULT),
+    base = replace(base, num_modes=4)
+    uniform: Any = {"coarse_space": "uniform", "coarse_rank": 49}
+    setup = Setup(4, local_rank=8, grid_shape=(32, 32), **uniform)
+    wide = replace(setup, coarse_hats=9, coarse_rank=30)
+    low, high = (replace(setup, global_rank=r) for r in (17, 73))
+    rows = {
+        "Schwarz, 7 x 7 hats, small start": ("small", setup, _SMALL),
+        "Schwarz, 7 x 7 hats": ("schwarz", setup, _DEFAULT),
+        "Schwarz, 9 x 9 hats, coarse rank 30": ("wide", wide, _DEFAULT),
+        "global, rank 17": ("global_17", low, _DEFAULT),
+        "global, rank 73, small start": ("global_small", high, GLOBAL_START),
+        "global, rank 73": ("global", high, _DEFAULT),
     }
-
-
-def _variant(base: Study, name: str, setup: Setup, start: Start) -> Study:
-    rate = start.learning_rate
-    return dataclasses.replace(
-        base, name=name, setup=setup, start=start, rates=(rate,), rate=rate
-    )
+    return {
+        label: base.variant(f"square/{name}", *given)
+        for label, (name, *given) in rows.items()
+    }

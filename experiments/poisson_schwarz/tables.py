@@ -1,15 +1,14 @@
 """Finished studies beside the paper's figures, as tables."""
 
-import dataclasses
 import pathlib
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from experiments.poisson_schwarz.models import Study
-from experiments.poisson_schwarz.studies import RATES
+from experiments.poisson_schwarz.studies import RATES, Study
 from opjax.learn import Finished
-from opjax.learn.json_files import to_json, write_json
+from opjax.learn.json_files import write_json
 from opjax.learn.tables import number, table
 
 # Table 1 of the paper: final weighted MSE, mean and maximum relative L2 error of 16
@@ -35,6 +34,7 @@ PAPER = {
 # Section 7 and Fig. 7: final weighted MSE.
 PAPER_FINAL = {"paper_512": 1.339e-3, "paper_1024": 1.631e-2, "global_matched": 3.41e-1}
 
+MODELS = {"global": "global", "schwarz": "Schwarz"}  # of those tables
 LABELS = {
     "schwarz": "Schwarz, as configured",
     "global": "global, as configured",
@@ -49,10 +49,14 @@ COLUMNS = {
     "operator_frobenius": "operator Frobenius",
     "unseen_l2": "rel. L2, unseen modes",
 }
+_FURTHER = {
+    "relative_l2_16": "mean_16",
+    "initial_loss": "initial",
+    "final_loss": "final",
+}
 
 
-@dataclasses.dataclass(frozen=True)
-class Row:
+class Row(NamedTuple):
     """A finished study: what it was, its result, and its folder."""
 
     study: Study
@@ -63,11 +67,6 @@ class Row:
     def parameters(self) -> int:
         """Trainable numbers of one model, without padding."""
         return self.study.num_parameters()
-
-    @property
-    def seconds(self) -> float:
-        """Seconds of training, of all rates and seeds, without compilation."""
-        return self.result["seconds"]
 
     @property
     def losses(self) -> np.ndarray:
@@ -81,25 +80,18 @@ class Row:
         index = self.study.rates.index(rate)
         return np.array(self.result["errors"][name][index], float)  # None becomes NaN
 
+    def spreads(self, names: Iterable[str], rate: float) -> list[str]:
+        """Median and extremes over the seeds of some errors."""
+        return [_spread(self.values(name, rate)) for name in names]
+
     def summary(self, rate: float) -> dict[str, Any]:
         """Medians over the seeds, with extremes of the first."""
-        medians = {name: name for name in COLUMNS}
-        medians |= {"relative_l2_16": "mean_16", "initial_loss": "initial"}
-        medians |= {"final_loss": "final"}
+        medians = {name: name for name in COLUMNS} | _FURTHER
         first = self.values("weighted_mse", rate)
         return {
             **{k: float(np.median(self.values(v, rate))) for k, v in medians.items()},
             "weighted_mse_min": float(np.min(first)),
             "weighted_mse_max": float(np.max(first)),
-        }
-
-    def as_json(self) -> dict[str, Any]:
-        """All rates of the study."""
-        return {
-            "parameters": self.parameters,
-            "train_seconds": self.seconds,
-            "rates": {f"{rate:g}": self.summary(rate) for rate in self.study.rates},
-            "closed_form": self.result["closed_form"],
         }
 
 
@@ -119,11 +111,19 @@ def rows(finished: Finished) -> Rows:
 
 def write(folder: pathlib.Path, config: Any, rows: Rows) -> tuple[str, str]:
     """Writes `studies.json` into the folder of a run; returns tables and their head."""
-    studies = {
-        section: {label: row.as_json() for label, row in group.items()}
-        for section, group in rows.items()
+
+    def as_json(row: Row) -> dict[str, Any]:
+        return {
+            "parameters": row.parameters,
+            "train_seconds": row.result["seconds"],
+            "rates": {f"{rate:g}": row.summary(rate) for rate in row.study.rates},
+            "closed_form": row.result["closed_form"],
+        }
+
+    found = {
+        k: {x: as_json(row) for x, row in part.items()} for k, part in rows.items()
     }
-    write_json(folder / "studies.json", to_json(studies))
+    write_json(folder / "studies.json", found)
     main = rows["main"]
     rank = main["global_matched"].study.setup.global_rank
     labels = LABELS | {"global_matched": f"global, rank {rank}"}
@@ -146,29 +146,25 @@ def write(folder: pathlib.Path, config: Any, rows: Rows) -> tuple[str, str]:
 
 def _paper_tables(main: dict[str, Row], rate: float) -> list[str]:
     """Tables 1 and 2 of the paper."""
-    models = {"global": "global", "schwarz": "Schwarz"}
     names = ["final", "mean_16", "max_16", "operator_frobenius", "weighted_mse"]
     columns = ["final weighted MSE", "mean rel. L2 (16)", "max rel. L2 (16)"]
     columns += ["operator Frobenius", "weighted MSE (population)"]
     first, second = [], []
     for i, one in enumerate(RATES):
-        for model, label in models.items():
-            paper = [f"{value:.3g}" for value in PAPER[model][i]]
-            ours = [_spread(main[model].values(name, one)) for name in names]
+        for name, label in MODELS.items():
+            paper = [f"{value:.3g}" for value in PAPER[name][i]]
             first.append([f"{one:g}", label, "paper", *paper, ""])
-            first.append(["", "", "ours", *ours])
-    for model, label in models.items():
-        paper = [f"{value:.4g}" for value in PAPER[model][2][1:]]
-        ours = [_spread(main[model].values(name, rate)) for name in names[1:4]]
-        second.append([label, str(main[model].parameters), "paper", *paper])
-        second.append(["", "", "ours", *ours])
-    ratio = main["global"].values("operator_frobenius", 1e-3)
-    ratio = ratio / main["schwarz"].values("operator_frobenius", 1e-3)
+            first.append(["", "", "ours", *main[name].spreads(names, one)])
+    for name, label in MODELS.items():
+        paper = [f"{value:.4g}" for value in PAPER[name][2][1:]]
+        second.append([label, str(main[name].parameters), "paper", *paper])
+        second.append(["", "", "ours", *main[name].spreads(names[1:4], rate)])
+    pair = [main[name].values("operator_frobenius", 1e-3) for name in MODELS]
     return [
         "## Table 1 of the paper: learning rates\n",
         table(["rate", "model", "", *columns], first),
         "Global over Schwarz at rate 1e-3, seed by seed: Frobenius ratio "
-        f"{_spread(ratio)}.\n",
+        f"{_spread(pair[0] / pair[1])}.\n",
         f"## Table 2 of the paper, rate {rate:g} (paper 1e-3)\n",
         table(["model", "parameters", "", *columns[1:4]], second),
     ]
@@ -180,17 +176,11 @@ def _growth_table(rows: Rows) -> list[str]:
     named = {"default_256": rows["ablation"]["default"], **rows["growth"]}
     lines = []
     for name, row in sorted(named.items(), key=lambda x: x[1].study.setup.num_points):
+        start, size = name.rsplit("_", 1)
+        line = [size, start.replace("_", " "), str(len(row.study.seeds))]
+        line += [str(row.parameters), *row.spreads(columns, row.study.rate)]
         exact = (row.result["closed_form"] or {}).get("weighted_mse", "")
-        given = row.study
-        lines.append(
-            [
-                str(given.setup.num_points),
-                name.rsplit("_", 1)[0].replace("_", " "),
-                *map(str, (len(given.seeds), row.parameters)),
-                *(_spread(row.values(column, given.rate)) for column in columns),
-                *map(number, (PAPER_FINAL.get(name, ""), exact)),
-            ]
-        )
+        lines.append([*line, *map(number, (PAPER_FINAL.get(name, ""), exact))])
     first = ["n", "start", "seeds", "parameters"]
     last = ["paper, final", "closed form, weighted MSE"]
     return [
@@ -205,7 +195,7 @@ def _table(
     lines = []
     for label, row in rows.items():
         rate = row.study.rate
-        ours = [_spread(row.values(name, rate)) for name in COLUMNS]
+        ours = row.spreads(COLUMNS, rate)
         lines.append([label, str(row.parameters), f"{rate:g}", *ours])
     if closed_form is not None:
         exact = [number(closed_form[name]) for name in COLUMNS]

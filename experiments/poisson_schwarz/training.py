@@ -1,26 +1,70 @@
-"""Trains models of the inverse Laplacian, all rates and seeds of a study at once."""
+"""Trains models of the inverse Laplacian and compares them with the exact one.
+
+All rates and seeds of a study are trained at once.
+"""
 
 import math
 import pathlib
-from functools import partial
-from typing import Any
+from functools import lru_cache, partial
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 
-from experiments.poisson_schwarz import models as structures
-from experiments.poisson_schwarz.evaluation import (
-    closed_form_errors,
-    evaluate,
-    problem,
-)
-from experiments.poisson_schwarz.models import Study
-from opjax import nn, training
+from experiments.poisson_schwarz.studies import Study, build
+from opjax import metrics, nn, training
 from opjax.datasets.samples import Sample
 from opjax.learn import Replicas, Task, outcome
 from opjax.problems import poisson
+
+_COLUMNS = 256  # right-hand sides at once
+
+
+class Problem(NamedTuple):
+    """A problem in float32 for training, and in float64 for evaluation.
+
+    Attributes:
+      single: modes and solutions in float32.
+      double: the same in float64.
+      moment: see `poisson.population_moment`.
+      shown: 16 fixed right-hand sides, for the paper's tables and figures.
+      test: 4096 others.
+      unseen: twice as many modes per axis, some of which are never trained on.
+      shape: interior points per axis.
+    """
+
+    single: poisson.FourierProblem
+    double: poisson.FourierProblem
+    moment: np.ndarray
+    shown: poisson.Samples
+    test: poisson.Samples
+    unseen: poisson.FourierProblem
+    shape: tuple[int, ...]
+
+
+def problem(study: Study) -> Problem:
+    """Tabulates the problem of a study."""
+    return _tabulate(study.setup.grid_shape, study.num_modes, study.decay)
+
+
+@lru_cache(maxsize=1)  # studies of one problem follow each other
+def _tabulate(shape: tuple[int, ...], num_modes: int, decay: float) -> Problem:
+    higher = min(2 * num_modes, *shape)
+    with jax.enable_x64(True):
+        double = poisson.fourier_problem(shape, num_modes=num_modes, decay=decay)
+        single = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), double)
+        keys = jax.random.split(jax.random.key(4712), 3)
+        return Problem(
+            single,
+            double,
+            poisson.population_moment(keys[0], double),
+            poisson.sample(keys[1], double, num_samples=16),
+            poisson.sample(keys[2], double, num_samples=4096),
+            poisson.fourier_problem(shape, num_modes=higher, decay=decay),
+            shape,
+        )
 
 
 def make_task(study: Study, cache_dir: str | None = None) -> Task:
@@ -36,19 +80,14 @@ def make_task(study: Study, cache_dir: str | None = None) -> Task:
         return jax.tree.map(lambda x: jnp.concatenate([x] * repeats), tree)
 
     rates = np.repeat(np.asarray(study.rates, np.float32), len(seeds))
-    hyper = {"rate": rates, "sizes": for_every_rate(sizes)}
-
-    def sample(key: jax.Array, step: jax.Array) -> poisson.Samples:
-        # Batch 0 is the one that starts were made from.
-        return _batch(study, key, step + 1, data.single)
-
     return Task(
-        train=sample,
+        # Batch 0 is the one that starts were made from.
+        train=lambda key, step: _batch(study, key, step + 1, data.single),
         build=lambda config, rngs: for_every_rate(model),
         loss=loss,
         evaluate=partial(_evaluate, study),
         optimizer=optimizer,
-        replicas=Replicas(study.seeds, hyper),
+        replicas=Replicas(study.seeds, {"rate": rates, "sizes": for_every_rate(sizes)}),
         source="own solver: finite differences, exact discrete inverse",
     )
 
@@ -63,9 +102,8 @@ def optimizer(study: Study, total: int, hyper: Any) -> optax.GradientTransformat
     start, schedule = study.start, hyper["rate"]
     if start.cosine:
         warm_up = max(total // 20, 1)
-        shape = optax.warmup_cosine_decay_schedule(
-            0.0, 1.0, warm_up, max(total, warm_up + 1)
-        )
+        steps = warm_up, max(total, warm_up + 1)
+        shape = optax.warmup_cosine_decay_schedule(0.0, 1.0, *steps)
 
         def schedule(count):
             return hyper["rate"] * shape(count)
@@ -81,13 +119,11 @@ def _start(
 ) -> tuple[Any, Any]:
     """A model at its start and the scales of its levels, if calibrated."""
     start, key = study.start, jax.random.key(seed)
-    model = structures.build(study.setup, start, jax.random.fold_in(key, 0))
+    model = build(study.setup, start, jax.random.fold_in(key, 0))
     samples = _batch(study, jax.random.fold_in(key, 1), 0, data)
     if start.principal:
         model = nn.principal_keys(model, *samples, whitening=start.whitening)
-    if start.calibrated:
-        return nn.calibrate(model, *samples)
-    return model, None
+    return nn.calibrate(model, *samples) if start.calibrated else (model, None)
 
 
 def _batch(study: Study, key: jax.Array, step: Any, data: Any) -> poisson.Samples:
@@ -109,12 +145,17 @@ def _evaluate(study: Study, models: Any, folder: pathlib.Path) -> dict[str, Any]
     first = jax.tree.map(lambda x: x[index, 0], stacked)
     right_sides, exact = map(np.asarray, data.shown)
     predicted = np.asarray(first(np.asarray(right_sides, np.float32)))
+    points = np.indices(data.shape).reshape(len(data.shape), math.prod(data.shape)).T
+    points = (points + 1) / (np.asarray(data.shape) + 1)
+    size = partial(np.linalg.norm, axis=0)
     outcome.write(
         folder,
-        errors=np.linalg.norm(predicted - exact, axis=0)
-        / np.linalg.norm(exact, axis=0),
+        errors=size(predicted - exact) / size(exact),
         rows=range(exact.shape[1]),
-        samples=_samples(data.shape, right_sides, exact),
+        samples=[
+            Sample(points, u[:, None], f[:, None], grid_shape=data.shape)
+            for f, u in zip(right_sides.T, exact.T, strict=True)
+        ],
         predicted=list(predicted.T[..., None]),
         extra={f"leaf_{i}": leaf for i, leaf in enumerate(jax.tree.leaves(first))},
     )
@@ -125,10 +166,71 @@ def _evaluate(study: Study, models: Any, folder: pathlib.Path) -> dict[str, Any]
     }
 
 
-def _samples(shape: tuple[int, ...], right_sides: Any, exact: Any) -> list[Sample]:
-    points = np.indices(shape).reshape(len(shape), math.prod(shape)).T + 1
-    points = points / (np.asarray(shape) + 1)
-    return [
-        Sample(points, u[:, None], f[:, None], grid_shape=shape)
-        for f, u in zip(right_sides.T, exact.T, strict=True)
-    ]
+def evaluate(models: Any, data: Problem) -> dict[str, np.ndarray]:
+    """Compares models, stacked along axes of rates and seeds, with the exact inverse.
+
+    Args:
+      models: stacked models.
+      data: from `problem`.
+
+    Returns:
+      Arrays of shape `(r, s)`: `weighted_mse` of the population, `relative_l2` (mean
+      over 4096 right-hand sides), `mean_16` and `max_16` (over the 16 shown),
+      `operator_frobenius` (relative), and `unseen_l2`, the mean relative error on the
+      modes beyond those trained on.
+    """
+    # Modes damped more than any of those trained on: higher ones.
+    seen = np.asarray(data.double.damping).min()
+    higher = np.flatnonzero(np.asarray(data.unseen.damping) < seen * (1 - 1e-9))
+    with jax.enable_x64(True):
+        models = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64), models)
+        leading = jax.tree.leaves(models)[0].shape[:2]
+        flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), models)
+        unseen = poisson.Samples(*(leaf[:, higher] for leaf in data.unseen[:2]))
+        samples = {"shown": data.shown, "test": data.test, "unseen": unseen}
+        found = _errors(flat, data.double, data.moment, samples, shape=data.shape)
+    return {name: np.asarray(value).reshape(leading) for name, value in found.items()}
+
+
+@partial(jax.jit, static_argnames="shape")
+def _errors(models, problem, moment, samples, *, shape):
+    def errors(model):
+        found = {name: _relative_l2(model, pairs) for name, pairs in samples.items()}
+        return {
+            "weighted_mse": poisson.population_mse(model, problem, moment),
+            "relative_l2": jnp.mean(found["test"]),
+            "mean_16": jnp.mean(found["shown"]),
+            "max_16": jnp.max(found["shown"]),
+            "operator_frobenius": poisson.operator_error(model, shape),
+            "unseen_l2": jnp.mean(found["unseen"]),
+        }
+
+    return jax.lax.map(errors, models)
+
+
+def _relative_l2(model: Any, pairs: poisson.Samples) -> jax.Array:
+    """Relative errors of all samples, some at a time."""
+
+    def relative(pair):
+        return metrics.relative_l2(model(pair[0][:, None])[:, 0], pair[1])
+
+    columns = pairs.right_sides.T, pairs.solutions.T
+    return jax.lax.map(relative, columns, batch_size=_COLUMNS)
+
+
+def closed_form_errors(study: Study, data: Problem) -> dict[str, float] | None:
+    """Errors of the computed factors for the structure of a study.
+
+    None beyond one dimension, two levels and hats on interfaces, and for global models.
+    """
+    setup = study.setup
+    if len(setup.grid_shape) > 1 or setup.levels > 2 or setup.global_rank:
+        return None
+    if setup.coarse_space != "interface" or setup.coarse_rank < setup.num_boxes - 1:
+        return None
+    inputs = np.asarray(data.double.modes) @ np.linalg.cholesky(data.moment)
+    with jax.enable_x64(True):
+        model = build(setup, study.start, jax.random.key(0))
+        model = nn.laplacian_factors(model, inputs)
+        single = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None, None], model)
+    return {name: float(value[0, 0]) for name, value in evaluate(single, data).items()}

@@ -23,7 +23,7 @@ import numpy as np
 from opjax import _checks
 from opjax.datasets import _arrays, _files, _generated, samples
 from opjax.datasets.samples import Request, Sample, Splits, benchmark
-from opjax.problems import joukowski
+from opjax.problems import airfoil_forces, joukowski
 
 # Lists of `manifest.json` for training and tests; counts as published.
 SPLITS = {
@@ -261,6 +261,35 @@ def generate(
         )
         for index, (speed, angle) in enumerate(arrays["conditions"])
     ]
+
+
+def coefficients(case: Sample, fields: np.ndarray) -> np.ndarray:
+    """Drag and lift coefficient of fields on the mesh of a case.
+
+    Velocity at the airfoil is set to zero, as in the published evaluation.
+
+    Args:
+      case: the flow.
+      fields: velocity, pressure and viscosity of turbulence, shape `(n, 4)`.
+
+    Returns:
+      Both in float64, shape `(2,)`.
+    """
+    assert case.cells is not None
+    assert case.features is not None
+    points, surface, speed, angle = case.details
+    velocity = np.array(fields[:, :2], np.float32)
+    velocity[surface] = 0
+    stencil = airfoil_forces.wall_stencil(points, case.cells, surface)
+    normals = case.features[surface, 5:]
+    found = airfoil_forces.force_coefficients(
+        points[surface].astype(np.float32),
+        fields[surface, 2],
+        speed=speed,
+        angle=angle,
+        shear=airfoil_forces.wall_shear(velocity, normals, stencil),
+    )
+    return np.asarray(found, np.float64)
 
 
 def _root(data_dir: str | os.PathLike) -> Path:

@@ -13,32 +13,38 @@ import logging
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import jax
 import numpy as np
 
 from opjax import _checks, point_clouds
-from opjax.datasets import _arrays, _files, _off, samples
+from opjax.datasets import _off, _rna_files, samples
 from opjax.datasets.cache import cached
 from opjax.datasets.samples import Request, Sample, Splits, benchmark
 
-NUM_CLASSES = 260
+NUM_CLASSES = _rna_files.NUM_CLASSES
 
 _LOGGER = logging.getLogger(__name__)
 _VERSION = 1  # raise it whenever the same meshes give other samples
-_LABELS = (-1, NUM_CLASSES - 2)
-_PUBLISHED = {"train": 547, "test": 136}
-_SOURCE = "github.com/nmwsharp/RNA-Surface-Segmentation-Dataset"
 _REGIONS = 12  # of synthetic surfaces
 _BLOCK = 4096  # sizes of meshes are rounded up to multiples: one program for each
 
 
+class Vertices(NamedTuple):
+    """All vertices of a mesh whose sample has some of them.
+
+    Attributes:
+      target: their classes, `(v,)`.
+      nearest: the nearest point of the sample, `(v,)`.
+    """
+
+    target: np.ndarray
+    nearest: np.ndarray
+
+
 @benchmark
-def splits(
-    request: Request,
-    *,
-    num_points: int = 4096,
-) -> Splits:
+def splits(request: Request, *, num_points: int = 4096) -> Splits:
     """The surfaces of a benchmark, see `samples.benchmark`, or bumpy spheres instead.
 
     RNA surfaces have `num_points` points at most, spheres have 256.
@@ -143,7 +149,7 @@ def load(
                 meshes, num_points=num_points, replace=replace, cache_dir=cache_dir
             )
         else:
-            found = _read_samples(root, split, num_points, limit)
+            found = _rna_files.read_samples(root, split, num_points, limit)
         loaded.append(found)
     train, test = loaded
     _check_disjoint(root, [s.name for s in train], [s.name for s in test])
@@ -153,7 +159,7 @@ def load(
 def has_meshes(data_dir: str | os.PathLike) -> bool:
     """Whether a folder is the published one: it has `train.txt` or `test.txt`."""
     root = Path(data_dir).expanduser()
-    return any((root / f"{split}.txt").is_file() for split in _PUBLISHED)
+    return any((root / f"{split}.txt").is_file() for split in _rna_files.PUBLISHED)
 
 
 def read_meshes(
@@ -174,13 +180,13 @@ def read_meshes(
       FileNotFoundError: if the list or files that it names are missing.
       ValueError: as for `load`.
     """
-    _checks.option("split", split, _PUBLISHED)
+    _checks.option("split", split, _rna_files.PUBLISHED)
     root = Path(data_dir).expanduser()
-    names = _names(root, split)
-    _take(names, limit, root / f"{split}.txt")
+    names = _rna_files.names(root, split)
+    _rna_files.take(names, limit, root / f"{split}.txt")
     names = names[:limit]
-    _check_files(root, split, names)
-    meshes = [_read_mesh(root, name) for name in names]
+    _rna_files.check_files(root, split, names)
+    meshes = [_rna_files.read_mesh(root, name) for name in names]
     samples.check(meshes, num_classes=NUM_CLASSES)
     repeated = [m.num_points - len(np.unique(m.mesh_points, axis=0)) for m in meshes]
     if any(repeated):
@@ -192,6 +198,60 @@ def read_meshes(
             sum(repeated),
         )
     return meshes
+
+
+def with_vertices(
+    data_dir: str | os.PathLike, tests: Sequence[Sample], *, num_points: int
+) -> list[Sample]:
+    """Gives test surfaces the `Vertices` of their meshes as `details`.
+
+    Args:
+      data_dir: as for `load`; without meshes, there are no details.
+      tests: the first test surfaces, as from `load`.
+      num_points: only so many points of a surface are taken for nearest ones.
+    """
+    if not has_meshes(data_dir):
+        return list(tests)
+    meshes = read_meshes(data_dir, "test", limit=len(tests))
+    found = []
+    for sample, mesh in zip(tests, meshes, strict=True):
+        assert mesh.target is not None
+        points = sample.mesh_points[:num_points]
+        nearest = np.asarray(point_clouds.nearest_points(mesh.mesh_points, points))
+        found.append(sample._replace(details=Vertices(mesh.target, nearest)))
+    return found
+
+
+def untrained(
+    train: Sequence[Sample], test: Sequence[Sample], *, num_points: int = 256
+) -> dict[str, float]:
+    """Accuracies on test points without any learning.
+
+    Args:
+      train: surfaces, in whatever pose.
+      test: likewise.
+      num_points: first points of every surface, among which the nearest training point
+        is searched.
+
+    Returns:
+      `most_frequent`, of the most frequent class, at all points, and
+      `nearest_neighbour`, of the class of the nearest training point.
+    """
+
+    def classes(surfaces: Sequence[Sample], count: int | None = None) -> np.ndarray:
+        return np.concatenate([np.asarray(s.target)[:count] for s in surfaces])
+
+    known, asked = (
+        np.concatenate([s.mesh_points[:num_points] for s in surfaces])
+        for surfaces in (train, test)
+    )
+    nearest = np.asarray(point_clouds.nearest_points(asked, known))
+    found = classes(train, num_points)[nearest]
+    most = np.bincount(classes(train)).argmax()
+    return {
+        "most_frequent": float(np.mean(classes(test) == most)),
+        "nearest_neighbour": float(np.mean(found == classes(test, num_points))),
+    }
 
 
 def sample_meshes(
@@ -264,100 +324,6 @@ def save(
             (root / "labels" / f"{surface.name}.txt").write_text(labels)
         lines = "".join(f"{surface.name}.off\n" for surface in surfaces)
         (root / f"{split}.txt").write_text(lines)
-
-
-def _names(root: Path, split: str) -> list[str]:
-    """Names of the surfaces of a list, without `.off`."""
-    path = _arrays.find(root, [f"{split}.txt"], source=_SOURCE)
-    lines = [line.strip() for line in path.read_text().splitlines()]
-    names = [line.removesuffix(".off") for line in lines if line]
-    bad = [name for name in names if Path(name).name != name]
-    if bad or len(set(names)) < len(names) or not names:
-        twice = sorted({name for name in names if names.count(name) > 1})
-        raise ValueError(
-            f"{path} must list names of files, each once; it has {len(names)} lines, "
-            f"twice {twice[:8]}, and with folders {bad[:8]}."
-        )
-    if len(names) != _PUBLISHED[split]:
-        _LOGGER.warning(
-            "%s names %d surfaces, %d were published: results are not comparable.",
-            path,
-            len(names),
-            _PUBLISHED[split],
-        )
-    return names
-
-
-def _check_files(root: Path, split: str, names: Sequence[str]) -> None:
-    paths = [p for name in names for p in _paths(root, name)]
-    missing = [str(path.relative_to(root)) for path in paths if not path.is_file()]
-    if missing:
-        listed = "".join(f"\n  {path}" for path in missing[:8])
-        more = f"\n  and {len(missing) - 8} others" if len(missing) > 8 else ""
-        raise FileNotFoundError(
-            f"{root} lacks {len(missing)} files of the {len(names)} surfaces that "
-            f"{split}.txt names:{listed}{more}\nGet them from {_SOURCE}, or take their "
-            "lines out of the list."
-        )
-
-
-def _paths(root: Path, name: str) -> tuple[Path, Path]:
-    return root / "off" / f"{name}.off", root / "labels" / f"{name}.txt"
-
-
-def _read_mesh(root: Path, name: str) -> Sample:
-    surface, text = _paths(root, name)
-    vertices = _off.read_vertices(surface)
-    labels = _off.read_labels(text, lowest=_LABELS[0], highest=_LABELS[1])
-    if len(labels) != len(vertices):
-        raise ValueError(
-            f"{surface} has {len(vertices)} vertices, but {text} has {len(labels)} "
-            f"labels; get both again from {_SOURCE}."
-        )
-    return Sample(vertices.astype(np.float32), labels + np.int32(1), name=name)
-
-
-def _read_samples(
-    root: Path, split: str, num_points: int, limit: int | None
-) -> list[Sample]:
-    try:
-        path = _arrays.find(root, [f"rna_{split}_4096.npz"], source=_SOURCE)
-    except FileNotFoundError as error:
-        lists = f"\nNor is there {root / 'train.txt'}, of the published folder."
-        raise FileNotFoundError(f"{error}{lists}") from None
-    points = _arrays.read(path, "points", shape=(None, None, 3), source=_SOURCE)
-    shape = points.shape[:2]
-    labels = _arrays.read(path, "labels", shape=shape, source=_SOURCE, dtype=np.int32)
-    names = _files.read_variable(path, "names", source=_SOURCE)
-    if names.shape != shape[:1] or names.dtype.kind != "U":
-        raise ValueError(
-            f"names in {path} has shape {names.shape} and dtype {names.dtype}, "
-            f"expected {shape[:1]} strings: points has shape {points.shape}."
-        )
-    if num_points > shape[1]:
-        raise ValueError(
-            f"{path} has {shape[1]} points of each surface, {num_points=} were asked "
-            "for; take fewer, or read the published meshes."
-        )
-    _take(names, limit, path)
-    found = [
-        Sample(
-            points[row, :num_points],
-            labels[row, :num_points] + np.int32(1),
-            name=str(names[row]).removesuffix(".off"),
-        )
-        for row in range(len(points) if limit is None else limit)
-    ]
-    samples.check(found, num_classes=NUM_CLASSES)
-    return found
-
-
-def _take(found: Sequence[str] | np.ndarray, limit: int | None, path: Path) -> None:
-    if limit is not None and not 1 <= limit <= len(found):
-        raise ValueError(
-            f"{path} has {len(found)} surfaces, {limit} were asked for (validation "
-            "surfaces are training surfaces and count too)."
-        )
 
 
 def _check_disjoint(root: Path, train: Sequence[str], test: Sequence[str]) -> None:

@@ -8,10 +8,14 @@ the sample's first point, so that nothing computed there can overflow.
 """
 
 from collections.abc import Sequence
+from functools import partial
+from typing import Any
 
+import jax
 import numpy as np
 
 from opjax.datasets._benchmark import Request, benchmark, divide
+from opjax.datasets._points import draw_points
 from opjax.datasets._sample import (
     FIELDS,
     Sample,
@@ -31,9 +35,11 @@ __all__ = [
     "check_same_channels",
     "coarsen",
     "divide",
+    "draw_points",
     "join",
     "pad",
     "stack",
+    "unstack",
 ]
 
 
@@ -232,3 +238,36 @@ def bucket_rows(
         rows = found.pop()[1] if found else np.zeros(0, np.int64)
         found.append((lower, np.sort(np.concatenate([rows, waiting]))))
     return found
+
+
+def unstack(
+    buckets: Sequence[Any],
+    counts: Sequence[int],
+    *,
+    batch_size: int = 1,
+    num_buckets: int = 4,
+) -> list[Any]:
+    """Puts what was found for the buckets of `stack` back in the order of the samples.
+
+    Args:
+      buckets: for every size a pytree of arrays with the samples along axis 0 and,
+        where an array has more axes, the points along axis 1.
+      counts: points of every sample.
+      batch_size: as for `stack`.
+      num_buckets: as for `stack`.
+
+    Returns:
+      A pytree of arrays for every sample, without its padding.
+    """
+    found: list[Any] = [None] * len(counts)
+    rows = bucket_rows(counts, batch_size=batch_size, num_buckets=num_buckets)
+    for bucket, (_, indices) in zip(buckets, rows, strict=True):
+        arrays = jax.tree.map(np.asarray, bucket)
+        for place, row in enumerate(indices):
+            found[row] = jax.tree.map(partial(_one, place, counts[row]), arrays)
+    return found
+
+
+def _one(place: int, size: int, array: np.ndarray) -> np.ndarray:
+    """A sample of a bucket, without padding."""
+    return array[place, :size] if array.ndim > 1 else array[place]

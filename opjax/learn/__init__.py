@@ -9,6 +9,7 @@ for each.
 from opjax.datasets.samples import Splits
 from opjax.learn.benchmark import (
     FLARE,
+    GNOT,
     LNO,
     PAPER,
     SMOKE,
@@ -39,6 +40,7 @@ from opjax.replicas import Replicas
 
 __all__ = [
     "FLARE",
+    "GNOT",
     "LNO",
     "PAPER",
     "SMOKE",

@@ -63,6 +63,7 @@ LNO: dict[str, Any] = {
     "pct_start": 0.2,
     "div_factor": 1e4,
 }
+GNOT: dict[str, Any] = {"features": 128, "batch_size": 4, "clip_norm": 0.0}
 
 
 @dataclasses.dataclass(frozen=True)

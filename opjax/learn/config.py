@@ -32,7 +32,9 @@ class Options:
 class RunOptions(Options):
     """What to run."""
 
-    preset: str = option("quick", "Values of all flags that are not given")
+    preset: str = option(
+        "quick", "Values of all flags that are not given; paper_x: those of the model x"
+    )
     models: tuple[str, ...] = option(
         ("functional", "transolver", "galerkin"),
         "Models by name, or one of your own, package.module:function",

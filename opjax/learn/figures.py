@@ -101,16 +101,22 @@ def _outcomes(shown: Sequence[Member]) -> list[tuple[outcome.Outcome, dict[str, 
 
 
 def curves(shown: Sequence[Member]) -> Any:
-    """Training loss, validation error and learning rate over the epochs."""
-    if not any(one.history for one in shown):
+    """Training loss, validation error and learning rate over the epochs.
+
+    Condition numbers, too, where `Task.probe` measures them as `condition`.
+    """
+    rows = [row for one in shown for row in one.history]
+    if not rows:
         return None
-    figure = drawing.new_figure(11.0, 3.3, "constrained")
-    axes = figure.subplots(1, 3, width_ratios=[2, 2, 1])
     titles = {
         "train_loss": "training loss of a batch",
         "validation": "validation, best marked",
         "learning_rate": "learning rate",
     }
+    if any("condition" in row for row in rows):
+        titles["condition"] = "condition number, mean"
+    figure = drawing.new_figure(11.0 + 4 * (len(titles) - 3), 3.3, "constrained")
+    axes = figure.subplots(1, len(titles), width_ratios=[2, 2, 1, 2][: len(titles)])
     for axis, (column, title) in zip(axes, titles.items(), strict=True):
         for one, style in _lines(shown):
             rows = [row for row in one.history if row.get(column) is not None]
@@ -169,7 +175,8 @@ def series(shown: Sequence[Member]) -> Any:
     """Mean errors over the steps or frames of a sample, a line for each member.
 
     Drawn from the arrays `series`, `(num_test, steps)`, `series_name`, what a step is,
-    and `series_baseline`, `(steps,)`, the error of a trivial prediction, if any.
+    and, if there are any, `series_steps`, `(steps,)`, their numbers, and
+    `series_baseline`, `(steps,)`, the error of a trivial prediction.
     """
     found = [(seen.arrays, style) for seen, style in _outcomes(shown)]
     found = [(arrays, style) for arrays, style in found if "series" in arrays]
@@ -177,15 +184,19 @@ def series(shown: Sequence[Member]) -> Any:
         return None
     figure = drawing.new_figure(5.0, 3.4, "constrained")
     axis, first = figure.subplots(), found[0][0]
-    for arrays, style in found:
-        means = arrays["series"].mean(axis=0)
-        axis.plot(np.arange(1, len(means) + 1), means, ".-", **style)
+    means = [arrays["series"].mean(axis=0) for arrays, _ in found]
+    steps = first.get("series_steps", np.arange(1, len(means[0]) + 1))
+    for values, (_, style) in zip(means, found, strict=True):
+        axis.plot(steps, values, ".-", **style)
     if "series_baseline" in first:
         baseline = first["series_baseline"]
-        steps = np.arange(1, len(baseline) + 1)
         axis.plot(steps, baseline, "--", color="0.5", label="nothing moves")
     drawing.plain(axis)
-    axis.set(xlabel=str(first["series_name"]), ylabel="error", ylim=(0, None))
+    axis.set(xlabel=str(first["series_name"]), ylabel="error")
+    if 0 < 30 * np.min(means) < np.max(means):
+        axis.set_yscale("log")
+    else:
+        axis.set_ylim(0, None)
     axis.legend(frameon=False, fontsize=8)
     return figure
 

@@ -238,6 +238,7 @@ REGISTRY: dict[str, Entry] = {
     "orthogonal": attentions.ORTHOGONAL,
     "galerkin": attentions.pointwise(nn.GalerkinAttention),
     "linear": attentions.pointwise(nn.LinearAttention),
+    "intention": attentions.pointwise(nn.IntentionAttention),
     "fourier": attentions.pointwise(nn.FourierAttention, quadratic=True),
     "softmax": attentions.pointwise(nn.SoftmaxAttention, quadratic=True),
     "performer": attentions.pointwise(nn.PerformerAttention, num_features="num_random"),

@@ -112,15 +112,14 @@ def _define(
     if field.name == "preset":
         choices, text = tuple(presets), f"{text} (default {field.default})"
     else:
-        values = {k: getattr(preset, field.name) for k, preset in presets.items()}
-        shown = {k: fields.spell(v) if several else repr(v) for k, v in values.items()}
-        pairs = [
-            f"{name} {value}"
-            for name, value in shown.items()  # of models what they have otherwise
-            if "_" not in name or value != shown.get(name.partition("_")[0])
-        ]
-        first, *others = dict.fromkeys(shown.values())
-        text += f" ({', '.join(pairs) if others else f'default {first}'})"
+        # Without those of single models, such as `paper_fno`: there are too many.
+        alone = [k for k in presets if k.partition("_")[0] in {*presets} - {k}]
+        names = [name for name in presets if name not in alone]
+        values = [getattr(presets[name], field.name) for name in names]
+        shown = [fields.spell(v) if several else repr(v) for v in values]
+        pairs = [f"{name} {value}" for name, value in zip(names, shown, strict=True)]
+        same = len(set(shown)) == 1
+        text += f" ({f'default {shown[0]}' if same else ', '.join(pairs)})"
     if several:
         parser = _TupleParser(typing.get_args(hint)[0])
         serializer: Any = flags.CsvListSerializer(",")

@@ -49,6 +49,7 @@ from opjax.nn.attention.pointwise import (
     FourierAttention,
     GalerkinAttention,
     HeadNorm,
+    IntentionAttention,
     LinearAttention,
     LinformerAttention,
     NystromAttention,
@@ -102,6 +103,13 @@ from opjax.nn.models.latent import LatentNeuralOperator
 from opjax.nn.models.ono import ONO, ONOBlock
 from opjax.nn.models.operator import OperatorTransformer
 from opjax.nn.models.orthogonal import OrthogonalLayer, OrthogonalNetwork
+from opjax.nn.models.regressors import (
+    FunctionalRegressor,
+    IntentionRegressor,
+    LinearAttentionRegressor,
+    SoftmaxAttentionRegressor,
+    TransolverRegressor,
+)
 from opjax.nn.models.super_resolution import (
     SuperResolutionTransformer,
     coordinate_attention,
@@ -109,7 +117,9 @@ from opjax.nn.models.super_resolution import (
 from opjax.nn.schwarz import (
     LowRankAttention,
     SchwarzAttention,
+    box_attention,
     calibrate,
+    laplacian_factors,
     principal_keys,
 )
 
@@ -136,6 +146,7 @@ __all__ = [
     "FourierNeuralOperator",
     "FunctionalAttention",
     "FunctionalMap",
+    "FunctionalRegressor",
     "GNOT",
     "GNOTBlock",
     "GalerkinAttention",
@@ -147,10 +158,13 @@ __all__ = [
     "HeadNorm",
     "IdentityMap",
     "IndicatorBasis",
+    "IntentionAttention",
+    "IntentionRegressor",
     "LatentNeuralOperator",
     "LayerNorm",
     "Linear",
     "LinearAttention",
+    "LinearAttentionRegressor",
     "LinformerAttention",
     "LowRankAttention",
     "MLP",
@@ -180,6 +194,7 @@ __all__ = [
     "SchwarzAttention",
     "SharedNormAttention",
     "SoftmaxAttention",
+    "SoftmaxAttentionRegressor",
     "SoftmaxBasis",
     "SoftmaxMap",
     "SpectralConvolution",
@@ -189,7 +204,9 @@ __all__ = [
     "Subdomains",
     "SuperResolutionTransformer",
     "TimeEmbedding",
+    "TransolverRegressor",
     "UpScaler",
+    "box_attention",
     "calibrate",
     "coordinate_attention",
     "darcy_transformer",
@@ -198,6 +215,7 @@ __all__ = [
     "initializers",
     "inverse_transformer",
     "inner_products",
+    "laplacian_factors",
     "least_squares",
     "means",
     "principal_keys",

@@ -6,8 +6,9 @@ error over all of them is a trace: `population_moment`.
 """
 
 import functools
-import operator
-from collections.abc import Sequence
+import math
+import operator as operators
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -17,6 +18,8 @@ from jax.typing import ArrayLike, DTypeLike
 
 from opjax import _checks
 from opjax.problems.laplacian import laplacian_inverse
+
+_COLUMNS = 256  # of an operator at once
 
 
 class FourierProblem(NamedTuple):
@@ -97,7 +100,7 @@ def fourier_problem(
       Köhler and Rheinbach, 2026, section 5.3.
     """
     axes = grid_shape if isinstance(grid_shape, Sequence) else (grid_shape,)
-    shape, num_modes = tuple(map(operator.index, axes)), operator.index(num_modes)
+    shape, num_modes = tuple(map(operators.index, axes)), operators.index(num_modes)
     if dtype is not None and not jnp.issubdtype(dtype, jnp.floating):
         raise TypeError(f"dtype={jnp.dtype(dtype)} must be a floating-point dtype.")
     _checks.positive(grid_shape=shape, num_modes=num_modes)
@@ -222,6 +225,60 @@ def population_moment(
         moment += mixed.T @ mixed / num_samples
     pure = np.diag(1 / np.sum(solutions**2, axis=0)) / damping.size
     return (moment + pure) / 2
+
+
+def population_mse(
+    operator: Callable[[jax.Array], jax.Array],
+    problem: FourierProblem,
+    moment: ArrayLike,
+) -> jax.Array:
+    r"""Returns the weighted mean square error of a linear operator over all samples.
+
+        trace(E^T E C),    E = M F - U.
+
+    Args:
+      operator: linear, `M`, from `(n, c)` to `(n, c)`.
+      problem: modes `F` and solutions `U`.
+      moment: `C`, from `population_moment`, shape `(k, k)`.
+
+    Returns:
+      The scalar error.
+    """
+    residual = operator(problem.modes) - problem.solutions
+    return jnp.sum((residual @ jnp.linalg.cholesky(jnp.asarray(moment))) ** 2)
+
+
+def operator_error(
+    operator: Callable[[jax.Array], jax.Array],
+    grid_shape: Sequence[int],
+    *,
+    dtype: DTypeLike | None = None,
+) -> jax.Array:
+    r"""Returns the relative error of a linear operator in the Frobenius norm.
+
+        |M - A^{-1}|_F / |A^{-1}|_F,
+
+    with the discrete inverse of `solve`, some columns at a time.
+
+    Args:
+      operator: linear, `M`, from `(n, c)` to `(n, c)`.
+      grid_shape: interior points per axis.
+      dtype: floating-point dtype; JAX's default one if left out.
+
+    Returns:
+      The scalar error.
+    """
+    shape = tuple(grid_shape)
+    size = math.prod(shape)
+
+    def squares(point: jax.Array) -> tuple[jax.Array, jax.Array]:
+        unit = jax.nn.one_hot(point, size, dtype=dtype or float)
+        exact = solve(unit.reshape(shape)).reshape(size)
+        difference = operator(unit[:, None])[:, 0] - exact
+        return jnp.sum(difference**2), jnp.sum(exact**2)
+
+    error, exact = jax.lax.map(squares, jnp.arange(size), batch_size=_COLUMNS)
+    return jnp.sqrt(jnp.sum(error) / jnp.sum(exact))
 
 
 def _modes_on_axis(size: int, num_modes: int) -> np.ndarray:

@@ -7,6 +7,7 @@ with their values, the context, and predicts the values at others, the queries.
 """
 
 import math
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -90,6 +91,44 @@ def sample(
         return Tasks(context, context_values, query, query_values, amplitude, phase)
 
     return jax.vmap(task)(jax.random.split(key, num_tasks))
+
+
+def errors_by_context(
+    model: Callable[..., jax.Array],
+    tasks: Tasks,
+    sizes: Sequence[int],
+    *,
+    batch_size: int = 20,
+) -> jax.Array:
+    """Mean square errors at the queries for several numbers of context points.
+
+    Args:
+      model: `model(context_points, context_values, query_points, context_weights=)`, of
+        one task, such as `nn.FunctionalRegressor`; a pytree.
+      tasks: with at least as many context points as the largest size.
+      sizes: every task is observed at so many of its context points, the first ones.
+      batch_size: tasks at once.
+
+    Returns:
+      The errors, shape `(num_tasks, len(sizes))`.
+
+    Raises:
+      ValueError: if the tasks have fewer context points.
+    """
+    available = tasks.context_points.shape[1]
+    if max(sizes) > available:
+        raise ValueError(f"{sizes=} must be at most the {available} context points.")
+
+    def of_task(task: Tasks) -> jax.Array:
+        *given, target = task[:4]
+
+        def of_size(size: jax.Array) -> jax.Array:
+            weights = (jnp.arange(available) < size).astype(target.dtype)
+            return jnp.mean((model(*given, context_weights=weights) - target) ** 2)
+
+        return jax.vmap(of_size)(jnp.asarray(sizes))
+
+    return jax.lax.map(of_task, tasks, batch_size=batch_size)
 
 
 def _uniform(key, shape, bounds, *, dtype):

@@ -219,3 +219,19 @@ def test_a_contour_with_other_points_than_the_mesh_is_refused(
     mesh.save(tmp_path / name / f"{name}_internal.vtu")
     with pytest.raises(ValueError, match="expected 'nut'"):
         airfrans.read_case(tmp_path, name)
+
+
+def test_true_fields_have_the_lift_of_theory_and_little_drag(tmp_path):
+    for case in airfrans.generate(3, seed=1, cache_dir=tmp_path):
+        drag, lift = airfrans.coefficients(case, case.target)
+        assert abs(drag) < 0.02
+        # Thin airfoils: 2 pi per radian, and the camber's share.
+        assert -0.3 < lift - 2 * np.pi * np.sin(case.details.angle) < 1.2
+
+
+def test_velocity_at_the_airfoil_does_not_count(cases):
+    case = cases[0]
+    fields = np.array(case.target)
+    expected = airfrans.coefficients(case, fields)
+    fields[case.details.surface, :2] = 1e3
+    np.testing.assert_array_equal(airfrans.coefficients(case, fields), expected)

@@ -235,6 +235,34 @@ def test_bad_samples_are_not_saved(tmp_path, surfaces):
         rna.save(tmp_path, surfaces, surfaces[:1])
 
 
+def test_accuracies_without_learning_are_those_of_a_direct_search():
+    surfaces = rna.generate(7, seed=0, num_points=60)
+    train, test = surfaces[:4], surfaces[4:]
+    found = rna.untrained(train, test, num_points=25)
+    classes = np.concatenate([s.target for s in train])
+    true = np.concatenate([s.target for s in test])
+    most = np.bincount(classes).argmax()
+    assert found["most_frequent"] == pytest.approx(np.mean(true == most))
+    known = np.concatenate([s.mesh_points[:25] for s in train])
+    known_classes = np.concatenate([s.target[:25] for s in train])
+    queries = np.concatenate([s.mesh_points[:25] for s in test])
+    queried = np.concatenate([s.target[:25] for s in test])
+    nearest = np.linalg.norm(queries[:, None] - known[None], axis=2).argmin(axis=1)
+    expected = np.mean(known_classes[nearest] == queried)
+    assert found["nearest_neighbour"] == pytest.approx(expected)
+
+
+def test_vertices_have_the_nearest_of_the_first_points(folder, surfaces, tmp_path):
+    _, test = rna.load(folder, num_points=30, cache_dir=tmp_path)
+    sample = rna.with_vertices(folder, test, num_points=12)[0]
+    (mesh,) = [s for s in surfaces if s.name == sample.name]
+    np.testing.assert_array_equal(sample.details.target, mesh.target)
+    offsets = mesh.mesh_points[:, None] - sample.mesh_points[None, :12]
+    nearest = np.linalg.norm(offsets, axis=2).argmin(axis=1)
+    np.testing.assert_array_equal(sample.details.nearest, nearest)
+    assert rna.with_vertices(tmp_path, test, num_points=12) == test
+
+
 def test_published_meshes_give_the_published_samples(shared_dir, tmp_path):
     meshes = rna.read_meshes(shared_dir / "data/rna/raw", "test")
     _, known = rna.load(shared_dir / "data/rna", num_train=1)

@@ -95,6 +95,20 @@ def test_stacked_samples_are_those_of_their_rows(rng):
             assert np.count_nonzero(bucket["quadrature_weights"][row]) == n
 
 
+@pytest.mark.parametrize("counts", [(5, 9, 4, 9, 6), (3, 3)])
+def test_what_was_stacked_is_unstacked(rng, counts):
+    made = [make(rng, n) for n in counts]
+    buckets = samples.stack(made, batch_size=2, num_buckets=2)
+    found = [
+        {"fields": bucket["target"], "first": bucket["target"][:, 0, 0]}
+        for bucket in buckets
+    ]
+    found = samples.unstack(found, counts, batch_size=2, num_buckets=2)
+    for sample, one in zip(made, found, strict=True):
+        np.testing.assert_array_equal(one["fields"], sample.target)
+        assert one["first"] == sample.target[0, 0]
+
+
 @pytest.fixture
 def grids(rng):
     """Returns three samples on a grid of 5 x 3 points that share these."""

@@ -34,7 +34,9 @@ def finished(tmp_path_factory):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ablation, "RIDGE_LOGITS", (0.0, -4.0))
-        patch.setattr(ablation, "STARTS", {"small": (1e-2, 0.0)})
+        patch.setattr(
+            ablation, "STARTS", {"small": {"init_scale": 1e-2, "init_diagonal": 0.0}}
+        )
         patch.setattr(burgers, "NORMALIZATIONS", ("keys",))
         patch.setattr(darcy, "make_task", diverging)
         workdir = tmp_path_factory.mktemp("run")
@@ -51,7 +53,7 @@ def test_a_run_writes_tables_figure_and_result(finished):
     studies = json.loads((workdir / "studies.json").read_text())
     assert studies.keys() == {"ridge", "initialization", "boundary"}
     assert studies["ridge"]["logit_0"][0]["condition"] >= 1
-    assert (workdir / "conditions.png").stat().st_size > 1000
+    assert (workdir / "ridge" / "figures" / "curves.png").stat().st_size > 1000
     text = (workdir / "tables.md").read_text()
     for study in ("ridge", "initialization"):
         assert f"## {ablation.STUDIES[study]}" in text

@@ -140,6 +140,7 @@ def test_models_take_time(name):
     ("changes", "message"),
     [
         ({"coordinates": "other"}, "coordinates='other'"),
+        ({"models": ("functional", "galerkin2d")}, "models='galerkin2d' has no time"),
         ({"features": 9, "num_heads": 1}, "features=9 must be even"),
         ({"features": 6, "num_heads": 3}, "num_heads=3 must be even"),
     ],

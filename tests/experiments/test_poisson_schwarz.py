@@ -12,13 +12,11 @@ import pytest
 
 from experiments import poisson_schwarz
 from experiments.poisson_schwarz import (
-    evaluation,
-    models,
     studies,
     tables,
     training,
 )
-from experiments.poisson_schwarz.models import STARTS, Setup, Start, Study
+from experiments.poisson_schwarz.studies import STARTS, Setup, Start, Study
 from opjax import checkpoint
 from opjax.learn import Finished, fit, study
 from opjax.learn.folder import read_config
@@ -35,14 +33,13 @@ TINY = dataclasses.replace(
     num_steps=6,
     batch_size=16,
 )
-SETUP = Setup((32,), 4, overlap=1, local_rank=2)
 STUDY = Study(
-    "tiny",
-    SETUP,
-    STARTS["paper"],
-    (1e-3, 1e-2),
-    (3, 5),
-    1e-2,
+    name="tiny",
+    setup=Setup(4, grid_shape=(32,), overlap=1, local_rank=2),
+    start=STARTS["paper"],
+    rates=(1e-3, 1e-2),
+    seeds=(3, 5),
+    rate=1e-2,
     num_modes=4,
     num_steps=6,
     batch_size=16,
@@ -74,6 +71,12 @@ def finished(tmp_path_factory, user_session):
     return workdir, poisson_schwarz.run(TINY, workdir=workdir)
 
 
+def simple(setup, start, rate, seeds=(0,), **options):
+    """A study of one rate."""
+    given = {"setup": setup, "start": start, "rate": rate, "rates": (rate,)}
+    return Study(name="simple", seeds=seeds, **given, **options)
+
+
 def train(config, folder, **changes):
     """All replicas of a study, trained in a folder; their errors."""
     with jax.enable_x64(False):
@@ -82,7 +85,7 @@ def train(config, folder, **changes):
         fitted = fit(task, task.build(config, None), settings, folder=folder)
         shape = len(config.rates), len(config.seeds)
         stacked = jax.tree.map(lambda x: x.reshape(*shape, *x.shape[1:]), fitted.model)
-        return fitted, evaluation.evaluate(stacked, evaluation.problem(config))
+        return fitted, training.evaluate(stacked, training.problem(config))
 
 
 @pytest.fixture(scope="module")
@@ -124,10 +127,10 @@ def test_bad_hyper_parameters_are_refused_before_any_work(change, message):
         poisson_schwarz.Config(**change)
 
 
-@pytest.mark.parametrize("coarse_space", models.COARSE_SPACES)
+@pytest.mark.parametrize("coarse_space", studies.COARSE_SPACES)
 def test_every_coarse_space_makes_a_model(coarse_space):
     config = dataclasses.replace(TINY, coarse_space=coarse_space)
-    assert config.setup.coarse_space == coarse_space
+    assert studies.setup_of(config).coarse_space == coarse_space
 
 
 def test_the_paper_preset_is_the_paper():
@@ -234,7 +237,7 @@ def test_a_killed_run_resumes_to_the_same_bits(
     assert not (tmp_path / "result.json").exists()
     assert checkpoint.all_steps(tmp_path / "schwarz" / "checkpoints") == [6]
     # The first study is read back, the others are trained: again, for the same seeds.
-    monkeypatch.setattr(poisson_schwarz.drawing, "draw", lambda *args: None)
+    monkeypatch.setattr(poisson_schwarz.figures, "draw", lambda *args: None)
     monkeypatch.setattr(study.figures, "draw", lambda *args: None)
     config = read_config(tmp_path, poisson_schwarz.Config)
     resumed = poisson_schwarz.run(config, workdir=tmp_path)
@@ -356,14 +359,14 @@ def dense_inverse(shape):
 
 @pytest.mark.parametrize("shape", [(600,), (24, 25)])
 def test_errors_are_those_of_the_dense_matrices(shape, user_session):
-    setup = Setup(shape, global_rank=3)
-    study = Study("dense", setup, Start(scale=0.02), (1.0,), (0, 1), 1.0, 2)
+    setup = Setup(grid_shape=shape, global_rank=3)
+    study = simple(setup, Start(scale=0.02), 1.0, seeds=(0, 1), num_modes=2)
     with jax.enable_x64(False):
-        data = evaluation.problem(study)
+        data = training.problem(study)
         keys = jax.random.split(jax.random.key(0), (1, 2))
-        build = partial(models.build, setup, study.start)
+        build = partial(studies.build, setup, study.start)
         stacked = jax.vmap(jax.vmap(build))(keys)
-        found = evaluation.evaluate(stacked, data)
+        found = training.evaluate(stacked, data)
     inverse = dense_inverse(shape)
     modes = np.asarray(data.double.modes)
     np.testing.assert_allclose(inverse @ modes, data.double.solutions, atol=1e-12)
@@ -397,29 +400,30 @@ def test_errors_are_those_of_the_dense_matrices(shape, user_session):
 
 
 def test_computed_factors_need_no_training(user_session):
-    study = Study("closed", Setup(), Start(), (1.0,), (0,), 1.0)
+    study = simple(Setup(), Start(), 1.0)
     with jax.enable_x64(False):
-        found = evaluation.closed_form_errors(study, evaluation.problem(study))
+        found = training.closed_form_errors(study, training.problem(study))
     assert found["weighted_mse"] <= 3e-7
     assert found["relative_l2"] <= 1e-3
-    two_dimensions = dataclasses.replace(study, setup=Setup((32, 32), 4))
-    assert evaluation.closed_form_errors(two_dimensions, None) is None
+    two_dimensions = dataclasses.replace(study, setup=Setup(4, grid_shape=(32, 32)))
+    assert training.closed_form_errors(two_dimensions, None) is None
 
 
 # what training reaches
 
 
-def population(folder, setup, start, rate=None, seeds=(0,), **options):
-    rate = rate or start.learning_rate
-    return train(Study("bar", setup, start, (rate,), seeds, rate, **options), folder)[1]
+def population(folder, setup, start, rate=None, **options):
+    return train(simple(setup, start, rate or start.learning_rate, **options), folder)[
+        1
+    ]
 
 
 def test_the_default_reaches_what_the_start_of_the_paper_misses(tmp_path):
     options = {"seeds": (0, 1), "num_steps": 300, "batch_size": 64}
     ours, paper = (
-        population(tmp_path / name, Setup((128,), 8), STARTS[name], **options)[
-            "weighted_mse"
-        ]
+        population(
+            tmp_path / name, Setup(8, grid_shape=(128,)), STARTS[name], **options
+        )["weighted_mse"]
         for name in ("whitened", "paper")
     )
     assert ours.max() < 1.5e-4 < paper.min()

@@ -47,6 +47,11 @@ COUNTS = {
     "darcy/flare": 691_009,
     "airfoil/flare": 690_945,
     "pipe/flare": 625_409,
+    "elasticity/gnot": 4_870_553 - 128,  # the constant
+    "airfoil/gnot": 2_891_161 - 128,
+    "darcy/gnot": 1_889_674 - 128,
+    "navier_stokes/gnot": 1_891_978 - 128,
+    "plasticity/gnot": 2_925_212 - 128,
     "elasticity/lno": 1_831_745,
     "darcy/lno": 762_113,
     "pipe/lno": 1_292_161,
@@ -90,6 +95,10 @@ SCRIPTS = {
     | {"clip_norm": 1, "pct_start": 0.1, "div_factor": 1e4, "mean_loss": True},
     "darcy/flare": {"num_heads": 16, "num_basis": 256, "gradient_weight": 0.1},
     "pipe/flare": {"num_basis": 128, "split": "transolver", "beta2": 0.999},
+    "darcy/gnot": {"num_layers": 3, "mlp_ratio": 2, "weight_decay": 5e-5}
+    | {"clip_norm": 0, "batch_size": 4, "gradient_weight": 0, "reference_points": 0},
+    "darcy/ono_original": {"num_layers": 10, "num_basis": 32, "mlp_ratio": 2}
+    | {"num_landmarks": 256, "clip_norm": 0.1, "gradient_weight": 0.1},
     "darcy/lno": {"num_points": 241, "stride": 1, "weight_decay": 5e-5, "beta2": 0.99}
     | {"pct_start": 0.2, "clip_norm": 1e3, "num_layers": 4, "gradient_weight": 0},
     "airfoil/functional": {"batch_size": 4, "clip_norm": 0.1, "shared_basis": True},

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from experiments import rna, rna_data
+from experiments import rna
 from opjax import training
 from opjax.datasets import rna as dataset
 
@@ -112,7 +112,7 @@ def test_validation_surfaces_are_training_surfaces_and_no_others(tmp_path):
     surfaces = dataset.generate(9, seed=1, num_points=40)
     dataset.save(tmp_path, surfaces[:6], surfaces[6:])
     config = dataclasses.replace(TINY, data_dir=str(tmp_path))
-    data = rna_data.load(config, cache_dir=tmp_path / "cache")
+    data = rna.load(config, cache_dir=str(tmp_path / "cache"))
     names = {k: [s.name for s in getattr(data, k)] for k in data._fields[:3]}
     assert names == {
         "train": [s.name for s in surfaces[:4]],
@@ -121,20 +121,18 @@ def test_validation_surfaces_are_training_surfaces_and_no_others(tmp_path):
     }
     assert {s.num_points for s in data.train} == {40}
     assert {s.num_points for s in [*data.validation, *data.test]} == {30}
-    classes, nearest = data.vertices[0]
+    classes, nearest = data.test[0].details
     np.testing.assert_array_equal(classes, surfaces[6].target)
-    offsets = (
-        data.test[0].mesh_points[nearest]
-        - rna_data._place(surfaces[6], config).mesh_points
-    )
+    placed = rna.place(surfaces[6], config).mesh_points
+    offsets = data.test[0].mesh_points[nearest] - placed
     assert np.sum(np.abs(offsets).max(axis=1) < 1e-5) >= 30
 
 
-@pytest.mark.parametrize("orientation", rna_data.ORIENTATIONS)
+@pytest.mark.parametrize("orientation", rna.ORIENTATIONS)
 def test_surfaces_are_centred_scaled_and_turned(orientation):
     (surface,) = dataset.generate(1, seed=0)
     config = dataclasses.replace(TINY, orientation=orientation, length=10.0)
-    placed = rna_data._place(surface, config).mesh_points
+    placed = rna.place(surface, config).mesh_points
     np.testing.assert_allclose(placed.mean(axis=0), 0, atol=1e-5)
     centred = surface.mesh_points - surface.mesh_points.mean(axis=0)
     sizes = [np.linalg.norm(p, axis=1) for p in (centred / 10, placed)]
@@ -142,21 +140,6 @@ def test_surfaces_are_centred_scaled_and_turned(orientation):
     covariance = placed.T @ placed
     off = np.abs(covariance[np.triu_indices(3, 1)]).max() / covariance[0, 0]
     assert (off < 1e-4) == (orientation == "principal")
-
-
-def test_accuracies_without_learning_are_those_of_a_direct_search():
-    data = rna_data.load(TINY)
-    classes = np.concatenate([s.target for s in data.train])
-    true = np.concatenate([s.target for s in data.test])
-    most = np.bincount(classes).argmax()
-    assert rna_data.most_frequent(data) == pytest.approx(np.mean(true == most))
-    known = np.concatenate([s.mesh_points[:25] for s in data.train])
-    known_classes = np.concatenate([s.target[:25] for s in data.train])
-    queries = np.concatenate([s.mesh_points[:25] for s in data.test])
-    queried = np.concatenate([s.target[:25] for s in data.test])
-    nearest = np.linalg.norm(queries[:, None] - known[None], axis=2).argmin(axis=1)
-    expected = np.mean(known_classes[nearest] == queried)
-    assert rna_data.nearest_neighbour(data, num_points=25) == pytest.approx(expected)
 
 
 def test_only_the_smoke_preset_runs_without_data(tmp_path):

@@ -102,7 +102,7 @@ def test_a_run_leaves_everything_in_its_folder(finished):
     assert "1/32 of the published widths" in tables
     assert "nan" not in tables
     sizes = {f.name: f.stat().st_size for f in (workdir / "figures").iterdir()}
-    assert sizes.keys() >= {"01_predictions.png", "02_contexts.png", "curves.png"}
+    assert sizes.keys() >= {"01_predictions.png", "series.png", "curves.png"}
     assert all(1e3 < size < 5e5 for size in sizes.values())
 
 
@@ -150,7 +150,7 @@ def test_an_interrupted_run_resumes_to_the_same_bits(
         if folder.parent.name == "functional-1":
             raise Stop
 
-    monkeypatch.setattr(sinusoid, "_draw", lambda *_: None)
+    monkeypatch.setattr(sinusoid, "draw", lambda *_: None)
     with monkeypatch.context() as patch:
         patch.setattr(checkpoint, "save", stop)
         with pytest.raises(Stop):

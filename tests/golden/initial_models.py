@@ -6,7 +6,6 @@ import jax
 import numpy as np
 from flax import nnx
 
-from experiments.sinusoid import regressors
 from opjax import nn
 from tests.builders import transformer
 
@@ -131,9 +130,7 @@ def tokens(regressor, features):
 
 
 def intention():
-    model = regressors.IntentionRegressor(
-        1000, num_heads=8, ridge=0.1, rngs=nnx.Rngs(7)
-    )
+    model = nn.IntentionRegressor(1000, num_heads=8, ridge=0.1, rngs=nnx.Rngs(7))
     return perceptron_parameters(model.key, "enc_k")
 
 
@@ -187,20 +184,20 @@ OURS = {
     "Burgers": super_resolution,
     "fewshot_funcattn": functools.partial(
         tokens,
-        functools.partial(regressors.FunctionalRegressor, num_basis=8, ridge=0.1),
+        functools.partial(nn.FunctionalRegressor, num_basis=8, ridge=0.1),
         128,
     ),
     "fewshot_transolver": functools.partial(
         tokens,
-        functools.partial(regressors.TransolverRegressor, num_basis=8, num_heads=8),
+        functools.partial(nn.TransolverRegressor, num_basis=8, num_heads=8),
         256,
     ),
     "fewshot_intention": intention,
     "fewshot_attention": functools.partial(
-        decoded, regressors.SoftmaxAttentionRegressor, 256, num_heads=8
+        decoded, nn.SoftmaxAttentionRegressor, 256, num_heads=8
     ),
     "fewshot_linear_attention": functools.partial(
-        decoded, regressors.LinearAttentionRegressor, 128
+        decoded, nn.LinearAttentionRegressor, 128
     ),
     "RNA": functools.partial(
         operator_transformer,

@@ -265,6 +265,8 @@ def test_trace_is_the_mean_of_the_weighted_errors(problem, kind, rng):
     }[kind]
     error = matrix @ np.asarray(problem.modes) - np.asarray(problem.solutions)
     actual = np.trace(error.T @ error @ moment(problem))
+    found = poisson.population_mse(lambda f: matrix @ f, problem, moment(problem))
+    np.testing.assert_allclose(found, actual, rtol=1e-8)
     f, u = draw(problem, 40_000, seed=2)
     losses = np.sum((matrix @ f - u) ** 2, axis=0) / np.sum(u**2, axis=0)
     if kind != "random":  # the same loss in every sample
@@ -272,6 +274,18 @@ def test_trace_is_the_mean_of_the_weighted_errors(problem, kind, rng):
         return
     standard_error = losses.std() * np.sqrt(1 / 40_000 + 1 / 100_000)
     assert abs(losses.mean() - actual) < 4 * standard_error < 0.05 * actual
+
+
+@pytest.mark.parametrize("shape", [(7,), (17, 18)])
+def test_errors_of_operators_are_those_of_dense_matrices(shape, rng):
+    n = math.prod(shape)
+    exact = np.linalg.inv(test_laplacian.laplacian_matrix(shape))
+    matrix = exact + 0.1 * rng.normal(size=(n, n)) * np.abs(exact).max()
+    expected = np.linalg.norm(matrix - exact) / np.linalg.norm(exact)
+    found = jax.jit(lambda m: poisson.operator_error(lambda f: m @ f, shape))(matrix)
+    np.testing.assert_allclose(found, expected, rtol=1e-9)
+    none = poisson.operator_error(jax.vmap(poisson.solve, 1, 1), (n,))
+    assert none < 1e-12
 
 
 def test_moment_depends_on_the_key_and_its_error_falls(problem):

@@ -81,3 +81,22 @@ def test_wrong_arguments_are_named_in_the_error():
         draw(jax.random.key(0), num_tasks=1, num_context=0)
     with pytest.raises(TypeError, match="int32"):
         draw(jax.random.key(0), num_tasks=1, dtype="int32")
+
+
+def test_errors_are_those_of_the_first_observations():
+    """A model that predicts a weighted mean of the observed values."""
+
+    def mean(x, y, queries, *, context_weights):
+        average = jnp.sum(context_weights[:, None] * y) / jnp.sum(context_weights)
+        return jnp.full((queries.shape[0], 1), average)
+
+    tasks = draw(jax.random.key(0), num_tasks=7)
+    found = sinusoid.errors_by_context(mean, tasks, (2, 5), batch_size=3)
+    _, y, _, target = map(np.asarray, tasks[:4])
+    assert found.shape == (7, 2)
+    for size, errors in zip((2, 5), found.T, strict=True):
+        average = y[:, :size].mean(axis=1, keepdims=True)
+        expected = np.mean((target - average) ** 2, axis=(1, 2))
+        np.testing.assert_allclose(errors, expected, rtol=1e-12)
+    with pytest.raises(ValueError, match="at most the 5 context points"):
+        sinusoid.errors_by_context(mean, tasks, (2, 6))

@@ -277,6 +277,26 @@ class SoftmaxAttention(PointAttention):
         return opjax.softmax_attention(query, key, value, key_weights=weights)
 
 
+class IntentionAttention(PointAttention):
+    """Ridge regression of values on keys, in linear time, see `opjax.intention`.
+
+    Args:
+      features: channels `c`.
+      ridge: fixed Tikhonov weight of the mean square of the keys.
+      **options: those of `PointAttention`.
+    """
+
+    def __init__(self, features: int, *, ridge: float = 1.0, **options):
+        super().__init__(features, **options)
+        _checks.non_negative(ridge=ridge)
+        self.ridge = ridge
+
+    def attend(self, query, key, value, weights):
+        """Returns `opjax.intention` of one head."""
+        given = {"ridge": self.ridge, "key_weights": _or_equal(weights, key)}
+        return opjax.intention(query, key, value, **given)
+
+
 class PerformerAttention(PointAttention):
     """Softmax attention estimated by positive random features, in linear time.
 

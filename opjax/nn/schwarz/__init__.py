@@ -1,6 +1,15 @@
 """Schwarz attention with free factors, and how its factors start."""
 
+from opjax.nn.schwarz.boxes import box_attention
 from opjax.nn.schwarz.calibration import calibrate, principal_keys
+from opjax.nn.schwarz.closed_form import laplacian_factors
 from opjax.nn.schwarz.factors import LowRankAttention, SchwarzAttention
 
-__all__ = ["LowRankAttention", "SchwarzAttention", "calibrate", "principal_keys"]
+__all__ = [
+    "LowRankAttention",
+    "SchwarzAttention",
+    "box_attention",
+    "calibrate",
+    "laplacian_factors",
+    "principal_keys",
+]

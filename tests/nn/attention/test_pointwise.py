@@ -23,6 +23,7 @@ PAIRS = [
     ("linear", "instance"),
     ("fourier", "instance"),
     ("softmax", "layer"),
+    ("intention", "layer"),
 ]
 
 
@@ -32,7 +33,9 @@ APPROXIMATE = {
     "nystrom": partial(nn.NystromAttention, num_landmarks=LANDMARKS),
     "linformer": partial(nn.LinformerAttention, num_points=N, num_projected=PROJECTED),
 }
-LAYERS = ATTENTIONS | APPROXIMATE
+RIDGE = 0.3
+INTENTION = {"intention": partial(nn.IntentionAttention, ridge=RIDGE)}
+LAYERS = ATTENTIONS | APPROXIMATE | INTENTION
 approximate = pytest.mark.parametrize("attention", APPROXIMATE)
 layers = pytest.mark.parametrize("attention", LAYERS)
 
@@ -97,6 +100,9 @@ def attended(attention, q, k, v, w):
     if attention == "fourier":
         rows = [sum(w[j] * (a @ k[j]) * v[j] for j in range(n)) for a in q]
         return np.stack(rows) / math.sqrt(d)
+    if attention == "intention":
+        system = k.T @ np.diag(w) @ k + RIDGE * np.eye(d)
+        return q @ np.linalg.solve(system, k.T @ np.diag(w) @ v)
     if attention == "linear":
         q = oracles.softmax_rows(q)
         e = w[:, None] * np.exp(k)
@@ -118,7 +124,8 @@ def written_out(attention, normalization, epsilon):
                 "key": (x @ wk + bk)[:, head],
                 "value": (x @ wv + bv)[:, head],
             }
-            partner = "value" if attention in ("galerkin", "linear") else "query"
+            linear = ("galerkin", "linear", "intention")
+            partner = "value" if attention in linear else "query"
             if normalization is not None:
                 for name, i in (("key", 0), (partner, 2)):
                     affine = norms[i][h], norms[i + 1][h]

@@ -8,21 +8,21 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from experiments.sinusoid import regressors
+from opjax import nn
 
 TINY = {
-    "attention": (regressors.SoftmaxAttentionRegressor, {"num_heads": 2}),
+    "attention": (nn.SoftmaxAttentionRegressor, {"num_heads": 2}),
     "funcattn": (
-        regressors.FunctionalRegressor,
+        nn.FunctionalRegressor,
         {"num_basis": 3, "ridge": 1e-2},
     ),
     "intention": (
-        regressors.IntentionRegressor,
+        nn.IntentionRegressor,
         {"num_heads": 2, "ridge": 1e-2},
     ),
-    "linear_attention": (regressors.LinearAttentionRegressor, {}),
+    "linear_attention": (nn.LinearAttentionRegressor, {}),
     "transolver": (
-        regressors.TransolverRegressor,
+        nn.TransolverRegressor,
         {"num_basis": 3, "num_heads": 2},
     ),
 }

@@ -4,13 +4,12 @@
     python -m experiments.sinusoid --preset=paper --seeds=0,1,2
 
 Trains five kinds of attention on fresh tasks and compares their errors at 5 to 40
-observations, as Fig. 2 of the functional attention paper does. Both lines write a
-folder with tables, figures and result, and continue it when run again.
+observations, as Fig. 2 of the functional attention paper does.
 """
 
 import dataclasses
 import pathlib
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -18,37 +17,48 @@ import numpy as np
 import optax
 from flax import nnx
 
-from experiments.sinusoid import figures, regressors
-from opjax import training
+from opjax import learn, nn, training
 from opjax.datasets.samples import Sample
-from opjax.learn import (
-    Finished,
-    Program,
-    Report,
-    RunOptions,
-    StepOptions,
-    Task,
-    option,
-    outcome,
-)
+from opjax.learn import RunOptions, StepOptions, drawing, option, outcome
 from opjax.learn.tables import mean_and_deviation, number, table
 from opjax.problems import sinusoid
 
 CONTEXTS = (5, 10, 15, 20, 25, 30, 35, 40)  # of Fig. 2 of the paper
 _COMPARED = np.asarray(CONTEXTS) >= 10
 _TEST_QUERIES = 50
-_TASKS_AT_ONCE = 20
-_SHOWN_CONTEXT = 4  # observations in Fig. 2, top
-_SHOWN_POINTS = 300
+_errors = jax.jit(sinusoid.errors_by_context, static_argnames="sizes")
+_SHOWN = {"num_context": 4, "num_query": 300}  # of the task in Fig. 2, top
 
-# Label, and learning rate of Table 8 of the paper; of linear attention, which it has
-# not, ours.
+
+class _Model(NamedTuple):
+    """A regressor with the width and heads of the authors' script.
+
+    Table 8 of the paper gives Transolver half of that width. The rates are its, but for
+    linear attention, which it has not. `options` are fields of `Config` by argument.
+    """
+
+    label: str
+    rate: float
+    cls: Any
+    features: int
+    num_heads: int = 1
+    options: dict[str, str] = {}  # noqa: RUF012 - never changed
+
+
+_BASIS = {"num_basis": "num_basis"}
+_RIDGE = {"ridge": "ridge"}
 MODELS = {
-    "attention": ("softmax attention", 1e-3),
-    "linear": ("linear attention", 1e-3),
-    "transolver": ("Transolver", 1e-4),
-    "intention": ("intention", 3e-4),
-    "functional": ("functional attention", 1e-4),
+    "attention": _Model(
+        "softmax attention", 1e-3, nn.SoftmaxAttentionRegressor, 256, 4
+    ),
+    "linear": _Model("linear attention", 1e-3, nn.LinearAttentionRegressor, 128),
+    "transolver": _Model("Transolver", 1e-4, nn.TransolverRegressor, 256, 8, _BASIS),
+    "intention": _Model(
+        "intention", 3e-4, nn.IntentionRegressor, 1000, 8, {"ridge": "intention_ridge"}
+    ),
+    "functional": _Model(
+        "functional attention", 1e-4, nn.FunctionalRegressor, 128, 1, _BASIS | _RIDGE
+    ),
 }
 
 
@@ -75,11 +85,7 @@ class Config(RunOptions, StepOptions):
     @property
     def rate(self) -> float:
         """Learning rate of the first model."""
-        return self.learning_rate or MODELS[self.model][1]
-
-    def width(self, features: int, num_heads: int = 1) -> int:
-        """Width in place of the published one."""
-        return max(features // num_heads // self.shrink, 1) * num_heads
+        return self.learning_rate or MODELS[self.model].rate
 
 
 PRESETS = {
@@ -93,39 +99,18 @@ PRESETS = {
 
 
 def build(config: Config, rngs: nnx.Rngs | None = None) -> Any:
-    """Builds the model of a member at the start of its training.
-
-    Widths are those of the authors' scripts: Table 8 gives Transolver half of its.
-    """
+    """Builds the model of a member at the start of its training."""
     del rngs
+    found = MODELS[config.model]
+    width = max(found.features // found.num_heads // config.shrink, 1)
+    given = {name: getattr(config, field) for name, field in found.options.items()}
+    if found.num_heads > 1:
+        given["num_heads"] = found.num_heads
     key = jax.random.fold_in(jax.random.key(config.seed), 0)
-    given: dict[str, Any] = {"rngs": nnx.Rngs(key)}
-    basis = {"num_basis": config.num_basis}
-    match config.model:
-        case "attention":
-            return regressors.SoftmaxAttentionRegressor(
-                config.width(256, 4), num_heads=4, **given
-            )
-        case "linear":
-            return regressors.LinearAttentionRegressor(config.width(128), **given)
-        case "transolver":
-            return regressors.TransolverRegressor(
-                config.width(256, 8), num_heads=8, **basis, **given
-            )
-        case "intention":
-            return regressors.IntentionRegressor(
-                config.width(1000, 8),
-                num_heads=8,
-                ridge=config.intention_ridge,
-                **given,
-            )
-        case _:
-            return regressors.FunctionalRegressor(
-                config.width(128), ridge=config.ridge, **basis, **given
-            )
+    return found.cls(width * found.num_heads, rngs=nnx.Rngs(key), **given)
 
 
-def make_task(config: Config, cache_dir: str | None) -> Task:
+def make_task(config: Config, cache_dir: str | None) -> learn.Task:
     """Fresh tasks in every step; the same test tasks for all models and seeds."""
     del cache_dir
 
@@ -137,7 +122,7 @@ def make_task(config: Config, cache_dir: str | None) -> Task:
             num_query=config.num_query,
         )
 
-    return Task(
+    return learn.Task(
         train=sample,
         build=build,
         loss=loss,
@@ -159,47 +144,34 @@ def evaluate(model: Any, folder: pathlib.Path, config: Config) -> dict[str, Any]
     of_tasks = found[:, _COMPARED].mean(axis=1)
     rows = outcome.rows(of_tasks)
     points, truth = map(np.asarray, tasks[2:4])
-    samples = [Sample(points[row], truth[row]) for row in rows]
-    shown = _shown_task()
     predict = jax.jit(lambda model, x, y, points: model(x, y, points))
     outcome.write(
         folder,
         errors=of_tasks,
         rows=rows,
-        samples=samples,
+        samples=[Sample(points[row], truth[row]) for row in rows],
         predicted=[predict(model, *(leaf[row] for leaf in tasks[:3])) for row in rows],
-        extra={"shown": predict(model, *shown[:3])[:, 0]},
+        extra={
+            "shown": predict(model, *_shown_task()[:3])[:, 0],
+            "series": found,
+            "series_name": "observations",
+            "series_steps": CONTEXTS,
+        },
     )
-    by_context = found.mean(axis=0)
-    return {
-        "mse": float(by_context[_COMPARED].mean()),
-        "mse_by_context": by_context.tolist(),
-    }
+    mse = found.mean(axis=0)
+    return {"mse": float(mse[_COMPARED].mean()), "mse_by_context": mse.tolist()}
 
 
 def errors(model: Any, num_tasks: int) -> tuple[sinusoid.Tasks, np.ndarray]:
-    """Mean square errors on the test tasks, for every number of observations.
-
-    Each task is observed at its first 5, 10, ... of 40 points. The tasks are always the
-    same, and are none of those that models are trained on.
-
-    Args:
-      model: a regressor.
-      num_tasks: number of test tasks.
-
-    Returns:
-      The tasks, and their errors, shape `(num_tasks, len(CONTEXTS))`.
+    """Test tasks, always the same, and their errors for every number of observations.
 
     Raises:
       opjax.training.NonFiniteError: if an error is NaN or infinite.
     """
-    tasks = sinusoid.sample(
-        jax.random.fold_in(jax.random.key(0), 2),
-        num_tasks=num_tasks,
-        num_context=max(CONTEXTS),
-        num_query=_TEST_QUERIES,
-    )
-    found = np.asarray(_errors(model, tasks), np.float64)
+    sizes = {"num_context": max(CONTEXTS), "num_query": _TEST_QUERIES}
+    key = jax.random.fold_in(jax.random.key(0), 2)
+    tasks = sinusoid.sample(key, num_tasks=num_tasks, **sizes)
+    found = np.asarray(_errors(model, tasks, CONTEXTS), np.float64)
     if not np.isfinite(found).all():
         raise training.NonFiniteError(
             f"Errors {found.mean(axis=0)} for {CONTEXTS} observations are NaN or "
@@ -209,32 +181,16 @@ def errors(model: Any, num_tasks: int) -> tuple[sinusoid.Tasks, np.ndarray]:
     return tasks, found
 
 
-@jax.jit
-def _errors(model: Any, tasks: sinusoid.Tasks) -> jax.Array:
-    def of_task(task):
-        *given, target = task[:4]
-
-        def of_context(size):
-            weights = (jnp.arange(max(CONTEXTS)) < size).astype(target.dtype)
-            return jnp.mean((model(*given, context_weights=weights) - target) ** 2)
-
-        return jax.vmap(of_context)(jnp.asarray(CONTEXTS))
-
-    return jax.lax.map(of_task, tasks, batch_size=_TASKS_AT_ONCE)
-
-
 def _shown_task() -> tuple[jax.Array, ...]:
     """Observations of one task, and sorted points of its wave."""
     key = jax.random.fold_in(jax.random.key(0), 3)
-    sizes = {"num_context": _SHOWN_CONTEXT, "num_query": _SHOWN_POINTS}
-    x, y, points, truth = (
-        leaf[0] for leaf in sinusoid.sample(key, num_tasks=1, **sizes)[:4]
-    )
+    tasks = sinusoid.sample(key, num_tasks=1, **_SHOWN)
+    x, y, points, truth = (leaf[0] for leaf in tasks[:4])
     order = jnp.argsort(points[:, 0])
     return x, y, points[order], truth[order]
 
 
-def report(finished: Finished) -> Report:
+def report(finished: learn.Finished) -> learn.Report:
     """Tables of the errors, and of their ratios to those of functional attention."""
     config, results = finished.config, finished.results
     found = {k: np.array([r["mse_by_context"] for r in v]) for k, v in results.items()}
@@ -243,22 +199,16 @@ def report(finished: Finished) -> Report:
     result: dict[str, Any] = {f"mse_{name}": value for name, value in total.items()}
     lines, ratios = [], []
     for name, rows in results.items():
-        label, rate = MODELS[name]
+        label, rate = MODELS[name][:2]
+        cells = [label, str(rows[0]["parameters"]), f"{config.learning_rate or rate:g}"]
+        cells += [mean_and_deviation(values) for values in found[name].T]
         steps = config.num_steps * len(rows)
-        lines.append(
-            [
-                label,
-                str(rows[0]["parameters"]),
-                f"{config.learning_rate or rate:g}",
-                *(mean_and_deviation(values) for values in found[name].T),
-                number(1e3 * seconds[name] / steps),
-            ]
-        )
+        lines.append([*cells, number(1e3 * seconds[name] / steps)])
         if "functional" in found:
             ratio = found[name].mean(axis=0) / found["functional"].mean(axis=0)
             result[f"ratio_{name}"] = total[name] / total["functional"]
-            cells = *ratio[_COMPARED], result[f"ratio_{name}"]
-            ratios.append([label, *map(number, cells)])
+            shown = *ratio[_COMPARED], result[f"ratio_{name}"]
+            ratios.append([label, *map(number, shown)])
     sizes = [str(size) for size in CONTEXTS]
     text = [
         "## Mean square error by number of observations\n",
@@ -276,38 +226,46 @@ def report(finished: Finished) -> Report:
     )
     if config.shrink > 1:
         head += f" Models have 1/{config.shrink} of the published widths."
-    _draw(config, finished.folder, found)
+    draw(config, finished.folder)
     result |= {
         **{f"train_seconds_{name}": value for name, value in seconds.items()},
         "mse_by_context": {name: values.tolist() for name, values in found.items()},
         "contexts": list(CONTEXTS),
         "seconds": finished.seconds,
     }
-    return Report("\n".join(text), result, head)
+    return learn.Report("\n".join(text), result, head)
 
 
-def _draw(config: Config, folder: pathlib.Path, found: dict[str, np.ndarray]) -> None:
-    """Draws Fig. 2 of the paper: one task at start and end, and all errors."""
-    shown = [np.ravel(leaf) for leaf in _shown_task()]
-    curves: dict[str, dict[str, np.ndarray]] = {"at the start": {}, "trained": {}}
-    for (name, seed), member in config.members().items():
-        if seed == config.seed:
-            label, _ = MODELS[name]
-            stored = outcome.read(folder / f"{name}-{seed}").arrays["shown"]
-            start = build(member)(*_shown_task()[:3])
-            curves["at the start"][label] = np.ravel(start)
-            curves["trained"][label] = stored
+def draw(config: Config, folder: pathlib.Path) -> None:
+    """Draws the top of Fig. 2 of the paper: one task, at start and end of training."""
+    x, y, points, truth = map(np.ravel, _shown_task())
+    shown = [one for (_, seed), one in config.members().items() if seed == config.seed]
+    figure = drawing.new_figure(2.4 * len(shown) + 0.6, 4.6, "constrained")
+    grid = figure.subplots(2, len(shown), squeeze=False, sharex=True, sharey=True)
+    for k, (column, member) in enumerate(zip(grid.T, shown, strict=True)):
+        start = build(member)(*_shown_task()[:3])
+        trained = outcome.read(folder / f"{member.model}-{member.seed}").arrays["shown"]
+        for axis, values in zip(column, (start, trained), strict=True):
+            axis.plot(points, truth, ":", color="0.5", lw=1.5, label="truth")
+            axis.plot(points, np.ravel(values), color=f"C{k}", lw=1.4)
+            axis.plot(x, y, "o", color="black", ms=4, label="observations")
+            axis.label_outer()
+            drawing.plain(axis)
+            axis.set(xlabel="$x$")
+        column[0].set_title(MODELS[member.model].label, fontsize=10)
+    for axis, stage in zip(grid[:, 0], ("at the start", "trained"), strict=True):
+        axis.set_ylabel(stage)
     (folder / "figures").mkdir(exist_ok=True)
-    figures.predictions(folder / "figures", shown, curves)
-    labelled = {MODELS[name][0]: values for name, values in found.items()}
-    figures.contexts(folder / "figures", CONTEXTS, labelled)
+    limit = 1.8 * np.abs(truth).max()
+    grid[0, 0].set_ylim(-limit, limit)
+    entries = grid[0, 0].get_legend_handles_labels()
+    figure.legend(*entries, loc="outside lower center", ncols=3, frameon=False)
+    drawing.save(figure, folder / "figures" / "01_predictions.png")
 
 
-PROGRAM = Program(
-    "sinusoid",
-    PRESETS,
-    make_task,
-    title="Sine waves from a few observations",
-    report=report,
-)
+_TITLE = "Sine waves from a few observations"
+PROGRAM = learn.Program("sinusoid", PRESETS, make_task, title=_TITLE, report=report)
 run = PROGRAM.run
+
+if __name__ == "__main__":
+    PROGRAM.launch()

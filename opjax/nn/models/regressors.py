@@ -21,7 +21,7 @@ from flax import nnx
 import opjax
 from opjax import _checks
 from opjax.attention._arguments import check_weights, log_weights, select
-from opjax.nn.attention.heads import merge_heads, split_heads
+from opjax.nn.attention.heads import head_width, merge_heads, split_heads
 from opjax.nn.layers import MLP, Initializer, Linear, fan_in_uniform
 
 _normal = jax.nn.initializers.normal
@@ -182,7 +182,7 @@ class IntentionRegressor(_Regressor):
         point_dim: int = 1,
         rngs: nnx.Rngs,
     ):
-        _check_heads(features, num_heads)
+        head_width(features, num_heads)  # refuses heads of unequal width
         _checks.non_negative(ridge=ridge)
         self.num_heads, self.ridge = num_heads, ridge
 
@@ -251,7 +251,7 @@ class SoftmaxAttentionRegressor(_DecodedRegressor):
         value_dim: int = 1,
         rngs: nnx.Rngs,
     ):
-        _check_heads(features, num_heads)
+        head_width(features, num_heads)  # refuses heads of unequal width
         self.num_heads = num_heads
         dims = {"point_dim": point_dim, "value_dim": value_dim}
         super().__init__(features, num_layers=2, **dims, rngs=rngs)
@@ -322,8 +322,3 @@ def _perceptron(
         kernel_init=kernel_init,
         rngs=rngs,
     )
-
-
-def _check_heads(features: int, num_heads: int) -> None:
-    if num_heads < 1 or features % num_heads:
-        raise ValueError(f"{num_heads=} must divide {features=}.")

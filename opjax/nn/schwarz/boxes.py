@@ -1,0 +1,86 @@
+"""Schwarz attention on the boxes of a grid, with any number of levels."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from flax import nnx
+
+from opjax import _checks, schwarz
+from opjax.nn.layers import Initializer, trunk_init
+from opjax.nn.schwarz.factors import LowRankAttention, SchwarzAttention
+
+COARSE_SPACES = ("interface", "uniform", "partition", "none")
+
+
+def box_attention(
+    grid_shape: Sequence[int],
+    *,
+    num_boxes: int,
+    rank: int,
+    coarse_rank: int,
+    overlap: int = 2,
+    coarse_space: str = "interface",
+    num_hats: int = 7,
+    levels: int = 2,
+    coarse_boxes: int = 4,
+    factor_init: Initializer = trunk_init,
+    rngs: nnx.Rngs,
+) -> SchwarzAttention:
+    """Builds Schwarz attention on a `schwarz.box_cover` of a grid.
+
+    With more than two levels, the coarse functions are points of a coarser grid, which
+    is divided into boxes of its own, with hats on their interfaces, and so on.
+
+    Args:
+      grid_shape: points per axis.
+      num_boxes: subdomains per axis.
+      rank: columns of the factors of subdomains.
+      coarse_rank: columns of the coarsest factors, cut to the number of functions.
+      overlap: points by which subdomains grow, on all levels.
+      coarse_space: `"interface"`, hats between the boxes; `"uniform"`, hats on a grid
+        of their own; `"partition"`, the partition of unity; `"none"`, one level.
+      num_hats: uniform hats per axis.
+      levels: two or more.
+      coarse_boxes: subdomains per axis of coarser grids.
+      factor_init: initialiser of all factors.
+      rngs: source of the initial factors, coarsest first.
+
+    Returns:
+      The module.
+
+    Raises:
+      ValueError: if sizes do not fit each other, or the coarse space is unknown.
+
+    References:
+      Köhler and Rheinbach, "Hierarchical Attention via Domain Decomposition", 2026,
+      section 4.
+    """
+    _checks.option("coarse_space", coarse_space, COARSE_SPACES)
+    shape, axes = tuple(grid_shape), len(grid_shape)
+    boxes, hats = (num_boxes,) * axes, (num_hats,) * axes
+    cover = schwarz.box_cover(shape, boxes, overlap=overlap)
+    given: Any = {"factor_init": factor_init, "rngs": rngs}
+    if coarse_space == "none":
+        return SchwarzAttention(cover, rank=rank, **given)
+    if coarse_space == "interface":
+        space, length = schwarz.interface_hats(shape, boxes), num_boxes - 1
+    elif coarse_space == "uniform":
+        space, length = schwarz.uniform_hats(shape, hats), num_hats
+    else:
+        space, length = cover, num_boxes
+    if levels > 2:
+        coarse = box_attention(
+            (length,) * axes,
+            num_boxes=coarse_boxes,
+            rank=rank,
+            coarse_rank=coarse_rank,
+            overlap=overlap,
+            levels=levels - 1,
+            coarse_boxes=coarse_boxes,
+            **given,
+        )
+    else:
+        coarse = LowRankAttention(space.num_subdomains, rank=coarse_rank, **given)
+    return SchwarzAttention(
+        cover, rank=rank, coarse_space=space, coarse=coarse, **given
+    )
