@@ -104,17 +104,10 @@ def read(folder: pathlib.Path) -> Outcome:
     rows = [int(row) for row in arrays["rows"]]
     samples = []
     for i, row in enumerate(rows):
-        grids: dict[str, Any] = {name: arrays.get(f"{name}_{i}") for name in _GRIDS}
-        grids = {k: None if g is None else tuple(g.tolist()) for k, g in grids.items()}
-        samples.append(
-            Sample(
-                arrays[f"mesh_points_{i}"],
-                arrays.get(f"target_{i}"),
-                arrays.get(f"features_{i}"),
-                **grids,
-                name=f"test sample {row}",
-            )
-        )
+        given: Any = {name: arrays.get(f"{name}_{i}") for name in (*_ARRAYS, *_GRIDS)}
+        for name in _GRIDS:
+            given[name] = None if given[name] is None else tuple(given[name].tolist())
+        samples.append(Sample(**given, name=f"test sample {row}"))
     predicted = [arrays[f"prediction_{i}"] for i in range(len(rows))]
     return Outcome(arrays["errors"], rows, samples, predicted, arrays)
 
