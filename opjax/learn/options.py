@@ -113,8 +113,7 @@ def _define(
         choices, text = tuple(presets), f"{text} (default {field.default})"
     else:
         # Without those of single models, such as `paper_fno`: there are too many.
-        alone = [k for k in presets if k.partition("_")[0] in {*presets} - {k}]
-        names = [name for name in presets if name not in alone]
+        names = [k for k, p in presets.items() if not _of_model(k, p)]
         values = [getattr(presets[name], field.name) for name in names]
         shown = [fields.spell(v) if several else repr(v) for v in values]
         pairs = [f"{name} {value}" for name, value in zip(names, shown, strict=True)]
@@ -134,6 +133,10 @@ def _define(
             str: flags.DEFINE_string,
         }[hint]
         define(field.name, None, text, **given)
+
+
+def _of_model(name: str, preset: Any) -> bool:
+    return name.partition("_")[2] in getattr(preset, "models", ())
 
 
 def read_flags(
@@ -156,12 +159,7 @@ def read_flags(
 
 
 def start(work: Callable[[], dict[str, Any] | None], groups: Sequence[str]) -> None:
-    """Parses the flags, works and prints the result as JSON, or --help of the groups.
-
-    Args:
-      work: a program; the result may be None.
-      groups: modules of flags, as absl calls them.
-    """
+    """Parses the flags, works, prints the result as JSON; or --help of the groups."""
     if any(argument in _HELP for argument in sys.argv[1:]):
         doc = sys.modules["__main__"].__doc__ or ""
         print(doc, *map(flags.FLAGS.module_help, groups), sep="\n")
