@@ -38,6 +38,7 @@ def pytest_collection_finish() -> None:
     """Keeps what was imported out of all later garbage collections."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(50_000, 10, 10)
 
 
 @pytest.fixture(scope="module", autouse=True)
