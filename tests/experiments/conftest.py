@@ -1,12 +1,11 @@
-"""What the tests of programs share: they compile equal programs once."""
+"""What the tests of programs share: they compile equal programs once, draw quickly."""
 
-import os
 from collections.abc import Iterator
 
 import jax
 import pytest
 
-from opjax.learn import drawing
+from tests.figures import unarranged  # noqa: F401
 
 
 @pytest.fixture(scope="package", autouse=True)
@@ -28,12 +27,3 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
     for name, value in before.items():
         jax.config.update(name, value)
-
-
-@pytest.fixture(scope="package", autouse=True)
-def unarranged() -> Iterator[None]:
-    """Figures in their first arrangement: arranging takes half of drawing them."""
-    new_figure = drawing.new_figure
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(drawing, "new_figure", lambda w, h, *_: new_figure(w, h, None))
-        yield
