@@ -59,6 +59,9 @@ class Config(RunOptions, DataOptions, SizeOptions, TrainingOptions):
     )
     init_scale: float = option(1e-2, "Gain of query, key and value maps", above=0)
     init_diagonal: float = option(1e-2, "Identity added to them", minimum=0)
+    dropout: float = option(
+        0.0, "Share of zeros in the encoder's layers; not in fno's", minimum=0, below=1
+    )
     gradient_weight: float = option(0.1, "Weight of the squared slope", minimum=0)
 
     def __post_init__(self):
@@ -97,7 +100,7 @@ _TINY: dict[str, Any] = {
     "num_basis": 8,
     "feedforward": 16,
 }
-_CAO = {"features": 96, "feedforward": 192}
+_CAO: dict[str, Any] = {"features": 96, "feedforward": 192}
 _LARGE: dict[str, Any] = {
     "features": 92,
     "num_basis": 64,
@@ -124,7 +127,10 @@ PRESETS = {
             batch_size=8,
             **_ALL | _MANY | _LARGE,
         ),
-        **dict.fromkeys(("galerkin", "fourier", "softmax", "linear"), _CAO),
+        galerkin=_CAO,
+        fourier={**_CAO, "dropout": 0.05},
+        softmax={**_CAO, "dropout": 0.1},
+        linear={**_CAO, "dropout": 0.1},
         fno={"features": 64},
     ),
 }
@@ -153,7 +159,7 @@ def build(config: Config, rngs: nnx.Rngs) -> nnx.Module:
                 scale=config.init_scale, diagonal=config.init_diagonal
             ),
         )
-    return nn.SuperResolutionTransformer(
+    model = nn.SuperResolutionTransformer(
         attention=attention,
         hidden_features=config.feedforward,
         modes=config.num_modes,
@@ -162,6 +168,7 @@ def build(config: Config, rngs: nnx.Rngs) -> nnx.Module:
         rngs=rngs,
         **sizes,
     )
+    return nn.with_dropout(model, config.dropout)
 
 
 def attention_of(config: Config) -> Any:

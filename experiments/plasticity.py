@@ -65,8 +65,8 @@ class Config(BenchmarkOptions):
     def __post_init__(self):
         """Refuses what no run could use, before any work is done."""
         super().__post_init__()
-        if "galerkin2d" in self.models:
-            raise ValueError("models='galerkin2d' has no time; take another model.")
+        for name in {"galerkin2d", "orthogonal_network"} & {*self.models}:
+            raise ValueError(f"models={name!r} has no time; take another model.")
         # The others take time, by an embedding of half sines and half cosines; those
         # of equal parameters get a multiple of the heads as channels.
         for name in ("features", "num_heads"):

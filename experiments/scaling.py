@@ -46,7 +46,7 @@ NAMES = (*(k for k, v in operators.REGISTRY.items() if v.attention), _FNO)
 
 
 def _entry(name: str) -> Entry:
-    block = Entry(attention=_FourierBlock, grid_axes=(1,))
+    block = Entry(attention=_FourierBlock)
     return block if name == _FNO else operators.entry(name)
 
 
@@ -98,11 +98,12 @@ class Config(Options):
 
     def build(self, name: str, num_points: int) -> Any:
         """Builds a layer for points on a line."""
-        grid = (num_points,) if _entry(name).grid_axes else None
         if name == _FNO:
-            modes = models.kept_modes(self.num_basis, (num_points,))
+            grid: Any = (num_points,)
+            modes = models.kept_modes(self.num_basis, grid)
             construct = partial(_FourierBlock, grid_shape=grid, modes=modes)
         else:
+            grid = (num_points,) if operators.entry(name).grid_axes else None
             counts = ("num_basis", "num_landmarks", "num_random", "num_projected")
             construct = operators.attention(
                 name,

@@ -88,13 +88,18 @@ class Config(RunOptions, StepOptions):
         return self.learning_rate or MODELS[self.model].rate
 
 
+_LONG: dict[str, Any] = {"num_steps": 50_000, "test_tasks": 4000, "seeds": (0, 1, 2)}
+_CODE: dict[str, Any] = {"ridge": 1e-4, **_LONG}
 PRESETS = {
     "smoke": Config(
         preset="smoke", num_steps=60, test_tasks=40, shrink=4, seeds=(0, 1)
     ),
     "quick": Config(),
-    # App. C.1 of the paper.
-    "paper": Config(preset="paper", num_steps=50_000, test_tasks=4000, seeds=(0, 1, 2)),
+    # App. C.1 of the paper; then with the ridge of the authors' program, and with eight
+    # basis functions and two.
+    "paper": Config(preset="paper", **_LONG),
+    "code": Config(preset="code", **_CODE),
+    "code_two": Config(preset="code_two", num_basis=2, **_CODE),
 }
 
 

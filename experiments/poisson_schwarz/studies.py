@@ -256,7 +256,7 @@ def two_dimensions(base: Study) -> dict[str, Study]:
     setup = Setup(4, local_rank=8, grid_shape=(32, 32), **uniform)
     wide = replace(setup, coarse_hats=9, coarse_rank=30)
     low, high = (replace(setup, global_rank=r) for r in (17, 73))
-    rows = {
+    rows: dict[str, Any] = {
         "Schwarz, 7 x 7 hats, small start": ("small", setup, _SMALL),
         "Schwarz, 7 x 7 hats": ("schwarz", setup, _DEFAULT),
         "Schwarz, 9 x 9 hats, coarse rank 30": ("wide", wide, _DEFAULT),

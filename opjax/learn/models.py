@@ -174,6 +174,7 @@ GALERKIN2D = whole(
     nn.darcy_transformer,
     *_DEPTH,
     "num_heads",
+    "dropout",
     "rematerialize",
     more=_galerkin2d,
     reads=("num_modes", "coarse_points", "norm_epsilon"),

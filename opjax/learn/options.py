@@ -113,8 +113,7 @@ def _define(
         choices, text = tuple(presets), f"{text} (default {field.default})"
     else:
         # Without those of single models, such as `paper_fno`: there are too many.
-        alone = [k for k in presets if k.partition("_")[0] in {*presets} - {k}]
-        names = [name for name in presets if name not in alone]
+        names = [k for k, p in presets.items() if not _of_model(k, p)]
         values = [getattr(presets[name], field.name) for name in names]
         shown = [fields.spell(v) if several else repr(v) for v in values]
         pairs = [f"{name} {value}" for name, value in zip(names, shown, strict=True)]
@@ -134,6 +133,10 @@ def _define(
             str: flags.DEFINE_string,
         }[hint]
         define(field.name, None, text, **given)
+
+
+def _of_model(name: str, preset: Any) -> bool:
+    return name.partition("_")[2] in getattr(preset, "models", ())
 
 
 def read_flags(

@@ -93,6 +93,7 @@ from opjax.nn.layers import (
 from opjax.nn.layers.position import Coordinates, ReferenceDistances
 from opjax.nn.models.darcy import darcy_transformer, inverse_transformer
 from opjax.nn.models.deeponet import DeepONet
+from opjax.nn.models.dropout import Dropout, with_dropout
 from opjax.nn.models.encoder import Block, EncoderLayer
 from opjax.nn.models.flare import Flare
 from opjax.nn.models.fourier import FourierBlock, FourierNeuralOperator
@@ -132,6 +133,7 @@ __all__ = [
     "Coordinates",
     "CrossValidatedMap",
     "DeepONet",
+    "Dropout",
     "DownScaler",
     "EfficientAttention",
     "EideticAttention",
@@ -220,5 +222,6 @@ __all__ = [
     "means",
     "principal_keys",
     "reference_distances",
+    "with_dropout",
     "with_noise",
 ]

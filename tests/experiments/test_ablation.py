@@ -130,6 +130,19 @@ def test_all_variants_of_a_study_build_and_evaluate(study):
             assert found.shape == (shape[0], 1), name
 
 
+def test_the_paper_preset_is_app_d():
+    paper = ablation.PRESETS["paper"]
+    found = [one.num_basis for one in ablation.variants(paper, "bases").values()]
+    assert found == [16, 32, 64, 128, 256, 512]
+    members = [one for (_, seed), one in paper.members().items() if seed == 0]
+    sizes = {(m.features, m.num_layers, m.num_heads, m.num_epochs) for m in members}
+    assert sizes == {(128, 8, 8, 500)}
+    choice = ablation.variants(paper, "choice").values()
+    assert {one.num_basis for one in choice} == {81}  # the least odd square above 64
+    quick = ablation.variants(ablation.PRESETS["quick"], "choice").values()
+    assert {one.num_basis for one in quick} == {25}
+
+
 def test_every_seed_is_a_member_and_only_the_choice_differs():
     config = dataclasses.replace(TINY, studies=("ridge",), seeds=(0, 3))
     members = config.members()

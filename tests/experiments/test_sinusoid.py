@@ -87,6 +87,11 @@ def test_the_paper_preset_is_the_paper():
         assert one.rate == rates.get(name, one.rate)
         assert dataclasses.replace(one, learning_rate=1.0).rate == 1
     assert dataclasses.replace(config, models=("functional",)).rate == 1e-4
+    for name, num_basis in (("code", 8), ("code_two", 2)):
+        code = sinusoid.PRESETS[name]
+        assert (code.ridge, code.num_basis) == (1e-4, num_basis)
+        same = {"preset": "paper", "ridge": config.ridge, "num_basis": 8}
+        assert dataclasses.replace(code, **same) == config
 
 
 # the program

@@ -8,6 +8,7 @@ from flax import nnx
 
 from opjax.nn.attention.pointwise import GalerkinAttention
 from opjax.nn.layers import DownScaler, PointwiseDecoder, SpectralDecoder, UpScaler
+from opjax.nn.models.dropout import with_dropout
 from opjax.nn.models.galerkin2d import POINT_DIM, GalerkinTransformer2d
 
 EPSILON = 1e-7
@@ -27,6 +28,7 @@ def darcy_transformer(
     in_features: int = 1,
     out_features: int = 1,
     boundary: str = "dirichlet",
+    dropout: float = 0.0,
     rematerialize: bool = False,
     rngs: nnx.Rngs,
 ) -> GalerkinTransformer2d:
@@ -46,13 +48,14 @@ def darcy_transformer(
       in_features: channels of the input.
       out_features: channels of the output.
       boundary: see `GalerkinTransformer2d`.
+      dropout: rate of the encoder layers, see `Dropout`.
       rematerialize: see `GalerkinTransformer2d`.
       rngs: source of the initial parameters.
 
     References:
       Cao, "Choose a Transformer: Fourier or Galerkin", NeurIPS 2021, Sec. 4, App. B.
     """
-    return GalerkinTransformer2d(
+    model = GalerkinTransformer2d(
         grid_shape=grid_shape,
         in_features=in_features,
         features=features,
@@ -73,6 +76,7 @@ def darcy_transformer(
         rematerialize=rematerialize,
         rngs=rngs,
     )
+    return with_dropout(model, dropout)
 
 
 def inverse_transformer(

@@ -91,10 +91,20 @@ class EncoderLayer(nnx.Module):
         self.out = FanInLinear(hidden_features, features, rngs=rngs)
         self.mlp_norm = LayerNorm(features, epsilon=epsilon) if outer_norm else None
 
-    def __call__(self, z: jax.Array, **given: Any) -> jax.Array:
-        """Maps features `(n, c)`, and arguments of the attention, to `(n, c)`."""
-        z = z + self.attention(z, **given)
+    def __call__(
+        self,
+        z: jax.Array,
+        *,
+        drop: Callable[[jax.Array, int], jax.Array] = lambda x, place: x,
+        **given: Any,
+    ) -> jax.Array:
+        """Maps features `(n, c)`, and arguments of the attention, to `(n, c)`.
+
+        `drop(values, place)` acts on what the attention returns, on the hidden layer
+        and on what the perceptron returns, see `Dropout`.
+        """
+        z = z + drop(self.attention(z, **given), 0)
         if self.attention_norm is not None:
             z = self.attention_norm(z)
-        z = z + self.out(jax.nn.relu(self.hidden(z)))
+        z = z + drop(self.out(drop(jax.nn.relu(self.hidden(z)), 1)), 2)
         return z if self.mlp_norm is None else self.mlp_norm(z)

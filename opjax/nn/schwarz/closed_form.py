@@ -57,7 +57,8 @@ def laplacian_factors(model: SchwarzAttention, inputs: ArrayLike) -> SchwarzAtte
             f"coarse columns, not {count} and {rank}."
         )
     hats = np.zeros((size, count))
-    np.add.at(hats, (space.indices, np.arange(count)[:, None]), space.weights)
+    rows, values = np.asarray(space.indices), np.asarray(space.weights)
+    np.add.at(hats, (rows, np.arange(count)[:, None]), values)
     peaks = [-1, *np.argmax(hats, axis=0), size]
     difference = 2 * np.eye(size) - np.eye(size, k=1) - np.eye(size, k=-1)
     matrix = (size + 1.0) ** 2 * difference

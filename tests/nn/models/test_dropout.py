@@ -1,0 +1,110 @@
+"""Dropout of encoder layers: what it drops, in which layers, and when."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+from opjax import nn
+
+RATE = 0.25
+
+
+def layers(count):
+    """Returns stacked encoder layers; their attention is the identity."""
+
+    def layer(key):
+        return nn.EncoderLayer(
+            6, hidden_features=9, attention=Same, rngs=nnx.Rngs(params=key)
+        )
+
+    return jax.vmap(layer)(jax.random.split(jax.random.key(0), count))
+
+
+class Same(nnx.Module):
+    def __init__(self, features, *, rngs):
+        self.scale = nnx.Param(jnp.ones(features, jnp.float32))
+
+    def __call__(self, x):
+        return x * self.scale[...][None]
+
+
+def one(stacked, index):
+    return jax.tree.map(lambda leaf: leaf[index], stacked)
+
+
+def test_evaluation_drops_nothing_and_training_what_a_mask_says(rng):
+    plain, z = one(layers(1), 0), jnp.asarray(rng.normal(size=(5, 6)), jnp.float32)
+    layer = nn.Dropout(plain, RATE)
+    np.testing.assert_array_equal(layer(z), plain(z))
+    noisy = nn.with_noise(layer, jax.random.key(1))
+
+    def kept(place, shape):
+        dropped = np.asarray(noisy.drop(jnp.ones(shape, jnp.float32), place))
+        np.testing.assert_allclose(np.unique(dropped), [0, 1 / (1 - RATE)], rtol=1e-6)
+        return dropped
+
+    # The layer in NumPy, with the masks of its three places.
+    attended = np.asarray(z) * (1 + kept(0, (5, 6)))
+    first, second = (
+        (np.asarray(m.kernel[...]), np.asarray(m.bias[...]))
+        for m in (plain.hidden, plain.out)
+    )
+    hidden = kept(1, (5, 9)) * np.maximum(attended @ first[0] + first[1], 0)
+    expected = attended + kept(2, (5, 6)) * (hidden @ second[0] + second[1])
+    np.testing.assert_allclose(noisy(z), expected, rtol=2e-5, atol=1e-6)
+
+
+def test_the_share_of_zeros_is_the_rate_and_the_mean_stays():
+    noisy = nn.with_noise(nn.Dropout(one(layers(1), 0), RATE), jax.random.key(2))
+    dropped = np.asarray(noisy.drop(jnp.ones(40_000, jnp.float32), 0))
+    np.testing.assert_allclose(np.mean(dropped == 0), RATE, atol=0.01)
+    np.testing.assert_allclose(dropped.mean(), 1, atol=0.02)
+
+
+def test_layers_places_and_keys_have_masks_of_their_own():
+    stacked, ones = nn.Dropout(layers(3), RATE), jnp.ones(64, jnp.float32)
+    masks = {
+        np.asarray(one(nn.with_noise(stacked, key), index).drop(ones, place)).tobytes()
+        for key in jax.random.split(jax.random.key(3), 2)
+        for index in range(3)
+        for place in range(3)
+    }
+    assert len(masks) == 2 * 3 * 3
+
+
+def test_models_draw_noise_only_with_a_rate():
+    model = nn.SuperResolutionTransformer(
+        **{"features": 4, "num_layers": 1, "hidden_features": 4, "modes": 3},
+        **{"decoder_features": 2, "attention": Same, "rngs": nnx.Rngs(0)},
+    )
+    assert not nn.draws_noise(nn.with_dropout(model, 0.0))
+    assert nn.draws_noise(nn.with_dropout(model, 0.5))
+
+
+def test_scanned_layers_drop_alike_under_jit_and_have_gradients(rng):
+    stacked = nn.Dropout(layers(2), 0.5)
+    z = jnp.asarray(rng.normal(size=(5, 6)), jnp.float32)
+
+    def value(scale, key):
+        noisy = nn.with_noise(stacked, key)
+        out, _ = jax.lax.scan(lambda y, layer: (layer(y), None), scale * z, noisy)
+        return jnp.sum(out**2)
+
+    keys = jax.random.split(jax.random.key(4), 3)
+    found, slopes = jax.jit(jax.vmap(jax.value_and_grad(value), in_axes=(None, 0)))(
+        jnp.float32(1), keys
+    )
+    assert np.isfinite(slopes).all()
+    assert len(np.unique(found)) == 3
+    y = z
+    for index in range(2):
+        y = one(nn.with_noise(stacked, keys[0]), index)(y)
+    np.testing.assert_allclose(found[0], jnp.sum(y**2), rtol=1e-5)
+
+
+@pytest.mark.parametrize("rate", [-0.1, 1.0])
+def test_a_rate_out_of_range_is_refused(rate):
+    with pytest.raises(ValueError, match="must be at least 0 and below 1"):
+        nn.Dropout(one(layers(1), 0), rate)
