@@ -24,6 +24,7 @@ from opjax.datasets import (
     own_splits,
     pipe,
     plasticity,
+    ranges,
     rna,
     samples,
 )
@@ -44,6 +45,7 @@ __all__ = [
     "own_splits",
     "pipe",
     "plasticity",
+    "ranges",
     "rna",
     "samples",
 ]

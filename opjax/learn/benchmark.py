@@ -100,21 +100,12 @@ def published(paper: Any, **models: dict[str, Any]) -> dict[str, Any]:
 
 
 def load(
-    config: Any,
-    splits: Callable[..., Splits],
-    *own: str,
-    cache_dir: str | None = None,
+    config: Any, splits: Callable[..., Splits], *own: str, cache_dir: str | None = None
 ) -> Splits:
     """Reads or generates the samples that a configuration asks for, see `benchmark`."""
-    return splits(
-        num_train=config.num_train,
-        num_validation=config.num_validation,
-        num_test=config.num_test,
-        data_dir=config.data_dir,
-        seed=config.data_seed,
-        cache_dir=cache_dir,
-        **{name: getattr(config, name) for name in own},
-    )
+    names = ("num_train", "num_validation", "num_test", "data_dir", *own)
+    given = {name: getattr(config, name) for name in names}
+    return splits(**given, seed=config.data_seed, cache_dir=cache_dir)
 
 
 def benchmark(
@@ -132,10 +123,7 @@ def benchmark(
 
     def make_task(config: Any, cache_dir: str | None) -> Task:
         found = load(config, splits, *own, cache_dir=cache_dir)
-        fixed: Any = {
-            "encode_target": config.normalize_target,
-            "mean": config.mean_loss,
-        }
-        return regression(config, found, **fixed | options)
+        given = {"encode_target": config.normalize_target, "mean": config.mean_loss}
+        return regression(config, found, **given | options)
 
     return make_task

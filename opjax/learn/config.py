@@ -250,19 +250,10 @@ class TrainingOptions(UpdateOptions):
           The gradient transformation, the same object for the same numbers, so that
           members that differ in their seeds share what is compiled.
         """
-        return _onecycle(
-            self.updates,
-            self.learning_rate,
-            total_steps,
-            weight_decay=self.weight_decay,
-            b1=self.beta1,
-            b2=self.beta2,
-            eps=self.eps,
-            cycle_momentum=self.cycle_momentum,
-            pct_start=self.pct_start,
-            div_factor=self.div_factor,
-            final_div_factor=self.final_div_factor,
-        )
+        names = ("weight_decay", "eps", "cycle_momentum", "pct_start", "div_factor")
+        given = {name: getattr(self, name) for name in (*names, "final_div_factor")}
+        given |= {"b1": self.beta1, "b2": self.beta2}
+        return _onecycle(self.updates, self.learning_rate, total_steps, **given)
 
 
 @functools.lru_cache(maxsize=8)

@@ -21,11 +21,8 @@ def describe(
 
     Where samples are generated, only a few are: as many as a batch.
 
-    Returns:
-      JSON values: `data`, `samples`, `models`, and of the first model `parameters` and
-      `steps`; `memory_mib`, the most that a model takes, `seconds` of all steps of all
-      members, and a row for each model in `members`. Validation, evaluation and figures
-      are not in the seconds.
+    `parameters` and `steps` are those of the first model, `memory_mib` is the most that
+    one takes, `seconds` those of all steps, without validation, evaluation and figures.
     """
     tasks, source = study.Tasks(make_task, cache_dir), ""
     rows, seeds = {}, {}

@@ -85,16 +85,10 @@ def base_of(config: Any, presets: Mapping[str, Any]) -> Any:
 
 
 def preset_of(presets: Mapping[str, Any], name: str, models: Collection[str]) -> Any:
-    """Returns the preset of a name, for a model that has one of its own that one.
+    """Returns the preset of a name, or that of the only model, which may have its own.
 
-    Args:
-      presets: configurations by name; `paper_fno` is that of the model `fno` to the
-        name `paper`.
-      name: of a preset.
-      models: that are to be trained with it; none to leave the choice to the preset.
-
-    Raises:
-      ValueError: if one of several models has a preset of its own.
+    `paper_fno` is that of the model `fno` to the name `paper`. Several models have no
+    preset together if one has its own.
     """
     own = [f"{name}_{model}" for model in models if f"{name}_{model}" in presets]
     if own and len(models) > 1:

@@ -65,12 +65,7 @@ def members(folder: pathlib.Path) -> list[Member]:
 
 
 def draw(folder: pathlib.Path, shown: Sequence[Member]) -> list[pathlib.Path]:
-    """Draws all figures into the folder `figures` of a folder; returns the files.
-
-    Args:
-      folder: of a run or of a member.
-      shown: the members, in the order of the models.
-    """
+    """Draws all figures into the folder `figures` of a folder; returns the files."""
     drawing.require_matplotlib()
     written = []
     for name, function in FIGURES.items():

@@ -27,9 +27,6 @@ def fields(found: Mapping[str, Outcome]) -> Any:
 
     The best, median and worst samples of a single model; the first ones of several. On
     a line, truth and predictions are curves in one axis.
-
-    Args:
-      found: what models did, by their names.
     """
     if not found:
         return None

@@ -89,14 +89,8 @@ class Fitted(NamedTuple):
     finite: np.ndarray
 
 
-@dataclasses.dataclass(frozen=True)
-class _Lengths:
-    """What is compared when `fit` continues in a folder of its own."""
-
-    num_epochs: int
-    num_steps: int
-    batch_size: int
-    seed: int
+# What is compared when `fit` continues in a folder of its own.
+_LENGTHS = ("num_epochs", "num_steps", "batch_size", "seed")
 
 
 def fit(
@@ -132,9 +126,9 @@ def fit(
     """
     with contextlib.ExitStack() as stack:
         if not isinstance(folder, RunDirectory):
-            names = [field.name for field in dataclasses.fields(_Lengths)]
-            lengths = _Lengths(**{name: getattr(settings, name) for name in names})
-            folder = stack.enter_context(open_run(folder, lengths))
+            lengths = dataclasses.make_dataclass("Lengths", _LENGTHS)
+            given = lengths(*(getattr(settings, name) for name in _LENGTHS))
+            folder = stack.enter_context(open_run(folder, given))
         loop = Loop(folder, noise.prepared(task, model), settings, model)
         stack.enter_context(contextlib.closing(loop.writer))
         total = loop.batches.total

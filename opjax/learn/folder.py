@@ -50,11 +50,6 @@ def open_run(
     A folder that holds a run of the same configuration is continued; in that of a study
     the choice of its members may change: those that are finished are kept, and its
     result is made anew. `command` is what repeats the run.
-
-    Raises:
-      OSError: if the folder cannot be written.
-      RuntimeError: if another process is using it.
-      ValueError: if it holds a run of a different configuration.
     """
     path = pathlib.Path(workdir).absolute()
     try:

@@ -77,7 +77,8 @@ class Loop:
 
     def advance(self) -> None:
         """Trains on the next batches, at most to the end of the epoch."""
-        progress, batches, good = self.progress, self.batches, self.progress.get("good")
+        progress, batches = self.progress, self.batches
+        good: Any = progress.get("good")
         progress["state"], history = batches.advance(progress["state"], self.step, good)
         finite = np.asarray(history["finite"])
         losses, norms = (

@@ -152,11 +152,8 @@ def comparison(
 ) -> str:
     """Returns a Markdown table of means and standard deviations over the seeds.
 
-    Rows with the key "diverged" are counted, and the others are shown.
-
-    Args:
-      results: by name, with the key "parameters".
-      columns: heading and factor of every key to show.
+    Columns are heading and factor of every key to show. Rows with the key "diverged"
+    are counted, and the others are shown.
     """
     lines = []
     for name, rows in results.items():

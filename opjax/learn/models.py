@@ -31,7 +31,7 @@ def whole(
     """A whole model; it is given what its constructor names of the samples' sizes.
 
     Args:
-      construct: of the model.
+      construct: the constructor.
       *options: those that are arguments of the same name.
       sees: `sees(config, sizes)`, how the model sees points.
       more: `more(config, sizes)`, further arguments.

@@ -15,10 +15,6 @@ def prepared(task: Any, model: Any) -> Any:
 
     If layers of the model draw noise, see `nn.with_noise`, every sample of a batch gets
     its own, in the loss alone: validation, evaluation and prediction have none.
-
-    Args:
-      task: a `Task`.
-      model: the model to be trained.
     """
     if not nn.draws_noise(model):
         return task

@@ -65,12 +65,9 @@ def sizes(
     normalizers: Mapping[str, normalize.Normalizer] | None = None,
     **changes: Any,
 ) -> Sizes:
-    """Finds the sizes of all samples of a data set.
+    """Finds the sizes of all samples of a data set, in normalised coordinates.
 
-    Args:
-      samples: all that the model is to be trained and tested on.
-      normalizers: may hold one of `mesh_points`, which the box is encoded with.
-      **changes: values to take instead of those found.
+    Changes are taken instead of what is found.
     """
     first = samples[0]
     grids = {sample.grid_shape for sample in samples}
@@ -274,10 +271,7 @@ ATTENTIONS = tuple(
 def attention(name: str, sizes: Sizes, **options: Any) -> Any:
     """Returns the constructor of an attention layer, for models of your own.
 
-    Args:
-      name: of an attention, see `entry`.
-      sizes: of the samples.
-      **options: those of `ModelOptions` that are not as there.
+    Options are those of `ModelOptions` that are not as there.
     """
     found, config = entry(name), ModelOptions(**options)
     if found.attention is None:

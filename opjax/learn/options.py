@@ -159,12 +159,7 @@ def read_flags(
 
 
 def start(work: Callable[[], dict[str, Any] | None], groups: Sequence[str]) -> None:
-    """Parses the flags, works and prints the result as JSON, or --help of the groups.
-
-    Args:
-      work: a program; the result may be None.
-      groups: modules of flags, as absl calls them.
-    """
+    """Parses the flags, works, prints the result as JSON; or --help of the groups."""
     if any(argument in _HELP for argument in sys.argv[1:]):
         doc = sys.modules["__main__"].__doc__ or ""
         print(doc, *map(flags.FLAGS.module_help, groups), sep="\n")

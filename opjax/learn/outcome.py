@@ -104,17 +104,10 @@ def read(folder: pathlib.Path) -> Outcome:
     rows = [int(row) for row in arrays["rows"]]
     samples = []
     for i, row in enumerate(rows):
-        grids: dict[str, Any] = {name: arrays.get(f"{name}_{i}") for name in _GRIDS}
-        grids = {k: None if g is None else tuple(g.tolist()) for k, g in grids.items()}
-        samples.append(
-            Sample(
-                arrays[f"mesh_points_{i}"],
-                arrays.get(f"target_{i}"),
-                arrays.get(f"features_{i}"),
-                **grids,
-                name=f"test sample {row}",
-            )
-        )
+        given: Any = {name: arrays.get(f"{name}_{i}") for name in (*_ARRAYS, *_GRIDS)}
+        for name in _GRIDS:
+            given[name] = None if given[name] is None else tuple(given[name].tolist())
+        samples.append(Sample(**given, name=f"test sample {row}"))
     predicted = [arrays[f"prediction_{i}"] for i in range(len(rows))]
     return Outcome(arrays["errors"], rows, samples, predicted, arrays)
 
@@ -128,16 +121,14 @@ def inspect(
 ) -> dict[str, np.ndarray]:
     """Looks at the basis functions and functional maps of a model.
 
-    Args:
-      model: any; one without a method `inspect`, or whose attention has no maps, gives
-        nothing, nor does a mesh whose bases would take more than 1 GiB.
-      sample: encoded, as for `operators.call`.
-      num_points: points of the mesh, if others were added to pad it.
-      **given: further arguments of the model, such as `time`.
+    A model without a method `inspect`, or whose attention has no maps, gives nothing,
+    nor does a mesh whose bases would take more than 1 GiB.
 
-    Returns:
-      `basis`, the functions of the first head that vary most, `maps` of the first
-      heads, and `layers`, the numbers of the first, a middle and the last layer.
+    Args:
+      model: any.
+      sample: encoded, as for `operators.call`, maybe padded.
+      num_points: of the mesh without padding.
+      **given: further arguments of the model, such as `time`.
     """
     if not hasattr(model, "inspect"):
         return {}

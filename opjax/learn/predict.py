@@ -23,10 +23,10 @@ import numpy as np
 from absl import app, flags
 
 from opjax import export, metrics
-from opjax.datasets import own
-from opjax.datasets.samples import Sample
+from opjax.datasets import own, ranges
 from opjax.learn import operators, options, trained
 from opjax.learn.json_files import to_json, write_json
+from opjax.learn.supervised import mean_and_worst
 
 
 def run(
@@ -41,8 +41,7 @@ def run(
     """Predicts on all samples of the input, and exports the operator if asked.
 
     Args:
-      workdir: folder of a finished run, the model with the smallest validation error
-        is taken, or of one of its members.
+      workdir: see `learn.load`.
       inputs: folder, files or patterns, see `own.find`.
       output: folder for the files with predictions and `report.json`.
       export_path: file for the exported operator; None for none.
@@ -51,12 +50,6 @@ def run(
 
     Returns:
       What the last line of the program says.
-
-    Raises:
-      ImportError: if an optional library is needed and missing.
-      OSError: if files cannot be read or written.
-      ValueError: if a file is damaged or its sample does not fit the operator or
-        the memory.
     """
     begin = time.monotonic()
     with jax.enable_x64(False):
@@ -101,88 +94,25 @@ def _predict_all(
                 )
             own.write(output / file.name, sample, values, names=names)
             row = {"name": sample.name, "num_points": sample.num_points}
-            row |= compare(found.description, sample)
+            row |= ranges.compare(found.description, sample)
             if sample.target is not None:
                 weights: Any = sample.quadrature_weights
                 row["relative_l2"] = metrics.relative_l2(
                     jnp.asarray(values), sample.target, quadrature_weights=weights
                 )
             rows.append(to_json(row))
-            note = sentence(row)
+            note = ranges.sentence(row)
             if note:
                 print(f"{sample.name}: {note}.", file=sys.stderr)
     write_json(output / "report.json", rows)
     return rows
 
 
-def compare(description: dict[str, Any], sample: Sample) -> dict[str, Any]:
-    """Measures what lies outside the ranges of the training samples.
-
-    A sample inside all ranges may still be unlike any training sample; one outside
-    surely is.
-
-    Returns:
-      `points_outside`, the share of points outside the box of the training meshes;
-      `points_distance`, the largest distance from the box along an axis, over its
-      width; `features_outside` and `features_distance`, likewise for the values at the
-      points (zero without features); `num_points_factor`, how many times as many points
-      as the largest training mesh, or as few as the smallest (1 in between).
-    """
-    found = {}
-    for name, label in (("mesh_points", "points"), ("features", "features")):
-        array = getattr(sample, name)
-        share, distance = 0.0, 0.0
-        if array is not None:
-            share, distance = _outside(array, *description["ranges"][name])
-        found[f"{label}_outside"] = share
-        found[f"{label}_distance"] = distance
-    fewest, most = description["num_points"]
-    n = sample.num_points
-    found["num_points_factor"] = max(n / most, fewest / n, 1.0)
-    return found
-
-
-def sentence(row: dict[str, Any]) -> str:
-    """Says what `compare` found, or nothing if all is inside."""
-    words = [
-        f"{100 * row[f'{label}_outside']:.3g} % of the {label} lie outside the "
-        f"training range, by up to {row[f'{label}_distance']:.3g} of its width"
-        for label in ("points", "features")
-        if row[f"{label}_outside"]
-    ]
-    if row["num_points_factor"] > 4:
-        words.append(
-            f"the number of points is {row['num_points_factor']:.3g} times off those "
-            "of training"
-        )
-    return "; ".join(words)
-
-
-def _outside(array: np.ndarray, low: Any, high: Any) -> tuple[float, float]:
-    """Share of rows outside a box, and the largest distance over the box's width.
-
-    Differences within float32 of the box's bounds count as inside. An axis without
-    width is measured by the widest one, or by the size of its value.
-    """
-    low, high = np.asarray(low, np.float64), np.asarray(high, np.float64)
-    width = high - low
-    size = np.maximum(np.abs(low), np.abs(high))
-    scale = np.where(width > 1e-6 * size, width, max(width.max(), 1e-30))
-    scale = np.where(scale > 1e-6 * size, scale, np.where(size > 0, size, 1))
-    beyond = np.maximum(np.maximum(low - array, array - high), 0)
-    distance = np.where(beyond > 1e-6 * np.maximum(size, scale), beyond / scale, 0)
-    return float((distance > 0).any(axis=1).mean()), float(distance.max())
-
-
 def _summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
     errors = [row["relative_l2"] for row in rows if "relative_l2" in row]
-    numbers = {}
-    if errors:  # targets are known
-        numbers["relative_l2"] = float(np.mean(errors))
-        numbers["relative_l2_worst"] = float(np.max(errors))
     keys = [key for key in rows[0] if key not in ("name", "num_points", "relative_l2")]
     return {
-        **numbers,
+        **(mean_and_worst(np.asarray(errors)) if errors else {}),  # targets are known
         "samples": len(rows),
         "num_points": sum(row["num_points"] for row in rows),
         **{f"{key}_worst": max(row[key] for row in rows) for key in keys},

@@ -56,7 +56,7 @@ def predict(
     if n > chunk_size and chunks.can_be_chunked(model):
         whole, parts = samples.pad(sample, n), []  # with the weights of all points
         for start in range(0, n, chunk_size):
-            part = {k: array[start : start + chunk_size] for k, array in whole.items()}
+            part: Any = {k: a[start : start + chunk_size] for k, a in whole.items()}
             arrays = encode(samples.pad(Sample(**part), chunk_size), normalizers)
             parts.append(tuple(map(arrays.get, _ARRAYS)))
         found = chunks.call_in_chunks(model, parts, **when)

@@ -152,7 +152,8 @@ class Program:
             config = options.read_flags(self.presets)
             if given.describe:
                 return self.describe(config, cache_dir=given.cache_dir)
-            self.run(config, **{name: given[name].value for name in names})
+            wanted: Any = {name: given[name].value for name in names}
+            self.run(config, **wanted)
             return None
 
         options.start(work, groups)

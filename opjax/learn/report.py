@@ -60,11 +60,6 @@ def report(
 
     Returns:
       What the last line of the program says.
-
-    Raises:
-      FileNotFoundError: if a run has no tables: it is not finished.
-      OSError: if a file cannot be read or written.
-      ValueError: if the page has text but no mark.
     """
     text = page.read_text() if page.exists() else f"{MARK}\n"
     if text.count(MARK) != 1:

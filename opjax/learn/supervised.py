@@ -184,10 +184,7 @@ def evaluator(
       test: the same, encoded and stacked.
       error: `error(model, sample)`, of one encoded sample.
       predict: `predict(model, sample)`, in physical units.
-      numbers: `numbers(errors)`, `mean_and_worst` by default.
-
-    Returns:
-      `evaluate(model, folder, extra)`, the numbers.
+      numbers: `numbers(errors)`, what to return of them.
     """
     counts = [sample.num_points for sample in physical]
     buckets = samples.bucket_rows(counts, num_buckets=config.num_buckets)

@@ -81,6 +81,11 @@ PRESETS = {
 }
 
 
+# Options that are arguments of `own_splits.splits`.
+_OF_SPLITS = ("quadrature", "validation_fraction", "test_fraction")
+_OF_SPLITS += ("num_train", "num_validation", "num_test")
+
+
 def make_task(config: Config, cache_dir: str | None = None) -> learn.Task:
     """Reads the samples and builds the task, see `learn.regression`."""
     del cache_dir
@@ -108,13 +113,8 @@ def load(config: Config) -> tuple[learn.Splits, dict[str, tuple[str, ...]]]:
             features=config.feature_names,
             target=config.target_names,
             point_dim=config.point_dim or None,
-            quadrature=config.quadrature,
-            validation_fraction=config.validation_fraction,
-            test_fraction=config.test_fraction,
-            num_train=config.num_train,
-            num_validation=config.num_validation,
-            num_test=config.num_test,
             seed=config.data_seed,
+            **{name: getattr(config, name) for name in _OF_SPLITS},
         )
     if len(splits.train) < config.batch_size:
         raise ValueError(

@@ -13,7 +13,7 @@ import numpy as np
 from flax import nnx
 
 from opjax import checkpoint
-from opjax.datasets import own
+from opjax.datasets import own, ranges
 from opjax.datasets.samples import Sample
 from opjax.learn import operators, prediction
 from opjax.learn.json_files import to_json, tuples
@@ -122,32 +122,21 @@ def describe(
 
     Returns:
       JSON values: `sizes`, `channels` of the arrays (zero for none), their `names`,
-      `weighted`, `num_points` (fewest, most), `num_train` and `ranges`, the smallest
-      and the largest value of every channel.
+      `weighted`, `num_train`, and what `ranges.measure` returns.
     """
     channels = {
         "mesh_points": sizes.point_dim,
         "features": sizes.feature_dim,
         "target": sizes.out_features,
     }
-    ranges = {}
-    for name in channels:
-        if getattr(train[0], name) is not None:
-            array = np.concatenate([getattr(sample, name) for sample in train])
-            array = array.reshape(len(array), -1)
-            ranges[name] = [array.min(axis=0), array.max(axis=0)]
-    counts = [sample.num_points for sample in train]
-    return to_json(
-        {
-            "sizes": sizes._asdict(),
-            "channels": channels,
-            "names": {k: list(listed) for k, listed in (names or {}).items()},
-            "weighted": train[0].quadrature_weights is not None,
-            "num_points": [min(counts), max(counts)],
-            "num_train": len(train),
-            "ranges": ranges,
-        }
-    )
+    found = {
+        "sizes": sizes._asdict(),
+        "channels": channels,
+        "names": {k: list(listed) for k, listed in (names or {}).items()},
+        "weighted": train[0].quadrature_weights is not None,
+        "num_train": len(train),
+    }
+    return to_json(found | ranges.measure(train))
 
 
 def save(
@@ -167,7 +156,7 @@ def save(
 
 
 def load(workdir: str | os.PathLike) -> Trained:
-    """Reads the operator of a run, the one with the smallest validation error.
+    """Reads the operator of a run: of the smallest validation error, else the first.
 
     A model of your own is imported again by its name.
 
@@ -214,12 +203,9 @@ def _template(description: dict[str, Any]) -> dict[str, Any]:
             rngs=nnx.Rngs(key),
         )
 
-    def normalizer(shape: list[int]) -> Normalizer:
-        array = jax.ShapeDtypeStruct(tuple(shape), jnp.float32)
-        return Normalizer(array, array)  # pyright: ignore
-
-    shapes = description["normalizers"]
-    return {
-        "model": jax.eval_shape(build, jax.random.key(0)),
-        "normalizers": {name: normalizer(shape) for name, shape in shapes.items()},
-    }
+    normalizers = {}
+    for name, shape in description["normalizers"].items():
+        array: Any = jax.ShapeDtypeStruct(tuple(shape), jnp.float32)
+        normalizers[name] = Normalizer(array, array)
+    model = jax.eval_shape(build, jax.random.key(0))
+    return {"model": model, "normalizers": normalizers}

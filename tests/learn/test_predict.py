@@ -217,47 +217,6 @@ def test_samples_that_do_not_fit_are_named(rng, tmp_path):
             found(sample._replace(**change))
 
 
-def test_ranges_say_how_far_outside_a_sample_is(rng):
-    box = np.array([[0, -1], [2, 1], [1, 0]], np.float32)
-    inside = Sample(box, box[:, :1], np.array([[5.0], [5], [7]], np.float32))
-    description = trained_operators.describe([inside], sizes=operators.sizes([inside]))
-    assert description["ranges"]["mesh_points"] == [[0, -1], [2, 1]]
-    same = predict.compare(description, inside)
-    assert same == {
-        "points_outside": 0,
-        "points_distance": 0,
-        "features_outside": 0,
-        "features_distance": 0,
-        "num_points_factor": 1,
-    }
-    assert predict.sentence(same) == ""
-    points = np.array([[1, 0], [3, 0], [-0.5, 0.5], [1, 1], [0, -1]], np.float32)
-    features = np.array([[4.0], [6], [7], [5], [5]], np.float32)
-    row = predict.compare(
-        description,
-        inside._replace(
-            mesh_points=np.repeat(points, 3, axis=0), features=np.repeat(features, 3, 0)
-        ),
-    )
-    assert row["points_outside"] == pytest.approx(2 / 5)
-    assert row["points_distance"] == pytest.approx(0.5)
-    assert row["features_outside"] == pytest.approx(1 / 5)
-    assert row["features_distance"] == pytest.approx(0.5)
-    assert row["num_points_factor"] == 5
-    said = predict.sentence(row)
-    assert "40 % of the points" in said
-    assert "times off" in said
-
-
-def test_a_channel_without_range_is_measured_by_its_size(rng):
-    sample = make(rng, 4)._replace(features=np.full((4, 1), 8, np.float32))
-    description = trained_operators.describe([sample], sizes=operators.sizes([sample]))
-    moved = sample._replace(features=np.full((4, 1), 10, np.float32))
-    row = predict.compare(description, moved)
-    assert row["features_outside"] == 1
-    assert row["features_distance"] == pytest.approx(0.25)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("suffix", [".npz", ".vtu"])
 def test_from_files_to_predictions_in_the_same_format(suffix, tmp_path, monkeypatch):

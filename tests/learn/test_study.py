@@ -114,30 +114,6 @@ def test_the_task_of_padded_samples_is_that_of_single_ones(rng):
     np.testing.assert_allclose(sorted(found), sorted(one_by_one), rtol=2e-5)
 
 
-def test_a_normalizer_does_not_see_padding(rng):
-    data = splits(rng)
-    normalizers = supervised.fit_normalizers(
-        data.train, points=True, features=True, target=True
-    )
-    values = np.concatenate([s.target for s in data.train]).astype(np.float64)
-    np.testing.assert_allclose(normalizers["target"].mean, values.mean(0), rtol=1e-5)
-    np.testing.assert_allclose(
-        normalizers["target"].std, values.std(0, ddof=1), rtol=1e-5
-    )
-    points = np.concatenate([s.mesh_points for s in data.train])
-    bucket = prediction.encode({"mesh_points": points}, normalizers)
-    assert np.abs(bucket["mesh_points"]).max() == pytest.approx(1, rel=1e-5)
-
-
-def test_a_constant_channel_keeps_its_scale(rng):
-    constant = np.full((6, 1), 7.0, np.float32)
-    train = [make(rng, 6, features=constant) for _ in range(3)]
-    normalizers = supervised.fit_normalizers(
-        train, points=False, features=True, target=False
-    )
-    assert float(normalizers["features"].std[0]) == 1
-
-
 @pytest.mark.parametrize("name", ["transolver", "galerkin"])
 def test_models_have_about_the_same_number_of_parameters(name):
     config = dataclasses.replace(TINY, features=32, num_layers=2)
