@@ -80,6 +80,7 @@ plt.show()
 
 
 # %%
+@jax.jit
 def score(points):
     """Six smooth score functions."""
     mixing = jax.random.normal(jax.random.key(3), (7, 6))
@@ -171,6 +172,7 @@ def warp(y):
     return y + 0.12 * jnp.sin(2 * jnp.pi * y)
 
 
+@functools.partial(jax.jit, static_argnames="num")
 def smooth_functions(points, seed, num):
     """Random trigonometric polynomials of degree 12, decaying like 1 / frequency^2."""
     frequency = jnp.repeat(jnp.arange(13.0), 2)[1:]
@@ -337,6 +339,7 @@ plt.show()
 
 
 # %%
+@jax.jit
 def attend(points, weights):
     """One head whose queries, keys and values are fixed functions."""
     return opjax.functional_attention(

@@ -138,7 +138,7 @@ def random_factors(key, scale, rank=4):
 
 # %%
 @partial(jax.jit, static_argnames=("apply", "optimizer", "num_steps"))
-def train(model, problem, apply, optimizer, num_steps=2000):
+def train(model, problem, apply, optimizer, num_steps=1000):
     def loss(model, batch):
         return poisson.weighted_mse(apply(model, batch.right_sides), batch.solutions)
 
@@ -156,7 +156,7 @@ def train(model, problem, apply, optimizer, num_steps=2000):
 
 curves = {}
 for label, scale, rate in (("paper, 0.02", 0.02, 1e-2), ("0.002", 0.002, 2e-3)):
-    schedule = optax.warmup_cosine_decay_schedule(0.0, rate, 100, 2000)
+    schedule = optax.warmup_cosine_decay_schedule(0.0, rate, 100, 1000)
     factors, curves[label] = train(
         random_factors(jax.random.key(2), scale),
         problem,
@@ -188,7 +188,7 @@ def default_start(n, num_subdomains, problem):
     model = nn.principal_keys(model, *batch)
     model, sizes = nn.calibrate(model, *batch)
     # Rates in units of the sizes of the factors.
-    schedule = optax.warmup_cosine_decay_schedule(0.0, 0.1, 100, 2000)
+    schedule = optax.warmup_cosine_decay_schedule(0.0, 0.1, 100, 1000)
     optimizer = optax.chain(
         optax.adam(schedule, b1=0.95, b2=0.98),
         training.scale_updates(sizes),
@@ -268,7 +268,7 @@ plt.show()
 # %%
 larger = poisson.fourier_problem(1024)
 model, optimizer = default_start(1024, 32, larger)
-model, losses = train(model, larger, apply=call, optimizer=optimizer, num_steps=2000)
+model, losses = train(model, larger, apply=call, optimizer=optimizer)
 print(f"n = 1024: loss {losses[0]:.2g} at first, {losses[-1]:.1e} now")
 
 test = poisson.sample(jax.random.key(4), larger, num_samples=3)

@@ -26,10 +26,16 @@ SHARED = pathlib.Path(
 )
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Starts with the longest files, so that no core waits for another at the end."""
+    """Starts with the longest files, so that no core waits for another at the end.
+
+    Tests of a program's run are slow, all of them: the first one runs it.
+    """
     seconds = Counter()
     for item in items:
+        if "finished" in getattr(item, "fixturenames", ()):
+            item.add_marker("slow")
         seconds[item.path] += 20 if item.get_closest_marker("slow") else 1
     items.sort(key=lambda item: -seconds[item.path])
 
@@ -38,6 +44,7 @@ def pytest_collection_finish() -> None:
     """Keeps what was imported out of all later garbage collections."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(50_000, 10, 10)
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -431,15 +431,15 @@ def test_the_default_reaches_what_the_start_of_the_paper_misses(tmp_path):
 
 @pytest.mark.slow
 def test_the_bars_of_the_paper_size(tmp_path):
-    ours = population(tmp_path / "ours", Setup(), STARTS["whitened"], seeds=(0, 1, 2))
+    ours = population(tmp_path / "ours", Setup(), STARTS["whitened"], seeds=(0, 1))
     median = {name: np.median(value) for name, value in ours.items()}
     assert median["weighted_mse"] <= 1e-6
     assert ours["weighted_mse"].max() <= 2e-6
     assert median["operator_frobenius"] <= 0.03
     assert median["relative_l2"] <= 1.1e-3
     paper = STARTS["paper"]
-    fast = population(tmp_path / "fast", Setup(), paper, 1e-2, seeds=(0, 1, 2))
-    slow = population(tmp_path / "slow", Setup(), paper, 1e-3, seeds=(0, 1, 2))
-    assert np.median(fast["weighted_mse"]) <= 1e-3
-    assert 0.17 <= np.median(fast["operator_frobenius"]) <= 0.33
-    assert 0.40 <= np.median(slow["operator_frobenius"]) <= 0.55
+    fast = population(tmp_path / "fast", Setup(), paper, 1e-2)
+    slow = population(tmp_path / "slow", Setup(), paper, 1e-3)
+    assert fast["weighted_mse"].max() <= 1e-3
+    assert 0.17 <= fast["operator_frobenius"].item() <= 0.33
+    assert 0.40 <= slow["operator_frobenius"].item() <= 0.55

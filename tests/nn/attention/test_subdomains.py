@@ -23,6 +23,7 @@ from tests.nn.attention.layers import (
     assert_close,
     enlarged,
     numpy,
+    single,
 )
 from tests.schwarz.test_covers import dense
 
@@ -245,21 +246,20 @@ def test_convolutional_projections_see_across_subdomains(rng):
 def test_jit_vmap_and_single_precision(x, weights):
     layer, cover, space = make(), COVERS["by hand"](), SPACES["hats"]()
 
-    def compiled(layer, x, w, cover, space):
-        given = on(cover, space)
-        return layer(x, **given, quadrature_weights=w)
+    given = on(cover, space)
 
     def in_precision_of_x(x, w):
         cast = jax.tree.map(lambda p: p.astype(x.dtype), layer)
-        return compiled(cast, x, w, cover, space)
+        return cast(x, **given, quadrature_weights=w)
 
     oracles.check_transforms(in_precision_of_x, (x, weights), rtol32=1e-3)
-    expected = compiled(layer, x, weights, cover, space)
+    expected = in_precision_of_x(x, weights)
     # Covers may be arguments of compiled functions, too.
-    actual = jax.jit(compiled)(layer, x, weights, cover, space)
+    actual = run(layer, x, **given, quadrature_weights=weights)
     np.testing.assert_allclose(actual, expected, rtol=1e-9, atol=1e-11)
-    single = jax.tree.map(lambda p: p.astype(jnp.float32), layer)
-    output = compiled(single, x.astype(jnp.float32), weights, cover, space)
+    output = run(
+        single(layer), x.astype(jnp.float32), **given, quadrature_weights=weights
+    )
     assert output.dtype == jnp.float32
     np.testing.assert_allclose(output, expected, rtol=1e-3, atol=1e-4)
 
@@ -287,7 +287,7 @@ def test_heads_one_by_one_are_heads_together(x, monkeypatch):
     layer, cover = make(), COVERS["by hand"]()
     expected = run(layer, x, **on(cover, cover))
     monkeypatch.setattr(nn.heads, "_ENTRIES_IN_CACHE", 0)
-    actual = layer(x, **on(cover, cover))
+    actual = jax.jit(lambda x: layer(x, **on(cover, cover)))(x)
     np.testing.assert_allclose(actual, expected, rtol=1e-9, atol=1e-12)
 
 
@@ -315,18 +315,16 @@ def test_inspection_shows_the_maps_of_both_levels(x, weights):
     given = {"quadrature_weights": weights}
     seen = jax.jit(layer.inspect)(x, **on(cover, space), **given)
     assert seen.maps.shape == (HEADS, 3, BASIS, BASIS)
-    values, phi = layer.local.basis(x)
+    values, phi = run(layer.local.basis, x)
     np.testing.assert_allclose(seen.basis, phi, rtol=1e-12)
     # A subdomain's map is that of functional attention to its points alone.
     indices = cover.indices[1][cover.weights[1] > 0]
-    alone = layer.local.inspect(
-        x[indices],
-        quadrature_weights=cover.weights[1][cover.weights[1] > 0] * weights[indices],
-    )
+    own = cover.weights[1][cover.weights[1] > 0] * np.asarray(weights)[indices]
+    alone = jax.jit(layer.local.inspect)(np.asarray(x)[indices], quadrature_weights=own)
     np.testing.assert_allclose(seen.maps[:, 1], alone.functional_map, rtol=1e-9)
     # The coarse map is that of functional attention to the means.
     means = oracles.project(
-        np.asarray(layer.local.basis.projection(x)),
+        np.asarray(run(layer.local.basis.projection, x)),
         dense(space),
         np.asarray(weights),
         method="mean",
@@ -334,11 +332,13 @@ def test_inspection_shows_the_maps_of_both_levels(x, weights):
     coarse = make(coarse=False)
     coarse.local.basis.projection = lambda means: means
     coarse.local.mixer = layer.coarse
-    alone = coarse.local.inspect(
-        jnp.asarray(means), quadrature_weights=dense(space).T @ weights
+    alone = jax.jit(lambda means, w: coarse.local.inspect(means, quadrature_weights=w))(
+        means, dense(space).T @ np.asarray(weights)
     )
     np.testing.assert_allclose(seen.coarse_map, alone.functional_map, rtol=1e-9)
-    assert make(coarse=False).inspect(x, **on(cover), **given).coarse_map is None
+    one_level = make(coarse=False)
+    seen = jax.eval_shape(lambda: one_level.inspect(x, **on(cover), **given))
+    assert seen.coarse_map is None
 
 
 def test_the_coarse_level_costs_three_maps_and_a_ridge():
@@ -395,13 +395,16 @@ def test_subdomains_of_grids_are_boxes_with_hats(x):
     cover = schwarz.box_cover((4, 5), (2, 2), overlap=1)
     hats = schwarz.partition_hats((4, 5), (3, 3))
     layer = make(subdomains=GRID)
-    np.testing.assert_array_equal(layer(x), layer(x, **on(cover, hats)))
+    close = {"rtol": 1e-12, "atol": 1e-14}
+    given = on(cover, hats)
+    np.testing.assert_allclose(run(layer, x), run(layer, x, **given), **close)
     one_level = make(subdomains=GRID, coarse=False)
-    np.testing.assert_array_equal(one_level(x), one_level(x, **on(cover)))
+    expected = run(one_level, x, **on(cover))
+    np.testing.assert_allclose(run(one_level, x), expected, **close)
     # Those of a call win.
-    whole = COVERS["one"]()
-    expected = make()(x, **on(whole, whole))
-    np.testing.assert_array_equal(layer(x, **on(whole, whole)), expected)
+    whole = on(COVERS["one"](), COVERS["one"]())
+    expected = run(make(), x, **whole)
+    np.testing.assert_allclose(run(layer, x, **whole), expected, **close)
     assert GRID.build() is nn.GridSubdomains([4, 5], 2, overlap=1).build()
 
 

@@ -32,6 +32,8 @@ def compose(factor=3, **options):
     return enlarged(model, factor)
 
 
+call = jax.jit(lambda model, *args, **given: model(*args, **given))
+
 SOFTMAX = partial(nn.SoftmaxBasis, num_heads=2, num_basis=4)
 
 
@@ -54,7 +56,7 @@ def test_grids_of_every_dimension(rng, grid_shape):
     p = len(grid_shape)
     model = make(point_dim=p, grid_shape=grid_shape, reference_points=3)
     points = jnp.asarray(rng.uniform(size=(30, p)))
-    output = model(points, jnp.asarray(rng.normal(size=(30, 1))))
+    output = call(model, points, jnp.asarray(rng.normal(size=(30, 1))))
     assert output.shape == (30, 1)
     assert np.all(np.isfinite(output))
 
@@ -72,7 +74,7 @@ def test_the_scan_equals_a_loop_over_the_blocks(mesh):
 @pytest.mark.parametrize("grid_shape", [None, (5, 6)])
 def test_rematerialization_changes_no_gradient(mesh, grid_shape):
     def gradient(model):
-        return jax.grad(lambda m: jnp.sum(m(*mesh) ** 2))(model)
+        return jax.jit(jax.grad(lambda m: jnp.sum(m(*mesh) ** 2)))(model)
 
     kept = gradient(make(grid_shape=grid_shape))
     computed_again = gradient(make(grid_shape=grid_shape, rematerialize=True))
@@ -98,7 +100,7 @@ def test_padding_changes_neither_values_nor_gradients(mesh, rng):
         output = model(points, features, quadrature_weights=weights)
         return jnp.sum(jnp.sin(3 * output[:30]))
 
-    run = jax.value_and_grad(loss)
+    run = jax.jit(jax.value_and_grad(loss))
     expected, expected_gradient = run(model, points, features, None)
     actual, gradient = run(
         model,
@@ -185,28 +187,29 @@ def test_schwarz_models_of_grids_build_their_levels(mesh):
         schwarz.box_cover((5, 6), (2, 2), overlap=1),
         schwarz.partition_hats((5, 6), (3, 3)),
     )
-    expected = make_schwarz()(*mesh, subdomains=levels)
-    np.testing.assert_array_equal(model(*mesh), expected)
+    run = jax.jit(lambda model, **given: model(*mesh, **given))
+    expected = run(make_schwarz(), subdomains=levels)
+    np.testing.assert_allclose(run(model), expected, rtol=1e-12)
     z = model.encoder(jnp.concatenate(mesh, axis=1))
     for layer in range(3):
         block = jax.tree.map(lambda p, layer=layer: p[layer], model.blocks)
-        z = block(z, basis=model.basis, subdomains=levels)
+        z = call(block, z, basis=model.basis, subdomains=levels)
     expected = model.decoder(model.decoder_norm(z))
-    np.testing.assert_allclose(model(*mesh), expected, rtol=1e-10)
+    np.testing.assert_allclose(run(model), expected, rtol=1e-10)
     jitted = jax.jit(jax.vmap(model, in_axes=(None, 0)))(mesh[0], mesh[1][None])
     np.testing.assert_allclose(jitted[0], expected, rtol=1e-10)
     other = make_schwarz(nn.GridSubdomains((5, 6), 2, overlap=1, num_hats=(2, 4)))
     hats = schwarz.partition_hats((5, 6), (2, 4))
-    expected = model(*mesh, subdomains=nn.Subdomains(levels.cover, hats))
-    np.testing.assert_allclose(other(*mesh), expected, rtol=1e-12)
+    expected = run(model, subdomains=nn.Subdomains(levels.cover, hats))
+    np.testing.assert_allclose(run(other), expected, rtol=1e-12)
 
 
 def test_subdomains_of_the_call_win_and_a_cover_is_a_coarse_space(mesh):
     model = make_schwarz(GRID)
     cover = schwarz.box_cover((5, 6), (1, 3), overlap=1)
-    actual = model(*mesh, subdomains=nn.Subdomains(cover, cover))
+    actual = call(model, *mesh, subdomains=nn.Subdomains(cover, cover))
     assert np.all(np.isfinite(actual))
-    assert np.max(np.abs(actual - model(*mesh))) > 1e-6
+    assert np.max(np.abs(actual - call(model, *mesh))) > 1e-6
     with pytest.raises(ValueError, match="coarse_space is missing"):
         model(*mesh, subdomains=nn.Subdomains(cover))
 
@@ -215,14 +218,16 @@ def test_schwarz_models_act_on_point_clouds(mesh):
     model = make_schwarz()
     labels = schwarz.partition_points(mesh[0], num_subdomains=4)
     cover = schwarz.partition_cover(labels, overlap=0.1, mesh_points=mesh[0])
-    output = model(*mesh, subdomains=nn.Subdomains(cover, cover))
+    output = call(model, *mesh, subdomains=nn.Subdomains(cover, cover))
     order = np.random.default_rng(1).permutation(30)
     turned = schwarz.Cover(np.argsort(order)[cover.indices], cover.weights, 30)
-    permuted = model(
-        *(a[order] for a in mesh), subdomains=nn.Subdomains(turned, turned)
+    permuted = call(
+        model, *(a[order] for a in mesh), subdomains=nn.Subdomains(turned, turned)
     )
     np.testing.assert_allclose(permuted, output[order], rtol=1e-9, atol=1e-11)
-    seen = model.inspect(*mesh, subdomains=nn.Subdomains(cover, cover))
+    seen = jax.eval_shape(
+        lambda: model.inspect(*mesh, subdomains=nn.Subdomains(cover, cover))
+    )
     assert seen.maps.shape == (3, 2, 4, 4, 4)
     assert seen.coarse_map.shape == (3, 2, 4, 4)
     assert seen.basis.shape == (3, 2, 30, 4)
@@ -231,8 +236,8 @@ def test_schwarz_models_act_on_point_clouds(mesh):
 def test_one_level_models_have_the_parameters_of_functional_ones(mesh):
     cover = schwarz.box_cover(30, 1, overlap=0)
     model, plain = make_schwarz(coarse=None), make()
-    actual = model(*mesh, subdomains=nn.Subdomains(cover))
-    np.testing.assert_allclose(actual, plain(*mesh), rtol=1e-10, atol=1e-12)
+    actual = call(model, *mesh, subdomains=nn.Subdomains(cover))
+    np.testing.assert_allclose(actual, call(plain, *mesh), rtol=1e-10, atol=1e-12)
     leaves = [jax.tree.leaves(m) for m in (model, plain)]
     assert [p.shape for p in leaves[0]] == [p.shape for p in leaves[1]]
 
@@ -270,7 +275,8 @@ def orthogonal(**options):
 def test_orthogonal_models_learn_and_have_no_map(mesh):
     model = single(orthogonal(num_layers=2))
     points, features = (a.astype(jnp.float32) for a in mesh)
-    gradient = jax.grad(lambda model: jnp.sum(model(points, features) ** 2))(model)
+    loss = jax.jit(jax.grad(lambda model: jnp.sum(model(points, features) ** 2)))
+    gradient = loss(model)
     assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(gradient))
     with pytest.raises(ValueError, match="no map between coefficients"):
         model.inspect(points, features)
@@ -295,11 +301,12 @@ def test_models_in_every_basis(rng, name, shared):
     given = {"basis_functions": functions} if name == "given" else {}
     weights = jnp.full(20, 1 / 20)
     z = model.encode(points, features)
+    own = {"basis": model.basis} if shared else {}
+    own |= {"mesh_points": points, "quadrature_weights": weights} | given
     for layer in range(2):
         block = jax.tree.map(lambda p, layer=layer: p[layer], model.blocks)
-        own = {"basis": model.basis} if shared else {}
-        z = block(z, mesh_points=points, quadrature_weights=weights, **given, **own)
-    actual = model(points, features, quadrature_weights=weights, **given)
+        z = call(block, z, **own)
+    actual = call(model, points, features, quadrature_weights=weights, **given)
     np.testing.assert_allclose(actual, model.decode(z), rtol=1e-9, atol=1e-12)
 
 
