@@ -10,7 +10,6 @@ own predictions, ten times, so its errors grow. The error of every step is repor
 
 import dataclasses
 import pathlib
-from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -18,26 +17,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from opjax import metrics, training
+from opjax import learn, metrics
 from opjax.datasets import navier_stokes as dataset
 from opjax.datasets import samples
 from opjax.datasets.samples import Sample
-from opjax.learn import (
-    GNOT,
-    LNO,
-    PAPER,
-    SMOKE,
-    BenchmarkOptions,
-    Program,
-    Splits,
-    Task,
-    operators,
-    option,
-    outcome,
-    published,
-    supervised,
-    trained,
-)
+from opjax.learn import operators, option, outcome, supervised, trained
 from opjax.learn.benchmark import load as load_splits
 from opjax.problems import grids
 
@@ -45,7 +29,7 @@ _STEPS = 10  # predicted frames, and frames of every input
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(BenchmarkOptions):
+class Config(learn.BenchmarkOptions):
     """All that the numbers of a run depend on."""
 
     solver_points: int = option(
@@ -67,49 +51,32 @@ class Config(BenchmarkOptions):
         grids.check_stride(self.solver_points, self.stride, periodic=True)
 
 
-_GNOT = {**GNOT, "reference_points": 0, "final_div_factor": 1e4}
-_ONO = {**_GNOT, "num_basis": 16, "ono_attention": "efficient", "batch_size": 8}
-_ONO |= {"clip_norm": 0.1}
+_TINY: dict[str, Any] = {"features": 8, "num_epochs": 1, "num_modes": 3}
+_FEW: dict[str, Any] = {"num_train": 4, "num_validation": 2, "num_test": 2}
+_SOME: dict[str, Any] = {"num_train": 96, "num_validation": 16, "num_test": 32}
+_MANY: dict[str, Any] = {"num_train": 1000, "num_test": 200, "solver_points": 256}
+# Table 10, and the authors' program for what it leaves open.
+_OWN: dict[str, Any] = {"features": 256, "num_basis": 32, "shared_basis": False}
+_OWN |= {"reference_points": 8, "coordinates": "published"}
+_OWN |= {"final_div_factor": 1e3, "checkpoint_every": 1}
+_LOWER: dict[str, Any] = {"final_div_factor": 1e4}
+_GNOT = {**learn.GNOT, **_LOWER, "reference_points": 0}
+_ONO = {**_GNOT, "num_basis": 16, "ono_attention": "efficient"}
 PRESETS = {
-    "smoke": Config(
-        **{**SMOKE, "features": 8, "num_epochs": 1},
-        num_train=4,
-        num_validation=2,
-        num_test=2,
-        solver_points=32,
-        num_modes=3,
-    ),
+    "smoke": Config(**{**learn.SMOKE, **_FEW, **_TINY}, solver_points=32),
     # A fine enough solver would take an hour: these flows are another operator.
-    "quick": Config(
-        num_train=96,
-        num_validation=16,
-        num_test=32,
-        features=32,
-        num_layers=3,
-        num_epochs=10,
-    ),
-    # Table 10, and the authors' program for what it leaves open.
-    **published(
-        Config(
-            **{**PAPER, "features": 256, "num_basis": 32},
-            shared_basis=False,
-            reference_points=8,
-            coordinates="published",
-            num_train=1000,
-            num_test=200,
-            solver_points=256,
-            final_div_factor=1e3,
-            checkpoint_every=1,
-        ),
-        transolver={"clip_norm": 0.0, "final_div_factor": 1e4},
-        lno={**LNO, "final_div_factor": 1e4},
+    "quick": Config(features=32, num_layers=3, num_epochs=10, **_SOME),
+    **learn.published(
+        Config(**{**learn.PAPER, **_MANY, **_OWN}),
+        transolver={**_LOWER, "clip_norm": 0.0},
+        lno={**learn.LNO, **_LOWER},
         gnot={**_GNOT, "num_layers": 3, "mlp_ratio": 2, "weight_decay": 5e-5},
-        ono_original=_ONO,
+        ono_original={**_ONO, "batch_size": 8, "clip_norm": 0.1},
     ),
 }
 
 
-def load(config: Config, *, cache_dir: str | None = None) -> Splits:
+def load(config: Config, *, cache_dir: str | None = None) -> learn.Splits:
     """Generates or reads the flows; the sets have none in common."""
     splits = partial(dataset.splits, num_points=config.solver_points)
     own = "stride", "file_stride", "coordinates"
@@ -163,53 +130,40 @@ def error(model: Any, sample: Any) -> jax.Array:
     return metrics.relative_l2(rollout(model, sample), sample["target"])
 
 
-def make_task(config: Config, cache_dir: str | None = None) -> Task:
+def make_task(config: Config, cache_dir: str | None = None) -> learn.Task:
     """Builds the task; fields are not normalised, as in the published runs."""
     splits = load(config, cache_dir=cache_dir)
-    supervised.check(splits)
-    sizes = operators.sizes(
-        supervised.all_samples(splits), out_features=1, box=((0.0, 0.0), (1.0, 1.0))
-    )
-    if sizes.grid_shape is None:
-        raise ValueError("The flows are on different grids; they must share one.")
-    train, validation, test = (
-        samples.stack(getattr(splits, name)) for name in ("train", "validation", "test")
-    )
+    box = (0.0, 0.0), (1.0, 1.0)
+    sizes = supervised.grid_sizes(splits, out_features=1, box=box)
+    sets = splits.train, splits.validation, splits.test
+    train, validation, test = map(samples.stack, sets)
     description = trained.describe(splits.train, sizes=sizes)
 
     def look(model: Any, sample: Any) -> tuple[jax.Array, jax.Array, jax.Array]:
         frames = rollout(model, sample)
         by_step = jax.vmap(metrics.relative_l2, in_axes=1)(frames, sample["target"])
-        return metrics.relative_l2(frames, sample["target"]), by_step, frames
+        together = metrics.relative_l2(frames, sample["target"])
+        return together, by_step, frames[:, -1:]
 
     def evaluate(model: Any, folder: pathlib.Path) -> dict[str, float]:
         trained.save(folder, model, {}, description)
-        batch = min(config.batch_size, config.num_test)
-        found, by_step, frames = (
-            np.asarray(part)
-            for part in training.evaluate(look, model, test[0], batch_size=batch)
-        )
-        rows = outcome.rows(found)
-        outcome.write(
+        first = {name: array[0] for name, array in test[0].items()}
+        errors, by_step = outcome.evaluate_steps(
+            look,
+            model,
             folder,
-            errors=found,
-            rows=rows,
-            samples=[_last(splits.test[row]) for row in rows],
-            predicted=[frames[row][:, -1:] for row in rows],
-            inspected=outcome.inspect(
-                model, {k: a[rows[0]] for k, a in test[0].items()}
-            ),
-            extra={
-                "series": by_step,
-                "series_name": "predicted frame",
-                "series_baseline": _persistence(splits.test),
-            },
+            samples=list(map(_last, splits.test)),
+            arrays=test[0],
+            batch_size=config.batch_size,
+            name="predicted frame",
+            inspected=outcome.inspect(model, first),
+            extra={"series_baseline": _persistence(test[0])},
         )
-        means = by_step.astype(np.float64).mean(axis=0)
-        steps = {f"step_{t + 1}": float(e) for t, e in enumerate(means)}
-        return {"relative_l2": float(found.astype(np.float64).mean()), **steps}
+        steps = {f"step_{t}": float(e) for t, e in enumerate(by_step.mean(axis=0), 1)}
+        return {"relative_l2": float(errors.mean()), **steps}
 
-    return Task(
+    shape = " x ".join(map(str, sizes.grid_shape or ()))
+    return learn.Task(
         train=train,
         validation=validation,
         test=test,
@@ -219,8 +173,8 @@ def make_task(config: Config, cache_dir: str | None = None) -> Task:
         evaluate=evaluate,
         extra={},
         source=splits.source,
-        notes=f"Fields of {' x '.join(map(str, sizes.grid_shape))} points. Errors are "
-        "of rollouts from ten true frames, over all ten predicted ones, and of each.",
+        notes=f"Fields of {shape} points. Errors are of rollouts from ten true frames, "
+        "over all ten predicted ones, and of each.",
     )
 
 
@@ -231,18 +185,14 @@ def _last(flow: Sample) -> Sample:
     return flow._replace(features=flow.features[:, -1:], target=flow.target[:, -1:])
 
 
-def _persistence(test: Sequence[Sample]) -> np.ndarray:
+def _persistence(flows: Any) -> np.ndarray:
     """Mean errors of the prediction that nothing moves any more."""
-    errors = []
-    for flow in test:
-        assert flow.features is not None
-        assert flow.target is not None
-        difference = np.linalg.norm(flow.target - flow.features[:, -1:], axis=0)
-        errors.append(difference / np.linalg.norm(flow.target, axis=0))
-    return np.mean(errors, axis=0)
+    difference = flows["target"] - flows["features"][..., -1:]
+    norms = [np.linalg.norm(array, axis=1) for array in (difference, flows["target"])]
+    return np.mean(norms[0] / norms[1], axis=0)
 
 
-PROGRAM = Program(
+PROGRAM = learn.Program(
     "navier_stokes", PRESETS, make_task, title="Navier-Stokes", grid_axes=2
 )
 run = PROGRAM.run

@@ -15,7 +15,7 @@ the schedule of the learning rate moves on. Here it moves with every step.
 
 import dataclasses
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -23,32 +23,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from opjax import metrics, normalize, training
+from opjax import learn, metrics
 from opjax.datasets import plasticity as dataset
 from opjax.datasets import samples
+from opjax.datasets.normalizers import encode, fit_normalizers
 from opjax.datasets.samples import Sample
-from opjax.learn import (
-    GNOT,
-    PAPER,
-    SMOKE,
-    BenchmarkOptions,
-    Program,
-    Splits,
-    Task,
-    operators,
-    option,
-    outcome,
-    published,
-    supervised,
-    trained,
-)
+from opjax.learn import GNOT, PAPER, SMOKE, option, outcome, supervised, trained
 from opjax.learn.benchmark import load as load_splits
+from opjax.learn.prediction import predict_sample
 
 _CHANNELS = dataset.NUM_CHANNELS
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(BenchmarkOptions):
+class Config(learn.BenchmarkOptions):
     """All that the numbers of a run depend on."""
 
     nodes_along: int = option(
@@ -77,62 +65,45 @@ class Config(BenchmarkOptions):
                 )
 
 
+_FEW: dict[str, Any] = {"num_train": 4, "num_validation": 2, "num_test": 2}
+_FEW |= {"nodes_along": 13, "nodes_across": 5, "batch_size": 4}
+_SOME: dict[str, Any] = {"num_train": 64, "num_validation": 8, "num_test": 16}
+_MANY: dict[str, Any] = {"num_train": 900, "num_test": 80}
+_MANY |= {"nodes_along": 101, "nodes_across": 31, "batch_size": 8}
 # Table 10, and the authors' program for what it leaves open.
-_PAPER = Config(
-    **PAPER,
-    shared_basis=False,
-    num_train=900,
-    num_test=80,
-    nodes_along=101,
-    nodes_across=31,
-    normalize_target=False,
-    batch_size=8,
-    final_div_factor=1e3,
-    checkpoint_every=1,
-)
+_OWN: dict[str, Any] = {"shared_basis": False, "normalize_target": False}
+_OWN |= {"final_div_factor": 1e3, "checkpoint_every": 1}
+_PAPER = Config(**PAPER, **_MANY, **_OWN)
+# Its points do not belong to the values.
+_CODE = dataclasses.replace(_PAPER, preset="code", coordinates="published")
 _LOWER: dict[str, Any] = {"final_div_factor": 1e4}
 _GNOT = {**GNOT, **_LOWER, "batch_size": 8}
 _ONO = {**_LOWER, "num_basis": 8, "ono_attention": "efficient"}
-# Its points do not belong to the values.
-_CODE = dataclasses.replace(_PAPER, preset="code", coordinates="published")
 PRESETS = {
-    "smoke": Config(
-        **{**SMOKE, "features": 8, "num_epochs": 1},
-        num_train=4,
-        num_validation=2,
-        num_test=2,
-        nodes_along=13,
-        nodes_across=5,
-        num_modes=3,
-        batch_size=4,
-    ),
+    "smoke": Config(**{**SMOKE, **_FEW, "features": 8, "num_epochs": 1}, num_modes=3),
     # A coarser mesh than the published one: stiffer, another operator.
-    "quick": Config(
-        num_train=64,
-        num_validation=8,
-        num_test=16,
-        features=32,
-        num_layers=3,
-        num_epochs=15,
-        batch_size=8,
-    ),
-    **published(_PAPER, transolver=_LOWER, gnot=_GNOT, ono_original=_ONO),
-    **published(_CODE, transolver=_LOWER),
+    "quick": Config(features=32, num_layers=3, num_epochs=15, batch_size=8, **_SOME),
+    **learn.published(_PAPER, transolver=_LOWER, gnot=_GNOT, ono_original=_ONO),
+    **learn.published(_CODE, transolver=_LOWER),
 }
 
 
-def load(config: Config, *, cache_dir: str | None = None) -> Splits:
+def load(config: Config, *, cache_dir: str | None = None) -> learn.Splits:
     """Generates or reads the samples; the sets have none in common."""
     shape = config.nodes_along, config.nodes_across
     splits = partial(dataset.splits, num_points=shape)
     return load_splits(config, splits, "coordinates", cache_dir=cache_dir)
 
 
-def by_time(sample: Sample) -> np.ndarray:
-    """The target of a sample, time first, shape `(frames, n, 4)`."""
-    assert sample.target is not None
-    fields = sample.target.reshape(sample.num_points, -1, _CHANNELS)
-    return np.ascontiguousarray(np.moveaxis(fields, 1, 0))
+def motions(dies: Sequence[Sample]) -> dict[str, np.ndarray]:
+    """Stacks dies: `features (dies, n, 1)` and `target (dies, frames, n, 4)`.
+
+    The mesh points, which all dies share, are left out.
+    """
+    (found,) = samples.stack(dies)
+    shape = *found["features"].shape[:2], -1, _CHANNELS
+    target = np.moveaxis(found["target"].reshape(shape), 2, 1)
+    return {"features": found["features"], "target": np.ascontiguousarray(target)}
 
 
 def frame_times(num_frames: int) -> np.ndarray:
@@ -140,43 +111,34 @@ def frame_times(num_frames: int) -> np.ndarray:
     return np.linspace(0, 1, num_frames, dtype=np.float32)
 
 
-def pairs(dies: list[Sample]) -> dict[str, np.ndarray]:
-    """All pairs of die and time: `features`, `time` and `target`, pairs along axis 0.
-
-    The mesh points, which all pairs share, are left out.
-    """
-    targets = np.concatenate([by_time(sample) for sample in dies])
-    num_frames = len(targets) // len(dies)
-    features = np.stack([np.asarray(sample.features) for sample in dies])
+def pairs(found: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """All pairs of die and time of `motions`: `features`, `time` and `target`."""
+    num_dies, num_frames, *shape = found["target"].shape
     return {
-        "features": np.repeat(features, num_frames, axis=0),
-        "time": np.tile(frame_times(num_frames), len(dies)),
-        "target": targets,
+        "features": np.repeat(found["features"], num_frames, axis=0),
+        "time": np.tile(frame_times(num_frames), num_dies),
+        "target": found["target"].reshape(-1, *shape),
     }
 
 
-def make_task(config: Config, cache_dir: str | None = None) -> Task:
+def make_task(config: Config, cache_dir: str | None = None) -> learn.Task:
     """Builds the task.
 
     loss = sum over the pairs of a batch of |p - t| / |t|, over nodes and channels;
     metric = |p - t| / |t| over nodes, channels and all times of a die together.
     """
     splits = load(config, cache_dir=cache_dir)
-    supervised.check(splits)
-    first = splits.train[0]
-    sizes = operators.sizes(
-        supervised.all_samples(splits), out_features=_CHANNELS, time_embedding=True
-    )
-    if sizes.grid_shape is None:
-        raise ValueError("The samples are on different grids; they must share one.")
-    points, times = jnp.asarray(first.mesh_points), frame_times(len(by_time(first)))
+    sizes = supervised.grid_sizes(splits, out_features=_CHANNELS, time_embedding=True)
     normalizers = _normalizers(splits, config)
-    predict = partial(predict_at, normalizers, points)
-    train = pairs(list(splits.train))
-    train["features"] = _encoded(normalizers, train["features"])
-    validation, test = (
-        _whole(found, normalizers) for found in (splits.validation, splits.test)
-    )
+    sets = splits.train, splits.validation, splits.test
+    train, validation, test = (_encoded(normalizers, dies) for dies in sets)
+    points = jnp.asarray(splits.train[0].mesh_points)
+    times = jnp.asarray(frame_times(train[0]["target"].shape[1]))
+    description = trained.describe(splits.train, sizes=sizes)
+
+    def predict(model: Any, features: jax.Array, time: jax.Array) -> jax.Array:
+        sample = {"mesh_points": points, "features": features}
+        return predict_sample(normalizers, model, sample, time=time)
 
     def loss(model: Any, batch: Any) -> jax.Array:
         def error(pair: Any) -> jax.Array:
@@ -186,20 +148,23 @@ def make_task(config: Config, cache_dir: str | None = None) -> Task:
         return jnp.sum(jax.vmap(error)(batch))
 
     def motion(model: Any, sample: Any) -> jax.Array:
-        at_time = partial(predict, model, sample["features"])
-        return jax.lax.map(at_time, jnp.asarray(times))
+        return jax.lax.map(partial(predict, model, sample["features"]), times)
 
     def metric(model: Any, sample: Any) -> jax.Array:
         return _joint_error(motion(model, sample), sample["target"])
 
-    return Task(
-        train=(train,),
+    def evaluate(model: Any, folder: pathlib.Path) -> dict[str, float]:
+        trained.save(folder, model, normalizers, description)
+        return _evaluate(config, motion, model, folder, splits.test, test[0])
+
+    return learn.Task(
+        train=tuple(map(pairs, train)),
         validation=validation,
         test=test,
         build=supervised.builder(sizes),
         loss=loss,
         metric=metric,
-        evaluate=_evaluator(config, splits, sizes, normalizers, test[0], motion),
+        evaluate=evaluate,
         extra=normalizers,
         source=splits.source,
         notes=f"Training samples are pairs of {len(splits.train)} dies with "
@@ -208,91 +173,60 @@ def make_task(config: Config, cache_dir: str | None = None) -> Task:
     )
 
 
-def _evaluator(
-    config: Config,
-    splits: Splits,
-    sizes: operators.Sizes,
-    normalizers: dict[str, Any],
-    test: Any,
-    motion: Callable[[Any, Any], jax.Array],
-) -> Callable[[Any, pathlib.Path], dict[str, float]]:
-    """Makes `Task.evaluate`: errors over all times, and of every frame."""
-    description = trained.describe(splits.train, sizes=sizes)
-
-    def look(model: Any, sample: Any) -> tuple[jax.Array, ...]:
-        found, target = motion(model, sample), sample["target"]
-        moved, truth = found[..., 2:], target[..., 2:]
-        by_frame = jnp.sqrt(jnp.sum((moved - truth) ** 2, axis=(1, 2)))
-        size = jnp.sqrt(jnp.max(jnp.sum(truth**2, axis=(1, 2))))
-        errors = _joint_error(found, target), _joint_error(moved, truth)
-        return *errors, by_frame / size, moved[-1]
-
-    def evaluate(model: Any, folder: pathlib.Path) -> dict[str, float]:
-        trained.save(folder, model, normalizers, description)
-        batch = min(config.batch_size, config.num_test)
-        joint, moved, by_frame, last = (
-            np.asarray(part, np.float64)
-            for part in training.evaluate(look, model, test, batch_size=batch)
-        )
-        rows = outcome.rows(joint)
-        outcome.write(
-            folder,
-            errors=joint,
-            rows=rows,
-            samples=[_last(splits.test[row]) for row in rows],
-            predicted=[last[row] for row in rows],
-            extra={"series": by_frame, "series_name": "frame"},
-        )
-        return {
-            "relative_l2": float(joint.mean()),
-            "displacement": float(moved.mean()),
-            "relative_l2_worst": float(joint.max()),
-        }
-
-    return evaluate
-
-
-def predict_at(
-    normalizers: Any,
-    points: jax.Array,
-    model: Any,
-    features: jax.Array,
-    time: jax.Array,
-) -> jax.Array:
-    """Evaluates an operator on encoded features at a time, in mm, `(n, 4)`."""
-    values = operators.call(
-        model, {"mesh_points": points, "features": features}, time=time
-    )
-    if "target" not in normalizers:
-        return values
-    return normalize.decode(normalizers["target"], values)
-
-
-def _normalizers(splits: Splits, config: Config) -> dict[str, Any]:
+def _normalizers(splits: learn.Splits, config: Config) -> dict[str, Any]:
     """Of the profile, and of the four channels over all nodes and times."""
+    fields = motions(splits.train)["target"]
     flat = [
-        sample._replace(target=by_time(sample).reshape(-1, _CHANNELS))
-        for sample in splits.train
+        die._replace(target=target.reshape(-1, _CHANNELS))
+        for die, target in zip(splits.train, fields, strict=True)
     ]
-    return supervised.fit_normalizers(
+    return fit_normalizers(
         flat, points=False, features=True, target=config.normalize_target
     )
 
 
-def _encoded(normalizers: dict[str, Any], features: np.ndarray) -> np.ndarray:
-    encoded = normalize.encode(normalizers["features"], jnp.asarray(features))
-    return np.asarray(encoded)
+def _encoded(normalizers: Any, dies: Sequence[Sample]) -> tuple[dict[str, Any], ...]:
+    """Encoded `motions` of dies, if there are any."""
+    found = [encode(motions(dies), normalizers)] if dies else []
+    return tuple({k: np.asarray(a) for k, a in arrays.items()} for arrays in found)
 
 
-def _whole(dies: Any, normalizers: dict[str, Any]) -> tuple[Any, ...]:
-    """Dies with their targets at all times, for validation, if any, and test."""
-    return tuple(
-        {
-            "features": _encoded(normalizers, bucket["features"]),
-            "target": np.stack([by_time(sample) for sample in dies]),
-        }
-        for bucket in samples.stack(dies)
+def _evaluate(
+    config: Config,
+    motion: Callable[[Any, Any], jax.Array],
+    model: Any,
+    folder: pathlib.Path,
+    dies: Sequence[Sample],
+    arrays: Any,
+) -> dict[str, float]:
+    """Errors over all times, and of every frame; the last displacements are shown."""
+
+    def look(model: Any, sample: Any) -> tuple[jax.Array, ...]:
+        found, target = motion(model, sample), sample["target"]
+        moved, truth = found[..., 2:], target[..., 2:]
+        norms = jax.vmap(jnp.linalg.norm)
+        by_frame = norms(moved - truth) / jnp.max(norms(truth))
+        error, of_moves = _joint_error(found, target), _joint_error(moved, truth)
+        return error, by_frame, moved[-1], of_moves
+
+    last = [
+        die._replace(target=target[-1, :, 2:])
+        for die, target in zip(dies, arrays["target"], strict=True)
+    ]
+    errors, _, displacement = outcome.evaluate_steps(
+        look,
+        model,
+        folder,
+        samples=last,
+        arrays=arrays,
+        batch_size=config.batch_size,
+        name="frame",
     )
+    return {
+        "relative_l2": float(errors.mean()),
+        "displacement": float(displacement.mean()),
+        "relative_l2_worst": float(errors.max()),
+    }
 
 
 def _joint_error(prediction: jax.Array, target: jax.Array) -> jax.Array:
@@ -300,12 +234,7 @@ def _joint_error(prediction: jax.Array, target: jax.Array) -> jax.Array:
     return metrics.relative_l2(prediction.reshape(-1), target.reshape(-1))
 
 
-def _last(die: Sample) -> Sample:
-    """A die with its last displacements as target."""
-    return die._replace(target=by_time(die)[-1, :, 2:])
-
-
-PROGRAM = Program("plasticity", PRESETS, make_task, grid_axes=2)
+PROGRAM = learn.Program("plasticity", PRESETS, make_task, grid_axes=2)
 run = PROGRAM.run
 
 

@@ -19,7 +19,7 @@ and whatever a program adds.
 """
 
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -28,6 +28,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike
 
+from opjax import training
 from opjax.datasets.samples import Sample
 from opjax.learn import operators
 from opjax.learn.json_files import replacing
@@ -95,6 +96,54 @@ def write(
     with replacing(folder / FILE) as path, open(path, "wb") as file:
         content: Any = {k: np.asarray(v) for k, v in arrays.items()}
         np.savez_compressed(file, **content)
+
+
+def evaluate_steps(
+    look: Callable[[Any, Any], tuple[jax.Array, ...]],
+    model: Any,
+    folder: pathlib.Path,
+    *,
+    samples: Sequence[Sample],
+    arrays: Any,
+    batch_size: int,
+    name: str,
+    inspected: Mapping[str, ArrayLike] | None = None,
+    extra: Mapping[str, ArrayLike] | None = None,
+) -> tuple[np.ndarray, ...]:
+    """Evaluates a model that predicts step by step, and writes `predictions.npz`.
+
+    Args:
+      look: `look(model, sample)` returns the error of all steps together, those of the
+        steps, `(steps,)`, the prediction to be shown, `(n, q)`, and further numbers.
+      model: as `look` takes it.
+      folder: of the member.
+      samples: the test samples, with the target of that prediction.
+      arrays: the same, stacked as `look` takes them.
+      batch_size: samples evaluated at once.
+      name: what a step is.
+      inspected: as from `inspect`.
+      extra: arrays of the program.
+
+    Returns:
+      The errors, `(num_test,)`, those of the steps, `(num_test, steps)`, and the
+      further numbers, float64.
+    """
+    batch = min(batch_size, len(samples))
+    found = training.evaluate(look, model, arrays, batch_size=batch)
+    shown = np.asarray(found[2])
+    numbers = (np.asarray(part, np.float64) for part in (*found[:2], *found[3:]))
+    errors, series, *more = numbers
+    chosen = rows(errors)
+    write(
+        folder,
+        errors=errors,
+        rows=chosen,
+        samples=[samples[row] for row in chosen],
+        predicted=[shown[row] for row in chosen],
+        inspected=inspected,
+        extra={"series": series, "series_name": name, **(extra or {})},
+    )
+    return errors, series, *more
 
 
 def read(folder: pathlib.Path) -> Outcome:

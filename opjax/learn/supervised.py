@@ -155,6 +155,19 @@ def all_samples(splits: Splits) -> list[Sample]:
     return [*splits.train, *splits.validation, *splits.test]
 
 
+def grid_sizes(splits: Splits, **changes: Any) -> operators.Sizes:
+    """Checks samples that share one grid, and finds their `operators.sizes`.
+
+    Raises:
+      ValueError: if they are on different grids, or as from `check`.
+    """
+    check(splits)
+    found = operators.sizes(all_samples(splits), **changes)
+    if found.grid_shape is None:
+        raise ValueError("The samples are on different grids; they must share one.")
+    return found
+
+
 def builder(sizes: operators.Sizes) -> Callable[[Any, nnx.Rngs], Any]:
     """Makes `Task.build` of `operators.build`."""
     return lambda config, rngs: operators.build(config, sizes, rngs=rngs)

@@ -56,7 +56,7 @@ def clock_fields():
 
 
 def test_training_pairs_have_every_die_at_every_time_once(dies):
-    pairs = plasticity.pairs(dies[:2])
+    pairs = plasticity.pairs(plasticity.motions(dies[:2]))
     assert {name: array.shape for name, array in pairs.items()} == {
         "features": (12, 15, 1),
         "time": (12,),
