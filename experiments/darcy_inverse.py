@@ -8,7 +8,6 @@ one. Every model is trained with every noise.
 """
 
 import dataclasses
-import itertools
 import pathlib
 from dataclasses import replace
 from functools import partial
@@ -20,20 +19,13 @@ from flax import nnx
 
 from opjax import learn, metrics, nn, training
 from opjax.datasets import darcy_inverse, samples
-from opjax.learn import (
-    DataOptions,
-    RunOptions,
-    SizeOptions,
-    TrainingOptions,
-    operators,
-    option,
-    published,
-)
+from opjax.learn import operators, option
 from opjax.learn.benchmark import load
 from opjax.learn.models import PADDING, kept_modes
 from opjax.learn.tables import mean_and_deviation, table
 from opjax.problems import grids
 
+MODELS = (*operators.ATTENTIONS, "fno")
 # Cao, "Choose a Transformer", NeurIPS 2021 (arXiv:2105.14995), Table 3: errors x 100 at
 # these noises, by the points per side of fine and coarse grid.
 _NOISES = (0.0, 0.01, 0.1)
@@ -56,20 +48,16 @@ _PUBLISHED = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(RunOptions, DataOptions, SizeOptions, TrainingOptions):
+class Config(
+    learn.RunOptions, learn.DataOptions, learn.SizeOptions, learn.TrainingOptions
+):
     """All that the numbers of a run depend on."""
 
     models: tuple[str, ...] = option(
-        ("galerkin", "fno"),
-        "Models",
-        choices=(*operators.ATTENTIONS, "fno"),
-        members=True,
+        ("galerkin", "fno"), "Models", choices=MODELS, members=True
     )
     noises: tuple[float, ...] = option(
-        (0.0, 0.01, 0.1),
-        "Noises, in standard deviations of the data",
-        minimum=0,
-        members=True,
+        _NOISES, "Noises, in standard deviations of the data", minimum=0, members=True
     )
     test_noises: tuple[float, ...] = option(
         (0.0, 0.01, 0.02, 0.05, 0.1),
@@ -108,43 +96,24 @@ class Config(RunOptions, DataOptions, SizeOptions, TrainingOptions):
         return {f"{noise:g}": replace(self, noises=(noise,)) for noise in self.noises}
 
 
-_ALL: dict[str, Any] = {"weight_decay": 0.0, "clip_norm": 0.999, "div_factor": 1e4}
-_FEW: dict[str, Any] = {
-    "num_train": 32,
-    "num_validation": 4,
-    "num_test": 4,
-    "num_points": 37,
-}
-_SOME: dict[str, Any] = {"num_train": 300, "num_validation": 50, "num_test": 100}
-_MANY: dict[str, Any] = {
-    "num_train": 1024,
-    "num_validation": 0,
-    "num_test": 100,
-    "num_points": 421,
-}
+_ALL: dict[str, Any] = {"weight_decay": 0.0, "div_factor": 1e4, "batch_size": 4}
+_CLIPPED: dict[str, Any] = {**_ALL, "clip_norm": 0.999}
 _TINY: dict[str, Any] = {"features": 12, "num_layers": 2, "num_heads": 2}
+_TINY |= {"fno_features": 8, "fno_layers": 2, "num_epochs": 4}
+_FEW: dict[str, Any] = {"num_train": 32, "num_validation": 4, "num_test": 4}
+_FEW |= {"num_points": 37, "noises": (0.0, 0.1), "test_noises": (0.0, 0.05)}
+_SOME: dict[str, Any] = {"num_train": 300, "num_validation": 50, "num_test": 100}
+_MANY: dict[str, Any] = {"num_train": 1024, "num_validation": 0, "num_test": 100}
+_MANY |= {"num_points": 421, "target_stride": 12}
 # Table 3 with 141 and 36 points per side, App. C.1; its 211 and 71 points per side are
 # --stride=2 --target_stride=6.
-_PAPER = Config(
-    preset="paper",
-    models=("galerkin", "fno"),
-    features=192,
-    num_layers=6,
-    target_stride=12,
-    num_epochs=100,
-    batch_size=4,
-    dropout=0.05,
-    **{**_ALL, **_MANY, "clip_norm": 1.0, "final_div_factor": 1.0},
-)
+_CAO: dict[str, Any] = {"features": 192, "num_layers": 6, "dropout": 0.05}
+_CAO |= {"num_epochs": 100, "clip_norm": 1.0, "final_div_factor": 1.0}
+_PAPER = Config(preset="paper", **_ALL, **_MANY, **_CAO)
 # The authors' program, whose --subsample-attn has another default than its text says.
-_CODE = replace(
-    _PAPER,
-    preset="code",
-    target_stride=6,
-    batch_size=2,
-    clip_norm=0.999,
-    final_div_factor=1e4,
-)
+_OTHERWISE: dict[str, Any] = {"target_stride": 6, "batch_size": 2}
+_OTHERWISE |= {"clip_norm": 0.999, "final_div_factor": 1e4}
+_CODE = replace(_PAPER, preset="code", **_OTHERWISE)
 # The text says nothing of the dropout of softmax and linear attention.
 _OTHERS: dict[str, Any] = {
     "fourier": {"learning_rate": 5e-4},
@@ -152,21 +121,10 @@ _OTHERS: dict[str, Any] = {
     "linear": {"dropout": 0.1},
 }
 PRESETS = {
-    "smoke": Config(
-        preset="smoke",
-        noises=(0.0, 0.1),
-        test_noises=(0.0, 0.05),
-        fno_features=8,
-        fno_layers=2,
-        num_epochs=4,
-        batch_size=4,
-        **_ALL | _FEW | _TINY,
-    ),
-    "quick": Config(
-        features=48, num_layers=3, num_epochs=12, batch_size=4, **_ALL, **_SOME
-    ),
-    **published(_PAPER, **_OTHERS),
-    **published(_CODE, **_OTHERS),
+    "smoke": Config(preset="smoke", **_CLIPPED, **_FEW, **_TINY),
+    "quick": Config(features=48, num_layers=3, num_epochs=12, **_CLIPPED, **_SOME),
+    **learn.published(_PAPER, **_OTHERS),
+    **learn.published(_CODE, **_OTHERS),
 }
 
 
@@ -213,7 +171,8 @@ def attention_of(config: Config) -> Any:
 def build(config: Config, rngs: nnx.Rngs) -> OnCoarseGrid:
     """Builds a model."""
     fine, coarse = config.grid(config.stride), config.grid(config.target_stride)
-    if config.model == "fno":
+    on_coarse = config.model == "fno"
+    if on_coarse:
         operator = nn.FourierNeuralOperator(
             grid_shape=coarse,
             feature_dim=1,
@@ -235,7 +194,7 @@ def build(config: Config, rngs: nnx.Rngs) -> OnCoarseGrid:
             rngs=rngs,
         )
         operator = nn.with_dropout(operator, config.dropout)
-    step, on_coarse = config.target_stride // config.stride, config.model == "fno"
+    step = config.target_stride // config.stride
     return OnCoarseGrid(operator, fine, step, coarse_features=on_coarse)
 
 
@@ -280,26 +239,32 @@ def make_task(config: Config, cache_dir: str | None) -> learn.Task:
 
 
 def report(finished: learn.Finished) -> learn.Report:
-    """Models by noises, beside those of the paper."""
+    """Models by noises, beside those of the paper, and by noises of the test."""
     config = finished.config
     sides = config.grid(config.stride)[0], config.grid(config.target_stride)[0]
     paper = sides if sides in _PUBLISHED else (141, 36)
-    columns, lines = ["model", "parameters", "seconds each"], []
+    parameters, lines, mismatches = {}, [], []
+    for model in config.models:
+        by_noise = {n: finished.results[f"{model}_{n:g}"] for n in config.noises}
+        rows = [row for group in by_noise.values() for row in group]
+        label, errors = _PUBLISHED[paper].get(model, ("none", ()))
+        published = {n: f"{e:.4g}" for n, e in zip(_NOISES, errors, strict=False)}
+        parameters[f"parameters_{model}"] = count = rows[0]["parameters"]
+        seconds = np.mean([row["seconds"] for row in rows])
+        line = [f"{model} (paper: {label})", f"{count:,}", f"{seconds:.0f}"]
+        for noise, group in by_noise.items():
+            line += [_percent(group, "error"), published.get(noise, "")]
+            # Noise of training against noise of test: Fig. 12 shows one sample.
+            cells = [_percent(group, f"error_at_{n:g}") for n in config.test_noises]
+            mismatches.append([model, f"{noise:g}", *cells])
+        lines.append(line)
+    columns = ["model", "parameters", "seconds each"]
     for noise in config.noises:
         columns += [f"noise {noise:g}", "paper"]
-    parameters = {}
-    for model in config.models:
-        label, published = _PUBLISHED[paper].get(model, ("none", ()))
-        cells = dict(zip(_NOISES, published, strict=False))
-        rows = [finished.results[f"{model}_{noise:g}"] for noise in config.noises]
-        seconds = np.mean([row["seconds"] for group in rows for row in group])
-        parameters[f"parameters_{model}"] = rows[0][0]["parameters"]
-        line = [f"{model} (paper: {label})", f"{rows[0][0]['parameters']:,}"]
-        line.append(f"{seconds:.0f}")
-        for noise, group in zip(config.noises, rows, strict=True):
-            line.append(mean_and_deviation([row["error"] for row in group], 100))
-            line.append(f"{cells[noise]:.4g}" if noise in cells else "")
-        lines.append(line)
+    text = table(columns, lines)
+    if config.test_noises:
+        tested = [f"tested with {noise:g}" for noise in config.test_noises]
+        text += "\n" + table(["model", "trained with", *tested], mismatches)
     head = (
         f"Relative L2 error x 100 of {config.num_test} test samples, mean ± standard "
         f"deviation over the seeds {','.join(map(str, config.seeds))}, beside Table 3 "
@@ -309,25 +274,12 @@ def report(finished: learn.Finished) -> learn.Report:
         f"Data: {finished.source}."
     )
     result = {**parameters, "models": list(config.models)}
-    text = table(columns, lines)
-    if config.test_noises:
-        text += "\n" + _mismatches(finished)
     return learn.Report(text=text, result=result, head=head)
 
 
-def _mismatches(finished: learn.Finished) -> str:
-    """Noise of training against noise of test, of which Fig. 12 shows one sample."""
-    config, lines = finished.config, []
-    columns = ["model", "trained with"]
-    columns += [f"tested with {noise:g}" for noise in config.test_noises]
-    for model, noise in itertools.product(config.models, config.noises):
-        rows = finished.results[f"{model}_{noise:g}"]
-        cells = [
-            mean_and_deviation([row[f"error_at_{other:g}"] for row in rows], 100)
-            for other in config.test_noises
-        ]
-        lines.append([model, f"{noise:g}", *cells])
-    return table(columns, lines)
+def _percent(rows: Any, key: str) -> str:
+    """A number of the seeds, x 100."""
+    return mean_and_deviation([row[key] for row in rows], 100)
 
 
 PROGRAM = learn.Program(
