@@ -3,8 +3,8 @@
     python -m experiments.ablation --preset=quick
     python -m experiments.ablation --studies=ridge,projection --seeds=0,1,2
 
-Small models of Darcy flow and of Burgers' equation that differ in one choice. Every
-variant and seed has a folder of its own inside that of its study.
+Small models of Darcy flow, or of another benchmark, and of Burgers' equation that
+differ in one choice. Every variant and seed has a folder in that of its study.
 """
 
 import dataclasses
@@ -13,19 +13,23 @@ import pathlib
 from dataclasses import replace
 from typing import Any
 
-from experiments import ablation_ridge, burgers, darcy
+from experiments import ablation_ridge, airfoil, burgers, darcy, elasticity
 from opjax import learn
 from opjax.learn import SizeOptions, members, option
 from opjax.learn.json_files import write_json
 
-# Table of the paper, what is varied, and on which problem.
+# Table of the paper, and what is varied.
 STUDIES = {
-    "bases": "001, Tables 6 and 11: number of basis functions, Darcy",
-    "choice": "001, Table 7: basis and attention, Darcy",
-    "projection": "001, Table 12: transpose and pseudo-inverse, Darcy",
-    "ridge": "001, Table 13: initial ridge, Darcy",
-    "initialization": "004, Table 8: initialisation and normalisation, Burgers",
+    "bases": "001, Tables 6 and 11: number of basis functions",
+    "choice": "001, Table 7: basis and attention",
+    "projection": "001, Table 12: transpose and pseudo-inverse",
+    "ridge": "001, Table 13: initial ridge",
+    "initialization": "004, Table 8: initialisation and normalisation",
 }
+_ALL = ("smoke", "quick", "paper")  # presets of all programs
+# What 001's studies may be on; 004's is on Burgers' equation.
+PROBLEMS = {"darcy": darcy, "elasticity": elasticity, "airfoil": airfoil}
+TASKS = {m.Config: m.PROGRAM.make_task for m in (burgers, *PROBLEMS.values())}
 BASES = {"fourier": "fourier", "orthonormal": "orthonormal", "learned": "softmax"}
 MIXERS = ("galerkin", "softmax", "functional")
 PROJECTIONS = ("mean", "transpose", "pseudo_inverse")
@@ -48,15 +52,14 @@ class Config(SizeOptions):
     seeds: tuple[int, ...] = option(
         (0, 1, 2), "Seeds of parameters and sample order", minimum=0, members=True
     )
-    base: str = option(
-        "quick", "Preset of the programs that are varied", choices=darcy.PRESETS
-    )
+    problem: str = option("darcy", "What 001's studies are on", choices=PROBLEMS)
+    base: str = option("quick", "Preset of the programs that vary", choices=_ALL)
     num_train: int = option(200, "Training samples", minimum=8)
-    num_test: int = option(100, "Test samples of Darcy flow", minimum=1)
+    num_test: int = option(100, "Test samples of 001's studies", minimum=1)
     num_epochs: int = option(10, "Passes over the training samples", minimum=1)
     features: int = option(32, "Channels", minimum=1)
     num_layers: int = option(2, "Layers", minimum=1)
-    num_heads: int = option(4, "Heads in Darcy flow; must divide them", minimum=1)
+    num_heads: int = option(4, "Heads in 001's studies", minimum=1)
     num_basis: int = option(16, "Basis functions, where they do not vary", minimum=1)
     bases: tuple[int, ...] = option(
         (4, 8, 16, 32, 64), "Numbers of basis functions, where they do", minimum=1
@@ -69,7 +72,7 @@ class Config(SizeOptions):
         self.members()  # refuses what a program refuses
 
     def members(self) -> dict[tuple[str, int], Any]:
-        """Configurations of `darcy` or `burgers` by `<study>/<variant>` and seed."""
+        """Configurations of other programs by `<study>/<variant>` and seed."""
         return {
             (f"{study}/{label}", seed): replace(variant, seeds=(seed,))
             for study in self.studies
@@ -88,8 +91,9 @@ def variants(config: Config, study: str) -> dict[str, Any]:
         given |= {"models": ("galerkin",), "num_heads": 1}
         given["test_points"] = (config.num_points, 8192)
     else:
-        base = darcy.PRESETS[config.base]
+        base = PROBLEMS[config.problem].PRESETS[config.base]
         names += ["num_test", "num_heads", "num_basis"]
+        given["equal_parameters"] = False
     base = replace(base, **given, **{name: getattr(config, name) for name in names})
     changes = _changes(config, study)
     return {label: replace(base, **change) for label, change in changes.items()}
@@ -167,8 +171,7 @@ PRESETS = {
 
 def make_task(config: Any, cache_dir: str | None) -> learn.Task:
     """The task of a program, its headline named `error`; a divergence is a result."""
-    program: Any = darcy if isinstance(config, darcy.Config) else burgers
-    task = program.make_task(config, cache_dir)
+    task = TASKS[type(config)](config, cache_dir)
     look = task.evaluate
     assert look is not None
 
@@ -176,7 +179,8 @@ def make_task(config: Any, cache_dir: str | None) -> learn.Task:
         found = look(model, folder)
         return {"error": next(iter(found.values())), **found}
 
-    return task._replace(evaluate=evaluate, diverge=True)
+    probe = None if isinstance(config, burgers.Config) else darcy.probe(task)
+    return task._replace(evaluate=evaluate, diverge=True, probe=probe)
 
 
 def report(finished: learn.Finished) -> learn.Report:
@@ -192,10 +196,11 @@ def report(finished: learn.Finished) -> learn.Report:
         if study == "ridge":
             columns["condition"] = ("condition number", 1.0)
         columns["seconds"] = ("seconds", 1.0)
-        parts += [f"## {STUDIES[study]}\n", members.comparison(results, columns)]
-    boundary = []
-    if "ridge" in studies:
-        boundary = ablation_ridge.boundary()
+        problem = "burgers" if study == "initialization" else config.problem
+        parts.append(f"## {STUDIES[study]}, {problem.capitalize()}\n")
+        parts.append(members.comparison(results, columns))
+    boundary = ablation_ridge.boundary() if "ridge" in studies else []
+    if boundary:
         parts.append(ablation_ridge.text(boundary))
     write_json(finished.folder / "studies.json", {**studies, "boundary": boundary})
     head = (

@@ -55,8 +55,8 @@ def _measured(logit: float) -> dict[str, float]:
         np.linalg.norm(values - true) / np.linalg.norm(true)
         for values, true in zip(single, exact, strict=True)
     ]
-    found = logit, ridge, condition, *errors
-    return dict(zip(_COLUMNS, map(float, found), strict=True))
+    found = map(float, (logit, ridge, condition, *errors))
+    return dict(zip(_COLUMNS, found, strict=True))
 
 
 def _coefficients(dtype: Any) -> list[jax.Array]:
@@ -67,8 +67,7 @@ def _coefficients(dtype: Any) -> list[jax.Array]:
     modes = opjax.fourier_basis(x, num_frequencies=3)
     mixing = jax.random.normal(jax.random.key(0), (3, 7, 16), jnp.float64)
     return [
-        opjax.project(modes @ matrix, basis, method="mean").astype(dtype)
-        for matrix in mixing
+        opjax.project(modes @ m, basis, method="mean").astype(dtype) for m in mixing
     ]
 
 

@@ -8,6 +8,7 @@ own solver. The loss has the errors of the differences between neighbours beside
 """
 
 import dataclasses
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -107,18 +108,22 @@ def make_task(config: Config, cache_dir: str | None) -> learn.Task:
         loss=loss,
         numbers=lambda e: {"relative_l2": e.mean(), "relative_l2_std": e.std()},
     )
+    return task._replace(probe=probe(task), scan=True)
+
+
+def probe(task: learn.Task) -> Callable[[Any], dict[str, jax.Array]]:
+    """Makes `Task.probe`: the mean condition number of a model's systems, if any."""
     looked_at: Any = task.validation or task.train
     first = {name: jnp.asarray(a[0]) for name, a in looked_at[0].items()}
 
     def condition(model: Any) -> dict[str, jax.Array]:
-        """The mean condition number of a model's small systems, if it solves any."""
         try:
-            found = model.condition_numbers(first["mesh_points"], first["features"])
+            found = model.condition_numbers(first["mesh_points"], first.get("features"))
         except (AttributeError, ValueError):
             return {}
         return {"condition": jnp.mean(found)}
 
-    return task._replace(probe=condition, scan=True)
+    return condition
 
 
 def _flux_error(

@@ -8,6 +8,8 @@ one. Every model is trained with every noise.
 """
 
 import dataclasses
+import itertools
+import pathlib
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -16,8 +18,8 @@ import jax
 import numpy as np
 from flax import nnx
 
-from opjax import learn, metrics, nn
-from opjax.datasets import darcy_inverse
+from opjax import learn, metrics, nn, training
+from opjax.datasets import darcy_inverse, samples
 from opjax.learn import (
     DataOptions,
     RunOptions,
@@ -68,6 +70,11 @@ class Config(RunOptions, DataOptions, SizeOptions, TrainingOptions):
         "Noises, in standard deviations of the data",
         minimum=0,
         members=True,
+    )
+    test_noises: tuple[float, ...] = option(
+        (0.0, 0.01, 0.02, 0.05, 0.1),
+        "Noises of test samples to try every model on besides its own",
+        minimum=0,
     )
     num_points: int = option(139, "Points per side, solved or in the files", minimum=4)
     stride: int = option(3, "Points per cell of the measurements", minimum=1)
@@ -148,6 +155,7 @@ PRESETS = {
     "smoke": Config(
         preset="smoke",
         noises=(0.0, 0.1),
+        test_noises=(0.0, 0.05),
         fno_features=8,
         fno_layers=2,
         num_epochs=4,
@@ -233,20 +241,42 @@ def build(config: Config, rngs: nnx.Rngs) -> OnCoarseGrid:
 
 def make_task(config: Config, cache_dir: str | None) -> learn.Task:
     """The task of a run: loss = mean_b |p - t| / |t|, physical, on the coarse grid."""
+    (noise,) = config.noises
     own = ("num_points", "stride", "target_stride", "tolerance")
-    make = partial(darcy_inverse.splits, noise=config.noises[0])
+
+    def measured(noise: float) -> samples.Splits:
+        make = partial(darcy_inverse.splits, noise=noise)
+        return load(config, make, *own, cache_dir=cache_dir)
 
     def loss(prediction: jax.Array, sample: Any) -> jax.Array:
         return metrics.relative_l2(prediction, sample["target"]) / config.batch_size
 
+    splits = measured(noise)
     task = learn.regression(
         config,
-        load(config, make, *own, cache_dir=cache_dir),
+        splits,
         build=build,
         loss=loss,
         numbers=lambda e: {"error": e.mean(), "error_std": e.std()},
     )
-    return task._replace(scan=True)
+    # All noises are multiples of the same numbers.
+    (test,) = task.test
+    (one_more,) = samples.stack(measured(noise + 1).test, batch_size=1)
+    drawn = one_more["features"] - test["features"]
+    own_noise = task.evaluate
+    assert own_noise is not None
+
+    def evaluate(model: Any, folder: pathlib.Path) -> dict[str, Any]:
+        found = own_noise(model, folder)
+        for other in config.test_noises:
+            noisy = test | {"features": test["features"] + (other - noise) * drawn}
+            errors = training.evaluate(
+                task.metric, model, noisy, batch_size=config.batch_size
+            )
+            found[f"error_at_{other:g}"] = float(np.mean(errors))
+        return found
+
+    return task._replace(scan=True, evaluate=evaluate)
 
 
 def report(finished: learn.Finished) -> learn.Report:
@@ -279,7 +309,25 @@ def report(finished: learn.Finished) -> learn.Report:
         f"Data: {finished.source}."
     )
     result = {**parameters, "models": list(config.models)}
-    return learn.Report(text=table(columns, lines), result=result, head=head)
+    text = table(columns, lines)
+    if config.test_noises:
+        text += "\n" + _mismatches(finished)
+    return learn.Report(text=text, result=result, head=head)
+
+
+def _mismatches(finished: learn.Finished) -> str:
+    """Noise of training against noise of test, of which Fig. 12 shows one sample."""
+    config, lines = finished.config, []
+    columns = ["model", "trained with"]
+    columns += [f"tested with {noise:g}" for noise in config.test_noises]
+    for model, noise in itertools.product(config.models, config.noises):
+        rows = finished.results[f"{model}_{noise:g}"]
+        cells = [
+            mean_and_deviation([row[f"error_at_{other:g}"] for row in rows], 100)
+            for other in config.test_noises
+        ]
+        lines.append([model, f"{noise:g}", *cells])
+    return table(columns, lines)
 
 
 PROGRAM = learn.Program(

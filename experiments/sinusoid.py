@@ -95,8 +95,7 @@ PRESETS = {
         preset="smoke", num_steps=60, test_tasks=40, shrink=4, seeds=(0, 1)
     ),
     "quick": Config(),
-    # App. C.1 of the paper; then with the ridge of the authors' program, and with eight
-    # basis functions and two.
+    # App. C.1 of the paper; with the ridge of the authors' program; with two functions.
     "paper": Config(preset="paper", **_LONG),
     "code": Config(preset="code", **_CODE),
     "code_two": Config(preset="code_two", num_basis=2, **_CODE),

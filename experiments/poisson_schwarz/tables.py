@@ -205,7 +205,5 @@ def _table(
 
 
 def _spread(values: np.ndarray) -> str:
-    if len(values) == 1:
-        return number(values[0])
-    low, high = np.min(values), np.max(values)
-    return f"{number(np.median(values))} [{number(low)}, {number(high)}]"
+    low, median, high = (number(f(values)) for f in (np.min, np.median, np.max))
+    return f"{median} [{low}, {high}]" if len(values) > 1 else median

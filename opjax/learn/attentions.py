@@ -82,34 +82,28 @@ def _per_axis(count: int, axes: int) -> int:
 
 def _fourier(config: Any, sizes: Any) -> Any:
     """Waves in a box twice as long as the meshes, over which they are not periodic."""
-    lower, upper = np.asarray(sizes.box)
+    _, lengths = _box(sizes)
     frequencies = max((_per_axis(config.num_basis, sizes.point_dim) - 1) // 2, 1)
-    functions = partial(
-        opjax.fourier_basis,
-        num_frequencies=frequencies,
-        lengths=tuple(2.0 * _lengths(lower, upper)),
-    )
+    given: Any = {"num_frequencies": frequencies, "lengths": tuple(2.0 * lengths)}
+    functions = partial(opjax.fourier_basis, **given)
     return _fixed(config, sizes, functions, (2 * frequencies + 1) ** sizes.point_dim)
 
 
 def _hat(config: Any, sizes: Any) -> Any:
     """Hats on a grid of nodes over the box of the meshes."""
-    lower, upper = np.asarray(sizes.box)
+    lower, lengths = _box(sizes)
     nodes = max(_per_axis(config.num_basis, sizes.point_dim), 2)
-    functions = partial(
-        opjax.hat_basis,
-        num_nodes=nodes,
-        lower=tuple(lower),
-        upper=tuple(lower + _lengths(lower, upper)),
-    )
+    box: Any = {"lower": tuple(lower), "upper": tuple(lower + lengths)}
+    functions = partial(opjax.hat_basis, num_nodes=nodes, **box)
     count = nodes**sizes.point_dim
     return _fixed(config, sizes, functions, count, one_sign=True)
 
 
-def _lengths(lower: np.ndarray, upper: np.ndarray) -> np.ndarray:
-    """Lengths of a box; an axis without extent gets the longest."""
+def _box(sizes: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Lower corner and lengths of the meshes; axes without extent get the longest."""
+    lower, upper = np.asarray(sizes.box)
     lengths = upper - lower
-    return np.where(lengths > 0, lengths, max(lengths.max(), 1.0))
+    return lower, np.where(lengths > 0, lengths, max(lengths.max(), 1.0))
 
 
 def _fixed(

@@ -56,6 +56,22 @@ def whole(
     return Entry(model=build, options=(*options, *reads), **needs)
 
 
+def around(found: Entry, **options: Any) -> Entry:
+    """The operator transformer around an attention, and further options of it."""
+
+    def more(config: Any, sizes: Any) -> dict[str, Any]:
+        assert found.attention is not None
+        basis = None if found.basis is None else found.basis(config, sizes)
+        shared = basis is not None and found.may_share_basis and config.shared_basis
+        attention = found.attention(config, sizes, None if shared else basis)
+        return {"attention": attention, "basis": basis if shared else None, **options}
+
+    reads = ("num_heads", "reference_points")
+    return whole(
+        nn.OperatorTransformer, *_BLOCKS, sees=position, more=more, reads=reads
+    )
+
+
 def _coordinates(config: Any, sizes: Any) -> nn.Coordinates:
     del config
     return nn.Coordinates(sizes.point_dim)

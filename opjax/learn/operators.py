@@ -33,9 +33,6 @@ from opjax.learn.attentions import BASES, MIXERS, Entry
 from opjax.learn.config import ModelOptions
 
 _DEFAULTS = dataclasses.asdict(ModelOptions())
-# Options of all attentions: those of the blocks and of what is around them.
-_TRUNK = ("features", "num_layers", "num_heads", "mlp_ratio", "reference_points")
-_TRUNK += ("rematerialize",)
 
 
 class Sizes(NamedTuple):
@@ -123,7 +120,7 @@ def options_of(name: str) -> frozenset[str]:
     found = entry(name)
     if found.options is None:  # a model of your own gets all of them
         return frozenset(_DEFAULTS)
-    trunk = _TRUNK if found.model is None else ()
+    trunk = () if found.model else models.around(found).options or ()
     return frozenset(found.options) | {"equal_parameters", *trunk}
 
 
@@ -164,9 +161,9 @@ def build(
     def construct(found: Entry, features: int, rngs: nnx.Rngs) -> nnx.Module:
         values = {**_DEFAULTS, **vars(config), "features": features}
         chosen = types.SimpleNamespace(**values)
-        if found.model is not None:
-            return found.model(chosen, sizes, rngs)
-        return _transformer(found, chosen, sizes, options or {}, rngs)
+        whole = found if found.model else models.around(found, **(options or {}))
+        assert whole.model is not None
+        return whole.model(chosen, sizes, rngs)
 
     @functools.cache
     def count(found: Entry, features: int) -> int:
@@ -204,28 +201,6 @@ def check_mesh(names: Sequence[str], grid_axes: int) -> None:
                 f"models={name!r} needs samples on one grid of {wanted} axes, but they "
                 f"are on {there}; choose from {', '.join(filter(fits, REGISTRY))}."
             )
-
-
-def _transformer(
-    found: Entry, config: Any, sizes: Sizes, options: Mapping[str, Any], rngs: nnx.Rngs
-) -> nnx.Module:
-    assert found.attention is not None
-    basis = None if found.basis is None else found.basis(config, sizes)
-    shared = basis is not None and found.may_share_basis and config.shared_basis
-    return nn.OperatorTransformer(
-        position=attentions.position(config, sizes),
-        feature_dim=sizes.feature_dim,
-        out_features=sizes.out_features,
-        features=config.features,
-        num_layers=config.num_layers,
-        mlp_ratio=config.mlp_ratio,
-        attention=found.attention(config, sizes, None if shared else basis),
-        basis=basis if shared else None,
-        time_embedding=sizes.time_embedding,
-        rematerialize=config.rematerialize,
-        rngs=rngs,
-        **options,
-    )
 
 
 # One line for each: what it is made of, the options it reads, and what it needs.

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from experiments import ablation, ablation_ridge, burgers, darcy
+from experiments import ablation, ablation_ridge, airfoil, burgers, darcy, elasticity
 from opjax import training
 from opjax.learn import operators
 
@@ -38,7 +38,7 @@ def finished(tmp_path_factory):
             ablation, "STARTS", {"small": {"init_scale": 1e-2, "init_diagonal": 0.0}}
         )
         patch.setattr(burgers, "NORMALIZATIONS", ("keys",))
-        patch.setattr(darcy, "make_task", diverging)
+        patch.setitem(ablation.TASKS, darcy.Config, diverging)
         workdir = tmp_path_factory.mktemp("run")
         cache_dir = str(tmp_path_factory.mktemp("cache"))
         return workdir, ablation.run(TINY, workdir=workdir, cache_dir=cache_dir)
@@ -98,6 +98,7 @@ def test_the_errors_of_float32_grow_as_the_ridge_falls(monkeypatch):
         ),
         ({"seeds": (0, 0)}, "has 0 twice"),
         ({"base": "tiny"}, "choose from smoke, quick, paper"),
+        ({"problem": "pipe"}, "problem='pipe' is unknown; choose from darcy, elastic"),
         ({"features": 10}, "num_heads=4 must divide features=10"),
         ({"num_points": 96}, "A grid of 96 points must divide the 8192"),
     ],
@@ -141,6 +142,17 @@ def test_the_paper_preset_is_app_d():
     assert {one.num_basis for one in choice} == {81}  # the least odd square above 64
     quick = ablation.variants(ablation.PRESETS["quick"], "choice").values()
     assert {one.num_basis for one in quick} == {25}
+
+
+@pytest.mark.parametrize("program", [elasticity, airfoil])
+def test_other_problems_have_the_same_studies(program):
+    name = program.__name__.removeprefix("experiments.")
+    config = dataclasses.replace(TINY, problem=name, studies=("choice",))
+    for one in ablation.variants(config, "choice").values():
+        assert isinstance(one, program.Config)
+        assert not one.equal_parameters
+        assert (one.num_heads, one.num_epochs, one.num_test) == (4, 1, 2)
+    assert ablation.TASKS[program.Config] == program.PROGRAM.make_task
 
 
 def test_every_seed_is_a_member_and_only_the_choice_differs():

@@ -15,6 +15,7 @@ TINY = dataclasses.replace(
     darcy_inverse.PRESETS["smoke"],
     models=("galerkin",),
     noises=(0.1,),
+    test_noises=(0.1, 5.0),
     num_train=8,
     num_validation=4,
     num_test=5,
@@ -58,6 +59,11 @@ def test_a_run_trains_evaluates_and_is_read_afterwards(tmp_path, cache_dir, caps
         np.testing.assert_allclose(seen.errors[row], error, rtol=1e-4)
     np.testing.assert_allclose(result["error_galerkin_0.1"], seen.errors.mean())
     assert 0 < result["error_galerkin_0.1"] < 2
+    # The noise of the training is that of the test, and another one is another error.
+    own, other = (result[f"error_at_{noise}_galerkin_0.1"] for noise in ("0.1", "5"))
+    np.testing.assert_allclose(own, result["error_galerkin_0.1"], rtol=1e-5)
+    assert own != other
+    assert "| galerkin | 0.1 | " in (tmp_path / "tables.md").read_text()
     before = (folder / "metrics.jsonl").stat().st_mtime_ns
     again = darcy_inverse.run(TINY, workdir=tmp_path, cache_dir=cache_dir)
     assert again == result
@@ -75,13 +81,16 @@ def test_the_table_has_models_by_noises_beside_the_paper():
     for (name, seed), member in config.members().items():
         error = 0.5 if member.model == "fno" else member.noises[0]
         row = {"error": error + 0.02 * seed, "parameters": 1234, "seconds": 3.0}
+        row |= {"error_at_0.1": 0.25, "error_at_5": 0.75}
         results.setdefault(name, []).append(row)
     finished = learn.Finished(
         config, pathlib.Path(), results, "own solver", "", 8, 5, 12.0, 1.0
     )
     report = darcy_inverse.report(finished)
     assert report.result["parameters_fno"] == 1234
-    assert (report.text or "").splitlines()[-4:] == [
+    by_noise, _, mismatches = (report.text or "").partition("\n\n")
+    assert mismatches.splitlines()[-1] == "| fno | 0.05 | 25 ± 0 | 75 ± 0 |"
+    assert by_noise.splitlines() == [
         "| model | parameters | seconds each "
         "| noise 0.01 | paper | noise 0.05 | paper |",
         "| --- | --- | --- | --- | --- | --- | --- |",
