@@ -82,6 +82,7 @@ def _setup(name: str, row: str, parameters: int | None, error: float, *given: An
 
 
 _FINE, _COARSE = ("--stride=2", "--target_stride=6"), "--stride=2"
+_REGULAR = "--outer_norm"  # the regular layer normalisation
 SETUPS = (
     _setup("darcy/functional", "001 Table 1", 752_977, 0.0042),
     _setup("elasticity/functional", "001 Table 1", 738_001, 0.0050),
@@ -108,6 +109,13 @@ SETUPS = (
         *("darcy/galerkin2d fine", "004 Table 2b", 2_220_829, 0.00844, _COARSE),
         *("--coarse_points=61", "--norm_epsilon=1e-5"),
     ),
+    _setup("darcy/fourier2d", "004 Table 2b", 2_220_829, 0.00873),
+    _setup("darcy/softmax2d", "004 Table 2b", 2_220_829, 0.00946),
+    _setup("darcy/linear2d", "004 Table 2b", 2_220_829, 0.00875),
+    _setup("darcy/fourier2d regular", "004 Table 2b", None, 0.00838, _REGULAR),
+    _setup("darcy/galerkin2d regular", "004 Table 2b", None, 0.00894, _REGULAR),
+    _setup("darcy/softmax2d regular", "004 Table 2b", None, 0.01075, _REGULAR),
+    _setup("darcy/linear2d regular", "004 Table 2b", None, 0.01024, _REGULAR),
     _setup("darcy/fno", "004 Table 2b", 2_368_001, 0.01419),
     _setup("darcy/fno fine", "004 Table 2b", 2_368_001, 0.01424, _COARSE),
     _setup("darcy_inverse/galerkin", "004 Table 3", 2_383_873, 0.01944, "error"),

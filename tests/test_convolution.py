@@ -1,5 +1,6 @@
 """Convolution against written-out loops, by the direct sums and by Winograd's."""
 
+import functools
 import math
 
 import jax
@@ -82,6 +83,13 @@ def pull_back(function, values, kernel, cotangent):
     return jax.vjp(function, values, kernel)[1](jnp.asarray(cotangent))
 
 
+@functools.partial(jax.jit, static_argnums=0)
+def everything(function, values, kernel, cotangent):
+    """The convolution and its gradients, compiled as one program."""
+    out, pullback = jax.vjp(function, values, kernel)
+    return out, *pullback(jnp.asarray(cotangent))
+
+
 def convolve(grid_shape):
     return lambda v, k: grid_convolution(v, k, grid_shape=grid_shape)
 
@@ -109,27 +117,24 @@ def all_close(actual, expected, tolerance=1e-12):
 @pytest.mark.parametrize(("grid_shape", "sizes"), DIRECT)
 def test_convolution_is_the_written_out_sum(rng, grid_shape, sizes):
     values, kernel, cotangent = problem(rng, grid_shape, sizes)
-    function = convolve(grid_shape)
-    close(function(values, kernel), looped(values, kernel, grid_shape))
+    actual = everything(convolve(grid_shape), values, kernel, cotangent)
     expected = looped_gradients(values, kernel, cotangent, grid_shape)
-    all_close(pull_back(function, values, kernel, cotangent), expected)
+    all_close(actual, [looped(values, kernel, grid_shape), *expected])
 
 
 @pytest.mark.parametrize("grid_shape", GRIDS)
 def test_minimal_filtering_is_the_written_out_sum(rng, grid_shape):
     values, kernel, cotangent = problem(rng, grid_shape, (3, 3))
-    function = minimal_filtering(grid_shape)
-    close(function(values, kernel), looped(values, kernel, grid_shape))
+    actual = everything(minimal_filtering(grid_shape), values, kernel, cotangent)
     expected = looped_gradients(values, kernel, cotangent, grid_shape)
-    all_close(pull_back(function, values, kernel, cotangent), expected)
+    all_close(actual, [looped(values, kernel, grid_shape), *expected])
 
 
 def test_large_convolution_is_the_written_out_sum(rng):
     values, kernel, cotangent = problem(rng, LARGE, (3, 3), 64, 65)
-    function = convolve(LARGE)
-    close(function(values, kernel), looped(values, kernel, LARGE))
+    actual = everything(convolve(LARGE), values, kernel, cotangent)
     expected = looped_gradients(values, kernel, cotangent, LARGE)
-    all_close(pull_back(function, values, kernel, cotangent), expected)
+    all_close(actual, [looped(values, kernel, LARGE), *expected])
 
 
 @pytest.mark.parametrize(
@@ -250,10 +255,6 @@ def test_minimal_filtering_keeps_six_digits_of_float32(rng):
     single = [jnp.asarray(a, jnp.float32) for a in exact]
     function = convolve(grid_shape)
 
-    def everything(function, values, kernel, cotangent):
-        out, pullback = jax.vjp(function, values, kernel)
-        return out, *pullback(cotangent)
-
     actual = everything(function, *single)
     assert all(a.dtype == jnp.float32 for a in actual)
     rounded = [jnp.asarray(a, jnp.float64) for a in single]
@@ -268,10 +269,10 @@ def test_dtype_is_kept(rng, dtype, grid_shape, channels):
         jnp.asarray(a, dtype)
         for a in problem(rng, grid_shape, (3, 3), channels, channels)
     )
-    function = convolve(grid_shape)
-    assert function(values, kernel).dtype == dtype
-    gradients = pull_back(function, values, kernel, cotangent)
-    assert [g.dtype for g in gradients] == [dtype, dtype]
+    found = jax.eval_shape(
+        functools.partial(everything, convolve(grid_shape)), values, kernel, cotangent
+    )
+    assert [a.dtype for a in found] == [dtype] * 3
 
 
 def test_minimal_filtering_is_for_large_planar_convolutions():

@@ -141,6 +141,9 @@ class ModelOptions(SizeOptions):
     )
     num_modes: int = option(12, "Wave numbers of fno and galerkin2d", minimum=1)
     norm_epsilon: float = option(1e-7, "Added to the variances of galerkin2d", above=0)
+    outer_norm: bool = option(
+        False, "Whether galerkin2d and the like normalise layers rather than heads"
+    )
     dropout: float = option(
         0.0, "Share of zeros in galerkin2d's layers", minimum=0, below=1
     )

@@ -51,7 +51,8 @@ def whole(
         given |= {name: getattr(config, name) for name in options}
         given |= {} if sees is None else {"position": sees(config, sizes)}
         given |= {} if more is None else more(config, sizes)
-        return construct(**given, rngs=rngs)
+        model = construct(**given, rngs=rngs)
+        return nn.with_dropout(model, config.dropout) if "dropout" in reads else model
 
     return Entry(model=build, options=(*options, *reads), **needs)
 
@@ -129,15 +130,28 @@ def _fno(config: Any, sizes: Any) -> dict[str, Any]:
     return {"modes": modes, "padding": PADDING}
 
 
-def _galerkin2d(config: Any, sizes: Any) -> dict[str, Any]:
+def _on_coarse_grid(attention: Any, config: Any, sizes: Any) -> dict[str, Any]:
     coarse = [config.coarse_points or (n + 1) // 2 for n in sizes.grid_shape]
     return {
+        "attention": attention,
         "coarse_shape": tuple(coarse),
         "in_features": sizes.feature_dim,
         "epsilon": config.norm_epsilon,
         "modes": kept_modes(config.num_modes, sizes.grid_shape),
         "boundary": "free",  # nothing is known of the solution at the ends of the grid
     }
+
+
+def on_coarse_grid(attention: Any, **needs: Any) -> Entry:
+    """An attention on a coarse grid, between scalers and a spectral decoder."""
+    return whole(
+        nn.darcy_transformer,
+        *(*_DEPTH, "num_heads", "outer_norm", "rematerialize"),
+        more=partial(_on_coarse_grid, attention),
+        reads=("num_modes", "coarse_points", "norm_epsilon", "dropout"),
+        grid_axes=(2,),
+        **needs,
+    )
 
 
 def _orthogonal_network(config: Any, sizes: Any) -> dict[str, Any]:
@@ -185,16 +199,6 @@ FNO = whole(
     more=_fno,
     reads=("num_modes",),
     grid_axes=(1, 2),
-)
-GALERKIN2D = whole(
-    nn.darcy_transformer,
-    *_DEPTH,
-    "num_heads",
-    "dropout",
-    "rematerialize",
-    more=_galerkin2d,
-    reads=("num_modes", "coarse_points", "norm_epsilon"),
-    grid_axes=(2,),
 )
 ORTHOGONAL_NETWORK = whole(
     nn.OrthogonalNetwork,

@@ -231,7 +231,10 @@ REGISTRY: dict[str, Entry] = {
     "deeponet": models.DEEPONET,
     "fno": models.FNO,
     "orthogonal_network": models.ORTHOGONAL_NETWORK,
-    "galerkin2d": models.GALERKIN2D,
+    "galerkin2d": models.on_coarse_grid(nn.GalerkinAttention),
+    "linear2d": models.on_coarse_grid(nn.LinearAttention),
+    "fourier2d": models.on_coarse_grid(nn.FourierAttention, quadratic=True),
+    "softmax2d": models.on_coarse_grid(nn.SoftmaxAttention, quadratic=True),
 }
 
 

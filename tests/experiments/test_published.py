@@ -39,6 +39,9 @@ COUNTS = {
     "rna/functional": 542_888 - 128,  # the constant
     "airfrans/functional": 3_893_580 - 256,  # the constant
     "darcy/galerkin2d": 2_220_829,
+    "darcy/fourier2d": 2_220_829,
+    "darcy/softmax2d": 2_220_829,
+    "darcy/linear2d": 2_220_829,
     "darcy/fno": 2_372_449,  # 2.37 million
     "darcy_inverse/galerkin": 2_383_873,
     "darcy_inverse/fourier": 2_383_873,

@@ -8,10 +8,10 @@ from flax import nnx
 
 from opjax.nn.attention.pointwise import GalerkinAttention
 from opjax.nn.layers import DownScaler, PointwiseDecoder, SpectralDecoder, UpScaler
-from opjax.nn.models.dropout import with_dropout
 from opjax.nn.models.galerkin2d import POINT_DIM, GalerkinTransformer2d
 
 EPSILON = 1e-7
+_DECODER_FEATURES = 32
 
 
 def darcy_transformer(
@@ -23,12 +23,11 @@ def darcy_transformer(
     num_heads: int = 4,
     attention: Callable[..., Any] = GalerkinAttention,
     epsilon: float = EPSILON,
+    outer_norm: bool = False,
     modes: int | Sequence[int] = 12,
-    decoder_features: int = 32,
     in_features: int = 1,
     out_features: int = 1,
     boundary: str = "dirichlet",
-    dropout: float = 0.0,
     rematerialize: bool = False,
     rngs: nnx.Rngs,
 ) -> GalerkinTransformer2d:
@@ -42,20 +41,22 @@ def darcy_transformer(
       num_heads: heads, dividing `features`.
       attention: class of the attention, called with `num_heads`, `point_dim` and
         `epsilon` as well.
-      epsilon: added to the variances of the attention's normalisations.
+      epsilon: added to the variances of the normalisations.
+      outer_norm: whether to normalise after attention and perceptrons, the regular
+        rule, rather than in the heads.
       modes: frequencies of the spectral decoder, see `SpectralConvolution`.
-      decoder_features: channels of the decoder.
       in_features: channels of the input.
       out_features: channels of the output.
       boundary: see `GalerkinTransformer2d`.
-      dropout: rate of the encoder layers, see `Dropout`.
       rematerialize: see `GalerkinTransformer2d`.
       rngs: source of the initial parameters.
 
     References:
       Cao, "Choose a Transformer: Fourier or Galerkin", NeurIPS 2021, Sec. 4, App. B.
     """
-    model = GalerkinTransformer2d(
+    if outer_norm:
+        attention = partial(attention, normalization=None)
+    return GalerkinTransformer2d(
         grid_shape=grid_shape,
         in_features=in_features,
         features=features,
@@ -67,16 +68,17 @@ def darcy_transformer(
         decoder=partial(
             SpectralDecoder,
             out_features=out_features,
-            features=decoder_features,
+            features=_DECODER_FEATURES,
             grid_shape=grid_shape,
             modes=modes,
             point_dim=POINT_DIM,
         ),
+        outer_norm=outer_norm,
+        epsilon=epsilon,
         boundary=boundary,
         rematerialize=rematerialize,
         rngs=rngs,
     )
-    return with_dropout(model, dropout)
 
 
 def inverse_transformer(

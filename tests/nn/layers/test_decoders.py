@@ -71,8 +71,8 @@ def test_coordinates_of_a_decoder_that_do_not_fit_are_named(point_dim):
 
 
 def test_bad_decoders_are_named():
-    with pytest.raises(ValueError, match="activation='tanh'"):
-        spectral_decoder(activation="tanh")
+    with pytest.raises(ValueError, match="activation='sine'"):
+        spectral_decoder(activation="sine")
     with pytest.raises(ValueError, match="num_layers=0 must be positive"):
         spectral_decoder(num_layers=0)
     with pytest.raises(ValueError, match="modes"):

@@ -73,7 +73,7 @@ def test_parameters_of_a_perceptron_start_as_those_of_its_layers():
     ("options", "match"),
     [
         ({"hidden_features": 0}, "widths="),
-        ({"activation": "tanh"}, "activation='tanh' is unknown"),
+        ({"activation": "sine"}, "activation='sine' is unknown"),
         ({"residual": True}, "residual=True needs at least two hidden layers"),
         ({"residual": True, "hidden_features": (3, 4)}, "of equal width"),
     ],

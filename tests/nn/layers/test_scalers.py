@@ -104,7 +104,7 @@ def test_the_middle_grid_is_the_geometric_mean():
         ({"new_shape": (4,)}, "one entry per axis"),
         ({"middle_shape": (4,)}, "one entry per axis"),
         ({"new_shape": (4, 0)}, "must be positive"),
-        ({"activation": "tanh"}, "activation='tanh' is unknown"),
+        ({"activation": "sine"}, "activation='sine' is unknown"),
     ],
 )
 def test_bad_scalers_are_named(options, match):

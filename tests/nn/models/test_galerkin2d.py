@@ -216,3 +216,15 @@ def test_mesh_points_are_those_of_the_output(values):
 def test_integers_are_refused():
     with pytest.raises(TypeError, match="features has dtype int"):
         make()(POINTS, jnp.ones((72, 1), int))
+
+
+@pytest.mark.parametrize("outer_norm", [False, True])
+def test_the_regular_rule_normalises_layers_in_place_of_heads(outer_norm):
+    build = partial(nn.darcy_transformer, (9, 9), (5, 5), features=8, modes=3)
+    model = jax.eval_shape(
+        lambda: build(num_layers=1, outer_norm=outer_norm, rngs=nnx.Rngs(0))
+    )
+    layers = model.layers
+    assert (layers.attention.key_norm is None) is outer_norm
+    assert (layers.attention_norm is not None) is outer_norm
+    assert (layers.mlp_norm is not None) is outer_norm
