@@ -17,19 +17,10 @@ from flax import nnx
 
 from opjax import learn, metrics, nn
 from opjax.datasets import burgers, samples
-from opjax.learn import (
-    DataOptions,
-    RunOptions,
-    SizeOptions,
-    TrainingOptions,
-    members,
-    operators,
-    option,
-    published,
-    supervised,
-)
+from opjax.learn import members, operators, option, supervised
 from opjax.learn.benchmark import load
 
+MODELS = (*operators.ATTENTIONS, "fno")
 _FINEST = 8192  # points of the data
 # Of attention between points: all features of a point after every residual (004, Eq.
 # 7), or keys and their partners within every head (004, Eq. 5 and 6).
@@ -37,14 +28,13 @@ NORMALIZATIONS = ("features", "keys")
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(RunOptions, DataOptions, SizeOptions, TrainingOptions):
+class Config(
+    learn.RunOptions, learn.DataOptions, learn.SizeOptions, learn.TrainingOptions
+):
     """All that the numbers of a run depend on."""
 
     models: tuple[str, ...] = option(
-        ("functional", "galerkin"),
-        "Models",
-        choices=(*operators.ATTENTIONS, "fno"),
-        members=True,
+        ("functional", "galerkin"), "Models", choices=MODELS, members=True
     )
     num_points: int = option(2048, "Points of the training grid", minimum=8)
     test_points: tuple[int, ...] = option(
@@ -80,53 +70,23 @@ class Config(RunOptions, DataOptions, SizeOptions, TrainingOptions):
                 )
 
 
-_ALL: dict[str, Any] = {
-    "weight_decay": 0.0,
-    "clip_norm": 0.999,
-    "div_factor": 1e4,
-    "num_heads": 1,
-}
-_FEW: dict[str, Any] = {
-    "num_train": 16,
-    "num_validation": 8,
-    "num_test": 8,
-    "num_points": 128,
-}
+_ALL: dict[str, Any] = {"weight_decay": 0.0, "clip_norm": 0.999, "div_factor": 1e4}
+_ALL |= {"num_heads": 1, "batch_size": 8}
+_FEW: dict[str, Any] = {"num_train": 16, "num_validation": 8, "num_test": 8}
+_FEW |= {"num_points": 128, "test_points": (128, 512)}
 _SOME: dict[str, Any] = {"num_train": 512, "num_validation": 50, "num_test": 100}
 _MANY: dict[str, Any] = {"num_train": 1024, "num_validation": 0, "num_test": 100}
-_TINY: dict[str, Any] = {
-    "features": 16,
-    "num_layers": 2,
-    "num_basis": 8,
-    "feedforward": 16,
-}
+_TINY: dict[str, Any] = {"features": 16, "num_layers": 2, "num_basis": 8}
+_TINY |= {"feedforward": 16, "num_modes": 8, "decoder_features": 8, "num_epochs": 2}
+_LARGE: dict[str, Any] = {"features": 92, "num_basis": 64, "feedforward": 200}
+_LARGE |= {"decoder_features": 48, "num_epochs": 100, "models": ("functional",)}
 _CAO: dict[str, Any] = {"features": 96, "feedforward": 192}
-_LARGE: dict[str, Any] = {
-    "features": 92,
-    "num_basis": 64,
-    "feedforward": 200,
-    "decoder_features": 48,
-}
 PRESETS = {
-    "smoke": Config(
-        preset="smoke",
-        test_points=(128, 512),
-        num_modes=8,
-        decoder_features=8,
-        num_epochs=2,
-        batch_size=8,
-        **_ALL | _FEW | _TINY,
-    ),
-    "quick": Config(features=48, batch_size=8, **_ALL | _SOME),
+    "smoke": Config(preset="smoke", **_ALL, **_FEW, **_TINY),
+    "quick": Config(features=48, **_ALL, **_SOME),
     # The authors' program; other sizes are those of Cao, 2021, Table 5.
-    **published(
-        Config(
-            preset="paper",
-            models=("functional",),
-            num_epochs=100,
-            batch_size=8,
-            **_ALL | _MANY | _LARGE,
-        ),
+    **learn.published(
+        Config(preset="paper", **_ALL, **_MANY, **_LARGE),
         galerkin=_CAO,
         fourier={**_CAO, "dropout": 0.05},
         softmax={**_CAO, "dropout": 0.1},
@@ -149,22 +109,13 @@ def build(config: Config, rngs: nnx.Rngs) -> nnx.Module:
             **sizes,
         )
     attention = attention_of(config)
-    keys = config.normalization == "keys"
     between_points = issubclass(attention.func, nn.PointAttention)
-    if between_points:
-        attention = partial(
-            attention,
-            normalization="layer" if keys else None,
-            kernel_init=nn.initializers.diagonal_xavier(
-                scale=config.init_scale, diagonal=config.init_diagonal
-            ),
-        )
     model = nn.SuperResolutionTransformer(
         attention=attention,
         hidden_features=config.feedforward,
         modes=config.num_modes,
         decoder_features=config.decoder_features,
-        outer_norm=between_points and not keys,
+        outer_norm=between_points and config.normalization == "features",
         rngs=rngs,
         **sizes,
     )
@@ -173,15 +124,19 @@ def build(config: Config, rngs: nnx.Rngs) -> nnx.Module:
 
 def attention_of(config: Config) -> Any:
     """The constructor of a layer: that of the paper, or the registry's."""
+    heads, basis = config.num_heads, config.num_basis
     if config.model == "functional":
-        heads, basis = config.num_heads, config.num_basis
         return nn.coordinate_attention(num_heads=heads, num_basis=basis)
-    return operators.attention(
-        config.model,
-        operators.Sizes(1, 1, 1),
-        features=config.features,
-        num_heads=config.num_heads,
-        num_basis=config.num_basis,
+    sizes, given = operators.Sizes(1, 1, 1), {"num_heads": heads, "num_basis": basis}
+    layer = operators.attention(config.model, sizes, features=config.features, **given)
+    if not issubclass(layer.func, nn.PointAttention):
+        return layer
+    return partial(
+        layer,
+        normalization="layer" if config.normalization == "keys" else None,
+        kernel_init=nn.initializers.diagonal_xavier(
+            scale=config.init_scale, diagonal=config.init_diagonal
+        ),
     )
 
 
