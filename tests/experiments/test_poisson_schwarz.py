@@ -418,6 +418,7 @@ def population(folder, setup, start, rate=None, **options):
     ]
 
 
+@pytest.mark.slow
 def test_the_default_reaches_what_the_start_of_the_paper_misses(tmp_path):
     options = {"seeds": (0, 1), "num_steps": 300, "batch_size": 64}
     ours, paper = (

@@ -40,6 +40,7 @@ def assert_identical(a, b):
         assert np.asarray(x).tobytes() == np.asarray(y).tobytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scan", [False, True])
 def test_a_run_resumed_anywhere_equals_the_uninterrupted_one(tmp_path, scan):
     class Stop(Exception):
@@ -73,6 +74,7 @@ def test_a_run_resumed_anywhere_equals_the_uninterrupted_one(tmp_path, scan):
         assert_identical(resumable.run(tmp_path / "parts", **options), parts)
 
 
+@pytest.mark.slow
 def test_a_killed_process_resumes_by_its_workdir_alone(tmp_path, capsys):
     strict = {
         "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
