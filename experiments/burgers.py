@@ -124,10 +124,10 @@ def build(config: Config, rngs: nnx.Rngs) -> nnx.Module:
 
 def attention_of(config: Config) -> Any:
     """The constructor of a layer: that of the paper, or the registry's."""
-    heads, basis = config.num_heads, config.num_basis
+    given = {"num_heads": config.num_heads, "num_basis": config.num_basis}
     if config.model == "functional":
-        return nn.coordinate_attention(num_heads=heads, num_basis=basis)
-    sizes, given = operators.Sizes(1, 1, 1), {"num_heads": heads, "num_basis": basis}
+        return nn.coordinate_attention(**given)
+    sizes = operators.Sizes(1, 1, 1)
     layer = operators.attention(config.model, sizes, features=config.features, **given)
     if not issubclass(layer.func, nn.PointAttention):
         return layer
@@ -157,8 +157,7 @@ def make_task(config: Config, cache_dir: str | None) -> learn.Task:
         target = sample["target"]
         weight = (config.gradient_weight / target.shape[0]) ** 0.5
         slopes = metrics.relative_l2(_differences(prediction), _differences(target))
-        value = metrics.relative_l2(prediction, target) + weight * slopes
-        return value / config.batch_size
+        return metrics.relative_l2(prediction, target) + weight * slopes
 
     task = learn.regression(
         config,
@@ -171,20 +170,19 @@ def make_task(config: Config, cache_dir: str | None) -> learn.Task:
         encode_target=False,
         build=build,
         loss=loss,
+        mean=True,
     )
     assert task.metric is not None
-    tests = {points: on(points, finest.test) for points in config.test_points}
-    looks = {
-        points: supervised.evaluator(
-            config, test, samples.stack(test), task.metric, operators.call
-        )
-        for points, test in tests.items()
-    }
+    looks = {}
+    for points in config.test_points:
+        test = on(points, finest.test)
+        given = config, test, samples.stack(test), task.metric, operators.call
+        looks[f"error_{points}"] = supervised.evaluator(*given)
 
     def evaluate(model: Any, folder: pathlib.Path) -> dict[str, float]:
         """The errors on all grids; the predictions of the last one remain."""
-        found = {n: look(model, folder, {}) for n, look in looks.items()}
-        errors = {f"error_{n}": x["relative_l2"] for n, x in found.items()}
+        found = {name: look(model, folder, {}) for name, look in looks.items()}
+        errors = {name: numbers["relative_l2"] for name, numbers in found.items()}
         values = list(errors.values())
         return {**errors, "ratio": values[-1] / values[0]}
 

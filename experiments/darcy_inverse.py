@@ -17,7 +17,7 @@ import jax
 import numpy as np
 from flax import nnx
 
-from opjax import learn, metrics, nn, training
+from opjax import learn, nn, training
 from opjax.datasets import darcy_inverse, samples
 from opjax.learn import operators, option
 from opjax.learn.benchmark import load
@@ -26,24 +26,16 @@ from opjax.learn.tables import mean_and_deviation, table
 from opjax.problems import grids
 
 MODELS = (*operators.ATTENTIONS, "fno")
-# Cao, "Choose a Transformer", NeurIPS 2021 (arXiv:2105.14995), Table 3: errors x 100 at
-# these noises, by the points per side of fine and coarse grid.
+# Cao, "Choose a Transformer", NeurIPS 2021 (arXiv:2105.14995), Table 3: label, errors x
+# 100 at these noises with these points per side of fine and coarse grid.
 _NOISES = (0.0, 0.01, 0.1)
+_SIDES = (141, 36), (211, 71)
 _PUBLISHED = {
-    (141, 36): {
-        "galerkin": ("GT Ln on K, V", (1.944, 2.552, 6.689)),
-        "fourier": ("FT Ln on Q, K", (1.921, 2.717, 6.725)),
-        "softmax": ("ST Ln on Q, K", (2.160, 2.807, 6.995)),
-        "linear": ("LT Ln on K, V", (2.360, 3.196, 8.656)),
-        "fno": ("FNO2d (only nc)", (14.17, 14.31, 17.30)),
-    },
-    (211, 71): {
-        "galerkin": ("GT Ln on K, V", (1.651, 2.729, 7.903)),
-        "fourier": ("FT Ln on Q, K", (1.523, 2.691, 8.286)),
-        "softmax": ("ST Ln on Q, K", (1.889, 3.123, 8.788)),
-        "linear": ("LT Ln on K, V", (2.136, 3.539, 9.622)),
-        "fno": ("FNO2d (only nc)", (13.60, 13.69, 16.04)),
-    },
+    "galerkin": ("GT Ln on K, V", (1.944, 2.552, 6.689), (1.651, 2.729, 7.903)),
+    "fourier": ("FT Ln on Q, K", (1.921, 2.717, 6.725), (1.523, 2.691, 8.286)),
+    "softmax": ("ST Ln on Q, K", (2.160, 2.807, 6.995), (1.889, 3.123, 8.788)),
+    "linear": ("LT Ln on K, V", (2.360, 3.196, 8.656), (2.136, 3.539, 9.622)),
+    "fno": ("FNO2d (only nc)", (14.17, 14.31, 17.30), (13.60, 13.69, 16.04)),
 }
 
 
@@ -207,15 +199,11 @@ def make_task(config: Config, cache_dir: str | None) -> learn.Task:
         make = partial(darcy_inverse.splits, noise=noise)
         return load(config, make, *own, cache_dir=cache_dir)
 
-    def loss(prediction: jax.Array, sample: Any) -> jax.Array:
-        return metrics.relative_l2(prediction, sample["target"]) / config.batch_size
-
-    splits = measured(noise)
     task = learn.regression(
         config,
-        splits,
+        measured(noise),
         build=build,
-        loss=loss,
+        mean=True,
         numbers=lambda e: {"error": e.mean(), "error_std": e.std()},
     )
     # All noises are multiples of the same numbers.
@@ -224,15 +212,13 @@ def make_task(config: Config, cache_dir: str | None) -> learn.Task:
     drawn = one_more["features"] - test["features"]
     own_noise = task.evaluate
     assert own_noise is not None
+    look = partial(training.evaluate, task.metric, batch_size=config.batch_size)
 
     def evaluate(model: Any, folder: pathlib.Path) -> dict[str, Any]:
         found = own_noise(model, folder)
         for other in config.test_noises:
             noisy = test | {"features": test["features"] + (other - noise) * drawn}
-            errors = training.evaluate(
-                task.metric, model, noisy, batch_size=config.batch_size
-            )
-            found[f"error_at_{other:g}"] = float(np.mean(errors))
+            found[f"error_at_{other:g}"] = float(np.mean(look(model, noisy)))
         return found
 
     return task._replace(scan=True, evaluate=evaluate)
@@ -242,13 +228,14 @@ def report(finished: learn.Finished) -> learn.Report:
     """Models by noises, beside those of the paper, and by noises of the test."""
     config = finished.config
     sides = config.grid(config.stride)[0], config.grid(config.target_stride)[0]
-    paper = sides if sides in _PUBLISHED else (141, 36)
+    paper = sides if sides in _SIDES else _SIDES[0]
     parameters, lines, mismatches = {}, [], []
     for model in config.models:
         by_noise = {n: finished.results[f"{model}_{n:g}"] for n in config.noises}
         rows = [row for group in by_noise.values() for row in group]
-        label, errors = _PUBLISHED[paper].get(model, ("none", ()))
-        published = {n: f"{e:.4g}" for n, e in zip(_NOISES, errors, strict=False)}
+        label, *errors = _PUBLISHED.get(model, ("none", (), ()))
+        beside = zip(_NOISES, errors[_SIDES.index(paper)], strict=False)
+        published = {noise: f"{error:.4g}" for noise, error in beside}
         parameters[f"parameters_{model}"] = count = rows[0]["parameters"]
         seconds = np.mean([row["seconds"] for row in rows])
         line = [f"{model} (paper: {label})", f"{count:,}", f"{seconds:.0f}"]

@@ -20,7 +20,6 @@ import numpy as np
 from opjax import learn, metrics
 from opjax.datasets import navier_stokes as dataset
 from opjax.datasets import samples
-from opjax.datasets.samples import Sample
 from opjax.learn import operators, option, outcome, supervised, trained
 from opjax.learn.benchmark import load as load_splits
 from opjax.problems import grids
@@ -138,6 +137,10 @@ def make_task(config: Config, cache_dir: str | None = None) -> learn.Task:
     sets = splits.train, splits.validation, splits.test
     train, validation, test = map(samples.stack, sets)
     description = trained.describe(splits.train, sizes=sizes)
+    (flows,) = test
+    # Last frames of input and target are drawn.
+    both = zip(splits.test, flows["features"], flows["target"], strict=True)
+    last = [s._replace(features=x[:, -1:], target=y[:, -1:]) for s, x, y in both]
 
     def look(model: Any, sample: Any) -> tuple[jax.Array, jax.Array, jax.Array]:
         frames = rollout(model, sample)
@@ -147,17 +150,16 @@ def make_task(config: Config, cache_dir: str | None = None) -> learn.Task:
 
     def evaluate(model: Any, folder: pathlib.Path) -> dict[str, float]:
         trained.save(folder, model, {}, description)
-        first = {name: array[0] for name, array in test[0].items()}
         errors, by_step = outcome.evaluate_steps(
             look,
             model,
             folder,
-            samples=list(map(_last, splits.test)),
-            arrays=test[0],
+            samples=last,
+            arrays=flows,
             batch_size=config.batch_size,
             name="predicted frame",
-            inspected=outcome.inspect(model, first),
-            extra={"series_baseline": _persistence(test[0])},
+            inspected=outcome.inspect(model, {k: a[0] for k, a in flows.items()}),
+            extra={"series_baseline": _persistence(flows)},
         )
         steps = {f"step_{t}": float(e) for t, e in enumerate(by_step.mean(axis=0), 1)}
         return {"relative_l2": float(errors.mean()), **steps}
@@ -176,13 +178,6 @@ def make_task(config: Config, cache_dir: str | None = None) -> learn.Task:
         notes=f"Fields of {shape} points. Errors are of rollouts from ten true frames, "
         "over all ten predicted ones, and of each.",
     )
-
-
-def _last(flow: Sample) -> Sample:
-    """A flow with its last input frame and its last target, to be drawn."""
-    assert flow.features is not None
-    assert flow.target is not None
-    return flow._replace(features=flow.features[:, -1:], target=flow.target[:, -1:])
 
 
 def _persistence(flows: Any) -> np.ndarray:

@@ -73,13 +73,13 @@ def run(
         waiting = [s for s in waiting if s.name not in failed]
         if not waiting:
             break
-        waiting.sort(key=lambda s: _status(state, s) != "under way")
-        status = _run_one(waiting[0], state, left - _GRACE, data_dir)
-        _prune(waiting[0], state)
+        setup = min(waiting, key=lambda s: _status(state, s) != "under way")
+        status = _run_one(setup, state, left - _GRACE, data_dir)
+        _prune(setup, state)
         if status == STATUS:  # it was told to stop, so the time is up
             break
         if status:
-            failed.add(waiting[0].name)
+            failed.add(setup.name)
     return summary(setups, state, max_mib=max_mib) | {"failed": sorted(failed)}
 
 
@@ -91,21 +91,20 @@ def summary(
     The seconds that are left are of the set-ups under way, at their own pace; of those
     that have not begun nothing is known.
     """
-    by_status = {s.name: _status(state, s) for s in setups}
-    files = [f for f in state.rglob("*") if f.is_file()]
-    size = sum(f.stat().st_size for f in files) / _MIB
+    status = [_status(state, setup) for setup in setups]
+    size = sum(f.stat().st_size for f in state.rglob("*") if f.is_file()) / _MIB
     if size > max_mib:
         print(
             f"{state} holds {size:.0f} MiB, more than max_mib={max_mib:g}: finish what "
             "is under way before you carry it.",
             file=sys.stderr,
         )
-    found = [_left(state, s) for s in setups if by_status[s.name] == "under way"]
+    begun = [s for s, now in zip(setups, status, strict=True) if now == "under way"]
     return {
-        "done": sum(s == "done" for s in by_status.values()),
+        "done": status.count("done"),
         "setups": len(setups),
-        "under_way": [name for name, s in by_status.items() if s == "under way"],
-        "seconds_left_of_these": sum(left for left in found if left is not None),
+        "under_way": [setup.name for setup in begun],
+        "seconds_left_of_these": sum(_left(state, setup) or 0.0 for setup in begun),
         "state_mib": size,
     }
 
@@ -114,12 +113,11 @@ def page(setups: Sequence[Setup], state: pathlib.Path) -> str:
     """A table of the set-ups: status, time, our number and the published one."""
     rows = []
     for setup in setups:
-        status, folder = _status(state, setup), _folder(state, setup)
-        metrics = _metrics(folder)
+        status, metrics = _status(state, setup), _metrics(state, setup)
         spent = f"{metrics[-1]['seconds']:.0f}" if metrics else "–"
         left, ours = _left(state, setup), "–"
         if status == "done":
-            result = json.loads((folder / "result.json").read_text())
+            result = json.loads((_folder(state, setup) / "result.json").read_text())
             ours, left = f"{result[setup.metric]:.4g}", 0.0
         remains = "?" if left is None else f"{left:.0f}"
         rows.append([setup.name, status, spent, remains, ours, f"{setup.error:.4g}"])
@@ -177,15 +175,16 @@ def _status(state: pathlib.Path, setup: Setup) -> str:
     return "under way" if folder.exists() else "waiting"
 
 
-def _metrics(folder: pathlib.Path) -> list[dict[str, Any]]:
+def _metrics(state: pathlib.Path, setup: Setup) -> list[dict[str, Any]]:
     """The rows of the newest member of a study."""
-    found = sorted(folder.rglob("metrics.jsonl"), key=lambda f: f.stat().st_mtime)
-    return read_metrics(found[-1].parent) if found else []
+    found = list(_folder(state, setup).rglob("metrics.jsonl"))
+    newest = max(found, key=lambda file: file.stat().st_mtime, default=None)
+    return read_metrics(newest.parent) if newest else []
 
 
 def _left(state: pathlib.Path, setup: Setup) -> float | None:
     """Seconds that a set-up under way has left, at its pace so far."""
-    rows = _metrics(_folder(state, setup))
+    rows = _metrics(state, setup)
     if not rows or not (epochs := getattr(setup.config(), "num_epochs", 0)):
         return None
     return rows[-1]["seconds"] / rows[-1]["epoch"] * (epochs - rows[-1]["epoch"])
@@ -201,12 +200,12 @@ def work() -> dict[str, Any]:
     assert _STATE.value is not None  # required
     state = pathlib.Path(_STATE.value).absolute()
     state.mkdir(parents=True, exist_ok=True)
-    size = {"max_mib": _MAX_MIB.value}
+    given = {"max_mib": _MAX_MIB.value}
     if _LIST.value:
-        found = summary(setups, state, **size)
+        found = summary(setups, state, **given)
     else:
-        seconds = 60 * _MINUTES.value
-        found = run(setups, state, seconds, data_dir=_DATA_DIR.value, **size)
+        given["data_dir"] = _DATA_DIR.value
+        found = run(setups, state, 60 * _MINUTES.value, **given)
     print(page(setups, state))
     write_json(state / "queue.json", found)
     return found

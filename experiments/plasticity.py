@@ -175,20 +175,18 @@ def make_task(config: Config, cache_dir: str | None = None) -> learn.Task:
 
 def _normalizers(splits: learn.Splits, config: Config) -> dict[str, Any]:
     """Of the profile, and of the four channels over all nodes and times."""
-    fields = motions(splits.train)["target"]
-    flat = [
-        die._replace(target=target.reshape(-1, _CHANNELS))
-        for die, target in zip(splits.train, fields, strict=True)
-    ]
-    return fit_normalizers(
-        flat, points=False, features=True, target=config.normalize_target
-    )
+    found = motions(splits.train)
+    flat = {name: array.reshape(-1, array.shape[-1]) for name, array in found.items()}
+    joined, target = splits.train[0]._replace(**flat), config.normalize_target
+    return fit_normalizers([joined], points=False, features=True, target=target)
 
 
 def _encoded(normalizers: Any, dies: Sequence[Sample]) -> tuple[dict[str, Any], ...]:
     """Encoded `motions` of dies, if there are any."""
-    found = [encode(motions(dies), normalizers)] if dies else []
-    return tuple({k: np.asarray(a) for k, a in arrays.items()} for arrays in found)
+    if not dies:
+        return ()
+    arrays = encode(motions(dies), normalizers)
+    return ({name: np.asarray(array) for name, array in arrays.items()},)
 
 
 def _evaluate(
@@ -209,10 +207,8 @@ def _evaluate(
         error, of_moves = _joint_error(found, target), _joint_error(moved, truth)
         return error, by_frame, moved[-1], of_moves
 
-    last = [
-        die._replace(target=target[-1, :, 2:])
-        for die, target in zip(dies, arrays["target"], strict=True)
-    ]
+    ends = arrays["target"][:, -1, :, 2:]
+    last = [die._replace(target=end) for die, end in zip(dies, ends, strict=True)]
     errors, _, displacement = outcome.evaluate_steps(
         look,
         model,

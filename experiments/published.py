@@ -77,18 +77,22 @@ def _setup(name: str, row: str, parameters: int | None, error: float, *given: An
     paper, _, row = row.partition(" ")
     own = tuple(flag for flag in given if flag.startswith("--"))
     metric = [word for word in given if not word.startswith("--")]
+    metric.append(_METRICS.get(module, "relative_l2"))
     command = ("--preset=paper", f"--models={model.partition(' ')[0]}", *own)
-    return Setup(name, module, command, paper, row, parameters, error, *metric)
+    return Setup(name, module, command, paper, row, parameters, error, metric[0])
 
 
-_FINE, _COARSE = ("--stride=2", "--target_stride=6"), "--stride=2"
+_METRICS = {"rna": "accuracy", "airfrans": "lift_error", "darcy_inverse": "error"}
+_FINE = "--stride=2"  # the finer one of two grids
+_FINER = _FINE, "--target_stride=6"  # of the inverse problem
+_FINE_2D = _FINE, "--coarse_points=61", "--norm_epsilon=1e-5"
 _REGULAR = "--outer_norm"  # the regular layer normalisation
 SETUPS = (
     _setup("darcy/functional", "001 Table 1", 752_977, 0.0042),
     _setup("elasticity/functional", "001 Table 1", 738_001, 0.0050),
     _setup("elasticity/transolver", "T Table 1", None, 0.0064),
     _setup("elasticity/flare", "F Figure", 592_641, 0.0034),
-    _setup("rna/functional", "001 Table 2", 542_888, 0.890, "accuracy"),
+    _setup("rna/functional", "001 Table 2", 542_888, 0.890),
     _setup("burgers/functional", "001 Table 5", 600_241, 1.081e-3, "error_8192"),
     _setup("burgers/galerkin", "001 Table 5", None, 1.175e-3, "error_8192"),
     _setup("burgers/fno", "001 Table 5", 549_569, 1.195e-3, "error_8192"),
@@ -102,13 +106,10 @@ SETUPS = (
     _setup("airfoil/transolver", "T Table 1", None, 0.0053),
     _setup("navier_stokes/transolver", "T Table 1", None, 0.0944),
     _setup("plasticity/transolver", "T Table 1", None, 0.0013),
-    _setup("rna/transolver", "001 Table 2", None, 0.875, "accuracy"),
+    _setup("rna/transolver", "001 Table 2", None, 0.875),
     _setup("darcy_notch/functional", "001 Table 4", None, 0.0064),
     _setup("darcy/galerkin2d", "004 Table 2b", 2_220_829, 0.00839),
-    _setup(
-        *("darcy/galerkin2d fine", "004 Table 2b", 2_220_829, 0.00844, _COARSE),
-        *("--coarse_points=61", "--norm_epsilon=1e-5"),
-    ),
+    _setup("darcy/galerkin2d fine", "004 Table 2b", 2_220_829, 0.00844, *_FINE_2D),
     _setup("darcy/fourier2d", "004 Table 2b", 2_220_829, 0.00873),
     _setup("darcy/softmax2d", "004 Table 2b", 2_220_829, 0.00946),
     _setup("darcy/linear2d", "004 Table 2b", 2_220_829, 0.00875),
@@ -117,20 +118,14 @@ SETUPS = (
     _setup("darcy/softmax2d regular", "004 Table 2b", None, 0.01075, _REGULAR),
     _setup("darcy/linear2d regular", "004 Table 2b", None, 0.01024, _REGULAR),
     _setup("darcy/fno", "004 Table 2b", 2_368_001, 0.01419),
-    _setup("darcy/fno fine", "004 Table 2b", 2_368_001, 0.01424, _COARSE),
-    _setup("darcy_inverse/galerkin", "004 Table 3", 2_383_873, 0.01944, "error"),
-    _setup("darcy_inverse/fourier", "004 Table 3", 2_383_873, 0.01921, "error"),
-    _setup("darcy_inverse/softmax", "004 Table 3", 2_383_873, 0.02160, "error"),
-    _setup("darcy_inverse/linear", "004 Table 3", 2_383_873, 0.02360, "error"),
-    _setup("darcy_inverse/fno", "004 Table 3", 2_368_001, 0.1417, "error"),
-    _setup(
-        *("darcy_inverse/galerkin fine", "004 Table 3", 2_383_873, 0.01651, "error"),
-        *_FINE,
-    ),
-    _setup(
-        *("darcy_inverse/fno fine", "004 Table 3", 2_368_001, 0.1360, "error"),
-        *_FINE,
-    ),
+    _setup("darcy/fno fine", "004 Table 2b", 2_368_001, 0.01424, _FINE),
+    _setup("darcy_inverse/galerkin", "004 Table 3", 2_383_873, 0.01944),
+    _setup("darcy_inverse/fourier", "004 Table 3", 2_383_873, 0.01921),
+    _setup("darcy_inverse/softmax", "004 Table 3", 2_383_873, 0.02160),
+    _setup("darcy_inverse/linear", "004 Table 3", 2_383_873, 0.02360),
+    _setup("darcy_inverse/fno", "004 Table 3", 2_368_001, 0.1417),
+    _setup("darcy_inverse/galerkin fine", "004 Table 3", 2_383_873, 0.01651, *_FINER),
+    _setup("darcy_inverse/fno fine", "004 Table 3", 2_368_001, 0.1360, *_FINER),
     _setup("burgers/fourier", "004 Table 2a", None, 1.123e-3, "error_2048"),
     _setup("burgers/softmax", "004 Table 2a", None, 1.266e-3, "error_2048"),
     _setup("burgers/linear", "004 Table 2a", None, 1.149e-3, "error_2048"),
@@ -151,14 +146,13 @@ SETUPS = (
     _setup("pipe/ono_original", "O Table 1", None, 0.0052),
     _setup("navier_stokes/ono_original", "O Table 1", None, 0.1195),
     _setup("plasticity/ono_original", "O Table 1", None, 0.0048),
-    _setup("airfrans/functional", "001 Table 3", 3_893_580, 0.234, "lift_error"),
+    _setup("airfrans/functional", "001 Table 3", 3_893_580, 0.234),
 )
 
 
 def parameters(setup: Setup) -> int:
     """Counts the parameters of our model of a set-up, without making it."""
-    config = setup.config()
-    (member, *_) = config.members().values()
+    (member, *_) = setup.config().members().values()
     program = importlib.import_module(f"experiments.{setup.module}")
 
     def build(key: jax.Array) -> Any:
@@ -172,29 +166,23 @@ def parameters(setup: Setup) -> int:
     return sum(leaf.size for leaf in jax.tree.leaves(model))
 
 
-# Channels of input and output where the programs find them in the samples.
+# Channels of input and output, and the grid, that programs find in their samples.
 _SIZES = {
-    "airfoil": (0, 1),
-    "darcy": (1, 1),
-    "darcy_notch": (1, 1),
-    "elasticity": (0, 1),
-    "navier_stokes": (10, 1),
-    "pipe": (0, 1),
-    "plasticity": (1, 4),
+    "airfoil": (0, 1, (221, 51)),
+    "darcy": (1, 1, None),  # depends on the stride
+    "darcy_notch": (1, 1, (51, 51)),
+    "elasticity": (0, 1, None),
+    "navier_stokes": (10, 1, (64, 64)),
+    "pipe": (0, 1, (129, 129)),
+    "plasticity": (1, 4, (101, 31)),
 }
 
 
 def _sizes(module: str, config: Any) -> operators.Sizes:
-    inputs, outputs = _SIZES[module]
+    """Sizes of the samples of a program."""
+    inputs, outputs, grid = _SIZES[module]
     if module == "pipe" and config.split == "functional":
         inputs = 2
-    grid = {
-        "airfoil": (221, 51),
-        "darcy_notch": (51, 51),
-        "navier_stokes": (64, 64),
-        "pipe": (129, 129),
-        "plasticity": (101, 31),
-    }.get(module)
     if module == "darcy":
         grid = 2 * ((config.num_points - 1) // config.stride + 1,)
     box = ((0.0, 0.0), (1.0, 1.0))
@@ -206,25 +194,18 @@ def page() -> str:
     """The table, with results from `published.json`, if there is one, by name."""
     stored = _FOLDER / "published.json"
     results = json.loads(stored.read_text()) if stored.exists() else {}
-    rows = []
-    for setup in SETUPS:
-        rows.append(
-            [
-                setup.name,
-                f"`{setup.command}`",
-                "–" if setup.parameters is None else f"{setup.parameters:,}",
-                f"{parameters(setup):,}",
-                f"{100 * setup.error:.4g} % ({setup.paper}, {setup.row})",
-                results.get(setup.name, "not run; needs a GPU"),
-            ]
-        )
-    columns = [
-        "set-up",
-        "command",
-        "parameters, published",
-        "ours",
-        "published",
-        "so far",
+    columns = ["set-up", "command", "parameters, published"]
+    columns += ["ours", "published", "so far"]
+    rows = [
+        [
+            setup.name,
+            f"`{setup.command}`",
+            "–" if setup.parameters is None else f"{setup.parameters:,}",
+            f"{parameters(setup):,}",
+            f"{100 * setup.error:.4g} % ({setup.paper}, {setup.row})",
+            results.get(setup.name, "not run; needs a GPU"),
+        ]
+        for setup in SETUPS
     ]
     listed = "".join(f"- {key}: {paper}\n" for key, paper in PAPERS.items())
     return f"{table(columns, rows)}\n{listed}"
