@@ -200,12 +200,12 @@ def work() -> dict[str, Any]:
     assert _STATE.value is not None  # required
     state = pathlib.Path(_STATE.value).absolute()
     state.mkdir(parents=True, exist_ok=True)
-    given = {"max_mib": _MAX_MIB.value}
+    size = {"max_mib": _MAX_MIB.value}
     if _LIST.value:
-        found = summary(setups, state, **given)
+        found = summary(setups, state, **size)
     else:
-        given["data_dir"] = _DATA_DIR.value
-        found = run(setups, state, 60 * _MINUTES.value, **given)
+        seconds = 60 * _MINUTES.value
+        found = run(setups, state, seconds, data_dir=_DATA_DIR.value, **size)
     print(page(setups, state))
     write_json(state / "queue.json", found)
     return found
