@@ -163,8 +163,7 @@ def attention_of(config: Config) -> Any:
 def build(config: Config, rngs: nnx.Rngs) -> OnCoarseGrid:
     """Builds a model."""
     fine, coarse = config.grid(config.stride), config.grid(config.target_stride)
-    on_coarse = config.model == "fno"
-    if on_coarse:
+    if on_coarse := config.model == "fno":
         operator = nn.FourierNeuralOperator(
             grid_shape=coarse,
             feature_dim=1,

@@ -33,6 +33,7 @@ from opjax.learn.benchmark import load as load_splits
 from opjax.learn.prediction import predict_sample
 
 _CHANNELS = dataset.NUM_CHANNELS
+_TIMELESS = {"galerkin2d", "linear2d", "fourier2d", "softmax2d", "orthogonal_network"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,7 +54,7 @@ class Config(learn.BenchmarkOptions):
     def __post_init__(self):
         """Refuses what no run could use, before any work is done."""
         super().__post_init__()
-        for name in {"galerkin2d", "orthogonal_network"} & {*self.models}:
+        for name in _TIMELESS & {*self.models}:
             raise ValueError(f"models={name!r} has no time; take another model.")
         # The others take time, by an embedding of half sines and half cosines; those
         # of equal parameters get a multiple of the heads as channels.

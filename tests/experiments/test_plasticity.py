@@ -141,6 +141,7 @@ def test_models_take_time(name):
     [
         ({"coordinates": "other"}, "coordinates='other'"),
         ({"models": ("functional", "galerkin2d")}, "models='galerkin2d' has no time"),
+        ({"models": ("fourier2d",)}, "models='fourier2d' has no time"),
         ({"features": 9, "num_heads": 1}, "features=9 must be even"),
         ({"features": 6, "num_heads": 3}, "num_heads=3 must be even"),
     ],
