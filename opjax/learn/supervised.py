@@ -102,9 +102,7 @@ def regression(
         )
 
     def one(model: Any, sample: Any) -> jax.Array:
-        if loss is None:
-            return error(model, sample)
-        return loss(predict(model, sample), sample)
+        return loss(predict(model, sample), sample) if loss else error(model, sample)
 
     def total(model: Any, batch: Any) -> jax.Array:
         value = jnp.sum(jax.vmap(one, in_axes=(None, 0))(model, batch))
