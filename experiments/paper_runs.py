@@ -88,8 +88,8 @@ def summary(
 ) -> dict[str, Any]:
     """What is done, what is left, and how large the state is.
 
-    The seconds that are left are of the set-ups under way, at their own pace; of those
-    that have not begun nothing is known.
+    The seconds that are left are of the set-ups under way, at their own pace, None
+    before one has a pace; of those that have not begun nothing is known.
     """
     status = [_status(state, setup) for setup in setups]
     size = sum(f.stat().st_size for f in state.rglob("*") if f.is_file()) / _MIB
@@ -100,11 +100,12 @@ def summary(
             file=sys.stderr,
         )
     begun = [s for s, now in zip(setups, status, strict=True) if now == "under way"]
+    left = [_left(state, setup) for setup in begun]
     return {
         "done": status.count("done"),
         "setups": len(setups),
         "under_way": [setup.name for setup in begun],
-        "seconds_left_of_these": sum(_left(state, setup) or 0.0 for setup in begun),
+        "seconds_left_of_these": None if None in left else sum(filter(None, left)),
         "state_mib": size,
     }
 

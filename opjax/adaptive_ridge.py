@@ -56,7 +56,7 @@ def gcv_ridge(
 
     References:
       Golub, Heath and Wahba, "Generalized cross-validation as a method for choosing a
-        good ridge parameter", Technometrics 21(2), 1979, Eq. 1.4 and 2.3.
+        good ridge parameter", Technometrics 21(2), 1979.
     """
     matrix, target = jnp.asarray(matrix), jnp.asarray(target)
     _checks.floating(matrix=matrix, target=target)
@@ -106,7 +106,8 @@ def _spectrum(a: jax.Array, b: jax.Array) -> tuple[jax.Array, jax.Array, jax.Arr
     if k <= d:
         energies = jnp.sum(jnp.matmul(vectors.T, b, precision=highest) ** 2, axis=1)
         return squares, energies, jnp.zeros((), a.dtype)
-    products = jnp.matmul(jnp.matmul(a, vectors, precision=highest).T, b)
+    left = jnp.matmul(a, vectors, precision=highest)
+    products = jnp.matmul(left.T, b, precision=highest)
     kept = squares > d * jnp.finfo(a.dtype).eps * squares[-1]
     energies = jnp.sum(products**2, axis=1) / jnp.where(kept, squares, 1)
     energies = jnp.where(kept, energies, 0)

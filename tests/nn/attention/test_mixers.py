@@ -74,3 +74,21 @@ def test_kernels_start_small_or_from_their_fan_in(name):
 
     assert all(size < 0.1 for size in sizes())
     assert all(0.2 < size <= 0.25 for size in sizes(fan_in_init=True))
+
+
+def test_gradients_of_the_cross_validated_map_hold_the_ridge(coefficients):
+    mixer = mixer_of("functional_gcv")
+    q, k = mixer.query(coefficients), mixer.key(coefficients)
+    ridge = opjax.gcv_ridge(k.T, q.T)
+
+    def held(coefficients):
+        maps = mixer.query, mixer.key, mixer.value
+        q, k, v = (coefficients @ linear.kernel[...] for linear in maps)
+        return q @ k.T @ jnp.linalg.solve(k @ k.T + ridge * jnp.eye(BASIS), v)
+
+    expected = jax.jit(jax.grad(lambda c: jnp.sum(held(c) ** 2)))(coefficients)
+    actual = jax.jit(jax.grad(lambda c: jnp.sum(mixer(c) ** 2)))(coefficients)
+    np.testing.assert_allclose(actual, expected, rtol=1e-8)
+    number = mixer.condition_number(coefficients)
+    system = k @ k.T + ridge * np.eye(BASIS)
+    np.testing.assert_allclose(number, np.linalg.cond(system), rtol=1e-8)
