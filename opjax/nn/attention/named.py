@@ -77,9 +77,10 @@ class OrthogonalAttention(BasisAttention):
     where `Attn` is `BasisAttention` with `ModeGains` in an `OrthonormalBasis` of
     softmax functions. The documented layer, `OrthogonalLayer`, belongs to one grid: its
     basis has one learned number per grid point, and so have its queries and keys. Here
-    they are functions of the input, so that the layer acts on any mesh. Softmax functions
-    are nearly dependent where scores vary little: in single precision the trailing modes
-    of a large basis on smooth features are rounding, so prefer a small `num_basis`.
+    they are functions of the input, so that the layer acts on any mesh. Softmax
+    functions are nearly dependent where scores vary little: in single precision the
+    trailing modes of a large basis on smooth features are rounding, so prefer a small
+    `num_basis`.
 
     Args:
       features: channels `c` of input and output.

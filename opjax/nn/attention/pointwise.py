@@ -280,6 +280,9 @@ class SoftmaxAttention(PointAttention):
 class IntentionAttention(PointAttention):
     """Ridge regression of values on keys, in linear time, see `opjax.intention`.
 
+    Keys and values are normalised as in the other attentions, and heads may see
+    coordinates; the authors' has neither, `normalization=None` and `point_dim=0`.
+
     Args:
       features: channels `c`.
       ridge: fixed Tikhonov weight of the mean square of the keys.
