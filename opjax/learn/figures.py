@@ -101,7 +101,7 @@ def _outcomes(shown: Sequence[Member]) -> list[tuple[outcome.Outcome, dict[str, 
 
 
 def curves(shown: Sequence[Member]) -> Any:
-    """Training loss, validation error and learning rate over the epochs.
+    """Training loss, validation error and learning rate over the epochs, where known.
 
     Condition numbers, too, where `Task.probe` measures them as `condition`.
     """
@@ -112,20 +112,23 @@ def curves(shown: Sequence[Member]) -> Any:
         "train_loss": "training loss of a batch",
         "validation": "validation, best marked",
         "learning_rate": "learning rate",
+        "condition": "condition number, mean",
     }
-    if any("condition" in row for row in rows):
-        titles["condition"] = "condition number, mean"
-    figure = drawing.new_figure(11.0 + 4 * (len(titles) - 3), 3.3, "constrained")
-    axes = figure.subplots(1, len(titles), width_ratios=[2, 2, 1, 2][: len(titles)])
-    for axis, (column, title) in zip(axes, titles.items(), strict=True):
+    known = {name for row in rows for name in row if row[name] is not None}
+    columns = [name for name in titles if name in known]
+    widths = [1 if name == "learning_rate" else 2 for name in columns]
+    figure = drawing.new_figure(2.2 * sum(widths), 3.3, "constrained")
+    axes = figure.subplots(1, len(columns), width_ratios=widths, squeeze=False)[0]
+    for axis, column in zip(axes, columns, strict=True):
         for one, style in _lines(shown):
             rows = [row for row in one.history if row.get(column) is not None]
             _curve(axis, rows, column, **style)
         drawing.plain(axis)
-        axis.set_title(title, fontsize=10, pad=14)
+        axis.set_title(titles[column], fontsize=10, pad=14)
         axis.set_xlabel("epoch")
         axis.locator_params(axis="x", integer=True)
-    axes[2].ticklabel_format(axis="y", style="sci", scilimits=(0, 0))
+        if column == "learning_rate":
+            axis.ticklabel_format(axis="y", style="sci", scilimits=(0, 0))
     axes[0].legend(frameon=False, fontsize=8)
     return figure
 
