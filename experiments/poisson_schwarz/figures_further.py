@@ -92,14 +92,16 @@ def _dots(axis: Any, rows: Mapping[str, Row]) -> None:
 
 def _coefficients(axis: Any, rows: Mapping[str, Row]) -> None:
     shown = {k: row for k, row in rows.items() if "our start" in k}
-    _dots(axis, {k.removesuffix(", our start"): row for k, row in shown.items()})
+    short = {"Schwarz, ": "", ", our start": "", "channels 0": "channels"}
+    _dots(axis, {_replaced(k, short): row for k, row in shown.items()})
     axis.set_title("$-(a u')' = f$, contrast 1000, our start")
     axis.tick_params("y", labelsize=6)
 
 
 def _mesh_errors(axis: Any, rows: Mapping[str, Row]) -> None:
-    _dots(axis, {k.replace(", ", ",\n", 1): row for k, row in rows.items()})
-    axis.set_title("Triangles on an L")
+    short = {"Schwarz, ": "", ", our start": "", ", the": ",\nthe"}
+    _dots(axis, {_replaced(k, short): row for k, row in rows.items()})
+    axis.set_title("Triangles on an L, our start if not said")
     axis.tick_params("y", labelsize=6)
 
 
@@ -120,6 +122,12 @@ _PANELS = {
     "coefficients": (_coefficients,),
     "mesh": (_mesh_errors, _mesh),
 }
+
+
+def _replaced(text: str, parts: Mapping[str, str]) -> str:
+    for old, new in parts.items():
+        text = text.replace(old, new)
+    return text
 
 
 def _curve(

@@ -363,7 +363,7 @@ def test_what_the_paper_leaves_open_has_its_tables_and_a_figure(tmp_path, rng):
     assert text.count("closed form, nothing trained") == 4
     assert "mean rel. L2, mass matrix" in text
     figures_further.draw(tmp_path / "all.png", rows)
-    assert 1e4 < (tmp_path / "all.png").stat().st_size < 1e5
+    assert 1e4 < (tmp_path / "all.png").stat().st_size < 4e5
 
 
 # training
