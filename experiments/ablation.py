@@ -204,7 +204,7 @@ def report(finished: learn.Finished) -> learn.Report:
         parts.append(ablation_ridge.text(boundary))
     write_json(finished.folder / "studies.json", {**studies, "boundary": boundary})
     head = (
-        "Relative L2 error on test samples, mean ± standard deviation over the seeds "
+        "Relative L2 error on test samples, median [smallest, largest] over the seeds "
         f"{','.join(map(str, config.seeds))}. A seed that diverged has no part in "
         f"them; it is counted. {config.num_train} training samples of our own solvers, "
         f"{config.num_epochs} epochs, {config.features} channels, {config.num_layers} "

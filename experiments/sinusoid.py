@@ -20,7 +20,7 @@ from flax import nnx
 from opjax import learn, nn, training
 from opjax.datasets.samples import Sample
 from opjax.learn import RunOptions, StepOptions, drawing, option, outcome
-from opjax.learn.tables import mean_and_deviation, number, table
+from opjax.learn.tables import median_and_range, number, table
 from opjax.problems import sinusoid
 
 CONTEXTS = (5, 10, 15, 20, 25, 30, 35, 40)  # of Fig. 2 of the paper
@@ -205,11 +205,12 @@ def report(finished: learn.Finished) -> learn.Report:
     for name, rows in results.items():
         label, rate = MODELS[name][:2]
         cells = [label, str(rows[0]["parameters"]), f"{config.learning_rate or rate:g}"]
-        cells += [mean_and_deviation(values) for values in found[name].T]
+        cells += [median_and_range(values) for values in found[name].T]
         steps = config.num_steps * len(rows)
         lines.append([*cells, number(1e3 * seconds[name] / steps)])
         if "functional" in found:
-            ratio = found[name].mean(axis=0) / found["functional"].mean(axis=0)
+            pair = name, "functional"
+            ratio = np.divide(*(np.median(found[n], axis=0) for n in pair))
             result[f"ratio_{name}"] = total[name] / total["functional"]
             shown = *ratio[_COMPARED], result[f"ratio_{name}"]
             ratios.append([label, *map(number, shown)])
@@ -219,13 +220,13 @@ def report(finished: learn.Finished) -> learn.Report:
         table(["model", "parameters", "rate", *sizes, "ms per step"], lines),
     ]
     if ratios:
-        columns = ["model", *sizes[1:], "mean of 10 to 40, median of the seeds"]
-        text.append("## Error relative to functional attention (means of the seeds)\n")
+        columns = ["model", *sizes[1:], "mean of 10 to 40"]
+        text.append("## Error over functional attention's, medians of the seeds\n")
         text.append(table(columns, ratios))
     head = (
         f"Seeds {','.join(map(str, config.seeds))}, {config.num_steps} steps of "
         f"{config.batch_size} fresh tasks with {config.num_context} observations and "
-        f"{config.num_query} queries, float32; mean ± standard deviation over the "
+        f"{config.num_query} queries, float32; median [smallest, largest] over the "
         f"seeds. Errors are those of {config.test_tasks} test tasks, the same for all."
     )
     if config.shrink > 1:

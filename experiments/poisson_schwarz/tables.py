@@ -9,7 +9,7 @@ import numpy as np
 from experiments.poisson_schwarz.studies import RATES, Study
 from opjax.learn import Finished
 from opjax.learn.json_files import write_json
-from opjax.learn.tables import number, table
+from opjax.learn.tables import median_and_range, number, table
 
 # Table 1 of the paper: final weighted MSE, mean and maximum relative L2 error of 16
 # right-hand sides, relative Frobenius error; by model and learning rate.
@@ -215,5 +215,4 @@ def comparison(
 
 
 def _spread(values: np.ndarray) -> str:
-    low, median, high = (number(f(values)) for f in (np.min, np.median, np.max))
-    return f"{median} [{low}, {high}]" if len(values) > 1 else median
+    return median_and_range(values, digits=3)

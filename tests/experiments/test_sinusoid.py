@@ -102,7 +102,7 @@ def test_a_run_leaves_everything_in_its_folder(finished):
     assert json.loads((workdir / "result.json").read_text()) == result
     assert not json.loads((workdir / "environment.json").read_text())["x64"]
     tables = (workdir / "tables.md").read_text()
-    assert "±" in tables
+    assert "[smallest, largest]" in tables
     assert "functional attention |" in tables
     assert "1/32 of the published widths" in tables
     assert "nan" not in tables
