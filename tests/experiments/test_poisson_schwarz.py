@@ -525,16 +525,11 @@ def test_errors_on_a_mesh_are_those_of_the_mass_matrix(user_session):
 )
 def test_domains_invert_what_their_problems_contain(domain):
     problem = domain.problem(1, 1.5)
-    solve = jax.vmap(domain.solver(), 1, 1)
-    if domain.grid_shape is not None:
-        f = np.reshape(problem.modes.T, (-1, *domain.shape))
-        found = jax.vmap(domain.solver())(f).reshape(len(f), -1).T
-    else:
-        found = solve(problem.modes)
+    count = domain.num_points
+    assert len(domain.mesh_points) == len(problem.modes) == count
+    f = np.reshape(problem.modes.T, (-1, *(domain.grid_shape or (count,))))
+    found = jax.vmap(domain.solver())(f).reshape(len(f), count).T
     np.testing.assert_allclose(found, problem.solutions, rtol=1e-9, atol=1e-13)
-    assert domain.mesh_points.shape == (domain.num_points, problem.modes.ndim) or (
-        len(domain.mesh_points) == domain.num_points == len(problem.modes)
-    )
 
 
 @pytest.mark.parametrize("kind", studies.SCALINGS)
