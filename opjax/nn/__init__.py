@@ -124,6 +124,7 @@ from opjax.nn.schwarz import (
     calibrate,
     laplacian_factors,
     principal_keys,
+    scale_products,
 )
 
 __all__ = [
@@ -226,6 +227,7 @@ __all__ = [
     "means",
     "principal_keys",
     "reference_distances",
+    "scale_products",
     "with_dropout",
     "with_noise",
 ]
