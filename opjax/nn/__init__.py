@@ -32,6 +32,7 @@ from opjax.nn.attention.basis import (
 from opjax.nn.attention.flare import FlareAttention
 from opjax.nn.attention.mixers import (
     CrossValidatedMap,
+    FixedRidgeMap,
     FunctionalMap,
     GalerkinMap,
     IdentityMap,
@@ -105,6 +106,7 @@ from opjax.nn.models.ono import ONO, ONOBlock
 from opjax.nn.models.operator import OperatorTransformer
 from opjax.nn.models.orthogonal import OrthogonalLayer, OrthogonalNetwork
 from opjax.nn.models.regressors import (
+    CrossValidatedRegressor,
     FunctionalRegressor,
     IntentionRegressor,
     LinearAttentionRegressor,
@@ -133,6 +135,7 @@ __all__ = [
     "ConvolutionBlock",
     "Coordinates",
     "CrossValidatedMap",
+    "CrossValidatedRegressor",
     "DeepONet",
     "Dropout",
     "DownScaler",
@@ -142,6 +145,7 @@ __all__ = [
     "Experts",
     "FanInLinear",
     "FixedBasis",
+    "FixedRidgeMap",
     "Flare",
     "FlareAttention",
     "FourierAttention",
