@@ -45,6 +45,7 @@ OPTIONS = {
     "functional_attention_map": RIDGE,
     "functional_map": RIDGE,
     "grid_convolution": GRID,
+    "grid_eigenfunctions": {"num_functions": 2, "boundary": "natural"},
     "hat_basis": {"num_nodes": 2},
     "intention": RIDGE,
     "interpolate_grid": {**GRID, "new_shape": (5,)},
