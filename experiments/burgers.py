@@ -210,8 +210,8 @@ def report(finished: learn.Finished) -> learn.Report:
     errors = [f"error_{points}" for points in finished.config.test_points]
     columns = {name: (f"error on {name[6:]}, x 1000", 1e3) for name in errors}
     columns |= {"ratio": ("last over first", 1.0), "seconds": ("seconds", 1.0)}
-    means = members.summary(finished.results, errors)
-    best = min(finished.results, key=lambda name: means[f"{errors[-1]}_{name}"])
+    medians = members.summary(finished.results, errors)
+    best = min(finished.results, key=lambda name: medians[f"{errors[-1]}_{name}"])
     table = members.comparison(finished.results, columns)
     return learn.Report(text=table, result={"best": best})
 

@@ -124,8 +124,9 @@ def _draw_images(figure: Any, axes: Any, row: _Row) -> None:
 
 
 def _on_a_line(rows: list[_Row]) -> Any:
-    figure = drawing.new_figure(11.4, 2.6 * len(rows), "constrained")
-    axes = figure.subplots(len(rows), 3, squeeze=False)
+    columns = 2 if rows[0].sample.features is None else 3
+    figure = drawing.new_figure(3.8 * columns, 2.6 * len(rows), "constrained")
+    axes = figure.subplots(len(rows), columns, squeeze=False)
     for axis_row, row in zip(axes, rows, strict=True):
         _draw_curves(axis_row, row)
     return figure
@@ -134,17 +135,18 @@ def _on_a_line(rows: list[_Row]) -> Any:
 def _draw_curves(axes: Any, row: _Row) -> None:
     sample, points = row.sample, row.sample.mesh_points
     truth = _channel(sample.target)
-    if sample.features is not None:
-        drawing.curve(axes[0], points, _channel(sample.features), color="0.3")
-    drawing.curve(axes[1], points, truth, color="k", label="truth")
+    *first, fitted, left = axes  # without input functions the first one is missing
+    for axis in first:
+        drawing.curve(axis, points, _channel(sample.features), color="0.3")
+    drawing.curve(fitted, points, truth, color="k", label="truth")
     for number, (name, predicted) in enumerate(row.predicted.items()):
         style = {"color": f"C{number % 10}", "label": f"{name}: {row.errors[name]:.3g}"}
-        drawing.curve(axes[1], points, predicted, linestyle="--", **style)
-        drawing.curve(axes[2], points, predicted - truth, **style)
-    titles = "input", "truth and prediction", "difference; errors"
+        drawing.curve(fitted, points, predicted, linestyle="--", **style)
+        drawing.curve(left, points, predicted - truth, **style)
+    titles = ("input", "truth and prediction", "difference; errors")[-len(axes) :]
     for axis, title in zip(axes, titles, strict=True):
         drawing.plain(axis)
         axis.set_title(title, fontsize=9)
     axes[0].set_ylabel(row.label, fontsize=9)
-    for axis in axes[1:]:
+    for axis in (fitted, left):
         axis.legend(frameon=False, fontsize=7)
