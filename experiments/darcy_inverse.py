@@ -22,7 +22,7 @@ from opjax.datasets import darcy_inverse, samples
 from opjax.learn import operators, option
 from opjax.learn.benchmark import load
 from opjax.learn.models import PADDING, kept_modes
-from opjax.learn.tables import mean_and_deviation, table
+from opjax.learn.tables import median_and_range, table
 from opjax.problems import grids
 
 MODELS = (*operators.ATTENTIONS, "fno")
@@ -252,12 +252,12 @@ def report(finished: learn.Finished) -> learn.Report:
         tested = [f"tested with {noise:g}" for noise in config.test_noises]
         text += "\n" + table(["model", "trained with", *tested], mismatches)
     head = (
-        f"Relative L2 error x 100 of {config.num_test} test samples, mean ± standard "
-        f"deviation over the seeds {','.join(map(str, config.seeds))}, beside Table 3 "
-        f"of arXiv:2105.14995. Ours: {sides[0]} points per side, {sides[1]} of the "
-        f"coarse grid, {config.num_train} training samples, {config.num_epochs} "
-        f"epochs; the paper's: {paper[0]} and {paper[1]}, 1024, 100. "
-        f"Data: {finished.source}."
+        f"Relative L2 error x 100 of {config.num_test} test samples, median "
+        f"[smallest, largest] over the seeds {','.join(map(str, config.seeds))}, "
+        f"beside Table 3 of arXiv:2105.14995. Ours: {sides[0]} points per side, "
+        f"{sides[1]} of the coarse grid, {config.num_train} training samples, "
+        f"{config.num_epochs} epochs; the paper's: {paper[0]} and {paper[1]}, 1024, "
+        f"100. Data: {finished.source}."
     )
     result = {**parameters, "models": list(config.models)}
     return learn.Report(text=text, result=result, head=head)
@@ -265,7 +265,7 @@ def report(finished: learn.Finished) -> learn.Report:
 
 def _percent(rows: Any, key: str) -> str:
     """A number of the seeds, x 100."""
-    return mean_and_deviation([row[key] for row in rows], 100)
+    return median_and_range([row[key] for row in rows], 100)
 
 
 PROGRAM = learn.Program(

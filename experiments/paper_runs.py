@@ -5,7 +5,8 @@
 continues the set-up that is under way, then takes the next of `experiments.published`,
 and stops in time; the same command goes on, here or wherever the state was copied to,
 and ends with the same bits as without a stop. Finished set-ups keep their numbers, not
-their checkpoints. The last line is JSON.
+their checkpoints; `published.json` in the state has them for `experiments.published`.
+The last line is JSON.
 """
 
 import json
@@ -126,6 +127,28 @@ def page(setups: Sequence[Setup], state: pathlib.Path) -> str:
     return table(columns, rows)
 
 
+def reached(setups: Sequence[Setup], state: pathlib.Path) -> dict[str, str]:
+    """What finished set-ups reached, by name: number, seed, data, device, commit."""
+    found = {}
+    for setup in setups:
+        if _status(state, setup) != "done":
+            continue
+        folder = _folder(state, setup)
+        result = json.loads((folder / "result.json").read_text())
+        made = json.loads((folder / "environment.json").read_text())
+        seconds = result.get("seconds")
+        parts = [
+            f"{100 * result[setup.metric]:.4g} %",
+            "seed " + ", ".join(map(str, result.get("seeds", [0]))),
+            f"data: {result.get('data', 'unknown')}",
+            made["device_kind"],
+            *([] if seconds is None else [f"{seconds:.0f} s"]),
+            f"commit {(made['git_commit'] or 'unknown')[:7]}",
+        ]
+        found[setup.name] = "; ".join(parts)
+    return found
+
+
 def _run_one(
     setup: Setup, state: pathlib.Path, seconds: float, data_dir: str | None
 ) -> int:
@@ -208,6 +231,7 @@ def work() -> dict[str, Any]:
         seconds = 60 * _MINUTES.value
         found = run(setups, state, seconds, data_dir=_DATA_DIR.value, **size)
     print(page(setups, state))
+    write_json(state / "published.json", reached(SETUPS, state))
     write_json(state / "queue.json", found)
     return found
 

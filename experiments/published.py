@@ -1,9 +1,11 @@
 """Published set-ups: how to run each, how large it is, what it reached.
 
-    python -m experiments.published
+    python -m experiments.published --state=DIR
 
-writes the table of `results/published.md`, below its marker. `SETUPS` has the set-ups
-in order of value, the order to run them in when there is a GPU. Errors are the papers'.
+writes the table of `results/published.md`, below its marker, with what the queue
+`experiments.paper_runs` has reached in DIR; without --state with what is known.
+`SETUPS` has the set-ups in order of value, the order to run them in when there is a
+GPU. Errors are the papers'.
 Parameters are those of the authors' programs that their output depends on: some keep
 numbers without an effect.
 """
@@ -11,6 +13,8 @@ numbers without an effect.
 import importlib
 import json
 import pathlib
+import sys
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -18,6 +22,7 @@ from absl import flags
 from flax import nnx
 
 from opjax.learn import operators, options, report
+from opjax.learn.json_files import write_json
 from opjax.learn.tables import table
 
 PAPERS = {
@@ -190,10 +195,8 @@ def _sizes(module: str, config: Any) -> operators.Sizes:
     return operators.Sizes(2, inputs, outputs, grid, 972, box, time_embedding=timed)
 
 
-def page() -> str:
-    """The table, with results from `published.json`, if there is one, by name."""
-    stored = _FOLDER / "published.json"
-    results = json.loads(stored.read_text()) if stored.exists() else {}
+def page(results: Mapping[str, str]) -> str:
+    """The table, with what set-ups have reached, by name."""
     columns = ["set-up", "command", "parameters, published"]
     columns += ["ours", "published", "so far"]
     rows = [
@@ -211,12 +214,27 @@ def page() -> str:
     return f"{table(columns, rows)}\n{listed}"
 
 
-def main() -> None:
-    """Writes the table into its page."""
-    path = _FOLDER / "published.md"
+def known(stored: pathlib.Path, state: pathlib.Path | None) -> dict[str, str]:
+    """What set-ups have reached: what is stored, and what a queue has added to it."""
+    results = json.loads(stored.read_text()) if stored.exists() else {}
+    if state is not None:
+        results |= json.loads((state / "published.json").read_text())
+        write_json(stored, results)
+    return results
+
+
+def write(state: pathlib.Path | None, folder: pathlib.Path = _FOLDER) -> dict[str, Any]:
+    """Writes the table into its page, and what it knows to `published.json`."""
+    results = known(folder / "published.json", state)
+    path = folder / "published.md"
     kept = path.read_text().partition(report.MARK)[0]
-    path.write_text(f"{kept}{report.MARK}\n\n{page()}")
+    path.write_text(f"{kept}{report.MARK}\n\n{page(results)}")
+    return {"page": str(path), "set_ups": len(SETUPS), "finished": len(results)}
 
 
 if __name__ == "__main__":
-    main()
+    flags.DEFINE_string("state", None, "Folder of experiments.paper_runs, to add.")
+    options.start(
+        lambda: write(flags.FLAGS.state and pathlib.Path(flags.FLAGS.state)),
+        [sys.argv[0]],
+    )

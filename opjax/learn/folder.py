@@ -191,7 +191,8 @@ def provenance(folder: pathlib.Path, *, seconds: float) -> str:
     return (
         f"- command: `{found['command']}`\n"
         f"- commit {found['git_commit']}{modified}, {found['starts'][-1][:10]}\n"
-        f"- {found['cpu_count']} cores, {found['device_kind']}; {found['platform']}\n"
+        f"- {found['cpu_count']} cores{_of(found)}, {found['device_kind']}; "
+        f"{found['platform']}\n"
         f"- Python {found['python']}, {packages}\n"
         f"- {seconds:.0f} s for all studies of the last process, with compilation\n"
     )
@@ -214,11 +215,27 @@ def environment(path: pathlib.Path, command: str) -> dict[str, Any]:
         "device_kind": jax.devices()[0].device_kind,
         "x64": jax.dtypes.canonicalize_dtype("float64") == "float64",
         "cpu_count": os.cpu_count(),
+        "processor": processor(),
         "git_commit": _git("rev-parse", "HEAD"),
         "git_modified": bool(_git("status", "--porcelain", "--untracked-files=no")),
         "command": command or " ".join(sys.argv),
         "starts": [*starts, now],
     }
+
+
+def processor() -> str:
+    """The processor's name; what Python says of it where Linux does not."""
+    with contextlib.suppress(OSError):
+        lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
+        for line in lines:
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def _of(found: dict[str, Any]) -> str:
+    """The processor of a run; nothing for runs that did not write it down."""
+    return f" of {found['processor']}" if "processor" in found else ""
 
 
 def _git(*arguments: str) -> str | None:

@@ -1,4 +1,4 @@
-"""Results of several models with several seeds: means, tables and the last line."""
+"""Results of several models with several seeds: medians, tables, the last line."""
 
 import math
 import pathlib
@@ -9,7 +9,7 @@ import numpy as np
 
 from opjax.learn.folder import provenance
 from opjax.learn.json_files import write_json, write_text
-from opjax.learn.tables import mean_and_deviation, table
+from opjax.learn.tables import median_and_range, table
 
 # Numbers of a member that are not results.
 _NOT_SHOWN = ("best_epoch", "parameters")
@@ -72,10 +72,10 @@ def write_report(
     write_tables(finished.folder, title, head, text, finished.seconds)
     if added.alone:
         return dict(added.result)
-    first, means = next(iter(results)), summary(results, shown)
+    first, medians = next(iter(results)), summary(results, shown)
     return {
-        **{key: means[f"{key}_{first}"] for key in shown if key != "seconds"},
-        **means,
+        **{key: medians[f"{key}_{first}"] for key in shown if key != "seconds"},
+        **medians,
         **{f"parameters_{n}": rows[0]["parameters"] for n, rows in results.items()},
         "parameters": results[first][0]["parameters"],
         "seconds": math.fsum(
@@ -121,28 +121,29 @@ def _head(finished: Finished) -> str:
     else:
         length = f"{config.num_steps} steps of {config.batch_size} fresh samples"
     return (
-        f"{length}; mean ± standard deviation over the seeds "
+        f"{length}; median [smallest, largest] over the seeds "
         f"{','.join(map(str, config.seeds))}. Data: {finished.source}. {finished.notes}"
     )
 
 
 def summary(
     results: Mapping[str, Sequence[Mapping[str, Any]]], columns: Sequence[str]
-) -> dict[str, float]:
-    """Returns `<column>_<name>`, means over the seeds, and `..._std` for several.
+) -> dict[str, Any]:
+    """Returns `<column>_<name>`, medians over the seeds, and `..._range` of several.
 
-    A value that is None, as JSON has it for NaN, or missing because its model diverged,
-    makes the mean NaN.
+    A range is smallest and largest. A value that is None, as JSON has it for NaN, or
+    missing because its model diverged, makes all of them NaN.
     """
-    found = {}
+    found: dict[str, Any] = {}
     for name, rows in results.items():
         for column in columns:
             if all(column not in row and "diverged" not in row for row in rows):
                 continue
             values = np.array([row.get(column) for row in rows], np.float64)
-            found[f"{column}_{name}"] = float(values.mean())
+            found[f"{column}_{name}"] = float(np.median(values))
             if len(values) > 1:
-                found[f"{column}_{name}_std"] = float(values.std(ddof=1))
+                extremes = float(values.min()), float(values.max())
+                found[f"{column}_{name}_range"] = list(extremes)
     return found
 
 
@@ -150,7 +151,7 @@ def comparison(
     results: Mapping[str, Sequence[Mapping[str, Any]]],
     columns: Mapping[str, tuple[str, float]],
 ) -> str:
-    """Returns a Markdown table of means and standard deviations over the seeds.
+    """Returns a Markdown table of medians and ranges over the seeds.
 
     Columns are heading and factor of every key to show. Rows with the key "diverged"
     are counted, and the others are shown.
@@ -175,4 +176,4 @@ def _cell(rows: Sequence[Mapping[str, Any]], key: str, scale: float) -> str:
     values = np.array(found, np.float64)  # None becomes NaN
     if not values.size:
         return "–"
-    return mean_and_deviation(values, scale) if np.isfinite(values).all() else "∞"
+    return median_and_range(values, scale) if np.isfinite(values).all() else "∞"

@@ -73,8 +73,8 @@ class Program:
 
         Returns:
           What the last line of the program says: the numbers of `Task.evaluate`, of the
-          first model by their own names, of every model as `<number>_<model>`, means
-          and standard deviations over the seeds; parameters, seconds, and how they came
+          first model by their own names, of every model as `<number>_<model>`, medians
+          over the seeds with their ranges; parameters, seconds, and how they came
           about.
 
         Raises:

@@ -18,9 +18,11 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in escaped) + "\n"
 
 
-def mean_and_deviation(values: Sequence[float] | np.ndarray, scale: float = 1) -> str:
-    """Returns `mean ± standard deviation` over the seeds; one value by itself."""
+def median_and_range(
+    values: Sequence[float] | np.ndarray, scale: float = 1, *, digits: int = 4
+) -> str:
+    """Returns `median [smallest, largest]` over the seeds; one value by itself."""
     array = scale * np.asarray(values, np.float64)
-    if array.size == 1:
-        return f"{array.item():.4g}"
-    return f"{array.mean():.4g} ± {array.std(ddof=1):.2g}"
+    found = np.median(array), array.min(), array.max()
+    median, low, high = (f"{value:.{digits}g}" for value in found)
+    return f"{median} [{low}, {high}]" if array.size > 1 else median

@@ -89,14 +89,15 @@ def test_the_table_has_models_by_noises_beside_the_paper():
     report = darcy_inverse.report(finished)
     assert report.result["parameters_fno"] == 1234
     by_noise, _, mismatches = (report.text or "").partition("\n\n")
-    assert mismatches.splitlines()[-1] == "| fno | 0.05 | 25 ± 0 | 75 ± 0 |"
+    assert mismatches.splitlines()[-1] == "| fno | 0.05 | 25 [25, 25] | 75 [75, 75] |"
     assert by_noise.splitlines() == [
         "| model | parameters | seconds each "
         "| noise 0.01 | paper | noise 0.05 | paper |",
         "| --- | --- | --- | --- | --- | --- | --- |",
         "| galerkin (paper: GT Ln on K, V) | 1,234 | 3 "
-        "| 2 ± 1.4 | 2.552 | 6 ± 1.4 |  |",
-        "| fno (paper: FNO2d (only nc)) | 1,234 | 3 | 51 ± 1.4 | 14.31 | 51 ± 1.4 |  |",
+        "| 2 [1, 3] | 2.552 | 6 [5, 7] |  |",
+        "| fno (paper: FNO2d (only nc)) | 1,234 | 3 "
+        "| 51 [50, 52] | 14.31 | 51 [50, 52] |  |",
     ]
 
 

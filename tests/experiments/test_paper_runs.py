@@ -1,9 +1,11 @@
+import json
 import sys
 
 import pytest
 
-from experiments import paper_runs
+from experiments import paper_runs, published
 from experiments.published import SETUPS
+from opjax.learn import report
 from opjax.learn.stopping import STATUS
 
 SOME = SETUPS[:3]
@@ -11,8 +13,10 @@ FINISH = """
 import json, pathlib, sys
 folder = pathlib.Path(sys.argv[1])
 (folder / "member").mkdir(parents=True, exist_ok=True)
-result = {"relative_l2": 0.5, "accuracy": 0.5}
+result = {"relative_l2": 0.5, "seeds": [0], "data": "D", "seconds": 7.0}
 (folder / "result.json").write_text(json.dumps(result))
+made = {"device_kind": "H200", "git_commit": "0123456789"}
+(folder / "environment.json").write_text(json.dumps(made))
 row = {"epoch": 5, "step": 10, "seconds": 7.0}
 (folder / "member" / "metrics.jsonl").write_text(json.dumps(row) + "\\n")
 for step in 1, 2:
@@ -66,6 +70,23 @@ def test_a_queue_goes_on_where_it_was_stopped(tmp_path, programs):
     assert not list(tmp_path.rglob("step_*"))
     table = paper_runs.page(SOME, tmp_path)
     assert f"| {third} | done | 7 | 0 | 0.5 | {SOME[2].error:.4g} |" in table
+
+    row = "50 %; seed 0; data: D; H200; 7 s; commit 0123456"
+    reached = paper_runs.reached(SETUPS, tmp_path)
+    assert reached == dict.fromkeys((first, second, third), row)
+
+    # What is reached is added to what is known, and shown in the page.
+    (tmp_path / "published.json").write_text(json.dumps({first: row}))
+    (tmp_path / "page").mkdir()
+    (tmp_path / "page" / "published.json").write_text(json.dumps({"x/y": "old"}))
+    (tmp_path / "page" / "published.md").write_text(f"Head\n{report.MARK}\nold")
+    published.write(tmp_path, tmp_path / "page")
+    text = (tmp_path / "page" / "published.md").read_text()
+    assert text.startswith("Head\n")
+    assert row in text
+    assert "\nold" not in text
+    kept = json.loads((tmp_path / "page" / "published.json").read_text())
+    assert kept == {"x/y": "old", first: row}
 
 
 def test_what_fails_is_named_and_does_not_hold_up_the_rest(tmp_path, programs, capfd):
