@@ -29,18 +29,25 @@ def test_every_attention_of_the_registry_is_measured():
     assert whole <= set(scaling.PRESETS["models"].models)
 
 
+def check_shape(name, num_heads):
+    def output():
+        given = scaling_layers.inputs(TINY, name, 32)
+        layer = TINY.build(name, num_heads, 32)
+        return given[0], scaling_layers.forward(name, layer, *given)
+
+    x, y = jax.eval_shape(output)
+    assert (y.shape, y.dtype) == (x.shape, jnp.float32), name
+
+
 @pytest.mark.parametrize("num_heads", [1, 2])
 def test_all_layers_keep_the_shape(num_heads):
-    for name in (*scaling_layers.names(), *scaling_layers.whole_names()):
-        if num_heads > 1 and not scaling_layers.has_heads(name):
-            continue
-        given = scaling_layers.inputs(TINY, name, 32)
-        built = jax.eval_shape(lambda name=name: TINY.build(name, num_heads, 32))
-        y = jax.eval_shape(
-            lambda *a, n=name: scaling_layers.forward(n, *a), built, *given
-        )
-        assert y.shape == given[0].shape, name
-        assert y.dtype == jnp.float32, name
+    for name in scaling_layers.names():
+        check_shape(name, num_heads)
+
+
+def test_whole_models_map_functions_to_functions():
+    for name in ("functional", "lno", "ono", "gnot", "deeponet", "fno"):
+        check_shape(f"model:{name}", 2)
 
 
 def count(name, heads, n, config=scaling.PRESETS["quick"], kind="forward"):
@@ -58,7 +65,7 @@ def test_the_work_of_galerkin_attention_is_that_counted_by_hand(heads):
     n, c, d = 4096, 128, 128 // heads + 1  # with a coordinate
     projections = 2 * n * c * c  # of keys and of values
     products = heads * n * d * d  # of keys with values
-    folded = heads * (c + 2) * d * (d + c)  # query map, coefficients and output map
+    folded = heads * d * c * (d + c + 2)  # coefficients, output and query maps
     output = n * (c + 2) * c  # of channels, the coordinate and a one
     by_hand = 2 * (projections + products + folded + output)
     assert count("galerkin", heads, n) == by_hand
@@ -109,6 +116,7 @@ def test_a_slope_is_the_exponent_of_a_power_law():
     assert scaling.slope(times, 256) is None
 
 
+@pytest.mark.slow
 def test_a_run_writes_table_figure_and_result(tmp_path, capsys):
     result = scaling.run(TINY, workdir=tmp_path)
     assert json.loads(capsys.readouterr().out) == result
@@ -129,6 +137,7 @@ def test_a_run_writes_table_figure_and_result(tmp_path, capsys):
     assert scaling.run(TINY, workdir=tmp_path) == result  # read, not measured again
 
 
+@pytest.mark.slow
 def test_encoder_layers_stand_beside_the_published_numbers(tmp_path, capsys):
     paper = scaling.PRESETS["encoder"]
     assert paper.all_sizes() == [8192]
