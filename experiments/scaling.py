@@ -33,6 +33,12 @@ _UNITS: dict[str, Callable[[dict[str, Any], int], float]] = {
     "kFLOP per point": lambda found, n: found["flops"] / n / 1e3,
     "MiB": lambda found, n: found["bytes"] / 2**20,
 }
+# What figures show of them: per point, flat where the cost is linear.
+_DRAWN: dict[str, tuple[str, Callable[[float, int], float]]] = {
+    "milliseconds": ("microseconds per point", lambda value, n: 1e3 * value / n),
+    "kFLOP per point": ("kFLOP per point", lambda value, n: value),
+    "MiB": ("KiB per point", lambda value, n: 2**10 * value / n),
+}
 # Table 1 of Cao (2021), encoders only: GFLOP of one backpropagation of four samples,
 # CUDA and allocated memory in GB, iterations per second.
 PUBLISHED = {
@@ -340,7 +346,7 @@ def _draw(config: Config, rows: Any, path: Any) -> None:
     axes = figure.subplots(len(_UNITS), len(across), sharex=True, sharey="row")
     axes = np.asarray(axes).reshape(len(_UNITS), len(across))
     for line, unit in zip(axes, _UNITS, strict=True):
-        line[0].set_ylabel(unit)
+        line[0].set_ylabel(_DRAWN[unit][0])
         for axis, (heads, kind) in zip(line, across, strict=True):
             _panel(axis, config, rows, (heads, kind, unit))
     for axis, (heads, kind) in zip(axes[0], across, strict=True):
@@ -364,7 +370,8 @@ def _panel(axis: Any, config: Config, rows: Any, panel: tuple[int, str, str]) ->
         style: dict[str, Any] = {"c": f"C{k % 10}", "marker": _MARKERS[k // 10]}
         style |= {"lw": 2.6 if name.endswith("functional") else 1.0, "ms": 4}
         style["ls"] = "--" if scaling_layers.is_quadratic(name) else "-"
-        values = np.maximum([*found.values()], 1e-6)
+        drawn = [_DRAWN[unit][1](value, n) for n, value in found.items()]
+        values = np.maximum(drawn, 1e-6)
         axis.plot(found.keys(), values, label=name, **style)
     axis.set_yscale("log")
     axis.set_xscale("log", base=2)
