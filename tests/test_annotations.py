@@ -45,6 +45,7 @@ OPTIONS = {
     "functional_attention_map": RIDGE,
     "functional_map": RIDGE,
     "grid_convolution": GRID,
+    "grid_eigenfunctions": {"num_functions": 2, "boundary": "natural"},
     "harmonic_hats": {"num_boxes": 2},
     "hat_basis": {"num_nodes": 2},
     "intention": RIDGE,

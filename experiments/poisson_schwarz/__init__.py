@@ -2,7 +2,7 @@
 
     python -m experiments.poisson_schwarz --preset=quick
     python -m experiments.poisson_schwarz --preset=paper --sweep
-    python -m experiments.poisson_schwarz --further=scaling,mesh
+    python -m experiments.poisson_schwarz --further=scaling,mesh --nobaselines
     python -m experiments.poisson_schwarz --coefficient=random --contrast=1000
 
 The first line trains our default beside the global baselines and a closed form. The
@@ -53,6 +53,7 @@ class Config(Structure, Equation, Training, UpdateOptions):
         tuple(range(10)), "Seeds, trained at once", minimum=0, below=2**31
     )
     sweep: bool = option(False, "Also train at all learning rates of the paper")
+    baselines: bool = option(True, "Also global models, and our default start")
     beyond: bool = option(False, "Also more points, two dimensions and an ablation")
     further: tuple[str, ...] = option(
         ("none",),
@@ -103,6 +104,9 @@ def _check_combinations(config: Config) -> None:
     varies, space = config.coefficient != "constant", config.coarse_space
     harmonic = space == "harmonic"
     excluded = {
+        "sweep compares with the global model; leave out nobaselines": (
+            config.sweep and not config.baselines
+        ),
         "further=none goes with no other": (
             "none" in config.further and len(config.further) > 1
         ),

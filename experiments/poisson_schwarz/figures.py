@@ -31,6 +31,7 @@ def draw(folder: pathlib.Path, config: Any, rows: Rows) -> None:
     folder.mkdir(exist_ok=True)
     main = rows["main"]
     names = {"global": f"global, rank {config.global_rank}", "schwarz": "Schwarz"}
+    names = {k: label for k, label in names.items() if k in main}
     curves = {label: main[name].losses for name, label in names.items()}
     paper = None
     if config.sweep and config.preset == "paper":
@@ -40,6 +41,8 @@ def draw(folder: pathlib.Path, config: Any, rows: Rows) -> None:
     shown = {"02": "global", "03": "schwarz", "07": "global_matched"}
     if config.dim == 1:
         for number, name in shown.items():
+            if name not in main:
+                continue
             path = folder / f"{number}_solutions_{name}.png"
             _solutions(path, main[name], LABELS[name])
         _anatomy(folder, main["schwarz"])

@@ -47,6 +47,8 @@ def main(config: Any) -> dict[str, Study]:
     ]
     if config.init == "whitened":  # the first two already are
         studies = studies[:4]
+    if not config.baselines:
+        studies = studies[:1]
     return {study.name: study for study in studies}
 
 

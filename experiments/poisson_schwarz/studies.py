@@ -148,7 +148,7 @@ class MeshSetup:
       global_rank: columns of a global model in place of the Schwarz model, if positive.
     """
 
-    num_columns: int = 28
+    num_columns: int = 22
     num_subdomains: int = 16
     overlap: int = 2
     local_rank: int = 8

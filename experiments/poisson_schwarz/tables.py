@@ -126,8 +126,10 @@ def write(folder: pathlib.Path, config: Any, rows: Rows) -> tuple[str, str]:
     }
     write_json(folder / "studies.json", found)
     main = rows["main"]
-    rank = main["global_matched"].study.setup.global_rank
-    labels = LABELS | {"global_matched": f"global, rank {rank}"}
+    labels = dict(LABELS)
+    if config.baselines:
+        rank = main["global_matched"].study.setup.global_rank
+        labels["global_matched"] = f"global, rank {rank}"
     named = {labels[name]: row for name, row in main.items()}
     parts = _paper_tables(main, config.rate) if config.sweep else []
     parts += comparison("Comparison", named, main["schwarz"].result["closed_form"])

@@ -1,4 +1,4 @@
-"""Fields, basis functions and functional maps of trained models, as figures."""
+"""Fields that trained models predict, as figures."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -150,43 +150,3 @@ def _draw_curves(axes: Any, row: _Row) -> None:
     axes[0].set_ylabel(row.label, fontsize=9)
     for axis in (fitted, left):
         axis.legend(frameon=False, fontsize=7)
-
-
-def basis(name: str, seen: Outcome) -> Any:
-    """Draws basis functions of the layers that `outcome.inspect` looked at."""
-    sample = seen.samples[0]
-    functions, layers = seen.arrays["basis"], seen.arrays["layers"]
-    columns = functions.shape[2]
-    figure = drawing.new_figure(1.6 * columns + 0.3, 1.75 * len(layers) + 0.4)
-    axes = figure.subplots(len(layers), columns, squeeze=False)
-    for row, layer, values in zip(axes, layers, functions, strict=True):
-        for axis, one in zip(row, values.T, strict=True):
-            drawing.field(axis, sample.mesh_points, one, grid_shape=sample.grid_shape)
-            axis.set_title(f"{one.min():.2f} to {one.max():.2f}", fontsize=8)
-            axis.set(xticks=[], yticks=[])
-        row[0].set_ylabel(f"layer {layer + 1}")
-    title = "basis functions of the first head that vary most, each in its own colours"
-    figure.suptitle(f"{name}: {title}", fontsize=10)
-    return figure
-
-
-def maps(name: str, seen: Outcome) -> Any:
-    """Draws functional maps of the layers that `outcome.inspect` looked at."""
-    found, layers = seen.arrays["maps"], seen.arrays["layers"]
-    columns = found.shape[1]
-    figure = drawing.new_figure(2.3 * columns + 1.0, 2.3 * len(layers) + 0.5)
-    axes = figure.subplots(len(layers), columns, squeeze=False)
-    for row, layer, values in zip(axes, layers, found, strict=True):
-        # The largest entries of one head would leave the others blank.
-        limit = float(np.quantile(np.abs(values), 0.995)) or 1.0
-        colours = {"cmap": "RdBu_r", "vmin": -limit, "vmax": limit}
-        for head, (axis, one) in enumerate(zip(row, values, strict=True)):
-            image = axis.imshow(one, interpolation="nearest", **colours)
-            axis.set_title(f"layer {layer + 1}, head {head + 1}", fontsize=9)
-            axis.set(xticks=[], yticks=[])
-        row[0].set_ylabel("query basis")
-        figure.colorbar(image, ax=list(row), shrink=0.9, pad=0.01, extend="both")
-    for axis in axes[-1]:
-        axis.set_xlabel("key basis")
-    figure.suptitle(f"{name}: functional maps of one test sample", fontsize=10)
-    return figure
