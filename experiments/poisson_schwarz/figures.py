@@ -67,7 +67,8 @@ def _solutions(path: pathlib.Path, row: Row, title: str) -> None:
 
 def _anatomy(folder: pathlib.Path, row: Row) -> None:
     """Levels of the operator, blocks and hats of the first seed."""
-    setup, size = row.study.setup, row.study.setup.domain.num_points
+    setup: Any = row.study.setup
+    size = setup.domain.num_points
     if setup.coarse_space == "none" or size > 2048:
         return
     arrays = outcome.read(row.folder).arrays

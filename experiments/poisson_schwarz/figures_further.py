@@ -64,7 +64,8 @@ def _by_space(axis: Any, rows: Mapping[str, Row]) -> None:
     for i, start in enumerate(STARTS):
         found = {k: row for k, row in rows.items() if k.endswith(f", {start}")}
         uniform = [row for k, row in found.items() if "uniform" in k]
-        counts = [row.study.setup.coarse_hats for row in uniform]
+        setups: list[Any] = [row.study.setup for row in uniform]
+        counts = [setup.coarse_hats for setup in setups]
         values = [row.values("weighted_mse", row.study.rate) for row in uniform]
         _curve(axis, counts, values, f"uniform hats, {start}", color=f"C{i}")
         others = {"interface": ("s", 7), "partition": ("^", 8), "none": ("x", 0)}

@@ -1,5 +1,7 @@
 """Scaled products against attention that is divided in every call."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -70,13 +72,13 @@ def test_adam_trains_it_as_attention_that_is_divided(rng):
         return params
 
     folded = optax.chain(adam, training.scale_updates(sizes))
-    found = train(lambda m: jnp.sum((m(f) - u) ** 2), scaled, folded)
+    found: Any = train(lambda m: jnp.sum((m(f) - u) ** 2), scaled, folded)
 
     def called(factors):
         query, key = factors
         return jnp.sum((query @ (key.T @ f) / np.sqrt(n * rank) - u) ** 2)
 
-    factors = train(called, (model.query[...], model.key[...]), adam)
+    factors: Any = train(called, (model.query[...], model.key[...]), adam)
     expected = factors[0] @ factors[1].T / np.sqrt(n * rank)
     np.testing.assert_allclose(found.query[...] @ found.key[...].T, expected, rtol=1e-5)
 
