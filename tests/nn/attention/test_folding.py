@@ -176,3 +176,25 @@ def test_samples_of_a_batch_stay_apart(rng):
     np.testing.assert_allclose(together[0], call(x[0]), rtol=1e-12, atol=1e-12)
     changed = jax.jit(jax.vmap(call))(x.at[1].set(0))
     np.testing.assert_array_equal(changed[0], together[0])
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_mapped_moments_are_those_of_mapped_features(rng, masked):
+    f, phi = rng.normal(size=(N, 4)), rng.uniform(size=(N, K))
+    kernel, bias = rng.normal(size=(4, 2)), rng.normal(size=2)
+    weights = np.where(np.arange(N) < 30, 0.5, 0.0) if masked else None
+    given = {"quadrature_weights": weights, "with_gram": True}
+    mapped = opjax.moments(f, phi, **given).mapped(kernel, bias)
+    expected = opjax.moments(f @ kernel + bias, phi, **given)
+    for a, b in zip(*map(jax.tree.leaves, (mapped, expected)), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-12)
+
+
+def test_a_perceptron_is_linear_in_its_last_hidden_features(rng):
+    x = jnp.asarray(rng.normal(size=(5, C)))
+    for residual in (False, True):
+        perceptron = nn.ResidualMLP(C, C, output_residual=residual, rngs=nnx.Rngs(0))
+        perceptron = jax.tree.map(lambda leaf: leaf.astype(float), perceptron)
+        hidden, kernel, bias = perceptron.last_map(x)
+        expected = hidden @ kernel + bias[None, :]
+        np.testing.assert_allclose(perceptron(x), expected, rtol=1e-12, atol=1e-14)
