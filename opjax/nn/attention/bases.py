@@ -153,12 +153,19 @@ class SoftmaxBasis(Basis):
         mesh_points: jax.Array | None = None,
         basis_functions: jax.Array | None = None,
     ) -> HeadInputs:
-        """Projects features `(n, c)`; `local` are the features of the scores.
+        """Projects features `(n, c)`; `local` are the features of the scores."""
+        refuse_functions(basis_functions)
+        projected = self.projection(with_points(x, mesh_points, self.point_dim))
+        heads = split_heads(checkpoint_name(projected, "projected"), 2 * self.num_heads)
+        values, local = heads[: self.num_heads], heads[self.num_heads :]
+        return HeadInputs(values, local, self.score_map())
+
+    def score_map(self) -> tuple[jax.Array, jax.Array]:
+        """Returns kernels `(h, d, k)` and biases `(h, k)` of the scores of every head.
 
         The temperature divides the weights of the scores rather than the scores: the
         same numbers for a fraction of the work.
         """
-        refuse_functions(basis_functions)
         temperature = self.temperature[...]
         if self.temperature_bounds is not None:
             temperature = jnp.clip(temperature, *self.temperature_bounds)
@@ -167,10 +174,7 @@ class SoftmaxBasis(Basis):
             bias = jnp.zeros((self.num_heads, self.num_basis), temperature.dtype)
         else:
             bias = self.score_bias[...][None] / temperature[:, None]
-        projected = self.projection(with_points(x, mesh_points, self.point_dim))
-        heads = split_heads(checkpoint_name(projected, "projected"), 2 * self.num_heads)
-        values, local = heads[: self.num_heads], heads[self.num_heads :]
-        return HeadInputs(values, local, (kernel, bias))
+        return kernel, bias
 
     def functions(
         self, local: jax.Array, shared: Any, quadrature_weights: jax.Array | None

@@ -1,7 +1,7 @@
 """Pointwise layers: linear maps and perceptrons."""
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -125,14 +125,19 @@ class MLP(nnx.Module):
         *layers, self.out = (linear(*pair) for pair in itertools.pairwise(widths))
         self.hidden = nnx.List(layers)
 
-    def __call__(self, x: jax.Array) -> jax.Array:
-        """Maps features `(n, in_features)` to `(n, out_features)`."""
+    def __call__(
+        self, x: jax.Array, *, linear: Callable[..., jax.Array] = lambda f, x: f(x)
+    ) -> jax.Array:
+        """Maps features `(n, in_features)` to `(n, out_features)`.
+
+        `linear(layer, x)` applies one of the maps, where features are stored otherwise.
+        """
         activation = ACTIVATIONS[self.activation]
         for index, layer in enumerate(self.hidden):
-            y = activation(layer(x))
+            y = activation(linear(layer, x))
             adds = self.residual if index else self.input_residual
             x = x + y if adds else y
-        y = self.out(x)
+        y = linear(self.out, x)
         return x + y if self.output_residual else y
 
 
