@@ -202,6 +202,13 @@ def can_be_chunked(model: Any) -> bool:
     return attention is not None and obstacle(attention, model.basis) is None
 
 
+def check(model: Any, chunk_size: int) -> None:
+    """Raises ValueError if a model cannot be evaluated in chunks of such a size."""
+    _checks.positive(chunk_size=chunk_size)
+    if reason := obstacle(model.blocks.attention, model.basis):
+        raise ValueError(f"{chunk_size=}: {reason}. Leave chunk_size out.")
+
+
 def evaluate(
     model: Any,
     mesh_points: jax.Array,
@@ -213,10 +220,8 @@ def evaluate(
     **given: jax.Array,
 ) -> jax.Array:
     """Evaluates an operator transformer in chunks, see `OperatorTransformer`."""
-    _checks.positive(chunk_size=chunk_size)
+    check(model, chunk_size)
     blocks, shared = model.blocks, model.basis
-    if reason := obstacle(blocks.attention, shared):
-        raise ValueError(f"{chunk_size=}: {reason}. Leave chunk_size out.")
     n = mesh_points.shape[0]
     size = min(chunk_size, n)
     basis = blocks.attention.choose_basis(shared)

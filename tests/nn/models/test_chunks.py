@@ -103,6 +103,18 @@ def test_any_size_of_chunks_will_do_in_single_precision_and_in_batches(sample):
         np.testing.assert_allclose(values(size), expected, rtol=2e-4, atol=2e-5)
 
 
+def test_a_model_may_have_a_chunk_size_of_its_own(sample):
+    def program(model, **given):
+        return str(jax.make_jaxpr(partial(model, **given))(*sample[:2]))
+
+    model = build("adaptive")
+    asked = program(model, chunk_size=4)
+    assert "custom_vjp_call" in asked
+    assert asked != program(model)
+    model.chunk_size = 4
+    assert program(model) == asked != program(model, chunk_size=7)
+
+
 def test_temporary_memory_of_gradients_is_that_of_the_features():
     model = nn.OperatorTransformer(
         position=nn.Coordinates(2),
@@ -157,6 +169,8 @@ def test_what_cannot_be_chunked_says_why(sample):
     for message, attention in cases.items():
         with pytest.raises(ValueError, match=message):
             make(attention=attention)(points, features, chunk_size=4)
+        with pytest.raises(ValueError, match=message):
+            make(attention=attention, chunk_size=4)
     noisy = nn.with_noise(build("adaptive"), jax.random.key(0))
     with pytest.raises(ValueError, match="noise of a training step"):
         noisy(points, features, chunk_size=4)
