@@ -1,22 +1,31 @@
 """What matters in functional and Galerkin-type attention, one choice at a time.
 
     python -m experiments.ablation --preset=quick
-    python -m experiments.ablation --studies=ridge,projection --seeds=0,1,2
+    python -m experiments.ablation --studies=projection --problem=elasticity
 
 Small models of Darcy flow, or of another benchmark, and of Burgers' equation that
 differ in one choice. Every variant and seed has a folder in that of its study.
 """
 
 import dataclasses
+import functools
 import math
 import pathlib
 from dataclasses import replace
 from typing import Any
 
-from experiments import ablation_ridge, airfoil, burgers, darcy, elasticity
+import jax
+
+from experiments import (
+    ablation_cost,
+    ablation_report,
+    airfoil,
+    burgers,
+    darcy,
+    elasticity,
+)
 from opjax import learn
-from opjax.learn import SizeOptions, members, option
-from opjax.learn.json_files import write_json
+from opjax.learn import SizeOptions, option
 
 # Table of the paper, and what is varied.
 STUDIES = {
@@ -24,6 +33,8 @@ STUDIES = {
     "choice": "001, Table 7: basis and attention",
     "projection": "001, Table 12: transpose and pseudo-inverse",
     "ridge": "001, Table 13: initial ridge",
+    "sharing": "001, App. C.2: one basis for all blocks",
+    "adaptive": "Ridges: learned, fixed, cross-validated",
     "initialization": "004, Table 8: initialisation and normalisation",
 }
 _ALL = ("smoke", "quick", "paper")  # presets of all programs
@@ -53,6 +64,7 @@ class Config(SizeOptions):
         (0, 1, 2), "Seeds of parameters and sample order", minimum=0, members=True
     )
     problem: str = option("darcy", "What 001's studies are on", choices=PROBLEMS)
+    data_dir: str = option("", "Folder of the published files; empty: own solver")
     base: str = option("quick", "Preset of the programs that vary", choices=_ALL)
     num_train: int = option(200, "Training samples", minimum=8)
     num_test: int = option(100, "Test samples of 001's studies", minimum=1)
@@ -69,6 +81,11 @@ class Config(SizeOptions):
     def __post_init__(self):
         """Refuses what no run could use, before any work is done."""
         super().__post_init__()
+        if self.data_dir and {"initialization"} < set(self.studies):
+            raise ValueError(
+                f"data_dir={self.data_dir!r} is of one problem, but the study "
+                "initialization is on Burgers' equation; run it by itself."
+            )
         self.members()  # refuses what a program refuses
 
     def members(self) -> dict[tuple[str, int], Any]:
@@ -83,8 +100,8 @@ class Config(SizeOptions):
 
 def variants(config: Config, study: str) -> dict[str, Any]:
     """Returns the configurations of a study by what they vary."""
-    names = ["num_train", "num_epochs", "features", "num_layers"]
-    given: dict[str, Any] = {"num_validation": max(config.num_train // 10, 2)}
+    names = ["num_train", "num_epochs", "features", "num_layers", "data_dir"]
+    given: dict[str, Any] = {}
     if study == "initialization":
         base: Any = burgers.PRESETS[config.base]
         names.append("num_points")
@@ -94,6 +111,8 @@ def variants(config: Config, study: str) -> dict[str, Any]:
         base = PROBLEMS[config.problem].PRESETS[config.base]
         names += ["num_test", "num_heads", "num_basis"]
         given["equal_parameters"] = False
+    if base.num_validation:  # published runs have none
+        given["num_validation"] = max(config.num_train // 10, 2)
     base = replace(base, **given, **{name: getattr(config, name) for name in names})
     changes = _changes(config, study)
     return {label: replace(base, **change) for label, change in changes.items()}
@@ -120,11 +139,42 @@ def _changes(config: Config, study: str) -> dict[str, dict[str, Any]]:
             }
         case "ridge":
             return {f"logit_{x:g}": {"ridge_logit": x} for x in RIDGE_LOGITS}
+        case "sharing":
+            return {
+                f"{label}_{'shared' if shared else 'own'}": change
+                for label in ("functional", "transolver")
+                for shared in (True, False)
+                for change in [_sharing(config, label, shared)]
+            }
+        case "adaptive":
+            fixed = {"models": ("softmax:functional_fixed",)}
+            return {
+                "learned": {},
+                "gcv": {"models": ("softmax:functional_gcv",)},
+                **{
+                    f"fixed_{jax.nn.sigmoid(x):.3g}": {**fixed, "ridge_logit": x}
+                    for x in RIDGE_LOGITS
+                },
+            }
     return {
         f"{name}_{label}": {"normalization": name, **start}
         for name in burgers.NORMALIZATIONS
         for label, start in STARTS.items()
     }
+
+
+def _sharing(config: Config, label: str, shared: bool) -> dict[str, Any]:
+    """One basis for all blocks, or one for each, of Transolver too.
+
+    Transolver leaves temperatures free where there is no grid; so does the same
+    attention in one basis.
+    """
+    if label == "functional":
+        return {"shared_basis": shared}
+    if not shared:
+        return {"models": ("transolver",)}
+    free = {"min_temperature": 0.0} if config.problem == "elasticity" else {}
+    return {"models": ("softmax:softmax",), "shared_basis": True, **free}
 
 
 PRESETS = {
@@ -144,7 +194,7 @@ PRESETS = {
     # 001, Tables 6 and 7 and App. D, on Darcy flow.
     "paper": Config(
         preset="paper",
-        studies=("bases", "choice", "projection", "ridge"),
+        studies=("bases", "choice", "projection", "ridge", "sharing", "adaptive"),
         base="paper",
         num_train=1000,
         num_test=200,
@@ -177,45 +227,16 @@ def make_task(config: Any, cache_dir: str | None) -> learn.Task:
 
     def evaluate(model: Any, folder: pathlib.Path) -> dict[str, float]:
         found = look(model, folder)
-        return {"error": next(iter(found.values())), **found}
+        cost = {}
+        if folder.parent.name == "bases":  # the study of a member is its folder
+            cost = ablation_cost.measure(task, config)
+        return {"error": next(iter(found.values())), **found, **cost}
 
     probe = None if isinstance(config, burgers.Config) else darcy.probe(task)
     return task._replace(evaluate=evaluate, diverge=True, probe=probe)
 
 
-def report(finished: learn.Finished) -> learn.Report:
-    """A table of every study, and what float32 makes of small ridges."""
-    config = finished.config
-    parts, found, studies = [], {}, {}
-    for study in config.studies:
-        labels = {name: name.partition(f"{study}/")[2] for name in finished.results}
-        results = {label: finished.results[k] for k, label in labels.items() if label}
-        studies[study] = results
-        found |= members.summary(results, ["error"])
-        columns = {"error": ("error, x 100", 100.0)}
-        if study == "ridge":
-            columns["condition"] = ("condition number", 1.0)
-        columns["seconds"] = ("seconds", 1.0)
-        problem = "burgers" if study == "initialization" else config.problem
-        parts.append(f"## {STUDIES[study]}, {problem.capitalize()}\n")
-        parts.append(members.comparison(results, columns))
-    boundary = ablation_ridge.boundary() if "ridge" in studies else []
-    if boundary:
-        parts.append(ablation_ridge.text(boundary))
-    write_json(finished.folder / "studies.json", {**studies, "boundary": boundary})
-    head = (
-        "Relative L2 error on test samples, median [smallest, largest] over the seeds "
-        f"{','.join(map(str, config.seeds))}. A seed that diverged has no part in "
-        f"them; it is counted. {config.num_train} training samples of our own solvers, "
-        f"{config.num_epochs} epochs, {config.features} channels, {config.num_layers} "
-        "layers. Where models are smaller than the published ones or trained for less, "
-        "orders and ratios compare, values do not."
-    )
-    found |= {"seconds": finished.seconds, "seeds": list(config.seeds)}
-    result = {**found, "data": "own solvers"}
-    return learn.Report("\n".join(parts), result, head, alone=True)
-
-
+report = functools.partial(ablation_report.report, titles=STUDIES)
 _TITLE = "What matters, one choice at a time"
 PROGRAM = learn.Program("ablation", PRESETS, make_task, title=_TITLE, report=report)
 run = PROGRAM.run

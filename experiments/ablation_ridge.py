@@ -19,8 +19,6 @@ def text(rows: Sequence[dict[str, float]]) -> str:
     """Returns the part of the tables about `boundary`."""
     cells = [[f"{row[name]:.3g}" for name in _COLUMNS] for row in rows]
     return (
-        "Condition number of the small systems after the last epoch, mean over layers "
-        "and heads, on one validation sample.\n\n"
         "## How small a ridge float32 allows, no training\n\n"
         "Relative errors against float64 of one attention and its gradient in the key "
         "coefficients: 32 of smooth functions with 16 channels, a system that is "

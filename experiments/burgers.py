@@ -13,11 +13,12 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import nnx
 
-from opjax import learn, metrics, nn
+from opjax import grid_eigenfunctions, learn, metrics, nn
 from opjax.datasets import burgers, samples
-from opjax.learn import members, operators, option, supervised
+from opjax.learn import latents, members, operators, option, supervised
 from opjax.learn.benchmark import load
 
 MODELS = (*operators.ATTENTIONS, "fno")
@@ -186,7 +187,18 @@ def make_task(config: Config, cache_dir: str | None) -> learn.Task:
         values = list(errors.values())
         return {**errors, "ratio": values[-1] / values[0]}
 
-    return task._replace(evaluate=evaluate, scan=True)
+    task = task._replace(evaluate=evaluate, scan=True)
+    return latents.beside(task, _waves)
+
+
+def _waves(model: Any, sample: Any) -> tuple[tuple[int, ...], Any]:
+    """Eigenfunctions of the periodic Laplacian, the viscous part of the equation."""
+    del model
+    shape = (len(sample["mesh_points"]),)
+    found, *_ = grid_eigenfunctions(
+        np.ones(shape), num_functions=latents.NUM_FUNCTIONS, boundary="periodic"
+    )
+    return shape, found
 
 
 def _differences(values: jax.Array) -> jax.Array:

@@ -10,14 +10,31 @@ own solver. The loss has the errors of the differences between neighbours beside
 import dataclasses
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from opjax import learn, metrics, normalize
+from opjax import (
+    grid_eigenfunctions,
+    interpolate_grid,
+    learn,
+    metrics,
+    normalize,
+)
 from opjax.datasets import darcy
-from opjax.learn import FLARE, GNOT, LNO, PAPER, SMOKE, FieldOptions, option, published
+from opjax.learn import (
+    FLARE,
+    GNOT,
+    LNO,
+    PAPER,
+    SMOKE,
+    FieldOptions,
+    latents,
+    option,
+    published,
+)
 from opjax.learn.benchmark import load
 from opjax.problems import grids
 
@@ -111,7 +128,23 @@ def make_task(config: Config, cache_dir: str | None) -> learn.Task:
         loss=loss,
         numbers=lambda e: {"relative_l2": e.mean(), "relative_l2_std": e.std()},
     )
+    task = latents.beside(task, partial(_eigenfunctions, task.extra["features"], grid))
     return task._replace(probe=probe(task), scan=True)
+
+
+def _eigenfunctions(
+    normalizer: Any, grid: tuple[int, ...], model: Any, sample: Any
+) -> tuple[tuple[int, ...], Any] | None:
+    """Those of `-div(a grad u)`, zero at the boundary, on the grid of the attention."""
+    shape = model.coarse_shape
+    count = min(latents.NUM_FUNCTIONS, (shape[0] - 2) * (shape[1] - 2) - 1)
+    if count < 1:
+        return None
+    coefficient = normalize.decode(normalizer, jnp.asarray(sample["features"]))
+    coarse = interpolate_grid(coefficient, grid_shape=grid, new_shape=shape)
+    field = jnp.reshape(coarse, shape)
+    found, *_ = grid_eigenfunctions(field, num_functions=count)
+    return shape, found
 
 
 def probe(task: learn.Task) -> Callable[[Any], dict[str, jax.Array]]:

@@ -1,13 +1,15 @@
 """RNA surfaces: learns the class of every point from the shape of the surface.
 
     python -m experiments.rna --preset=quick --data_dir=...
-    python -m experiments.rna --preset=paper --data_dir=... --orientation=principal
+    python -m experiments.rna --preset=quick --data_dir=... --orientation=random
+    python -m experiments.rna --preset=quick --data_dir=... --inputs=hks
 
 The published split holds the same molecules in the same poses, so the program says what
 the nearest training point gives without any learning. Surfaces are seen as published,
-in random rotations while training, as in the paper, or in their principal axes. Without
---data_dir only the smoke preset and tests run, on bumpy spheres, which say nothing
-about RNA.
+in random rotations while training, as in the paper, or in their principal axes; where
+poses matter, the test surfaces are classified in random rotations too. With
+--inputs=hks models see heat kernel signatures and no coordinates. Without --data_dir
+only the smoke preset and tests run, on bumpy spheres, which say nothing about RNA.
 """
 
 import dataclasses
@@ -29,7 +31,14 @@ from opjax.quadrature import weighted_mean
 
 # How surfaces are turned before the model sees their coordinates.
 ORIENTATIONS = ("random", "published", "principal")
+# What the model sees of points: coordinates, or signatures of the surface around them.
+INPUTS = ("xyz", "hks")
 _AVAILABLE = 4096  # points of a surface to draw from in training
+_SIGNED = (
+    2048  # the same, of those that signatures are computed for, unless more needed
+)
+# Times of signatures in squares of the unit of length: from 20 to 200 angstrom for 5.
+_TIMES = tuple(np.geomspace(4, 400, 16).tolist())
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,13 +52,33 @@ class Config(BenchmarkOptions):
     orientation: str = option(
         "published", "How surfaces are turned", choices=ORIENTATIONS
     )
+    inputs: str = option(
+        "xyz", "What models see: coordinates or signatures", choices=INPUTS
+    )
     length: float = option(
-        5.0, "Unit of coordinates in angstrom; 0: the largest radius", minimum=0
+        5.0,
+        "Unit of coordinates, or root of that of times, in angstrom; 0: the largest "
+        "radius",
+        minimum=0,
     )
     decoder_norm: bool = option(True, "Normalise features before the decoder")
     label_smoothing: float = option(
         0.0, "Weight of all classes alike in the target", minimum=0, below=1
     )
+
+    def __post_init__(self):
+        """Refuses what signatures do not depend on, or cannot have."""
+        super().__post_init__()
+        if self.inputs == "hks" and self.orientation != "published":
+            raise ValueError(
+                f"orientation={self.orientation!r} has no meaning for inputs='hks', "
+                "which do not change with it; give --orientation=published."
+            )
+        if self.inputs == "hks" and not self.length:
+            raise ValueError(
+                "length=0 gives every surface a unit of its own, inputs='hks' need one "
+                "for the times of all; give --length=5."
+            )
 
 
 _ALL: dict[str, Any] = {"mlp_ratio": 2, "clip_norm": 1.0, "shared_basis": False}
@@ -99,8 +128,12 @@ def load(config: Config, *, cache_dir: str | None = None) -> samples.Splits:
             "surfaces (see opjax.datasets.rna); without, only the smoke preset runs, "
             "on synthetic surfaces."
         )
-    splits = partial(rna.splits, num_points=_AVAILABLE)
-    found, count = load_splits(config, splits, cache_dir=cache_dir), config.test_points
+    signed, count = config.inputs == "hks", config.test_points
+    enough = min(_AVAILABLE, max(_SIGNED, config.num_points, count))
+    splits = partial(rna.splits, num_points=enough if signed else _AVAILABLE)
+    found = load_splits(config, splits, cache_dir=cache_dir)
+    if signed:
+        found = _signed(config, found, cache_dir)
     test = found.test
     if config.data_dir:
         test = rna.with_vertices(config.data_dir, test, num_points=count)
@@ -109,6 +142,28 @@ def load(config: Config, *, cache_dir: str | None = None) -> samples.Splits:
         validation=[place(surface, config, count) for surface in found.validation],
         test=[place(surface, config, count) for surface in test],
     )
+
+
+def _signed(
+    config: Config, found: samples.Splits, cache_dir: str | None
+) -> samples.Splits:
+    """The surfaces with normalised signatures as features."""
+    times = [time * config.length**2 for time in _TIMES]
+    given: dict[str, Any] = {"data_dir": config.data_dir, "cache_dir": cache_dir}
+    train, validation, test = (
+        rna.with_signatures(part, times=times, **given) if part else []
+        for part in found[:3]
+    )
+    every = np.concatenate([surface.features for surface in train])
+    mean, std = every.mean(axis=0), every.std(axis=0) + 1e-6
+
+    def normalized(surface: samples.Sample) -> samples.Sample:
+        return surface._replace(features=(surface.features - mean) / std)
+
+    train, validation, test = (
+        list(map(normalized, part)) for part in (train, validation, test)
+    )
+    return found._replace(train=train, validation=validation, test=test)
 
 
 def place(
@@ -122,7 +177,16 @@ def place(
         points = points @ point_clouds.principal_axes(points)
     points = np.asarray(points, np.float32)[:num_points]
     target = np.asarray(surface.target)[:num_points]
-    return surface._replace(mesh_points=points, target=target)
+    features = None if surface.features is None else surface.features[:num_points]
+    return surface._replace(mesh_points=points, target=target, features=features)
+
+
+def turned(surfaces: Sequence[samples.Sample]) -> list[samples.Sample]:
+    """Turns every surface by a random rotation of its own, the same ones every time."""
+    keys = jax.random.split(jax.random.key(0), len(surfaces))
+    rotations = np.asarray(jax.vmap(point_clouds.random_rotation)(keys))
+    pairs = zip(surfaces, rotations, strict=True)
+    return [s._replace(mesh_points=s.mesh_points @ r) for s, r in pairs]
 
 
 def make_task(config: Config, cache_dir: str | None = None) -> learn.Task:
@@ -140,6 +204,7 @@ def make_task(config: Config, cache_dir: str | None = None) -> learn.Task:
         samples.stack(part, batch_size=size, num_buckets=config.num_buckets)
         for part, size in zip(data[:3], (config.batch_size, 1, 1), strict=True)
     )
+    comparison = rna.untrained(seen(config, data.train), seen(config, data.test))
     return learn.Task(
         train=train,
         validation=validation,
@@ -147,20 +212,41 @@ def make_task(config: Config, cache_dir: str | None = None) -> learn.Task:
         build=build,
         loss=partial(loss, config),
         metric=wrong,
-        evaluate=partial(
-            evaluate, config, data.test, test, rna.untrained(data.train, data.test)
-        ),
+        evaluate=partial(evaluate, config, data.test, test, comparison),
         source=data.source,
         needs_key=True,
-        notes=f"Orientation: {config.orientation}.",
+        notes=f"Inputs: {config.inputs}. Orientation: {config.orientation}.",
     )
+
+
+def seen(config: Config, surfaces: Sequence[samples.Sample]) -> list[samples.Sample]:
+    """The surfaces as the model sees them, with its inputs for coordinates."""
+    if config.inputs == "xyz":
+        return list(surfaces)
+    return [surface._replace(mesh_points=surface.features) for surface in surfaces]
+
+
+class OnFeatures(nnx.Module):
+    """A model of points that sees their features in place of their coordinates."""
+
+    def __init__(self, inner: Any):
+        self.inner = inner
+
+    def __call__(
+        self, mesh_points: jax.Array, features: jax.Array, **given: Any
+    ) -> jax.Array:
+        """Evaluates the model; coordinates are for figures only."""
+        del mesh_points
+        return self.inner(features, **given)
 
 
 def build(config: Config, rngs: nnx.Rngs) -> nnx.Module:
     """Builds a model."""
-    sizes = operators.Sizes(3, 0, rna.NUM_CLASSES)
+    signed = config.inputs == "hks"
+    sizes = operators.Sizes(len(_TIMES) if signed else 3, 0, rna.NUM_CLASSES)
     layout = {"residual_encoder": True, "decoder_norm": config.decoder_norm}
-    return operators.build(config, sizes, options=layout, rngs=rngs)
+    model = operators.build(config, sizes, options=layout, rngs=rngs)
+    return OnFeatures(model) if signed else model
 
 
 def loss(config: Config, model: Any, batch: Any, *, key: jax.Array) -> jax.Array:
@@ -210,11 +296,13 @@ def evaluate(
         size = min(config.batch_size, len(bucket["target"]))
         return training.evaluate(classify, model, bucket, batch_size=size)
 
-    predicted = samples.unstack(
-        list(map(classes, test)),
-        [surface.num_points for surface in surfaces],
-        num_buckets=config.num_buckets,
-    )
+    counts = [surface.num_points for surface in surfaces]
+
+    def predict(buckets: tuple[Any, ...]) -> list[np.ndarray]:
+        found = list(map(classes, buckets))
+        return samples.unstack(found, counts, num_buckets=config.num_buckets)
+
+    predicted = predict(test)
     true = [np.asarray(surface.target) for surface in surfaces]
     right = np.array([np.mean(p == t) for p, t in zip(predicted, true, strict=True)])
     rows = outcome.rows(1 - right)
@@ -229,6 +317,10 @@ def evaluate(
         "accuracy": np.mean(np.concatenate(predicted) == np.concatenate(true)),
         "accuracy_worst": right.min(),
     }
+    if config.inputs == "xyz" and config.orientation != "principal":
+        again = samples.stack(turned(surfaces), num_buckets=config.num_buckets)
+        found = np.concatenate(predict(again))
+        numbers["accuracy_turned"] = np.mean(found == np.concatenate(true))
     if surfaces[0].details is not None:  # where there are meshes
         vertices = [surface.details for surface in surfaces]
         wanted = np.concatenate([v.target for v in vertices])

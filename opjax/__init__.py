@@ -51,7 +51,11 @@ from opjax.basis import (
     orthonormalize,
     softmax_basis,
 )
-from opjax.eigenfunctions import laplacian_eigenfunctions
+from opjax.eigenfunctions import (
+    grid_eigenfunctions,
+    heat_kernel_signature,
+    laplacian_eigenfunctions,
+)
 from opjax.interpolation import interpolate_grid
 from opjax.linalg import condition_number, ridge_solve
 from opjax.projection import Moments, gram, moments, project, reconstruct
@@ -78,8 +82,10 @@ __all__ = [
     "galerkin_attention",
     "gcv_ridge",
     "gram",
+    "grid_eigenfunctions",
     "grid_weights",
     "hat_basis",
+    "heat_kernel_signature",
     "indicator_basis",
     "intention",
     "interpolate_grid",

@@ -1,13 +1,21 @@
-"""Eigenfunctions of the Laplacian of a mesh or a point cloud, as a basis on it.
+"""Eigenfunctions of the Laplacian of a mesh, a grid or a point cloud.
 
-Computed once per mesh on the host, in double precision, by SciPy's sparse solver.
+As a basis on it, or to describe its points. Computed once per mesh on the host, in
+double precision, by SciPy's sparse solver.
 """
 
+from typing import Any
+
+import jax
+import jax.numpy as jnp
 import numpy as np
+from jax import Array
 from jax.typing import ArrayLike
 from jaxtyping import Float, Int
 
-from opjax import _checks
+from opjax import _checks, _stiffness
+
+BOUNDARIES = ("dirichlet", "natural", "periodic")
 
 
 def laplacian_eigenfunctions(
@@ -16,6 +24,7 @@ def laplacian_eigenfunctions(
     num_functions: int,
     triangles: Int[ArrayLike, "t 3"] | None = None,
     num_neighbors: int = 12,
+    dimension: int | None = None,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     r"""Returns the lowest eigenfunctions of the Laplacian with natural boundaries.
 
@@ -23,13 +32,15 @@ def laplacian_eigenfunctions(
 
     with linear finite elements on triangles (cotangent weights, lumped masses `M`); on
     a cloud of points with the graph Laplacian of Gaussian weights between neighbours
-    and equal masses `1 / n`, whose eigenvalues are known up to a factor.
+    and equal masses `1 / n`, right where points lie evenly on a manifold.
 
     Args:
       mesh_points: points, shape `(n, p)`; `p` is 2 or 3 for a mesh of triangles.
       num_functions: number `k` of eigenfunctions, less than `n`.
       triangles: vertex indices, shape `(m, 3)`; `None` for a cloud.
       num_neighbors: neighbours of a point of a cloud.
+      dimension: of the manifold that a cloud lies on, 2 for a surface in space; by
+        default `p`. Only scales the eigenvalues.
 
     Returns:
       Functions `(n, k)`, eigenvalues `(k,)` in rising order, and masses `(n,)`, the
@@ -38,37 +49,139 @@ def laplacian_eigenfunctions(
 
     Raises:
       TypeError: if `mesh_points` is not floating point.
-      ValueError: if there are too few points, or triangles name points that do not
-        exist, leave points out or have no area.
+      ValueError: if there are too few points, a mesh is given a dimension, or triangles
+        name points that do not exist, leave points out or have no area.
 
     References:
       Ovsjanikov et al., "Functional Maps", ACM TOG 31(4), 2012; Belkin and Niyogi,
       "Laplacian eigenmaps", Neural Computation 15(6), 2003.
     """
-    from scipy.sparse import diags
-    from scipy.sparse.linalg import eigsh
-
     points = np.asarray(mesh_points)
     _checks.floating(mesh_points=points)
     _checks.rank(2, mesh_points=points)
     _checks.positive(num_functions=num_functions, num_neighbors=num_neighbors)
     points = points.astype(np.float64)
-    n = len(points)
-    if num_functions >= n:
-        raise ValueError(
-            f"{num_functions=} must be less than the {n} points of mesh_points "
-            f"{points.shape}."
-        )
+    _check_count(num_functions, len(points), f"points of mesh_points {points.shape}")
     if triangles is None:
-        stiffness, masses = _graph(points, num_neighbors)
+        dimension = points.shape[1] if dimension is None else dimension
+        _checks.positive(dimension=dimension)
+        stiffness, masses = _stiffness.of_cloud(points, num_neighbors, dimension)
+    elif dimension is not None:
+        raise ValueError(f"{dimension=} is for clouds; triangles have dimension 2.")
     else:
-        stiffness, masses = _triangles(points, np.asarray(triangles))
+        stiffness, masses = _stiffness.of_triangles(points, np.asarray(triangles))
+    return *_lowest(stiffness, masses, num_functions), masses
+
+
+def grid_eigenfunctions(
+    coefficient: Float[ArrayLike, "*shape"],
+    *,
+    num_functions: int,
+    boundary: str = "dirichlet",
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    r"""Returns the lowest eigenfunctions of a diffusion operator on the unit box.
+
+        -div(a grad phi_j) = lambda_j phi_j,    int phi_i phi_j = delta_ij,
+
+    with multilinear finite elements, one coefficient per cell, the mean of its corners,
+    and lumped masses.
+
+    Args:
+      coefficient: positive values `a` at the nodes of a uniform grid of any number of
+        axes, its shape that of the grid; ones for the Laplacian.
+      num_functions: number `k` of eigenfunctions, less than the nodes that are free.
+      boundary: `"dirichlet"`, zero at the boundary, `"natural"`, no flux through it, or
+        `"periodic"`, where the last nodes are one step before the first.
+
+    Returns:
+      Functions `(n, k)` at the nodes in row-major order, eigenvalues `(k,)` and masses
+      `(n,)`, as from `laplacian_eigenfunctions`.
+
+    Raises:
+      TypeError: if `coefficient` is not floating point.
+      ValueError: if there are too few nodes, the coefficient is not positive or the
+        boundary is unknown.
+    """
+    values = np.asarray(coefficient)
+    _checks.floating(coefficient=values)
+    _checks.option("boundary", boundary, BOUNDARIES)
+    _checks.positive(num_functions=num_functions)
+    values = values.astype(np.float64)
+    if values.ndim == 0 or min(values.shape) < 3:
+        raise ValueError(f"coefficient {values.shape} must have 3 nodes per axis.")
+    if not values.min() > 0:
+        raise ValueError(f"coefficient is {values.min()} somewhere, not positive.")
+    stiffness, masses = _stiffness.of_grid(values, boundary == "periodic")
+    free = np.ones(values.shape, bool)
+    if boundary == "dirichlet":
+        free = np.pad(free[tuple(slice(1, -1) for _ in values.shape)], 1)
+    rows = np.flatnonzero(free)
+    _check_count(num_functions, len(rows), f"free nodes of coefficient {values.shape}")
+    inner, eigenvalues = _lowest(stiffness[rows][:, rows], masses[rows], num_functions)
+    functions = np.zeros((values.size, num_functions))
+    functions[rows] = inner
+    return functions, eigenvalues, masses
+
+
+@jax.jit
+def heat_kernel_signature(
+    functions: Float[ArrayLike, "n k"],
+    eigenvalues: Float[ArrayLike, " k"],
+    times: Float[ArrayLike, " t"],
+) -> Float[Array, "n t"]:
+    r"""Returns how much heat put at a point is still there, at every point and time.
+
+        h_t(x) = sum_j exp(-lambda_j t) phi_j(x)^2,
+
+    the diagonal of the heat kernel, in the inverse unit of the masses in which the
+    functions are orthonormal. It depends on distances within the surface alone, so not
+    on its pose, and not on the choice of functions of equal eigenvalues.
+
+    Args:
+      functions: eigenfunctions at the points, as from `laplacian_eigenfunctions`; those
+        left out matter at times below `4 / lambda_k`.
+      eigenvalues: those of the functions.
+      times: non-negative, in the inverse unit of the eigenvalues, squared lengths.
+
+    Returns:
+      A column for each time, shape `(n, t)`.
+
+    Raises:
+      TypeError: if an array is not floating point.
+      ValueError: if shapes do not match.
+
+    References:
+      Sun, Ovsjanikov and Guibas, "A concise and provably informative multi-scale
+      signature based on heat diffusion", Computer Graphics Forum 28(5), 2009.
+    """
+    functions, eigenvalues = jnp.asarray(functions), jnp.asarray(eigenvalues)
+    times = jnp.asarray(times)
+    _checks.floating(functions=functions, eigenvalues=eigenvalues, times=times)
+    _checks.rank(2, functions=functions)
+    _checks.rank(1, eigenvalues=eigenvalues, times=times)
+    if functions.shape[1] != len(eigenvalues):
+        raise ValueError(
+            f"functions {functions.shape} and eigenvalues {eigenvalues.shape} must be "
+            "as many."
+        )
+    decay = jnp.exp(-eigenvalues[:, None] * times[None, :])
+    # The default precision of accelerators keeps three digits.
+    return jnp.matmul(functions**2, decay, precision=jax.lax.Precision.HIGHEST)
+
+
+def _lowest(
+    stiffness: Any, masses: np.ndarray, num_functions: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Functions `(n, k)` and eigenvalues `(k,)` of `K phi = lambda M phi`."""
+    from scipy.sparse import diags
+    from scipy.sparse.linalg import eigsh
+
     root = 1 / np.sqrt(masses)
     symmetric = diags(root) @ stiffness @ diags(root)
     # Shifted a little below zero, where the matrix is regular; a start of our own makes
     # the result the same every time.
     shift = -1e-6 * symmetric.diagonal().mean()
-    start = np.random.default_rng(0).normal(size=n)
+    start = np.random.default_rng(0).normal(size=len(masses))
     eigenvalues, vectors = eigsh(
         symmetric.tocsc(), k=num_functions, sigma=shift, v0=start
     )
@@ -76,61 +189,9 @@ def laplacian_eigenfunctions(
     functions = root[:, None] * vectors[:, order]
     largest = np.argmax(np.abs(functions), axis=0)
     functions = functions * np.sign(functions[largest, np.arange(num_functions)])
-    return functions, np.maximum(eigenvalues[order], 0), masses
+    return functions, np.maximum(eigenvalues[order], 0)
 
 
-def _triangles(points: np.ndarray, triangles: np.ndarray):
-    """Stiffness matrix and lumped masses of linear elements."""
-    from scipy.sparse import coo_matrix
-
-    n, p = points.shape
-    if p not in (2, 3) or triangles.ndim != 2 or triangles.shape[1] != 3:
-        raise ValueError(
-            f"triangles {triangles.shape} must have three vertices each, of points in "
-            f"2 or 3 dimensions; mesh_points {points.shape}."
-        )
-    if triangles.min() < 0 or triangles.max() >= n:
-        raise ValueError(
-            f"triangles name points {triangles.min()} to {triangles.max()}, but there "
-            f"are {n}."
-        )
-    corners = points[triangles]
-    edges = np.roll(corners, -1, axis=1) - np.roll(corners, 1, axis=1)  # opposite each
-    squares = np.einsum("tij,tkj->tik", edges, edges)
-    doubled = np.sqrt(
-        np.maximum(squares[:, 0, 0] * squares[:, 1, 1] - squares[:, 0, 1] ** 2, 0)
-    )
-    masses = np.bincount(triangles.ravel(), np.repeat(doubled / 6, 3), minlength=n)
-    if not doubled.min() > 0 or not masses.min() > 0:
-        raise ValueError(
-            f"{np.count_nonzero(doubled <= 0)} triangles have no area and "
-            f"{np.count_nonzero(masses <= 0)} points belong to none; remove them."
-        )
-    local = squares / (2 * doubled)[:, None, None]
-    rows = np.repeat(triangles, 3, axis=1).ravel()
-    columns = np.tile(triangles, (1, 3)).ravel()
-    return coo_matrix((local.ravel(), (rows, columns)), shape=(n, n)).tocsr(), masses
-
-
-def _graph(points: np.ndarray, num_neighbors: int):
-    """Graph Laplacian of Gaussian weights between neighbours, and equal masses."""
-    from scipy.sparse import coo_matrix, diags
-    from scipy.spatial import KDTree
-
-    n = len(points)
-    if n <= num_neighbors:
-        raise ValueError(
-            f"mesh_points {points.shape}: {n} points have fewer than {num_neighbors=} "
-            "neighbours each; lower num_neighbors."
-        )
-    found = KDTree(points).query(points, num_neighbors + 1)
-    distances, neighbors = map(np.asarray, found)
-    width = np.mean(distances[:, -1] ** 2)
-    if not width > 0:
-        raise ValueError("All points of mesh_points coincide.")
-    weights = np.exp(-4 * distances[:, 1:] ** 2 / width).ravel()
-    rows = np.repeat(np.arange(n), num_neighbors)
-    graph = coo_matrix((weights, (rows, neighbors[:, 1:].ravel())), shape=(n, n))
-    graph = (graph + graph.T) / 2
-    degrees = np.asarray(graph.sum(axis=1)).ravel()
-    return (diags(degrees) - graph).tocsr(), np.full(n, 1 / n)
+def _check_count(num_functions: int, count: int, of_what: str) -> None:
+    if num_functions >= count:
+        raise ValueError(f"{num_functions=} must be less than the {count} {of_what}.")

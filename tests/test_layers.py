@@ -15,6 +15,7 @@ ROOT = pathlib.Path(opjax.__file__).parent
 PURE = {"_checks", "_sequential", "linalg", "quadrature", "basis", "attention"}
 PURE |= {"_winograd", "convolution", "schwarz", "spectral", "interpolation"}
 PURE |= {"point_clouds", "projection", "eigenfunctions", "adaptive_ridge"}
+PURE |= {"_stiffness"}
 
 ALL = PURE | {"metrics", "normalize", "optimizers", "training", "checkpoint", "export"}
 ALL |= {"replicas"}
@@ -40,7 +41,8 @@ PARTS = {
         "projection",
         "quadrature",
     },
-    "eigenfunctions": {"_checks"},
+    "_stiffness": set(),
+    "eigenfunctions": {"_checks", "_stiffness"},
     "schwarz": {"_checks", "linalg"},
     "spectral": {"_checks"},
     "interpolation": {"_checks"},
@@ -70,6 +72,7 @@ OUTSIDE = {
 
 # What it may import where it is used, inside functions.
 NESTED = {
+    "_stiffness": {"scipy"},
     "eigenfunctions": {"scipy"},
     "datasets": {
         "h5py",
@@ -209,8 +212,10 @@ def test_the_public_names():
         "galerkin_attention",
         "gcv_ridge",
         "gram",
+        "grid_eigenfunctions",
         "grid_weights",
         "hat_basis",
+        "heat_kernel_signature",
         "indicator_basis",
         "intention",
         "interpolate_grid",

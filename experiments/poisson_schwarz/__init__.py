@@ -2,10 +2,13 @@
 
     python -m experiments.poisson_schwarz --preset=quick
     python -m experiments.poisson_schwarz --preset=paper --sweep
+    python -m experiments.poisson_schwarz --further=scaling,mesh --nobaselines
+    python -m experiments.poisson_schwarz --coefficient=random --contrast=1000
 
 The first line trains our default beside the global baselines and a closed form. The
 second repeats the Schwarz paper, its tables and figures, and goes on to more points,
-two dimensions and an ablation. Both write a folder with tables, figures and result, and
+two dimensions and an ablation. The third adds tables on what the paper leaves open, the
+fourth learns another operator. All write a folder with tables, figures and result, and
 continue it when they are interrupted and run again.
 """
 
@@ -13,14 +16,28 @@ import dataclasses
 
 import jax
 
-from experiments.poisson_schwarz import figures, studies, tables
-from experiments.poisson_schwarz.studies import STARTS, Structure, Study, Training
+from experiments.poisson_schwarz import (
+    figures,
+    further,
+    sections,
+    studies,
+    tables,
+    tables_further,
+)
+from experiments.poisson_schwarz.studies import (
+    SCALINGS,
+    STARTS,
+    Equation,
+    Structure,
+    Study,
+    Training,
+)
 from experiments.poisson_schwarz.training import make_task
 from opjax.learn import Finished, Program, Report, UpdateOptions, option
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(Structure, Training, UpdateOptions):
+class Config(Structure, Equation, Training, UpdateOptions):
     """All that the numbers of a run depend on; the defaults are the quick preset."""
 
     preset: str = option("quick", "Values of all flags that are not given")
@@ -28,16 +45,26 @@ class Config(Structure, Training, UpdateOptions):
     num_points: int = option(256, "Interior points per axis", minimum=2)
     global_rank: int = option(40, "Columns of the global baseline", minimum=1)
     init: str = option("whitened", "How training starts", choices=STARTS)
+    scaling: str = option(
+        "none", "Attention over sqrt(n d_k), see nn.scale_products", choices=SCALINGS
+    )
     learning_rate: float = option(0.0, "Rate; 0: the one of the start", minimum=0)
     seeds: tuple[int, ...] = option(
         tuple(range(10)), "Seeds, trained at once", minimum=0, below=2**31
     )
     sweep: bool = option(False, "Also train at all learning rates of the paper")
+    baselines: bool = option(True, "Also global models, and our default start")
     beyond: bool = option(False, "Also more points, two dimensions and an ablation")
+    further: tuple[str, ...] = option(
+        ("none",),
+        "Also what the paper leaves open",
+        choices=("none", *further.SECTIONS),
+    )
 
     def __post_init__(self):
         """Refuses what no run could use, before any work is done."""
         super().__post_init__()
+        _check_combinations(self)
         if self.num_modes > self.num_points:
             raise ValueError(
                 f"num_modes={self.num_modes} is more than the num_points="
@@ -60,16 +87,61 @@ class Config(Structure, Training, UpdateOptions):
 
     def sections(self) -> dict[str, dict[str, Study]]:
         """Studies by section and label."""
-        main = studies.main(self)
-        if not self.beyond:
-            return {"main": main}
-        parts = (studies.growth, studies.ablation, studies.two_dimensions)
-        return {"main": main} | {f.__name__: f(main["schwarz"]) for f in parts}
+        main, parts = sections.main(self), {}
+        if self.beyond:
+            parts |= sections.BEYOND
+        parts |= {k: further.SECTIONS[k] for k in self.further if k != "none"}
+        return {"main": main} | {k: f(main["schwarz"]) for k, f in parts.items()}
 
     def members(self) -> dict[tuple[str, None], Study]:
         """Studies by name; their seeds are trained at once."""
         groups = self.sections().values()
         return {(one.name, None): one for group in groups for one in group.values()}
+
+
+def _check_combinations(config: Config) -> None:
+    """Raises ValueError for options that exclude each other or would be ignored."""
+    varies, space = config.coefficient != "constant", config.coarse_space
+    harmonic = space == "harmonic"
+    excluded = {
+        "sweep compares with the global model; leave out nobaselines": (
+            config.sweep and not config.baselines
+        ),
+        "further=none goes with no other": (
+            "none" in config.further and len(config.further) > 1
+        ),
+        f"scaling={config.scaling} goes with init=paper or init=small; init=whitened "
+        "scales every level itself": (
+            config.scaling != "none" and config.init == "whitened"
+        ),
+        f"coefficient={config.coefficient} needs dim=1": varies and config.dim > 1,
+        f"coefficient={config.coefficient} needs a contrast above 1; try 1000": (
+            varies and config.contrast == 1
+        ),
+        "coarse_space=harmonic needs a coefficient that varies; where it is constant, "
+        "take interface": harmonic and not varies,
+        "coarse_space=harmonic has levels=2": harmonic and config.levels > 2,
+        "coarse_space=none is one level and has no others": (
+            space == "none" and config.levels > 2
+        ),
+    }
+    for message, applies in excluded.items():
+        if applies:
+            raise ValueError(f"{message}.")
+    ignored = {
+        "contrast": not varies,
+        "coefficient_seed": config.coefficient != "random",
+        "coarse_hats": space != "uniform",
+        "coarse_rank": space == "none",
+        "coarse_boxes": config.levels == 2,
+    }
+    for name, without in ignored.items():
+        if without and getattr(config, name) != getattr(Config, name):
+            raise ValueError(
+                f"{name}={getattr(config, name)} has no effect with "
+                f"coefficient={config.coefficient}, coarse_space={space} and "
+                f"levels={config.levels}."
+            )
 
 
 PRESETS = {
@@ -107,6 +179,7 @@ def report(finished: Finished) -> Report:
         "data": finished.source,
     }
     text, head = tables.write(finished.folder, config, rows)
+    text = "\n".join([text, *tables_further.lines(rows)])
     return Report(text, result, head, alone=True)
 
 

@@ -13,12 +13,12 @@ import jax
 import numpy as np
 from numpy import ndarray
 
+from experiments.poisson_schwarz import figures_further, further
 from experiments.poisson_schwarz.studies import build
 from experiments.poisson_schwarz.tables import LABELS, PAPER, PAPER_FINAL, Row, Rows
 from opjax import schwarz
 from opjax.learn import outcome
 from opjax.learn.drawing import add_colorbar, new_figure, plain, save
-from opjax.problems import poisson
 from opjax.schwarz.boxes import interval_starts
 
 _MAX_STEPS = 500  # points of a curve; more are thinner than a pixel
@@ -31,6 +31,7 @@ def draw(folder: pathlib.Path, config: Any, rows: Rows) -> None:
     folder.mkdir(exist_ok=True)
     main = rows["main"]
     names = {"global": f"global, rank {config.global_rank}", "schwarz": "Schwarz"}
+    names = {k: label for k, label in names.items() if k in main}
     curves = {label: main[name].losses for name, label in names.items()}
     paper = None
     if config.sweep and config.preset == "paper":
@@ -40,6 +41,8 @@ def draw(folder: pathlib.Path, config: Any, rows: Rows) -> None:
     shown = {"02": "global", "03": "schwarz", "07": "global_matched"}
     if config.dim == 1:
         for number, name in shown.items():
+            if name not in main:
+                continue
             path = folder / f"{number}_solutions_{name}.png"
             _solutions(path, main[name], LABELS[name])
         _anatomy(folder, main["schwarz"])
@@ -50,6 +53,8 @@ def draw(folder: pathlib.Path, config: Any, rows: Rows) -> None:
         sweep(path, row.study.rates, curves, paper=paper)
         path = folder / f"{number}_solutions_{size}.png"
         _solutions(path, row, f"Schwarz, n = {size}")
+    if rows.keys() & further.SECTIONS.keys():
+        figures_further.draw(folder / "11_further.png", rows)
 
 
 def _solutions(path: pathlib.Path, row: Row, title: str) -> None:
@@ -62,7 +67,8 @@ def _solutions(path: pathlib.Path, row: Row, title: str) -> None:
 
 def _anatomy(folder: pathlib.Path, row: Row) -> None:
     """Levels of the operator, blocks and hats of the first seed."""
-    setup, size = row.study.setup, row.study.setup.num_points
+    setup: Any = row.study.setup
+    size = setup.domain.num_points
     if setup.coarse_space == "none" or size > 2048:
         return
     arrays = outcome.read(row.folder).arrays
@@ -77,7 +83,7 @@ def _anatomy(folder: pathlib.Path, row: Row) -> None:
         count = model.coarse_space.num_subdomains
         prolong = partial(schwarz.coarse_prolong, model.coarse_space)
         phi, coarse = (schwarz.assemble(f, count) for f in (prolong, model.coarse))
-        exact = jax.vmap(poisson.solve, 1, 1)(np.eye(size))
+        exact = jax.vmap(setup.domain.solver(), 1, 1)(np.eye(size))
         products = query @ key.swapaxes(1, 2)
     panels = map(np.asarray, (local, full - local, exact, phi))
     operator(folder / "04_operator.png", *panels)

@@ -1,16 +1,21 @@
 """Models of the inverse Laplacian, how they start, and what is compared with what."""
 
 import dataclasses
-import math
 from dataclasses import replace
 from typing import Any
 
 import jax
+import numpy as np
 from flax import nnx
 
-from opjax import nn
+from experiments.poisson_schwarz.domains import Grid, LShape
+from opjax import nn, schwarz
 from opjax.learn import UpdateOptions, option
-from opjax.nn.schwarz.boxes import COARSE_SPACES
+from opjax.nn.schwarz import boxes
+from opjax.problems import poisson_coefficients
+
+COARSE_SPACES = (*boxes.COARSE_SPACES, "harmonic")
+SCALINGS = ("none", "points", "blocks", "start")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,6 +32,9 @@ class Start:
       whitening: of the coarse keys, see `nn.principal_keys`.
       calibrated: scale and rate of every level from a batch, see `nn.calibrate`; the
         learning rate is relative to them.
+      scaling: of all products by `1 / sqrt(n d_k)`, see `nn.scale_products`: "points",
+        with all points, "blocks", with those of each block, "start", as "points" but
+        of the starting factors only; "none" as in the paper.
     """
 
     scale: float = 0.02
@@ -37,6 +45,7 @@ class Start:
     principal: bool = False
     whitening: float | None = 1e-2
     calibrated: bool = False
+    scaling: str = "none"
 
 
 STARTS = {
@@ -69,8 +78,19 @@ class Structure:
 
 
 @dataclasses.dataclass(frozen=True)
-class Setup(Structure):
-    """A domain and the structure of a model on it.
+class Equation:
+    """Equation."""
+
+    coefficient: str = option(
+        "constant", "Of -(a u')' = f", choices=poisson_coefficients.KINDS
+    )
+    contrast: float = option(1.0, "Largest over smallest coefficient", minimum=1)
+    coefficient_seed: int = option(0, "Which random coefficient", minimum=0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Setup(Equation, Structure):
+    """A grid, an equation and the structure of a model on it.
 
     Attributes:
       grid_shape: interior points per axis.
@@ -81,30 +101,115 @@ class Setup(Structure):
     global_rank: int = 0
 
     @property
-    def num_points(self) -> int:
-        """Interior points of the domain."""
-        return math.prod(self.grid_shape)
+    def domain(self) -> Grid:
+        """Points, right-hand sides and exact inverse."""
+        return Grid(self.grid_shape, **common(self, Equation))
+
+    def schwarz(self, **given: Any) -> nn.SchwarzAttention:
+        """The Schwarz model; `given` are initialiser and source of its factors."""
+        if self.coarse_space == "harmonic":
+            coefficient = self.domain.values
+            assert coefficient is not None
+            return _two_levels(
+                self,
+                schwarz.box_cover(
+                    self.grid_shape, self.num_boxes, overlap=self.overlap
+                ),
+                schwarz.harmonic_hats(coefficient, self.num_boxes),
+                **given,
+            )
+        return nn.box_attention(
+            self.grid_shape,
+            num_boxes=self.num_boxes,
+            rank=self.local_rank,
+            coarse_rank=self.coarse_rank,
+            overlap=self.overlap,
+            coarse_space=self.coarse_space,
+            num_hats=self.coarse_hats,
+            levels=self.levels,
+            coarse_boxes=self.coarse_boxes,
+            **given,
+        )
 
 
-def build(setup: Setup, start: Start, key: jax.Array) -> Any:
+@dataclasses.dataclass(frozen=True)
+class MeshSetup:
+    """A mesh and the structure of a model on it.
+
+    Attributes:
+      num_columns: spacings along the longest side of the L.
+      num_subdomains: parts of the graph of the mesh.
+      overlap: layers of neighbours by which they grow.
+      local_rank: columns of local factors.
+      coarse_space: "smoothed", aggregates of a finer partition of the graph, smoothed;
+        "partition", the partition of unity of the subdomains; "none", one level.
+      num_aggregates: parts of that partition, and columns of the coarse factors.
+      num_smoothing: Jacobi steps.
+      global_rank: columns of a global model in place of the Schwarz model, if positive.
+    """
+
+    num_columns: int = 22
+    num_subdomains: int = 16
+    overlap: int = 2
+    local_rank: int = 8
+    coarse_space: str = "smoothed"
+    num_aggregates: int = 49
+    num_smoothing: int = 6
+    global_rank: int = 0
+
+    levels = 2
+
+    @property
+    def domain(self) -> LShape:
+        """Points, right-hand sides and exact inverse."""
+        return LShape(self.num_columns)
+
+    @property
+    def coarse_rank(self) -> int:
+        """Columns of the coarse factors."""
+        return self.num_aggregates
+
+    def schwarz(self, **given: Any) -> nn.SchwarzAttention:
+        """The Schwarz model; `given` are initialiser and source of its factors."""
+        domain = self.domain
+        edges, size = domain.elements.edges, domain.num_points
+
+        def parts(count: int) -> np.ndarray:
+            return schwarz.partition_graph(edges, num_points=size, num_subdomains=count)
+
+        labels = parts(self.num_subdomains)
+        cover = schwarz.partition_cover(labels, overlap=self.overlap, edges=edges)
+        if self.coarse_space == "none":
+            return nn.SchwarzAttention(cover, rank=self.local_rank, **given)
+        space = cover
+        if self.coarse_space == "smoothed":
+            space = schwarz.smoothed_aggregates(
+                parts(self.num_aggregates),
+                domain.elements.stiffness,
+                num_steps=self.num_smoothing,
+            )
+        # In the coordinates of the problem, values times roots of masses.
+        roots = domain.root_masses[np.asarray(space.indices)]
+        space = dataclasses.replace(space, weights=roots * np.asarray(space.weights))
+        return _two_levels(self, cover, space, **given)
+
+
+def _two_levels(
+    setup: Any, cover: schwarz.Cover, space: schwarz.Cover, **given: Any
+) -> nn.SchwarzAttention:
+    count, rank = space.num_subdomains, setup.coarse_rank
+    coarse = nn.LowRankAttention(count, rank=rank, **given)
+    given |= {"coarse_space": space, "coarse": coarse}
+    return nn.SchwarzAttention(cover, rank=setup.local_rank, **given)
+
+
+def build(setup: Setup | MeshSetup, start: Start, key: jax.Array) -> Any:
     """Builds a model with random factors."""
     init, rngs = jax.nn.initializers.normal(start.scale), nnx.Rngs(key)
     if setup.global_rank:
-        size, rank = setup.num_points, setup.global_rank
+        size, rank = setup.domain.num_points, setup.global_rank
         return nn.LowRankAttention(size, rank=rank, factor_init=init, rngs=rngs)
-    return nn.box_attention(
-        setup.grid_shape,
-        num_boxes=setup.num_boxes,
-        rank=setup.local_rank,
-        coarse_rank=setup.coarse_rank,
-        overlap=setup.overlap,
-        coarse_space=setup.coarse_space,
-        num_hats=setup.coarse_hats,
-        levels=setup.levels,
-        coarse_boxes=setup.coarse_boxes,
-        factor_init=init,
-        rngs=rngs,
-    )
+    return setup.schwarz(factor_init=init, rngs=rngs)
 
 
 # Table 1 of the paper.
@@ -113,7 +218,7 @@ RATES = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2)
 # A global model starts best from factors a hundred times smaller than the paper's.
 GLOBAL_START = Start(scale=2e-4, learning_rate=5e-4, cosine=True)
 
-_PAPER, _SMALL, _DEFAULT = STARTS["paper"], STARTS["small"], STARTS["whitened"]
+PAPER, SMALL, DEFAULT = STARTS["paper"], STARTS["small"], STARTS["whitened"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -141,7 +246,7 @@ class Study(Training):
     """
 
     name: str
-    setup: Setup
+    setup: Setup | MeshSetup
     start: Start
     rates: tuple[float, ...]
     seeds: tuple[int, ...]
@@ -159,7 +264,7 @@ class Study(Training):
         model: Any = jax.eval_shape(lambda: build(self.setup, self.start, key))
         return model.num_parameters
 
-    def variant(self, name: str, setup: Setup, start: Start) -> "Study":
+    def variant(self, name: str, setup: Setup | MeshSetup, start: Start) -> "Study":
         """Another model or start, at the rate of that start."""
         rate = start.learning_rate
         changes: dict[str, Any] = {"rates": (rate,), "rate": rate}
@@ -174,97 +279,5 @@ def common(config: Any, cls: type) -> dict[str, Any]:
 def setup_of(config: Any) -> Setup:
     """Domain and Schwarz model of a configuration."""
     shape = (config.num_points,) * config.dim
-    return Setup(**common(config, Structure), grid_shape=shape)
-
-
-def main(config: Any) -> dict[str, Study]:
-    """The configured Schwarz model, beside global baselines; the first one is main."""
-    base = Study(
-        name="schwarz",
-        setup=setup_of(config),
-        start=STARTS[config.init],
-        rates=(config.rate,),
-        seeds=config.seeds,
-        rate=config.rate,
-        updates=config.updates,
-        **common(config, Training),
-    )
-    setup, rates = base.setup, {config.rate, *(RATES if config.sweep else ())}
-    swept = replace(base, rates=tuple(sorted(rates)))
-    # At least as many parameters: 2560 for 2370, as in the paper.
-    matched = -(-base.num_parameters() // (2 * setup.num_points))
-    globally = replace(setup, global_rank=config.global_rank)
-    small = replace(setup, global_rank=matched)
-    studies = [
-        swept,
-        replace(swept, name="global", setup=globally),
-        replace(base, name="global_matched", setup=small),
-        base.variant("global_small", globally, GLOBAL_START),
-        base.variant("global_whitened", globally, _DEFAULT),
-        base.variant("schwarz_default", setup, _DEFAULT),
-    ]
-    if config.init == "whitened":  # the first two already are
-        studies = studies[:4]
-    return {study.name: study for study in studies}
-
-
-def growth(base: Study) -> dict[str, Study]:
-    """More points, with 32 in a subdomain, from the paper's start and from ours."""
-    studies = {}
-
-    def add(label: str, size: int, start: Start, levels: int = 2) -> None:
-        boxes = size // 32
-        setup = Setup(boxes, coarse_rank=boxes, levels=levels, grid_shape=(size,))
-        name = f"{label}_{size}"
-        studies[name] = base.variant(f"{size}/{name}", setup, start)
-
-    for size in (512, 1024, 2048, 4096):
-        if size <= 1024:  # section 7 of the paper
-            add("paper", size, _PAPER)
-        add("default", size, _DEFAULT)
-    add("three_levels", 1024, _DEFAULT, levels=3)
-    return studies
-
-
-# What training gains from where, at the paper's size; ours is the last one.
-ABLATION = {
-    "the paper's start and constant rate": _PAPER,
-    "+ warm-up and cosine": replace(_PAPER, cosine=True),
-    "small start, warm-up and cosine": _SMALL,
-    "levels scaled, random keys": replace(_DEFAULT, scale=0.1, principal=False),
-    "principal keys": replace(_DEFAULT, whitening=None),
-    "default without warm-up and cosine": replace(_DEFAULT, cosine=False),
-    "default with Adam's usual decays": replace(_DEFAULT, beta1=0.9, beta2=0.999),
-    "default with local rank 3": _DEFAULT,
-    "default": _DEFAULT,
-}
-
-
-def ablation(base: Study) -> dict[str, Study]:
-    """The default start taken apart, at n = 256."""
-    studies = {}
-    for number, (label, start) in enumerate(ABLATION.items()):
-        setup = Setup(local_rank=3 if "rank 3" in label else 4)
-        studies[label] = base.variant(f"ablation/{number}", setup, start)
-    return studies
-
-
-def two_dimensions(base: Study) -> dict[str, Study]:
-    """The square with 32 x 32 points."""
-    base = replace(base, num_modes=4)
-    uniform: Any = {"coarse_space": "uniform", "coarse_rank": 49}
-    setup = Setup(4, local_rank=8, grid_shape=(32, 32), **uniform)
-    wide = replace(setup, coarse_hats=9, coarse_rank=30)
-    low, high = (replace(setup, global_rank=r) for r in (17, 73))
-    rows: dict[str, Any] = {
-        "Schwarz, 7 x 7 hats, small start": ("small", setup, _SMALL),
-        "Schwarz, 7 x 7 hats": ("schwarz", setup, _DEFAULT),
-        "Schwarz, 9 x 9 hats, coarse rank 30": ("wide", wide, _DEFAULT),
-        "global, rank 17": ("global_17", low, _DEFAULT),
-        "global, rank 73, small start": ("global_small", high, GLOBAL_START),
-        "global, rank 73": ("global", high, _DEFAULT),
-    }
-    return {
-        label: base.variant(f"square/{name}", *given)
-        for label, (name, *given) in rows.items()
-    }
+    given = common(config, Structure) | common(config, Equation)
+    return Setup(**given, grid_shape=shape)

@@ -49,6 +49,7 @@ COLUMNS = {
     "operator_frobenius": "operator Frobenius",
     "unseen_l2": "rel. L2, unseen modes",
 }
+_OF_MESHES = {"mass_l2": "mean rel. L2, mass matrix"}
 _FURTHER = {
     "relative_l2_16": "mean_16",
     "initial_loss": "initial",
@@ -125,15 +126,18 @@ def write(folder: pathlib.Path, config: Any, rows: Rows) -> tuple[str, str]:
     }
     write_json(folder / "studies.json", found)
     main = rows["main"]
-    rank = main["global_matched"].study.setup.global_rank
-    labels = LABELS | {"global_matched": f"global, rank {rank}"}
+    labels = dict(LABELS)
+    if config.baselines:
+        rank = main["global_matched"].study.setup.global_rank
+        labels["global_matched"] = f"global, rank {rank}"
     named = {labels[name]: row for name, row in main.items()}
     parts = _paper_tables(main, config.rate) if config.sweep else []
-    parts += _table("Comparison", named, main["schwarz"].result["closed_form"])
+    parts += comparison("Comparison", named, main["schwarz"].result["closed_form"])
     if "growth" in rows:
         parts += _growth_table(rows)
-        parts += _table("What the improvement comes from", rows["ablation"])
-        parts += _table("Two dimensions, 32 x 32 points", rows["two_dimensions"])
+        parts += comparison("What the improvement comes from", rows["ablation"])
+        parts += comparison("Two dimensions, 32 x 32 points", rows["two_dimensions"])
+
     head = (
         f"{len(config.seeds)} seeds ({','.join(map(str, config.seeds))}), "
         f"{config.num_steps} steps, batch {config.batch_size}, float32; median "
@@ -175,7 +179,9 @@ def _growth_table(rows: Rows) -> list[str]:
     del columns["unseen_l2"]
     named = {"default_256": rows["ablation"]["default"], **rows["growth"]}
     lines = []
-    for name, row in sorted(named.items(), key=lambda x: x[1].study.setup.num_points):
+    for name, row in sorted(
+        named.items(), key=lambda x: x[1].study.setup.domain.num_points
+    ):
         start, size = name.rsplit("_", 1)
         line = [size, start.replace("_", " "), str(len(row.study.seeds))]
         line += [str(row.parameters), *row.spreads(columns, row.study.rate)]
@@ -189,19 +195,25 @@ def _growth_table(rows: Rows) -> list[str]:
     ]
 
 
-def _table(
+def comparison(
     title: str, rows: dict[str, Row], closed_form: dict[str, float] | None = None
 ) -> list[str]:
+    """Lines of a table of studies under its title, with computed factors if there are.
+
+    Columns that only some domains have are left out elsewhere.
+    """
+    found = next(iter(rows.values())).result["errors"]
+    columns = COLUMNS | {k: v for k, v in _OF_MESHES.items() if k in found}
     lines = []
     for label, row in rows.items():
         rate = row.study.rate
-        ours = row.spreads(COLUMNS, rate)
+        ours = row.spreads(columns, rate)
         lines.append([label, str(row.parameters), f"{rate:g}", *ours])
     if closed_form is not None:
-        exact = [number(closed_form[name]) for name in COLUMNS]
+        exact = [number(closed_form[name]) for name in columns]
         lines.append(["closed form, nothing trained", lines[0][1], "", *exact])
-    columns = ["model", "parameters", "rate", *COLUMNS.values()]
-    return [f"## {title}\n", table(columns, lines)]
+    head = ["model", "parameters", "rate", *columns.values()]
+    return [f"## {title}\n", table(head, lines)]
 
 
 def _spread(values: np.ndarray) -> str:

@@ -3,8 +3,8 @@
 All rates and seeds of a study are trained at once.
 """
 
-import math
 import pathlib
+from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
@@ -13,7 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from experiments.poisson_schwarz.studies import Study, build
+from experiments.poisson_schwarz.domains import Grid, LShape
+from experiments.poisson_schwarz.studies import MeshSetup, Study, build
 from opjax import metrics, nn, training
 from opjax.datasets.samples import Sample
 from opjax.learn import Replicas, Task, outcome
@@ -25,6 +26,8 @@ _COLUMNS = 256  # right-hand sides at once
 class Problem(NamedTuple):
     """A problem in float32 for training, and in float64 for evaluation.
 
+    On a mesh, values are times the roots of masses, see `LShape`.
+
     Attributes:
       single: modes and solutions in float32.
       double: the same in float64.
@@ -32,7 +35,9 @@ class Problem(NamedTuple):
       shown: 16 fixed right-hand sides, for the paper's tables and figures.
       test: 4096 others.
       unseen: twice as many modes per axis, some of which are never trained on.
-      shape: interior points per axis.
+      solver: the exact inverse, from values on the grid to values there.
+      mass_factor: with it, norms are those of the mass matrix; None on grids.
+      shape: of the values, interior points per axis on a grid.
     """
 
     single: poisson.FourierProblem
@@ -41,19 +46,20 @@ class Problem(NamedTuple):
     shown: poisson.Samples
     test: poisson.Samples
     unseen: poisson.FourierProblem
+    solver: Callable[[jax.Array], jax.Array]
+    mass_factor: np.ndarray | None
     shape: tuple[int, ...]
 
 
 def problem(study: Study) -> Problem:
     """Tabulates the problem of a study."""
-    return _tabulate(study.setup.grid_shape, study.num_modes, study.decay)
+    return _tabulate(study.setup.domain, study.num_modes, study.decay)
 
 
 @lru_cache(maxsize=1)  # studies of one problem follow each other
-def _tabulate(shape: tuple[int, ...], num_modes: int, decay: float) -> Problem:
-    higher = min(2 * num_modes, *shape)
+def _tabulate(domain: Grid | LShape, num_modes: int, decay: float) -> Problem:
     with jax.enable_x64(True):
-        double = poisson.fourier_problem(shape, num_modes=num_modes, decay=decay)
+        double = domain.problem(num_modes, decay)
         single = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), double)
         keys = jax.random.split(jax.random.key(4712), 3)
         return Problem(
@@ -62,8 +68,10 @@ def _tabulate(shape: tuple[int, ...], num_modes: int, decay: float) -> Problem:
             poisson.population_moment(keys[0], double),
             poisson.sample(keys[1], double, num_samples=16),
             poisson.sample(keys[2], double, num_samples=4096),
-            poisson.fourier_problem(shape, num_modes=higher, decay=decay),
-            shape,
+            domain.problem(2 * num_modes, decay),
+            domain.solver(),
+            domain.mass_factor,
+            domain.grid_shape or (domain.num_points,),
         )
 
 
@@ -88,7 +96,7 @@ def make_task(study: Study, cache_dir: str | None = None) -> Task:
         evaluate=partial(_evaluate, study),
         optimizer=optimizer,
         replicas=Replicas(study.seeds, {"rate": rates, "sizes": for_every_rate(sizes)}),
-        source="own solver: finite differences, exact discrete inverse",
+        source=study.setup.domain.source,
     )
 
 
@@ -123,7 +131,13 @@ def _start(
     samples = _batch(study, jax.random.fold_in(key, 1), 0, data)
     if start.principal:
         model = nn.principal_keys(model, *samples, whitening=start.whitening)
-    return nn.calibrate(model, *samples) if start.calibrated else (model, None)
+    if start.calibrated:
+        return nn.calibrate(model, *samples)
+    if start.scaling == "none":
+        return model, None
+    everywhere = None if start.scaling == "blocks" else study.setup.domain.num_points
+    scaled, sizes = nn.scale_products(model, num_points=everywhere)
+    return scaled, (None if start.scaling == "start" else sizes)
 
 
 def _batch(study: Study, key: jax.Array, step: Any, data: Any) -> poisson.Samples:
@@ -145,15 +159,21 @@ def _evaluate(study: Study, models: Any, folder: pathlib.Path) -> dict[str, Any]
     first = jax.tree.map(lambda x: x[index, 0], stacked)
     right_sides, exact = map(np.asarray, data.shown)
     predicted = np.asarray(first(np.asarray(right_sides, np.float32)))
-    points = np.indices(data.shape).reshape(len(data.shape), math.prod(data.shape)).T
-    points = (points + 1) / (np.asarray(data.shape) + 1)
     size = partial(np.linalg.norm, axis=0)
+    relative = size(predicted - exact) / size(exact)
+    domain = study.setup.domain
+    if domain.root_masses is not None:  # what is shown are plain values
+        columns = right_sides, exact, predicted
+        right_sides, exact, predicted = (
+            x / domain.root_masses[:, None] for x in columns
+        )
+    points, grid_shape = domain.mesh_points, domain.grid_shape
     outcome.write(
         folder,
-        errors=size(predicted - exact) / size(exact),
+        errors=relative,
         rows=range(exact.shape[1]),
         samples=[
-            Sample(points, u[:, None], f[:, None], grid_shape=data.shape)
+            Sample(points, u[:, None], f[:, None], grid_shape=grid_shape)
             for f, u in zip(right_sides.T, exact.T, strict=True)
         ],
         predicted=list(predicted.T[..., None]),
@@ -177,7 +197,8 @@ def evaluate(models: Any, data: Problem) -> dict[str, np.ndarray]:
       Arrays of shape `(r, s)`: `weighted_mse` of the population, `relative_l2` (mean
       over 4096 right-hand sides), `mean_16` and `max_16` (over the 16 shown),
       `operator_frobenius` (relative), and `unseen_l2`, the mean relative error on the
-      modes beyond those trained on.
+      modes beyond those trained on; on a mesh `mass_l2`, as `relative_l2` in the norm
+      of the mass matrix that is not lumped.
     """
     # Modes damped more than any of those trained on: higher ones.
     seen = np.asarray(data.double.damping).min()
@@ -188,31 +209,43 @@ def evaluate(models: Any, data: Problem) -> dict[str, np.ndarray]:
         flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), models)
         unseen = poisson.Samples(*(leaf[:, higher] for leaf in data.unseen[:2]))
         samples = {"shown": data.shown, "test": data.test, "unseen": unseen}
-        found = _errors(flat, data.double, data.moment, samples, shape=data.shape)
+        norms = data.solver, data.mass_factor
+        found = _errors(
+            flat, data.double, data.moment, samples, *norms, shape=data.shape
+        )
     return {name: np.asarray(value).reshape(leading) for name, value in found.items()}
 
 
 @partial(jax.jit, static_argnames="shape")
-def _errors(models, problem, moment, samples, *, shape):
+def _errors(models, problem, moment, samples, solver, mass_factor, *, shape):
     def errors(model):
         found = {name: _relative_l2(model, pairs) for name, pairs in samples.items()}
+        further = {}
+        if mass_factor is not None:
+            further["mass_l2"] = jnp.mean(
+                _relative_l2(model, samples["test"], mass_factor)
+            )
         return {
             "weighted_mse": poisson.population_mse(model, problem, moment),
             "relative_l2": jnp.mean(found["test"]),
             "mean_16": jnp.mean(found["shown"]),
             "max_16": jnp.max(found["shown"]),
-            "operator_frobenius": poisson.operator_error(model, shape),
+            "operator_frobenius": poisson.operator_error(model, shape, solver=solver),
             "unseen_l2": jnp.mean(found["unseen"]),
+            **further,
         }
 
     return jax.lax.map(errors, models)
 
 
-def _relative_l2(model: Any, pairs: poisson.Samples) -> jax.Array:
-    """Relative errors of all samples, some at a time."""
+def _relative_l2(model: Any, pairs: poisson.Samples, factor: Any = None) -> jax.Array:
+    """Relative errors of all samples, some at a time; after a factor, if given."""
 
     def relative(pair):
-        return metrics.relative_l2(model(pair[0][:, None])[:, 0], pair[1])
+        values = model(pair[0][:, None])[:, 0], pair[1]
+        if factor is not None:
+            values = (factor @ value for value in values)
+        return metrics.relative_l2(*values)
 
     columns = pairs.right_sides.T, pairs.solutions.T
     return jax.lax.map(relative, columns, batch_size=_COLUMNS)
@@ -221,16 +254,21 @@ def _relative_l2(model: Any, pairs: poisson.Samples) -> jax.Array:
 def closed_form_errors(study: Study, data: Problem) -> dict[str, float] | None:
     """Errors of the computed factors for the structure of a study.
 
-    None beyond one dimension, two levels and hats on interfaces, and for global models.
+    None beyond one dimension, two levels and hats on interfaces that the equation has
+    between them, and for global models.
     """
     setup = study.setup
-    if len(setup.grid_shape) > 1 or setup.levels > 2 or setup.global_rank:
+    if isinstance(setup, MeshSetup) or len(setup.grid_shape) > 1 or setup.levels > 2:
         return None
-    if setup.coarse_space != "interface" or setup.coarse_rank < setup.num_boxes - 1:
+    values = setup.domain.values
+    fitting = "interface" if values is None else "harmonic"
+    if setup.global_rank or setup.coarse_space != fitting:
+        return None
+    if setup.coarse_rank < setup.num_boxes - 1:
         return None
     inputs = np.asarray(data.double.modes) @ np.linalg.cholesky(data.moment)
     with jax.enable_x64(True):
         model = build(setup, study.start, jax.random.key(0))
-        model = nn.laplacian_factors(model, inputs)
+        model = nn.laplacian_factors(model, inputs, coefficient=values)
         single = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None, None], model)
     return {name: float(value[0, 0]) for name, value in evaluate(single, data).items()}

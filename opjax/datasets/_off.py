@@ -1,4 +1,4 @@
-"""Vertices of surfaces in the Object File Format, and one label for each of them."""
+"""Surfaces in the Object File Format, and one label for each of their vertices."""
 
 import os
 from pathlib import Path
@@ -61,6 +61,40 @@ def read_vertices(path: str | os.PathLike) -> np.ndarray:
             f"number {bad[0]}: {vertices[bad[0]].tolist()}."
         )
     return vertices
+
+
+def read_triangles(path: str | os.PathLike) -> np.ndarray:
+    """Reads the faces of an `.off` file that `read_vertices` has read.
+
+    Args:
+      path: the file.
+
+    Returns:
+      Indices of vertices, int64 of shape `(m, 3)`; no rows if there are no faces.
+
+    Raises:
+      OSError: if the file cannot be read.
+      ValueError: if a face has not three corners, all of them vertices.
+    """
+    words = _words(Path(path))
+    num_vertices, num_faces = int(words[1]), int(words[2])
+    words = words[4 + 3 * num_vertices :]
+    if len(words) != 4 * num_faces:
+        raise ValueError(
+            f"{path} has {len(words)} numbers for its {num_faces} faces, expected four "
+            "for each: 3 and the corners of a triangle, without colours."
+        )
+    try:
+        faces = np.array(words, np.int64).reshape(-1, 4)
+    except ValueError as error:
+        raise ValueError(f"{path} has a corner that is no number: {error}.") from None
+    if faces.size and not (
+        np.all(faces[:, 0] == 3)
+        and np.all(faces[:, 1:] >= 0)
+        and np.all(faces[:, 1:] < num_vertices)
+    ):
+        raise ValueError(f"{path} has faces that are no triangles of its vertices.")
+    return faces[:, 1:]
 
 
 def read_labels(path: str | os.PathLike, *, lowest: int, highest: int) -> np.ndarray:

@@ -19,11 +19,12 @@ import jax
 import numpy as np
 
 from opjax import _checks, point_clouds
-from opjax.datasets import _off, _rna_files, samples
+from opjax.datasets import _off, _rna_files, _rna_signatures, samples
 from opjax.datasets.cache import cached
 from opjax.datasets.samples import Request, Sample, Splits, benchmark
 
 NUM_CLASSES = _rna_files.NUM_CLASSES
+with_signatures = _rna_signatures.with_signatures
 
 _LOGGER = logging.getLogger(__name__)
 _VERSION = 1  # raise it whenever the same meshes give other samples

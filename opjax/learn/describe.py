@@ -81,7 +81,11 @@ def _row(config: Any, few: Any, task: Task) -> dict[str, Any]:
         if few is not config:
             data *= config.num_train / few.num_train
             steps = config.num_epochs * (config.num_train // config.batch_size)
-    memory, seconds = _step(task, settings, found, model)
+    call, state, given = compiled_step(task, settings, found, model)
+    state = jax.block_until_ready(call(state, *given)[0])  # to warm up
+    begin = time.perf_counter()
+    jax.block_until_ready(call(state, *given)[0])
+    seconds, memory = time.perf_counter() - begin, memory_mib(call)
     size = sum(leaf.size for leaf in jax.tree.leaves(model))
     return {
         "parameters": size // (found.shape[0] if found.shape else 1),
@@ -92,8 +96,21 @@ def _row(config: Any, few: Any, task: Task) -> dict[str, Any]:
     }
 
 
-def _step(task: Task, settings: Any, found: Any, model: Any) -> tuple[float, float]:
-    """Memory of a step in MiB and its seconds, on the largest batch."""
+def compiled_step(
+    task: Task, settings: Any, found: Any, model: Any
+) -> tuple[Any, Any, tuple[Any, ...]]:
+    """Compiles a step of training on the largest batch.
+
+    Args:
+      task: what is to be learned.
+      settings: of the training, as from `study.settings`.
+      found: batches, as from `batches.make`.
+      model: at its start.
+
+    Returns:
+      The program, the first state, which a call overwrites, and the other arguments;
+      `state, history = call(state, *given)`.
+    """
     state = found.start(model)
     if isinstance(found, batches.ArrayBatches):
         bucket = max(found.train, key=_mib)
@@ -108,16 +125,17 @@ def _step(task: Task, settings: Any, found: Any, model: Any) -> tuple[float, flo
         found.prepare(state, found.total - 1)
         given = jnp.ones(found.shape, bool), jnp.int32(0)
         call = found.compiled[1]
-    state = jax.block_until_ready(call(state, *given)[0])  # to warm up
-    begin = time.perf_counter()
-    jax.block_until_ready(call(state, *given)[0])
-    seconds = time.perf_counter() - begin
+    return call, state, given
+
+
+def memory_mib(call: Any) -> float:
+    """Arguments, outputs and temporary arrays of a compiled program; 0 if unknown."""
     sizes = call.memory_analysis()
     if sizes is None:
-        return 0.0, seconds
+        return 0.0
     total = sizes.argument_size_in_bytes + sizes.output_size_in_bytes
     total += sizes.temp_size_in_bytes - sizes.alias_size_in_bytes
-    return total / 2**20, seconds
+    return total / 2**20
 
 
 def _mib(tree: Any) -> float:

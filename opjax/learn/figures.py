@@ -14,7 +14,16 @@ from typing import Any
 
 import numpy as np
 
-from opjax.learn import drawing, figures_fields, operators, outcome
+from opjax.learn import (
+    drawing,
+    figures_bases,
+    figures_fields,
+    figures_latents,
+    figures_seeds,
+    latents,
+    operators,
+    outcome,
+)
 from opjax.learn.metrics_file import read_metrics
 
 
@@ -206,12 +215,37 @@ def series(shown: Sequence[Member]) -> Any:
 
 def basis_functions(shown: Sequence[Member]) -> Any:
     """Basis functions of the first model that has them."""
-    return _first_with(shown, "basis", figures_fields.basis)
+    return _first_with(shown, "basis", figures_bases.basis)
 
 
 def functional_maps(shown: Sequence[Member]) -> Any:
     """Functional maps of the first model that has them."""
-    return _first_with(shown, "maps", figures_fields.maps)
+    return _first_with(shown, "maps", figures_bases.maps)
+
+
+def bases(shown: Sequence[Member]) -> Any:
+    """Bases and maps of several models that have them, side by side."""
+    found = {name: group[0].outcome for name, group in by_name(shown).items()}
+    both = {k: v for k, v in found.items() if v is not None and "basis" in v.arrays}
+    return figures_bases.compared(both) if len(both) > 1 else None
+
+
+def seeds(shown: Sequence[Member]) -> Any:
+    """Training and validation over the epochs, median and range over the seeds."""
+    groups = by_name(shown)
+    histories = {k: [one.history for one in group] for k, group in groups.items()}
+    complete = {k: group for k, group in histories.items() if all(group)}
+    several = any(len(group) > 1 for group in complete.values())
+    return figures_seeds.seeds(complete) if several else None
+
+
+def layers(shown: Sequence[Member]) -> Any:
+    """Latents beside eigenfunctions, of the first model whose program compares them."""
+    for one in shown:
+        if (one.folder / latents.FILE).exists():
+            with np.load(one.folder / latents.FILE) as file:
+                return figures_latents.latents(one.name, dict(file))
+    return None
 
 
 def _first_with(
@@ -232,4 +266,7 @@ FIGURES: dict[str, Callable[[Sequence[Member]], Any]] = {
     "series": series,
     "basis_functions": basis_functions,
     "functional_maps": functional_maps,
+    "bases": bases,
+    "seeds": seeds,
+    "latents": layers,
 }

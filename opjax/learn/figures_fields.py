@@ -1,4 +1,4 @@
-"""Fields, basis functions and functional maps of trained models, as figures."""
+"""Fields that trained models predict, as figures."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -124,8 +124,9 @@ def _draw_images(figure: Any, axes: Any, row: _Row) -> None:
 
 
 def _on_a_line(rows: list[_Row]) -> Any:
-    figure = drawing.new_figure(11.4, 2.6 * len(rows), "constrained")
-    axes = figure.subplots(len(rows), 3, squeeze=False)
+    columns = 2 if rows[0].sample.features is None else 3
+    figure = drawing.new_figure(3.8 * columns, 2.6 * len(rows), "constrained")
+    axes = figure.subplots(len(rows), columns, squeeze=False)
     for axis_row, row in zip(axes, rows, strict=True):
         _draw_curves(axis_row, row)
     return figure
@@ -134,57 +135,18 @@ def _on_a_line(rows: list[_Row]) -> Any:
 def _draw_curves(axes: Any, row: _Row) -> None:
     sample, points = row.sample, row.sample.mesh_points
     truth = _channel(sample.target)
-    if sample.features is not None:
-        drawing.curve(axes[0], points, _channel(sample.features), color="0.3")
-    drawing.curve(axes[1], points, truth, color="k", label="truth")
+    *first, fitted, left = axes  # without input functions the first one is missing
+    for axis in first:
+        drawing.curve(axis, points, _channel(sample.features), color="0.3")
+    drawing.curve(fitted, points, truth, color="k", label="truth")
     for number, (name, predicted) in enumerate(row.predicted.items()):
         style = {"color": f"C{number % 10}", "label": f"{name}: {row.errors[name]:.3g}"}
-        drawing.curve(axes[1], points, predicted, linestyle="--", **style)
-        drawing.curve(axes[2], points, predicted - truth, **style)
-    titles = "input", "truth and prediction", "difference; errors"
+        drawing.curve(fitted, points, predicted, linestyle="--", **style)
+        drawing.curve(left, points, predicted - truth, **style)
+    titles = ("input", "truth and prediction", "difference; errors")[-len(axes) :]
     for axis, title in zip(axes, titles, strict=True):
         drawing.plain(axis)
         axis.set_title(title, fontsize=9)
     axes[0].set_ylabel(row.label, fontsize=9)
-    for axis in axes[1:]:
+    for axis in (fitted, left):
         axis.legend(frameon=False, fontsize=7)
-
-
-def basis(name: str, seen: Outcome) -> Any:
-    """Draws basis functions of the layers that `outcome.inspect` looked at."""
-    sample = seen.samples[0]
-    functions, layers = seen.arrays["basis"], seen.arrays["layers"]
-    columns = functions.shape[2]
-    figure = drawing.new_figure(1.6 * columns + 0.3, 1.75 * len(layers) + 0.4)
-    axes = figure.subplots(len(layers), columns, squeeze=False)
-    for row, layer, values in zip(axes, layers, functions, strict=True):
-        for axis, one in zip(row, values.T, strict=True):
-            drawing.field(axis, sample.mesh_points, one, grid_shape=sample.grid_shape)
-            axis.set_title(f"{one.min():.2f} to {one.max():.2f}", fontsize=8)
-            axis.set(xticks=[], yticks=[])
-        row[0].set_ylabel(f"layer {layer + 1}")
-    title = "basis functions of the first head that vary most, each in its own colours"
-    figure.suptitle(f"{name}: {title}", fontsize=10)
-    return figure
-
-
-def maps(name: str, seen: Outcome) -> Any:
-    """Draws functional maps of the layers that `outcome.inspect` looked at."""
-    found, layers = seen.arrays["maps"], seen.arrays["layers"]
-    columns = found.shape[1]
-    figure = drawing.new_figure(2.3 * columns + 1.0, 2.3 * len(layers) + 0.5)
-    axes = figure.subplots(len(layers), columns, squeeze=False)
-    for row, layer, values in zip(axes, layers, found, strict=True):
-        # The largest entries of one head would leave the others blank.
-        limit = float(np.quantile(np.abs(values), 0.995)) or 1.0
-        colours = {"cmap": "RdBu_r", "vmin": -limit, "vmax": limit}
-        for head, (axis, one) in enumerate(zip(row, values, strict=True)):
-            image = axis.imshow(one, interpolation="nearest", **colours)
-            axis.set_title(f"layer {layer + 1}, head {head + 1}", fontsize=9)
-            axis.set(xticks=[], yticks=[])
-        row[0].set_ylabel("query basis")
-        figure.colorbar(image, ax=list(row), shrink=0.9, pad=0.01, extend="both")
-    for axis in axes[-1]:
-        axis.set_xlabel("key basis")
-    figure.suptitle(f"{name}: functional maps of one test sample", fontsize=10)
-    return figure

@@ -32,6 +32,7 @@ from opjax.nn.attention.basis import (
 from opjax.nn.attention.flare import FlareAttention
 from opjax.nn.attention.mixers import (
     CrossValidatedMap,
+    FixedRidgeMap,
     FunctionalMap,
     GalerkinMap,
     IdentityMap,
@@ -105,6 +106,7 @@ from opjax.nn.models.ono import ONO, ONOBlock
 from opjax.nn.models.operator import OperatorTransformer
 from opjax.nn.models.orthogonal import OrthogonalLayer, OrthogonalNetwork
 from opjax.nn.models.regressors import (
+    CrossValidatedRegressor,
     FunctionalRegressor,
     IntentionRegressor,
     LinearAttentionRegressor,
@@ -122,6 +124,7 @@ from opjax.nn.schwarz import (
     calibrate,
     laplacian_factors,
     principal_keys,
+    scale_products,
 )
 
 __all__ = [
@@ -132,6 +135,7 @@ __all__ = [
     "ConvolutionBlock",
     "Coordinates",
     "CrossValidatedMap",
+    "CrossValidatedRegressor",
     "DeepONet",
     "Dropout",
     "DownScaler",
@@ -141,6 +145,7 @@ __all__ = [
     "Experts",
     "FanInLinear",
     "FixedBasis",
+    "FixedRidgeMap",
     "Flare",
     "FlareAttention",
     "FourierAttention",
@@ -222,6 +227,7 @@ __all__ = [
     "means",
     "principal_keys",
     "reference_distances",
+    "scale_products",
     "with_dropout",
     "with_noise",
 ]

@@ -78,6 +78,7 @@ def fourier_problem(
     *,
     num_modes: int = 16,
     decay: float = 1.5,
+    solver: Callable[[jax.Array], jax.Array] = solve,
     dtype: DTypeLike | None = None,
 ) -> FourierProblem:
     """Tabulates the first sine and cosine modes and their solutions.
@@ -86,6 +87,8 @@ def fourier_problem(
       grid_shape: interior points per axis, in row-major order; a number for 1-D.
       num_modes: modes `m = 1, ...` per axis; `k = (2 num_modes)^p` functions in all.
       decay: exponent of the damping `m^-decay`, a product over the axes.
+      solver: from right-hand sides on the grid to solutions, such as that of another
+        equation.
       dtype: floating-point dtype; JAX's default one if left out.
 
     Returns:
@@ -110,12 +113,13 @@ def fourier_problem(
             "can tell apart; use fewer modes or more points."
         )
     _checks.non_negative(decay=decay)
-    factors = [_modes_on_axis(size, num_modes) for size in shape]
+    factors = [
+        modes_at(np.arange(1, size + 1) / (size + 1), num_modes) for size in shape
+    ]
     modes = jnp.asarray(functools.reduce(_tensor_product, factors), dtype)
-    orders = np.repeat(np.arange(1, num_modes + 1), 2) ** -float(decay)
-    damping = functools.reduce(np.multiply.outer, [orders] * len(shape)).ravel()
     on_grid = jnp.moveaxis(modes, 1, 0).reshape(-1, *shape)
-    solutions = jax.lax.map(solve, on_grid).reshape(len(on_grid), -1).T
+    solutions = jax.lax.map(solver, on_grid).reshape(len(on_grid), -1).T
+    damping = damping_of(num_modes, decay, axes=len(shape))
     return FourierProblem(modes, solutions, jnp.asarray(damping, dtype))
 
 
@@ -252,17 +256,19 @@ def operator_error(
     operator: Callable[[jax.Array], jax.Array],
     grid_shape: Sequence[int],
     *,
+    solver: Callable[[jax.Array], jax.Array] = solve,
     dtype: DTypeLike | None = None,
 ) -> jax.Array:
     r"""Returns the relative error of a linear operator in the Frobenius norm.
 
         |M - A^{-1}|_F / |A^{-1}|_F,
 
-    with the discrete inverse of `solve`, some columns at a time.
+    with the exact discrete inverse, some columns at a time.
 
     Args:
       operator: linear, `M`, from `(n, c)` to `(n, c)`.
       grid_shape: interior points per axis.
+      solver: the inverse, from values on the grid to values there.
       dtype: floating-point dtype; JAX's default one if left out.
 
     Returns:
@@ -273,7 +279,7 @@ def operator_error(
 
     def squares(point: jax.Array) -> tuple[jax.Array, jax.Array]:
         unit = jax.nn.one_hot(point, size, dtype=dtype or float)
-        exact = solve(unit.reshape(shape)).reshape(size)
+        exact = solver(unit.reshape(shape)).reshape(size)
         difference = operator(unit[:, None])[:, 0] - exact
         return jnp.sum(difference**2), jnp.sum(exact**2)
 
@@ -281,10 +287,17 @@ def operator_error(
     return jnp.sqrt(jnp.sum(error) / jnp.sum(exact))
 
 
-def _modes_on_axis(size: int, num_modes: int) -> np.ndarray:
-    points = np.arange(1, size + 1) / (size + 1)
-    angles = np.pi * np.outer(points, np.arange(1, num_modes + 1))
-    return np.stack([np.sin(angles), np.cos(angles)], axis=-1).reshape(size, -1)
+def modes_at(coordinates: np.ndarray, num_modes: int) -> np.ndarray:
+    """Modes of one axis, alternating, at coordinates `(n,)`, shape `(n, 2 modes)`."""
+    angles = np.pi * np.outer(coordinates, np.arange(1, num_modes + 1))
+    modes = np.stack([np.sin(angles), np.cos(angles)], axis=-1)
+    return modes.reshape(len(angles), -1)
+
+
+def damping_of(num_modes: int, decay: float, *, axes: int) -> np.ndarray:
+    """Damping of the products of modes of some axes, shape `((2 modes)^axes,)`."""
+    orders = np.repeat(np.arange(1, num_modes + 1), 2) ** -float(decay)
+    return functools.reduce(np.multiply.outer, [orders] * axes).ravel()
 
 
 def _tensor_product(left: np.ndarray, right: np.ndarray) -> np.ndarray:

@@ -14,6 +14,7 @@ from opjax.schwarz.boxes import (
     partition_hats,
     uniform_hats,
 )
+from opjax.schwarz.coarse_spaces import harmonic_hats, smoothed_aggregates
 from opjax.schwarz.covers import Cover, cover, prolong, restrict
 from opjax.schwarz.meshes import partition_cover
 from opjax.schwarz.operators import (
@@ -34,6 +35,7 @@ __all__ = [
     "coarse_prolong",
     "coarse_restrict",
     "cover",
+    "harmonic_hats",
     "interface_hats",
     "low_rank_attention",
     "partition_cover",
@@ -42,6 +44,7 @@ __all__ = [
     "partition_points",
     "prolong",
     "restrict",
+    "smoothed_aggregates",
     "two_level_attention",
     "uniform_hats",
 ]

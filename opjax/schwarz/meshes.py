@@ -38,7 +38,7 @@ def partition_cover(
         negative or a fraction of a layer, or not exactly one of edges and mesh points
         is given.
     """
-    labels = _checked_labels(labels)
+    labels = checked_labels(labels)
     _checks.non_negative(overlap=overlap)
     if edges is not None and mesh_points is None:
         if overlap != int(overlap):
@@ -124,7 +124,8 @@ def checked_points(mesh_points: Float[ArrayLike, "n p"]) -> Float[np.ndarray, "n
     return points.astype(float)
 
 
-def _checked_labels(given: ArrayLike) -> np.ndarray:
+def checked_labels(given: ArrayLike) -> np.ndarray:
+    """Checks numbers of parts and returns them as integers."""
     labels = np.asarray(given)
     _check_integers(labels=labels)
     if labels.ndim != 1 or labels.size == 0:

@@ -7,8 +7,18 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from experiments import ablation, ablation_ridge, airfoil, burgers, darcy, elasticity
-from opjax import training
+from experiments import (
+    ablation,
+    ablation_cost,
+    ablation_figures,
+    ablation_ridge,
+    airfoil,
+    burgers,
+    darcy,
+    elasticity,
+)
+from opjax import learn, training
+from opjax.datasets.samples import Sample, Splits
 from opjax.learn import operators
 
 TINY = dataclasses.replace(
@@ -18,6 +28,9 @@ TINY = dataclasses.replace(
     num_test=2,
     num_epochs=1,
 )
+
+
+SIZES = operators.Sizes(2, 1, 1, (13, 13), box=((0.0, 0.0), (1.0, 1.0)))
 
 
 @pytest.fixture(scope="module")
@@ -54,6 +67,8 @@ def test_a_run_writes_tables_figure_and_result(finished):
     assert studies.keys() == {"ridge", "initialization", "boundary"}
     assert studies["ridge"]["logit_0"][0]["condition"] >= 1
     assert (workdir / "ridge" / "figures" / "curves.png").stat().st_size > 1000
+    for name in ("errors", "condition_ridge"):
+        assert 1e3 < (workdir / "figures" / f"{name}.png").stat().st_size < 1e5
     text = (workdir / "tables.md").read_text()
     for study in ("ridge", "initialization"):
         assert f"## {ablation.STUDIES[study]}" in text
@@ -94,12 +109,13 @@ def test_the_errors_of_float32_grow_as_the_ridge_falls(monkeypatch):
         (
             {"studies": ("ridge", "ridges")},
             "studies='ridges' is unknown; choose from bases, choice, projection, "
-            "ridge, initialization",
+            "ridge, sharing, adaptive, initialization",
         ),
         ({"seeds": (0, 0)}, "has 0 twice"),
         ({"base": "tiny"}, "choose from smoke, quick, paper"),
         ({"problem": "pipe"}, "problem='pipe' is unknown; choose from darcy, elastic"),
         ({"features": 10}, "num_heads=4 must divide features=10"),
+        ({"data_dir": "files"}, "run it by itself"),
         ({"num_points": 96}, "A grid of 96 points must divide the 8192"),
     ],
 )
@@ -112,7 +128,7 @@ def test_bad_settings_are_refused(change, message):
 def test_all_variants_of_a_study_build_and_evaluate(study):
     variants = ablation.variants(TINY, study)
     assert len(variants) >= 3
-    sizes = operators.Sizes(2, 1, 1, (13, 13), box=((0.0, 0.0), (1.0, 1.0)))
+    sizes = SIZES
 
     def build(member):
         if isinstance(member, darcy.Config):
@@ -142,6 +158,89 @@ def test_the_paper_preset_is_app_d():
     assert {one.num_basis for one in choice} == {81}  # the least odd square above 64
     quick = ablation.variants(ablation.PRESETS["quick"], "choice").values()
     assert {one.num_basis for one in quick} == {25}
+
+
+def counted(member):
+    def build():
+        return operators.build(member, SIZES, rngs=nnx.Rngs(0))
+
+    return sum(leaf.size for leaf in jax.tree.leaves(jax.eval_shape(build)))
+
+
+def test_blocks_that_share_a_basis_have_fewer_parameters():
+    config = dataclasses.replace(TINY, num_layers=3)
+    sizes = {k: counted(v) for k, v in ablation.variants(config, "sharing").items()}
+    assert sizes["functional_shared"] < sizes["functional_own"]
+    assert sizes["transolver_shared"] < sizes["transolver_own"]
+    # Three ridges, one of each layer.
+    assert sizes["functional_own"] - sizes["transolver_own"] == 3
+    assert sizes["functional_shared"] - sizes["transolver_shared"] == 3
+
+
+def test_only_learned_ridges_are_parameters():
+    variants = ablation.variants(TINY, "adaptive")
+    fixed = ["1.13e-07", "0.000335", "0.018", "0.5", "0.953", "0.998"]
+    assert list(variants) == ["learned", "gcv", *(f"fixed_{ridge}" for ridge in fixed)]
+    assert variants["fixed_0.018"].ridge_logit == -4
+    learned = counted(variants["learned"])
+    sizes = {counted(one) for name, one in variants.items() if name != "learned"}
+    assert sizes == {learned - TINY.num_layers}
+
+
+def test_published_runs_choose_no_epoch():
+    paper, quick = (ablation.PRESETS[name] for name in ("paper", "quick"))
+    for config, wanted in ((paper, 0), (quick, 20)):
+        for study in config.studies:
+            found = ablation.variants(config, study).values()
+            assert {one.num_validation for one in found} == {wanted}
+
+
+def test_the_cost_is_measured_and_stands_beside_the_published_one(rng):
+    def samples(count):
+        mesh = rng.uniform(size=(count, 30, 2)).astype(np.float32)
+        return [Sample(one, one[:, :1] ** 2) for one in mesh]
+
+    config = ablation.variants(
+        dataclasses.replace(TINY, problem="elasticity", bases=(4, 16)), "bases"
+    )["k_16"]
+    splits = Splits(samples(4), samples(2), samples(2), "made up")
+    with jax.enable_x64(False):
+        task = learn.regression(config, splits)
+        found = ablation_cost.measure(task, config)
+    assert found.keys() == {"predict_ms", "predict_mib", "step_ms", "step_mib"}
+    assert all(value > 0 for value in found.values())
+    # A step holds gradients and two moments of the parameters besides.
+    assert found["step_mib"] > found["predict_mib"]
+    rows = [{"error": 0.5, "parameters": 3, **found}]
+    results = {"k_16": rows, "k_7": rows, "k_8": [{"diverged": "", "parameters": 0}]}
+    lines = ablation_cost.text(results, "elasticity").splitlines()
+    assert len(lines) == 6
+    ms, mib = (f"{found[name]:.3g}" for name in ("predict_ms", "predict_mib"))
+    assert lines[-2].startswith(f"| k_16 | 0.65 | {ms} | 12.52 | {mib} | 0.02 |")
+    assert lines[-1].startswith(f"| k_7 |  | {ms} |  | {mib} |  |")
+
+
+def test_condition_numbers_are_medians_and_ranges_of_the_seeds(tmp_path):
+    def write(name, conditions):
+        folder = tmp_path / name
+        folder.mkdir()
+        rows = [{"epoch": i + 1, "condition": c} for i, c in enumerate(conditions)]
+        text = "".join(json.dumps(row) + "\n" for row in rows)
+        (folder / "metrics.jsonl").write_text(text)
+        return folder
+
+    seeds = [[1.0, 100.0], [2.0, 10.0], [4.0, 1000.0]]
+    first = [write(f"a-{seed}", values) for seed, values in enumerate(seeds)]
+    other = [write("b-0", [None, None]), tmp_path / "c-0"]
+    figure = ablation_figures.conditions({"a": first, "b": other}, "title")
+    (axis,) = figure.axes
+    (line,) = axis.lines
+    np.testing.assert_allclose(line.get_xydata(), [[1, 2], [2, 100]])
+    (band,) = axis.collections
+    low, high = band.get_datalim(axis.transData).get_points()
+    np.testing.assert_allclose([low, high], [[1, 1], [2, 1000]])
+    assert axis.get_yscale() == "log"
+    assert ablation_figures.conditions({"b": other}, "title") is None
 
 
 @pytest.mark.parametrize("program", [elasticity, airfoil])

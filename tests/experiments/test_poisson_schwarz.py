@@ -12,11 +12,16 @@ import pytest
 
 from experiments import poisson_schwarz
 from experiments.poisson_schwarz import (
+    figures_further,
+    further,
+    sections,
     studies,
     tables,
+    tables_further,
     training,
 )
-from experiments.poisson_schwarz.studies import STARTS, Setup, Start, Study
+from experiments.poisson_schwarz.domains import Grid, LShape
+from experiments.poisson_schwarz.studies import STARTS, MeshSetup, Setup, Start, Study
 from opjax import checkpoint
 from opjax.learn import Finished, fit, study
 from opjax.learn.folder import read_config
@@ -33,6 +38,7 @@ TINY = dataclasses.replace(
     num_steps=6,
     batch_size=16,
 )
+CHANNELS = {"coefficient": "channels", "contrast": 100.0}
 STUDY = Study(
     name="tiny",
     setup=Setup(4, grid_shape=(32,), overlap=1, local_rank=2),
@@ -120,6 +126,30 @@ def trained(tmp_path_factory, user_session):
         ({"num_steps": 0}, "num_steps=0 must be .*at least 1"),
         ({"batch_size": 1}, "batch_size=1 must be .*at least 2"),
         ({"dim": 4}, "dim=4 must be .*at most 3"),
+        ({"further": ("none", "mesh")}, "further=none goes with no other"),
+        ({"further": ("meshes",)}, "further='meshes' is unknown; choose from none, sc"),
+        ({"sweep": True, "baselines": False}, "sweep compares with the global model"),
+        ({"scaling": "points"}, "scaling=points goes with init=paper or init=small"),
+        ({"scaling": "n", "init": "paper"}, "scaling='n' is unknown"),
+        ({"coefficient": "rough"}, "coefficient='rough' is unknown; choose from const"),
+        ({"coefficient": "random"}, "coefficient=random needs a contrast above 1"),
+        ({**CHANNELS, "dim": 2, "num_modes": 2}, "coefficient=channels needs dim=1"),
+        ({**CHANNELS, "coefficient_seed": 1}, "coefficient_seed=1 has no effect"),
+        ({"contrast": 10.0}, "contrast=10.0 has no effect with coefficient=constant"),
+        ({"contrast": 0.5}, "contrast=0.5 must be .*at least 1"),
+        ({"coarse_space": "harmonic"}, "harmonic needs a coefficient that varies"),
+        (
+            {**CHANNELS, "coarse_space": "harmonic", "levels": 3},
+            "coarse_space=harmonic has levels=2",
+        ),
+        ({"coarse_space": "none", "levels": 3}, "coarse_space=none is one level"),
+        ({"coarse_space": "none", "coarse_rank": 7}, "coarse_rank=7 has no effect"),
+        ({"coarse_hats": 8}, "coarse_hats=8 has no effect with .*interface"),
+        ({"coarse_boxes": 3}, "coarse_boxes=3 has no effect with .*levels=2"),
+        (
+            {"coarse_space": "uniform", "coarse_hats": 300},
+            "must be between 1 and the number of points",
+        ),
     ],
 )
 def test_bad_hyper_parameters_are_refused_before_any_work(change, message):
@@ -129,19 +159,62 @@ def test_bad_hyper_parameters_are_refused_before_any_work(change, message):
 
 @pytest.mark.parametrize("coarse_space", studies.COARSE_SPACES)
 def test_every_coarse_space_makes_a_model(coarse_space):
-    config = dataclasses.replace(TINY, coarse_space=coarse_space)
+    varied = CHANNELS if coarse_space == "harmonic" else {}
+    config = dataclasses.replace(TINY, coarse_space=coarse_space, **varied)
     assert studies.setup_of(config).coarse_space == coarse_space
+    # 2 (9 + 10 + 10 + 9) 2 numbers of local factors and two of every coarse pair.
+    coarse = {"none": 0, "partition": 2 * 4 * 4, "uniform": 2 * 7 * 7}
+    expected = 152 + coarse.get(coarse_space, 2 * 3 * 3)
+    assert sections.main(config)["schwarz"].num_parameters() == expected
 
 
 def test_the_paper_preset_is_the_paper():
     config = poisson_schwarz.PRESETS["paper"]
-    found = studies.main(config)
+    found = sections.main(config)
     assert found["schwarz"].num_parameters() == 2370
     assert found["global"].num_parameters() == 20480
     assert found["global_matched"].num_parameters() == 2560
     assert config.rate == 1e-3
     assert found["schwarz"].start == Start(scale=0.02, cosine=False)
     assert len(config.members()) == 6 + 7 + 9 + 6
+
+
+def test_what_the_paper_leaves_open_has_the_models_it_names():
+    config = poisson_schwarz.Config(further=tuple(further.SECTIONS))
+    found = config.sections()
+    assert list(found) == ["main", *further.SECTIONS]
+    assert [len(found[name]) for name in further.SECTIONS] == [12, 14, 16, 6]
+    # The same models as in the paper, all from its start.
+    sizes = {256: 2370, 512: 5026, 1024: 11106}
+    for label, one in found["scaling"].items():
+        kind, size = label.split("_")
+        assert one.num_parameters() == sizes[int(size)]
+        assert one.start == dataclasses.replace(STARTS["paper"], scaling=kind)
+    for label, one in found["coarse_spaces"].items():
+        model = studies.build(one.setup, one.start, jax.random.key(0))
+        words = label.split()
+        count = int(words[0]) if words[0].isdigit() else None
+        if count is None:
+            assert model.coarse_space is None
+            continue
+        assert model.coarse_space.num_subdomains == count
+        assert model.coarse.key.shape == (count, count)
+        width = (256 + 1) / (count + 1)
+        if "uniform" in label:
+            peaks = np.arange(1, count + 1) * width - 1
+            weights = np.asarray(model.coarse_space.weights)
+            top = np.argmax(weights, axis=1)
+            at = np.asarray(model.coarse_space.indices)[np.arange(count), top]
+            assert np.abs(at - peaks).max() <= 0.5
+    parameters = {k: one.num_parameters() for k, one in found["mesh"].items()}
+    ours = parameters["Schwarz, 49 smoothed aggregates, our start"]
+    matched = next(v for k, v in parameters.items() if k.startswith("global"))
+    assert ours <= matched < 1.05 * ours
+
+
+def test_without_baselines_the_configured_model_is_alone():
+    config = dataclasses.replace(TINY, baselines=False)
+    assert list(config.members()) == [("schwarz", None)]
 
 
 # the program
@@ -257,25 +330,46 @@ def same(one, other):
         assert np.asarray(a).tobytes() == np.asarray(b).tobytes()
 
 
+def finished_with(config, folder, rng):
+    """A study of random errors."""
+    results = {}
+    for (name, _), one in config.members().items():
+        columns = (*tables.COLUMNS, "mean_16", "max_16", "initial", "final")
+        columns += ("mass_l2",) if "mesh" in name else ()
+        shape = len(one.rates), len(one.seeds)
+        errors = {column: rng.uniform(size=shape).tolist() for column in columns}
+        exact = dict.fromkeys(tables.COLUMNS, 1e-6)
+        if "square" in name or "mesh" in name or "coarse/" in name:
+            exact = None
+        results[name] = [{"errors": errors, "closed_form": exact, "seconds": 1.0}]
+    return Finished(config, folder, results, "", "", 0, 0, 1.0, 0.0)
+
+
 def test_the_paper_has_all_its_tables(tmp_path, rng):
     config = dataclasses.replace(
         poisson_schwarz.PRESETS["paper"], sweep=True, seeds=(0, 1)
     )
-    results = {}
-    for (name, _), one in config.members().items():
-        columns = (*tables.COLUMNS, "mean_16", "max_16", "initial", "final")
-        shape = len(one.rates), len(one.seeds)
-        errors = {column: rng.uniform(size=shape).tolist() for column in columns}
-        exact = dict.fromkeys(tables.COLUMNS, 1e-6)
-        if "square" in name:
-            exact = None
-        results[name] = [{"errors": errors, "closed_form": exact, "seconds": 1.0}]
-    finished = Finished(config, tmp_path, results, "", "", 0, 0, 1.0, 0.0)
-    text, _ = tables.write(tmp_path, config, tables.rows(finished))
+    rows = tables.rows(finished_with(config, tmp_path, rng))
+    text, _ = tables.write(tmp_path, config, rows)
+    assert tables_further.lines(rows) == []
     assert text.count("## ") == 6
     assert "| 0.0001 | global | paper | 0.476 | 0.728 |" in text
     assert "| 1024 | three levels | 2 |" in text
     assert "| global, rank 73 | 149504 | 0.1 |" in text
+
+
+def test_what_the_paper_leaves_open_has_its_tables_and_a_figure(tmp_path, rng):
+    config = poisson_schwarz.Config(further=tuple(further.SECTIONS), seeds=(0, 1))
+    rows = tables.rows(finished_with(config, tmp_path, rng))
+    text = "\n".join(tables_further.lines(rows))
+    assert text.count("## ") == 1 + 1 + 4 + 1
+    assert "| 1024 | none (the paper) | 0.01 |" in text
+    assert "| 31 uniform hats, our start | 4194 | 0.1 |" in text
+    assert "random 2, contrast 1000, n = 256" in text
+    assert text.count("closed form, nothing trained") == 4
+    assert "mean rel. L2, mass matrix" in text
+    figures_further.draw(tmp_path / "all.png", rows)
+    assert 1e4 < (tmp_path / "all.png").stat().st_size < 4e5
 
 
 # training
@@ -399,6 +493,67 @@ def test_errors_are_those_of_the_dense_matrices(shape, user_session):
             np.testing.assert_allclose(found[name][0, i], value, 1e-6, err_msg=name)
 
 
+def test_errors_on_a_mesh_are_those_of_the_mass_matrix(user_session):
+    setup = MeshSetup(num_columns=8, global_rank=3)
+    study = simple(setup, Start(scale=0.1), 1.0, num_modes=1)
+    with jax.enable_x64(False):
+        data = training.problem(study)
+        key = jax.random.key(0)[None, None]
+        build = partial(studies.build, setup, study.start)
+        stacked = jax.vmap(jax.vmap(build))(key)
+        found = training.evaluate(stacked, data)
+    elements, roots = setup.domain.elements, setup.domain.root_masses
+    matrix = np.asarray(stacked.query[...], float)[0, 0]
+    matrix = matrix @ np.asarray(stacked.key[...], float)[0, 0].T
+    f, u = map(np.asarray, data.test)
+    # Plain values from here on: A u = W f.
+    exact = np.linalg.solve(
+        elements.stiffness.toarray(), elements.lumped[:, None] * f / roots[:, None]
+    )
+    np.testing.assert_allclose(u / roots[:, None], exact, rtol=1e-9, atol=1e-14)
+    difference = (matrix @ f) / roots[:, None] - exact
+
+    def norms(mass):
+        size = (np.sqrt(np.sum(x * (mass @ x), axis=0)) for x in (difference, exact))
+        return np.divide(*size).mean()
+
+    np.testing.assert_allclose(found["mass_l2"][0, 0], norms(elements.mass), 1e-6)
+    lumped = np.diag(elements.lumped)
+    np.testing.assert_allclose(found["relative_l2"][0, 0], norms(lumped), 1e-6)
+    assert found["operator_frobenius"][0, 0] > 0.1
+    # The exact inverse has no error.
+    inverse = np.asarray(data.solver(np.eye(len(roots))))
+    np.testing.assert_allclose(inverse @ f, u, rtol=1e-9, atol=1e-14)
+
+
+@pytest.mark.parametrize(
+    "domain", [Grid((12,), "random", 50.0, 3), Grid((5, 4)), LShape(6)]
+)
+def test_domains_invert_what_their_problems_contain(domain):
+    problem = domain.problem(1, 1.5)
+    count = domain.num_points
+    assert len(domain.mesh_points) == len(problem.modes) == count
+    f = np.reshape(problem.modes.T, (-1, *(domain.grid_shape or (count,))))
+    found = jax.vmap(domain.solver())(f).reshape(len(f), count).T
+    np.testing.assert_allclose(found, problem.solutions, rtol=1e-9, atol=1e-13)
+
+
+@pytest.mark.parametrize("kind", studies.SCALINGS)
+def test_scaling_divides_the_first_products(kind, user_session):
+    start = dataclasses.replace(STARTS["paper"], scaling=kind)
+    study = dataclasses.replace(STUDY, start=start, seeds=(0,))
+    with jax.enable_x64(False):
+        data = training.problem(study)
+        model, sizes = training._start(study, 0, data.single)
+        plain, _ = training._start(STUDY, 0, data.single)
+    n = {"none": None, "blocks": np.array([9, 10, 10, 9])}.get(kind, 32)
+    factor = 1.0 if n is None else 1 / np.sqrt(n * 2)
+    products = np.einsum("smr,smr->s", model.query[...], model.key[...])
+    expected = np.einsum("smr,smr->s", plain.query[...], plain.key[...]) * factor
+    np.testing.assert_allclose(products, expected, rtol=1e-5)
+    assert (sizes is None) == (kind in ("none", "start"))
+
+
 def test_computed_factors_need_no_training(user_session):
     study = simple(Setup(), Start(), 1.0)
     with jax.enable_x64(False):
@@ -407,6 +562,9 @@ def test_computed_factors_need_no_training(user_session):
     assert found["relative_l2"] <= 1e-3
     two_dimensions = dataclasses.replace(study, setup=Setup(4, grid_shape=(32, 32)))
     assert training.closed_form_errors(two_dimensions, None) is None
+    channels = Setup(coefficient="channels", contrast=1e3)  # hats that do not fit it
+    study = dataclasses.replace(study, setup=channels)
+    assert training.closed_form_errors(study, None) is None
 
 
 # what training reaches

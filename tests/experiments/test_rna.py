@@ -151,6 +151,57 @@ def test_only_the_smoke_preset_runs_without_data(tmp_path):
         dataclasses.replace(TINY, orientation="up")
 
 
+def test_signatures_take_the_place_of_coordinates(tmp_path):
+    config = dataclasses.replace(TINY, inputs="hks")
+    data = rna.load(config, cache_dir=str(tmp_path))
+    features = np.concatenate([surface.features for surface in data.train])
+    np.testing.assert_allclose(features.mean(axis=0), 0, atol=1e-4)
+    np.testing.assert_allclose(features.std(axis=0)[:12], 1, rtol=1e-2)
+    (first, *_) = data.test
+    assert first.mesh_points.shape == (30, 3)
+    assert first.features.shape == (30, 16)
+    (sight, *_) = rna.seen(config, data.test)
+    np.testing.assert_array_equal(sight.mesh_points, first.features)
+    model = rna.OnFeatures(lambda x, quadrature_weights=None: 2 * x)
+    sample = {"mesh_points": first.mesh_points, "features": first.features}
+    found = rna.operators.call(model, sample)
+    np.testing.assert_allclose(found, 2 * first.features)
+    with pytest.raises(ValueError, match="orientation='random' has no meaning"):
+        dataclasses.replace(config, orientation="random")
+    with pytest.raises(ValueError, match="length=0 gives every surface"):
+        dataclasses.replace(config, length=0.0)
+    with pytest.raises(ValueError, match="inputs='normals'"):
+        dataclasses.replace(config, inputs="normals")
+
+
+def test_turned_surfaces_are_rotated_the_same_way_every_time():
+    surfaces = dataset.generate(3, seed=0, num_points=30)
+    turned, again = rna.turned(surfaces), rna.turned(surfaces)
+    for before, after, same in zip(surfaces, turned, again, strict=True):
+        np.testing.assert_array_equal(after.mesh_points, same.mesh_points)
+        products = [p @ p.T for p in (before.mesh_points, after.mesh_points)]
+        np.testing.assert_allclose(*products, rtol=1e-3, atol=1)
+        assert np.abs(after.mesh_points - before.mesh_points).max() > 1
+    first, second = (
+        np.linalg.lstsq(a.mesh_points, b.mesh_points)[0]
+        for a, b in zip(surfaces[:2], turned[:2], strict=True)
+    )
+    assert np.abs(first - second).max() > 0.1
+    assert np.linalg.det(first) == pytest.approx(1, abs=1e-3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("changes", "known"),
+    [({"inputs": "hks"}, False), ({}, True), ({"orientation": "principal"}, False)],
+)
+def test_accuracy_under_rotations_is_told_where_poses_matter(changes, known, tmp_path):
+    config = dataclasses.replace(TINY, **changes)
+    result = rna.run(config, workdir=tmp_path / "run", cache_dir=str(tmp_path))
+    assert ("accuracy_turned" in result) == known
+    assert 0 <= result["accuracy"] <= 1
+
+
 @pytest.mark.slow
 def test_other_models_have_a_loss_and_a_gradient_too():
     with jax.enable_x64(False):

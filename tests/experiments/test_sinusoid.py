@@ -57,12 +57,12 @@ def member(name, seed, **changes):
         (
             {"models": ("functional", "magic")},
             "models='magic' is unknown; choose from attention, linear, transolver, "
-            "intention, functional",
+            "intention, functional, functional_learned, functional_gcv",
         ),
         ({"models": ("linear", "linear")}, "has linear twice"),
         ({"num_context": 0}, "num_context=0 must be .*at least 1"),
-        ({"ridge": 0.0}, "ridge=0.0 must be .*above 0"),
-        ({"ridge": 1.5}, "ridge=1.5 must be .*at most 1"),
+        ({"ridges": (0.0,)}, "ridges=0.0 must be .*above 0"),
+        ({"ridges": (1.0,)}, "ridges=1.0 must be .*below 1"),
         ({"learning_rate": -1e-3}, "learning_rate=-0.001 must be .*at least 0"),
         ({"num_steps": 0}, "num_steps=0 must be .*at least 1"),
     ],
@@ -75,7 +75,7 @@ def test_bad_hyper_parameters_are_refused_before_any_work(change, message):
 def test_the_paper_preset_is_the_paper():
     config = sinusoid.PRESETS["paper"]
     assert (config.num_steps, config.batch_size, config.num_basis) == (50_000, 8, 8)
-    assert config.models == tuple(sinusoid.MODELS)
+    assert config.models == sinusoid.PUBLISHED
     counts = {"attention": 593_409, "linear": 99_713, "transolver": 199_945}
     counts |= {"intention": 3_005_000, "functional": 50_825}
     rates = {"attention": 1e-3, "transolver": 1e-4, "intention": 3e-4}
@@ -90,8 +90,30 @@ def test_the_paper_preset_is_the_paper():
     for name, num_basis in (("code", 8), ("code_two", 2)):
         code = sinusoid.PRESETS[name]
         assert (code.ridge, code.num_basis) == (1e-4, num_basis)
-        same = {"preset": "paper", "ridge": config.ridge, "num_basis": 8}
+        same = {"preset": "paper", "ridges": config.ridges, "num_basis": 8}
         assert dataclasses.replace(code, **same) == config
+
+
+def test_every_ridge_is_a_member_of_the_models_that_have_one():
+    config = sinusoid.PRESETS["ridges"]
+    names = list(dict.fromkeys(name for name, _ in config.members()))
+    ridges = ["1e-07", "1e-05", "0.001", "0.1"]
+    learned = [f"functional_learned_{ridge}" for ridge in ridges]
+    fixed = [f"functional_{ridge}" for ridge in ridges]
+    assert names == ["functional_gcv", *learned, *fixed]
+    member = config.members()["functional_learned_0.001", 2]
+    assert (member.model, member.ridge, member.seed) == ("functional_learned", 1e-3, 2)
+    labels = [sinusoid.label_of(config.members()[name, 0]) for name in names]
+    assert len(set(labels)) == len(labels)
+    both = dataclasses.replace(config, models=("intention",), seeds=(0,))
+    assert list(both.members()) == [("intention", 0)]  # its ridge is another option
+    assert "functional, learned ridge from 0.001" in labels
+    counts = {}
+    for name in ("functional_gcv", "functional_learned_0.1", "functional_0.1"):
+        one = config.members()[name, 0]
+        leaves = jax.tree.leaves(jax.eval_shape(lambda one=one: sinusoid.build(one)))
+        counts[name] = sum(leaf.size for leaf in leaves)
+    assert list(counts.values()) == [50_825, 50_826, 50_825]
 
 
 # the program
@@ -103,7 +125,7 @@ def test_a_run_leaves_everything_in_its_folder(finished):
     assert not json.loads((workdir / "environment.json").read_text())["x64"]
     tables = (workdir / "tables.md").read_text()
     assert "[smallest, largest]" in tables
-    assert "functional attention |" in tables
+    assert "functional attention, ridge 1e-07 |" in tables
     assert "1/32 of the published widths" in tables
     assert "nan" not in tables
     sizes = {f.name: f.stat().st_size for f in (workdir / "figures").iterdir()}

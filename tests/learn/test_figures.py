@@ -8,7 +8,7 @@ import pytest
 
 import opjax
 from opjax.datasets.samples import Sample
-from opjax.learn import drawing, figures, outcome
+from opjax.learn import drawing, figures, figures_seeds, latents, outcome
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -52,6 +52,11 @@ def write(folder, rng, *, name, seed, kind="grid", num_test=4, inspected=True):
         extra={"series": rng.uniform(size=(num_test, 3)), "series_name": "step"}
         | ({"window": (0.0, 1.0, 0.0, 1.0)} if kind == "cloud" else {}),
     )
+    if inspected and shape is not None:
+        given = rng.normal(size=(3, 30, 6)), rng.normal(size=(30, 5))
+        grid_shape = (30,) if kind == "line" else (6, 5)
+        arrays = latents.compare(*given)
+        np.savez(folder / latents.FILE, grid_shape=grid_shape, **arrays)
     return folder
 
 
@@ -66,7 +71,10 @@ def assert_small_pngs(folder):
 def test_a_member_gets_every_figure(kind, tmp_path, rng):
     folder = write(tmp_path / "a", rng, name="functional", seed=0, kind=kind)
     written = figures.draw(folder, figures.members(folder))
-    assert [path.stem for path in written] == list(figures.FIGURES)
+    missing = {"bases", "seeds"} | ({"latents"} if kind == "cloud" else set())
+    assert [path.stem for path in written] == [
+        name for name in figures.FIGURES if name not in missing
+    ]
     assert sorted(written) == sorted((folder / "figures").iterdir())
     assert_small_pngs(folder / "figures")
 
@@ -79,15 +87,54 @@ def test_a_run_compares_models_on_the_same_samples(tmp_path, rng):
     members = figures.members(tmp_path)
     assert [(m.name, m.seed) for m in members] == [("b:c", 2), ("b:c", 10), ("a", 0)]
     written = figures.draw(tmp_path, members)
-    of_bases = {"basis_functions", "functional_maps"}
     assert [path.stem for path in written] == [
-        name for name in figures.FIGURES if name not in of_bases
+        *("fields", "curves", "errors", "series", "seeds")
     ]
+
+
+def test_bases_of_models_are_side_by_side(tmp_path, rng):
+    for name in ("a", "b", "c"):
+        folder = tmp_path / f"{name}-0"
+        write(folder, rng, name=name, seed=0, kind="cloud", inspected=name != "c")
+    members = [figures.member(tmp_path / f"{name}-0") for name in "abc"]
+    figure = figures.bases(members)
+    drawn = [axis for axis in figure.axes if axis.get_subplotspec() is not None]
+    titles = [axis.get_title() for axis in drawn if axis.get_title()]
+    assert len(titles) == 2 * (3 + 1)  # functions and the map of both
+    assert titles[3] == titles[7] == "its map, 5 x 5"
+    assert drawn[0].get_xlim() == (0, 1)  # the window
+    assert drawn[0].get_ylabel() == "a\nlayer 3"
+    assert figures.bases(members[1:]) is None
+
+
+def test_seeds_are_a_median_and_a_range():
+    losses = {0: [4, 2, 1], 1: [5, 3, 3], 2: [6, 1, 2]}
+    histories = {
+        "a": [
+            [
+                {"epoch": e + 1, "step": e + 1, "train_loss": v}
+                for e, v in enumerate(values)
+            ]
+            for values in losses.values()
+        ]
+    }
+    histories["a"][2].append(
+        {"epoch": 4, "step": 4, "train_loss": 1}
+    )  # the others have stopped
+    figure = figures_seeds.seeds(histories)
+    (axis,) = figure.axes
+    (line,) = axis.lines
+    np.testing.assert_array_equal(line.get_xydata(), [[1, 5], [2, 2], [3, 2]])
+    (band,) = axis.collections
+    corners = {tuple(corner) for corner in band.get_paths()[0].vertices.tolist()}
+    assert corners == {(1, 4), (1, 6), (2, 1), (2, 3), (3, 1), (3, 3)}
+    assert axis.get_legend().get_texts()[0].get_text() == "a, 3 seeds"
 
 
 def test_a_folder_without_history_or_predictions_has_no_figures(tmp_path, rng):
     folder = write(tmp_path / "a", rng, name="functional", seed=0)
     (folder / outcome.FILE).unlink()
+    (folder / latents.FILE).unlink()
     (folder / "metrics.jsonl").write_text("")
     assert figures.draw(folder, [figures.member(folder)]) == []
 

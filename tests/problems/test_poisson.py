@@ -105,6 +105,16 @@ def test_solutions_are_those_of_the_modes(shape):
         np.testing.assert_allclose(u, expected, rtol=1e-10, atol=1e-14)
 
 
+def test_another_solver_solves_for_the_modes_and_is_compared_with(rng):
+    matrix = rng.normal(size=(9, 9))
+    problem = poisson.fourier_problem(9, num_modes=2, solver=lambda f: matrix @ f)
+    np.testing.assert_allclose(problem.solutions, matrix @ problem.modes, rtol=1e-10)
+    error = poisson.operator_error(
+        lambda f: 1.25 * matrix @ f, (9,), solver=lambda f: matrix @ f
+    )
+    np.testing.assert_allclose(error, 0.25, rtol=1e-9)
+
+
 def test_a_number_of_points_stands_for_one_axis():
     for one, other in zip(
         poisson.fourier_problem(9, num_modes=2),

@@ -247,17 +247,17 @@ class BasisAttention(nnx.Module):
     ) -> jax.Array:
         """Returns the condition numbers `(h,)` of the systems that a call solves.
 
-        kappa((1 - a) K K^T + a I),    see `opjax.condition_number`.
+        kappa((1 - a) K K^T + a I) or kappa(K K^T + r I), see `opjax.condition_number`.
 
         Raises:
           ValueError: if the mixer solves no system.
         """
-        if not isinstance(self.mixer, FunctionalMap):
+        look = getattr(self.mixer, "condition_number", None)
+        if look is None:
             raise ValueError(
                 f"{type(self.mixer).__name__} solves no system; condition_numbers is "
-                "for layers with a FunctionalMap."
+                "for layers with a FunctionalMap or a CrossValidatedMap."
             )
-        look = self.mixer.condition_number
         return self._look(look, x, basis, quadrature_weights, given)[0]
 
     def choose_basis(self, shared: Basis | None) -> Basis:

@@ -133,6 +133,36 @@ class FunctionalMap(Mixer):
         )
 
 
+class FixedRidgeMap(FunctionalMap):
+    """A functional map whose ridge is a number, `sigmoid(ridge_logit)`, not learned.
+
+    Args:
+      width: channels `d` of a head.
+      num_heads: heads.
+      ridge_logit: logit of the ridge.
+      fan_in_init: see `Mixer`.
+      rngs: source of the initial parameters.
+    """
+
+    def __init__(
+        self,
+        width: int,
+        *,
+        num_heads: int,
+        ridge_logit: float = 0.0,
+        fan_in_init: bool = False,
+        rngs: nnx.Rngs,
+    ):
+        options = {"num_heads": num_heads, "fan_in_init": fan_in_init}
+        Mixer.__init__(self, width, **options, rngs=rngs)
+        self.fixed_logit = ridge_logit
+
+    @property
+    def ridge(self) -> jax.Array:
+        """Weight of the convex regularisation, between zero and one."""
+        return jax.nn.sigmoid(self.fixed_logit)
+
+
 class CrossValidatedMap(Mixer):
     r"""A functional map whose ridge the data choose, in every head of every sample.
 

@@ -23,6 +23,7 @@ from opjax.nn.models.encoder import EncoderLayer
 
 BOUNDARIES = ("dirichlet", "free")
 POINT_DIM = 2
+_KIND = "a Galerkin transformer, of uniform grids"
 
 
 class GalerkinTransformer2d(nnx.Module):
@@ -163,23 +164,13 @@ class GalerkinTransformer2d(nnx.Module):
           ValueError: if shapes do not match the model or each other, there are
             quadrature weights or a time, or boundary values for a free boundary.
         """
-        refuse(
-            "a Galerkin transformer, of uniform grids",
-            quadrature_weights=quadrature_weights,
-            time=time,
-        )
+        refuse(_KIND, quadrature_weights=quadrature_weights, time=time)
         if boundary_values is not None and self.boundary == "free":
             raise ValueError(
                 "boundary_values are for a model built with boundary='dirichlet'; this "
                 "one has 'free'."
             )
-        self._check("mesh_points", mesh_points, self.output_shape, POINT_DIM)
-        self._check("features", features, self.grid_shape, self.in_features)
-        if coarse_points is None:
-            coarse_points = interpolate_grid(
-                mesh_points, grid_shape=self.output_shape, new_shape=self.coarse_shape
-            )
-        self._check("coarse_points", coarse_points, self.coarse_shape, POINT_DIM)
+        coarse_points = self._coarse(mesh_points, features, coarse_points)
         z = self.encode(self._extract(features, coarse_points), coarse_points)
         if self.up is not None:
             z = self.up(z)
@@ -194,13 +185,51 @@ class GalerkinTransformer2d(nnx.Module):
 
     def encode(self, z: jax.Array, mesh_points: jax.Array) -> jax.Array:
         """Maps features `(n, c)` at points `(n, 2)` through the encoder's layers."""
+        return self._through(z, mesh_points, keep=False)[0]
+
+    def latents(
+        self,
+        mesh_points: jax.Array,
+        features: jax.Array | None = None,
+        *,
+        coarse_points: jax.Array | None = None,
+    ) -> jax.Array:
+        """Returns the features before the encoder and after each of its layers.
+
+        Args:
+          mesh_points: see `__call__`; likewise the others.
+          features: values of the input function.
+          coarse_points: nodes of the grid of the attention.
+
+        Returns:
+          Shape `(num_layers + 1, n_coarse, c)`, on the grid `coarse_shape`.
+        """
+        points = self._coarse(mesh_points, features, coarse_points)
+        first = self._extract(features, points)
+        _, after = self._through(first, points, keep=True)
+        return jnp.concatenate([first[None], after])
+
+    def _through(self, z, points, *, keep: bool) -> tuple[jax.Array, Any]:
+        """Features after the encoder's layers, and after each, if they are kept."""
 
         def layer(z, parameters):
-            return parameters(z, mesh_points=mesh_points), None
+            z = parameters(z, mesh_points=points)
+            return z, z if keep else None
 
         if self.rematerialize:
             layer = jax.checkpoint(layer, prevent_cse=False)
-        return lax.scan(layer, z, self.layers)[0]
+        return lax.scan(layer, z, self.layers)
+
+    def _coarse(self, mesh_points, features, coarse_points) -> jax.Array:
+        """Checks the arrays of a call; returns the points of the attention."""
+        self._check("mesh_points", mesh_points, self.output_shape, POINT_DIM)
+        self._check("features", features, self.grid_shape, self.in_features)
+        if coarse_points is None:
+            coarse_points = interpolate_grid(
+                mesh_points, grid_shape=self.output_shape, new_shape=self.coarse_shape
+            )
+        self._check("coarse_points", coarse_points, self.coarse_shape, POINT_DIM)
+        return coarse_points
 
     def _extract(self, values, coarse_points) -> jax.Array:
         """Returns the features `(n_coarse, c)` that enter the encoder."""

@@ -100,7 +100,8 @@ class FunctionalRegressor(_TokenRegressor):
     Args:
       features: channels of the encoder.
       num_basis: basis functions.
-      ridge: fixed weight `r` of the convex regularisation, between zero and one.
+      ridge: weight `r` of the convex regularisation, between zero and one.
+      learn_ridge: whether `r` is the sigmoid of a learned number; `ridge` is its start.
       rngs: source of the initial parameters, N(0, 0.01^2) and zero biases.
     """
 
@@ -110,20 +111,69 @@ class FunctionalRegressor(_TokenRegressor):
         *,
         num_basis: int,
         ridge: float,
+        learn_ridge: bool = False,
         point_dim: int = 1,
         rngs: nnx.Rngs,
     ):
         _checks.non_negative(ridge=ridge)
         _checks.at_most(1, ridge=ridge)
-        self.ridge = ridge
+        if learn_ridge and not 0 < ridge < 1:
+            raise ValueError(
+                f"{ridge=} must be between zero and one, and neither, to be learned."
+            )
+        self.fixed_ridge = None if learn_ridge else ridge
         sizes = {"point_dim": point_dim, "num_basis": num_basis}
         super().__init__(features, **sizes, kernel_init=_normal(0.01), rngs=rngs)
+        if learn_ridge:
+            logit = math.log(ridge) - math.log1p(-ridge)
+            self.ridge_logit = nnx.Param(jnp.asarray(logit, jnp.float32))
+
+    @property
+    def ridge(self) -> float | jax.Array:
+        """The weight of the convex regularisation."""
+        fixed = self.fixed_ridge
+        return jax.nn.sigmoid(self.ridge_logit[...]) if fixed is None else fixed
 
     def attend(self, query, points, values, weights):
         """Transports values by the functional map."""
         key, value = self.tokens(points, values, weights)
         given = {"ridge": self.ridge, "regularization": "convex"}
         return opjax.transport(self.encoder(query), key, value, **given)
+
+
+class CrossValidatedRegressor(_TokenRegressor):
+    r"""A `FunctionalRegressor` whose ridge the observed points choose in every task.
+
+        y(x_q) = C V,   C = f(x_q) S^T (S S^T + r I)^{-1},   r = gcv_ridge(S^T, F^T),
+
+    with the features `F` of the observed points, each counted as often as its weight
+    says: the ridge with which the tokens best predict channels of these features that
+    they were not fitted to. It depends on no query and on no value.
+
+    Args:
+      features: channels of the encoder.
+      num_basis: basis functions.
+      rngs: source of the initial parameters, N(0, 0.01^2) and zero biases.
+
+    References:
+      Xiao et al., "Functional Attention", 2026, App. C.1, which fixes the ridge; see
+        `opjax.gcv_ridge`.
+    """
+
+    def __init__(
+        self, features: int, *, num_basis: int, point_dim: int = 1, rngs: nnx.Rngs
+    ):
+        sizes = {"point_dim": point_dim, "num_basis": num_basis}
+        super().__init__(features, **sizes, kernel_init=_normal(0.01), rngs=rngs)
+
+    def attend(self, query, points, values, weights):
+        """Transports values by the functional map."""
+        key, value = self.tokens(points, values, weights)
+        observed = self.encoder(points)
+        if weights is not None:
+            observed *= jnp.sqrt(weights)[:, None]
+        ridge = opjax.gcv_ridge(key.T, observed.T)
+        return opjax.transport(self.encoder(query), key, value, ridge=ridge)
 
 
 class TransolverRegressor(_TokenRegressor):

@@ -155,6 +155,26 @@ class SuperResolutionTransformer(nnx.Module):
             quadrature_weights=quadrature_weights,
             time=time,
         )
+        z, _ = self._encode(mesh_points, features, keep=False)
+        return self.decoder(z, grid_shape=(z.shape[0],))
+
+    def latents(
+        self, mesh_points: jax.Array, features: jax.Array | None = None
+    ) -> jax.Array:
+        """Returns the features before the layers and after each of them.
+
+        Args:
+          mesh_points: see `__call__`.
+          features: values of the input function.
+
+        Returns:
+          Shape `(num_layers + 1, n, c)`.
+        """
+        _, (first, after) = self._encode(mesh_points, features, keep=True)
+        return jnp.concatenate([first[None], after])
+
+    def _encode(self, mesh_points, features, *, keep: bool) -> tuple[jax.Array, Any]:
+        """Features after the layers; before and after each, if they are kept."""
         if features is None:
             raise ValueError("features None must have shape (n, c) for this model.")
         _checks.floating(mesh_points=mesh_points, features=features)
@@ -167,7 +187,9 @@ class SuperResolutionTransformer(nnx.Module):
             )
 
         def step(z, layer):
-            return layer(z, mesh_points=mesh_points), None
+            z = layer(z, mesh_points=mesh_points)
+            return z, z if keep else None
 
-        z, _ = lax.scan(step, self.lift(features), self.layers)
-        return self.decoder(z, grid_shape=(z.shape[0],))
+        first = self.lift(features)
+        last, after = lax.scan(step, first, self.layers)
+        return last, (first, after)

@@ -18,7 +18,7 @@ from opjax import _checks, schwarz
 from opjax._sequential import one_by_one
 from opjax.nn.schwarz.factors import LowRankAttention, SchwarzAttention
 
-_Model = TypeVar("_Model", LowRankAttention, SchwarzAttention)
+Model = TypeVar("Model", LowRankAttention, SchwarzAttention)
 
 
 class _Blocks(NamedTuple):
@@ -40,12 +40,12 @@ class _Blocks(NamedTuple):
 
 
 def principal_keys(
-    model: _Model,
+    model: Model,
     inputs: jax.Array,
     targets: jax.Array,
     *,
     whitening: float | None = 1e-2,
-) -> _Model:
+) -> Model:
     r"""Returns the model with keys from principal components and with zero queries.
 
     Let `X = U S V^T` be the inputs of a block, divided by the norms of the targets:
@@ -88,12 +88,12 @@ def principal_keys(
         )
         for blocks in _levels(model, inputs, targets)
     ]
-    return _with_factors(model, [(jnp.zeros_like(key), key) for key in keys])
+    return with_factors(model, [(jnp.zeros_like(key), key) for key in keys])
 
 
 def calibrate(
-    model: _Model, inputs: jax.Array, targets: jax.Array
-) -> tuple[_Model, _Model]:
+    model: Model, inputs: jax.Array, targets: jax.Array
+) -> tuple[Model, Model]:
     r"""Scales the factors of every level to the size of its share of the targets.
 
     The factors of a level are multiplied by `sqrt(s)`, where queries of independent
@@ -118,7 +118,7 @@ def calibrate(
     """
     roots = []
     for level, blocks in zip(
-        _modules(model), _levels(model, inputs, targets), strict=True
+        modules(model), _levels(model, inputs, targets), strict=True
     ):
         key = level.key[...].reshape(blocks.used.shape)
         scores = jnp.einsum("smr,smb->srb", key, blocks.inputs)
@@ -128,7 +128,7 @@ def calibrate(
         tiny = jnp.finfo(share.dtype).tiny
         root = (jnp.maximum(share, tiny) / jnp.maximum(energy, tiny)) ** 0.25
         roots.append((root, root))
-    sizes = _with_factors(model, roots)
+    sizes = with_factors(model, roots)
     return jax.tree.map(jnp.multiply, model, sizes), sizes
 
 
@@ -208,16 +208,16 @@ def _restricted(model, inputs, targets, weights) -> list[_Blocks]:
     return [*coarser, local]
 
 
-def _modules(model: Any) -> list[Any]:
+def modules(model: Any) -> list[Any]:
     """Returns the modules that own factors, the coarsest first, as `_levels`."""
     coarse = getattr(model, "coarse", None)
-    return [*([] if coarse is None else _modules(coarse)), model]
+    return [*([] if coarse is None else modules(coarse)), model]
 
 
-def _with_factors(model: _Model, factors: list[tuple[jax.Array, jax.Array]]) -> _Model:
+def with_factors(model: Model, factors: list[tuple[jax.Array, jax.Array]]) -> Model:
     """Returns a model with other queries and keys, or with numbers in their places."""
     other = jax.tree.map(lambda leaf: leaf, model)
-    for level, pair in zip(_modules(other), factors, strict=True):
+    for level, pair in zip(modules(other), factors, strict=True):
         query, key = (f.reshape(level.key.shape) if f.ndim else f for f in pair)
         level.query, level.key = nnx.Param(query), nnx.Param(key)
     return other

@@ -10,7 +10,9 @@ from numpy.typing import ArrayLike
 from opjax.nn.schwarz.factors import LowRankAttention, SchwarzAttention
 
 
-def laplacian_factors(model: SchwarzAttention, inputs: ArrayLike) -> SchwarzAttention:
+def laplacian_factors(
+    model: SchwarzAttention, inputs: ArrayLike, *, coefficient: ArrayLike | None = None
+) -> SchwarzAttention:
     r"""Returns the model with factors of the discrete inverse Laplacian on an interval.
 
     Between the maxima of interface hats the exact inverse splits: the Galerkin solution
@@ -20,15 +22,18 @@ def laplacian_factors(model: SchwarzAttention, inputs: ArrayLike) -> SchwarzAtte
         A^{-1} = Phi (Phi^T A Phi)^{-1} Phi^T + sum_i S_i^T B_i S_i,
         B_i = (S_i A S_i^T)^{-1},
 
-    with `A` of the scheme `(2 u_i - u_{i-1} - u_{i+1}) / h^2`, `h = 1 / (n + 1)`. The
+    with `A` of the scheme `(2 u_i - u_{i-1} - u_{i+1}) / h^2`, `h = 1 / (n + 1)`, or of
+    `-(a u')'` with a coefficient, where hats have to be harmonic for the same. The
     images of the inputs under `B_i` are truncated to the local rank: with left singular
     vectors `U` of `B_i S_i inputs`, `B_i` becomes `U U^T B_i`.
 
     Args:
       model: of two levels, on a `schwarz.box_cover` of an interval, with its
         `schwarz.interface_hats` and a `LowRankAttention` of at least their number of
-        columns between them.
+        columns between them; with a coefficient, its `schwarz.harmonic_hats`.
       inputs: functions, one a column, whose mean square error counts, shape `(n, k)`.
+      coefficient: values `a` between points and at both ends, shape `(n + 1,)`; ones if
+        left out.
 
     Returns:
       A new model of the same structure, its factors in float64.
@@ -60,8 +65,11 @@ def laplacian_factors(model: SchwarzAttention, inputs: ArrayLike) -> SchwarzAtte
     rows, values = np.asarray(space.indices), np.asarray(space.weights)
     np.add.at(hats, (rows, np.arange(count)[:, None]), values)
     peaks = [-1, *np.argmax(hats, axis=0), size]
-    difference = 2 * np.eye(size) - np.eye(size, k=1) - np.eye(size, k=-1)
-    matrix = (size + 1.0) ** 2 * difference
+    a = np.ones(size + 1) if coefficient is None else np.asarray(coefficient, float)
+    if a.shape != (size + 1,):
+        raise ValueError(f"coefficient has shape {a.shape}, expected ({size + 1},).")
+    jumps = np.eye(size + 1, size) - np.eye(size + 1, size, k=-1)
+    matrix = (size + 1.0) ** 2 * jumps.T @ (a[:, None] * jumps)
     vectors, values, _ = np.linalg.svd(np.linalg.inv(hats.T @ matrix @ hats))
     query, key = _local_factors(model, matrix, peaks, inputs)
     other: Any = jax.tree.map(lambda leaf: leaf, model)

@@ -7,6 +7,7 @@ import pytest
 from flax import nnx
 
 import opjax
+from opjax import nn
 from tests.nn.attention.layers import BASIS, MIXERS, WIDTH, enlarged
 
 PURE = {
@@ -62,6 +63,17 @@ def test_ridges_of_heads_are_keywords_of_the_methods(coefficients):
         expected = getattr(shared, method)(coefficients)
         actual = getattr(heads, method)(coefficients, ridge=one)
         np.testing.assert_allclose(actual, expected, rtol=1e-10)
+
+
+def test_a_fixed_ridge_is_that_of_the_logit_and_no_parameter(coefficients):
+    learned = mixer_of("functional", ridge_logit=0.25)
+    options = {"num_heads": 3, "ridge_logit": 1.0, "rngs": nnx.Rngs(0)}
+    fixed = enlarged(nn.FixedRidgeMap(WIDTH, **options))  # not the logit
+    for method in ("__call__", "matrix", "condition_number"):
+        expected = getattr(learned, method)(coefficients)
+        actual = getattr(fixed, method)(coefficients)
+        np.testing.assert_allclose(actual, expected, rtol=1e-7)
+    assert len(jax.tree.leaves(fixed)) == len(jax.tree.leaves(learned)) - 1
 
 
 @pytest.mark.parametrize("name", MIXERS)

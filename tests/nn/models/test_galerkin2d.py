@@ -103,13 +103,17 @@ def test_the_model_is_the_chain_of_its_parts(values):
 
     @jax.jit
     def chain(model):
-        z = model.down(values)
+        passed = [model.down(values)]
         for i in range(3):
             layer = jax.tree.map(lambda p, i=i: p[i], model.layers)
-            z = layer(z, mesh_points=grid_points(COARSE))
-        return model.decoder(model.up(z), mesh_points=POINTS)
+            passed.append(layer(passed[-1], mesh_points=grid_points(COARSE)))
+        decoded = model.decoder(model.up(passed[-1]), mesh_points=POINTS)
+        return decoded, jnp.stack(passed)
 
-    np.testing.assert_allclose(run(model, POINTS, values), chain(model), rtol=1e-9)
+    expected, passed = chain(model)
+    np.testing.assert_allclose(run(model, POINTS, values), expected, rtol=1e-9)
+    latents = jax.jit(type(model).latents)(model, POINTS, values)
+    np.testing.assert_allclose(latents, passed, rtol=1e-9)
 
 
 @pytest.mark.parametrize("decoder", [SPECTRAL, POINTWISE])

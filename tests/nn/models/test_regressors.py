@@ -16,6 +16,7 @@ TINY = {
         nn.FunctionalRegressor,
         {"num_basis": 3, "ridge": 1e-2},
     ),
+    "cross_validated": (nn.CrossValidatedRegressor, {"num_basis": 3}),
     "intention": (
         nn.IntentionRegressor,
         {"num_heads": 2, "ridge": 1e-2},
@@ -137,12 +138,53 @@ def test_functional_attention_without_ridge_fits_the_coefficients(task):
     np.testing.assert_allclose(predict(model, *task), expected, rtol=1e-6)
 
 
+def test_a_learned_ridge_starts_as_the_fixed_one(task):
+    fixed, learned = tiny("funcattn"), tiny("funcattn", learn_ridge=True)
+    start = build("funcattn", ridge=1e-2, learn_ridge=True)
+    np.testing.assert_allclose(start.ridge, 1e-2, rtol=1e-6)
+    assert len(jax.tree.leaves(learned)) == len(jax.tree.leaves(fixed)) + 1
+    # Random leaves differ in their order; the fixed model gets those of the other.
+    for name in ("encoder", "scores", "temperature"):
+        setattr(fixed, name, getattr(learned, name))
+    fixed.fixed_ridge = float(learned.ridge)
+    expected = predict(fixed, *task)
+    np.testing.assert_allclose(predict(learned, *task), expected, rtol=1e-12)
+
+    def total(logit):
+        key, value = learned.tokens(*task[:2], None)
+        query, ridge = learned.encoder(task[2]), jax.nn.sigmoid(logit)
+        system = (1 - ridge) * key.T @ key + ridge * jnp.eye(key.shape[1])
+        return jnp.sum(query @ jnp.linalg.solve(system, key.T @ value))
+
+    own = jax.jit(jax.grad(lambda model: jnp.sum(model(*task))))(learned)
+    wanted = jax.jit(jax.grad(total))(learned.ridge_logit[...])
+    np.testing.assert_allclose(own.ridge_logit[...], wanted, rtol=1e-8)
+
+
+def test_the_cross_validated_ridge_minimises_the_score_of_the_observed_points(task):
+    model, (x, y, queries) = tiny("cross_validated"), task
+    key, value = map(np.asarray, jax.jit(type(model).tokens)(model, x, y, None))
+    observed, query = np.asarray(model.encoder(x)), np.asarray(model.encoder(queries))
+
+    def score(ridge):  # the definition, with the dense matrix of the fit
+        system = key @ key.T + ridge * np.eye(3)
+        left = np.eye(8) - key.T @ np.linalg.solve(system, key)
+        return np.sum((left @ observed.T) ** 2) / np.trace(left) ** 2
+
+    largest = np.linalg.norm(key, 2) ** 2
+    grid = largest * np.geomspace(1e-6, 10, 4001)
+    ridge = grid[np.argmin([score(r) for r in grid])]
+    expected = query @ key.T @ np.linalg.solve(key @ key.T + ridge * np.eye(3), value)
+    np.testing.assert_allclose(predict(model, *task), expected, rtol=2e-2)
+
+
 # the start
 
 
 COUNTS = {
     "attention": (256, {"num_heads": 4}, 593_409),
     "funcattn": (128, {"num_basis": 8}, 50_825),
+    "cross_validated": (128, {"num_basis": 8}, 50_825),
     "intention": (1000, {"num_heads": 8}, 3_005_000),
     "linear_attention": (128, {}, 99_713),
     "transolver": (256, {"num_basis": 8, "num_heads": 8}, 199_945),
@@ -204,6 +246,7 @@ def test_heads_must_divide_the_features(method):
     [
         ("funcattn", {"ridge": 1.5}, "ridge=1.5 must be at most 1"),
         ("funcattn", {"ridge": -1.0}, "ridge=-1.0 must be non-negative"),
+        ("funcattn", {"ridge": 0.0, "learn_ridge": True}, "ridge=0.0 must be between"),
         ("intention", {"ridge": -1.0}, "ridge=-1.0 must be non-negative"),
         ("funcattn", {"num_basis": 0}, "num_basis=0 must be positive"),
         ("transolver", {"num_heads": 0}, "num_heads=0 must be positive"),

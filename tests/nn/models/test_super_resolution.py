@@ -73,9 +73,13 @@ def test_the_scan_equals_the_equations(attention, outer_norm):
         z = z + layer.out(jax.nn.relu(layer.hidden(z)))
         return normalized(z, layer.mlp_norm) if outer_norm else z
 
-    z = model.lift(features)
+    passed = [model.lift(features)]
     for i in range(2):
-        z = encode(jax.tree.map(lambda p, i=i: p[i], model.layers), z)
+        layer = jax.tree.map(lambda p, i=i: p[i], model.layers)
+        passed.append(encode(layer, passed[-1]))
+    latents = jax.jit(type(model).latents)(model, points, features)
+    np.testing.assert_allclose(latents, jnp.stack(passed), rtol=1e-9)
+    z = passed[-1]
     for filters in model.decoder.layers:
         spectrum = np.fft.rfft(np.asarray(z), axis=0)
         kernel = np.asarray(filters.convolution.kernel[...])

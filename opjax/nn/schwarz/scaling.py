@@ -1,0 +1,58 @@
+"""Attention divided by the root of points and rank, as the Schwarz paper proposes."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from opjax import _checks
+from opjax.nn.schwarz.calibration import Model, modules, with_factors
+from opjax.nn.schwarz.factors import SchwarzAttention
+
+
+def scale_products(
+    model: Model, *, num_points: int | None = None
+) -> tuple[Model, Model]:
+    r"""Scales the products of all blocks by `1 / sqrt(n d_k)`.
+
+        Q_i K_i^T  becomes  Q_i K_i^T / sqrt(n d_k),
+
+    folded into the factors, each of which is multiplied by `(n d_k)^{-1/4}`. `d_k` are
+    the columns of a block, and `n` its points (or coarse functions), or one number for
+    all blocks.
+
+    Args:
+      model: a `LowRankAttention` or `SchwarzAttention`.
+      num_points: `n` of all blocks; those of each block if left out.
+
+    Returns:
+      The scaled model and a model of the same structure whose leaves are the numbers
+      `(n d_k)^{-1/4}`: with its updates multiplied by them, Adam trains the factors as
+      if the products were scaled in every call, but for the number that it adds to its
+      denominators.
+
+    Raises:
+      ValueError: if `num_points` is not positive.
+
+    References:
+      Köhler and Rheinbach, "Hierarchical Attention via Domain Decomposition", 2026,
+      section 7, name the scaling and do not try it.
+    """
+    if num_points is not None:
+        _checks.positive(num_points=num_points)
+    factors = []
+    for level in modules(model):
+        root = jnp.asarray(_products(level, num_points) ** -0.25, level.key.dtype)
+        factors.append((jnp.broadcast_to(root, level.key.shape),) * 2)
+    sizes = with_factors(model, factors)
+    return jax.tree.map(jnp.multiply, model, sizes), sizes
+
+
+def _products(level: Any, num_points: int | None) -> np.ndarray:
+    """`n d_k` of the blocks of a level, with one axis for each of its factors."""
+    points, rank = level.key.shape[-2:]
+    if not isinstance(level, SchwarzAttention):
+        return np.full((1, 1), (num_points or points) * rank, float)
+    sizes = level.cover.sizes.astype(float)
+    return ((num_points or sizes) * np.minimum(rank, sizes))[:, None, None]

@@ -1,0 +1,204 @@
+r"""Poisson's equation on a mesh of triangles, by linear finite elements.
+
+`-Laplace u = f`, `u = 0` on the boundary. With stiffness matrix `A` and lumped masses
+`W` the discrete problem is `A u = W f`. In the coordinates `W^{1/2} f` and `W^{1/2} u`
+norms are those of L2, and the inverse, `W^{1/2} A^{-1} W^{1/2}`, is symmetric.
+"""
+
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+from jaxtyping import Float, Int
+
+from opjax import _checks
+from opjax.problems import poisson
+
+# Without the upper right quarter, in order.
+_CORNERS = np.array([(0, 0), (1, 0), (1, 0.5), (0.5, 0.5), (0.5, 1), (0, 1)])
+_MARGIN, _JITTER = 0.65, 0.25  # of interior nodes, in spacings
+
+
+class Elements(NamedTuple):
+    """The discrete problem between the interior points of a mesh.
+
+    Attributes:
+      mesh_points: interior points, shape `(n, 2)`.
+      edges: pairs of them that share an edge of a triangle, shape `(e, 2)`.
+      stiffness: sparse matrix `A`, shape `(n, n)`.
+      mass: sparse mass matrix, not lumped, shape `(n, n)`.
+      lumped: masses `W`, a third of the triangles around each point, shape `(n,)`.
+    """
+
+    mesh_points: np.ndarray
+    edges: np.ndarray
+    stiffness: Any
+    mass: Any
+    lumped: np.ndarray
+
+
+def l_shaped_mesh(*, num_columns: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Makes an unstructured Delaunay mesh of an L-shaped domain.
+
+    The domain is the unit square without its upper right quarter. Nodes are at equal
+    distances on the boundary, and inside those of a lattice of equilateral triangles,
+    each moved at random by up to a quarter of the spacing in both coordinates.
+
+    Args:
+      num_columns: spacings along the longest side, even and at least 4.
+      seed: of the displacements.
+
+    Returns:
+      Nodes, shape `(N, 2)`, and triangles, three nodes each, counter-clockwise, shape
+      `(t, 3)`.
+
+    Raises:
+      ValueError: if `num_columns` is odd or below 4.
+    """
+    from scipy.spatial import Delaunay
+
+    if num_columns < 4 or num_columns % 2:
+        raise ValueError(f"{num_columns=} must be even and at least 4.")
+    spacing, ends = 1 / num_columns, np.roll(_CORNERS, -1, axis=0)
+    boundary = []
+    for start, end in zip(_CORNERS, ends, strict=True):
+        count = round(num_columns * np.abs(end - start).max())
+        boundary.append(start + np.arange(count)[:, None] / count * (end - start))
+    rows = np.arange(1, num_columns / np.sqrt(0.75))
+    shift = 0.5 * (rows[:, None] % 2)
+    x = (np.arange(num_columns + 1) + shift) * spacing
+    y = np.broadcast_to(rows[:, None] * np.sqrt(0.75) * spacing, x.shape)
+    inside = np.stack([x.ravel(), y.ravel()], axis=1)
+    moves = np.random.default_rng(seed).uniform(-1, 1, size=inside.shape)
+    inside = inside + _JITTER * spacing * moves
+    inside = inside[_depth(inside) > _MARGIN * spacing]
+    nodes = np.concatenate([*boundary, inside])
+    cells = Delaunay(nodes).simplices
+    # Three nodes of one side are no triangle, and the missing quarter has some.
+    kept = _depth(nodes[cells].mean(axis=1)) > 1e-6 * spacing
+    cells = cells[kept & (np.abs(_areas(nodes, cells)) > 1e-3 * spacing**2)]
+    turned = _areas(nodes, cells) < 0
+    cells[turned] = cells[turned][:, ::-1]
+    return nodes, cells
+
+
+def discretize(
+    nodes: Float[ArrayLike, "N 2"], cells: Int[ArrayLike, "t 3"]
+) -> Elements:
+    """Assembles linear finite elements with zero values on the boundary.
+
+    Args:
+      nodes: of the mesh, shape `(N, 2)`.
+      cells: triangles, three nodes each, shape `(t, 3)`.
+
+    Returns:
+      The discrete problem between the interior points, in the order of the nodes.
+
+    Raises:
+      TypeError: if nodes are not floating point or cells not integers.
+      ValueError: if shapes are not as above, a node does not exist, a triangle has no
+        area, or no node is inside.
+    """
+    from scipy.sparse import coo_array
+
+    nodes, cells = _checked_mesh(nodes, cells)
+    size, areas = len(nodes), np.abs(_areas(nodes, cells))
+    # Gradients of the three hats, opposite edges turned by a right angle.
+    edge = np.roll(nodes[cells], -2, axis=1) - np.roll(nodes[cells], -1, axis=1)
+    gradients = np.einsum("tic,tjc->tij", edge, edge) / (4 * areas[:, None, None])
+    masses = areas[:, None, None] * (np.ones((3, 3)) + np.eye(3)) / 12
+    rows = np.repeat(cells, 3, axis=1).ravel(), np.tile(cells, 3).ravel()
+    stiffness, mass = (
+        coo_array((values.ravel(), rows), (size, size)).tocsr()
+        for values in (gradients, masses)
+    )
+    pairs = np.sort(np.stack([cells, np.roll(cells, -1, axis=1)], -1).reshape(-1, 2))
+    edges, counts = np.unique(pairs, axis=0, return_counts=True)
+    on_boundary = np.isin(np.arange(size), edges[counts == 1])
+    unused = ~np.isin(np.arange(size), cells)
+    inside = np.flatnonzero(~on_boundary & ~unused)
+    if not inside.size:
+        raise ValueError("All nodes are on the boundary; the mesh needs some inside.")
+    number = np.cumsum(~on_boundary & ~unused) - 1
+    edges = edges[np.isin(edges, inside).all(axis=1)]
+    return Elements(
+        nodes[inside],
+        number[edges],
+        stiffness[inside][:, inside],
+        mass[inside][:, inside],
+        mass.sum(axis=1)[inside],
+    )
+
+
+def inverse(elements: Elements) -> np.ndarray:
+    """Returns the exact inverse `W^{1/2} A^{-1} W^{1/2}`, shape `(n, n)`."""
+    root = np.sqrt(elements.lumped)
+    identity = np.eye(len(root))
+    dense = np.linalg.solve(elements.stiffness.toarray(), identity * root)
+    return root[:, None] * dense
+
+
+def fourier_problem(
+    elements: Elements, *, num_modes: int = 4, decay: float = 1.5
+) -> poisson.FourierProblem:
+    """Tabulates products of sine and cosine modes, and their solutions.
+
+    Args:
+      elements: the discrete problem.
+      num_modes: modes `m = 1, ...` per axis; `k = (2 num_modes)^2` functions in all.
+      decay: exponent of the damping `m^-decay`, a product over the axes.
+
+    Returns:
+      The problem, with modes and solutions times `W^{1/2}`, masses relative to their
+      mean: functions of size one have entries of size one.
+
+    Raises:
+      ValueError: if `num_modes` is not positive or the decay is negative.
+    """
+    _checks.positive(num_modes=num_modes)
+    _checks.non_negative(decay=decay)
+    axes = [poisson.modes_at(x, num_modes) for x in elements.mesh_points.T]
+    modes = np.einsum("ni,nj->nij", *axes).reshape(len(axes[0]), -1)
+    modes = np.sqrt(elements.lumped / elements.lumped.mean())[:, None] * modes
+    damping = poisson.damping_of(num_modes, decay, axes=2)
+    solutions = inverse(elements) @ modes
+    return poisson.FourierProblem(*map(jnp.asarray, (modes, solutions, damping)))
+
+
+def _areas(nodes: np.ndarray, cells: np.ndarray) -> np.ndarray:
+    """Signed areas of triangles."""
+    first, second = np.moveaxis(nodes[cells[:, 1:]] - nodes[cells[:, :1]], 1, 0)
+    return (first[:, 0] * second[:, 1] - first[:, 1] * second[:, 0]) / 2
+
+
+def _depth(points: np.ndarray) -> np.ndarray:
+    """Distances of points to the boundary of the L, negative outside."""
+    edge = np.roll(_CORNERS, -1, axis=0) - _CORNERS
+    along = np.einsum("nec,ec->ne", points[:, None] - _CORNERS, edge)
+    along = np.clip(along / np.square(edge).sum(axis=1), 0, 1)
+    feet = _CORNERS + along[:, :, None] * edge
+    distance = np.linalg.norm(points[:, None] - feet, axis=-1).min(axis=1)
+    x, y = points.T
+    inside = (np.minimum(x, y) > 0) & (np.maximum(x, y) < 1) & (np.minimum(x, y) < 0.5)
+    return np.where(inside, distance, -distance)
+
+
+def _checked_mesh(nodes: ArrayLike, cells: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+    nodes, cells = np.asarray(nodes), np.asarray(cells)
+    _checks.floating(nodes=nodes)
+    if not np.issubdtype(cells.dtype, np.integer):
+        raise TypeError(f"cells has dtype {cells.dtype}, expected integers.")
+    if nodes.ndim != 2 or nodes.shape[1] != 2:
+        raise ValueError(f"nodes has shape {nodes.shape}, expected (N, 2).")
+    if cells.ndim != 2 or cells.shape[1] != 3 or not cells.size:
+        raise ValueError(f"cells has shape {cells.shape}, expected (t, 3), t >= 1.")
+    if cells.min() < 0 or cells.max() >= len(nodes):
+        raise ValueError(
+            f"cells name nodes {cells.min()} to {cells.max()}; there are nodes 0 to "
+            f"{len(nodes) - 1}."
+        )
+    flat = np.flatnonzero(_areas(nodes.astype(float), cells) == 0)
+    if flat.size:
+        raise ValueError(f"Triangle {flat[0]} has no area: nodes {cells[flat[0]]}.")
+    return nodes.astype(float), cells

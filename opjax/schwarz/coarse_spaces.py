@@ -1,0 +1,117 @@
+"""Coarse spaces that know the operator: one-dimensional and algebraic."""
+
+from typing import Any
+
+import numpy as np
+from jax.typing import ArrayLike
+from jaxtyping import Float, Int
+
+from opjax import _checks
+from opjax.schwarz.boxes import interface_hats, interval_starts
+from opjax.schwarz.covers import Cover, padded
+from opjax.schwarz.meshes import checked_labels
+
+
+def harmonic_hats(coefficient: Float[ArrayLike, " e"], num_boxes: int) -> Cover:
+    r"""Returns hats on interfaces of an interval, with `(a phi')' = 0` between them.
+
+    They have their maxima where `interface_hats` have them, and are linear in the
+    resistance `sum 1 / a` instead of the distance; where `a` is constant, they are the
+    same. With them the Galerkin solution of `-(a u')' = f` is exact at the maxima.
+
+    Args:
+      coefficient: positive values `a` between neighbouring points and at both ends,
+        shape `(e,)`, one more than points.
+      num_boxes: intervals, at least two.
+
+    Returns:
+      The coarse space of `num_boxes - 1` functions.
+
+    Raises:
+      TypeError: if the coefficient is not floating point.
+      ValueError: if it is not positive, or there are fewer than two intervals or more
+        than points.
+
+    References:
+      Dohrmann, Klawonn and Widlund, "Domain decomposition for less regular subdomains:
+      overlapping Schwarz in two dimensions", SIAM J. Numer. Anal. 46, 2008.
+    """
+    coefficient = np.asarray(coefficient)
+    _checks.floating(coefficient=coefficient)
+    if coefficient.ndim != 1 or not np.all(coefficient > 0):
+        raise ValueError(
+            f"coefficient has shape {coefficient.shape} and least value "
+            f"{coefficient.min(initial=np.inf)}; expected (n + 1,), all positive."
+        )
+    size = len(coefficient) - 1
+    interface_hats(size, num_boxes)  # refuses numbers that do not fit
+    peaks = interval_starts(size, num_boxes)[1:-1]
+    # Entry i + 1 is that of point i; the first and the last are those of the ends.
+    resistance = np.cumsum(np.append(0, 1 / coefficient.astype(float)))
+    nodes = np.concatenate([[-1], peaks, [size]])
+    supports, values = [], []
+    for left, peak, right in zip(nodes, nodes[1:], nodes[2:], strict=False):
+        points = np.arange(left + 1, right)
+        ends = resistance[[left + 1, peak + 1, right + 1]]
+        supports.append(points)
+        values.append(np.interp(resistance[points + 1], ends, [0, 1, 0]))
+    return padded(supports, values, num_points=size)
+
+
+def smoothed_aggregates(
+    labels: Int[ArrayLike, " n"], matrix: Any, *, num_steps: int
+) -> Cover:
+    r"""Returns the parts of a partition, smoothed by steps of the damped Jacobi method.
+
+        phi_i = (I - (2/3) diag(A)^{-1} A)^num_steps 1_i,
+
+    where `1_i` is one on part `i`. A step widens the supports by a layer of neighbours.
+    Away from the boundary the functions are a partition of unity.
+
+    Args:
+      labels: the number of the part of every point, from zero, shape `(n,)`.
+      matrix: sparse `A` with positive diagonal and no positive entry beside it, such as
+        that of linear elements on a Delaunay mesh, shape `(n, n)`.
+      num_steps: steps, zero for the parts themselves.
+
+    Returns:
+      The coarse space of as many functions as parts.
+
+    Raises:
+      TypeError: if labels are not integers.
+      ValueError: if shapes do not match, labels are negative or leave out a number, an
+        entry has the wrong sign, or `num_steps` is negative.
+
+    References:
+      Vanek, Mandel and Brezina, "Algebraic multigrid by smoothed aggregation for second
+      and fourth order elliptic problems", Computing 56, 1996.
+    """
+    from scipy.sparse import coo_array, csr_array, diags_array
+
+    labels, matrix = checked_labels(labels), csr_array(matrix)
+    _checks.non_negative(num_steps=num_steps)
+    size = len(labels)
+    if matrix.shape != (size, size):
+        raise ValueError(
+            f"matrix has shape {matrix.shape}, expected {(size, size)} for {size} "
+            "labels."
+        )
+    diagonal = matrix.diagonal()
+    beside = matrix - diags_array(diagonal)
+    # Rounding leaves entries of right angles on either side of zero.
+    if diagonal.min() <= 0 or beside.max() > 1e-12 * diagonal.max():
+        raise ValueError(
+            f"matrix needs a positive diagonal, least entry {diagonal.min():.3g}, and "
+            f"none above zero beside it, largest {beside.max():.3g}."
+        )
+    functions = coo_array((np.ones(size), (np.arange(size), labels))).tocsr()
+    step = diags_array(-2 / 3 / diagonal) @ beside
+    step.data = np.maximum(step.data, 0)
+    for _ in range(num_steps):
+        functions = functions / 3 + step @ functions
+    columns = functions.tocsc()
+    columns.sort_indices()
+    columns.eliminate_zeros()
+    ends = columns.indptr[1:-1]
+    supports, values = (np.split(x, ends) for x in (columns.indices, columns.data))
+    return padded(supports, values, num_points=size)
