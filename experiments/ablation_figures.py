@@ -38,6 +38,7 @@ def errors(studies: Mapping[str, Results], titles: Mapping[str, str]) -> Any:
         axis.set_ylim(len(results) - 0.5, -0.5)
         axis.set_title(titles[study], fontsize=8)
         axis.tick_params(axis="x", labelsize=7)
+        axis.locator_params(axis="x", nbins=5)
         drawing.plain(axis)
     for axis in axes[len(studies) :]:
         axis.remove()
@@ -72,8 +73,8 @@ def conditions(folders: Mapping[str, Sequence[pathlib.Path]], title: str) -> Any
             axis.fill_between(epochs, low, high, alpha=0.2, lw=0, **style)
     axis.set_yscale("log")
     axis.locator_params(axis="x", integer=True)
-    axis.set(xlabel="epoch", ylabel="condition number, mean of layers and heads")
-    axis.set_title(title, fontsize=10)
+    axis.set(xlabel="epoch", ylabel="condition number")
+    axis.set_title(f"{title}: mean of layers and heads", fontsize=10)
     axis.legend(frameon=False, fontsize=8)
     drawing.plain(axis)
     return figure

@@ -37,7 +37,8 @@ _AVAILABLE = 4096  # points of a surface to draw from in training
 _SIGNED = (
     2048  # the same, of those that signatures are computed for, unless more needed
 )
-# Times of signatures in squares of the unit of length: from 20 to 200 angstrom for 5.
+# Times of signatures in squares of the unit of length: for 5 angstrom, those at which
+# heat has spread over 20 to 200.
 _TIMES = tuple(np.geomspace(4, 400, 16).tolist())
 
 
@@ -154,7 +155,7 @@ def _signed(
         rna.with_signatures(part, times=times, **given) if part else []
         for part in found[:3]
     )
-    every = np.concatenate([surface.features for surface in train])
+    every = np.concatenate([np.asarray(surface.features) for surface in train])
     mean, std = every.mean(axis=0), every.std(axis=0) + 1e-6
 
     def normalized(surface: samples.Sample) -> samples.Sample:

@@ -1,53 +1,52 @@
-"""Time and memory of every attention against the number of points.
+"""Time, work and memory of every attention against the number of points.
 
     python -m experiments.scaling --preset=quick
 
 One layer of each kind, built as `opjax.learn` builds it, forward, and the gradient in
-parameters and input. At every size the layers take turns, so that a busy moment of the
-machine does not fall on one of them alone.
+parameters and input, with one head and with eight. At every size the layers take turns,
+so that a busy moment of the machine does not fall on one of them alone. The preset
+`models` measures whole models of one layer, `encoder` the ten encoder layers of Table 1
+of Cao (2021).
 """
 
 import dataclasses
 import statistics
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from flax import nnx
 
-from opjax import nn
-from opjax.learn import Options, Program, Report, models, operators, option
-from opjax.learn.attentions import Entry
+from experiments import scaling_flops, scaling_layers
+from opjax.learn import Options, Program, Report, option
 from opjax.learn.drawing import new_figure, plain, save
 from opjax.learn.folder import write_json
-from opjax.learn.tables import table
+from opjax.learn.tables import number, table
 
 _PASSES = {"forward": "", "gradient": "gradient_"}  # with their parts of keys
-_UNITS: dict[str, Callable[[dict[str, Any]], float]] = {
-    "milliseconds": lambda found: statistics.median(found["ms"]),
-    "MiB": lambda found: found["bytes"] / 2**20,
+_SLOW = 500.0  # milliseconds; slower calls are timed three times at most
+_UNITS: dict[str, Callable[[dict[str, Any], int], float]] = {
+    "milliseconds": lambda found, n: statistics.median(found["ms"]),
+    "kFLOP per point": lambda found, n: found["flops"] / n / 1e3,
+    "MiB": lambda found, n: found["bytes"] / 2**20,
 }
-
-
-class _FourierBlock(nn.FourierBlock):
-    """The block of the Fourier neural operator, called as an attention."""
-
-    def __call__(self, x: jax.Array, **unused: Any) -> jax.Array:
-        return super().__call__(x)
-
-
-_FNO = "fourier_neural_operator"  # measured besides the attentions of the registry
-NAMES = (*(k for k, v in operators.REGISTRY.items() if v.attention), _FNO)
-
-
-def _entry(name: str) -> Entry:
-    block = Entry(attention=_FourierBlock)
-    return block if name == _FNO else operators.entry(name)
+# What figures show of them: per point, flat where the cost is linear.
+_DRAWN: dict[str, tuple[str, Callable[[float, int], float]]] = {
+    "milliseconds": ("microseconds per point", lambda value, n: 1e3 * value / n),
+    "kFLOP per point": ("kFLOP per point", lambda value, n: value),
+    "MiB": ("KiB per point", lambda value, n: 2**10 * value / n),
+}
+# Table 1 of Cao (2021), encoders only: GFLOP of one backpropagation of four samples,
+# CUDA and allocated memory in GB, iterations per second.
+PUBLISHED = {
+    "softmax": ("1876", "31.34", "18.53", "4.12"),
+    "fourier": ("1610", "22.32", "10.80", "5.46"),
+    "linear": ("773", "2.66", "2.73", "10.98"),
+    "galerkin": ("412", "2.33", "2.53", "19.20"),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,29 +54,37 @@ class Config(Options):
     """All that the numbers of a run depend on; the defaults are the quick preset."""
 
     preset: str = option("quick", "Values of all flags that are not given")
-    models: tuple[str, ...] = option(NAMES, "Attentions by name")
-    min_log2: int = option(7, "Fewest points, as a power of two", minimum=3)
+    models: tuple[str, ...] = option(
+        scaling_layers.names(), "Attentions by name, or whole models, model:NAME"
+    )
+    heads: tuple[int, ...] = option(
+        (1, 8), "Numbers of heads; each must divide the features", minimum=1
+    )
+    min_log2: int = option(8, "Fewest points, as a power of two", minimum=3)
     max_log2: int = option(16, "Most points", minimum=3, maximum=24)
+    step_log2: int = option(2, "From one power of two to the next", minimum=1)
     max_log2_quadratic: int = option(
         13, "Most points of attentions with quadratic cost", minimum=3
     )
     fit_log2: int = option(12, "Slopes are fitted from so many points on", minimum=3)
     features: int = option(128, "Channels d", minimum=1)
-    num_heads: int = option(1, "Heads; must divide the features", minimum=1)
     num_basis: int = option(
         64, "Basis functions, landmarks, random features, wave numbers", minimum=1
     )
-    repeats: int = option(7, "Timed rounds", minimum=1)
+    num_layers: int = option(
+        0, "Encoder layers, attention and perceptron; 0: one attention", minimum=0
+    )
+    batch_size: int = option(1, "Samples at once", minimum=1)
+    repeats: int = option(5, "Timed rounds", minimum=1)
     seed: int = option(0, "Seed of parameters and features", minimum=0)
 
     def __post_init__(self):
         """Refuses what no run could use, before any work is done."""
         super().__post_init__()
         for name in self.models:
-            if _entry(name).attention is None:
-                raise ValueError(
-                    f"models={name!r} is no attention; choose from {', '.join(NAMES)}."
-                )
+            scaling_layers.check(name)
+            if self.num_layers and name.startswith(scaling_layers.WHOLE):
+                raise ValueError(f"num_layers={self.num_layers} has no {name}.")
         for name in ("max_log2", "max_log2_quadratic"):
             if (value := getattr(self, name)) < self.min_log2:
                 raise ValueError(
@@ -88,42 +95,46 @@ class Config(Options):
                 f"num_basis={self.num_basis} must be at most the fewest points, "
                 f"2^{self.min_log2}."
             )
-        self.parameters(self.models[0], 2**self.min_log2)  # heads fit
+        for heads in self.heads:
+            if self.features % heads:
+                raise ValueError(f"{heads=} must divide features={self.features}.")
 
     def sizes(self, name: str) -> list[int]:
-        """Numbers of points that an attention is measured at."""
-        last = self.max_log2
-        last = min(last, self.max_log2_quadratic) if _entry(name).quadratic else last
-        return [2**k for k in range(self.min_log2, last + 1)]
+        """Numbers of points that a layer is measured at, the most among them."""
+        quadratic = scaling_layers.is_quadratic(name)
+        last = min(self.max_log2, self.max_log2_quadratic if quadratic else 24)
+        return sorted({2**k for k in (*self._powers(), last) if k <= last})
 
-    def build(self, name: str, num_points: int) -> Any:
+    def all_sizes(self) -> list[int]:
+        """Numbers of points that any layer is measured at."""
+        return sorted({size for name in self.models for size in self.sizes(name)})
+
+    def cases(self) -> list[tuple[str, int]]:
+        """Layers and their heads; those without heads are measured with the first."""
+        return [
+            (name, heads)
+            for heads in self.heads
+            for name in self.models
+            if heads == self.heads[0] or scaling_layers.has_heads(name)
+        ]
+
+    def build(self, name: str, heads: int, num_points: int) -> Any:
         """Builds a layer for points on a line."""
-        if name == _FNO:
-            grid: Any = (num_points,)
-            modes = models.kept_modes(self.num_basis, grid)
-            construct = partial(_FourierBlock, grid_shape=grid, modes=modes)
-        else:
-            grid = (num_points,) if operators.entry(name).grid_axes else None
-            counts = ("num_basis", "num_landmarks", "num_random", "num_projected")
-            construct = operators.attention(
-                name,
-                operators.Sizes(1, 0, 1, grid, num_points, ((0.0,), (1.0,))),
-                features=self.features,
-                num_heads=self.num_heads,
-                convolution=False,
-                **dict.fromkeys(counts, self.num_basis),
-            )
-        return construct(self.features, rngs=nnx.Rngs(self.seed))
+        return scaling_layers.build(self, name, heads, num_points)
 
-    def parameters(self, name: str, num_points: int) -> int:
+    def parameters(self, name: str, heads: int, num_points: int) -> int:
         """Counts the parameters of a layer."""
-        found = jax.eval_shape(lambda: self.build(name, num_points))
+        found = jax.eval_shape(lambda: self.build(name, heads, num_points))
         return sum(leaf.size for leaf in jax.tree.leaves(found))
+
+    def _powers(self) -> Iterable[int]:
+        return range(self.min_log2, self.max_log2 + 1, self.step_log2)
 
 
 PRESETS = {
     "smoke": Config(
         preset="smoke",
+        heads=(1, 2),
         min_log2=5,
         max_log2=8,
         max_log2_quadratic=7,
@@ -133,42 +144,55 @@ PRESETS = {
         repeats=2,
     ),
     "quick": Config(),
-    "paper": Config(preset="paper", max_log2_quadratic=15, repeats=15),
+    "paper": Config(
+        preset="paper", min_log2=7, step_log2=1, max_log2_quadratic=15, repeats=15
+    ),
+    "models": Config(
+        preset="models", models=scaling_layers.whole_names(), heads=(8,), max_log2=14
+    ),
+    "encoder": Config(
+        preset="encoder",
+        models=tuple(PUBLISHED),
+        heads=(1,),
+        min_log2=13,
+        max_log2=13,
+        num_layers=10,
+        batch_size=4,
+        repeats=3,
+    ),
 }
 
 
-def _forward(layer: Any, x: jax.Array, mesh_points: jax.Array) -> jax.Array:
-    return layer(x, mesh_points=mesh_points)
-
-
-def _loss(*given: Any) -> jax.Array:
-    return jnp.mean(_forward(*given) ** 2)  # its gradient needs all of the output
+def _functions(name: str) -> dict[str, Callable]:
+    """Functions of a layer, its input and the points."""
+    return {
+        "forward": partial(scaling_layers.forward, name),
+        "gradient": jax.grad(partial(scaling_layers.loss, name), (0, 1)),
+    }
 
 
 def measure(config: Config, num_points: int) -> list[dict[str, Any]]:
     """Times all layers at one size in random turns, quadratic ones up to some size.
 
-    Rows have name, points, and of both passes the milliseconds of every round and the
-    peak of temporary memory in bytes.
+    Rows have name, heads, points, and of both passes the milliseconds of every round,
+    the floating point operations and the peak of temporary memory in bytes.
     """
-    shape = num_points, config.features
-    x = jax.random.normal(jax.random.key(config.seed), shape, jnp.float32)
-    points = (jnp.arange(num_points, dtype=jnp.float32)[:, None] + 0.5) / num_points
     rows, calls = [], []
-    for name in config.models:
+    for name, heads in config.cases():
         if num_points not in config.sizes(name):
             continue
-        given = config.build(name, num_points), x, points
-        row: dict[str, Any] = {"attention": name, "points": num_points}
-        for kind in _PASSES:
-            function = _forward if kind == "forward" else jax.grad(_loss, (0, 1))
+        x, points = scaling_layers.inputs(config, name, num_points)
+        given = config.build(name, heads, num_points), x, points
+        row = {"attention": name, "heads": heads, "points": num_points}
+        for kind, function in _functions(name).items():
             call = jax.jit(function).lower(*given).compile()
             found = call.memory_analysis()
             size = 0 if found is None else found.temp_size_in_bytes
-            row[kind] = {"ms": [], "bytes": size}
+            flops = scaling_flops.count(function, *given)
+            row[kind] = {"ms": [], "bytes": size, "flops": flops}
             calls.append((row[kind]["ms"], call, given))
             leaves = jax.tree.leaves(call(*given))  # also the warm-up
-            if not all(bool(jnp.isfinite(leaf).all()) for leaf in leaves):
+            if not all(bool(np.isfinite(leaf).all()) for leaf in leaves):
                 raise FloatingPointError(
                     f"{name}, n = {num_points}: {kind} not finite."
                 )
@@ -178,7 +202,8 @@ def measure(config: Config, num_points: int) -> list[dict[str, Any]]:
     for _ in range(config.repeats):
         for index in rng.permutation(len(calls)):
             milliseconds, call, given = calls[index]
-            milliseconds.append(_milliseconds(call, given))
+            if len(milliseconds) < 3 or min(milliseconds) < _SLOW:
+                milliseconds.append(_milliseconds(call, given))
     return rows
 
 
@@ -192,10 +217,12 @@ def _milliseconds(call: Callable, given: tuple) -> float:
     return 1e3 * (time.perf_counter() - begin) / count
 
 
-def curve(rows: Sequence[dict[str, Any]], name: str, kind: str, unit: str) -> Any:
-    """What was measured of an attention, by its numbers of points."""
-    mine = [row for row in rows if row["attention"] == name]
-    return {row["points"]: _UNITS[unit](row[kind]) for row in mine}
+def curve(
+    rows: Sequence[dict[str, Any]], name: str, heads: int, kind: str, unit: str
+) -> dict[int, float]:
+    """What was measured of a layer, by its numbers of points."""
+    mine = [r for r in rows if (r["attention"], r["heads"]) == (name, heads)]
+    return {row["points"]: _UNITS[unit](row[kind], row["points"]) for row in mine}
 
 
 def slope(times: Mapping[int, float], first: int) -> float | None:
@@ -211,61 +238,144 @@ def work(config: Config, directory: Any, cache_dir: str | None) -> Report:
     """Measures all layers at all sizes; writes `measurements.json` and a figure."""
     del cache_dir
     rows: list[dict[str, Any]] = []
-    for log2 in range(config.min_log2, config.max_log2 + 1):
-        rows += measure(config, 2**log2)
-        print(f"n = 2^{log2} measured", file=sys.stderr, flush=True)
+    for size in config.all_sizes():
+        rows += measure(config, size)
+        print(f"n = {size} measured", file=sys.stderr, flush=True)
     write_json(directory.path / "measurements.json", {"rows": rows})
+    result = _result(config, rows)
+    parts = [_published(config, rows)] if config.num_layers else []
+    parts += [
+        f"## {kind.capitalize()}, {_spell(heads)}, {unit}\n\n"
+        + _table(config, rows, (heads, kind, unit))
+        for heads in config.heads
+        for kind in _PASSES
+        for unit in _UNITS
+    ]
+    if len(config.all_sizes()) > 1:
+        _draw(config, rows, directory.path / "scaling.png")
+    return Report("\n".join(parts), result, _head(config))
+
+
+def _spell(heads: int) -> str:
+    return "one head" if heads == 1 else f"{heads} heads"
+
+
+def _result(config: Config, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The last line: keys of the first number of heads are without that number."""
     result: dict[str, Any] = {"seed": config.seed, "data": "random features"}
-    for name in config.models:
+    for name, heads in config.cases():
+        own = name.replace(":", "_")
+        if heads != config.heads[0]:
+            own += f"_{heads}_heads"
         for kind, part in _PASSES.items():
-            times = curve(rows, name, kind, "milliseconds")
+            times = curve(rows, name, heads, kind, "milliseconds")
             most, last = [*times.items()][-1]
-            result[f"slope_{part}{name}"] = slope(times, 2**config.fit_log2)
-            result |= {f"points_{name}": most, f"milliseconds_{part}{name}": last}
-    head = (
-        f"One layer with its projections, d = {config.features}, heads: "
-        f"{config.num_heads}, k = {config.num_basis} (basis functions, landmarks, "
-        "random features or wave numbers), one sample of points on a line, float32. "
-        f"Median of {config.repeats} rounds in which the layers take turns. Gradient: "
-        "in parameters and input, forward pass included. Memory: temporary arrays of "
-        "the compiled program, without arguments and results. Slopes are fitted from "
-        f"n = {2**config.fit_log2} on."
-    )
-    figure = new_figure(11.0, 7.0)
-    axes = figure.subplots(2, 2, sharex=True)
-    parts = []
-    for across, unit in zip(axes, _UNITS, strict=True):
-        for axis, kind in zip(across, _PASSES, strict=True):
-            parts.append(f"## {kind.capitalize()}, {unit}\n")
-            parts.append(_panel(axis, rows, kind, unit, result))
-    axes[0, 0].legend(fontsize=8, ncols=2)
-    save(figure, directory.path / "scaling.png")
+            result[f"slope_{part}{own}"] = slope(times, 2**config.fit_log2)
+            result |= {f"points_{own}": most, f"milliseconds_{part}{own}": last}
+            flops = curve(rows, name, heads, kind, "kFLOP per point")
+            result[f"kflop_per_point_{part}{own}"] = flops[most]
     # Transolver's layer is Physics-Attention: its numbers have had that name, too.
-    for key in [key for key in result if key.endswith("transolver")]:
+    for key in [key for key in result if key.endswith("_transolver")]:
         result[key.replace("transolver", "physics")] = result[key]
-    return Report("\n".join(parts), result, head)
+    return result
 
 
-def _panel(axis: Any, rows: Any, kind: str, unit: str, result: dict[str, Any]) -> str:
-    """Draws a panel of the figure; returns its table."""
-    sizes = sorted({row["points"] for row in rows})
-    columns, lines = ["layer", *map(str, sizes)], []
-    if unit == "milliseconds":
-        columns.append("slope")
-    for k, name in enumerate(dict.fromkeys(row["attention"] for row in rows)):
-        found = curve(rows, name, kind, unit)
-        color = f"C{k}" if k < 10 else "black"
-        width = 2.4 if name == "functional" else 1.1
-        values = np.maximum([*found.values()], 1e-6)
-        axis.plot(found.keys(), values, "o-", c=color, lw=width, ms=3, label=name)
-        lines.append([name, *(f"{found[n]:.3g}" if n in found else "" for n in sizes)])
-        if unit == "milliseconds":
-            last = result[f"slope_{_PASSES[kind]}{name}"]
-            lines[-1].append("" if last is None else f"{last:.2f}")
-    axis.set(title=kind, xlabel="points n", ylabel=unit, yscale="log")
+def _head(config: Config) -> str:
+    what = "One layer with its projections"
+    if config.num_layers:
+        what = f"{config.num_layers} encoder layers with perceptrons of {2}d channels"
+    return (
+        f"{what} (model:NAME: a whole model of one layer), d = {config.features}, k = "
+        f"{config.num_basis} (basis functions, landmarks, random features or wave "
+        f"numbers), {config.batch_size} sample(s) of points on a line, float32. Median "
+        f"of {config.repeats} rounds, at most three of calls of half a second, in "
+        "which the layers take turns. Gradient: in parameters and input, forward pass "
+        "included. FLOP: two for each multiplication in matrix products, convolutions, "
+        "transforms and solves, and those alone. Memory: temporary arrays of the "
+        "compiled program, without arguments and results. Slopes are fitted from n = "
+        f"{2**config.fit_log2} on."
+    )
+
+
+def _published(config: Config, rows: Sequence[dict[str, Any]]) -> str:
+    """Table 1 of Cao (2021), ours beside the published numbers."""
+    columns = ["encoder", "points", "heads", "GFLOP", "GB", "iterations per second"]
+    columns += ["published GFLOP", "CUDA GB", "allocated GB", "iterations per second"]
+    lines = []
+    for row in rows:
+        found = row["gradient"]
+        seconds = statistics.median(found["ms"]) / 1e3
+        ours = found["flops"] / 1e9, found["bytes"] / 1e9, 1 / seconds
+        # The published ones are of this set-up only.
+        same = row["points"], config.num_layers, config.features, config.batch_size
+        published = PUBLISHED.get(row["attention"]) if same == _TABLE_1 else None
+        own = row["attention"], str(row["points"]), str(row["heads"])
+        lines.append([*own, *map(number, ours), *(published or [""] * 4)])
+    return (
+        "## Encoder layers, one backpropagation\n\nPublished: Table 1 of Cao (2021), "
+        "encoders only, on a GPU, with a profiler whose rules for FLOP the paper does "
+        "not give; nor does it give the heads and the width of the perceptrons of "
+        "these encoders.\n\n" + table(columns, lines)
+    )
+
+
+_TABLE_1 = (8192, 10, 128, 4)
+
+
+def _table(config: Config, rows: Any, panel: tuple[int, str, str]) -> str:
+    """The table of a panel, of some heads, one pass and one unit."""
+    heads, kind, unit = panel
+    sizes, timed = config.all_sizes(), unit == "milliseconds"
+    columns = ["layer", *map(str, sizes), *(["slope"] if timed else [])]
+    lines = []
+    for name, own in config.cases():
+        if own != heads:
+            continue
+        found = curve(rows, name, heads, kind, unit)
+        lines.append([name, *(number(found[n]) if n in found else "" for n in sizes)])
+        if timed:
+            fitted = slope(found, 2**config.fit_log2)
+            lines[-1].append("" if fitted is None else f"{fitted:.2f}")
+    return table(columns, lines)
+
+
+def _draw(config: Config, rows: Any, path: Any) -> None:
+    """Draws a row of panels for each unit, a column for each pass and heads."""
+    across = [(heads, kind) for heads in config.heads for kind in _PASSES]
+    figure = new_figure(3.1 * len(across) + 2.6, 9.0)
+    axes = figure.subplots(len(_UNITS), len(across), sharex=True, sharey="row")
+    axes = np.asarray(axes).reshape(len(_UNITS), len(across))
+    for line, unit in zip(axes, _UNITS, strict=True):
+        line[0].set_ylabel(_DRAWN[unit][0])
+        for axis, (heads, kind) in zip(line, across, strict=True):
+            _panel(axis, config, rows, (heads, kind, unit))
+    for axis, (heads, kind) in zip(axes[0], across, strict=True):
+        axis.set_title(f"{kind}, {_spell(heads)}", fontsize=10)
+    for axis in axes[-1]:
+        axis.set_xlabel("points n")
+    lines, labels = axes[0, 0].get_legend_handles_labels()
+    figure.legend(lines, labels, loc="outside right upper", fontsize=9)
+    save(figure, path)
+
+
+_MARKERS = "osD^v"
+
+
+def _panel(axis: Any, config: Config, rows: Any, panel: tuple[int, str, str]) -> None:
+    heads, kind, unit = panel
+    for k, name in enumerate(config.models):
+        found = curve(rows, name, heads, kind, unit)
+        if not found:
+            continue
+        style: dict[str, Any] = {"c": f"C{k % 10}", "marker": _MARKERS[k // 10]}
+        style |= {"lw": 2.6 if name.endswith("functional") else 1.0, "ms": 4}
+        style["ls"] = "--" if scaling_layers.is_quadratic(name) else "-"
+        drawn = [_DRAWN[unit][1](value, n) for n, value in found.items()]
+        values = np.maximum(drawn, 1e-6)
+        axis.plot(found.keys(), values, label=name, **style)
+    axis.set_yscale("log")
     axis.set_xscale("log", base=2)
     plain(axis)
-    return table(columns, lines)
 
 
 def describe(config: Config) -> dict[str, Any]:
@@ -274,9 +384,9 @@ def describe(config: Config) -> dict[str, Any]:
     for name in config.models:
         *_, most = config.sizes(name)
         found[f"points_{name}"] = most
-        found[f"parameters_{name}"] = config.parameters(name, most)
+        found[f"parameters_{name}"] = config.parameters(name, config.heads[0], most)
     found["parameters"] = found[f"parameters_{config.models[0]}"]
-    steps = config.repeats * sum(len(config.sizes(name)) for name in config.models)
+    steps = config.repeats * sum(len(config.sizes(name)) for name, _ in config.cases())
     return found | {"steps": steps}
 
 

@@ -11,9 +11,9 @@ cross-validation chooses in every task.
 """
 
 import dataclasses
-import functools
 import pathlib
-from typing import Any, NamedTuple
+import textwrap
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -21,7 +21,8 @@ import numpy as np
 import optax
 from flax import nnx
 
-from opjax import learn, nn, training
+from experiments.sinusoid_models import MODELS, PUBLISHED, has_ridges
+from opjax import learn, training
 from opjax.datasets.samples import Sample
 from opjax.learn import RunOptions, StepOptions, drawing, option, outcome
 from opjax.learn.tables import median_and_range, number, table
@@ -29,54 +30,10 @@ from opjax.problems import sinusoid
 
 CONTEXTS = (5, 10, 15, 20, 25, 30, 35, 40)  # of Fig. 2 of the paper
 _COMPARED = np.asarray(CONTEXTS) >= 10
+_LAST = "mean of 10 to 40", "ms per step"
 _TEST_QUERIES = 50
 _errors = jax.jit(sinusoid.errors_by_context, static_argnames="sizes")
 _SHOWN = {"num_context": 4, "num_query": 300}  # of the task in Fig. 2, top
-
-
-class _Model(NamedTuple):
-    """A regressor with the width and heads of the authors' script.
-
-    Table 8 of the paper gives Transolver half of that width. The rates are its, but for
-    linear attention, which it has not. `options` are fields of `Config` by argument.
-    """
-
-    label: str
-    rate: float
-    cls: Any
-    features: int
-    num_heads: int = 1
-    options: dict[str, str] = {}  # noqa: RUF012 - never changed
-
-
-_BASIS = {"num_basis": "num_basis"}
-_RIDGE = {"ridge": "ridge"}
-_LEARNED = functools.partial(nn.FunctionalRegressor, learn_ridge=True)
-MODELS = {
-    "attention": _Model(
-        "softmax attention", 1e-3, nn.SoftmaxAttentionRegressor, 256, 4
-    ),
-    "linear": _Model("linear attention", 1e-3, nn.LinearAttentionRegressor, 128),
-    "transolver": _Model("Transolver", 1e-4, nn.TransolverRegressor, 256, 8, _BASIS),
-    "intention": _Model(
-        "intention", 3e-4, nn.IntentionRegressor, 1000, 8, {"ridge": "intention_ridge"}
-    ),
-    "functional": _Model(
-        "functional attention", 1e-4, nn.FunctionalRegressor, 128, 1, _BASIS | _RIDGE
-    ),
-    "functional_learned": _Model(
-        "functional, learned ridge", 1e-4, _LEARNED, 128, 1, _BASIS | _RIDGE
-    ),
-    "functional_gcv": _Model(
-        "functional, GCV", 1e-4, nn.CrossValidatedRegressor, 128, 1, _BASIS
-    ),
-}
-# The paper's, in its order.
-PUBLISHED = ("attention", "linear", "transolver", "intention", "functional")
-
-
-def _has_ridges(found: _Model) -> bool:
-    return found.options.get("ridge") == "ridge"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,7 +74,7 @@ class Config(RunOptions, StepOptions):
 
     def variants_of(self, model: str) -> dict[str, "Config"]:
         """Configurations of one model by name: one for each ridge, if it has some."""
-        several = len(self.ridges) > 1 and _has_ridges(MODELS[model])
+        several = len(self.ridges) > 1 and has_ridges(MODELS[model])
         return {
             f"{model}_{ridge:g}" if several else model: dataclasses.replace(
                 self, models=(model,), ridges=(ridge,)
@@ -262,7 +219,8 @@ def report(finished: learn.Finished) -> learn.Report:
     for name, rows in results.items():
         label, rate = label_of(members[name]), members[name].rate
         cells = [label, str(rows[0]["parameters"]), f"{rate:g}"]
-        cells += [median_and_range(values) for values in found[name].T]
+        means = found[name][:, _COMPARED].mean(axis=1)
+        cells += [median_and_range(v, digits=3) for v in (*found[name].T, means)]
         steps = config.num_steps * len(rows)
         lines.append([*cells, number(1e3 * seconds[name] / steps)])
         if "functional" in found:
@@ -274,10 +232,10 @@ def report(finished: learn.Finished) -> learn.Report:
     sizes = [str(size) for size in CONTEXTS]
     text = [
         "## Mean square error by number of observations\n",
-        table(["model", "parameters", "rate", *sizes, "ms per step"], lines),
+        table(["model", "parameters", "rate", *sizes, *_LAST], lines),
     ]
     if ratios:
-        columns = ["model", *sizes[1:], "mean of 10 to 40"]
+        columns = ["model", *sizes[1:], _LAST[0]]
         text.append("## Error over functional attention's, medians of the seeds\n")
         text.append(table(columns, ratios))
     head = (
@@ -301,7 +259,7 @@ def report(finished: learn.Finished) -> learn.Report:
 def label_of(member: Config) -> str:
     """The model of a member in words, with its ridge if that is one of the sweep."""
     found = MODELS[member.model]
-    if not _has_ridges(found):
+    if not has_ridges(found):
         return found.label
     start = " from" if member.model == "functional_learned" else ", ridge"
     return f"{found.label}{start} {member.ridge:g}"
@@ -325,7 +283,8 @@ def draw(config: Config, folder: pathlib.Path) -> None:
             axis.label_outer()
             drawing.plain(axis)
             axis.set(xlabel="$x$")
-        column[0].set_title(label_of(shown[name]), fontsize=10)
+        title = textwrap.fill(label_of(shown[name]), 20)
+        column[0].set_title(title, fontsize=10)
     for axis, stage in zip(grid[:, 0], ("at the start", "trained"), strict=True):
         axis.set_ylabel(stage)
     (folder / "figures").mkdir(exist_ok=True)

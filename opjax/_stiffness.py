@@ -89,7 +89,7 @@ def of_grid(coefficient: np.ndarray, periodic: bool) -> tuple[Any, np.ndarray]:
     nodes = first.reshape(-1, 1, len(shape)) + corners.reshape(1, -1, len(shape))
     numbers = np.ravel_multi_index(tuple(np.moveaxis(nodes % shape, -1, 0)), shape)
     values = coefficient.ravel()[numbers].mean(axis=1)[:, None, None] * local
-    count, n = numbers.shape[1], coefficient.size
+    count, n = 2 ** len(shape), coefficient.size
     rows = np.repeat(numbers, count, axis=1).ravel()
     columns = np.tile(numbers, (1, count)).ravel()
     masses = np.bincount(numbers.ravel(), minlength=n) * (volume / count)

@@ -63,9 +63,9 @@ def laplacian_eigenfunctions(
     points = points.astype(np.float64)
     _check_count(num_functions, len(points), f"points of mesh_points {points.shape}")
     if triangles is None:
-        dimension = points.shape[1] if dimension is None else dimension
-        _checks.positive(dimension=dimension)
-        stiffness, masses = _stiffness.of_cloud(points, num_neighbors, dimension)
+        axes: int = points.shape[1] if dimension is None else dimension
+        _checks.positive(dimension=axes)
+        stiffness, masses = _stiffness.of_cloud(points, num_neighbors, axes)
     elif dimension is not None:
         raise ValueError(f"{dimension=} is for clouds; triangles have dimension 2.")
     else:

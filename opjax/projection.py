@@ -54,6 +54,16 @@ class Moments:
         some = self.count > 0
         return jnp.where(some, self.weight / jnp.where(some, self.count, 1), 1)
 
+    def mapped(
+        self, kernel: Float[Array, "d c"], bias: Float[Array, " c"] | None = None
+    ) -> "Moments":
+        """Returns the moments of the features `f kernel + bias`."""
+        integrals = self.integrals @ kernel
+        if bias is not None:
+            masses = self.masses.astype(integrals.dtype)
+            integrals = integrals + masses[:, None] * bias[None, :]
+        return dataclasses.replace(self, integrals=integrals)
+
     def means(self, *, offset: ArrayLike = 1e-5) -> jax.Array:
         r"""Returns weighted means over the basis functions, shape `(k, d)`.
 

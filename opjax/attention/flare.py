@@ -8,6 +8,7 @@ from jaxtyping import Float
 
 from opjax import _checks, linalg
 from opjax.attention._arguments import attended, features
+from opjax.attention._expansion import Expansion
 from opjax.projection import Moments, check_weights, unchecked_moments
 from opjax.quadrature import active
 
@@ -60,11 +61,22 @@ def flare_attention(
     scale = jnp.asarray(scale, latents.dtype)
 
     def scores(points):  # with keys for queries, the compiler finds both are one
-        return linalg.at_least_single(scale * (points @ latents.T))
+        return scale * (points @ latents.T)
 
-    means = _softmax_means(value, scores(key), weights)
-    shares = jax.nn.softmax(scores(query), axis=1)
-    return shares.astype(value.dtype) @ means
+    return flare_expansion(scores(query), scores(key), value, weights).evaluate()
+
+
+def flare_expansion(
+    query_scores: Float[Array, "m k"],
+    key_scores: Float[Array, "n k"],
+    value: Float[Array, "n c"],
+    weights: Float[Array, " n"] | None,
+) -> Expansion:
+    """Returns the two factors of `flare_attention` from scores, unchecked."""
+    query_scores, key_scores = map(linalg.at_least_single, (query_scores, key_scores))
+    shares = jax.nn.softmax(query_scores, axis=1)
+    means = _softmax_means(value, key_scores, weights)
+    return Expansion(shares.astype(value.dtype), means)
 
 
 def softmax_means(

@@ -4,7 +4,7 @@ import functools
 from typing import NamedTuple
 
 import jax.numpy as jnp
-from jax import Array
+from jax import Array, lax
 from jax.typing import ArrayLike
 from jaxtyping import Float
 
@@ -262,13 +262,41 @@ def intention(
       intention", 2023; Xiao et al., 2026, Eq. 46 and Prop. A.4.
     """
     query, key = features(query=query, key=key)
-    value = jnp.asarray(value)
-    _checks.floating(value=value)
-    _checks.rank(2, value=value)
+    return query @ intention_coefficients(
+        key, value, ridge=ridge, key_weights=key_weights
+    )
+
+
+def intention_coefficients(
+    key: Float[ArrayLike, "n d"],
+    value: Float[ArrayLike, "n c"],
+    *,
+    ridge: ArrayLike,
+    key_weights: Float[ArrayLike, " n"] | None = None,
+) -> Float[Array, "d c"]:
+    """Returns the regression of `intention`, `(K^T W K + ridge I)^{-1} K^T W V`."""
+    key, value = jnp.asarray(key), jnp.asarray(value)
+    _checks.floating(key=key, value=value)
+    _checks.rank(2, key=key, value=value)
     _checks.same_points(key=key, value=value)
     if key_weights is not None:
         weights = jnp.asarray(key_weights)
         check_weights(key_weights=weights, key=key)
         root = jnp.sqrt(jnp.where(active(weights), weights, 1))[:, None]
         key, value = (root.astype(a.dtype) * select(a, weights) for a in (key, value))
-    return transport(query, key, value, ridge=ridge)
+    return linalg.ridge_solve(key, value, ridge=ridge)
+
+
+def intention_of_gram(
+    gram: Float[Array, "e e"],
+    key_map: Float[Array, "e d"],
+    value_map: Float[Array, "e c"],
+    *,
+    ridge: ArrayLike,
+) -> Float[Array, "d c"]:
+    """Returns `intention_coefficients` of keys `z A`, values `z B`, from `z^T W z`."""
+    product = functools.partial(jnp.matmul, precision=lax.Precision.HIGHEST)
+    left = product(key_map.T, gram)
+    system = product(left, key_map)
+    weight = jnp.asarray(ridge, system.dtype) * jnp.eye(*system.shape, dtype=gram.dtype)
+    return linalg.solve(system + weight, product(left, value_map))

@@ -5,7 +5,8 @@ from jax import Array
 from jax.typing import ArrayLike
 from jaxtyping import Float
 
-from opjax.attention._arguments import attended, integrand, log_weights
+from opjax.attention._arguments import attended, features, integrand, log_weights
+from opjax.attention._expansion import Expansion
 
 
 def linear_attention(
@@ -44,11 +45,22 @@ def linear_attention(
     References:
       Shen et al., "Efficient attention: attention with linear complexities", 2021.
     """
+    return linear_expansion(query, key, value, key_weights=key_weights).evaluate()
+
+
+def linear_expansion(
+    query: Float[ArrayLike, "m d"],
+    key: Float[ArrayLike, "n d"],
+    value: Float[ArrayLike, "n c"],
+    *,
+    key_weights: Float[ArrayLike, " n"] | None = None,
+) -> Expansion:
+    """Returns the two factors of `linear_attention`, of the same arguments."""
     query, key, value, weights = attended(query, key, value, key_weights)
     over_features = jax.nn.softmax(query, axis=1)
     over_points = jax.nn.softmax(key.T + log_weights(weights, key.dtype), axis=1)
     averages = over_points.astype(value.dtype) @ value
-    return over_features.astype(value.dtype) @ averages
+    return Expansion(over_features.astype(value.dtype), averages)
 
 
 def galerkin_attention(
@@ -85,6 +97,26 @@ def galerkin_attention(
     References:
       Cao, "Choose a Transformer: Fourier or Galerkin", NeurIPS 2021, Eq. 6.
     """
-    query, key, value, weights = attended(query, key, value, key_weights)
-    inner_products = key.T.astype(value.dtype) @ integrand(value, weights)
-    return query.astype(value.dtype) @ inner_products
+    query, key = features(query=query, key=key)
+    coefficients = galerkin_coefficients(key, value, key_weights=key_weights)
+    return query.astype(coefficients.dtype) @ coefficients
+
+
+def galerkin_coefficients(
+    key: Float[ArrayLike, "n d"],
+    value: Float[ArrayLike, "n c"],
+    *,
+    key_weights: Float[ArrayLike, " n"] | None = None,
+) -> Float[Array, "d c"]:
+    """Returns what `galerkin_attention` expands in the queries, `K^T W V`."""
+    _, key, value, weights = attended(key, key, value, key_weights)
+    return key.T.astype(value.dtype) @ integrand(value, weights)
+
+
+def galerkin_of_gram(
+    gram: Float[Array, "e e"],
+    key_map: Float[Array, "e d"],
+    value_map: Float[Array, "e c"],
+) -> Float[Array, "d c"]:
+    """Returns `galerkin_coefficients` of keys `z A`, values `z B`, from `z^T W z`."""
+    return key_map.T @ gram @ value_map

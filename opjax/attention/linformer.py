@@ -6,9 +6,10 @@ from jax.typing import ArrayLike
 from jaxtyping import Float
 
 from opjax import _checks
-from opjax.attention._arguments import attended
+from opjax.attention._arguments import attended, features
+from opjax.attention._expansion import Expansion
+from opjax.attention.linear import galerkin_coefficients
 from opjax.attention.pairwise import attention_matrix
-from opjax.quadrature import select
 
 
 def linformer_attention(
@@ -56,11 +57,37 @@ def linformer_attention(
     _checks.rank(2, **named)
     _checks.same_points(key=key, **named)
     _checks.same_axis(1, "projected points (axis 1)", **named)
-    if weights is not None:
-        # The projections of masked points may be padded too.
-        projections = [
-            weights[:, None].astype(e.dtype) * select(e, weights) for e in projections
-        ]
-    key = projections[0].T.astype(key.dtype) @ key
-    value = projections[1].T.astype(value.dtype) @ value
-    return attention_matrix(query, key, None).astype(value.dtype) @ value
+    key = linformer_keys(key, key_projection=projections[0], key_weights=weights)
+    found = linformer_expansion(
+        query, key, value, value_projection=projections[1], key_weights=weights
+    )
+    return found.evaluate()
+
+
+def linformer_keys(
+    key: Float[ArrayLike, "n d"],
+    *,
+    key_projection: Float[ArrayLike, "n r"],
+    key_weights: Float[ArrayLike, " n"] | None = None,
+) -> Float[Array, "r d"]:
+    """Returns the keys `E^T W K` that `linformer_attention` compares queries with."""
+    projection, key = jnp.asarray(key_projection), jnp.asarray(key)
+    _checks.same_points(key=key, key_projection=projection)
+    return galerkin_coefficients(projection, key, key_weights=key_weights)
+
+
+def linformer_expansion(
+    query: Float[ArrayLike, "m d"],
+    projected_key: Float[ArrayLike, "r d"],
+    value: Float[ArrayLike, "n c"],
+    *,
+    value_projection: Float[ArrayLike, "n r"],
+    key_weights: Float[ArrayLike, " n"] | None = None,
+) -> Expansion:
+    """Returns the two factors of `linformer_attention`, of keys `E^T W K`."""
+    query, key = features(query=query, projected_key=projected_key)
+    coefficients = galerkin_coefficients(
+        value_projection, value, key_weights=key_weights
+    )
+    shares = attention_matrix(query, key, None)
+    return Expansion(shares.astype(coefficients.dtype), coefficients)

@@ -9,6 +9,7 @@ from jaxtyping import Float
 from opjax import _checks, linalg
 from opjax._sequential import one_by_one
 from opjax.attention._arguments import attended
+from opjax.attention._expansion import Expansion
 from opjax.quadrature import active, select
 
 KERNELS = ("softmax", "relu")
@@ -64,6 +65,33 @@ def performer_attention(
       Choromanski et al., "Rethinking attention with performers", ICLR 2021, Lemma 1
       and Section 2.
     """
+    found = performer_expansion(
+        query,
+        key,
+        value,
+        projection_matrix=projection_matrix,
+        kernel=kernel,
+        offset=offset,
+        key_weights=key_weights,
+    )
+    return found.evaluate().astype(jnp.asarray(value).dtype)
+
+
+def performer_expansion(
+    query: Float[ArrayLike, "m d"],
+    key: Float[ArrayLike, "n d"],
+    value: Float[ArrayLike, "n c"],
+    *,
+    projection_matrix: Float[ArrayLike, "r d"],
+    kernel: str = "softmax",
+    offset: ArrayLike | None = None,
+    key_weights: Float[ArrayLike, " n"] | None = None,
+) -> Expansion:
+    """Returns the two factors of `performer_attention`, at least of single precision.
+
+    The functions are features of the queries over their denominators; the arguments are
+    the same.
+    """
     query, key, value, weights = attended(query, key, value, key_weights)
     directions = jnp.asarray(projection_matrix)
     _checks.floating(projection_matrix=directions)
@@ -72,19 +100,18 @@ def performer_attention(
     _checks.option("kernel", kernel, KERNELS)
     offset = OFFSETS[kernel] if offset is None else offset
     _checks.non_negative(offset=offset)
-    dtype = value.dtype
     query, key, value, directions = (
-        linalg.at_least_single(a.astype(dtype)) for a in (query, key, value, directions)
+        linalg.at_least_single(a.astype(value.dtype))
+        for a in (query, key, value, directions)
     )
     small = jnp.asarray(offset, value.dtype)
     query_features = small + _query_features(query, directions, kernel)
     key_features = small + _key_features(key, directions, kernel, weights)
     if weights is not None:
         key_features = weights[:, None].astype(value.dtype) * key_features
-    numerator = query_features @ (key_features.T @ value)
     denominator = query_features @ jnp.sum(key_features, axis=0)
     safe = jnp.where(denominator == 0, 1, denominator)
-    return (numerator / safe[:, None]).astype(dtype)
+    return Expansion(query_features / safe[:, None], key_features.T @ value)
 
 
 def orthogonal_random_features(

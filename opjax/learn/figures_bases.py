@@ -38,13 +38,25 @@ def compared(found: Mapping[str, Outcome]) -> Any:
 
 
 def _function(axis: Any, seen: Outcome, values: np.ndarray) -> None:
-    """Draws one basis function on the mesh of the first sample, with its range."""
+    """Draws one basis function on the mesh of the first sample, with its range there.
+
+    The range and the colours are those of the points in the window, if there is one.
+    """
     sample, window = seen.samples[0], seen.arrays.get("window")
-    drawing.field(axis, sample.mesh_points, values, grid_shape=sample.grid_shape)
-    axis.set_title(f"{values.min():.2g} to {values.max():.2g}", fontsize=8)
     axis.set(xticks=[], yticks=[])
+    visible = values
     if window is not None:
+        low, high = window[[0, 2]], window[[1, 3]]
+        points = sample.mesh_points[:, :2]
+        inside = ((points >= low) & (points <= high)).all(axis=1)
+        visible = values[inside] if inside.any() else values
         axis.set(xlim=window[:2], ylim=window[2:])
+    limits: dict[str, Any] = {}
+    if sample.mesh_points.shape[1] > 1:
+        limits = {"vmin": visible.min(), "vmax": visible.max()}
+    points, shape = sample.mesh_points, sample.grid_shape
+    drawing.field(axis, points, values, grid_shape=shape, **limits)
+    axis.set_title(f"{visible.min():.2g} to {visible.max():.2g}", fontsize=8)
 
 
 def _around_zero(values: np.ndarray) -> dict[str, Any]:

@@ -56,7 +56,9 @@ def beside(
         shape, functions = beside
         points, features = sample["mesh_points"], sample["features"]
         latents = jax.jit(type(model).latents)(model, points, features)
-        arrays = compare(np.asarray(latents), functions[:, : latents.shape[2]])
+        arrays: dict[str, Any] = compare(
+            np.asarray(latents), functions[:, : latents.shape[2]]
+        )
         with replacing(folder / FILE) as path, open(path, "wb") as file:
             np.savez_compressed(file, grid_shape=np.asarray(shape), **arrays)
         last = {"latent_angle": arrays["angles"][-1].mean()}

@@ -5,7 +5,8 @@ r"""Puts finished runs on one page: tables, where they come from, and figures.
 The Markdown page keeps all that is above its line `<!-- tables -->`; the rest is
 replaced by the `tables.md` of the runs, each with its command, commit, hardware, seeds
 and data. With `--figures` their figures are copied beside the page, into a folder of
-its name, and shown. With `--html` the page is written as HTML too, in one file with all
+its name, and shown above the tables; with `--shown=seeds,fields` only these. With
+`--html` the page is written as HTML too, in one file with all
 figures inside, to be sent or read anywhere.
 """
 
@@ -48,6 +49,7 @@ def report(
     *,
     html: bool = False,
     figures: bool = False,
+    shown: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Writes a page of any number of runs.
 
@@ -57,6 +59,7 @@ def report(
       html: write `<page>.html` beside it too, with figures.
       figures: show figures in the Markdown page too, from the folder
         `<page>-figures` beside it.
+      shown: names of the figures to show, in this order; all if there is none.
 
     Returns:
       What the last line of the program says.
@@ -69,14 +72,14 @@ def report(
     # For readers of Markdown that take tags for HTML; in `code` too, where it is ugly.
     escaped = [t.replace("&", "&amp;").replace("<", "&lt;") for t in tables]
     page.parent.mkdir(parents=True, exist_ok=True)
-    beside = page.with_name(f"{page.stem}-figures") if figures else None
-    write_text(page, _joined(head, escaped, runs, beside))
+    beside = page.with_name(f"{page.stem}-figures") if figures or shown else None
+    write_text(page, _joined(head, escaped, runs, beside, shown))
     written = {"page": str(page), "runs": len(tables)}
     if html:
         target = page.with_suffix(".html")
         with tempfile.TemporaryDirectory() as folder:
             root = pathlib.Path(folder)
-            markdown = _joined(head, tables, runs, root / "figures")
+            markdown = _joined(head, tables, runs, root / "figures", shown)
             write_text(target, to_html(markdown, root))
         written["html"] = str(target)
     return written
@@ -95,12 +98,14 @@ def _joined(
     tables: Sequence[str],
     runs: Sequence[pathlib.Path],
     beside: pathlib.Path | None,
+    shown: Sequence[str],
 ) -> str:
     """The page; figures of all runs are copied to a folder, if there is one."""
     parts = [head]
     for number, (text, run) in enumerate(zip(tables, runs, strict=True), start=1):
-        parts.append(text)
-        for figure in [] if beside is None else _figures(run):
+        title, _, text = text.partition("\n")
+        parts.append(f"{title}\n")
+        for figure in [] if beside is None else _figures(run, shown):
             assert beside is not None
             name = re.sub(r"[^\w.-]", "_", f"{number}-{run.name}-{figure.name}")
             beside.mkdir(parents=True, exist_ok=True)
@@ -108,16 +113,25 @@ def _joined(
                 shutil.copyfile(figure, temporary)
             caption = re.sub(r"[^\w ]", " ", f"{run.name} {figure.stem}")
             parts.append(f"![{caption}]({beside.name}/{name})\n")
+        parts.append(text.lstrip("\n"))
     return "\n".join(parts)
 
 
-def _figures(folder: pathlib.Path) -> list[pathlib.Path]:
+def _figures(folder: pathlib.Path, shown: Sequence[str]) -> list[pathlib.Path]:
     """Figures of a run; those of its only member where it has none of its own."""
     found = sorted([*folder.glob("*.png"), *folder.glob("figures/*.png")])
     members = sorted(path.parent for path in folder.glob("*/result.json"))
     if not found and members:
         found = sorted(members[0].glob("figures/*.png"))
-    return found
+    if not shown:
+        return found
+    known = {figure.stem: figure for figure in found}
+    if unknown := [name for name in shown if name not in known]:
+        raise ValueError(
+            f"{folder} has no figure {', '.join(unknown)}; --shown may name "
+            f"{', '.join(known) or 'none: the run has no figures'}."
+        )
+    return [known[name] for name in shown]
 
 
 def to_html(text: str, folder: pathlib.Path) -> str:
@@ -161,11 +175,13 @@ def main() -> None:
     flags.DEFINE_list("runs", None, "Folders of finished runs.", required=True)
     flags.DEFINE_bool("html", False, "Write an HTML page with figures beside it too.")
     flags.DEFINE_bool("figures", False, "Show figures in the Markdown page too.")
+    flags.DEFINE_list("shown", [], "Show only these figures, as named in figures/.")
     given = flags.FLAGS
 
     def work() -> dict[str, Any]:
         page, *runs = (pathlib.Path(p).expanduser() for p in [given.page, *given.runs])
-        return report(page, runs, html=given.html, figures=given.figures)
+        asked = {"html": given.html, "figures": given.figures, "shown": given.shown}
+        return report(page, runs, **asked)
 
     options.start(work, [__name__])
 

@@ -46,16 +46,15 @@ from opjax.nn.attention.named import (
     PhysicsAttention,
 )
 from opjax.nn.attention.nystromformer import NystromformerAttention
+from opjax.nn.attention.points import HeadNorm, PointAttention
 from opjax.nn.attention.pointwise import (
     FourierAttention,
     GalerkinAttention,
-    HeadNorm,
     IntentionAttention,
     LinearAttention,
     LinformerAttention,
     NystromAttention,
     PerformerAttention,
-    PointAttention,
     SoftmaxAttention,
 )
 from opjax.nn.attention.softmaxed import (

@@ -5,6 +5,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import types
 from typing import Any
 
 import jax
@@ -14,7 +15,7 @@ import pytest
 from flax import nnx
 
 from experiments import darcy
-from opjax import checkpoint
+from opjax import checkpoint, normalize
 from opjax.learn import metrics_file as common
 from opjax.learn import operators, outcome
 
@@ -346,3 +347,20 @@ def test_the_same_seed_gives_the_same_bits_also_when_killed(tmp_path):
     assert whole.returncode == 0, whole.stderr
     assert len(whole.stdout.splitlines()) == 1
     assert computed(tmp_path / "a") == computed(tmp_path / "b")
+
+
+def test_latents_are_compared_with_eigenfunctions_of_the_sample_s_operator():
+    normalizer = normalize.Normalizer(jnp.array([7.0]), jnp.array([2.0]))
+    x = np.linspace(0, 1, 9)
+    sample = {"features": np.zeros((81, 1))}  # a = 7 everywhere
+    look = functools.partial(darcy._eigenfunctions, normalizer, (9, 9))
+    shape, found = look(types.SimpleNamespace(coarse_shape=(5, 5)), sample)
+    assert shape == (5, 5)
+    assert found.shape == (25, 8)
+    wave = np.sqrt(2) * np.sin(np.pi * x[::2])
+    np.testing.assert_allclose(found[:, 0], np.outer(wave, wave).ravel(), atol=1e-6)
+    sample["features"] = np.where(x < 0.5, -2.5, 0.0).repeat(9)[:, None]  # 2 and 7
+    _, found = look(types.SimpleNamespace(coarse_shape=(9, 9)), sample)
+    first = found[:, 0].reshape(9, 9)
+    assert first[:4].sum() > 1.5 * first[5:].sum()  # slow where it diffuses slowly
+    assert look(types.SimpleNamespace(coarse_shape=(3, 3)), sample) is None

@@ -123,3 +123,15 @@ def test_the_program_reports_a_bad_run(tmp_path):
     assert done.returncode == 1
     assert "unfinished" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_figures_asked_for_are_above_the_tables(tmp_path, run):
+    (run / "figures" / "other.png").write_bytes(PNG)
+    page = tmp_path / "page.md"
+    report.report(page, [run], shown=["curves"])
+    text = page.read_text()
+    title, image, table = (text.index(words) for words in ("\n## ", "![", "| "))
+    assert title < image < table
+    assert "other" not in text
+    with pytest.raises(ValueError, match="no figure none; .* curves, other"):
+        report.report(page, [run], shown=["none"])

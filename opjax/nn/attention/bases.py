@@ -18,6 +18,7 @@ import opjax
 from opjax import _checks
 from opjax.nn.attention.heads import head_width, split_heads
 from opjax.nn.layers import FanInLinear, GridConvolution, fan_in_uniform
+from opjax.nn.layers.linear import promoted
 
 
 class HeadInputs(NamedTuple):
@@ -34,6 +35,24 @@ class HeadInputs(NamedTuple):
     shared: Any
 
 
+class LinearInputs(NamedTuple):
+    """The input of a layer, and what a basis makes of it by linear maps.
+
+    Attributes:
+      x: features with coordinates, shape `(n, e)`.
+      kernel: maps to the features to expand, shape `(h, e, d)`.
+      bias: what is added to them, shape `(h, d)`, or `None`.
+      local: what the functions of all heads are computed from, shape `(n, q)`.
+      shared: parameters of the functions, as in `HeadInputs`.
+    """
+
+    x: jax.Array
+    kernel: jax.Array
+    bias: jax.Array | None
+    local: jax.Array
+    shared: Any
+
+
 class Basis(nnx.Module, abc.ABC):
     """Features to expand and basis functions to expand them in, for every head.
 
@@ -43,6 +62,7 @@ class Basis(nnx.Module, abc.ABC):
       point_dim: coordinates that calls append to the channels.
       one_sign: whether functions are non-negative, so that means over them exist.
       pointwise: whether a function's value at a point depends on this point alone.
+      same_for_heads: whether all heads have the same functions.
     """
 
     num_heads: int
@@ -50,6 +70,7 @@ class Basis(nnx.Module, abc.ABC):
     point_dim: int
     one_sign: bool = True
     pointwise: bool = True
+    same_for_heads: bool = False
 
     @abc.abstractmethod
     def head_inputs(
@@ -66,6 +87,16 @@ class Basis(nnx.Module, abc.ABC):
         self, local: jax.Array, shared: Any, quadrature_weights: jax.Array | None
     ) -> jax.Array:
         """Evaluates the functions `(n, k)` of one head from `local` `(n, e)`."""
+
+    def linear_inputs(
+        self, x: jax.Array, **given: jax.Array | None
+    ) -> LinearInputs | None:
+        """Returns what `head_inputs` makes of its arguments, before it is made.
+
+        `None` where more than linear maps at the points are in it.
+        """
+        del x, given
+        return None
 
     def __call__(
         self,
@@ -160,6 +191,29 @@ class SoftmaxBasis(Basis):
         values, local = heads[: self.num_heads], heads[self.num_heads :]
         return HeadInputs(values, local, self.score_map())
 
+    def linear_inputs(
+        self,
+        x: jax.Array,
+        *,
+        mesh_points: jax.Array | None = None,
+        basis_functions: jax.Array | None = None,
+    ) -> LinearInputs | None:
+        """Returns the maps of a pointwise projection, of scores that of the input."""
+        refuse_functions(basis_functions)
+        if not isinstance(self.projection, nnx.Linear):
+            return None
+        x = with_points(x, mesh_points, self.point_dim)
+        x, kernel, bias = promoted(self.projection, x)
+        h = self.num_heads
+        to_values, to_local = jnp.split(split_heads(kernel, 2 * h), 2)
+        scores, score_bias = self.score_map()
+        if bias is None:
+            return LinearInputs(x, to_values, None, x, (to_local @ scores, score_bias))
+        value_bias, local_bias = jnp.split(bias.reshape(2 * h, -1), 2)
+        score_bias = score_bias + jnp.einsum("hd,hdk->hk", local_bias, scores)
+        shared = to_local @ scores, score_bias
+        return LinearInputs(x, to_values, value_bias, x, shared)
+
     def score_map(self) -> tuple[jax.Array, jax.Array]:
         """Returns kernels `(h, d, k)` and biases `(h, k)` of the scores of every head.
 
@@ -217,6 +271,8 @@ class FixedBasis(Basis):
       ValueError: if the heads do not divide the features.
     """
 
+    same_for_heads = True
+
     def __init__(
         self,
         features: int,
@@ -250,6 +306,37 @@ class FixedBasis(Basis):
         basis_functions: jax.Array | None = None,
     ) -> HeadInputs:
         """Projects features `(n, c)`; `local` are the functions themselves."""
+        functions = self._functions(x, mesh_points, basis_functions)
+        projected = self.projection(
+            with_points(x, mesh_points if self.point_dim else None, self.point_dim)
+        )
+        values = split_heads(checkpoint_name(projected, "projected"), self.num_heads)
+        local = jnp.broadcast_to(functions, (self.num_heads, *functions.shape))
+        return HeadInputs(values, local, ())
+
+    def linear_inputs(
+        self,
+        x: jax.Array,
+        *,
+        mesh_points: jax.Array | None = None,
+        basis_functions: jax.Array | None = None,
+    ) -> LinearInputs | None:
+        """Returns the maps of a pointwise projection; `local` as in `head_inputs`."""
+        if not isinstance(self.projection, nnx.Linear):
+            return None
+        local = self._functions(x, mesh_points, basis_functions)
+        x = with_points(x, mesh_points if self.point_dim else None, self.point_dim)
+        x, kernel, bias = promoted(self.projection, x)
+        bias = None if bias is None else bias.reshape(self.num_heads, -1)
+        return LinearInputs(x, split_heads(kernel, self.num_heads), bias, local, ())
+
+    def _functions(
+        self,
+        x: jax.Array,
+        mesh_points: jax.Array | None,
+        basis_functions: jax.Array | None,
+    ) -> jax.Array:
+        """Returns the functions `(n, k)`, given or of the coordinates."""
         if self.of_points is not None:
             refuse_functions(basis_functions)
             if mesh_points is None:
@@ -265,13 +352,7 @@ class FixedBasis(Basis):
                 f"have shape {expected}: one row for every point of x {x.shape}, one "
                 f"column for each of num_basis={self.num_basis} functions."
             )
-        projected = self.projection(
-            with_points(x, mesh_points if self.point_dim else None, self.point_dim)
-        )
-        values = split_heads(checkpoint_name(projected, "projected"), self.num_heads)
-        local = basis_functions.astype(x.dtype)[None]
-        local = jnp.broadcast_to(local, (self.num_heads, *expected))
-        return HeadInputs(values, local, ())
+        return basis_functions.astype(x.dtype)
 
     def functions(
         self, local: jax.Array, shared: Any, quadrature_weights: jax.Array | None
@@ -316,6 +397,12 @@ class OrthonormalBasis(Basis):
         return self.inner.head_inputs(
             x, mesh_points=mesh_points, basis_functions=basis_functions
         )
+
+    def linear_inputs(
+        self, x: jax.Array, **given: jax.Array | None
+    ) -> LinearInputs | None:
+        """Returns what the other basis does."""
+        return self.inner.linear_inputs(x, **given)
 
     def functions(
         self, local: jax.Array, shared: Any, quadrature_weights: jax.Array | None

@@ -10,10 +10,12 @@ from jax.ad_checkpoint import checkpoint_name
 
 import opjax
 from opjax import Moments
-from opjax.nn.attention.bases import Basis
+from opjax.nn.attention.bases import Basis, LinearInputs
+from opjax.nn.attention.folding import Sizes
 from opjax.nn.attention.heads import head_width, map_heads, merge_heads
 from opjax.nn.attention.mixers import FunctionalMap, Mixer
 from opjax.nn.layers import FanInLinear, Linear
+from opjax.nn.layers.linear import promoted
 from opjax.projection import check_weights, reconstruct, unchecked_moments
 
 
@@ -131,36 +133,89 @@ class BasisAttention(nnx.Module):
         """
         module = self.choose_basis(basis)
         weights = self.weights(module, x, quadrature_weights)
+        given = {"mesh_points": mesh_points, "basis_functions": basis_functions}
+        linear = module.linear_inputs(x, **given)
+        if linear is not None and self._sizes(linear.x).folds_basis(
+            module.num_basis,
+            scores=not module.same_for_heads,
+            shared=module.same_for_heads,
+        ):
+            return self._folded(module, linear, weights)
         attend = self.head(module)
+        # One head: the last map acts on the coefficients, if that is less.
+        folds = self.num_heads == 1 and self._sizes(x).folds_output(module.num_basis)
 
         def head(own, values, local, shared):
             phi = module.functions(local, shared, weights)
-            return attend(values, phi, weights, **own)
+            last = self._last_maps(values)[0] if folds else None
+            return attend(values, phi, weights, last=last, **own)
 
         # The basis is the largest array of the layer; computing it again in the
         # backward pass costs less than keeping it. Layers are scanned, and loops keep
         # the two computations apart: barriers against merging them would, on a CPU,
         # cost ten times as much as the layer.
         head = jax.checkpoint(head, prevent_cse=False)
-        inputs = module.head_inputs(
-            x, mesh_points=mesh_points, basis_functions=basis_functions
-        )
+        inputs = module.head_inputs(x, **given)
         entries = self.num_heads * x.shape[0] * module.num_basis
         heads = map_heads(head, self.mixer.own(), *inputs, entries=entries)
-        return self.merge(heads)
+        return self._with_bias(heads[0]) if folds else self.merge(heads)
+
+    def _folded(
+        self, module: Basis, linear: LinearInputs, weights: jax.Array | None
+    ) -> jax.Array:
+        """Maps coefficients, those of the input and those of the output, not points."""
+        project = self.projection_in(module)
+
+        def evaluate(own, linear):
+            def coefficients(own, phi, kernel, bias, last):
+                found = head_moments(project, linear.x, phi, weights)
+                found = project(found.mapped(kernel, bias))
+                return self.mixer(found, **own).astype(last.dtype) @ last
+
+            def functions(shared):
+                return module.functions(linear.local, shared, weights)
+
+            one = module.same_for_heads
+            phi = functions(()) if one else jax.vmap(functions)(linear.shared)
+            by_head = jax.vmap(coefficients, in_axes=(0, None if one else 0, 0, 0, 0))
+            maps = linear.kernel, linear.bias, self._last_maps(linear.x)
+            mapped = checkpoint_name(by_head(own, phi, *maps), "attended")
+            if one:
+                return phi @ jnp.sum(mapped, axis=0)
+            return jnp.einsum("hnk,hkc->nc", phi, mapped)
+
+        run = jax.checkpoint(evaluate, prevent_cse=False)  # as above
+        return self._with_bias(run(self.mixer.own(), linear))
+
+    def _sizes(self, x: jax.Array) -> Sizes:
+        """Returns what the cost of a call depends on."""
+        n, inputs = x.shape
+        width = self.out.in_features // self.num_heads
+        return Sizes(n, self.num_heads, inputs, width, self.out.out_features)
+
+    def _last_maps(self, x: jax.Array) -> jax.Array:
+        """Returns the blocks of the last map, one for each head, `(h, d, c)`."""
+        _, kernel, _ = promoted(self.out, x)
+        return kernel.reshape(self.num_heads, -1, kernel.shape[1])
+
+    def _with_bias(self, y: jax.Array) -> jax.Array:
+        """Adds the bias of the last map, if there is one, to `(n, c)`."""
+        _, _, bias = promoted(self.out, y)
+        return y if bias is None else y + bias[None, :]
 
     def head(self, basis: Basis, mixer: Mixer | None = None) -> Callable[..., Any]:
-        """Returns `attend(values, phi, weights, **own)`, the attention of one head.
+        """Returns `attend(values, phi, weights, last=, **own)`, attention of one head.
 
         From features `(n, d)` in the basis `(n, k)`, by the layer's own mixer if none
-        is given, to features `(n, d)`.
+        is given, to features `(n, d)`; or further by a map `last`, `(d, c)`.
         """
         project = self.projection_in(basis)
         mix = self.mixer if mixer is None else mixer
 
-        def attend(values, phi, weights, **own):
+        def attend(values, phi, weights, *, last=None, **own):
             coefficients = project(head_moments(project, values, phi, weights))
-            return reconstruct(mix(coefficients, **own), phi)
+            mixed = mix(coefficients, **own)
+            return reconstruct(mixed if last is None else mixed @ last, phi)
 
         return attend
 

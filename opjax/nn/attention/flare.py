@@ -10,8 +10,11 @@ from jax.ad_checkpoint import checkpoint_name
 
 import opjax
 from opjax import _checks
+from opjax.attention.flare import flare_expansion
+from opjax.nn.attention.folding import Sizes
 from opjax.nn.attention.heads import head_width, map_heads, merge_heads, split_heads
-from opjax.nn.layers import Linear, ResidualMLP
+from opjax.nn.layers import MLP, Linear, ResidualMLP
+from opjax.nn.layers.linear import promoted
 from opjax.projection import check_weights
 
 _LATENT_DEVIATION = 0.1
@@ -104,6 +107,9 @@ class FlareAttention(nnx.Module):
         if weights is not None:
             weights = check_weights(weights, x=x)
 
+        if self._folds(x):
+            return self._folded(x, weights)
+
         def attend(latents, key, value):
             return opjax.flare_attention(
                 key, key, value, latents, key_weights=weights, scale=self.scale
@@ -116,6 +122,45 @@ class FlareAttention(nnx.Module):
         heads = map_heads(head, *inputs, entries=entries)
         return self.out(checkpoint_name(merge_heads(heads), "attended"))
 
+    def _folds(self, x: jax.Array) -> bool:
+        """Whether fewer products map scores and means instead of keys and values."""
+        plain = isinstance(self.key, MLP) and isinstance(self.value, MLP)
+        if not plain or self.key_norm is not None:
+            return False
+        n, c = x.shape
+        sizes = Sizes(n, self.num_heads, c, c // self.num_heads, c)
+        latents = self.latents.shape[-2]
+        return sizes.folds_basis(latents, scores=True, shared=False)
+
+    def _folded(self, x: jax.Array, weights: jax.Array | None) -> jax.Array:
+        """Maps latents to those of hidden features, and means of such to outputs."""
+        key, value = _enriched(self.key, x), _enriched(self.value, x)
+        _, last, last_bias = promoted(self.out, x)
+        last = last.reshape(self.num_heads, -1, last.shape[1])
+        to_key, to_value = (
+            split_heads(rows, self.num_heads) for rows in (key[1], value[1])
+        )
+
+        def evaluate(key, value, latents, to_key, to_value, last):
+            def head(latents, to_key, to_value, last):
+                scores = key @ (self.scale * (to_key @ latents.T))
+                shares, means = flare_expansion(scores, scores, value, weights)
+                return shares, means @ (to_value @ last)
+
+            shares, means = jax.vmap(head)(latents, to_key, to_value, last)
+            return jnp.einsum("hnk,hkc->nc", shares, means)
+
+        run = jax.checkpoint(evaluate, prevent_cse=False)
+        maps = self._latents(), to_key, to_value, last
+        y = run(key[0], value[0], *maps)
+        return y if last_bias is None else y + last_bias[None, :]
+
+    def _latents(self) -> jax.Array:
+        """Returns the latents of every head, `(h, k, d)`."""
+        latents = self.latents[...]
+        shape = (self.num_heads, *latents.shape[-2:])
+        return jnp.broadcast_to(latents.reshape(-1, *shape[1:]), shape)
+
     def head_inputs(self, x: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
         """Returns latents `(h, k, d)`, keys and values `(h, n, d)` of every head."""
         projected = (
@@ -123,10 +168,20 @@ class FlareAttention(nnx.Module):
             for perceptron in (self.key, self.value)
         )
         key, value = projected
-        latents = self.latents[...]
-        shape = (self.num_heads, *latents.shape[-2:])
-        latents = jnp.broadcast_to(latents.reshape(-1, *shape[1:]), shape)
+        latents = self._latents()
         if self.key_norm is not None and self.latent_norm is not None:
             key = jax.vmap(self.key_norm)(key)
             latents = jax.vmap(self.latent_norm)(latents)
         return latents, key, value
+
+
+def _enriched(perceptron: MLP, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Returns `(n, e)` and `(e, c)` whose product is what a perceptron returns.
+
+    The former are its last hidden features and a one, whose mean is one, or zero where
+    all points are masked.
+    """
+    y, kernel, bias = perceptron.last_map(x)
+    ones = jnp.ones((y.shape[0], 1), y.dtype)
+    rows = jnp.concatenate([kernel, bias[None, :]])
+    return jnp.concatenate([y, ones], axis=1), rows

@@ -13,8 +13,15 @@ from flax import nnx
 
 import opjax
 from opjax import _checks
+from opjax.attention._expansion import Expansion
+from opjax.attention.linear import (
+    galerkin_coefficients,
+    galerkin_of_gram,
+    linear_expansion,
+)
+from opjax.nn.attention.expanding import ExpandingAttention, TrialAttention
 from opjax.nn.attention.heads import head_width, merge_heads, split_heads
-from opjax.nn.attention.pointwise import HeadNorm, PointAttention
+from opjax.nn.attention.points import HeadNorm, PointAttention
 from opjax.nn.layers import FanInLinear, Initializer, Linear
 from opjax.nn.layers.initializers import trunk_init
 from opjax.quadrature import active
@@ -86,7 +93,7 @@ class NormalizedAttention(_TrunkAttention):
         return averages + jax.nn.softmax(query, axis=1)
 
 
-class MeanAttention(_TrunkAttention):
+class MeanAttention(_TrunkAttention, ExpandingAttention):
     r"""As `NormalizedAttention`, but a mean over the points in place of the average.
 
         q_i + sum_j w_j <q_i, k_j> v_j / sum_j w_j.
@@ -96,14 +103,17 @@ class MeanAttention(_TrunkAttention):
     those of `NormalizedAttention`.
     """
 
-    def attend(self, query, key, value, weights):
-        """Returns the means of one head, and its queries."""
+    adds_functions = True
+
+    def expand(self, query, key, value, weights):
+        """Factorises the means of one head; its queries are added."""
         query, key = (jax.nn.softmax(a, axis=1) for a in (query, key))
         shares = _shares(weights, key)
-        return query + opjax.galerkin_attention(query, key, value, key_weights=shares)
+        found = galerkin_coefficients(key, value, key_weights=shares)
+        return Expansion(query, found)
 
 
-class EfficientAttention(_TrunkAttention):
+class EfficientAttention(_TrunkAttention, ExpandingAttention):
     r"""Linear attention by a softmax over features and one over points.
 
     Per head,
@@ -129,13 +139,13 @@ class EfficientAttention(_TrunkAttention):
     def __init__(self, features: int, *, num_heads: int, rngs: nnx.Rngs):
         super().__init__(features, num_heads=num_heads, use_bias=False, rngs=rngs)
 
-    def attend(self, query, key, value, weights):
-        """Returns `opjax.linear_attention` of one head, scaled."""
-        averages = opjax.linear_attention(query, key, value, key_weights=weights)
-        return query.shape[1] ** -0.5 * averages
+    def expand(self, query, key, value, weights):
+        """Factorises `opjax.linear_attention` of one head, scaled."""
+        functions, averages = linear_expansion(query, key, value, key_weights=weights)
+        return Expansion(functions, query.shape[1] ** -0.5 * averages)
 
 
-class SharedNormAttention(PointAttention):
+class SharedNormAttention(TrialAttention):
     r"""Galerkin-type attention, one layer norm of keys and one of values for all heads.
 
         q_i sum_j w_j N(k_j) N(v_j)^T / sum_j w_j,
@@ -170,10 +180,15 @@ class SharedNormAttention(PointAttention):
         self.key_norm = HeadNorm(1, features // num_heads, **norm)
         self.partner_norm = HeadNorm(1, features // num_heads, **norm)
 
-    def attend(self, query, key, value, weights):
-        """Returns `opjax.galerkin_attention` of one head."""
+    def coefficients(self, key, value, weights):
+        """Returns what `opjax.galerkin_attention` expands in the queries."""
         shares = _shares(weights, key)
-        return opjax.galerkin_attention(query, key, value, key_weights=shares)
+        return galerkin_coefficients(key, value, key_weights=shares)
+
+    def coefficients_of_gram(self, z, key, value, weights):
+        """Returns the same of keys `z key` and values `z value`."""
+        gram = opjax.gram(z, quadrature_weights=_shares(weights, z))
+        return galerkin_of_gram(gram, key, value)
 
 
 class NormalizedCrossAttention(nnx.Module):

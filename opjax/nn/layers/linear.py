@@ -59,6 +59,14 @@ def FanInLinear(  # noqa: N802 - reads as the class it configures
     )
 
 
+def promoted(
+    linear: nnx.Linear, x: jax.Array
+) -> tuple[jax.Array, jax.Array, jax.Array | None]:
+    """Returns input, kernel and bias of a layer in the type that it computes in."""
+    bias = None if linear.bias is None else linear.bias[...]
+    return linear.promote_dtype((x, linear.kernel[...], bias), dtype=linear.dtype)
+
+
 class MLP(nnx.Module):
     """A perceptron, `W_2 act(W_1 x + b_1) + b_2`, or one of other depth.
 
@@ -132,13 +140,28 @@ class MLP(nnx.Module):
 
         `linear(layer, x)` applies one of the maps, where features are stored otherwise.
         """
+        x = self.last_hidden(x, linear=linear)
+        y = linear(self.out, x)
+        return x + y if self.output_residual else y
+
+    def last_map(self, x: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """Returns `y`, `A` and `b` of the output `y A + b`, `y` of `last_hidden`."""
+        y, kernel, bias = promoted(self.out, self.last_hidden(x))
+        assert bias is not None
+        if self.output_residual:
+            kernel = kernel + jnp.eye(kernel.shape[0], dtype=kernel.dtype)
+        return y, kernel, bias
+
+    def last_hidden(
+        self, x: jax.Array, *, linear: Callable[..., jax.Array] = lambda f, x: f(x)
+    ) -> jax.Array:
+        """Returns what the last linear map acts on, `(n, c)`."""
         activation = ACTIVATIONS[self.activation]
         for index, layer in enumerate(self.hidden):
             y = activation(linear(layer, x))
             adds = self.residual if index else self.input_residual
             x = x + y if adds else y
-        y = linear(self.out, x)
-        return x + y if self.output_residual else y
+        return x
 
 
 def ResidualMLP(  # noqa: N802 - reads as the class it configures

@@ -25,26 +25,34 @@ from opjax.nn.attention import columns
 from opjax.nn.attention.adaptive import NoisyBasis
 from opjax.nn.attention.bases import Basis
 from opjax.nn.attention.basis import BasisAttention, least_squares
+from opjax.nn.models.encoder import Block
 from opjax.quadrature import active
 
 # A pytree whose arrays have the axes: chunk, channel, point of the chunk.
 Chunks = Any
 
 
-def obstacle(attention: Any, shared: Basis | None) -> str | None:
-    """Says why blocks with an attention cannot be evaluated in chunks, if so."""
-    name = type(attention).__name__
+def obstacle(model: Any) -> str | None:
+    """Says why an operator transformer cannot be evaluated in chunks, if so."""
+    blocks, shared = model.blocks, model.basis
+    if type(blocks) is not Block:
+        return f"only the parts of a Block are known, not those of {_name(blocks)}"
+    attention = blocks.attention
     # A subclass may do more with the points than their moments say.
     if type(attention) is not BasisAttention:
-        return f"{name} is no attention in a basis"
+        return f"{_name(attention)} is no attention in a basis"
     basis = attention.choose_basis(shared)
     if not basis.pointwise:
-        return f"functions of a {type(basis).__name__} depend on all points together"
+        return f"functions of a {_name(basis)} depend on all points together"
     if isinstance(basis, NoisyBasis):
         return "the noise of a training step is drawn for all points together"
     if not isinstance(getattr(basis, "projection", None), nnx.Linear):
         return "convolutional projections read neighbouring points"
     return None
+
+
+def _name(module: Any) -> str:
+    return type(module).__name__
 
 
 def split(x: jax.Array, size: int) -> jax.Array:
@@ -197,15 +205,13 @@ def _zeros(like):
 
 def can_be_chunked(model: Any) -> bool:
     """Whether a model has chunks; a call with `chunk_size` says why not."""
-    blocks = getattr(model, "blocks", None)
-    attention = getattr(blocks, "attention", None)
-    return attention is not None and obstacle(attention, model.basis) is None
+    return hasattr(model, "blocks") and hasattr(model, "basis") and not obstacle(model)
 
 
 def check(model: Any, chunk_size: int) -> None:
     """Raises ValueError if a model cannot be evaluated in chunks of such a size."""
     _checks.positive(chunk_size=chunk_size)
-    if reason := obstacle(model.blocks.attention, model.basis):
+    if reason := obstacle(model):
         raise ValueError(f"{chunk_size=}: {reason}. Leave chunk_size out.")
 
 

@@ -55,6 +55,8 @@ class OperatorTransformer(nnx.Module):
       Xiao et al., "Functional Attention", 2026, Fig. 1 and App. C.2.
     """
 
+    chunk_size: int | None = None
+
     def __init__(
         self,
         *,

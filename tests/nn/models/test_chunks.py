@@ -171,6 +171,17 @@ def test_what_cannot_be_chunked_says_why(sample):
             make(attention=attention)(points, features, chunk_size=4)
         with pytest.raises(ValueError, match=message):
             make(attention=attention, chunk_size=4)
+    flare = nn.Flare(
+        position=nn.Coordinates(2),
+        feature_dim=1,
+        out_features=1,
+        attention=partial(nn.FlareAttention, num_heads=2, num_latents=4),
+        features=8,
+        num_layers=1,
+        rngs=nnx.Rngs(0),
+    )
+    with pytest.raises(ValueError, match="not those of FlareBlock"):
+        flare(points, features, chunk_size=4)
     noisy = nn.with_noise(build("adaptive"), jax.random.key(0))
     with pytest.raises(ValueError, match="noise of a training step"):
         noisy(points, features, chunk_size=4)

@@ -1,0 +1,309 @@
+"""What attentions that compare points with points have in common."""
+
+import abc
+from collections.abc import Callable
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from opjax import _checks
+from opjax.nn.attention.folding import Sizes
+from opjax.nn.attention.heads import head_width, map_heads, merge_heads, split_heads
+from opjax.nn.layers import FanInLinear, Initializer, Linear, normalized
+from opjax.nn.layers.initializers import diagonal_xavier
+from opjax.nn.layers.linear import promoted
+
+NORMALIZATIONS = ("layer", "instance")
+
+
+class HeadNorm(nnx.Module):
+    r"""Normalises every head on its own, `s (x - mean) / sqrt(var + epsilon) + b`.
+
+    Args:
+      num_heads: heads `h`.
+      width: channels `d` of a head; scale and shift have shape `(h, d)`.
+      normalization: `"layer"`, over the channels of a point, or `"instance"`, over the
+        points of a channel.
+      epsilon: offset of the variance.
+    """
+
+    def __init__(
+        self, num_heads: int, width: int, *, normalization: str, epsilon: float
+    ):
+        _checks.option("normalization", normalization, NORMALIZATIONS)
+        _checks.positive(epsilon=epsilon)
+        self.normalization, self.epsilon = normalization, epsilon
+        self.scale = nnx.Param(jnp.ones((num_heads, width), jnp.float32))
+        self.bias = nnx.Param(jnp.zeros((num_heads, width), jnp.float32))
+
+    def __call__(
+        self, x: jax.Array, quadrature_weights: jax.Array | None = None
+    ) -> jax.Array:
+        """Maps heads `(h, n, d)` to the same shape; means over points are weighted."""
+        if self.normalization == "layer":
+            y = normalized(x, axis=2, epsilon=self.epsilon)
+        else:
+            y = normalized(x, axis=1, epsilon=self.epsilon, weights=quadrature_weights)
+        return y * self.scale[...][:, None] + self.bias[...][:, None]
+
+
+class PointAttention(nnx.Module, abc.ABC):
+    r"""Multi-head self-attention among points with coordinates.
+
+    Per head of width `d`, with `~` a learned normalisation and `x` the coordinates,
+
+        Q = [x, y W_q],    K = [x, ~(y W_k)],    V = [x, ~(y W_v)],
+
+    or `~` on queries in place of values, and what a subclass makes of them. Merged
+    heads of width `d + p` are mapped back to `c` channels.
+
+    Args:
+      features: channels `c`.
+      num_heads: heads, dividing `features`.
+      point_dim: dimension `p` of the coordinates; zero for none.
+      normalization: `"layer"`, over the channels of a head at every point,
+        `"instance"`, over the points of every channel, or `None`.
+      epsilon: offset of the variances in the normalisation.
+      kernel_init: initialiser of the `c x c` projections; `diagonal_xavier()` if left
+        out.
+      fan_in_init: whether they start from U(-b, b), `b = c^{-1/2}`, with their biases,
+        instead.
+      use_bias: whether queries, keys and values have biases.
+      out: constructor of the last projection, `out(in, out, rngs=)`.
+      rngs: source of the initial parameters.
+
+    Raises:
+      ValueError: if the heads do not divide the features, the epsilon is not positive,
+        the normalisation is unknown or there are two initialisers.
+
+    References:
+      Cao, "Choose a Transformer: Fourier or Galerkin", NeurIPS 2021, Eq. 3-6 and 17.
+    """
+
+    # Whether a matrix of all pairs of points is formed, and whether queries rather than
+    # values are normalised besides the keys.
+    forms_pairs = False
+    normalizes_queries = False
+
+    def __init__(
+        self,
+        features: int,
+        *,
+        num_heads: int,
+        point_dim: int = 0,
+        normalization: str | None = "layer",
+        epsilon: float = 1e-5,
+        kernel_init: Initializer | None = None,
+        fan_in_init: bool = False,
+        use_bias: bool = True,
+        out: Callable[..., nnx.Linear] = FanInLinear,
+        rngs: nnx.Rngs,
+    ):
+        width = head_width(features, num_heads)
+        if fan_in_init and kernel_init is not None:
+            raise ValueError(f"{fan_in_init=} leaves nothing to kernel_init.")
+        _checks.non_negative(point_dim=point_dim)
+        self.num_heads, self.point_dim = num_heads, point_dim
+        init = diagonal_xavier() if kernel_init is None else kernel_init
+        linear = FanInLinear if fan_in_init else partial(Linear, kernel_init=init)
+        self.query = linear(features, features, use_bias=use_bias, rngs=rngs)
+        self.key = linear(features, features, use_bias=use_bias, rngs=rngs)
+        self.value = linear(features, features, use_bias=use_bias, rngs=rngs)
+
+        def norm():
+            if normalization is None:
+                return None
+            return HeadNorm(
+                num_heads, width, normalization=normalization, epsilon=epsilon
+            )
+
+        self.key_norm, self.partner_norm = norm(), norm()
+        merged = num_heads * (width + point_dim)
+        self.out = out(merged, features, rngs=rngs)
+
+    @abc.abstractmethod
+    def attend(
+        self,
+        query: jax.Array,
+        key: jax.Array,
+        value: jax.Array,
+        weights: jax.Array | None,
+    ) -> jax.Array:
+        """Maps queries, keys and values `(n, d + p)` of one head to `(n, d + p)`."""
+
+    def __call__(
+        self,
+        x: jax.Array,
+        *,
+        mesh_points: jax.Array | None = None,
+        basis: None = None,
+        quadrature_weights: jax.Array | None = None,
+    ) -> jax.Array:
+        """Evaluates the layer on one sample.
+
+        Args:
+          x: features at the points, shape `(n, c)`.
+          mesh_points: coordinates of the points, shape `(n, p)`.
+          basis: `None`: there is no basis.
+          quadrature_weights: weights of the points, shape `(n,)`, `1/n` by default;
+            zero masks a point, whose features must still be finite.
+
+        Returns:
+          Features at the points, shape `(n, c)`.
+
+        Raises:
+          TypeError: if the coordinates are not floating point.
+          ValueError: if the coordinates do not fit the layer or the points, or there
+            is a basis.
+        """
+        if basis is not None:
+            raise ValueError(f"{type(self).__name__} attends without a basis.")
+        return self.evaluate(Given(self, x, mesh_points, quadrature_weights))
+
+    def evaluate(self, given: "Given") -> jax.Array:
+        """Returns features `(n, c)` of what a call was given."""
+
+        def attend(query, key, value):
+            return self.attend(query, key, value, given.weights)
+
+        heads = given.query(), given.key(), given.value()
+        if not self.forms_pairs:
+            return self.out(merge_heads(jax.vmap(attend)(*heads)))
+        folds = given.is_linear("value") and given.sizes.folds_pairs()
+        if folds:
+            value_map = given.map_of("value") @ given.output_maps()
+            heads = *heads[:2], given.enriched() @ value_map
+        # The matrices of pairs are computed again in the backward pass.
+        entries = self.num_heads * given.x.shape[0] ** 2
+        head = jax.checkpoint(attend, prevent_cse=False)  # see `BasisAttention`
+        found = map_heads(head, *heads, entries=entries)
+        if folds:
+            return given.with_output_bias(jnp.sum(found, axis=0))
+        return self.out(merge_heads(found))
+
+    def head_inputs(
+        self,
+        x: jax.Array,
+        *,
+        mesh_points: jax.Array | None = None,
+        quadrature_weights: jax.Array | None = None,
+    ) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """Returns queries, keys and values of every head, each `(h, n, d + p)`."""
+        given = Given(self, x, mesh_points, quadrature_weights)
+        return given.query(), given.key(), given.value()
+
+    def norm_of(self, name: str) -> HeadNorm | None:
+        """Returns the normalisation of `"query"`, `"key"` or `"value"`, if any."""
+        partner = "query" if self.normalizes_queries else "value"
+        return {"key": self.key_norm, partner: self.partner_norm}.get(name)
+
+
+class Given:
+    """What a layer was called with, and what it makes of that when it is asked for.
+
+    Queries, keys and values without a normalisation are linear in the enriched input
+    `z = [points, x, 1]`, `(n, e)`: what is made of them may be made of `z` instead.
+
+    Args:
+      layer: the layer.
+      x: features at the points, shape `(n, c)`.
+      mesh_points: coordinates of the points, shape `(n, p)`.
+      weights: quadrature weights, shape `(n,)`.
+
+    Raises:
+      TypeError: if the coordinates are not floating point.
+      ValueError: if the coordinates do not fit the layer or the points.
+    """
+
+    def __init__(
+        self,
+        layer: PointAttention,
+        x: jax.Array,
+        mesh_points: jax.Array | None,
+        weights: jax.Array | None,
+    ):
+        self.layer, self.x, self.weights = layer, x, weights
+        self.points = _coordinates(x, mesh_points, layer.point_dim)
+        bias = layer.query.bias is not None
+        channels = layer.query.in_features
+        self.sizes = Sizes(
+            x.shape[0],
+            layer.num_heads,
+            layer.point_dim + channels + bias,
+            layer.point_dim + channels // layer.num_heads,
+            channels,
+        )
+
+    def query(self) -> jax.Array:
+        """Returns queries of every head, `(h, n, d + p)`."""
+        return self._head("query")
+
+    def key(self) -> jax.Array:
+        """Returns keys of every head, `(h, n, d + p)`."""
+        return self._head("key")
+
+    def value(self) -> jax.Array:
+        """Returns values of every head, `(h, n, d + p)`."""
+        return self._head("value")
+
+    def is_linear(self, name: str) -> bool:
+        """Whether `"query"`, `"key"` or `"value"` are linear in the enriched input."""
+        return self.layer.norm_of(name) is None
+
+    def enriched(self) -> jax.Array:
+        """Returns the enriched input `z`, `(n, e)`."""
+        x, _, bias = promoted(self.layer.query, self.x)
+        parts = [] if self.points is None else [self.points.astype(x.dtype)]
+        ones = [] if bias is None else [jnp.ones((x.shape[0], 1), x.dtype)]
+        return jnp.concatenate([*parts, x, *ones], axis=1)
+
+    def map_of(self, name: str) -> jax.Array:
+        """Returns the maps from the enriched input, `(h, e, d + p)`."""
+        _, kernel, bias = promoted(getattr(self.layer, name), self.x)
+        rows = kernel if bias is None else jnp.concatenate([kernel, bias[None]])
+        rows = split_heads(rows, self.layer.num_heads)
+        p = self.layer.point_dim
+        if p == 0:
+            return rows
+        identity = jnp.eye(p, self.sizes.width, dtype=rows.dtype)
+        identity = jnp.broadcast_to(identity, (len(rows), *identity.shape))
+        rows = jnp.pad(rows, ((0, 0), (0, 0), (p, 0)))
+        return jnp.concatenate([identity, rows], axis=1)
+
+    def output_maps(self) -> jax.Array:
+        """Returns the blocks of the last map, one for each head, `(h, d + p, c)`."""
+        _, kernel, _ = promoted(self.layer.out, self.x)
+        return kernel.reshape(self.layer.num_heads, -1, kernel.shape[1])
+
+    def with_output_bias(self, y: jax.Array) -> jax.Array:
+        """Adds the bias of the last map, if there is one, to `(n, c)`."""
+        _, _, bias = promoted(self.layer.out, y)
+        return y if bias is None else y + bias[None, :]
+
+    def _head(self, name: str) -> jax.Array:
+        made = split_heads(getattr(self.layer, name)(self.x), self.layer.num_heads)
+        norm = self.layer.norm_of(name)
+        made = made if norm is None else norm(made, self.weights)
+        if self.points is None:
+            return made
+        points = self.points.astype(self.x.dtype)
+        points = jnp.broadcast_to(points, (len(made), *points.shape))
+        return jnp.concatenate([points, made], axis=2)
+
+
+def _coordinates(
+    x: jax.Array, mesh_points: jax.Array | None, point_dim: int
+) -> jax.Array | None:
+    if point_dim == 0:
+        return None
+    expected = (x.shape[0], point_dim)
+    if mesh_points is None or mesh_points.shape != expected:
+        raise ValueError(
+            f"mesh_points {None if mesh_points is None else mesh_points.shape} must "
+            f"have shape {expected} for features {x.shape} of a layer built with "
+            f"point_dim={point_dim}."
+        )
+    _checks.floating(mesh_points=mesh_points)
+    return mesh_points
