@@ -133,7 +133,9 @@ def test_temporary_memory_of_gradients_is_that_of_the_features():
             return jnp.sum(model(points, chunk_size=64))
 
         compiled = jax.jit(jax.grad(loss)).lower(single(model)).compile()
-        return compiled.memory_analysis().temp_size_in_bytes / n
+        found = compiled.memory_analysis()
+        assert found is not None
+        return found.temp_size_in_bytes / n
 
     # Two bases have 512 bytes a point in every layer; features have 32.
     assert bytes_per_point(2**14) < 400
