@@ -236,7 +236,7 @@ def make_task(config: Any, cache_dir: str | None) -> learn.Task:
     return task._replace(evaluate=evaluate, diverge=True, probe=probe)
 
 
-report = functools.partial(ablation_report.report, titles=STUDIES)
+report = functools.partial(ablation_report.report, titles=STUDIES, variants=variants)
 _TITLE = "What matters, one choice at a time"
 PROGRAM = learn.Program("ablation", PRESETS, make_task, title=_TITLE, report=report)
 run = PROGRAM.run

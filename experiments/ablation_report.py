@@ -1,26 +1,38 @@
 """Tables and figures of the ablations."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from experiments import ablation_cost, ablation_figures, ablation_ridge
+from experiments import (
+    ablation_cost,
+    ablation_figures,
+    ablation_ridge,
+    ablation_start,
+)
 from opjax import learn
 from opjax.learn import drawing, members
 from opjax.learn.json_files import write_json
 
 _WITH_CONDITIONS = ("projection", "ridge", "adaptive")
+_WITH_STARTS = ("choice", "projection")
 _CONDITION = (
     "Condition number of the small systems after the last epoch, mean over layers and "
     "heads, on one validation sample.\n"
 )
 
 
-def report(finished: learn.Finished, *, titles: Mapping[str, str]) -> learn.Report:
+def report(
+    finished: learn.Finished,
+    *,
+    titles: Mapping[str, str],
+    variants: Callable[[Any, str], dict[str, Any]],
+) -> learn.Report:
     """A table of every study, its cost or condition numbers, and figures.
 
     Args:
       finished: with results by `<study>/<variant>`.
       titles: of the studies.
+      variants: `variants(config, study)`, configurations by what they vary.
     """
     config, parts, found = finished.config, [], {}
     studies = {study: _results(finished, study) for study in config.studies}
@@ -29,6 +41,9 @@ def report(finished: learn.Finished, *, titles: Mapping[str, str]) -> learn.Repo
         problem = "burgers" if study == "initialization" else config.problem
         parts.append(f"## {titles[study]}, {problem.capitalize()}\n")
         parts += _tables(study, results, problem)
+        if study in _WITH_STARTS and problem == "darcy":
+            shown = variants(config, study)
+            parts.append(ablation_start.text(shown, config.seeds))
     boundary = ablation_ridge.boundary() if "ridge" in studies else []
     if boundary:
         parts.append(ablation_ridge.text(boundary))

@@ -60,7 +60,7 @@ class Config(Options):
     heads: tuple[int, ...] = option(
         (1, 8), "Numbers of heads; each must divide the features", minimum=1
     )
-    min_log2: int = option(8, "Fewest points, as a power of two", minimum=3)
+    min_log2: int = option(10, "Fewest points, as a power of two", minimum=3)
     max_log2: int = option(16, "Most points", minimum=3, maximum=24)
     step_log2: int = option(2, "From one power of two to the next", minimum=1)
     max_log2_quadratic: int = option(

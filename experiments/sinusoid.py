@@ -283,7 +283,7 @@ def draw(config: Config, folder: pathlib.Path) -> None:
             axis.label_outer()
             drawing.plain(axis)
             axis.set(xlabel="$x$")
-        title = textwrap.fill(label_of(shown[name]), 20)
+        title = textwrap.fill(label_of(shown[name]), 22)
         column[0].set_title(title, fontsize=10)
     for axis, stage in zip(grid[:, 0], ("at the start", "trained"), strict=True):
         axis.set_ylabel(stage)

@@ -12,6 +12,7 @@ from experiments import (
     ablation_cost,
     ablation_figures,
     ablation_ridge,
+    ablation_start,
     airfoil,
     burgers,
     darcy,
@@ -218,6 +219,25 @@ def test_the_cost_is_measured_and_stands_beside_the_published_one(rng):
     ms, mib = (f"{found[name]:.3g}" for name in ("predict_ms", "predict_mib"))
     assert lines[-2].startswith(f"| k_16 | 0.65 | {ms} | 12.52 | {mib} | 0.02 |")
     assert lines[-1].startswith(f"| k_7 |  | {ms} |  | {mib} |  |")
+
+
+def test_maps_of_the_transpose_start_small(monkeypatch):
+    """By products of two weights of functions, about `1 / k` each."""
+    monkeypatch.setattr(ablation_start, "_SIDE", 9)
+    variants = ablation.variants(TINY, "projection")
+    text = ablation_start.text(variants, (0,))
+    rows = [line.split(" | ") for line in text.splitlines()[-3:]]
+    assert [row[0].strip("| ") for row in rows] == list(variants)
+    same, norms, conditions = (
+        [float(row[k].strip(" |")) for row in rows] for k in (1, 2, 3)
+    )
+    assert max(same) < 1
+    assert 0.5 < norms[1] / norms[0] * TINY.num_basis**2 < 4
+    assert norms[0] < norms[2]
+    assert all(number >= 1 for number in conditions)
+    assert "learned_softmax" not in ablation_start.text(
+        {"learned_softmax": ablation.variants(TINY, "choice")["learned_softmax"]}, (0,)
+    )
 
 
 def test_condition_numbers_are_medians_and_ranges_of_the_seeds(tmp_path):

@@ -171,8 +171,8 @@ def test_quadratic_layers_stop_earlier():
     assert found["points_softmax"] == 32
     assert found["parameters"] == found["parameters_functional"] > 0
     quick = scaling.PRESETS["quick"]
-    assert quick.sizes("softmax") == [2**8, 2**10, 2**12, 2**13]
-    assert quick.sizes("functional") == [2**k for k in (8, 10, 12, 14, 16)]
+    assert quick.sizes("softmax") == [2**10, 2**12, 2**13]
+    assert quick.sizes("functional") == [2**k for k in (10, 12, 14, 16)]
 
 
 @pytest.mark.parametrize(
