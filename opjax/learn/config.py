@@ -157,6 +157,12 @@ class ModelOptions(SizeOptions):
     num_random: int = option(64, "Random features of performer", minimum=1)
     num_projected: int = option(64, "Points that linformer projects to", minimum=1)
     rematerialize: bool = option(False, "Recompute blocks backward, to save memory")
+    chunk_size: int = option(
+        0,
+        "Points computed at once, to save memory, and time on a CPU (256 to 1024); 0: "
+        "all. For attention in bases without convolutions",
+        minimum=0,
+    )
 
     def __post_init__(self):
         """Refuses what no model could use."""

@@ -65,9 +65,10 @@ def around(found: Entry, **options: Any) -> Entry:
         basis = None if found.basis is None else found.basis(config, sizes)
         shared = basis is not None and found.may_share_basis and config.shared_basis
         attention = found.attention(config, sizes, None if shared else basis)
-        return {"attention": attention, "basis": basis if shared else None, **options}
+        given = {"attention": attention, "basis": basis if shared else None}
+        return {**given, "chunk_size": config.chunk_size or None, **options}
 
-    reads = ("num_heads", "reference_points")
+    reads = ("num_heads", "reference_points", "chunk_size")
     return whole(
         nn.OperatorTransformer, *_BLOCKS, sees=position, more=more, reads=reads
     )

@@ -184,16 +184,12 @@ class SoftmaxBasis(Basis):
         mesh_points: jax.Array | None = None,
         basis_functions: jax.Array | None = None,
     ) -> HeadInputs:
-        """Projects features `(n, c)`; `local` are the features of the scores.
-
-        The temperature divides the weights of the scores rather than the scores: the
-        same numbers for a fraction of the work.
-        """
+        """Projects features `(n, c)`; `local` are the features of the scores."""
         refuse_functions(basis_functions)
         projected = self.projection(with_points(x, mesh_points, self.point_dim))
         heads = split_heads(checkpoint_name(projected, "projected"), 2 * self.num_heads)
         values, local = heads[: self.num_heads], heads[self.num_heads :]
-        return HeadInputs(values, local, self._score_maps())
+        return HeadInputs(values, local, self.score_map())
 
     def linear_inputs(
         self,
@@ -210,7 +206,7 @@ class SoftmaxBasis(Basis):
         x, kernel, bias = promoted(self.projection, x)
         h = self.num_heads
         to_values, to_local = jnp.split(split_heads(kernel, 2 * h), 2)
-        scores, score_bias = self._score_maps()
+        scores, score_bias = self.score_map()
         if bias is None:
             return LinearInputs(x, to_values, None, x, (to_local @ scores, score_bias))
         value_bias, local_bias = jnp.split(bias.reshape(2 * h, -1), 2)
@@ -218,8 +214,12 @@ class SoftmaxBasis(Basis):
         shared = to_local @ scores, score_bias
         return LinearInputs(x, to_values, value_bias, x, shared)
 
-    def _score_maps(self) -> tuple[jax.Array, jax.Array]:
-        """Maps from local features to scores, over the temperature of each head."""
+    def score_map(self) -> tuple[jax.Array, jax.Array]:
+        """Returns kernels `(h, d, k)` and biases `(h, k)` of the scores of every head.
+
+        The temperature divides the weights of the scores rather than the scores: the
+        same numbers for a fraction of the work.
+        """
         temperature = self.temperature[...]
         if self.temperature_bounds is not None:
             temperature = jnp.clip(temperature, *self.temperature_bounds)

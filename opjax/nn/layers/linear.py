@@ -1,7 +1,7 @@
 """Pointwise layers: linear maps and perceptrons."""
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -133,10 +133,15 @@ class MLP(nnx.Module):
         *layers, self.out = (linear(*pair) for pair in itertools.pairwise(widths))
         self.hidden = nnx.List(layers)
 
-    def __call__(self, x: jax.Array) -> jax.Array:
-        """Maps features `(n, in_features)` to `(n, out_features)`."""
-        x = self.last_hidden(x)
-        y = self.out(x)
+    def __call__(
+        self, x: jax.Array, *, linear: Callable[..., jax.Array] = lambda f, x: f(x)
+    ) -> jax.Array:
+        """Maps features `(n, in_features)` to `(n, out_features)`.
+
+        `linear(layer, x)` applies one of the maps, where features are stored otherwise.
+        """
+        x = self.last_hidden(x, linear=linear)
+        y = linear(self.out, x)
         return x + y if self.output_residual else y
 
     def last_map(self, x: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
@@ -147,11 +152,13 @@ class MLP(nnx.Module):
             kernel = kernel + jnp.eye(kernel.shape[0], dtype=kernel.dtype)
         return y, kernel, bias
 
-    def last_hidden(self, x: jax.Array) -> jax.Array:
+    def last_hidden(
+        self, x: jax.Array, *, linear: Callable[..., jax.Array] = lambda f, x: f(x)
+    ) -> jax.Array:
         """Returns what the last linear map acts on, `(n, c)`."""
         activation = ACTIVATIONS[self.activation]
         for index, layer in enumerate(self.hidden):
-            y = activation(layer(x))
+            y = activation(linear(layer, x))
             adds = self.residual if index else self.input_residual
             x = x + y if adds else y
         return x

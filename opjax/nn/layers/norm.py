@@ -70,10 +70,13 @@ class LayerNorm(nnx.Module):
         self.scale = nnx.Param(jnp.ones(features, jnp.float32))
         self.bias = nnx.Param(jnp.zeros(features, jnp.float32))
 
-    def __call__(self, x: jax.Array) -> jax.Array:
-        """Maps features `(n, c)` to `(n, c)`."""
-        y = normalized(x, axis=1, epsilon=self.epsilon)
-        return y * self.scale[...][None, :] + self.bias[...][None, :]
+    def __call__(self, x: jax.Array, *, axis: int = 1) -> jax.Array:
+        """Maps features `(n, c)` to `(n, c)`; or `(c, n)`, with channels on axis 0."""
+        y = normalized(x, axis=axis, epsilon=self.epsilon)
+        scale, bias = (
+            jnp.expand_dims(p[...], 1 - axis) for p in (self.scale, self.bias)
+        )
+        return y * scale + bias
 
 
 class RMSNorm(nnx.Module):

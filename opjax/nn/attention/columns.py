@@ -1,0 +1,96 @@
+"""Layers on a block of points whose points are the columns: features are `(c, m)`.
+
+With points last, every product has long rows, heads are split without a copy, and sums
+over channels and basis functions run over whole vectors of points. A block of points
+that stays in the cache takes two thirds of the time of one that does not.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jax import lax
+
+from opjax import Moments
+from opjax.nn.attention.bases import Basis, SoftmaxBasis, with_points
+
+
+def linear(layer: nnx.Linear, x: jax.Array) -> jax.Array:
+    """Applies a linear map to features `(c, m)`."""
+    y = layer.kernel[...].T @ x
+    return y if layer.bias is None else y + layer.bias[...][:, None]
+
+
+@jax.custom_vjp
+def softmax(scores: jax.Array) -> jax.Array:
+    """Returns the softmax over axis 1 of scores `(h, k, m)`."""
+    exponentials = jnp.exp(scores - jnp.max(scores, axis=1, keepdims=True))
+    return exponentials / jnp.sum(exponentials, axis=1, keepdims=True)
+
+
+def _softmax_forward(scores: jax.Array) -> tuple[jax.Array, jax.Array]:
+    phi = softmax(scores)
+    return phi, phi
+
+
+def _softmax_backward(phi: jax.Array, cotangent: jax.Array) -> tuple[jax.Array]:
+    mean = jnp.sum(phi * cotangent, axis=1, keepdims=True)
+    return (phi * (cotangent - mean),)
+
+
+softmax.defvjp(_softmax_forward, _softmax_backward)
+
+
+def expansion(
+    basis: Basis, x: jax.Array, given: dict[str, jax.Array]
+) -> tuple[jax.Array, jax.Array]:
+    """Returns features `(h, d, m)` and basis functions `(h, k, m)` of a block.
+
+    Args:
+      basis: whose functions depend on their point alone.
+      x: features `(c, m)`.
+      given: arrays of the points, `(m, ...)`, that a call of the basis takes.
+    """
+    if type(basis) is not SoftmaxBasis or not isinstance(basis.projection, nnx.Linear):
+        values, phi = basis(x.T, **given)
+        return values.swapaxes(1, 2), phi.swapaxes(1, 2)
+    if basis.point_dim:
+        x = with_points(x.T, given.get("mesh_points"), basis.point_dim).T
+    projected = linear(basis.projection, x)
+    heads = projected.reshape(2, basis.num_heads, -1, x.shape[1])
+    kernel, bias = basis.score_map()
+    scores = jnp.einsum("hdk,hdm->hkm", kernel, heads[1]) + bias[:, :, None]
+    return heads[0], softmax(scores)
+
+
+def sums(
+    values: jax.Array, phi: jax.Array, weights: jax.Array, *, with_gram: bool
+) -> tuple[jax.Array, jax.Array, jax.Array | None]:
+    """Returns integrals `(h, k, d)`, masses `(h, k)` and Gram matrices of a block.
+
+    They are those of `opjax.Moments`; a zero weight leaves a point out.
+    """
+    gram, row = None, weights[None, None, :]
+    if with_gram:
+        weighted = phi * row
+        precise = lax.Precision.HIGHEST
+        gram = jnp.einsum("hkm,hlm->hkl", weighted, phi, precision=precise)
+    ones = jnp.broadcast_to(row, (values.shape[0], 1, weights.shape[0]))
+    both = jnp.concatenate([values * row, ones], axis=1)
+    found = jnp.einsum("hkm,hdm->hkd", phi, both)
+    return found[..., :-1], found[..., -1], gram
+
+
+def of_heads(found: Any, weight: jax.Array, count: jax.Array) -> Moments:
+    """Returns the moments of all heads, from the sums of all blocks."""
+    integrals, masses, gram = found
+    heads = masses.shape[:1]
+    weight, count = (jnp.broadcast_to(x, heads) for x in (weight, count))
+    return Moments(integrals, masses, weight, count, gram)
+
+
+def combination(coefficients: jax.Array, phi: jax.Array) -> jax.Array:
+    """Returns what the heads found, `(h d, m)`, from coefficients `(h, k, d)`."""
+    heads = jnp.einsum("hkd,hkm->hdm", coefficients, phi)
+    return heads.reshape(-1, phi.shape[2])

@@ -1,0 +1,201 @@
+"""Operator transformers in chunks of points: the same numbers and gradients."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+import opjax
+from opjax import nn
+from opjax.nn.attention.basis import least_squares
+from tests.nn.attention.layers import enlarged, single
+
+HEADS = {"num_heads": 2}
+SOFTMAX = partial(nn.SoftmaxBasis, num_basis=4)
+WAVES = partial(
+    nn.FixedBasis,
+    functions=partial(opjax.fourier_basis, num_frequencies=1),
+    num_basis=9,
+)
+MODELS = {
+    "functional": {
+        "attention": partial(nn.BasisAttention, basis=None, **HEADS),
+        "basis": partial(nn.SoftmaxBasis, num_basis=4, point_dim=2, **HEADS),
+        "time_embedding": True,
+    },
+    "least squares": {
+        "attention": partial(
+            nn.BasisAttention, basis=SOFTMAX, projection=least_squares, **HEADS
+        ),
+        "decoder_norm": False,
+    },
+    "fixed": {
+        "attention": partial(
+            nn.BasisAttention, basis=WAVES, mixer=nn.GalerkinMap, **HEADS
+        ),
+    },
+    "adaptive": {"attention": partial(nn.EideticAttention, num_basis=4, **HEADS)},
+}
+
+
+def build(name):
+    model = nn.OperatorTransformer(
+        position=nn.Coordinates(2),
+        feature_dim=1,
+        out_features=2,
+        features=8,
+        num_layers=2,
+        rngs=nnx.Rngs(0),
+        **MODELS[name],
+    )
+    return enlarged(model, 3)
+
+
+@pytest.fixture
+def sample(rng):
+    weights = rng.uniform(0.5, 2, 23)
+    weights[[3, 11, 22]] = 0
+    points, features = rng.uniform(size=(23, 2)), rng.normal(size=(23, 1))
+    return tuple(map(jnp.asarray, (points, features, weights)))
+
+
+def value_and_gradients(model, sample, chunk_size, **when):
+    def loss(model, points, features, weights):
+        given = {"quadrature_weights": weights, "chunk_size": chunk_size, **when}
+        values = model(points, features, **given)
+        scale = jnp.sin(jnp.arange(values.size)).reshape(values.shape)
+        return jnp.sum(jnp.where(weights[:, None] > 0, scale * values, 0)), values
+
+    gradient = jax.grad(loss, (0, 1, 2, 3), has_aux=True)
+    return jax.jit(gradient)(model, *sample)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_chunks_have_the_values_and_gradients_of_the_whole(name, sample):
+    model = build(name)
+    when = {"time": jnp.asarray(0.3)} if name == "functional" else {}
+    expected, found = (
+        value_and_gradients(model, sample, size, **when) for size in (None, 5)
+    )
+    assert max(map(jnp.max, jax.tree.leaves(expected))) > 1e-2
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-11),
+        found,
+        expected,
+    )
+
+
+def test_any_size_of_chunks_will_do_in_single_precision_and_in_batches(sample):
+    model, (points, features, _) = single(build("adaptive")), sample
+    points, features = (x.astype(jnp.float32) for x in (points, features))
+    batch = jnp.stack([features, -features])
+
+    @partial(jax.jit, static_argnames="size")
+    def values(size):
+        call = partial(model, chunk_size=size)
+        return jax.vmap(call, in_axes=(None, 0))(points, batch)
+
+    expected = values(None)
+    for size in (1, 12, 100):
+        np.testing.assert_allclose(values(size), expected, rtol=2e-4, atol=2e-5)
+
+
+def test_a_model_may_have_a_chunk_size_of_its_own(sample):
+    def program(model, **given):
+        return str(jax.make_jaxpr(partial(model, **given))(*sample[:2]))
+
+    model = build("adaptive")
+    asked = program(model, chunk_size=4)
+    assert "custom_vjp_call" in asked
+    assert asked != program(model)
+    model.chunk_size = 4
+    assert program(model) == asked != program(model, chunk_size=7)
+
+
+def test_temporary_memory_of_gradients_is_that_of_the_features():
+    model = nn.OperatorTransformer(
+        position=nn.Coordinates(2),
+        feature_dim=0,
+        out_features=1,
+        features=8,
+        num_layers=2,
+        attention=partial(nn.FunctionalAttention, num_heads=2, num_basis=64),
+        rngs=nnx.Rngs(0),
+    )
+
+    def bytes_per_point(n):
+        points = jnp.zeros((n, 2), jnp.float32)
+
+        def loss(model):
+            return jnp.sum(model(points, chunk_size=64))
+
+        compiled = jax.jit(jax.grad(loss)).lower(single(model)).compile()
+        found = compiled.memory_analysis()
+        assert found is not None
+        return found.temp_size_in_bytes / n
+
+    # Two bases have 512 bytes a point in every layer; features have 32.
+    assert bytes_per_point(2**14) < 400
+
+
+def test_what_cannot_be_chunked_says_why(sample):
+    points, features, weights = sample
+    make = partial(
+        nn.OperatorTransformer,
+        position=nn.Coordinates(2),
+        feature_dim=1,
+        out_features=1,
+        features=8,
+        num_layers=1,
+        rngs=nnx.Rngs(0),
+    )
+    cases = {
+        "GalerkinAttention is no attention in a basis": partial(
+            nn.GalerkinAttention, num_heads=2
+        ),
+        "OrthogonalAttention is no": partial(
+            nn.OrthogonalAttention, num_heads=2, num_basis=4
+        ),
+        "functions of a OrthonormalBasis depend on all points": partial(
+            nn.BasisAttention,
+            basis=partial(nn.OrthonormalBasis, inner=SOFTMAX),
+            **HEADS,
+        ),
+        "read neighbouring points": partial(
+            nn.FunctionalAttention, num_heads=2, num_basis=4, grid_shape=(23,)
+        ),
+    }
+    for message, attention in cases.items():
+        with pytest.raises(ValueError, match=message):
+            make(attention=attention)(points, features, chunk_size=4)
+        with pytest.raises(ValueError, match=message):
+            make(attention=attention, chunk_size=4)
+    flare = nn.Flare(
+        position=nn.Coordinates(2),
+        feature_dim=1,
+        out_features=1,
+        attention=partial(nn.FlareAttention, num_heads=2, num_latents=4),
+        features=8,
+        num_layers=1,
+        rngs=nnx.Rngs(0),
+    )
+    with pytest.raises(ValueError, match="not those of FlareBlock"):
+        flare(points, features, chunk_size=4)
+    noisy = nn.with_noise(build("adaptive"), jax.random.key(0))
+    with pytest.raises(ValueError, match="noise of a training step"):
+        noisy(points, features, chunk_size=4)
+    model = build("functional")
+    for size in (0, -3):
+        with pytest.raises(ValueError, match="chunk_size"):
+            model(points, features, time=jnp.asarray(0.0), chunk_size=size)
+    with pytest.raises(ValueError, match="same number of points|points"):
+        model(
+            points,
+            features,
+            time=jnp.asarray(0.0),
+            chunk_size=4,
+            quadrature_weights=weights[:5],
+        )
