@@ -28,7 +28,7 @@ def text(variants: Mapping[str, Any], seeds: Sequence[int]) -> str:
         points, coefficient = _sample()
         for name, config in variants.items():
             try:
-                rows = [measure(config, s, points, coefficient) for s in seeds]
+                rows = measure(config, seeds, points, coefficient)
             except ValueError:  # an attention without maps to be solved for
                 continue
             cells = zip(*rows, strict=True)
@@ -43,23 +43,31 @@ def text(variants: Mapping[str, Any], seeds: Sequence[int]) -> str:
 
 
 def measure(
-    config: Any, seed: int, points: jax.Array, coefficient: jax.Array
-) -> tuple[float, float, float]:
-    """Returns the numbers of one model at its start, see `text`.
+    config: Any, seeds: Sequence[int], points: jax.Array, coefficient: jax.Array
+) -> list[tuple[float, float, float]]:
+    """Returns the numbers of a model at its starts, one for each seed, see `text`.
 
     Raises:
       ValueError: if its attention solves no systems.
     """
     box = ((0.0, 0.0), (1.0, 1.0))
     sizes = operators.Sizes(2, 1, 1, (_SIDE, _SIDE), len(points), box)
-    model = operators.build(config, sizes, rngs=nnx.Rngs(seed))
-    conditions = jax.jit(model.condition_numbers)(points, coefficient)
-    seen = jax.jit(model.inspect)(points, coefficient)
-    maps, basis = seen.functional_map[0], seen.key_basis[0]
-    values = np.linalg.svd(np.asarray(basis), compute_uv=False)
-    norms = np.linalg.norm(np.asarray(maps), axis=(1, 2))
-    ratio = np.mean(values[:, 1] / values[:, 0])
-    return float(ratio), float(norms.mean()), float(jnp.mean(conditions))
+
+    @jax.jit
+    def look(model: Any) -> tuple[jax.Array, jax.Array, jax.Array]:
+        conditions = model.condition_numbers(points, coefficient)
+        seen = model.inspect(points, coefficient)
+        return conditions, seen.functional_map[0], seen.key_basis[0]
+
+    rows = []
+    for seed in seeds:
+        model = operators.build(config, sizes, rngs=nnx.Rngs(seed))
+        conditions, maps, basis = map(np.asarray, look(model))
+        values = np.linalg.svd(basis, compute_uv=False)
+        norms = np.linalg.norm(maps, axis=(1, 2))
+        ratio = np.mean(values[:, 1] / values[:, 0])
+        rows.append((float(ratio), float(norms.mean()), float(conditions.mean())))
+    return rows
 
 
 def _sample() -> tuple[jax.Array, jax.Array]:
