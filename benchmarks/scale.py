@@ -1,0 +1,130 @@
+"""Time and memory of one training step against the number of points.
+
+    python -m benchmarks.scale --modes=dense,chunked --points=16384 --steps=3
+
+takes the operator transformer with functional attention on a random cloud in space, in
+a process of its own for every mode, so that its peak of memory is that of the mode:
+
+    dense     all points at once,
+    chunked   `chunk_size` points at once, with the same loss and gradients.
+
+The last line is JSON: `modes` has the numbers of every mode, and the numbers of the
+last one stand beside it. `bytes_per_point` are temporary arrays of the compiled step.
+"""
+
+import json
+import resource
+import subprocess
+import sys
+import time
+from functools import partial
+from typing import Any
+
+from absl import app, flags
+
+from benchmarks.provenance import provenance
+
+_MODES = ("dense", "chunked")
+_GIVEN = flags.DEFINE_list("modes", list(_MODES), "What to measure.")
+_SIZES = {
+    "points": (16384, "Points of the mesh"),
+    "steps": (3, "Steps that are timed, after one that is not"),
+    "layers": (8, "Blocks"),
+    "features": (128, "Channels; a multiple of the heads"),
+    "heads": (8, "Heads"),
+    "bases": (64, "Basis functions of every head"),
+    "chunk_size": (512, "Points at once, of the mode chunked"),
+}
+for _name, (_default, _text) in _SIZES.items():
+    flags.DEFINE_integer(_name, _default, _text, lower_bound=1)
+_PACKAGES = ("jax", "jaxlib", "flax", "optax")
+
+
+def measure(mode: str, sizes: dict[str, int]) -> dict[str, Any]:
+    """Times a training step in this process.
+
+    Returns:
+      `step_seconds`, the median, `microseconds_per_point`, `loss` of the first step,
+      `bytes_per_point`, `compile_seconds` and `peak_mib` of the whole process.
+    """
+    import jax
+    import jax.numpy as jnp
+    from flax import nnx
+
+    from opjax import nn, training
+
+    n = sizes["points"]
+    attention = partial(
+        nn.FunctionalAttention, num_heads=sizes["heads"], num_basis=sizes["bases"]
+    )
+    model = nn.OperatorTransformer(
+        position=nn.Coordinates(3),
+        feature_dim=0,
+        out_features=1,
+        features=sizes["features"],
+        num_layers=sizes["layers"],
+        attention=attention,
+        chunk_size=sizes["chunk_size"] if mode == "chunked" else None,
+        rngs=nnx.Rngs(0),
+    )
+    points = jax.random.uniform(jax.random.key(0), (n, 3), jnp.float32)
+    target = jnp.sin(5 * points[:, :1])
+
+    def loss(model: Any, batch: Any) -> jax.Array:
+        points, target = batch
+        return jnp.mean((model(points) - target) ** 2)
+
+    optimizer = training.adamw(1e-3, weight_decay=1e-5)
+    state = training.init(model, optimizer)
+    step = jax.jit(training.make_step(loss, optimizer), donate_argnums=0)
+    begin = time.perf_counter()
+    compiled = step.lower(state, (points, target)).compile()
+    compile_seconds = time.perf_counter() - begin
+    analysis = compiled.memory_analysis()
+    seconds, first = [], None
+    for _ in range(sizes["steps"] + 1):
+        begin = time.perf_counter()
+        state, metrics = jax.block_until_ready(compiled(state, (points, target)))
+        seconds.append(time.perf_counter() - begin)
+        first = float(metrics["loss"]) if first is None else first
+    median = sorted(seconds[1:])[sizes["steps"] // 2]
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return {
+        "step_seconds": median,
+        "microseconds_per_point": 1e6 * median / n,
+        "loss": first,
+        "bytes_per_point": None
+        if analysis is None
+        else analysis.temp_size_in_bytes / n,
+        "compile_seconds": compile_seconds,
+        "peak_mib": peak / (2**20 if sys.platform == "darwin" else 2**10),
+    }
+
+
+def main(argv: list[str]) -> None:
+    """Measures every mode in turn."""
+    sizes = {name: getattr(flags.FLAGS, name) for name in _SIZES}
+    if len(argv) > 1:
+        raise app.UsageError(f"Unexpected arguments: {argv[1:]}.")
+    if unknown := [mode for mode in _GIVEN.value if mode not in _MODES]:
+        raise app.UsageError(
+            f"modes={','.join(unknown)} is unknown; choose from {', '.join(_MODES)}."
+        )
+    if not _GIVEN.value or sizes["features"] % sizes["heads"]:
+        raise app.UsageError("Name a mode, and heads that divide the features.")
+    modes = {}
+    for mode in _GIVEN.value:
+        own = "import json; from benchmarks.scale import measure; print(json.dumps("
+        own += f"measure({mode!r}, {sizes})))"
+        found = subprocess.run(
+            [sys.executable, "-c", own], check=True, stdout=subprocess.PIPE, text=True
+        )
+        modes[mode] = json.loads(found.stdout.splitlines()[-1])
+        print(f"{mode}: {modes[mode]}", file=sys.stderr, flush=True)
+    last = modes[_GIVEN.value[-1]]
+    made = provenance(_PACKAGES)
+    print(json.dumps({**last, "modes": modes, **sizes, "provenance": made}))
+
+
+if __name__ == "__main__":
+    app.run(main)
