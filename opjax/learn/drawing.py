@@ -44,6 +44,13 @@ def plain(axis: Any) -> None:
     axis.spines[["top", "right"]].set_visible(False)
 
 
+def legend(axis: Any) -> None:
+    """Names the curves of an axis, beside it where there are many."""
+    many = len(axis.get_legend_handles_labels()[1]) > 5
+    place = {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0)} if many else {}
+    axis.legend(frameon=False, fontsize=8, **place)
+
+
 def curve(axis: Any, mesh_points: np.ndarray, values: np.ndarray, **style: Any) -> None:
     """Draws values `(n,)` over the first coordinates of their points `(n, p)`."""
     order = np.argsort(mesh_points[:, 0])

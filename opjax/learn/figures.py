@@ -161,20 +161,28 @@ def errors(shown: Sequence[Member]) -> Any:
     if not found:
         return None
     figure = drawing.new_figure(6.0, 3.4, "constrained")
-    axis = figure.subplots()
+    axis, groups = figure.subplots(), by_name(shown)
     for seen, style in found:
         values = np.sort(seen.errors[np.isfinite(seen.errors)])
         share = (np.arange(len(values)) + 0.5) / max(len(values), 1)
         if style["label"] and len(values):
-            style["label"] += f", mean {np.mean(values):.3g}"
+            style["label"] += _mean_error(groups[style["label"]])
         axis.plot(values, share, marker="." if len(values) < 60 else "", **style)
     drawing.plain(axis)
     if all((seen.errors > 0).all() for seen, _ in found):
         axis.set_xscale("log")
     axis.set(xlabel="error of a test sample", ylabel="share of the test samples below")
     axis.set_ylim(0, 1)
-    axis.legend(frameon=False, fontsize=8)
+    drawing.legend(axis)
     return figure
+
+
+def _mean_error(group: Sequence[Member]) -> str:
+    """The mean over the test samples; of several seeds the median of the means."""
+    found = [one.outcome.errors for one in group if one.outcome is not None]
+    means = [np.mean(e[np.isfinite(e)]) for e in found if np.isfinite(e).any()]
+    of = f", median of {len(means)} seeds" if len(means) > 1 else ""
+    return f", mean {np.median(means):.3g}{of}"
 
 
 def fields(shown: Sequence[Member]) -> Any:
@@ -209,7 +217,7 @@ def series(shown: Sequence[Member]) -> Any:
         axis.set_yscale("log")
     else:
         axis.set_ylim(0, None)
-    axis.legend(frameon=False, fontsize=8)
+    drawing.legend(axis)
     return figure
 
 

@@ -12,7 +12,7 @@ from opjax.datasets import samples
 from opjax.datasets.normalizers import encode
 from opjax.datasets.samples import Sample
 from opjax.learn import operators
-from opjax.nn.models import chunks
+from opjax.nn.models import chunks, host_chunks
 from opjax.normalize import Normalizer
 
 if TYPE_CHECKING:
@@ -46,8 +46,8 @@ def predict(
 
     Meshes up to `chunk_size` points are padded to one of a few sizes, for each of which
     the operator is compiled once. Larger ones run chunk by chunk, where the operator
-    can, see `nn.models.chunks`: a million points take 0.8 GiB with 64 channels, as a
-    whole 2 GiB. Other operators are evaluated as a whole, where that fits.
+    can, see `nn.models.host_chunks`: a million points take 0.8 GiB with 64 channels, as
+    a whole 2 GiB. Other operators are evaluated as a whole, where that fits.
     """
     _check(trained, sample)
     sample, n = sample._replace(target=None), sample.num_points
@@ -59,7 +59,7 @@ def predict(
             part: Any = {k: a[start : start + chunk_size] for k, a in whole.items()}
             arrays = encode(samples.pad(Sample(**part), chunk_size), normalizers)
             parts.append(tuple(map(arrays.get, _ARRAYS)))
-        found = chunks.call_in_chunks(model, parts, **when)
+        found = host_chunks.call_in_chunks(model, parts, **when)
         values = [np.asarray(_decode(normalizers, part)) for part in found]
         return np.concatenate(values)[:n]
     if trained.fixed_points or n > chunk_size:

@@ -12,7 +12,6 @@ Kept are the features `z` in front of every layer and its moments; everything el
 computed again, so that no array `(n, k)` is ever alive, and gradients are exact.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -25,6 +24,7 @@ from opjax.nn.attention import columns
 from opjax.nn.attention.adaptive import NoisyBasis
 from opjax.nn.attention.bases import Basis
 from opjax.nn.attention.basis import BasisAttention, least_squares
+from opjax.nn.layers.position import check_points
 from opjax.nn.models.encoder import Block
 from opjax.quadrature import active
 
@@ -72,7 +72,18 @@ def weights_of_chunks(
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Returns weights of chunks `(chunks, size)`, zero in padding, and their totals.
 
-    The totals are the sum of all weights and the number of positive ones.
+    Args:
+      attention: says which weights are taken where none are given.
+      basis: of the attention.
+      x: any array of the points, `(n, ...)`, of the dtype of the weights.
+      quadrature_weights: weights of the points, shape `(n,)`, or None.
+      size: points of a chunk.
+
+    Returns:
+      The weights, their sum, and the number of positive ones.
+
+    Raises:
+      ValueError: if a weight is negative or belongs to no point.
     """
     weights = attention.weights(basis, x, quadrature_weights)
     if weights is None:  # equal ones, which cancel
@@ -110,17 +121,17 @@ def layer(
 
 def _forward(block, shared, z, given, weights, totals):
     def accumulate(total, chunk):
-        return _add(total, _sums(block, shared, *chunk)), None
+        return _add(total, _moments(block, shared, *chunk)), None
 
     chunks = z, given, weights
-    one = jax.eval_shape(_sums, block, shared, *jax.tree.map(lambda x: x[0], chunks))
+    one = jax.eval_shape(_moments, block, shared, *jax.tree.map(lambda x: x[0], chunks))
     found, _ = lax.scan(accumulate, _zeros(one), chunks)
     mixed = _mix(block, shared, found, totals)
 
     def advance(_, chunk):
         z, given = chunk
-        _, phi = _expansion(block, shared, z, given)
-        return None, _rest(block, z, columns.combination(mixed, phi))
+        _, phi = _values_and_basis(block, shared, z, given)
+        return None, _rest(block, z, columns.reconstruct(mixed, phi))
 
     _, after = lax.scan(advance, None, (z, given))
     return after, (block, shared, z, given, weights, totals, found)
@@ -133,8 +144,8 @@ def _backward(kept, cotangent):
     def behind(gradients, chunk):
         """From the end of the layer to what the heads found, and the coefficients."""
         z, given, after = chunk
-        _, phi = _expansion(block, shared, z, given)
-        heads, pull_mixed = jax.vjp(lambda c: columns.combination(c, phi), mixed)
+        _, phi = _values_and_basis(block, shared, z, given)
+        heads, pull_mixed = jax.vjp(lambda c: columns.reconstruct(c, phi), mixed)
         _, pull = jax.vjp(_rest, block, z, heads)
         of_block, before, heads = pull(after)
         return _add(gradients, (of_block, *pull_mixed(heads))), (before, heads)
@@ -150,9 +161,9 @@ def _backward(kept, cotangent):
         z, given, weights, before, heads = chunk
 
         def first(block, shared, z, given, weights):
-            values, phi = _expansion(block, shared, z, given)
-            found = columns.sums(values, phi, weights, with_gram=_with_gram(block))
-            return found, columns.combination(mixed, phi)
+            values, phi = _values_and_basis(block, shared, z, given)
+            found = columns.moments(values, phi, weights, with_gram=_with_gram(block))
+            return found, columns.reconstruct(mixed, phi)
 
         _, pull = jax.vjp(first, block, shared, z, given, weights)
         of_block, of_shared, of_z, *others = pull((of_found, heads))
@@ -169,19 +180,19 @@ def _backward(kept, cotangent):
 layer.defvjp(_forward, _backward)
 
 
-def _expansion(block, shared, z, given):
+def _values_and_basis(block, shared, z, given):
     """Features and basis functions of a chunk."""
     basis = block.attention.choose_basis(shared)
-    return columns.expansion(basis, block.attention_norm(z, axis=0), given)
+    return columns.values_and_basis(basis, block.attention_norm(z, axis=0), given)
 
 
 def _with_gram(block) -> bool:
     return block.attention.projection is least_squares
 
 
-def _sums(block, shared, z, given, weights):
-    values, phi = _expansion(block, shared, z, given)
-    return columns.sums(values, phi, weights, with_gram=_with_gram(block))
+def _moments(block, shared, z, given, weights):
+    values, phi = _values_and_basis(block, shared, z, given)
+    return columns.moments(values, phi, weights, with_gram=_with_gram(block))
 
 
 def _mix(block, shared, found, totals):
@@ -213,6 +224,11 @@ def check(model: Any, chunk_size: int) -> None:
     _checks.positive(chunk_size=chunk_size)
     if reason := obstacle(model):
         raise ValueError(f"{chunk_size=}: {reason}. Leave chunk_size out.")
+    if model.rematerialize:
+        raise ValueError(
+            f"rematerialize=True means nothing with {chunk_size=}: chunks are always "
+            "computed again in the backward pass. Leave one of them out."
+        )
 
 
 def evaluate(
@@ -225,8 +241,29 @@ def evaluate(
     time: jax.Array | None = None,
     **given: jax.Array,
 ) -> jax.Array:
-    """Evaluates an operator transformer in chunks, see `OperatorTransformer`."""
+    """Evaluates an operator transformer in chunks.
+
+    Args:
+      model: the operator transformer.
+      mesh_points: points, shape `(n, p)`.
+      features: values of the input function, shape `(n, feature_dim)`, or None.
+      chunk_size: points that are computed at once; all, if there are fewer.
+      quadrature_weights: weights of the points, shape `(n,)`; zero masks a point.
+      time: scalar, if the model has a time embedding.
+      **given: arrays `(n, ...)` that calls of the attention take.
+
+    Returns:
+      Values of the output function, shape `(n, out_features)`.
+
+    Raises:
+      TypeError: if an array is not floating point.
+      ValueError: if the model has no chunks, or as from a call without them.
+    """
     check(model, chunk_size)
+    check_points(model.position, mesh_points)
+    arrays = {"mesh_points": mesh_points, **given}
+    more = {} if features is None else {"features": features}
+    _checks.same_points(**arrays, **more)
     blocks, shared = model.blocks, model.basis
     n = mesh_points.shape[0]
     size = min(chunk_size, n)
@@ -234,7 +271,6 @@ def evaluate(
     weights, *totals = weights_of_chunks(
         blocks.attention, basis, mesh_points, quadrature_weights, size
     )
-    arrays = {"mesh_points": mesh_points, **given}
     parts = {name: split(array, size) for name, array in arrays.items()}
     inputs = None if features is None else split(features, size)
 
@@ -254,65 +290,3 @@ def evaluate(
     z, _ = lax.scan(one, z, blocks)
     values = lax.map(jax.checkpoint(decode, prevent_cse=False), z)
     return values.reshape(-1, values.shape[-1])[:n]
-
-
-def call_in_chunks(
-    model: Any,
-    chunks: Sequence[tuple[jax.Array, jax.Array | None, jax.Array]],
-    *,
-    time: jax.Array | None = None,
-) -> list[jax.Array]:
-    """Evaluates a model on a mesh in chunks, with the same result as on the whole.
-
-    Chunks of the same number of points share what is compiled.
-
-    Args:
-      model: see `can_be_chunked`.
-      chunks: `mesh_points` `(n, p)`, `features` `(n, c)` or None and
-        `quadrature_weights` `(n,)` of every chunk; a zero weight masks a point.
-      time: as for the model.
-
-    Returns:
-      Values of the output function for every chunk, `(n, out_features)`.
-    """
-    parts = [
-        (_encode(model, points, features, time), points, weights)
-        for points, features, weights in chunks
-    ]
-    for number in range(jax.tree.leaves(model.blocks)[0].shape[0]):
-        block = jax.tree.map(lambda leaf, number=number: leaf[number], model.blocks)
-        total = None
-        for part in parts:
-            found = _moments(block, model.basis, *part)
-            total = found if total is None else total + found
-        parts = [
-            (_advance(block, model.basis, total, z, points), points, weights)
-            for z, points, weights in parts
-        ]
-    return [_decode(model, z) for z, _, _ in parts]
-
-
-@jax.jit
-def _encode(model: Any, points: Any, features: Any, time: Any) -> jax.Array:
-    return model.encode(points, features, time=time)
-
-
-@jax.jit
-def _moments(block: Any, basis: Any, z: Any, points: Any, weights: Any) -> Any:
-    x = block.attention_norm(z)
-    return block.attention.moments(
-        x, basis=basis, mesh_points=points, quadrature_weights=weights
-    )
-
-
-@jax.jit
-def _advance(block: Any, basis: Any, moments: Any, z: Any, points: Any) -> jax.Array:
-    """Features of a chunk after a block, from the moments of all chunks."""
-    x, mixed = block.attention_norm(z), block.attention.mix(moments, basis=basis)
-    attended = block.attention.expand(mixed, x, basis=basis, mesh_points=points)
-    return block.add(z, attended)
-
-
-@jax.jit
-def _decode(model: Any, z: jax.Array) -> jax.Array:
-    return model.decode(z)

@@ -191,7 +191,7 @@ def test_what_cannot_be_chunked_says_why(sample):
     for size in (0, -3):
         with pytest.raises(ValueError, match="chunk_size"):
             model(points, features, time=jnp.asarray(0.0), chunk_size=size)
-    with pytest.raises(ValueError, match="same number of points|points"):
+    with pytest.raises(ValueError, match="points"):
         model(
             points,
             features,
@@ -199,3 +199,24 @@ def test_what_cannot_be_chunked_says_why(sample):
             chunk_size=4,
             quadrature_weights=weights[:5],
         )
+
+
+def test_arguments_that_do_not_fit_are_refused_as_without_chunks(sample):
+    points, features, _ = sample
+    model, when = build("functional"), {"time": jnp.asarray(0.0)}
+    for given, message in (
+        # As many chunks as for the points, the last of another size.
+        ((points, jnp.pad(features, ((0, 1), (0, 0)))), "points"),
+        ((points[:, :1], features), "coordinates|point_dim|shape"),
+        ((points, None), "channels"),
+    ):
+        for size in (None, 5):
+            with pytest.raises(ValueError, match=message):
+                model(*given, **when, chunk_size=size)
+    functions = jnp.ones((23, 4))
+    for size in (None, 5):
+        with pytest.raises(ValueError, match="basis_functions are for a layer"):
+            model(points, features, **when, basis_functions=functions, chunk_size=size)
+    model.rematerialize = True
+    with pytest.raises(ValueError, match="rematerialize=True means nothing"):
+        model(points, features, **when, chunk_size=5)
