@@ -25,12 +25,14 @@ class _Row(NamedTuple):
 def fields(found: Mapping[str, Outcome]) -> Any:
     """Draws inputs, truths, predictions and errors of test samples, one to a row.
 
-    The best, median and worst samples of a single model; the first ones of several. On
-    a line, truth and predictions are curves in one axis.
+    The best, median and worst samples of a single model; the first ones of several, of
+    those that were tested on the meshes of the first. On a line, truth and predictions
+    are curves in one axis.
     """
     if not found:
         return None
     first = next(iter(found.values()))
+    found = {name: seen for name, seen in found.items() if _comparable(seen, first)}
     if len(found) == 1:
         chosen = {row: f"{k} ({row})" for k, row in extremes(first.errors).items()}
     else:
@@ -51,6 +53,16 @@ def fields(found: Mapping[str, Outcome]) -> Any:
     if rows[0].sample.mesh_points.shape[1] == 1:
         return _on_a_line(rows)
     return _in_a_plane(rows, first.arrays.get("window"))
+
+
+def _comparable(seen: Outcome, first: Outcome) -> bool:
+    """Whether the samples shown of both are on the same meshes."""
+    pairs = [
+        (sample.mesh_points, first.samples[first.rows.index(row)].mesh_points)
+        for row, sample in zip(seen.rows, seen.samples, strict=True)
+        if row in first.rows
+    ]
+    return all(np.array_equal(one, other) for one, other in pairs)
 
 
 def _channel(values: Any) -> np.ndarray:

@@ -8,7 +8,14 @@ import pytest
 
 import opjax
 from opjax.datasets.samples import Sample
-from opjax.learn import drawing, figures, figures_seeds, latents, outcome
+from opjax.learn import (
+    drawing,
+    figures,
+    figures_fields,
+    figures_seeds,
+    latents,
+    outcome,
+)
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -90,6 +97,15 @@ def test_a_run_compares_models_on_the_same_samples(tmp_path, rng):
     assert [path.stem for path in written] == [
         *("fields", "curves", "errors", "series", "seeds")
     ]
+
+
+def test_models_tested_on_other_meshes_are_not_drawn_beside_the_first(tmp_path, rng):
+    for name, kind in (("a", "line"), ("b", "line"), ("c", "grid")):
+        write(tmp_path / f"{name}-0", rng, name=name, seed=0, kind=kind)
+    found = {name: outcome.read(tmp_path / f"{name}-0") for name in "abc"}
+    figure = figures_fields.fields(found)
+    legend = [text.get_text() for text in figure.axes[1].get_legend().texts]
+    assert [text.split(":")[0] for text in legend] == ["truth", "a", "b"]
 
 
 def test_bases_of_models_are_side_by_side(tmp_path, rng):
