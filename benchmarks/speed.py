@@ -29,7 +29,7 @@ from typing import Any
 
 from absl import app, flags, logging
 
-from benchmarks.provenance import provenance
+from benchmarks.provenance import num_cores, provenance
 
 # This process imports neither numpy, torch nor jax: on Linux a child's ru_maxrss
 # starts from the resident size of the process that started it.
@@ -139,7 +139,7 @@ def measure_torch(case: Case, steps: int, *, compiled: bool) -> dict[str, Any]:
 
     from benchmarks import torch_models
 
-    torch.set_num_threads(os.cpu_count() or 1)
+    torch.set_num_threads(num_cores())
     torch.manual_seed(0)
     points, features, target = (
         None if array is None else torch.from_numpy(array)
