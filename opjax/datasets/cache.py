@@ -82,10 +82,11 @@ def cache_path(
         )
     text = json.dumps(dict(recipe), sort_keys=True, allow_nan=False)
     digest = hashlib.sha256(text.encode()).hexdigest()
-    return _folder(cache_dir) / f"{name}-{digest}.npz"
+    return root(cache_dir) / f"{name}-{digest}.npz"
 
 
-def _folder(cache_dir: str | os.PathLike | None) -> Path:
+def root(cache_dir: str | os.PathLike | None = None) -> Path:
+    """Returns the folder of the cache: `$OPJAX_CACHE` or `~/.cache/opjax`."""
     folder = cache_dir or os.environ.get("OPJAX_CACHE") or "~/.cache/opjax"
     # Unlike Path.expanduser this does not raise for a user without a home folder.
     return Path(os.path.expanduser(folder))

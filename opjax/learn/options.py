@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from absl import app, flags
 from absl import logging as absl_logging
 
-from opjax.learn import fields, stopping
+from opjax.learn import compiled, fields, stopping
 from opjax.learn.folder import read_config
 
 _Config = TypeVar("_Config")
@@ -168,6 +168,7 @@ def start(work: Callable[[], dict[str, Any] | None], groups: Sequence[str]) -> N
     def main(argv: Sequence[str]) -> None:
         if len(argv) > 1:
             raise app.UsageError(f"Unexpected arguments: {argv[1:]}.")
+        compiled.keep()
         with console():
             result = work()
             if result is not None:

@@ -1,0 +1,61 @@
+"""Compiled programs, kept on disk, so that a program starts at once next time."""
+
+import contextlib
+import hashlib
+import pathlib
+import platform
+
+import jax
+import jaxlib
+
+from opjax.datasets import cache
+
+_LARGEST = 2**30  # bytes that all of them may take
+_SHORTEST = 0.2  # seconds of compilation that are worth a file
+
+
+def keep() -> None:
+    """Lets JAX keep what it compiles in `compiled/` of the cache folder.
+
+    Programs are kept apart by processor, because what is compiled for one may not run
+    on another that shares the folder, and by version of jaxlib. The oldest are deleted
+    beyond 1 GiB. A folder that JAX was told of stays: `$JAX_COMPILATION_CACHE_DIR`, of
+    which an empty one keeps nothing.
+    """
+    if jax.config.jax_compilation_cache_dir is not None:
+        return
+    folder = cache.root() / "compiled"
+    prune(folder, _LARGEST)
+    kind = hashlib.sha256(_processor().encode()).hexdigest()[:12]
+    place = folder / f"{jaxlib.version.__version__}-{kind}"
+    jax.config.update("jax_compilation_cache_dir", str(place))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", _SHORTEST)
+
+
+def prune(folder: pathlib.Path, largest: int) -> None:
+    """Deletes the oldest files in a folder until they have at most `largest` bytes."""
+    found = []
+    for path in folder.rglob("*"):
+        with contextlib.suppress(OSError):  # another process deletes, too
+            status = path.stat()
+            if path.is_file():
+                found.append((status.st_mtime, status.st_size, path))
+    total = sum(size for _, size, _ in found)
+    for _, size, path in sorted(found):
+        if total <= largest:
+            return
+        total -= size
+        with contextlib.suppress(OSError):
+            path.unlink()
+
+
+def _processor() -> str:
+    """What compiled code depends on: the processor and all that it can do."""
+    known = f"{platform.system()} {platform.machine()} {platform.processor()}"
+    with contextlib.suppress(OSError), open("/proc/cpuinfo") as file:
+        wanted = ("model name", "flags", "Features")
+        for line in file:
+            if not line.strip():  # the first core is enough
+                break
+            known += line if line.startswith(wanted) else ""
+    return known
