@@ -18,7 +18,7 @@ PURE |= {"point_clouds", "projection", "eigenfunctions", "adaptive_ridge"}
 PURE |= {"_stiffness"}
 
 ALL = PURE | {"metrics", "normalize", "optimizers", "training", "checkpoint", "export"}
-ALL |= {"replicas"}
+ALL |= {"replicas", "sharding"}
 ALL |= {"_files", "problems", "datasets", "nn"}  # and nothing imports `learn`
 
 # Part of opjax (a module or a subpackage): the parts that it may import.
@@ -51,7 +51,8 @@ PARTS = {
     "normalize": {"_checks"},
     "optimizers": {"_checks"},
     "export": {"_checks", "_files", "normalize"},
-    "training": {"_checks", "metrics", "normalize", "optimizers"},
+    "sharding": set(),
+    "training": {"_checks", "metrics", "normalize", "optimizers", "sharding"},
     "replicas": {"training"},
     "checkpoint": {"_checks", "_files", "metrics", "normalize", "training"},
     "problems": PURE,

@@ -29,7 +29,7 @@ class Loop:
         self.fresh = callable(task.train)
         self.validation: tuple[Any, ...] = ()
         if task.metric is not None:
-            self.validation = jax.device_put(batches.buckets(task.validation))
+            self.validation = batches.placed(task.validation, settings.mesh)
         for bucket in self.validation:
             batches.num_samples("validation", bucket)
         if self.validation and task.replicas is not None:
@@ -138,9 +138,10 @@ class Loop:
     def _validate(self, epochs: int) -> float:
         """The mean metric of the validation samples; keeps the best model."""
         progress, model = self.progress, self.progress["state"].model
-        size = self.settings.batch_size
+        given: Any = {"batch_size": self.settings.batch_size}
+        given["mesh"] = self.settings.mesh
         found = [
-            training.evaluate(self.task.metric, model, bucket, batch_size=size)
+            training.evaluate(self.task.metric, model, bucket, **given)
             for bucket in self.validation
         ]
         values = np.concatenate([np.asarray(part, np.float64) for part in found])
