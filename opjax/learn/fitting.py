@@ -67,7 +67,7 @@ class Fitted(NamedTuple):
     """A finished run.
 
     Attributes:
-      model: after the last step.
+      model: after the last step, with averaged weights if the optimizer keeps them.
       best_model: with the smallest validation metric; the last one without validation.
       best_metric: that metric.
       best_step: the step it was reached at.
@@ -150,7 +150,7 @@ def fit(
             if stop:
                 raise Stopped(f"Stopped after step {loop.step} of {total}, and saved.")
     found = loop.progress
-    last = found["state"].model
+    last = training.averaged_model(found["state"])
     best = found["best_model"] if loop.validation else last
     if settings.mesh is not None:  # on one device again
         last, best = jax.device_put((last, best), jax.devices()[0])

@@ -103,7 +103,7 @@ def settings(
     config: Any, task: Task, *, tensorboard: bool = False, mesh: Mesh | None = None
 ) -> Settings:
     """Returns how a member is trained."""
-    optimizer = config.optimizer if task.optimizer is None else None
+    optimizer = config.make_optimizer if task.optimizer is None else None
     given: dict[str, Any] = {
         "batch_size": config.batch_size,
         "seed": config.seed,
