@@ -20,7 +20,7 @@ import numpy as np
 from flax import nnx
 from jax.sharding import PartitionSpec as P
 
-from benchmarks.communication import exchanged
+from benchmarks import scale
 from opjax import learn, metrics, nn, sharding, training
 from opjax.learn import Settings, Task, devices, fit, fitting
 from tests.nn.models.test_chunks import build
@@ -120,17 +120,11 @@ def training_steps(dtype, microbatch, **sizes):
 
 
 def communication():
-    """Bytes of a gradient on meshes of two sizes, and without points split."""
-    mesh, model = sharding.device_mesh(**BOTH), build("functional")
-    gradient = jax.grad(partial(loss, when=jnp.asarray(0.3), axis_name="points"))
-
-    def add(trained, carried, batch, key):
-        return (), gradient(trained, batch)
-
-    total = sharding.add_gradients(add, mesh, None)
-    run = jax.jit(lambda model, batch: total(model, (), batch, None))
-    lowered = (run.lower(model, arrays(2, n)) for n in (24, 64))
-    return [exchanged(one.compile()) for one in lowered]
+    """The benchmark of large meshes, split for two sizes, and as a whole."""
+    sizes = {"layers": 2, "features": 8, "heads": 2, "bases": 4, "chunk_size": 24}
+    sizes |= {"devices": 4, "steps": 1}
+    modes = ("sharded", 64), ("sharded", 128), ("dense", 64)
+    return [scale.measure(mode, {**sizes, "points": n}) for mode, n in modes]
 
 
 def evaluation():
@@ -267,12 +261,12 @@ def main(file):
     found = {
         "refusals": refusals(),
         "runs": runs(),
-        "communication": communication(),
         "evaluation": evaluation(),
         "attentions": {given[0]: attentions(*given) for given in ATTENTIONS},
         "steps_64": training_steps(jnp.float64, None, **BOTH),
     }
     with jax.enable_x64(False):
+        found["communication"] = communication()
         found["steps_32"] = training_steps(jnp.float32, 1, points=2, batch=2)
     pathlib.Path(file).write_text(json.dumps(found))
 
