@@ -19,7 +19,7 @@ PURE |= {"_stiffness"}
 
 ALL = PURE | {"metrics", "normalize", "optimizers", "training", "checkpoint", "export"}
 ALL |= {"replicas"}
-ALL |= {"_files", "problems", "datasets", "nn"}  # and nothing imports `learn`
+ALL |= {"_files", "problems", "datasets", "nn", "streaming"}  # and nothing imports `learn`
 
 # Part of opjax (a module or a subpackage): the parts that it may import.
 PARTS = {
@@ -53,6 +53,7 @@ PARTS = {
     "export": {"_checks", "_files", "normalize"},
     "training": {"_checks", "metrics", "normalize", "optimizers"},
     "replicas": {"training"},
+    "streaming": {"_checks", "quadrature", "nn", "training"},
     "checkpoint": {"_checks", "_files", "metrics", "normalize", "training"},
     "problems": PURE,
     "datasets": PURE | {"_files", "problems", "normalize"},  # some are generated
@@ -65,6 +66,7 @@ PARTS = {
 OUTSIDE = {
     "optimizers": {"optax"},
     "training": {"optax"},
+    "streaming": {"optax"},
     "checkpoint": {"optax", "orbax"},
     "nn": {"flax"},
     "learn": {"absl", "flax", "optax"},
