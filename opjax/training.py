@@ -18,6 +18,7 @@ import numpy as np
 import optax
 from jax import Array
 
+from opjax.matrix_optimizers import muon
 from opjax.optimizers import (
     adamw,
     adamw_onecycle,
@@ -26,12 +27,16 @@ from opjax.optimizers import (
     onecycle_momentum,
     scale_updates,
 )
+from opjax.weight_average import average_of, averaged
 
 __all__ = [
     "NonFiniteError",
     "TrainState",
     "adamw",
     "adamw_onecycle",
+    "average_of",
+    "averaged",
+    "averaged_model",
     "bucket_order",
     "clip_gradient_norm",
     "evaluate",
@@ -40,6 +45,7 @@ __all__ = [
     "make_epoch",
     "make_step",
     "make_update",
+    "muon",
     "onecycle",
     "onecycle_momentum",
     "sample_order",
@@ -84,6 +90,15 @@ def init(model: Any, optimizer: optax.GradientTransformation) -> TrainState:
     if not jax.tree.leaves(trained):
         raise ValueError("The model has no floating-point leaf to train.")
     return TrainState(model, optimizer.init(trained), jnp.zeros((), jnp.int32))
+
+
+def averaged_model(state: TrainState) -> Any:
+    """Returns the model with the average of its weights that `averaged` keeps.
+
+    Without one it is the model; leaves that are not trained are those of the model.
+    """
+    trained, carried = _partition(state.model)
+    return _merge(average_of(state.optimizer_state, trained), carried)
 
 
 def make_step(

@@ -63,7 +63,7 @@ class Fitted(NamedTuple):
     """A finished run.
 
     Attributes:
-      model: after the last step.
+      model: after the last step, with averaged weights if the optimizer keeps them.
       best_model: with the smallest validation metric; the last one without validation.
       best_metric: that metric.
       best_step: the step it was reached at.
@@ -145,7 +145,7 @@ def fit(
             if stop:
                 raise Stopped(f"Stopped after step {loop.step} of {total}, and saved.")
     found = loop.progress
-    last = found["state"].model
+    last = training.averaged_model(found["state"])
     return Fitted(
         model=last,
         best_model=found["best_model"] if loop.validation else last,

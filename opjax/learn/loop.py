@@ -122,7 +122,8 @@ class Loop:
         if self.batches.shape:
             row["diverged"] = int(np.count_nonzero(~progress["good"]))
         if self.probe is not None:
-            row |= {name: float(v) for name, v in self.probe(state.model).items()}
+            found = self.probe(training.averaged_model(state))
+            row |= {name: float(v) for name, v in found.items()}
         if self.validation:
             row["validation"] = self._validate(epochs)
         return row | {"seconds": self.seconds()}
@@ -137,7 +138,8 @@ class Loop:
 
     def _validate(self, epochs: int) -> float:
         """The mean metric of the validation samples; keeps the best model."""
-        progress, model = self.progress, self.progress["state"].model
+        progress = self.progress
+        model = training.averaged_model(progress["state"])
         size = self.settings.batch_size
         found = [
             training.evaluate(self.task.metric, model, bucket, batch_size=size)

@@ -89,7 +89,7 @@ def _count(name: str, buckets: tuple[Any, ...]) -> int:
 
 def settings(config: Any, task: Task, *, tensorboard: bool = False) -> Settings:
     """Returns how a member is trained."""
-    optimizer = config.optimizer if task.optimizer is None else None
+    optimizer = config.make_optimizer if task.optimizer is None else None
     given: dict[str, Any] = {
         "batch_size": config.batch_size,
         "seed": config.seed,

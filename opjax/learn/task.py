@@ -29,8 +29,8 @@ class Task(NamedTuple):
       source: where the samples come from.
       needs_key: whether the loss draws random numbers.
       notes: sentences for the head of the tables.
-      optimizer: `optimizer(config, total_steps)` in place of `config.optimizer`; with
-        replicas `optimizer(config, total_steps, hyper)`, of one of them.
+      optimizer: `optimizer(config, total_steps)` in place of `config.make_optimizer`;
+        with replicas `optimizer(config, total_steps, hyper)`, of one of them.
       probe: `probe(model)`, further numbers for the rows of the history; the last ones
         are numbers of the member.
       replicas: of the model that `build` returns, if it is several, stacked.

@@ -1,14 +1,16 @@
-"""Times a training step of the paper's Darcy model in opjax and in eager PyTorch.
+"""Times training steps in opjax and in PyTorch, eager and compiled, on the CPU.
 
 A step is forward, backward, gradient clipping and an AdamW update on a one-cycle
-schedule, in float32 on the CPU, with the relative L2 error summed over the batch as
-loss. Every measurement runs in a fresh process, so that peak memory belongs to one
-side; the sides alternate (torch, opjax, torch, opjax, ...), so that a busy machine
-disturbs both. The baseline is `torch_darcy.py`; both sides see the same numbers.
+schedule, in float32, with the relative L2 error summed over the batch as loss. Every
+measurement runs in a fresh process, so that peak memory belongs to one side; the sides
+alternate, so that a busy machine disturbs all. Baselines are `torch_models.py`; all
+sides see the same numbers.
 
-    python benchmarks/darcy_step.py --cases=darcy_b1 --steps=5 --rounds=1
+    python -m benchmarks.speed --cases=darcy_b1 --sides=torch,opjax --rounds=1
 
-The last line printed is one JSON object; the Markdown report goes to `--output`.
+The sides: `torch`, `torch_compile`; `opjax`, one sample at a time with XLA's threads;
+`opjax_chunked`, in chunks of points. The last line printed is one JSON object; the
+Markdown report goes to `--output`.
 """
 
 import dataclasses
@@ -42,18 +44,36 @@ class Case:
     model: dict[str, Any]
 
     def steps(self, steps: int) -> int:
-        """Returns how many steps to time: fewer for a larger batch, at least three."""
-        return max(3, steps // self.batch)
+        """Returns how many steps to time: fewer of large ones, at least three."""
+        return max(3, steps // max(self.batch, self.num_points // 4096))
+
+    def has(self, side: str) -> bool:
+        """Whether a side can run it: convolutions have no chunks of points."""
+        return side != "opjax_chunked" or self.model["grid_shape"] is None
 
 
-_DARCY = {"grid_shape": (85, 85), "reference_points": 8, "feature_dim": 1}
-_IRREGULAR = {"grid_shape": None, "reference_points": None, "feature_dim": 0}
-CASES = {
-    "darcy_b1": Case(1, 85 * 85, {**_DARCY, "mlp_ratio": 1}),
-    "darcy_b4": Case(4, 85 * 85, {**_DARCY, "mlp_ratio": 1}),
-    "irregular_b1": Case(1, 972, {**_IRREGULAR, "mlp_ratio": 2}),
-}
-_TRUNK = {"features": 128, "num_layers": 8, "num_heads": 8, "num_basis": 64}
+def _cases() -> dict[str, Case]:
+    paper = {"features": 128, "num_layers": 8, "num_heads": 8, "num_basis": 64}
+    small = {"features": 64, "num_layers": 4, "num_heads": 8, "num_basis": 32}
+    grid = {"grid_shape": (85, 85), "reference_points": 8, "feature_dim": 1}
+    cloud = {"grid_shape": None, "reference_points": None, "feature_dim": 0}
+    found = {
+        "darcy_b1": Case(1, 85 * 85, {**grid, **paper, "mlp_ratio": 1}),
+        "darcy_b4": Case(4, 85 * 85, {**grid, **paper, "mlp_ratio": 1}),
+        "points_972": Case(1, 972, {**cloud, **paper, "mlp_ratio": 2}),
+        "points_1352_b2": Case(2, 1352, {**cloud, **small, "mlp_ratio": 1}),
+        "points_16384": Case(1, 16384, {**cloud, **paper, "mlp_ratio": 1}),
+    }
+    for name, case in list(found.items()):
+        model = {**case.model, "functional": False}
+        found[f"transolver_{name}"] = dataclasses.replace(case, model=model)
+        case.model["functional"] = True
+    return found
+
+
+CASES = _cases()
+SIDES = ("torch", "torch_compile", "opjax", "opjax_chunked")
+_CHUNK = 512
 _OPTIMIZER = {"weight_decay": 1e-5, "clip_norm": 0.1}
 _PEAK_LEARNING_RATE = 1e-3
 _PACKAGES = ("torch", "jax", "jaxlib", "flax", "optax", "numpy")
@@ -67,10 +87,10 @@ class Config:
     """What to measure, and where to write it."""
 
     cases: tuple[str, ...] = tuple(CASES)
-    sides: tuple[str, ...] = ("torch", "opjax")
+    sides: tuple[str, ...] = SIDES
     steps: int = 10
-    rounds: int = 3
-    output: str = "results/benchmark_darcy_step.md"
+    rounds: int = 5
+    output: str = "results/speed.md"
 
 
 _CASES = flags.DEFINE_list("cases", list(CASES), f"Some of {', '.join(CASES)}.")
@@ -89,7 +109,7 @@ _ROUNDS = flags.DEFINE_integer(
 )
 _OUTPUT = flags.DEFINE_string("output", Config.output, "Markdown report; empty: none.")
 _WORKER = flags.DEFINE_bool("worker", False, "Measures one side (internal).")
-_SIDE = flags.DEFINE_enum("side", None, list(Config.sides), "Side of a worker.")
+_SIDE = flags.DEFINE_enum("side", None, list(SIDES), "Side of a worker.")
 
 
 # --- The measuring side: one process, one case, one framework.
@@ -104,7 +124,8 @@ def batch_arrays(case: Case):
     if case.model["grid_shape"] is None:
         points = rng.uniform(size=(*shape, 2)).astype(np.float32)
     else:
-        axes = [np.linspace(0, 1, m, dtype=np.float32) for m in _DARCY["grid_shape"]]
+        shape_of_grid = case.model["grid_shape"]
+        axes = [np.linspace(0, 1, m, dtype=np.float32) for m in shape_of_grid]
         nodes = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(1, -1, 2)
         points = np.repeat(nodes, case.batch, axis=0)
     target = rng.normal(size=(*shape, 1)).astype(np.float32)
@@ -112,10 +133,11 @@ def batch_arrays(case: Case):
     return points, features if case.model["feature_dim"] else None, target
 
 
-def measure_torch(case: Case, steps: int) -> dict[str, Any]:
-    """Times the eager PyTorch model."""
+def measure_torch(case: Case, steps: int, *, compiled: bool) -> dict[str, Any]:
+    """Times the PyTorch model, eager or compiled."""
     import torch
-    import torch_darcy
+
+    from benchmarks import torch_models
 
     torch.set_num_threads(os.cpu_count() or 1)
     torch.manual_seed(0)
@@ -124,7 +146,8 @@ def measure_torch(case: Case, steps: int) -> dict[str, Any]:
         for array in batch_arrays(case)
     )
     baseline = _peak_mib()
-    model = torch_darcy.FunctionalTransformer(**case.model, **_TRUNK)
+    model = torch_models.OperatorTransformer(**case.model)
+    run_model = torch.compile(model) if compiled else model
     optimizer = torch.optim.AdamW(
         model.parameters(), weight_decay=_OPTIMIZER["weight_decay"], fused=True
     )
@@ -134,11 +157,11 @@ def measure_torch(case: Case, steps: int) -> dict[str, Any]:
 
     def forward():
         with torch.inference_mode():
-            model(points, features)
+            run_model(points, features)
 
     def step():
         optimizer.zero_grad()
-        loss = torch_darcy.relative_l2(model(points, features), target)
+        loss = torch_models.relative_l2(run_model(points, features), target)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), _OPTIMIZER["clip_norm"])
         optimizer.step()
@@ -154,23 +177,20 @@ def measure_torch(case: Case, steps: int) -> dict[str, Any]:
     }
 
 
-def measure_opjax(case: Case, steps: int) -> dict[str, Any]:
-    """Times the opjax model; compilation is timed apart."""
-    import jax
-    import jax.numpy as jnp
+def build(options: dict[str, Any], *, chunk_size: int | None):
+    """Returns the opjax model of a case."""
     from flax import nnx
 
-    from opjax import metrics, nn, training
+    from opjax import nn
 
-    points, features, target = jax.block_until_ready(
-        jax.tree.map(jnp.asarray, batch_arrays(case))
+    heads, references = options["num_heads"], options["reference_points"]
+    basis = functools.partial(
+        nn.SoftmaxBasis,
+        num_basis=options["num_basis"],
+        grid_shape=options["grid_shape"],
     )
-    batch = {"points": points, "features": features, "target": target}
-    baseline = _peak_mib()
-    options = case.model | _TRUNK
-    num_heads = options["num_heads"]
-    references = options["reference_points"]
-    model = nn.OperatorTransformer(
+    functional = options["functional"]
+    return nn.OperatorTransformer(
         position=nn.ReferenceDistances(2, references)
         if references
         else nn.Coordinates(2),
@@ -179,15 +199,32 @@ def measure_opjax(case: Case, steps: int) -> dict[str, Any]:
         features=options["features"],
         num_layers=options["num_layers"],
         mlp_ratio=options["mlp_ratio"],
-        attention=functools.partial(nn.BasisAttention, num_heads=num_heads, basis=None),
-        basis=functools.partial(
-            nn.SoftmaxBasis,
-            num_heads=num_heads,
-            num_basis=options["num_basis"],
-            grid_shape=options["grid_shape"],
+        attention=functools.partial(
+            nn.BasisAttention,
+            num_heads=heads,
+            basis=None if functional else basis,
+            mixer=nn.FunctionalMap if functional else nn.SoftmaxMap,
         ),
+        basis=functools.partial(basis, num_heads=heads) if functional else None,
+        chunk_size=chunk_size,
         rngs=nnx.Rngs(0),
     )
+
+
+def measure_opjax(case: Case, steps: int, *, chunked: bool) -> dict[str, Any]:
+    """Times the opjax model; compilation is timed apart."""
+    import jax
+    import jax.numpy as jnp
+    from flax import nnx
+
+    from opjax import metrics, training
+
+    points, features, target = jax.block_until_ready(
+        jax.tree.map(jnp.asarray, batch_arrays(case))
+    )
+    batch = {"points": points, "features": features, "target": target}
+    baseline = _peak_mib()
+    model = build(case.model, chunk_size=_CHUNK if chunked else None)
     parameters = sum(leaf.size for leaf in jax.tree.leaves(nnx.state(model, nnx.Param)))
 
     def predict(model, batch):
@@ -254,7 +291,7 @@ def _memory(baseline: float) -> dict[str, float]:
 
 def start_worker(side: str, name: str, steps: int) -> dict[str, Any]:
     """Measures one side of one case in a fresh process."""
-    command = [sys.executable, __file__, "--worker"]
+    command = [sys.executable, "-m", "benchmarks.speed", "--worker"]
     command += [f"--side={side}", f"--cases={name}", f"--steps={steps}"]
     paths = [str(_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = os.environ | {
@@ -282,76 +319,82 @@ def summarise(runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return summary | {"parameters": runs[0]["parameters"], "loss": runs[0]["loss"]}
 
 
+def ratio(theirs: Sequence[dict[str, Any]], ours: Sequence[dict[str, Any]]):
+    """Returns their median step time over ours, and the same round by round."""
+    pairs = [
+        [statistics.median(run["step_ms"]) for run in both]
+        for both in zip(theirs, ours, strict=True)
+    ]
+    medians = [statistics.median(times) for times in zip(*pairs, strict=True)]
+    return {"median": medians[0] / medians[1], "rounds": [a / b for a, b in pairs]}
+
+
 def run(config: Config) -> dict[str, Any]:
     """Measures every case; returns the summaries by case and side."""
     results: dict[str, Any] = {}
     for name in config.cases:
-        runs: dict[str, list[dict[str, Any]]] = {side: [] for side in config.sides}
+        sides = [side for side in config.sides if CASES[name].has(side)]
+        runs: dict[str, list[dict[str, Any]]] = {side: [] for side in sides}
         for index in range(config.rounds):
-            for side in config.sides:
+            for side in sides:
                 runs[side].append(start_worker(side, name, config.steps))
                 step = statistics.median(runs[side][-1]["step_ms"])
                 logging.info("%s, round %d: %s %.0f ms", name, index, side, step)
-        results[name] = {side: summarise(runs[side]) for side in config.sides}
-        if set(config.sides) == {"torch", "opjax"}:
-            for kind in ("forward_ms", "step_ms"):
-                results[name][kind.replace("_ms", "_ratio")] = {
-                    "median": results[name]["torch"][kind]
-                    / results[name]["opjax"][kind],
-                    "rounds": [
-                        statistics.median(torch[kind]) / statistics.median(opjax[kind])
-                        for torch, opjax in zip(
-                            runs["torch"], runs["opjax"], strict=True
-                        )
-                    ],
-                }
+        results[name] = {side: summarise(runs[side]) for side in sides}
+        for side in sides:
+            for other in ("torch", "torch_compile"):
+                if side.startswith("opjax") and other in sides:
+                    results[name][side][other] = ratio(runs[other], runs[side])
     return results
 
 
 def report(config: Config, results: dict[str, Any], origin: dict[str, str]) -> str:
     """Returns the Markdown report."""
-    lines = ["# One training step of the Darcy model: opjax and eager PyTorch", ""]
+    lines = ["# One training step: opjax and PyTorch", ""]
     lines += [f"- {key}: `{value}`" for key, value in origin.items()]
     lines += [
-        f"- rounds: {config.rounds} fresh processes per side, alternating; medians of "
+        f"- {config.rounds} fresh processes per side, alternating; medians of "
         + ", ".join(f"{CASES[c].steps(config.steps)} ({c})" for c in config.cases)
-        + f" calls each after {_WARM_UP} warm-up calls",
-        "- memory: largest ru_maxrss, compilation included; the baseline is taken "
-        "after the imports and the data, before the model",
+        + f" steps each after {_WARM_UP} warm-up steps",
+        "- memory: largest ru_maxrss, compilation included; above what it is after "
+        "imports and data, before the model",
+        "- `torch /`: PyTorch's time over this side's, eager and compiled, of a step, "
+        "with the range over the rounds",
         "",
-        "| case | side | parameters | forward ms | step ms | peak MiB "
-        "| above baseline MiB | compile s |",
-        "|---|---|---|---|---|---|---|---|",
+        "| case | side | parameters | forward ms | step ms | torch / | compiled / "
+        "| peak MiB | above baseline | compile s |",
+        "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for name in config.cases:
-        for side in config.sides:
-            row = results[name][side]
+        for side, row in results[name].items():
             compile_s = f"{row['compile_s']:.1f}" if "compile_s" in row else "–"
+            against = [_ratio_text(row.get(other)) for other in SIDES[:2]]
             lines.append(
                 f"| {name} | {side} | {row['parameters']:,} | {row['forward_ms']:.0f} "
-                f"| {row['step_ms']:.0f} | {row['peak_mib']:.0f} "
-                f"| {row['increment_mib']:.0f} | {compile_s} |"
+                f"| {row['step_ms']:.0f} | {against[0]} | {against[1]} "
+                f"| {row['peak_mib']:.0f} | {row['increment_mib']:.0f} | {compile_s} |"
             )
-    if any("step_ratio" in results[name] for name in config.cases):
-        lines += ["", "Time of torch / time of opjax (range over rounds):", ""]
-        lines += ["| case | forward | step |", "|---|---|---|"]
-        for name in config.cases:
-            ratios = [results[name][f"{kind}_ratio"] for kind in ("forward", "step")]
-            cells = [
-                f"{r['median']:.2f} ({min(r['rounds']):.2f}–{max(r['rounds']):.2f})"
-                for r in ratios
-            ]
-            lines.append(f"| {name} | {cells[0]} | {cells[1]} |")
     return "\n".join(lines) + "\n"
+
+
+def _ratio_text(found: dict[str, Any] | None) -> str:
+    if found is None:
+        return "–"
+    low, high = min(found["rounds"]), max(found["rounds"])
+    return f"{found['median']:.2f} ({low:.2f}–{high:.2f})"
 
 
 def main(argv: Sequence[str]) -> None:
     if len(argv) > 1:
         raise app.UsageError(f"Unexpected arguments: {argv[1:]}.")
     if _WORKER.value:
-        measure = {"torch": measure_torch, "opjax": measure_opjax}[_SIDE.value]
-        case = CASES[_CASES.value[0]]
-        print(json.dumps(measure(case, case.steps(_STEPS.value))))
+        case, side = CASES[_CASES.value[0]], _SIDE.value
+        steps = case.steps(_STEPS.value)
+        if side.startswith("torch"):
+            found = measure_torch(case, steps, compiled=side == "torch_compile")
+        else:
+            found = measure_opjax(case, steps, chunked=side == "opjax_chunked")
+        print(json.dumps(found))
         return
     config = Config(
         cases=tuple(_CASES.value),

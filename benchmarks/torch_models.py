@@ -1,21 +1,24 @@
-"""Functional attention for PDEs in eager PyTorch, the baseline opjax is timed against.
+"""Operator transformers in PyTorch, the baselines that opjax is timed against.
 
-The paper's shared-basis model on a grid (Darcy: 85 x 85 points) or on scattered points
-(Elasticity: 972 points), batch first, with `state_dict` names equal to the authors':
+Functional attention (one basis for all blocks, as its authors have it) and Transolver
+(a basis for every block), on a grid (Darcy: 85 x 85 points) or on scattered points
+(elasticity: 972), batch first, with the names of the authors' layers:
 
     Phi = softmax_k(Linear(heads(P_x(u))) / tau)                basis, (b, h, n, k)
     S   = diag(sum_n Phi + 1e-5)^{-1} Phi^T heads(P_f(u))       tokens, (b, h, k, d)
     Q, K, V = S Wq^T, S Wk^T, S Wv^T
-    O   = Q [(1 - a) K^T K + a I]^{-1} K^T V,  a = sigmoid(alpha)
+    O   = Q [(1 - a) K^T K + a I]^{-1} K^T V,  a = sigmoid(alpha)      functional
+    O   = softmax(Q K^T / sqrt(d)) V                                   Transolver
     u  -> u + Linear(merge(Phi O))
 
-`P_x`, `P_f`, the basis Linear and `tau` are one set for all layers. The association
-of O avoids the k x k map: one d x d solve with d right-hand sides. Written for speed
-where that costs no clarity: token-major features are a channels-last image without a
-copy, the distances to the reference grid are computed once.
+The association of the functional map avoids the k x k map: one d x d solve with d
+right-hand sides. Written for speed where that costs no clarity: token-major features
+are a channels-last image without a copy, the distances to the reference grid are
+computed once.
 
 References:
   Xiao et al., "Functional Attention", ICML 2026 (arXiv:2605.31559).
+  Wu et al., "Transolver", ICML 2024 (arXiv:2402.02366).
 """
 
 import torch
@@ -37,12 +40,14 @@ class MLP(nn.Module):
 
 
 class Attention(nn.Module):
-    """Functional map between the tokens of a given basis, applied to the points."""
+    """Attention among the tokens of a given basis, applied to the points."""
 
-    def __init__(self, features, num_heads):
+    def __init__(self, features, num_heads, functional):
         super().__init__()
         head_dim = features // num_heads
-        self.alpha = nn.Parameter(torch.zeros(()))
+        if functional:
+            self.alpha = nn.Parameter(torch.zeros(()))
+        self.functional = functional
         self.to_q = nn.Linear(head_dim, head_dim, bias=False)
         self.to_k = nn.Linear(head_dim, head_dim, bias=False)
         self.to_v = nn.Linear(head_dim, head_dim, bias=False)
@@ -51,20 +56,58 @@ class Attention(nn.Module):
     def forward(self, tokens, basis):
         """Maps tokens (b, h, k, d) and their basis (b, h, n, k) to (b, n, h * d)."""
         q, k, v = self.to_q(tokens), self.to_k(tokens), self.to_v(tokens)
-        a = torch.sigmoid(self.alpha)
-        eye = torch.eye(k.shape[-1], dtype=k.dtype, device=k.device)
-        gram = (1 - a) * (k.mT @ k) + a * eye
-        tokens = q @ torch.linalg.solve(gram, k.mT @ v)
+        if self.functional:
+            a = torch.sigmoid(self.alpha)
+            eye = torch.eye(k.shape[-1], dtype=k.dtype, device=k.device)
+            gram = (1 - a) * (k.mT @ k) + a * eye
+            tokens = q @ torch.linalg.solve(gram, k.mT @ v)
+        else:
+            tokens = F.softmax(q @ k.mT * q.shape[-1] ** -0.5, dim=-1) @ v
         return self.to_out((basis @ tokens).transpose(1, 2).flatten(2))
+
+
+class Basis(nn.Module):
+    """Projections of the features, and softmax basis functions of one of them."""
+
+    def __init__(self, features, num_heads, num_basis, grid_shape):
+        super().__init__()
+        self.grid_shape, self.num_heads = grid_shape, num_heads
+        self.temperature = nn.Parameter(torch.full((1, num_heads, 1, 1), 0.5))
+        self.in_project_slice = nn.Linear(features // num_heads, num_basis)
+        nn.init.orthogonal_(self.in_project_slice.weight)
+        for name in ("in_project_x", "in_project_fx"):
+            if grid_shape is None:
+                setattr(self, name, nn.Linear(features, features))
+            else:
+                setattr(self, name, nn.Conv2d(features, features, 3, padding=1))
+
+    def heads(self, project, x):
+        """Projects (b, n, c) and splits the channels into heads: (b, h, n, d)."""
+        if self.grid_shape is not None:  # both reshapes are views: channels last
+            image = x.transpose(1, 2).unflatten(2, self.grid_shape)
+            x = project(image).flatten(2).transpose(1, 2)
+        else:
+            x = project(x)
+        return x.unflatten(2, (self.num_heads, -1)).transpose(1, 2)
+
+    def forward(self, x):
+        """Returns the tokens (b, h, k, d) and the basis (b, h, n, k) of features."""
+        temperature = self.temperature
+        if self.grid_shape is not None:
+            temperature = temperature.clamp(0.1, 5.0)
+        logits = self.in_project_slice(self.heads(self.in_project_x, x))
+        basis = F.softmax(logits / temperature, dim=-1)
+        tokens = basis.mT @ self.heads(self.in_project_fx, x)
+        return tokens / (basis.sum(2) + 1e-5).unsqueeze(-1), basis
 
 
 class Block(nn.Module):
     """Pre-norm attention and MLP; the last block also projects to the outputs."""
 
-    def __init__(self, features, num_heads, mlp_ratio, out_features=None):
+    def __init__(self, features, num_heads, mlp_ratio, functional, out_features=None):
         super().__init__()
         self.ln_1 = nn.LayerNorm(features)
-        self.Attn = Attention(features, num_heads)
+        self.Attn = Attention(features, num_heads, functional)
         self.ln_2 = nn.LayerNorm(features)
         self.mlp = MLP(features, mlp_ratio * features, features)
         self.is_last = out_features is not None
@@ -72,15 +115,15 @@ class Block(nn.Module):
             self.ln_3 = nn.LayerNorm(features)
             self.mlp2 = nn.Linear(features, out_features)
 
-    def forward(self, x, shared):
-        """Updates features (b, n, c); `shared` maps features to tokens and basis."""
-        x = x + self.Attn(*shared(self.ln_1(x)))
+    def forward(self, x, basis):
+        """Updates features (b, n, c); `basis` maps features to tokens and basis."""
+        x = x + self.Attn(*basis(self.ln_1(x)))
         x = x + self.mlp(self.ln_2(x))
         return self.mlp2(self.ln_3(x)) if self.is_last else x
 
 
-class FunctionalTransformer(nn.Module):
-    """The shared-basis model; `grid_shape` selects the grid or the irregular variant.
+class OperatorTransformer(nn.Module):
+    """The operator model; `grid_shape` selects the grid or the irregular variant.
 
     On a grid the input and basis projections are 3 x 3 convolutions and the temperature
     is clipped to [0.1, 5]; on scattered points they are Linear and it is used raw.
@@ -92,6 +135,7 @@ class FunctionalTransformer(nn.Module):
     def __init__(
         self,
         *,
+        functional=True,
         grid_shape=None,
         feature_dim=0,
         out_features=1,
@@ -103,7 +147,6 @@ class FunctionalTransformer(nn.Module):
         reference_points=None,
     ):
         super().__init__()
-        self.grid_shape, self.num_heads = grid_shape, num_heads
         self.use_placeholder = grid_shape is None or feature_dim == 0
         reference = positions = None
         if reference_points is not None:
@@ -117,42 +160,14 @@ class FunctionalTransformer(nn.Module):
         self.preprocess = MLP(point_dim + feature_dim, 2 * features, features)
         outs = [None] * (num_layers - 1) + [out_features]
         self.blocks = nn.ModuleList(
-            Block(features, num_heads, mlp_ratio, out) for out in outs
+            Block(features, num_heads, mlp_ratio, functional, out) for out in outs
         )
-        self.apply(init_trunk)  # before the shared modules, which keep their own
+        self.apply(init_trunk)  # before the bases, which keep their own
         self.placeholder = nn.Parameter(torch.rand(features) / features)
-        self.temperature = nn.Parameter(torch.full((1, num_heads, 1, 1), 0.5))
-        basis = nn.Linear(features // num_heads, num_basis)
-        nn.init.orthogonal_(basis.weight)
-        if grid_shape is None:
-            self.in_project_x = nn.Linear(features, features)
-            self.in_project_fx = nn.Linear(features, features)
-            self.in_project_slice = basis
-        else:
-            self.in_project_x = nn.Conv2d(features, features, 3, padding=1)
-            self.in_project_fx = nn.Conv2d(features, features, 3, padding=1)
-            self.in_project_basis = basis
-
-    def heads(self, project, x):
-        """Projects (b, n, c) and splits the channels into heads: (b, h, n, d)."""
-        if self.grid_shape is not None:  # both reshapes are views: channels last
-            image = x.transpose(1, 2).unflatten(2, self.grid_shape)
-            x = project(image).flatten(2).transpose(1, 2)
-        else:
-            x = project(x)
-        return x.unflatten(2, (self.num_heads, -1)).transpose(1, 2)
-
-    def shared(self, x):
-        """Returns the tokens (b, h, k, d) and the basis (b, h, n, k) of features."""
-        if self.grid_shape is None:
-            linear, temperature = self.in_project_slice, self.temperature
-        else:
-            linear = self.in_project_basis
-            temperature = self.temperature.clamp(0.1, 5.0)
-        logits = linear(self.heads(self.in_project_x, x)) / temperature
-        basis = F.softmax(logits, dim=-1)
-        tokens = basis.mT @ self.heads(self.in_project_fx, x)
-        return tokens / (basis.sum(2) + 1e-5).unsqueeze(-1), basis
+        self.bases = nn.ModuleList(
+            Basis(features, num_heads, num_basis, grid_shape)
+            for _ in range(1 if functional else num_layers)
+        )
 
     def forward(self, mesh_points, features=None):
         """Maps points (b, n, 2) and features (b, n, c) to outputs (b, n, out)."""
@@ -165,8 +180,8 @@ class FunctionalTransformer(nn.Module):
         x = self.preprocess(x if features is None else torch.cat([x, features], -1))
         if self.use_placeholder:
             x = x + self.placeholder
-        for block in self.blocks:
-            x = block(x, self.shared)
+        for number, block in enumerate(self.blocks):
+            x = block(x, self.bases[min(number, len(self.bases) - 1)])
         return x
 
 
