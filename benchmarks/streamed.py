@@ -18,20 +18,19 @@ import numpy as np
 
 def write_mesh(folder: pathlib.Path, num_points: int) -> dict[str, np.ndarray]:
     """Writes a random cloud and a function on it, and maps them read-only."""
-    rng, names = np.random.default_rng(0), {"mesh_points": 3, "target": 1}
-    for name, columns in names.items():
-        header = (num_points, columns)
-        np.lib.format.open_memmap(folder / f"{name}.npy", "w+", np.float32, header)
-    with (folder / "mesh_points.npy").open("r+b") as points_file:
-        with (folder / "target.npy").open("r+b") as target_file:
-            for file, columns in ((points_file, 3), (target_file, 1)):
-                file.seek(-4 * columns * num_points, 2)
-            for start in range(0, num_points, 2**18):
-                size = min(2**18, num_points - start)
-                points = rng.uniform(size=(size, 3)).astype(np.float32)
-                points_file.write(points.tobytes())
-                target_file.write(np.sin(5 * points[:, :1]).tobytes())
-    return {name: np.load(folder / f"{name}.npy", mmap_mode="r") for name in names}
+    rng, columns = np.random.default_rng(0), {"mesh_points": 3, "target": 1}
+    paths = {name: folder / f"{name}.npy" for name in columns}
+    for start in range(0, num_points, 2**18):
+        points = rng.uniform(size=(min(2**18, num_points - start), 3))
+        pieces = {"mesh_points": points, "target": np.sin(5 * points[:, :1])}
+        for name, piece in pieces.items():
+            shape = (num_points, columns[name])
+            # Opened anew, because pages of a mapped file stay in the process.
+            given = {"shape": shape} if start == 0 else {}
+            mode = "w+" if start == 0 else "r+"
+            array = np.lib.format.open_memmap(paths[name], mode, np.float32, **given)
+            array[start : start + len(piece)] = piece
+    return {name: np.load(path, mmap_mode="r") for name, path in paths.items()}
 
 
 def measure(model: Any, sizes: dict[str, Any]) -> dict[str, Any]:
@@ -39,8 +38,7 @@ def measure(model: Any, sizes: dict[str, Any]) -> dict[str, Any]:
 
     Returns:
       The numbers of `scale.measure`; `bytes_per_point` is what is stored of the layers,
-      for each point, and `seconds_before` the time of a step on two chunks, which
-      compiles all programs.
+      for each point, and `compile_seconds` the time of a step on two chunks.
     """
     import jax
 

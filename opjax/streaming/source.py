@@ -90,13 +90,14 @@ class Reader:
         self._checked = True
 
     def _chunks(self) -> Iterator[Chunk]:
-        number = 0
-        for arrays in self._cut():
+        seen = 0
+        for number, arrays in enumerate(self._cut()):
             size = len(arrays["mesh_points"])
-            if number * self.size + size > self.num_points:
-                raise self._changed(f"more than {number * self.size}")
+            first, seen = seen, seen + size
+            if seen > self.num_points:
+                raise self._changed(f"{seen} or more")
             if not self._checked:
-                self._check_finite(arrays, number * self.size)
+                self._check_finite(arrays, first)
             weights = arrays.pop("quadrature_weights", None)
             weights = np.ones(size, self._dtype) if weights is None else weights
             if "target" in arrays:  # nobody looks at those of masked points
@@ -108,9 +109,8 @@ class Reader:
                 for name, array in arrays.items()
             }
             yield Chunk(number, size, padded, np.pad(weights, (0, missing)))
-            number += 1
-        if number != self.num_chunks:
-            raise self._changed(f"about {number * self.size}")
+        if seen != self.num_points:
+            raise self._changed(seen)
 
     def _cut(self) -> Iterator[dict[str, np.ndarray]]:
         """Arrays of so many points as a chunk has."""
