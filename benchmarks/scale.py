@@ -7,7 +7,9 @@ a process of its own for every mode, so that its peak of memory is that of the m
 
     dense     all points at once,
     chunked   `chunk_size` points at once, with the same loss and gradients,
-    sharded   likewise, the points split over `devices`; on a CPU its cores.
+    sharded   the same, split over `devices` as well; on a CPU over its cores,
+    streamed  the same from a mesh in a file, with `store_every` layers' inputs in a
+              file, or nothing stored, in `--scratch`.
 
 The last line is JSON: `modes` has the numbers of every mode, and the numbers of the
 last one stand beside it. `bytes_per_point` are temporary arrays of the compiled step,
@@ -24,10 +26,15 @@ from typing import Any
 
 from absl import app, flags
 
+from benchmarks import streamed
 from benchmarks.provenance import provenance
 
-_MODES = ("dense", "chunked", "sharded")
-_GIVEN = flags.DEFINE_list("modes", list(_MODES), "What to measure.")
+_MODES = ("dense", "chunked", "sharded", "streamed")
+_GIVEN = flags.DEFINE_list("modes", ["dense", "chunked"], "What to measure.")
+_EVERY = flags.DEFINE_integer(
+    "store_every", 1, "Layers between stored ones, streamed; 0: none", lower_bound=0
+)
+_SCRATCH = flags.DEFINE_string("scratch", "", "Folder for files; a temporary one")
 _SIZES = {
     "points": (16384, "Points of the mesh"),
     "steps": (3, "Steps that are timed, after one that is not"),
@@ -35,7 +42,7 @@ _SIZES = {
     "features": (128, "Channels; a multiple of the heads"),
     "heads": (8, "Heads"),
     "bases": (64, "Basis functions of every head"),
-    "chunk_size": (512, "Points at once, of the modes chunked and sharded"),
+    "chunk_size": (512, "Points at once, but for the mode dense"),
     "devices": (2, "Devices of the mode sharded"),
 }
 for _name, (_default, _text) in _SIZES.items():
@@ -43,7 +50,7 @@ for _name, (_default, _text) in _SIZES.items():
 _PACKAGES = ("jax", "jaxlib", "flax", "optax")
 
 
-def measure(mode: str, sizes: dict[str, int]) -> dict[str, Any]:
+def measure(mode: str, sizes: dict[str, Any]) -> dict[str, Any]:
     """Times a training step in this process.
 
     Returns:
@@ -74,6 +81,8 @@ def measure(mode: str, sizes: dict[str, int]) -> dict[str, Any]:
         chunk_size=None if mode == "dense" else sizes["chunk_size"],
         rngs=nnx.Rngs(0),
     )
+    if mode == "streamed":
+        return streamed.measure(model, sizes)
     points = jax.random.uniform(jax.random.key(0), (n, 3), jnp.float32)
     batch = {"mesh_points": points[None], "target": jnp.sin(5 * points[None, :, :1])}
 
@@ -114,7 +123,8 @@ def measure(mode: str, sizes: dict[str, int]) -> dict[str, Any]:
 
 def main(argv: list[str]) -> None:
     """Measures every mode in turn."""
-    sizes = {name: getattr(flags.FLAGS, name) for name in _SIZES}
+    sizes: dict[str, Any] = {name: getattr(flags.FLAGS, name) for name in _SIZES}
+    sizes |= {"store_every": _EVERY.value, "scratch": _SCRATCH.value}
     if len(argv) > 1:
         raise app.UsageError(f"Unexpected arguments: {argv[1:]}.")
     if unknown := [mode for mode in _GIVEN.value if mode not in _MODES]:

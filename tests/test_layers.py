@@ -18,7 +18,7 @@ PURE |= {"point_clouds", "projection", "eigenfunctions", "adaptive_ridge"}
 PURE |= {"_stiffness"}
 
 ALL = PURE | {"metrics", "normalize", "optimizers", "training", "checkpoint", "export"}
-ALL |= {"replicas", "sharding"}
+ALL |= {"replicas", "sharding", "streaming"}
 ALL |= {"_files", "problems", "datasets", "nn"}  # and nothing imports `learn`
 
 # Part of opjax (a module or a subpackage): the parts that it may import.
@@ -54,6 +54,7 @@ PARTS = {
     "sharding": set(),
     "training": {"_checks", "metrics", "normalize", "optimizers", "sharding"},
     "replicas": {"training"},
+    "streaming": {"_checks", "quadrature", "nn", "training"},
     "checkpoint": {"_checks", "_files", "metrics", "normalize", "training"},
     "problems": PURE,
     "datasets": PURE | {"_files", "problems", "normalize"},  # some are generated
@@ -66,6 +67,7 @@ PARTS = {
 OUTSIDE = {
     "optimizers": {"optax"},
     "training": {"optax"},
+    "streaming": {"optax"},
     "checkpoint": {"optax", "orbax"},
     "nn": {"flax"},
     "learn": {"absl", "flax", "optax"},
