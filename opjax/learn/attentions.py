@@ -158,8 +158,8 @@ _PROJECTIONS = {
 
 # Name: mixer, and the options it takes.
 MIXERS: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
-    "functional": (nn.FunctionalMap, ("ridge_logit",)),
-    "functional_fixed": (nn.FixedRidgeMap, ("ridge_logit",)),
+    "functional": (nn.FunctionalMap, ("ridge_logit", "ridge_unit")),
+    "functional_fixed": (nn.FixedRidgeMap, ("ridge_logit", "ridge_unit")),
     "functional_gcv": (nn.CrossValidatedMap, ()),
     "softmax": (nn.SoftmaxMap, ()),
     "galerkin": (nn.GalerkinMap, ()),

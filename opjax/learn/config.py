@@ -17,6 +17,10 @@ import optax
 from opjax import training
 from opjax.learn import fields
 from opjax.learn.fields import option
+from opjax.nn.attention.mixers import RIDGE_UNITS
+
+# Rules of updates, by name.
+_RULES = {"adamw": training.adamw, "muon": training.muon}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,6 +128,12 @@ class ModelOptions(SizeOptions):
         0, "Reference points per axis for distances as inputs; 0: none", minimum=0
     )
     ridge_logit: float = option(0.0, "Initial logit of the learned ridge")
+    ridge_unit: str = option(
+        "one",
+        "What the ridge is measured in: one, or the mean eigenvalue of what it is "
+        "added to",
+        choices=RIDGE_UNITS,
+    )
     temperature: float = option(0.5, "Initial temperature of the basis", above=0)
     min_temperature: float = option(
         0.1, "Smallest temperature of the basis; 0: all are free", minimum=0
@@ -187,6 +197,13 @@ class UpdateOptions(Options):
     """Updates."""
 
     clip_norm: float = option(0.0, "Largest gradient norm; 0: no clipping", minimum=0)
+    average_decay: float = option(
+        0.0,
+        "Decay of the moving average of the weights, which is validated and saved in "
+        "their place; 0: none",
+        minimum=0,
+        below=1,
+    )
 
     @property
     def updates(self) -> "UpdateOptions":
@@ -198,9 +215,12 @@ class UpdateOptions(Options):
         self, optimizer: optax.GradientTransformation
     ) -> optax.GradientTransformation:
         """Returns the optimizer with what these options add to it."""
-        if not self.clip_norm:
-            return optimizer
-        return optax.chain(training.clip_gradient_norm(self.clip_norm), optimizer)
+        if self.clip_norm:
+            clip = training.clip_gradient_norm(self.clip_norm)
+            optimizer = optax.chain(clip, optimizer)
+        if self.average_decay:
+            optimizer = training.averaged(optimizer, self.average_decay)
+        return optimizer
 
 
 @dataclasses.dataclass(frozen=True)
@@ -214,6 +234,12 @@ class TrainingOptions(UpdateOptions):
     )
     num_buckets: int = option(
         4, "Sizes that meshes of different sizes are padded to", minimum=1
+    )
+    optimizer: str = option(
+        "adamw",
+        "Rule of the updates; muon: of kernels, matrix by matrix, and adamw of the "
+        "rest, see opjax.training.muon",
+        choices=tuple(_RULES),
     )
     learning_rate: float = option(1e-3, "Peak of the one-cycle schedule", above=0)
     weight_decay: float = option(1e-5, "Decoupled decay of all parameters", minimum=0)
@@ -249,8 +275,8 @@ class TrainingOptions(UpdateOptions):
                 "--nocycle_momentum."
             )
 
-    def optimizer(self, total_steps: int) -> optax.GradientTransformation:
-        """Clipping, then AdamW under a one-cycle schedule, as torch runs them.
+    def make_optimizer(self, total_steps: int) -> optax.GradientTransformation:
+        """Clipping, then AdamW or Muon under a one-cycle schedule, as torch runs it.
 
         Args:
           total_steps: updates of the whole run.
@@ -259,15 +285,38 @@ class TrainingOptions(UpdateOptions):
           The gradient transformation, the same object for the same numbers, so that
           members that differ in their seeds share what is compiled.
         """
-        names = ("weight_decay", "eps", "cycle_momentum", "pct_start", "div_factor")
-        given = {name: getattr(self, name) for name in (*names, "final_div_factor")}
-        given |= {"b1": self.beta1, "b2": self.beta2}
-        return _onecycle(self.updates, self.learning_rate, total_steps, **given)
+        names = ("pct_start", "div_factor", "final_div_factor")
+        return _onecycle(
+            self.updates,
+            self.optimizer,
+            self.learning_rate,
+            total_steps,
+            b1=None if self.cycle_momentum else self.beta1,
+            schedule=tuple((name, getattr(self, name)) for name in names),
+            b2=self.beta2,
+            eps=self.eps,
+            weight_decay=self.weight_decay,
+        )
 
 
 @functools.lru_cache(maxsize=8)
-def _onecycle(updates: UpdateOptions, *numbers: Any, **options: Any) -> Any:
-    return updates.around(training.adamw_onecycle(*numbers, **options))
+def _onecycle(
+    updates: UpdateOptions,
+    rule: str,
+    peak: float,
+    total_steps: int,
+    *,
+    b1: float | None,
+    schedule: tuple[tuple[str, float], ...],
+    **numbers: float,
+) -> optax.GradientTransformation:
+    """A rule whose rate cycles, and whose beta1 does unless it is given."""
+    rate = training.onecycle(peak, total_steps, **dict(schedule))
+    beta = b1
+    if beta is None:
+        pct_start = dict(schedule)["pct_start"]
+        beta = training.onecycle_momentum(total_steps, pct_start=pct_start)
+    return updates.around(_RULES[rule](rate, b1=beta, **numbers))
 
 
 @dataclasses.dataclass(frozen=True)

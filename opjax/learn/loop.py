@@ -29,7 +29,7 @@ class Loop:
         self.fresh = callable(task.train)
         self.validation: tuple[Any, ...] = ()
         if task.metric is not None:
-            self.validation = jax.device_put(batches.buckets(task.validation))
+            self.validation = batches.placed(task.validation, settings.mesh)
         for bucket in self.validation:
             batches.num_samples("validation", bucket)
         if self.validation and task.replicas is not None:
@@ -122,7 +122,8 @@ class Loop:
         if self.batches.shape:
             row["diverged"] = int(np.count_nonzero(~progress["good"]))
         if self.probe is not None:
-            row |= {name: float(v) for name, v in self.probe(state.model).items()}
+            found = self.probe(training.averaged_model(state))
+            row |= {name: float(v) for name, v in found.items()}
         if self.validation:
             row["validation"] = self._validate(epochs)
         return row | {"seconds": self.seconds()}
@@ -137,10 +138,12 @@ class Loop:
 
     def _validate(self, epochs: int) -> float:
         """The mean metric of the validation samples; keeps the best model."""
-        progress, model = self.progress, self.progress["state"].model
-        size = self.settings.batch_size
+        progress = self.progress
+        model = training.averaged_model(progress["state"])
+        given: Any = {"batch_size": self.settings.batch_size}
+        given["mesh"] = self.settings.mesh
         found = [
-            training.evaluate(self.task.metric, model, bucket, batch_size=size)
+            training.evaluate(self.task.metric, model, bucket, **given)
             for bucket in self.validation
         ]
         values = np.concatenate([np.asarray(part, np.float64) for part in found])

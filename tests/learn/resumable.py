@@ -43,7 +43,11 @@ def loss(model, batch, *, key):
     return jnp.mean((model(batch["x"] + noise) - batch["y"]) ** 2)
 
 
-OPTIMIZER = functools.partial(
+def OPTIMIZER(total_steps):
+    return training.averaged(_RULE(total_steps), 0.9)
+
+
+_RULE = functools.partial(
     training.adamw_onecycle, 0.05, weight_decay=1e-3, clip_norm=1.0
 )
 

@@ -198,7 +198,8 @@ def test_a_run_compiles_once_per_bucket_and_resumes_with_the_same_bits(rng, tmp_
     def run(config, *, make_task=make_task, workdir):
         return Program("trial", {"quick": TINY}, make_task).run(config, workdir=workdir)
 
-    config = dataclasses.replace(TINY, num_epochs=6, checkpoint_every=1)
+    rule = {"optimizer": "muon", "average_decay": 0.5}
+    config = dataclasses.replace(TINY, num_epochs=6, checkpoint_every=1, **rule)
     reference = run(config, workdir=tmp_path / "whole")
     assert reference["relative_l2"] > 0
     # Every epoch has batches of both buckets, and traces none of them again.
@@ -241,6 +242,8 @@ def test_a_run_compiles_once_per_bucket_and_resumes_with_the_same_bits(rng, tmp_
         ({"models": ()}, "models is empty"),
         ({"beta1": 0.8}, "means nothing while beta1 is cycled"),
         ({"projection": "sum"}, "unknown; choose from mean, transpose"),
+        ({"optimizer": "sgd"}, "unknown; choose from adamw, muon"),
+        ({"average_decay": 1.0}, "average_decay=1.0 must be"),
     ],
 )
 def test_bad_configurations_are_refused_at_once(changes, message):

@@ -9,9 +9,15 @@ import abc
 import jax
 import jax.numpy as jnp
 from flax import nnx
+from jax import lax
 
 import opjax
+from opjax import _checks, linalg
 from opjax.nn.layers import FanInLinear, Linear
+
+# What the ridge of a functional map is measured in.
+RIDGE_UNITS = ("one", "mean")
+_SMALLEST_UNIT = 1e-12
 
 
 class Mixer(nnx.Module, abc.ABC):
@@ -59,15 +65,19 @@ class Mixer(nnx.Module, abc.ABC):
 class FunctionalMap(Mixer):
     r"""The regularised functional map of functional attention.
 
-        C = Q K^T ((1 - a) K K^T + a I)^{-1},    a = sigmoid(ridge_logit) learned.
+        C = Q K^T ((1 - a) K K^T + a u I)^{-1},    a = sigmoid(ridge_logit) learned.
 
     In the notation of the paper this is the ridge `exp(ridge_logit)` and a factor
-    `1 + exp(ridge_logit)`.
+    `1 + exp(ridge_logit)`, with `u = 1`. Coefficients are small at the start, so that
+    this ridge outweighs `K K^T` and leaves next to nothing of the map. In the unit
+    `u = trace(K K^T) / k`, the mean of the eigenvalues that the ridge is added to, the
+    map is the same for coefficients of every scale.
 
     Args:
       width: channels `d` of a head.
       num_heads: heads.
       ridge_logit: initial value of the learned logit.
+      ridge_unit: `"one"`, as published, or `"mean"`, the mean eigenvalue.
       ridge_per_head: whether every head learns a logit of its own.
       fan_in_init: see `Mixer`.
       rngs: source of the initial parameters.
@@ -82,11 +92,14 @@ class FunctionalMap(Mixer):
         *,
         num_heads: int,
         ridge_logit: float = 0.0,
+        ridge_unit: str = "one",
         ridge_per_head: bool = False,
         fan_in_init: bool = False,
         rngs: nnx.Rngs,
     ):
         super().__init__(width, num_heads=num_heads, fan_in_init=fan_in_init, rngs=rngs)
+        _checks.option("ridge_unit", ridge_unit, RIDGE_UNITS)
+        self.ridge_unit = ridge_unit
         shape = (num_heads,) if ridge_per_head else ()
         self.ridge_logit = nnx.Param(jnp.full(shape, ridge_logit, jnp.float32))
 
@@ -109,6 +122,7 @@ class FunctionalMap(Mixer):
     ) -> jax.Array:
         """Moves `value` by the functional map, see `opjax.transport`."""
         ridge = self.ridge if ridge is None else ridge
+        query, key = self._in_units(query, key)
         return opjax.transport(query, key, value, ridge=ridge, regularization="convex")
 
     def matrix(
@@ -116,8 +130,7 @@ class FunctionalMap(Mixer):
     ) -> jax.Array:
         """Returns the functional map `(k, k)`."""
         return opjax.functional_map(
-            self.query(coefficients),
-            self.key(coefficients),
+            *self._in_units(self.query(coefficients), self.key(coefficients)),
             ridge=self.ridge if ridge is None else ridge,
             regularization="convex",
         )
@@ -126,11 +139,23 @@ class FunctionalMap(Mixer):
         self, coefficients: jax.Array, *, ridge: jax.Array | None = None
     ) -> jax.Array:
         """Returns the condition number of the system `(k, k)` that is solved."""
+        key = self.key(coefficients)
         return opjax.condition_number(
-            self.key(coefficients),
+            self._in_units(key, key)[1],
             ridge=self.ridge if ridge is None else ridge,
             regularization="convex",
         )
+
+    def _in_units(
+        self, query: jax.Array, key: jax.Array
+    ) -> tuple[jax.Array, jax.Array]:
+        """Divides both by `u^{1/2}`, which is as good as multiplying the ridge."""
+        if self.ridge_unit == "one":
+            return query, key
+        wide = linalg.at_least_single(key)
+        # Keys of no size at all keep a map with finite gradients, of next to nothing.
+        factor = lax.rsqrt(jnp.sum(wide**2) / key.shape[0] + _SMALLEST_UNIT)
+        return query * factor.astype(query.dtype), key * factor.astype(key.dtype)
 
 
 class FixedRidgeMap(FunctionalMap):
@@ -140,6 +165,7 @@ class FixedRidgeMap(FunctionalMap):
       width: channels `d` of a head.
       num_heads: heads.
       ridge_logit: logit of the ridge.
+      ridge_unit: see `FunctionalMap`.
       fan_in_init: see `Mixer`.
       rngs: source of the initial parameters.
     """
@@ -150,12 +176,14 @@ class FixedRidgeMap(FunctionalMap):
         *,
         num_heads: int,
         ridge_logit: float = 0.0,
+        ridge_unit: str = "one",
         fan_in_init: bool = False,
         rngs: nnx.Rngs,
     ):
         options = {"num_heads": num_heads, "fan_in_init": fan_in_init}
         Mixer.__init__(self, width, **options, rngs=rngs)
-        self.fixed_logit = ridge_logit
+        _checks.option("ridge_unit", ridge_unit, RIDGE_UNITS)
+        self.ridge_unit, self.fixed_logit = ridge_unit, ridge_logit
 
     @property
     def ridge(self) -> jax.Array:

@@ -104,3 +104,86 @@ def test_gradients_of_the_cross_validated_map_hold_the_ridge(coefficients):
     number = mixer.condition_number(coefficients)
     system = k @ k.T + ridge * np.eye(BASIS)
     np.testing.assert_allclose(number, np.linalg.cond(system), rtol=1e-8)
+
+
+def in_units(ridge_logit=0.25, **options):
+    return mixer_of("functional", ridge_unit="mean", ridge_logit=ridge_logit, **options)
+
+
+def solved(q, k, v, ridge):
+    """The map with its ridge in the mean eigenvalue, in numpy."""
+    gram = k @ k.T
+    unit = np.mean(np.linalg.eigvalsh(gram))
+    return (
+        q @ k.T @ np.linalg.solve((1 - ridge) * gram + ridge * unit * np.eye(len(k)), v)
+    )
+
+
+def test_the_ridge_is_a_share_of_the_mean_eigenvalue(coefficients):
+    mixer, ridge = in_units(), 1 / (1 + np.exp(-1.0))
+    kernels = [f.kernel[...] for f in (mixer.query, mixer.key, mixer.value)]
+    q, k, v = (np.asarray(coefficients @ kernel) for kernel in kernels)
+    expected = solved(q, k, v, ridge)
+    np.testing.assert_allclose(mixer(coefficients), expected, rtol=1e-6)
+    expected = solved(q, k, np.eye(len(k)), ridge)
+    np.testing.assert_allclose(mixer.matrix(coefficients), expected, rtol=1e-6)
+    gram = k @ k.T
+    system = (1 - ridge) * gram + ridge * np.trace(gram) / len(k) * np.eye(len(k))
+    found = mixer.condition_number(coefficients)
+    np.testing.assert_allclose(found, np.linalg.cond(system), rtol=1e-6)
+
+
+def test_gradients_of_the_map_hold_its_unit(coefficients):
+    mixer, step = in_units(), 1e-5
+    rng = np.random.default_rng(1)
+    weights, direction = rng.normal(size=(2, *coefficients.shape))
+
+    def value(t):
+        return jnp.sum(weights * mixer(coefficients + t * direction))
+
+    expected = (value(step) - value(-step)) / (2 * step)
+    np.testing.assert_allclose(jax.grad(value)(0.0), expected, rtol=1e-7)
+
+
+@pytest.mark.parametrize("scale", [1e-2, 1e2])
+def test_the_map_does_not_depend_on_the_scale_of_features(coefficients, scale):
+    mixer = in_units()
+    expected = mixer.matrix(coefficients)
+    found = mixer.matrix(scale * coefficients)
+    np.testing.assert_allclose(found, expected, rtol=1e-4)
+    published = mixer_of("functional")
+    ratio = published.matrix(scale * coefficients) / published.matrix(coefficients)
+    assert np.max(np.abs(ratio - 1)) > 0.1
+
+
+def test_the_start_is_a_map_rather_than_nearly_zero(coefficients):
+    """Kernels of deviation 0.02, as every model starts."""
+    coefficients = coefficients.astype(jnp.float32)
+    sizes = [
+        np.linalg.norm(
+            nn.FunctionalMap(WIDTH, num_heads=3, ridge_unit=unit, rngs=nnx.Rngs(0))(
+                coefficients
+            )
+        )
+        / np.linalg.norm(0.02 * WIDTH**0.5 * coefficients)  # of the values
+        for unit in ("one", "mean")
+    ]
+    assert sizes[0] < 0.02
+    assert 0.2 < sizes[1] < 2
+
+
+def test_coefficients_of_no_size_have_finite_gradients():
+    mixer = in_units()
+    zero = jnp.zeros((BASIS, WIDTH))
+
+    def total(c):
+        return jnp.sum(mixer(c))
+
+    value, gradient = jax.value_and_grad(total)(zero)
+    assert value == 0
+    assert np.isfinite(gradient).all()
+
+
+def test_unknown_units_are_refused():
+    with pytest.raises(ValueError, match="choose from 'one', 'mean'"):
+        nn.FunctionalMap(4, num_heads=1, ridge_unit="two", rngs=nnx.Rngs(0))

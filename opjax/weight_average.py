@@ -1,0 +1,104 @@
+"""The exponential moving average of the weights of a training, kept by its optimizer.
+
+It is part of the optimizer's state, so that a resumed run has the same average, and an
+update that is not applied leaves it as it was.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax import Array
+
+from opjax import _checks
+
+
+class AverageState(NamedTuple):
+    """State of `averaged`.
+
+    Attributes:
+      inner: of the optimizer.
+      total: weighted sum of the parameters of all steps.
+      weight: sum of the weights, `1 - decay^t` after `t` steps.
+    """
+
+    inner: Any
+    total: Any
+    weight: Array
+
+
+def averaged(
+    optimizer: optax.GradientTransformation, decay: float
+) -> optax.GradientTransformation:
+    r"""Makes an optimizer keep an average of the parameters; updates stay as they are.
+
+        a_t = (1 - decay) sum_{s=1}^t decay^{t-s} p_s / (1 - decay^t),
+
+    where `p_s` are the parameters after step `s`: an average without the start, whose
+    weights add up to one from the first step on. `average_of` reads it.
+
+    Args:
+      optimizer: any gradient transformation whose updates are added to the parameters.
+      decay: in [0, 1); the average is over about `1 / (1 - decay)` steps.
+
+    Returns:
+      The gradient transformation; its state is an `AverageState`.
+
+    Raises:
+      ValueError: if `decay` is not in [0, 1); from `update`, without parameters.
+
+    References:
+      Polyak and Juditsky, "Acceleration of stochastic approximation by averaging",
+      1992.
+    """
+    _checks.non_negative(decay=decay)
+    if not decay < 1:
+        raise ValueError(f"{decay=} must be below 1.")
+
+    def init(params: Any) -> AverageState:
+        total = jax.tree.map(jnp.zeros_like, params)
+        return AverageState(optimizer.init(params), total, jnp.zeros((), float))
+
+    def update(
+        updates: Any, state: AverageState, params: Any = None
+    ) -> tuple[Any, AverageState]:
+        if params is None:
+            raise ValueError("averaged needs the parameters: pass params to update.")
+        updates, inner = optimizer.update(updates, state.inner, params)
+        new = jax.tree.map(jnp.add, params, updates)
+        total, weight = jax.tree.map(
+            lambda old, x: old + (1 - decay) * (x - old),
+            (state.total, state.weight),
+            (new, jnp.ones_like(state.weight)),
+        )
+        return updates, AverageState(inner, total, weight)
+
+    return optax.GradientTransformation(init, update)  # pyright: ignore[reportArgumentType]
+
+
+def average_of(optimizer_state: Any, params: Any) -> Any:
+    """Returns the average that an optimizer keeps, or the parameters if it keeps none.
+
+    Before the first step these are the parameters too.
+
+    Args:
+      optimizer_state: of `averaged`, or of a chain with it, or of another optimizer;
+        of several replicas along axis 0 too.
+      params: the parameters after the last step.
+    """
+
+    def is_average(node: Any) -> bool:
+        return isinstance(node, AverageState)
+
+    nodes = jax.tree.leaves(optimizer_state, is_leaf=is_average)
+    found = next(filter(is_average, nodes), None)
+    if found is None:
+        return params
+
+    def mean(total: Array, p: Array) -> Array:
+        axes = (..., *(None,) * (total.ndim - found.weight.ndim))
+        weight = found.weight[axes].astype(total.dtype)
+        return jnp.where(weight > 0, total / jnp.where(weight > 0, weight, 1), p)
+
+    return jax.tree.map(mean, found.total, params)
