@@ -9,8 +9,9 @@ sides see the same numbers.
     python -m benchmarks.speed --cases=darcy_b1 --sides=torch,opjax --rounds=1
 
 The sides: `torch`, `torch_compile`; `opjax`, one sample at a time with XLA's threads;
-`opjax_chunked`, in chunks of points. The last line printed is one JSON object; the
-Markdown report goes to `--output`.
+`opjax_chunked`, in chunks of points; `opjax_devices`, the cores as devices that share
+the samples, or the points of one, in chunks where there may be some. The last line
+printed is one JSON object; the Markdown report goes to `--output`.
 """
 
 import dataclasses
@@ -48,8 +49,10 @@ class Case:
         return max(3, steps // max(self.batch, self.num_points // 4096))
 
     def has(self, side: str) -> bool:
-        """Whether a side can run it: convolutions have no chunks of points."""
-        return side != "opjax_chunked" or self.model["grid_shape"] is None
+        """Whether a side can run it: convolutions do not divide the points."""
+        if self.model["grid_shape"] is None:
+            return True
+        return side != "opjax_chunked" and (side != "opjax_devices" or self.batch > 1)
 
 
 def _cases() -> dict[str, Case]:
@@ -72,7 +75,7 @@ def _cases() -> dict[str, Case]:
 
 
 CASES = _cases()
-SIDES = ("torch", "torch_compile", "opjax", "opjax_chunked")
+SIDES = ("torch", "torch_compile", "opjax", "opjax_chunked", "opjax_devices")
 _CHUNK = 512
 _OPTIMIZER = {"weight_decay": 1e-5, "clip_norm": 0.1}
 _PEAK_LEARNING_RATE = 1e-3
@@ -211,29 +214,40 @@ def build(options: dict[str, Any], *, chunk_size: int | None):
     )
 
 
-def measure_opjax(case: Case, steps: int, *, chunked: bool) -> dict[str, Any]:
+def measure_opjax(case: Case, steps: int, *, side: str) -> dict[str, Any]:
     """Times the opjax model; compilation is timed apart."""
     import jax
     import jax.numpy as jnp
     from flax import nnx
 
-    from opjax import metrics, training
+    from opjax import metrics, sharding, training
+    from opjax.learn import devices
 
+    mesh, whole = None, case.model["grid_shape"] is not None or side == "opjax"
+    if side == "opjax_devices":
+        axis = "batch" if case.batch > 1 else "points"
+        mesh = devices.start(f"{axis}:{num_cores()}", None)
     points, features, target = jax.block_until_ready(
         jax.tree.map(jnp.asarray, batch_arrays(case))
     )
-    batch = {"points": points, "features": features, "target": target}
+    batch = {"mesh_points": points, "target": target}
+    batch |= {} if features is None else {"features": features}
     baseline = _peak_mib()
-    model = build(case.model, chunk_size=_CHUNK if chunked else None)
+    model = build(case.model, chunk_size=None if whole else _CHUNK)
     parameters = sum(leaf.size for leaf in jax.tree.leaves(nnx.state(model, nnx.Param)))
 
-    def predict(model, batch):
-        axes = (0, None if batch["features"] is None else 0)
-        return jax.vmap(model, in_axes=axes)(batch["points"], batch["features"])
+    def predict(model, batch, **split):
+        def evaluate(points, features):
+            return model(points, features, **split)
 
-    def loss(model, batch):
-        errors = jax.vmap(metrics.relative_l2)(predict(model, batch), batch["target"])
-        return errors.sum()
+        axes = (0, None if features is None else 0)
+        return jax.vmap(evaluate, in_axes=axes)(
+            batch["mesh_points"], batch.get("features")
+        )
+
+    def loss(model, batch, **split):
+        error = functools.partial(metrics.relative_l2, **split)
+        return jax.vmap(error)(predict(model, batch, **split), batch["target"]).sum()
 
     predict_compiled = jax.jit(predict).lower(model, batch).compile()
     forward_ms = _time_ms(
@@ -242,8 +256,10 @@ def measure_opjax(case: Case, steps: int, *, chunked: bool) -> dict[str, Any]:
 
     optimizer = training.adamw_onecycle(_PEAK_LEARNING_RATE, _TOTAL_STEPS, **_OPTIMIZER)
     state = training.init(model, optimizer)
+    if mesh is not None:
+        state, batch = sharding.replicate(state, mesh), sharding.place(batch, mesh)
     # One sample at a time, as the experiments do on a CPU.
-    update = training.make_step(loss, optimizer, microbatch=1)
+    update = training.make_step(loss, optimizer, microbatch=1, mesh=mesh)
     step_function = jax.jit(update, donate_argnums=0)
     start = time.perf_counter()
     step_compiled = step_function.lower(state, batch).compile()
@@ -393,7 +409,7 @@ def main(argv: Sequence[str]) -> None:
         if side.startswith("torch"):
             found = measure_torch(case, steps, compiled=side == "torch_compile")
         else:
-            found = measure_opjax(case, steps, chunked=side == "opjax_chunked")
+            found = measure_opjax(case, steps, side=side)
         print(json.dumps(found))
         return
     config = Config(
