@@ -233,6 +233,7 @@ def refusals():
         "points": lambda: sharding.specs(data, both),
         "names": lambda: sharding.specs({"surface": data["target"]}, both),
         "loss": lambda: devices.check(both, task._replace(over_points=False), None),
+        "mean": lambda: devices.check(both, task._replace(over_batch=False), None),
         "attention": lambda: devices.check(both, task, galerkin),
         "grid": lambda: devices.check(
             both, task, make(attention=partial(basis, grid_shape=(4, 6)))
