@@ -26,7 +26,7 @@ def write_mesh(folder: pathlib.Path, num_points: int) -> dict[str, np.ndarray]:
         for name, piece in pieces.items():
             shape = (num_points, columns[name])
             # Opened anew, because pages of a mapped file stay in the process.
-            given = {"shape": shape} if start == 0 else {}
+            given: dict[str, Any] = {"shape": shape} if start == 0 else {}
             mode = "w+" if start == 0 else "r+"
             array = np.lib.format.open_memmap(paths[name], mode, np.float32, **given)
             array[start : start + len(piece)] = piece

@@ -19,7 +19,7 @@ PURE |= {"_stiffness"}
 
 ALL = PURE | {"metrics", "normalize", "optimizers", "training", "checkpoint", "export"}
 ALL |= {"replicas"}
-ALL |= {"_files", "problems", "datasets", "nn", "streaming"}  # and nothing imports `learn`
+ALL |= {"_files", "problems", "datasets", "nn", "streaming"}  # nobody has `learn`
 
 # Part of opjax (a module or a subpackage): the parts that it may import.
 PARTS = {

@@ -99,8 +99,10 @@ def choose_store_every(
     """Returns the fewest layers between stored ones, so the least work, that fit."""
     layers, _, _ = sizes(model)
     for store_every in (*range(1, layers + 1), 0):
-        given = {"chunk_size": chunk_size, "store_every": store_every}
-        if needed_bytes(model, num_points, **given) <= memory_limit:
+        needed = needed_bytes(
+            model, num_points, chunk_size=chunk_size, store_every=store_every
+        )
+        if needed <= memory_limit:
             return store_every
     raise MemoryError(
         f"{memory_limit=:g} bytes are too few: "
