@@ -8,6 +8,7 @@ for each.
 
 from opjax.datasets.samples import Splits
 from opjax.learn.benchmark import (
+    FAST,
     FLARE,
     GNOT,
     LNO,
@@ -17,6 +18,7 @@ from opjax.learn.benchmark import (
     FieldOptions,
     benchmark,
     published,
+    quick,
 )
 from opjax.learn.config import (
     DataOptions,
@@ -39,6 +41,7 @@ from opjax.learn.trained import Trained, load
 from opjax.replicas import Replicas
 
 __all__ = [
+    "FAST",
     "FLARE",
     "GNOT",
     "LNO",
@@ -69,5 +72,6 @@ __all__ = [
     "load",
     "option",
     "published",
+    "quick",
     "regression",
 ]
