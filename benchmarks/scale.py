@@ -6,10 +6,14 @@ takes the operator transformer with functional attention on a random cloud in sp
 a process of its own for every mode, so that its peak of memory is that of the mode:
 
     dense     all points at once,
-    chunked   `chunk_size` points at once, with the same loss and gradients.
+    chunked   `chunk_size` points at once, with the same loss and gradients,
+    sharded   the same, split over `devices` as well; on a CPU over its cores,
+    streamed  the same from a mesh in a file, with `store_every` layers' inputs in a
+              file, or nothing stored, in `--scratch`.
 
 The last line is JSON: `modes` has the numbers of every mode, and the numbers of the
-last one stand beside it. `bytes_per_point` are temporary arrays of the compiled step.
+last one stand beside it. `bytes_per_point` are temporary arrays of the compiled step,
+of all devices; `bytes_exchanged` is what a device gets from their sums in a step.
 """
 
 import json
@@ -22,10 +26,15 @@ from typing import Any
 
 from absl import app, flags
 
+from benchmarks import streamed
 from benchmarks.provenance import provenance
 
-_MODES = ("dense", "chunked")
-_GIVEN = flags.DEFINE_list("modes", list(_MODES), "What to measure.")
+_MODES = ("dense", "chunked", "sharded", "streamed")
+_GIVEN = flags.DEFINE_list("modes", ["dense", "chunked"], "What to measure.")
+_EVERY = flags.DEFINE_integer(
+    "store_every", 1, "Layers between stored ones, streamed; 0: none", lower_bound=0
+)
+_SCRATCH = flags.DEFINE_string("scratch", "", "Folder for files; a temporary one")
 _SIZES = {
     "points": (16384, "Points of the mesh"),
     "steps": (3, "Steps that are timed, after one that is not"),
@@ -33,14 +42,15 @@ _SIZES = {
     "features": (128, "Channels; a multiple of the heads"),
     "heads": (8, "Heads"),
     "bases": (64, "Basis functions of every head"),
-    "chunk_size": (512, "Points at once, of the mode chunked"),
+    "chunk_size": (512, "Points at once, but for the mode dense"),
+    "devices": (2, "Devices of the mode sharded"),
 }
 for _name, (_default, _text) in _SIZES.items():
     flags.DEFINE_integer(_name, _default, _text, lower_bound=1)
 _PACKAGES = ("jax", "jaxlib", "flax", "optax")
 
 
-def measure(mode: str, sizes: dict[str, int]) -> dict[str, Any]:
+def measure(mode: str, sizes: dict[str, Any]) -> dict[str, Any]:
     """Times a training step in this process.
 
     Returns:
@@ -51,9 +61,13 @@ def measure(mode: str, sizes: dict[str, int]) -> dict[str, Any]:
     import jax.numpy as jnp
     from flax import nnx
 
-    from opjax import nn, training
+    from benchmarks.communication import exchanged
+    from opjax import nn, sharding, training
+    from opjax.learn import devices
 
-    n = sizes["points"]
+    n, mesh = sizes["points"], None
+    if mode == "sharded":
+        mesh = devices.start(f"points:{sizes['devices']}", None)
     attention = partial(
         nn.FunctionalAttention, num_heads=sizes["heads"], num_basis=sizes["bases"]
     )
@@ -64,27 +78,32 @@ def measure(mode: str, sizes: dict[str, int]) -> dict[str, Any]:
         features=sizes["features"],
         num_layers=sizes["layers"],
         attention=attention,
-        chunk_size=sizes["chunk_size"] if mode == "chunked" else None,
+        chunk_size=None if mode == "dense" else sizes["chunk_size"],
         rngs=nnx.Rngs(0),
     )
+    if mode == "streamed":
+        return streamed.measure(model, sizes)
     points = jax.random.uniform(jax.random.key(0), (n, 3), jnp.float32)
-    target = jnp.sin(5 * points[:, :1])
+    batch = {"mesh_points": points[None], "target": jnp.sin(5 * points[None, :, :1])}
 
-    def loss(model: Any, batch: Any) -> jax.Array:
-        points, target = batch
-        return jnp.mean((model(points) - target) ** 2)
+    def loss(model: Any, batch: Any, **split: Any) -> jax.Array:
+        points, target = batch["mesh_points"][0], batch["target"][0]
+        square = jnp.sum((model(points, **split) - target) ** 2)
+        return (jax.lax.psum(square, **split) if split else square) / n
 
     optimizer = training.adamw(1e-3, weight_decay=1e-5)
     state = training.init(model, optimizer)
-    step = jax.jit(training.make_step(loss, optimizer), donate_argnums=0)
+    if mesh is not None:
+        state, batch = sharding.replicate(state, mesh), sharding.place(batch, mesh)
+    step = jax.jit(training.make_step(loss, optimizer, mesh=mesh), donate_argnums=0)
     begin = time.perf_counter()
-    compiled = step.lower(state, (points, target)).compile()
+    compiled = step.lower(state, batch).compile()
     compile_seconds = time.perf_counter() - begin
     analysis = compiled.memory_analysis()
     seconds, first = [], None
     for _ in range(sizes["steps"] + 1):
         begin = time.perf_counter()
-        state, metrics = jax.block_until_ready(compiled(state, (points, target)))
+        state, metrics = jax.block_until_ready(compiled(state, batch))
         seconds.append(time.perf_counter() - begin)
         first = float(metrics["loss"]) if first is None else first
     median = sorted(seconds[1:])[sizes["steps"] // 2]
@@ -95,15 +114,17 @@ def measure(mode: str, sizes: dict[str, int]) -> dict[str, Any]:
         "loss": first,
         "bytes_per_point": None
         if analysis is None
-        else analysis.temp_size_in_bytes / n,
+        else analysis.temp_size_in_bytes * (mesh.size if mesh else 1) / n,
         "compile_seconds": compile_seconds,
+        **exchanged(compiled),
         "peak_mib": peak / (2**20 if sys.platform == "darwin" else 2**10),
     }
 
 
 def main(argv: list[str]) -> None:
     """Measures every mode in turn."""
-    sizes = {name: getattr(flags.FLAGS, name) for name in _SIZES}
+    sizes: dict[str, Any] = {name: getattr(flags.FLAGS, name) for name in _SIZES}
+    sizes |= {"store_every": _EVERY.value, "scratch": _SCRATCH.value}
     if len(argv) > 1:
         raise app.UsageError(f"Unexpected arguments: {argv[1:]}.")
     if unknown := [mode for mode in _GIVEN.value if mode not in _MODES]:
@@ -112,6 +133,8 @@ def main(argv: list[str]) -> None:
         )
     if not _GIVEN.value or sizes["features"] % sizes["heads"]:
         raise app.UsageError("Name a mode, and heads that divide the features.")
+    if "sharded" in _GIVEN.value and sizes["points"] % sizes["devices"]:
+        raise app.UsageError("Give as many points to every one of the devices.")
     modes = {}
     for mode in _GIVEN.value:
         own = "import json; from benchmarks.scale import measure; print(json.dumps("

@@ -5,6 +5,7 @@ ratios, which is what operator-learning benchmarks report, not the ratio of sums
 """
 
 import math
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -16,12 +17,13 @@ from opjax import _checks
 from opjax.quadrature import active
 
 
-@jax.jit
+@partial(jax.jit, static_argnames="axis_name")
 def relative_l2(
     prediction: Float[ArrayLike, "n ..."],
     target: Float[ArrayLike, "n ..."],
     *,
     quadrature_weights: Float[ArrayLike, " n"] | None = None,
+    axis_name: str | None = None,
 ) -> Float[Array, ""]:
     r"""Relative L2 error of a sample.
 
@@ -36,6 +38,7 @@ def relative_l2(
       target: reference values of the same shape; if it vanishes at every weighted
         point the result is inf, or NaN if the prediction vanishes as well.
       quadrature_weights: non-negative weights of the points; their scale cancels.
+      axis_name: axis of `jax.shard_map` over whose devices the points are split.
 
     Returns:
       The relative error, a scalar.
@@ -49,7 +52,7 @@ def relative_l2(
     _same_shape(prediction, target)
     difference = prediction - target
     if quadrature_weights is None:
-        return _norm(difference) / _norm(target)
+        return _norm(difference, axis_name) / _norm(target, axis_name)
     _checks.floating(quadrature_weights=quadrature_weights)
     if jnp.shape(quadrature_weights) != prediction.shape[:1]:
         raise ValueError(
@@ -65,7 +68,7 @@ def relative_l2(
     target = jnp.where(keep, target, 0)
     difference = jnp.where(keep, prediction, 0) - target
     root = jnp.sqrt(jnp.where(keep, weights, 1))
-    return _norm(root * difference) / _norm(root * target)
+    return _norm(root * difference, axis_name) / _norm(root * target, axis_name)
 
 
 def relative_gradient_error(
@@ -257,9 +260,11 @@ def _central_difference(field: Array, axis: int) -> Array:
     return upper - lower
 
 
-def _norm(values: Array) -> Array:
+def _norm(values: Array, axis_name: str | None = None) -> Array:
     """Euclidean norm of all entries, with a zero gradient at zero."""
     square = jnp.sum(values * values)
+    if axis_name is not None:
+        square = jax.lax.psum(square, axis_name)
     positive = square != 0
     # The square root's derivative is infinite at zero; the inner select keeps it out.
     return jnp.where(positive, jnp.sqrt(jnp.where(positive, square, 1)), 0)

@@ -45,6 +45,10 @@ class Moments:
         """Moments of the points of both."""
         return jax.tree.map(jnp.add, self, other)
 
+    def psum(self, axis_name: str) -> "Moments":
+        """Moments of the points of all devices of an axis of `jax.shard_map`."""
+        return lax.psum(self, axis_name)
+
     @property
     def unit(self) -> jax.Array:
         """Average weight of the points that count; one where there are none.

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jax.sharding import Mesh
 
 from opjax import training
 
@@ -72,6 +73,7 @@ def make_steps(
     replicas: Replicas | None = None,
     needs_key: bool = False,
     microbatch: int | None = None,
+    mesh: Mesh | None = None,
 ) -> Callable[[int, training.TrainState, Array, Array], tuple[Any, dict[str, Array]]]:
     """Builds steps on batches drawn anew; jit them with a static length.
 
@@ -83,6 +85,7 @@ def make_steps(
       replicas: None for a single model.
       needs_key: whether the loss draws random numbers.
       microbatch: as for `training.make_step`.
+      mesh: as for `training.make_step`.
 
     Returns:
       `steps(length, state, good, first) -> (state, history)`, from step `first` on,
@@ -94,7 +97,8 @@ def make_steps(
     noise = _streams(seeds, 2) if needs_key else None
 
     def one(state: Any, good: Any, own: tuple, batch: Any, noise: Any) -> Any:
-        update = training.make_update(loss, optimizer(*own), microbatch=microbatch)
+        given: Any = {"microbatch": microbatch, "mesh": mesh}
+        update = training.make_update(loss, optimizer(*own), **given)
         return update(state, batch, good, noise)
 
     def update(state: Any, good: Array, step: Array) -> Any:

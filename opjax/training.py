@@ -17,7 +17,9 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from jax import Array
+from jax.sharding import Mesh
 
+from opjax import sharding
 from opjax.matrix_optimizers import muon
 from opjax.optimizers import (
     adamw,
@@ -106,6 +108,7 @@ def make_step(
     optimizer: optax.GradientTransformation,
     *,
     microbatch: int | None = None,
+    mesh: Mesh | None = None,
 ) -> Callable[..., tuple[TrainState, dict[str, Array]]]:
     """Builds the update of one batch; jit it, or use `make_epoch`, which does.
 
@@ -119,6 +122,9 @@ def make_step(
         the whole batch by default. Losses, gradients and metrics of the parts are
         added, so `loss` must be a sum over samples. Takes the memory of one part, and
         on CPU, where its arrays stay in cache, less time.
+      mesh: devices that share the samples of a batch, so `loss` must be a sum over
+        samples, and their points, see `opjax.sharding`: then `loss` is called with
+        `axis_name=`, the axis over which it has to add up points.
 
     Returns:
       `step(state, batch, key=None) -> (state, metrics)`, with the metrics "loss",
@@ -127,9 +133,9 @@ def make_step(
       same step then draws the same numbers in a resumed run.
 
     Raises:
-      ValueError: from `step`, if `microbatch` does not divide the batch.
+      ValueError: from `step`, if `microbatch` or the mesh do not divide the batch.
     """
-    update = make_update(loss, optimizer, microbatch=microbatch)
+    update = make_update(loss, optimizer, microbatch=microbatch, mesh=mesh)
 
     def step(
         state: TrainState, batch: Any, key: Array | None = None
@@ -144,6 +150,7 @@ def make_update(
     optimizer: optax.GradientTransformation,
     *,
     microbatch: int | None = None,
+    mesh: Mesh | None = None,
 ) -> Callable[..., tuple[TrainState, dict[str, Array]]]:
     """Builds the update of `make_step` with an argument that says whether to apply it.
 
@@ -151,6 +158,7 @@ def make_update(
       loss: as for `make_step`.
       optimizer: gradient transformation.
       microbatch: as for `make_step`.
+      mesh: as for `make_step`.
 
     Returns:
       `update(state, batch, good, key=None) -> (state, metrics)`.
@@ -159,7 +167,7 @@ def make_update(
     def objective(trained: Any, carried: Any, batch: Any, key: Array | None) -> Any:
         model = _merge(trained, carried)
         keys = {} if key is None else {"key": key}
-        value = loss(model, batch, **keys)
+        value = loss(model, batch, **keys, **sharding.given(mesh))
         return value if isinstance(value, tuple) else (value, {})
 
     def update(
@@ -169,6 +177,8 @@ def make_update(
         gradient = jax.value_and_grad(objective, has_aux=True)
         if microbatch is not None:
             gradient = _in_parts(gradient, microbatch)
+        if mesh is not None:
+            gradient = sharding.add_gradients(gradient, mesh, microbatch)
         step_key = None if key is None else jax.random.fold_in(key, state.step)
         (value, aux), gradients = gradient(trained, carried, batch, step_key)
         norm = optax.tree.norm(gradients)
@@ -181,6 +191,8 @@ def make_update(
         select = partial(jnp.where, good & finite)
         trained, opt_state, count = jax.tree.map(select, new, old)
         state = TrainState(_merge(trained, carried), opt_state, count)
+        if mesh is not None:
+            state = sharding.replicate(state, mesh)
         return state, {**aux, "loss": value, "gradient_norm": norm, "finite": finite}
 
     return update
@@ -222,6 +234,7 @@ def make_epoch(
     *,
     microbatch: int | None = None,
     on_device_scan: bool = True,
+    mesh: Mesh | None = None,
 ) -> Callable[..., tuple[TrainState, dict[str, Array]]]:
     """Builds the updates of many batches, gathered from data kept on the device.
 
@@ -234,6 +247,7 @@ def make_epoch(
       microbatch: as for `make_step`.
       on_device_scan: one `lax.scan` for all batches, or one dispatch for each, for
         losses that XLA handles badly inside loops. The two may differ in rounding.
+      mesh: as for `make_step`; see `sharding.place` for the data.
 
     Returns:
       `epoch(state, data, order, key=None) -> (state, history)`: `data` is a pytree of
@@ -242,7 +256,7 @@ def make_epoch(
       metrics of `make_step`, each of shape `(num_steps,)`. The arrays of `state` are
       donated: use the returned state only.
     """
-    update = make_update(loss, optimizer, microbatch=microbatch)
+    update = make_update(loss, optimizer, microbatch=microbatch, mesh=mesh)
 
     def body(
         data: Any, key: Array | None, carry: tuple[TrainState, Array], rows: Array
@@ -367,9 +381,14 @@ def bucket_order(
     return jnp.asarray(which)[shuffle], jnp.concatenate(rows)[shuffle]
 
 
-@partial(jax.jit, static_argnames=("metric", "batch_size"))
+@partial(jax.jit, static_argnames=("metric", "batch_size", "mesh"))
 def evaluate(
-    metric: Callable[[Any, Any], Any], model: Any, data: Any, *, batch_size: int
+    metric: Callable[..., Any],
+    model: Any,
+    data: Any,
+    *,
+    batch_size: int,
+    mesh: Mesh | None = None,
 ) -> Any:
     """Applies a metric of one sample to every sample of a data set.
 
@@ -379,11 +398,16 @@ def evaluate(
       model: any pytree.
       data: pytree of arrays with samples along axis 0.
       batch_size: samples evaluated at once; need not divide their number.
+      mesh: devices that share the samples and their points; then `metric` is called as
+        the loss of `make_step`.
 
     Returns:
       The values, stacked along a new axis 0.
     """
-    return jax.lax.map(partial(metric, model), data, batch_size=batch_size)
+    if mesh is None:
+        return jax.lax.map(partial(metric, model), data, batch_size=batch_size)
+    metric = partial(metric, **sharding.given(mesh))
+    return sharding.map_samples(metric, model, data, batch_size=batch_size, mesh=mesh)
 
 
 def _partition(model: Any) -> tuple[Any, Any]:

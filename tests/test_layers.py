@@ -18,7 +18,7 @@ PURE |= {"point_clouds", "projection", "eigenfunctions", "adaptive_ridge"}
 PURE |= {"_stiffness"}
 
 ALL = PURE | {"metrics", "normalize", "optimizers", "training", "checkpoint", "export"}
-ALL |= {"replicas"}
+ALL |= {"replicas", "sharding", "streaming", "matrix_optimizers", "weight_average"}
 ALL |= {"_files", "problems", "datasets", "nn"}  # and nothing imports `learn`
 
 # Part of opjax (a module or a subpackage): the parts that it may import.
@@ -51,8 +51,20 @@ PARTS = {
     "normalize": {"_checks"},
     "optimizers": {"_checks"},
     "export": {"_checks", "_files", "normalize"},
-    "training": {"_checks", "metrics", "normalize", "optimizers"},
+    "matrix_optimizers": {"_checks", "optimizers"},
+    "weight_average": {"_checks"},
+    "sharding": set(),
+    "training": {
+        "_checks",
+        "matrix_optimizers",
+        "metrics",
+        "normalize",
+        "optimizers",
+        "sharding",
+        "weight_average",
+    },
     "replicas": {"training"},
+    "streaming": {"_checks", "quadrature", "nn", "training"},
     "checkpoint": {"_checks", "_files", "metrics", "normalize", "training"},
     "problems": PURE,
     "datasets": PURE | {"_files", "problems", "normalize"},  # some are generated
@@ -64,10 +76,13 @@ PARTS = {
 # What a part may import from outside, beyond Python's library, JAX, jaxtyping, NumPy.
 OUTSIDE = {
     "optimizers": {"optax"},
+    "matrix_optimizers": {"optax"},
+    "weight_average": {"optax"},
     "training": {"optax"},
+    "streaming": {"optax"},
     "checkpoint": {"optax", "orbax"},
     "nn": {"flax"},
-    "learn": {"absl", "flax", "optax"},
+    "learn": {"absl", "flax", "jaxlib", "optax"},
 }
 
 # What it may import where it is used, inside functions.

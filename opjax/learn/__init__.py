@@ -4,6 +4,10 @@
 task, of `Splits` of samples; `fit` trains a model on it; `load` reads what a run has
 learned. Models are named in `operators.REGISTRY`, figures in `figures.FIGURES`: a line
 for each.
+
+`--mesh=points:4,batch:2` of a program, `Settings.mesh`, splits the points of a sample
+and the samples of a batch over devices, see `opjax.sharding`: on a CPU over its cores,
+each of them a device with threads of its own. `batch` is for every model.
 """
 
 from opjax.datasets.samples import Splits

@@ -14,8 +14,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 
-from opjax import replicas, training
+from opjax import replicas, sharding, training
 
 # Members of a study that differ in their seeds share what is compiled.
 _epoch = functools.lru_cache(maxsize=4)(training.make_epoch)
@@ -27,7 +28,8 @@ class ArrayBatches:
     shape: tuple[int, ...] = ()  # of a loss
 
     def __init__(self, task: Any, settings: Any):
-        self.train = jax.device_put(buckets(task.train))
+        self.mesh = settings.mesh
+        self.train = placed(task.train, self.mesh)
         self.samples = [num_samples("train", bucket) for bucket in self.train]
         self.seed, self.batch_size = settings.seed, settings.batch_size
         self.per_epoch = len(self._order(0)[0])
@@ -41,12 +43,14 @@ class ArrayBatches:
             self.optimizer,
             microbatch=settings.microbatch,
             on_device_scan=settings.scan,
+            mesh=self.mesh,
         )
         self.compile_seconds = 0.0
 
     def start(self, model: Any) -> training.TrainState:
         """The state before the first step."""
-        return training.init(model, self.optimizer)
+        state = training.init(model, self.optimizer)
+        return state if self.mesh is None else sharding.replicate(state, self.mesh)
 
     def prepare(self, state: Any, step: int) -> None:
         """Nothing: programs are compiled at their first call."""
@@ -100,13 +104,16 @@ class FreshBatches:
             replicas=self.replicas,
             needs_key=task.needs_key,
             microbatch=settings.microbatch,
+            mesh=settings.mesh,
         )
+        self.mesh = settings.mesh
         self.compiled: dict[int, Any] = {}
         self.compile_seconds = 0.0
 
     def start(self, model: Any) -> training.TrainState:
         """The state before the first step; of every replica."""
-        return replicas.init(model, self.optimizer, self.replicas)
+        state = replicas.init(model, self.optimizer, self.replicas)
+        return state if self.mesh is None else sharding.replicate(state, self.mesh)
 
     def prepare(self, state: Any, step: int) -> None:
         """Compiles the calls that remain, apart from training."""
@@ -138,6 +145,13 @@ def make(task: Any, settings: Any) -> ArrayBatches | FreshBatches:
 def buckets(data: Any) -> tuple[Any, ...]:
     """Returns the buckets of data that may be one."""
     return data if type(data) is tuple else (data,)
+
+
+def placed(data: Any, mesh: Mesh | None) -> tuple[Any, ...]:
+    """Returns the buckets of data on the device, or on those of a mesh."""
+    if mesh is None:
+        return jax.device_put(buckets(data))
+    return tuple(sharding.place(bucket, mesh) for bucket in buckets(data))
 
 
 def num_samples(name: str, data: Any) -> int:

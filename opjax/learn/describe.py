@@ -8,14 +8,18 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from flax import nnx
+from jax.sharding import Mesh
 
 from opjax import training
-from opjax.learn import batches, noise, study
+from opjax.learn import batches, devices, noise, study
 from opjax.learn.task import Task
 
 
 def describe(
-    config: Any, make_task: study.MakeTask, cache_dir: str | None
+    config: Any,
+    make_task: study.MakeTask,
+    cache_dir: str | None,
+    mesh: Mesh | None = None,
 ) -> dict[str, Any]:
     """Builds every model and times one step of its training.
 
@@ -32,7 +36,8 @@ def describe(
             if name not in rows:
                 few = fewest(member)
                 task = tasks(few)
-                rows[name], source = _row(member, few, task), source or task.source
+                rows[name] = _row(member, few, task, mesh)
+                source = source or task.source
                 said = [f"{key} {value:.4g}" for key, value in rows[name].items()]
                 print(f"{name}: {', '.join(said)}", file=sys.stderr, flush=True)
     first, device = next(iter(rows.values())), jax.devices()[0]
@@ -66,12 +71,13 @@ def fewest(config: Any) -> Any:
     return dataclasses.replace(config, **changes)
 
 
-def _row(config: Any, few: Any, task: Task) -> dict[str, Any]:
+def _row(config: Any, few: Any, task: Task, mesh: Mesh | None) -> dict[str, Any]:
     """What one model takes; `few` is its configuration with the samples of `task`."""
     assert task.build is not None
     model = task.build(few, nnx.Rngs(config.seed))
+    devices.check(mesh, task, model)
     task = noise.prepared(task, model)
-    settings = study.settings(few, task)
+    settings = study.settings(few, task, mesh=mesh)
     if callable(task.train):
         settings = dataclasses.replace(settings, steps_per_call=1)
     found = batches.make(task, settings)
@@ -117,7 +123,10 @@ def compiled_step(
         rows = jnp.arange(settings.batch_size)
         batch = jax.tree.map(lambda x: jnp.take(x, rows, axis=0), bucket)
         step = training.make_step(
-            task.loss, found.optimizer, microbatch=settings.microbatch
+            task.loss,
+            found.optimizer,
+            microbatch=settings.microbatch,
+            mesh=settings.mesh,
         )
         given = batch, found.key
         call = jax.jit(step, donate_argnums=0).lower(state, *given).compile()

@@ -6,11 +6,13 @@ import os
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 import optax
+from jax.sharding import Mesh
 
 from opjax import training
-from opjax.learn import noise
+from opjax.learn import devices, noise
 from opjax.learn.folder import RunDirectory, open_run
 from opjax.learn.loop import Loop, progress
 from opjax.learn.metrics_file import read_metrics
@@ -42,6 +44,7 @@ class Settings:
         `opjax.training.make_epoch`.
       microbatch: see `opjax.training.make_step`.
       tensorboard: write TensorBoard files besides metrics.jsonl.
+      mesh: devices that share samples and points, see `opjax.training.make_step`.
     """
 
     num_epochs: int = 0
@@ -57,6 +60,7 @@ class Settings:
     scan: bool = True
     microbatch: int | None = None
     tensorboard: bool = False
+    mesh: Mesh | None = None
 
 
 class Fitted(NamedTuple):
@@ -122,8 +126,9 @@ def fit(
         validation metric; with replicas, when none is left.
       opjax.learn.Stopped: after SIGTERM, with everything saved.
       opjax.checkpoint.CheckpointError: if a checkpoint cannot be written.
-      ValueError: if sizes do not match.
+      ValueError: if sizes do not match, or devices do not fit the task or the model.
     """
+    devices.check(settings.mesh, task, model)
     with contextlib.ExitStack() as stack:
         if not isinstance(folder, RunDirectory):
             lengths = dataclasses.make_dataclass("Lengths", _LENGTHS)
@@ -146,9 +151,12 @@ def fit(
                 raise Stopped(f"Stopped after step {loop.step} of {total}, and saved.")
     found = loop.progress
     last = training.averaged_model(found["state"])
+    best = found["best_model"] if loop.validation else last
+    if settings.mesh is not None:  # on one device again
+        last, best = jax.device_put((last, best), jax.devices()[0])
     return Fitted(
         model=last,
-        best_model=found["best_model"] if loop.validation else last,
+        best_model=best,
         best_metric=float(found["best_metric"]),
         best_step=found["best_step"] if loop.validation else loop.step,
         extra=found["extra"],

@@ -29,7 +29,7 @@ class Loop:
         self.fresh = callable(task.train)
         self.validation: tuple[Any, ...] = ()
         if task.metric is not None:
-            self.validation = jax.device_put(batches.buckets(task.validation))
+            self.validation = batches.placed(task.validation, settings.mesh)
         for bucket in self.validation:
             batches.num_samples("validation", bucket)
         if self.validation and task.replicas is not None:
@@ -140,9 +140,10 @@ class Loop:
         """The mean metric of the validation samples; keeps the best model."""
         progress = self.progress
         model = training.averaged_model(progress["state"])
-        size = self.settings.batch_size
+        given: Any = {"batch_size": self.settings.batch_size}
+        given["mesh"] = self.settings.mesh
         found = [
-            training.evaluate(self.task.metric, model, bucket, batch_size=size)
+            training.evaluate(self.task.metric, model, bucket, **given)
             for bucket in self.validation
         ]
         values = np.concatenate([np.asarray(part, np.float64) for part in found])

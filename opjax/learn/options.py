@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from absl import app, flags
 from absl import logging as absl_logging
 
-from opjax.learn import compiled, fields, stopping
+from opjax.learn import compiled, devices, fields, stopping
 from opjax.learn.folder import read_config
 
 _Config = TypeVar("_Config")
@@ -88,6 +88,7 @@ def define_flags(
     text = "Folder of generated data (default $OPJAX_CACHE or ~/.cache/opjax)"
     flags.DEFINE_string("cache_dir", None, text, **given)
     flags.DEFINE_bool("tensorboard", False, "Write TensorBoard files too", **given)
+    flags.DEFINE_string("mesh", "", devices.HELP, **given)
     text = "Say what the run would do, without training"
     flags.DEFINE_bool("describe", False, text, **given)
     titles = [_title(cls, owner) for owner in cls.__mro__]

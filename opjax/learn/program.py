@@ -16,8 +16,17 @@ from typing import Any
 
 import jax
 from absl import flags
+from jax.sharding import Mesh
 
-from opjax.learn import describe, drawing, fields, operators, options, study
+from opjax.learn import (
+    describe,
+    devices,
+    drawing,
+    fields,
+    operators,
+    options,
+    study,
+)
 from opjax.learn.config import ModelOptions
 from opjax.learn.folder import RunDirectory, run_once
 from opjax.learn.members import Finished, Report, write_report, write_tables
@@ -58,6 +67,7 @@ class Program:
         workdir: str | os.PathLike | None = None,
         cache_dir: str | None = None,
         tensorboard: bool = False,
+        mesh: str = "",
     ) -> dict[str, Any]:
         """Runs a configuration, or continues, or reads a finished run.
 
@@ -70,6 +80,8 @@ class Program:
             and preset and of what differs from the preset.
           cache_dir: folder of generated data.
           tensorboard: write TensorBoard files too.
+          mesh: devices that share points and samples, see `sharding.parse`; one, if
+            empty. No part of the configuration: a run may go on with another.
 
         Returns:
           What the last line of the program says: the numbers of `Task.evaluate`, of the
@@ -81,21 +93,26 @@ class Program:
           ImportError: if matplotlib is missing.
           OSError: if data cannot be read or a folder cannot be written.
           RuntimeError: if another process works in the folder.
-          ValueError: if the folder holds another configuration or data are damaged.
+          ValueError: if the folder holds another configuration, data are damaged or
+            the mesh fits neither devices nor batch nor model.
           opjax.training.NonFiniteError: if a loss diverges.
         """
         drawing.require_matplotlib()
         config, base = self._ready(config), fields.base_of(config, self.presets)
         start = self.command or f"python -m experiments.{self.name}"
         command = fields.command(start, config, base)
+        command += f" --mesh={mesh}" * bool(mesh)
+        shared = self._devices(mesh, config)
 
         def work(directory: RunDirectory) -> dict[str, Any]:
             device = jax.devices()[0]
             given: dict[str, Any] = {"cache_dir": cache_dir, "tensorboard": tensorboard}
+            given["mesh"] = shared
             return {
                 **self._work(config, directory, command=command, **given),
                 "preset": config.preset,
                 "device": f"{device.platform} ({device.device_kind})",
+                **({"mesh": mesh} if mesh else {}),
                 "workdir": str(directory.path),
             }
 
@@ -119,20 +136,29 @@ class Program:
         write_tables(directory.path, title, report.head, report.text or "", seconds)
         return {"seconds": seconds, **report.result}
 
-    def describe(self, config: Any, *, cache_dir: str | None = None) -> dict[str, Any]:
+    def _devices(self, mesh: str, config: Any) -> Mesh | None:
+        if mesh and self.make_task is None:
+            raise ValueError(f"{mesh=} means nothing for {self.name}; leave it out.")
+        return devices.start(mesh, config)
+
+    def describe(
+        self, config: Any, *, cache_dir: str | None = None, mesh: str = ""
+    ) -> dict[str, Any]:
         """Says what `run` would do, without training.
 
         Args:
           config: as for `run`.
           cache_dir: as for `run`.
+          mesh: as for `run`.
 
         Returns:
           JSON values, `models`, `parameters`, `steps`, `data`, `memory_mib` and
           `seconds` among them.
         """
         config = self._ready(config)
+        shared = self._devices(mesh, config)
         if self.make_task is not None:
-            found = describe.describe(config, self.make_task, cache_dir)
+            found = describe.describe(config, self.make_task, cache_dir, shared)
         else:
             assert self.describe_work is not None
             found = self.describe_work(config)
@@ -145,13 +171,14 @@ class Program:
 
     def launch(self) -> None:
         """Runs the program on its flags; does not return."""
-        given, names = flags.FLAGS, ("workdir", "cache_dir", "tensorboard")
+        given, names = flags.FLAGS, ("workdir", "cache_dir", "tensorboard", "mesh")
         groups = options.define_flags(self.presets, program=self.name)
 
         def work() -> dict[str, Any] | None:
             config = options.read_flags(self.presets)
             if given.describe:
-                return self.describe(config, cache_dir=given.cache_dir)
+                where: Any = {"cache_dir": given.cache_dir, "mesh": given.mesh}
+                return self.describe(config, **where)
             wanted: Any = {name: given[name].value for name in names}
             self.run(config, **wanted)
             return None

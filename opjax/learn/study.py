@@ -9,9 +9,10 @@ from typing import Any
 import jax
 import numpy as np
 from flax import nnx
+from jax.sharding import Mesh
 
-from opjax import training
-from opjax.learn import batches, figures
+from opjax import sharding, training
+from opjax.learn import batches, devices, figures
 from opjax.learn.fitting import Settings, fit
 from opjax.learn.folder import RunDirectory, run_once
 from opjax.learn.json_files import replacing
@@ -47,6 +48,7 @@ def run(
     command: str = "",
     cache_dir: str | None = None,
     tensorboard: bool = False,
+    mesh: Mesh | None = None,
 ) -> Finished:
     """Trains all members of a study, or reads those that are finished.
 
@@ -55,12 +57,16 @@ def run(
     begin = time.monotonic()
     members, tasks = config.members(), Tasks(make_task, cache_dir)
     task = tasks(next(iter(members.values())))
+    if sharding.size(mesh, sharding.POINTS) > 1:
+        for member in members.values():
+            devices.check(mesh, tasks(member), _shapes(member, tasks(member)))
+    options: Any = {"tensorboard": tensorboard, "mesh": mesh}
     results: dict[str, list[dict[str, Any]]] = {}
     for (name, seed), member in members.items():
         place = name.replace(":", "_") + ("" if seed is None else f"-{seed}")
 
         def work(directory: RunDirectory, member: Any = member) -> dict[str, Any]:
-            return train(member, tasks(member), directory, tensorboard=tensorboard)
+            return train(member, tasks(member), directory, **options)
 
         result = run_once(folder / place, member, work, command=command)
         results.setdefault(name, []).append(result)
@@ -87,7 +93,15 @@ def _count(name: str, buckets: tuple[Any, ...]) -> int:
     return sum(batches.num_samples(name, bucket) for bucket in buckets)
 
 
-def settings(config: Any, task: Task, *, tensorboard: bool = False) -> Settings:
+def _shapes(config: Any, task: Task) -> Any:
+    """The model of a member, with shapes in place of arrays."""
+    assert task.build is not None
+    return jax.eval_shape(lambda: task.build(config, nnx.Rngs(config.seed)))
+
+
+def settings(
+    config: Any, task: Task, *, tensorboard: bool = False, mesh: Mesh | None = None
+) -> Settings:
     """Returns how a member is trained."""
     optimizer = config.make_optimizer if task.optimizer is None else None
     given: dict[str, Any] = {
@@ -96,6 +110,7 @@ def settings(config: Any, task: Task, *, tensorboard: bool = False) -> Settings:
         "optimizer": optimizer or functools.partial(task.optimizer, config),  # pyright: ignore
         "eval_every": getattr(config, "eval_every", 1),
         "tensorboard": tensorboard,
+        "mesh": mesh,
     }
     if callable(task.train):
         return Settings(
@@ -117,7 +132,12 @@ def settings(config: Any, task: Task, *, tensorboard: bool = False) -> Settings:
 
 
 def train(
-    config: Any, task: Task, directory: RunDirectory, *, tensorboard: bool = False
+    config: Any,
+    task: Task,
+    directory: RunDirectory,
+    *,
+    tensorboard: bool = False,
+    mesh: Mesh | None = None,
 ) -> dict[str, Any]:
     """Trains one model with one seed and evaluates it on the test samples.
 
@@ -128,7 +148,8 @@ def train(
     """
     assert task.build is not None
     assert task.evaluate is not None
-    given, folder = settings(config, task, tensorboard=tensorboard), directory.path
+    given = settings(config, task, tensorboard=tensorboard, mesh=mesh)
+    folder = directory.path
     model = task.build(config, nnx.Rngs(config.seed))
     parameters = sum(leaf.size for leaf in jax.tree.leaves(model))
     try:

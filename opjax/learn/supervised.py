@@ -95,17 +95,24 @@ def regression(
             for bucket in buckets
         )
 
-    def error(model: Any, sample: Any) -> jax.Array:
+    def error(model: Any, sample: Any, **split: str) -> jax.Array:
+        """`split` is the axis of the devices that have the other points, if any."""
         weights = sample.get("quadrature_weights")
         return metrics.relative_l2(
-            predict(model, sample), sample["target"], quadrature_weights=weights
+            predict(model, sample, **split),
+            sample["target"],
+            quadrature_weights=weights,
+            **split,  # pyright: ignore
         )
 
-    def one(model: Any, sample: Any) -> jax.Array:
-        return loss(predict(model, sample), sample) if loss else error(model, sample)
+    def one(model: Any, sample: Any, **split: str) -> jax.Array:
+        if loss:
+            return loss(predict(model, sample), sample)
+        return error(model, sample, **split)
 
-    def total(model: Any, batch: Any) -> jax.Array:
-        value = jnp.sum(jax.vmap(one, in_axes=(None, 0))(model, batch))
+    def total(model: Any, batch: Any, **split: str) -> jax.Array:
+        each = jax.vmap(partial(one, **split), in_axes=(None, 0))
+        value = jnp.sum(each(model, batch))
         return value / config.batch_size if mean else value
 
     found = operators.sizes(all_samples(splits), normalizers, **sizes)
@@ -130,6 +137,7 @@ def regression(
         extra=normalizers,
         source=splits.source,
         notes=notes,
+        over_points=loss is None,
     )
 
 

@@ -10,8 +10,14 @@ So a layer is two passes over the points, forward and backward alike:
 
 Kept are the features `z` in front of every layer and its moments; everything else is
 computed again, so that no array `(n, k)` is ever alive, and gradients are exact.
+
+Points may also be split over the devices of an axis of `jax.shard_map`: then the sums
+go over the devices as well, once a layer and direction, in numbers that do not depend
+on how many points there are.
 """
 
+from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 import jax
@@ -69,6 +75,7 @@ def weights_of_chunks(
     x: jax.Array,
     quadrature_weights: jax.Array | None,
     size: int,
+    axis_name: str | None = None,
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Returns weights of chunks `(chunks, size)`, zero in padding, and their totals.
 
@@ -78,6 +85,7 @@ def weights_of_chunks(
       x: any array of the points, `(n, ...)`, of the dtype of the weights.
       quadrature_weights: weights of the points, shape `(n,)`, or None.
       size: points of a chunk.
+      axis_name: axis of the devices that have the other points, which totals include.
 
     Returns:
       The weights, their sum, and the number of positive ones.
@@ -88,14 +96,37 @@ def weights_of_chunks(
     weights = attention.weights(basis, x, quadrature_weights)
     if weights is None:  # equal ones, which cancel
         weights = jnp.ones(x.shape[0], x.dtype)
+    elif quadrature_weights is None and axis_name is not None:  # 1 / n, of all points
+        weights = weights / lax.axis_size(axis_name)
     weights = jnp.where(active(weights), weights, 0).astype(x.dtype)
     padded = -(-x.shape[0] // size) * size
     parts = jnp.pad(weights, (0, padded - x.shape[0])).reshape(-1, size)
-    return parts, jnp.sum(weights), jnp.sum(active(weights).astype(x.dtype))
+    totals = jnp.sum(weights), jnp.sum(active(weights).astype(x.dtype))
+    return parts, *_sum_over(axis_name, totals)
 
 
-@jax.custom_vjp
+def _sum_over(axis_name: str | None, tree: Any) -> Any:
+    """Adds up what the devices of an axis have; all of them get the sum."""
+    return tree if axis_name is None else lax.psum(tree, axis_name)
+
+
+def _vary(tree: Any, axes: Iterable[str]) -> Any:
+    """Says of arrays that devices have different ones, at least in their cotangents.
+
+    Cotangents of parameters are then sums over the points of a device, and are added
+    up where the parameters came from: once, for all layers.
+    """
+
+    def cast(x: jax.Array) -> jax.Array:
+        missing = tuple(set(axes) - jax.typeof(x).manual_axis_type.varying)
+        return lax.pcast(x, missing, to="varying") if missing else x
+
+    return jax.tree.map(cast, tree)
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0,))
 def layer(
+    axis_name: str | None,
     block: Any,
     shared: Basis | None,
     z: Chunks,
@@ -106,6 +137,7 @@ def layer(
     """Evaluates a block of the transformer on all chunks, in two passes over them.
 
     Args:
+      axis_name: axis of the devices that have the other points, if any.
       block: the block.
       shared: the basis that all blocks share, if any.
       z: features, `(chunks, c, m)`.
@@ -116,16 +148,17 @@ def layer(
     Returns:
       Features after the block, `(chunks, c, m)`.
     """
-    return _forward(block, shared, z, given, weights, totals)[0]
+    return _forward(axis_name, block, shared, z, given, weights, totals)[0]
 
 
-def _forward(block, shared, z, given, weights, totals):
+def _forward(axis_name, block, shared, z, given, weights, totals):
     def accumulate(total, chunk):
         return _add(total, _moments(block, shared, *chunk)), None
 
     chunks = z, given, weights
     one = jax.eval_shape(_moments, block, shared, *jax.tree.map(lambda x: x[0], chunks))
     found, _ = lax.scan(accumulate, _zeros(one), chunks)
+    found = _vary(_sum_over(axis_name, found), _axes(found))
     mixed = _mix(block, shared, found, totals)
 
     def advance(_, chunk):
@@ -137,7 +170,7 @@ def _forward(block, shared, z, given, weights, totals):
     return after, (block, shared, z, given, weights, totals, found)
 
 
-def _backward(kept, cotangent):
+def _backward(axis_name, kept, cotangent):
     block, shared, z, given, weights, totals, found = kept
     mixed, pull_mix = jax.vjp(_mix, block, shared, found, totals)
 
@@ -154,7 +187,9 @@ def _backward(kept, cotangent):
     (of_block, of_mixed), (before, heads) = lax.scan(
         behind, start, (z, given, cotangent)
     )
+    # Linear, so that the parts of the devices are pulled back before they are added.
     more, of_shared, of_found, of_totals = pull_mix(of_mixed)
+    of_found = _vary(_sum_over(axis_name, of_found), _axes(of_found))
 
     def ahead(gradients, chunk):
         """From what the heads found, and the moments, to the start of the layer."""
@@ -211,7 +246,13 @@ def _add(one, other):
 
 
 def _zeros(like):
-    return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), like)
+    return jax.tree.map(jnp.zeros_like, like)
+
+
+def _axes(tree: Any) -> frozenset[str]:
+    """The axes of devices that have different arrays."""
+    found = (jax.typeof(x).manual_axis_type.varying for x in jax.tree.leaves(tree))
+    return frozenset().union(*found)
 
 
 def can_be_chunked(model: Any) -> bool:
@@ -219,14 +260,14 @@ def can_be_chunked(model: Any) -> bool:
     return hasattr(model, "blocks") and hasattr(model, "basis") and not obstacle(model)
 
 
-def check(model: Any, chunk_size: int) -> None:
-    """Raises ValueError if a model cannot be evaluated in chunks of such a size."""
-    _checks.positive(chunk_size=chunk_size)
+def check(model: Any, option: str, value: int | str) -> None:
+    """Raises ValueError if an option, `chunk_size` or `axis_name`, is for no model."""
+    given = f"{option}={value!r}"
     if reason := obstacle(model):
-        raise ValueError(f"{chunk_size=}: {reason}. Leave chunk_size out.")
+        raise ValueError(f"{given}: {reason}. Leave {option} out.")
     if model.rematerialize:
         raise ValueError(
-            f"rematerialize=True means nothing with {chunk_size=}: chunks are always "
+            f"rematerialize=True means nothing with {given}: chunks are always "
             "computed again in the backward pass. Leave one of them out."
         )
 
@@ -236,7 +277,8 @@ def evaluate(
     mesh_points: jax.Array,
     features: jax.Array | None,
     *,
-    chunk_size: int,
+    chunk_size: int | None,
+    axis_name: str | None = None,
     quadrature_weights: jax.Array | None = None,
     time: jax.Array | None = None,
     **given: jax.Array,
@@ -247,7 +289,8 @@ def evaluate(
       model: the operator transformer.
       mesh_points: points, shape `(n, p)`.
       features: values of the input function, shape `(n, feature_dim)`, or None.
-      chunk_size: points that are computed at once; all, if there are fewer.
+      chunk_size: points that are computed at once; all, if there are fewer, or if None.
+      axis_name: axis of `jax.shard_map` whose devices have the other points.
       quadrature_weights: weights of the points, shape `(n,)`; zero masks a point.
       time: scalar, if the model has a time embedding.
       **given: arrays `(n, ...)` that calls of the attention take.
@@ -259,18 +302,26 @@ def evaluate(
       TypeError: if an array is not floating point.
       ValueError: if the model has no chunks, or as from a call without them.
     """
-    check(model, chunk_size)
+    if chunk_size is not None:
+        _checks.positive(chunk_size=chunk_size)
+        check(model, "chunk_size", chunk_size)
+    if axis_name is not None:
+        check(model, "axis_name", axis_name)
     check_points(model.position, mesh_points)
     arrays = {"mesh_points": mesh_points, **given}
     more = {} if features is None else {"features": features}
     _checks.same_points(**arrays, **more)
+    axes = _axes((arrays, more, quadrature_weights, time))
+    model, arrays, more, time = _vary((model, arrays, more, time), axes)
+    mesh_points, features = arrays["mesh_points"], more.get("features")
     blocks, shared = model.blocks, model.basis
     n = mesh_points.shape[0]
-    size = min(chunk_size, n)
+    size = min(chunk_size or n, n)
     basis = blocks.attention.choose_basis(shared)
     weights, *totals = weights_of_chunks(
-        blocks.attention, basis, mesh_points, quadrature_weights, size
+        blocks.attention, basis, mesh_points, quadrature_weights, size, axis_name
     )
+    weights, totals = _vary((weights, tuple(totals)), axes)
     parts = {name: split(array, size) for name, array in arrays.items()}
     inputs = None if features is None else split(features, size)
 
@@ -285,7 +336,7 @@ def evaluate(
     )
 
     def one(z, block):
-        return layer(block, shared, z, parts, weights, tuple(totals)), None
+        return layer(axis_name, block, shared, z, parts, weights, totals), None
 
     z, _ = lax.scan(one, z, blocks)
     values = lax.map(jax.checkpoint(decode, prevent_cse=False), z)

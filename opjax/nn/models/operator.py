@@ -108,7 +108,8 @@ class OperatorTransformer(nnx.Module):
         self.decoder_norm = LayerNorm(features) if decoder_norm else None
         self.decoder = Linear(features, out_features, rngs=rngs)
         if chunk_size is not None:
-            chunks.check(self, chunk_size)
+            _checks.positive(chunk_size=chunk_size)
+            chunks.check(self, "chunk_size", chunk_size)
 
     def __call__(
         self,
@@ -120,6 +121,7 @@ class OperatorTransformer(nnx.Module):
         basis_functions: jax.Array | None = None,
         subdomains: Subdomains | None = None,
         chunk_size: int | None = None,
+        axis_name: str | None = None,
     ) -> jax.Array:
         """Evaluates the operator on one sample.
 
@@ -138,6 +140,10 @@ class OperatorTransformer(nnx.Module):
             gradients are the same. Memory is that of the features in front of every
             block; a chunk that fits the cache of a core, 256 to 1024 points, is fastest
             there. There is no forward mode of differentiation.
+          axis_name: axis of `jax.shard_map` over whose devices the points are split,
+            for the same attention; the others are arrays of the points of a device,
+            as many for each: pad with zero weights. Values and gradients are those of
+            all points, if the loss adds up over the axis as well.
 
         Returns:
           Values of the output function at the mesh points, shape `(n, out_features)`.
@@ -154,13 +160,12 @@ class OperatorTransformer(nnx.Module):
             subdomains=subdomains,
         )
         chunk_size = self.chunk_size if chunk_size is None else chunk_size
-        if chunk_size is not None:
+        if chunk_size is not None or axis_name is not None:
             given = {
                 k: v for k, v in given.items() if k not in ("basis", "mesh_points")
             }
-            return chunks.evaluate(
-                self, mesh_points, features, chunk_size=chunk_size, time=time, **given
-            )
+            given |= {"chunk_size": chunk_size, "axis_name": axis_name, "time": time}
+            return chunks.evaluate(self, mesh_points, features, **given)
         z = self.encode(mesh_points, features, time=time)
 
         def layer(z, block):

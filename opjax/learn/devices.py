@@ -1,0 +1,77 @@
+"""--mesh: the devices that a run is split over, refused before any work is done."""
+
+import contextlib
+import os
+from typing import Any
+
+import jax
+from jax.sharding import Mesh
+
+from opjax import nn, sharding
+from opjax.nn.models import chunks
+
+HELP = (
+    "Devices that share the points of a sample and the samples of a batch, such as "
+    "points:4,batch:2 or batch:2; empty: one. The cores of a CPU count as devices. "
+    "Every model takes batch; points are for attention in bases without convolutions. "
+    "Results are those of one device but for rounding"
+)
+
+
+def start(text: str, config: Any) -> Mesh | None:
+    """Returns the devices that `--mesh` names, or None for one.
+
+    On a CPU whose backend has not started its cores become devices, as many as are
+    asked for, with an equal part of XLA's threads each; `JAX_NUM_CPU_DEVICES` in the
+    environment takes precedence.
+
+    Args:
+      text: see `sharding.parse`; empty for one device.
+      config: its `batch_size` and `microbatch` must fit.
+
+    Raises:
+      ValueError: if there are too few devices, or they do not divide a batch.
+    """
+    if not text:
+        return None
+    sizes = sharding.parse(text)
+    count = sizes.get("points", 1) * sizes.get("batch", 1)
+    cores = _cores()
+    if jax.config.jax_num_cpu_devices < 0 and count <= cores:
+        with contextlib.suppress(RuntimeError):  # the backend has started
+            jax.config.update("jax_num_cpu_devices", count)
+            os.environ.setdefault("NPROC", str(cores // count))
+    mesh = sharding.device_mesh(**sizes)
+    if hasattr(config, "batch_size"):
+        microbatch = getattr(config, "microbatch", 0) or None
+        sharding.check_batch(mesh, config.batch_size, microbatch)
+    return mesh
+
+
+def _cores() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def check(mesh: Mesh | None, task: Any, model: Any) -> None:
+    """Raises ValueError if points are split and a task or a model cannot be.
+
+    Args:
+      mesh: of devices, if there are several.
+      task: what is to be learned.
+      model: of its own, or the shapes of one.
+    """
+    count = sharding.size(mesh, sharding.POINTS)
+    if count == 1:
+        return
+    if not task.over_points:
+        reason = "the loss of this program does not add up over parts of a sample"
+    elif not isinstance(model, nn.OperatorTransformer):
+        reason = f"a {type(model).__name__} needs all points of a sample together"
+    elif model.rematerialize:
+        reason = "its blocks are always computed again, so rematerialize means nothing"
+    else:
+        reason = chunks.obstacle(model)
+    if reason:
+        raise ValueError(f"points:{count} of the mesh: {reason}. Split batch alone.")

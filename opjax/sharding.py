@@ -1,0 +1,241 @@
+"""Points and samples over devices: where arrays are, and what is added up.
+
+    mesh = sharding.device_mesh(points=4, batch=2)
+    epoch = training.make_epoch(loss, optimizer, mesh=mesh)
+
+Every device has all parameters, a part of the samples of a batch, and a part of their
+points. Gradients of samples add up: that asks nothing of a model. Points of a sample
+need each other: a loss that is split over them adds up itself, `axis_name="points"`,
+and so does its model. Losses and gradients are those of one device but for rounding,
+and so are the bytes that devices exchange in a step, whatever the number of points.
+"""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+
+POINTS, BATCH = "points", "batch"
+# Arrays of samples whose second axis are points.
+OF_POINTS = ("mesh_points", "features", "target", "quadrature_weights")
+
+
+def parse(text: str) -> dict[str, int]:
+    """Returns the sizes of a mesh of devices: `points:4,batch:2`, or one of the two.
+
+    Raises:
+      ValueError: if that is not what the text says.
+    """
+    sizes: dict[str, int] = {}
+    for part in text.split(","):
+        name, _, count = (piece.strip() for piece in part.partition(":"))
+        fits = name in (POINTS, BATCH) and name not in sizes
+        if not (fits and count.isdecimal() and int(count)):
+            raise ValueError(
+                f"mesh={text!r} must say how many devices share the points of a sample "
+                "and the samples of a batch, such as points:4,batch:2 or batch:2."
+            )
+        sizes[name] = int(count)
+    return sizes
+
+
+def device_mesh(*, points: int = 1, batch: int = 1) -> Mesh:
+    """Returns a mesh of devices, the first ones, with the axes `points` and `batch`.
+
+    Args:
+      points: devices that share the points of a sample.
+      batch: devices, or groups of them, that share the samples of a batch.
+
+    Raises:
+      ValueError: if there are not as many devices.
+    """
+    devices, count = jax.devices(), points * batch
+    if min(points, batch) < 1 or count > len(devices):
+        more = " JAX_NUM_CPU_DEVICES in the environment makes more of a CPU."
+        raise ValueError(
+            f"A mesh of points:{points},batch:{batch} takes {count} devices, but there "
+            f"are {len(devices)}." + more * (devices[0].platform == "cpu")
+        )
+    grid = np.array(devices[:count]).reshape(points, batch)
+    return Mesh(grid, (POINTS, BATCH), axis_types=(AxisType.Auto,) * 2)
+
+
+def size(mesh: Mesh | None, name: str) -> int:
+    """Returns the number of devices along an axis; one if there is no such axis."""
+    return 1 if mesh is None else mesh.shape.get(name, 1)
+
+
+def given(mesh: Mesh | None) -> dict[str, str]:
+    """Returns the argument `axis_name` of what is split over points, if it is."""
+    return {"axis_name": POINTS} if size(mesh, POINTS) > 1 else {}
+
+
+def check_batch(mesh: Mesh | None, samples: int, microbatch: int | None = None) -> None:
+    """Raises ValueError unless devices get equal parts of a batch."""
+    shards, parts = size(mesh, BATCH), microbatch or 1
+    if samples % shards:
+        raise ValueError(
+            f"batch:{shards} of the mesh must divide the {samples} samples of a batch."
+        )
+    if samples // shards % parts:
+        raise ValueError(
+            f"{microbatch=} must divide the {samples // shards} samples of a batch "
+            f"that each of batch:{shards} gets."
+        )
+
+
+def specs(data: Any, mesh: Mesh, *, samples: str | None = BATCH) -> Any:
+    """Returns how arrays of samples are split, a `PartitionSpec` for each.
+
+    Args:
+      data: pytree of arrays with samples along axis 0; if points are split, a dict of
+        arrays among `OF_POINTS`, with points along axis 1.
+      mesh: of devices.
+      samples: axis that samples are split over; None for all samples on each device.
+
+    Raises:
+      ValueError: if points are split and an array has another name, or other points.
+    """
+    shards = size(mesh, POINTS)
+    if shards == 1:
+        return jax.tree.map(lambda leaf: PartitionSpec(samples), data)
+    names = data if isinstance(data, Mapping) else {"the batch": None}
+    if unknown := [name for name in names if name not in OF_POINTS]:
+        raise ValueError(
+            f"points:{shards} of the mesh splits {', '.join(OF_POINTS)} only; which "
+            f"axis of {', '.join(unknown)} are points is not known."
+        )
+    for name, array in data.items():
+        if np.ndim(array) < 2 or array.shape[1] % shards:
+            raise ValueError(
+                f"points:{shards} of the mesh must divide the points, axis 1 of {name} "
+                f"{np.shape(array)}; `pad_points` adds some of zero weight."
+            )
+    return {name: PartitionSpec(samples, POINTS) for name in data}
+
+
+def pad_points(data: Any, mesh: Mesh) -> Any:
+    """Adds points of zero weight, so that devices get equal numbers of points.
+
+    Args:
+      data: see `specs`.
+      mesh: of devices.
+
+    Returns:
+      The data; padded, if need be, with `quadrature_weights` of `1 / n` where there
+      were none, which models take for the same.
+    """
+    shards = size(mesh, POINTS)
+    if shards == 1 or not isinstance(data, Mapping) or "mesh_points" not in data:
+        return data
+    count, n = data["mesh_points"].shape[:2]
+    missing = -n % shards
+    if not missing:
+        return data
+    dtype = data["mesh_points"].dtype
+    arrays = {"quadrature_weights": np.full((count, n), 1 / n, dtype), **data}
+
+    def padded(name: str, array: Any) -> np.ndarray:
+        more = np.repeat(np.asarray(array)[:, :1], missing, axis=1)
+        if name == "quadrature_weights":
+            more = np.zeros_like(more)
+        return np.concatenate([array, more], axis=1)
+
+    return {name: padded(name, array) for name, array in arrays.items()}
+
+
+def replicate(tree: Any, mesh: Mesh) -> Any:
+    """Puts all of a tree on every device; inside `jax.jit`, says that it is there."""
+    return _put(tree, NamedSharding(mesh, PartitionSpec()))
+
+
+def place(data: Any, mesh: Mesh) -> Any:
+    """Puts samples on the devices: all of them on each, with its part of the points."""
+    data = pad_points(data, mesh)
+    found = specs(data, mesh, samples=None)
+    return jax.tree.map(lambda x, spec: _put(x, NamedSharding(mesh, spec)), data, found)
+
+
+def _put(tree: Any, sharding: NamedSharding) -> Any:
+    traced = any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves(tree))
+    put = lax.with_sharding_constraint if traced else jax.device_put
+    return put(tree, sharding)
+
+
+def add_gradients(
+    gradient: Callable[..., Any], mesh: Mesh, microbatch: int | None
+) -> Callable[..., Any]:
+    """Makes a function of a batch the sum of its values on the devices' samples.
+
+    Args:
+      gradient: `gradient(trained, carried, batch, key)`, a value that all devices with
+        points of the same samples have, and gradients, see below.
+      mesh: of devices.
+      microbatch: samples that `gradient` divides the samples of a device into.
+
+    Returns:
+      A function of the same arguments, the batch being whole. Devices along `batch`
+      have keys of their own.
+    """
+    shards = size(mesh, BATCH)
+
+    def local(trained: Any, carried: Any, batch: Any, key: Any) -> Any:
+        if key is not None and shards > 1:
+            key = jax.random.split(key, shards)[lax.axis_index(BATCH)]
+        found = gradient(trained, carried, batch, key)
+        values, gradients = found if shards == 1 else lax.psum(found, BATCH)
+        if size(mesh, POINTS) > 1:
+            # Every device asks for the gradient of the same loss, and what it gets
+            # belongs to the loss of all: their sum counts it once for each of them.
+            gradients = lax.pmean(gradients, POINTS)
+        return values, gradients
+
+    def total(trained: Any, carried: Any, batch: Any, key: Any) -> Any:
+        check_batch(mesh, jax.tree.leaves(batch)[0].shape[0], microbatch)
+        whole = PartitionSpec()
+        # Unchecked: models need not know of devices.
+        run = jax.shard_map(
+            local,
+            mesh=mesh,
+            in_specs=(whole, whole, specs(batch, mesh), whole),
+            out_specs=whole,
+            check_vma=False,
+        )
+        return run(trained, carried, batch, key)
+
+    return total
+
+
+def map_samples(
+    function: Callable[[Any, Any], Any],
+    model: Any,
+    data: Any,
+    *,
+    batch_size: int,
+    mesh: Mesh,
+) -> Any:
+    """Applies a function of model and sample to every sample, on all devices.
+
+    See `training.evaluate`; inside `jax.jit`.
+    """
+    count, shards = jax.tree.leaves(data)[0].shape[0], size(mesh, BATCH)
+    rows = jnp.minimum(jnp.arange(count + -count % shards), count - 1)
+    data = jax.tree.map(lambda leaf: jnp.take(leaf, rows, axis=0), data)
+
+    def local(model: Any, data: Any) -> Any:
+        own = max(batch_size // shards, 1)
+        return lax.map(partial(function, model), data, batch_size=own)
+
+    run = jax.shard_map(
+        local,
+        mesh=mesh,
+        in_specs=(PartitionSpec(), specs(data, mesh)),
+        out_specs=PartitionSpec(BATCH),
+        check_vma=False,
+    )
+    return jax.tree.map(lambda leaf: leaf[:count], run(model, data))

@@ -1,0 +1,30 @@
+"""Operator transformers on meshes that do not fit into memory.
+
+The mesh is read from a source in chunks, in as many passes as it takes; what is kept of
+it is sums, and features in front of some layers in memory, on disk or not at all:
+
+    mesh = {"mesh_points": np.load("points.npy", mmap_mode="r"), "target": ...}
+    loss, gradients = streaming.value_and_grad(model, mesh, chunk_size=2048)
+
+are the loss and the gradients of the whole mesh. Models are those that have chunks, see
+`nn.OperatorTransformer`.
+"""
+
+from opjax.streaming.evaluation import coefficients, evaluate, predict
+from opjax.streaming.gradients import value_and_grad
+from opjax.streaming.losses import MEAN_SQUARED_ERROR, RELATIVE_L2, SumLoss
+from opjax.streaming.plan import advice, needed_bytes
+from opjax.streaming.step import make_step
+
+__all__ = [
+    "MEAN_SQUARED_ERROR",
+    "RELATIVE_L2",
+    "SumLoss",
+    "advice",
+    "coefficients",
+    "evaluate",
+    "make_step",
+    "needed_bytes",
+    "predict",
+    "value_and_grad",
+]

@@ -1,0 +1,149 @@
+"""Values of an operator at any number of points: coefficients first, then points."""
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from opjax.streaming import programs
+from opjax.streaming.passes import Mesh, forward, open_mesh
+from opjax.streaming.plan import Plan, sizes
+from opjax.streaming.source import Chunk, Source
+
+
+@dataclasses.dataclass(frozen=True)
+class _Rolling(Plan):
+    """Inputs of the last layer that was reached, in one slot."""
+
+    @property
+    def kept(self) -> tuple[int, ...]:
+        return tuple(range(1, self.num_layers)) if self.store_every else ()
+
+    def slot(self, layer: int) -> int:
+        return 0
+
+
+def coefficients(
+    model: Any,
+    source: Source,
+    *,
+    chunk_size: int,
+    time: Any = None,
+    store: bool = True,
+    storage: Any = None,
+) -> np.ndarray:
+    """Returns the coefficients of all layers, which are all that points know of others.
+
+    Args:
+      model: an operator transformer that has chunks.
+      source: the mesh, as for `value_and_grad`, without `target`.
+      chunk_size: points that are computed at once.
+      time: as for the model.
+      store: whether to keep the features of all points, `n c` numbers; otherwise they
+        are computed again for every layer, `l (l + 1) / 2` evaluations rather than `l`.
+      storage: folder for them, in a file that disappears; None for memory.
+
+    Returns:
+      Coefficients after the mixer, shape `(l, h, k, d)`.
+
+    Raises:
+      OSError: if the folder cannot be written or is full.
+      TypeError: if an array is not of real numbers.
+      ValueError: as from `value_and_grad`.
+    """
+    given = {"time": time, "store": store, "storage": storage}
+    mesh = _open(model, source, chunk_size=chunk_size, **given)
+    with mesh.storage:
+        return forward(mesh)[0]
+
+
+def evaluate(
+    model: Any,
+    coefficients: Any,
+    source: Source,
+    *,
+    chunk_size: int,
+    time: Any = None,
+) -> Iterator[np.ndarray]:
+    """Evaluates an operator at points, given the coefficients of a mesh.
+
+    Args:
+      model: an operator transformer that has chunks.
+      coefficients: of the mesh, from the function of that name.
+      source: the points where values are wanted, as for `coefficients`; with features
+        of their own, where the model takes any. Weights have no meaning for them.
+      chunk_size: points that are computed at once.
+      time: as for the model, the same as for the coefficients.
+
+    Yields:
+      Values of the output function, `(m, q)`, chunk by chunk.
+
+    Raises:
+      TypeError: if an array is not of real numbers.
+      ValueError: as from `value_and_grad`.
+    """
+    mesh = _open(model, source, chunk_size=chunk_size, time=time, store=False)
+    return _values(mesh, jnp.asarray(coefficients, mesh.dtype))
+
+
+def predict(
+    model: Any,
+    source: Source,
+    *,
+    chunk_size: int,
+    time: Any = None,
+    store: bool = True,
+    storage: Any = None,
+) -> Iterator[np.ndarray]:
+    """Evaluates an operator on a mesh of any size.
+
+    Args:
+      model: see `coefficients`; likewise the other arguments.
+      source: the mesh.
+      chunk_size: points that are computed at once.
+      time: as for the model.
+      store: whether to keep the features of all points.
+      storage: folder for them.
+
+    Yields:
+      Values of the output function, `(m, q)`, chunk by chunk.
+
+    Raises:
+      OSError: if the folder cannot be written or is full.
+      TypeError: if an array is not of real numbers.
+      ValueError: as from `value_and_grad`.
+    """
+    given = {"time": time, "store": store, "storage": storage}
+    mesh = _open(model, source, chunk_size=chunk_size, **given)
+    with mesh.storage:
+        yield from _values(mesh, jnp.asarray(forward(mesh)[0]))
+
+
+def _open(model, source, *, chunk_size, time, store, storage=None) -> Mesh:
+    if storage is not None and not store:
+        raise ValueError(f"Nothing is stored with {store=}; leave storage out.")
+
+    def plan(_: Any) -> Plan:
+        return _Rolling(sizes(model)[0], int(store))
+
+    given = {"chunk_size": chunk_size, "time": time, "storage": storage}
+    return open_mesh(model, source, (), plan=plan, **given)
+
+
+def _values(mesh: Mesh, mixed: jax.Array) -> Iterator[np.ndarray]:
+    start = mesh.plan.start(mesh.plan.num_layers - 1)
+    last: Any = None
+    for chunk in mesh.reader:
+        z = mesh.load(start, chunk)
+        _, values = programs.finish(mesh.flat, mixed, z, chunk.given, start)
+        if last is not None:
+            yield _rows(*last)
+        last = chunk, values
+    yield _rows(*last)
+
+
+def _rows(chunk: Chunk, values: jax.Array) -> np.ndarray:
+    return np.asarray(values)[: chunk.size]

@@ -1,0 +1,121 @@
+"""What is kept of a mesh between passes, and how much memory that takes."""
+
+import dataclasses
+from typing import Any
+
+import jax
+import numpy as np
+
+from opjax import _checks
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """Which layers' inputs are kept.
+
+    Attributes:
+      num_layers: of the model.
+      store_every: the inputs of every so many-th layer are kept, and what leaves the
+        last one; zero for none.
+    """
+
+    num_layers: int
+    store_every: int
+
+    @property
+    def kept(self) -> tuple[int, ...]:
+        """Layers whose inputs are kept; those of the first are encoded again."""
+        if not self.store_every:
+            return ()
+        inner = range(self.store_every, self.num_layers, self.store_every)
+        return (*inner, self.num_layers)
+
+    def start(self, layer: int) -> int:
+        """The last layer up to this one whose input is kept, or zero."""
+        return max((kept for kept in self.kept if kept <= layer), default=0)
+
+    def end(self, layer: int) -> int:
+        """The first layer behind this one whose input is kept, or the last layer."""
+        return min((k for k in self.kept if k > layer), default=self.num_layers)
+
+    def slot(self, layer: int) -> int:
+        """Where the input of a layer is kept."""
+        return self.kept.index(layer)
+
+    @property
+    def depth(self) -> int:
+        """Largest number of layers between two that are kept."""
+        return min(self.store_every or self.num_layers, self.num_layers)
+
+
+def sizes(model: Any) -> tuple[int, int, int]:
+    """Returns layers, channels and bytes of a number of an operator transformer."""
+    scale = model.blocks.attention_norm.scale[...]
+    return (*scale.shape, scale.dtype.itemsize)
+
+
+def needed_bytes(
+    model: Any, num_points: int, *, chunk_size: int, store_every: int
+) -> int:
+    """Estimates the memory of `value_and_grad`, beyond that of its program.
+
+    Args:
+      model: the operator transformer.
+      num_points: points of the mesh.
+      chunk_size: points that are computed at once.
+      store_every: as for `value_and_grad`; zero if nothing is kept, or on disk.
+
+    Returns:
+      Bytes of what is kept, of a chunk's arrays and of parameters.
+    """
+    layers, channels, width = sizes(model)
+    plan = Plan(layers, store_every)
+    kept = len(plan.kept) * num_points * channels * width
+    basis = model.blocks.attention.choose_basis(model.basis)
+    functions = model.blocks.attention.num_heads * basis.num_basis
+    # Features of the layers of a group, and of one layer what its backward pass keeps.
+    chunk = min(chunk_size, num_points) * width
+    chunk *= (2 * plan.depth + 16) * channels + 6 * functions
+    # Parameters, their gradients in double precision, and those of one layer.
+    parameters = 6 * 8 * sum(int(np.size(leaf)) for leaf in jax.tree.leaves(model))
+    return kept + chunk + parameters
+
+
+def choose_store_every(
+    model: Any, num_points: int, *, chunk_size: int, memory_limit: float
+) -> int:
+    """Returns the fewest layers between stored ones, so the least work, that fit."""
+    layers, _, _ = sizes(model)
+    for store_every in (*range(1, layers + 1), 0):
+        given = {"chunk_size": chunk_size, "store_every": store_every}
+        if needed_bytes(model, num_points, **given) <= memory_limit:
+            return store_every
+    raise MemoryError(
+        f"{memory_limit=:g} bytes are too few: "
+        + advice(model, num_points, chunk_size=chunk_size, memory_limit=memory_limit)
+    )
+
+
+def advice(model: Any, num_points: int, *, chunk_size: int, memory_limit: float) -> str:
+    """Says how much memory a gradient needs and which size of chunks would fit.
+
+    Args:
+      model: the operator transformer.
+      num_points: points of the mesh.
+      chunk_size: points that are computed at once.
+      memory_limit: bytes that there are.
+    """
+    _checks.positive(chunk_size=chunk_size, num_points=num_points)
+
+    def needed(size: int) -> int:
+        return needed_bytes(model, num_points, chunk_size=size, store_every=0)
+
+    chunk_size = min(chunk_size, num_points)
+    text = (
+        f"{num_points} points in chunks of {chunk_size} need about "
+        f"{needed(chunk_size) / 2**20:.0f} MiB with nothing stored"
+    )
+    fits = [size for size in (2**i for i in range(30)) if needed(size) <= memory_limit]
+    if not fits:
+        return f"{text}; no size of chunks fits, take a smaller model."
+    return f"{text}; chunk_size={min(max(fits), num_points)} fits."

@@ -1,0 +1,48 @@
+"""A training step on a mesh that does not fit into memory."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax import Array
+
+from opjax.streaming.gradients import value_and_grad
+from opjax.streaming.source import Source
+from opjax.training import TrainState
+
+
+def make_step(
+    optimizer: optax.GradientTransformation, **options: Any
+) -> Callable[..., tuple[TrainState, dict[str, Array]]]:
+    """Builds the update of one mesh, of `training.make_step`, with a streamed gradient.
+
+    Args:
+      optimizer: gradient transformation.
+      **options: of `value_and_grad`, but `time`.
+
+    Returns:
+      `step(state, source, time=None) -> (state, metrics)`, with the metrics "loss",
+      "gradient_norm" and "finite". An update with a non-finite loss or gradient is not
+      applied.
+    """
+
+    @jax.jit
+    def update(state: TrainState, value: Array, gradients: Any) -> Any:
+        norm = optax.tree.norm(gradients)
+        finite = jnp.isfinite(value) & jnp.isfinite(norm)
+        model, old = state.model, state.optimizer_state
+        updates, new = optimizer.update(gradients, old, model)
+        new = TrainState(optax.apply_updates(model, updates), new, state.step + 1)
+        state = jax.tree.map(partial(jnp.where, finite), new, state)
+        return state, {"loss": value, "gradient_norm": norm, "finite": finite}
+
+    def step(
+        state: TrainState, source: Source, time: Any = None
+    ) -> tuple[TrainState, dict[str, Array]]:
+        value, gradients = value_and_grad(state.model, source, time=time, **options)
+        return update(state, value, gradients)
+
+    return step

@@ -1,0 +1,275 @@
+"""What `test_sharding.py` compares, found on eight virtual devices of a CPU.
+
+A process of its own: the number of devices is settled before JAX starts.
+
+    JAX_NUM_CPU_DEVICES=8 python -m tests.sharded FILE
+"""
+
+import contextlib
+import dataclasses
+import json
+import pathlib
+import sys
+import tempfile
+from functools import partial
+from unittest import mock
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+from jax.sharding import PartitionSpec as P
+
+from benchmarks import scale
+from opjax import learn, metrics, nn, sharding, training
+from opjax.learn import Settings, Task, devices, fit, fitting
+from tests.nn.models.test_chunks import build
+
+BOTH = {"points": 4, "batch": 2}
+# Model, points of a chunk, and whether there are weights.
+ATTENTIONS = (
+    ("functional", None, True),
+    ("least squares", 4, True),
+    ("fixed", 4, False),
+)
+
+
+def distance(found, expected):
+    """The largest distance of two leaves, relative to the norm of the second."""
+    pairs = zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True)
+    ratios = [np.linalg.norm(np.ravel(a - b)) / np.linalg.norm(b) for a, b in pairs]
+    return float(max(ratios))
+
+
+def arrays(count, n, dtype=np.float64):
+    """Samples with weights, of which a few are zero."""
+    rng = np.random.default_rng(0)
+    weights = rng.uniform(0.5, 2, (count, n))
+    weights[:, [3, 11, n - 1]] = 0
+    found = {
+        "mesh_points": rng.uniform(size=(count, n, 2)),
+        "features": rng.normal(size=(count, n, 1)),
+        "target": rng.normal(size=(count, n, 2)),
+        "quadrature_weights": weights,
+    }
+    return {name: array.astype(dtype) for name, array in found.items()}
+
+
+def loss(model, batch, *, when=None, chunk_size=None, **split):
+    """The sum of the relative errors of the samples."""
+    time = {} if when is None else {"time": when}
+
+    def one(sample):
+        weights = {"quadrature_weights": sample.get("quadrature_weights")}
+        given = {"chunk_size": chunk_size, **weights, **time, **split}
+        values = model(sample["mesh_points"], sample["features"], **given)
+        return metrics.relative_l2(values, sample["target"], **weights, **split)
+
+    return jnp.sum(jax.vmap(one)(batch))
+
+
+def attentions(name, chunk_size, weighted):
+    """Distances of loss and gradients, for model and data, checked types and not."""
+    model, batch, mesh = build(name), arrays(2, 24), sharding.device_mesh(**BOTH)
+    if not weighted:
+        del batch["quadrature_weights"]
+    when = jnp.asarray(0.3) if name == "functional" else None
+    whole = partial(loss, when=when)
+    expected = jax.jit(jax.value_and_grad(whole, (0, 1)))(model, batch)
+    part = partial(whole, axis_name="points", chunk_size=chunk_size)
+    specs = P(), sharding.specs(batch, mesh)
+
+    def summed(model, batch):
+        return jax.lax.psum(part(model, batch), "batch")
+
+    along = partial(jax.shard_map, mesh=mesh, in_specs=specs)
+    inside = along(jax.value_and_grad(summed, (0, 1)), out_specs=(P(), specs))
+    found = jax.jit(inside)(model, batch)
+    return distance(found, expected)
+
+
+def training_steps(dtype, microbatch, **sizes):
+    """Distances of losses and models in fifty steps on padded samples."""
+    model = nn.OperatorTransformer(
+        position=nn.Coordinates(2),
+        feature_dim=1,
+        out_features=2,
+        features=8,
+        num_layers=2,
+        attention=partial(nn.FunctionalAttention, num_heads=2, num_basis=4),
+        rngs=nnx.Rngs(0),
+    )
+    model = jax.tree.map(lambda x: x.astype(dtype), model)
+    data, optimizer = arrays(4, 22, dtype), training.adamw(1e-3, weight_decay=1e-5)
+    data["target"] = np.sin(3 * data["mesh_points"]) + data["features"]
+    order = jnp.concatenate([training.sample_order(0, i, 4, 2) for i in range(25)])
+    found = []
+    for mesh in (None, sharding.device_mesh(**sizes)):
+        epoch = training.make_epoch(loss, optimizer, microbatch=microbatch, mesh=mesh)
+        state, own = training.init(model, optimizer), data
+        if mesh is not None:
+            state = sharding.replicate(state, mesh)
+            own = sharding.place(own, mesh)
+        state, history = epoch(state, own, order)
+        found.append((history["loss"], state.model))
+    (losses, model), (same_losses, same_model) = found
+    return distance(same_losses, losses), distance(
+        jnp.concatenate(jax.tree.leaves(jax.tree.map(jnp.ravel, same_model))),
+        jnp.concatenate(jax.tree.leaves(jax.tree.map(jnp.ravel, model))),
+    )
+
+
+def communication():
+    """The benchmark of large meshes, split for two sizes, and as a whole."""
+    sizes = {"layers": 2, "features": 8, "heads": 2, "bases": 4, "chunk_size": 24}
+    sizes |= {"devices": 4, "steps": 1}
+    modes = ("sharded", 64), ("sharded", 128), ("dense", 64)
+    return [scale.measure(mode, {**sizes, "points": n}) for mode, n in modes]
+
+
+def evaluation():
+    """The distance of a metric of five samples, three of them at once."""
+    mesh, model, data = sharding.device_mesh(**BOTH), build("adaptive"), arrays(5, 22)
+
+    def metric(model, sample, **split):
+        return loss(model, jax.tree.map(lambda x: x[None], sample), **split)
+
+    own = sharding.place(data, mesh)
+    found = training.evaluate(metric, model, own, batch_size=3, mesh=mesh)
+    return distance(found, training.evaluate(metric, model, data, batch_size=3))
+
+
+def line(model, batch):
+    """A quadratic loss."""
+    return jnp.sum((batch["x"] @ model["w"] - batch["y"]) ** 2)
+
+
+def line_error(model, sample):
+    """The square of one sample."""
+    return (sample["x"] @ model["w"] - sample["y"]) ** 2
+
+
+def runs():
+    """Models of runs that stop half-way and go on, with the same devices or others."""
+    x = np.random.default_rng(0).normal(size=(16, 3))
+    data = ({"x": x, "y": x.sum(axis=1)},)
+    task = Task(train=data, validation=data, loss=line, metric=line_error)
+    drawn = Task(train=lambda key, step: line_batch(key), loss=line)
+    model, found = {"w": jnp.zeros(3)}, {}
+    optimizer = lambda total: training.adamw(1e-2, weight_decay=0.0)  # noqa: E731
+    given = {"batch_size": 4, "optimizer": optimizer}
+    half = Settings(num_epochs=1, checkpoint_every=1, **given)
+    full = dataclasses.replace(half, num_epochs=2)
+    meshes = {"none": None, "two": sharding.device_mesh(batch=2)}
+    meshes["four"] = sharding.device_mesh(batch=4)
+
+    def finish(first, then):
+        with tempfile.TemporaryDirectory() as folder:
+            place = pathlib.Path(folder) / "run"
+            if first is not None:
+                interrupted(task, model, full, meshes[first], place)
+            own = dataclasses.replace(full, mesh=meshes[then])
+            return np.asarray(fit(task, model, own, folder=place).best_model["w"])
+
+    found["whole"] = finish(None, "none").tolist()
+    found["two"] = finish(None, "two").tolist()
+    found["two_two"] = finish("two", "two").tolist()
+    found["two_none"] = finish("two", "none").tolist()
+    found["none_four"] = finish("none", "four").tolist()
+    for name in ("none", "two"):
+        fresh = Settings(num_steps=8, steps_per_call=3, mesh=meshes[name], **given)
+        with tempfile.TemporaryDirectory() as folder:
+            ended = fit(drawn, model, fresh, folder=folder)
+        found[f"fresh_{name}"] = ended.model["w"].tolist()
+    return found
+
+
+def line_batch(key):
+    """A batch drawn anew."""
+    x = jax.random.normal(key, (4, 3))
+    return {"x": x, "y": jnp.sum(x, axis=1)}
+
+
+def interrupted(task, model, settings, mesh, folder):
+    """Trains for one epoch of a run of more, and is told to stop."""
+    settings, calls = dataclasses.replace(settings, mesh=mesh), []
+
+    def told():
+        calls.append(0)
+        return len(calls) == 1
+
+    stop = contextlib.nullcontext(told)
+    with mock.patch.object(fitting, "put_off", return_value=stop):
+        try:
+            fit(task, model, settings, folder=folder)
+        except learn.Stopped:
+            return
+    raise AssertionError("The run was not stopped.")
+
+
+def refusals():
+    """Messages of what is refused."""
+    both, data = sharding.device_mesh(**BOTH), arrays(2, 22)
+    task = Task(train=(), loss=loss, over_points=True)
+    make = partial(
+        nn.OperatorTransformer,
+        position=nn.Coordinates(2),
+        feature_dim=1,
+        out_features=1,
+        features=8,
+        num_layers=1,
+        rngs=nnx.Rngs(0),
+    )
+    galerkin = make(attention=partial(nn.GalerkinAttention, num_heads=2))
+    basis = partial(nn.FunctionalAttention, num_heads=2, num_basis=4)
+    options = learn.TrainingOptions(batch_size=2)
+    asked = {
+        "devices": lambda: devices.start("points:4,batch:4", options),
+        "text": lambda: devices.start("points:two", options),
+        "twice": lambda: sharding.parse("batch:2,batch:2"),
+        "batch": lambda: devices.start("batch:4", options),
+        "microbatch": lambda: sharding.check_batch(both, 4, 4),
+        "points": lambda: sharding.specs(data, both),
+        "names": lambda: sharding.specs({"surface": data["target"]}, both),
+        "loss": lambda: devices.check(both, task._replace(over_points=False), None),
+        "attention": lambda: devices.check(both, task, galerkin),
+        "grid": lambda: devices.check(
+            both, task, make(attention=partial(basis, grid_shape=(4, 6)))
+        ),
+        "memory": lambda: devices.check(
+            both, task, make(attention=basis, rematerialize=True)
+        ),
+        "other": lambda: devices.check(both, task, nn.MeanAttention),
+        "call": lambda: galerkin(
+            data["mesh_points"][0], data["features"][0], axis_name="points"
+        ),
+    }
+    found = {}
+    for name, call in asked.items():
+        try:
+            call()
+        except ValueError as error:
+            found[name] = str(error)
+    return found
+
+
+def main(file):
+    """Writes all that is found as JSON."""
+    jax.config.update("jax_enable_x64", True)
+    jax.config.update("jax_numpy_dtype_promotion", "strict")
+    jax.config.update("jax_numpy_rank_promotion", "raise")
+    found = {
+        "refusals": refusals(),
+        "runs": runs(),
+        "evaluation": evaluation(),
+        "attentions": {given[0]: attentions(*given) for given in ATTENTIONS},
+        "steps_64": training_steps(jnp.float64, None, **BOTH),
+    }
+    with jax.enable_x64(False):
+        found["communication"] = communication()
+        found["steps_32"] = training_steps(jnp.float32, 1, points=2, batch=2)
+    pathlib.Path(file).write_text(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

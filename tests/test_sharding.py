@@ -1,0 +1,78 @@
+"""Points and samples over eight virtual devices: the numbers of one."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[1]
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory):
+    """All that `tests.sharded` finds, in one process with eight devices."""
+    file = tmp_path_factory.mktemp("sharded") / "found.json"
+    env = dict(os.environ, JAX_NUM_CPU_DEVICES="8", JAX_PLATFORMS="cpu")
+    command = [sys.executable, "-m", "tests.sharded", str(file)]
+    ended = subprocess.run(command, env=env, cwd=ROOT, capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
+    return json.loads(file.read_text())
+
+
+def test_loss_and_gradients_are_those_of_one_device(found):
+    for name, distance in found["attentions"].items():
+        assert distance < 1e-12, name
+
+
+def test_fifty_steps_end_where_one_device_does(found):
+    for name, tolerance in (("steps_64", 1e-12), ("steps_32", 1e-6)):
+        losses, model = found[name]
+        assert losses < tolerance
+        assert model < tolerance
+
+
+def test_devices_exchange_as_much_for_any_number_of_points(found):
+    few, many, whole = found["communication"]
+    for name in ("collectives", "bytes_exchanged"):
+        assert few[name] == many[name] > whole[name] == 0
+    # Two layers, forward and backward; weights, errors and the sum of the gradients.
+    assert few["collectives"] <= 12
+    np.testing.assert_allclose(few["loss"], whole["loss"], rtol=1e-6)
+
+
+def test_metrics_of_samples_are_those_of_one_device(found):
+    assert found["evaluation"] < 1e-12
+
+
+def test_runs_continue_bit_for_bit_or_on_other_devices(found):
+    runs = found["runs"]
+    assert runs["two_two"] == runs["two"]
+    for name in ("two", "two_none", "none_four"):
+        np.testing.assert_allclose(runs[name], runs["whole"], rtol=1e-12)
+    np.testing.assert_allclose(runs["fresh_two"], runs["fresh_none"], rtol=1e-12)
+
+
+MESSAGES = {
+    "devices": "takes 16 devices, but there are 8",
+    "text": "such as points:4,batch:2",
+    "twice": "such as points:4,batch:2",
+    "batch": "batch:4 of the mesh must divide the 2 samples",
+    "microbatch": "microbatch=4 must divide the 2 samples",
+    "points": r"points:4 of the mesh must divide the points, axis 1 of mesh_points",
+    "names": "which axis of surface are points is not known",
+    "loss": "points:4 of the mesh: the loss of this program does not add up",
+    "attention": "points:4 of the mesh: GalerkinAttention is no attention in a basis",
+    "grid": "read neighbouring points",
+    "memory": "rematerialize means nothing",
+    "other": "needs all points of a sample together",
+    "call": "axis_name='points': GalerkinAttention is no attention in a basis",
+}
+
+
+@pytest.mark.parametrize("name", MESSAGES)
+def test_what_does_not_fit_says_why(found, name):
+    assert MESSAGES[name] in found["refusals"][name]

@@ -1,0 +1,257 @@
+"""Meshes read in chunks: the loss and gradients of the whole, in bounded memory."""
+
+import functools
+
+import h5py
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from flax import nnx
+
+from opjax import metrics, nn, streaming, training
+from opjax.streaming import plan
+from tests.nn.attention.layers import single
+from tests.nn.models.test_chunks import build
+
+NAMES = ("mesh_points", "features", "target", "quadrature_weights")
+TIME = {"functional": {"time": 0.3}}
+LOSSES = {"relative": streaming.RELATIVE_L2, "mean": streaming.MEAN_SQUARED_ERROR}
+
+
+@pytest.fixture
+def mesh(rng):
+    weights = rng.uniform(0.5, 2, 23)
+    weights[[3, 11, 22]] = 0
+    target = rng.normal(size=(23, 2))
+    target[11] = np.nan  # of a masked point
+    points, features = rng.uniform(size=(23, 2)), rng.normal(size=(23, 1))
+    return dict(zip(NAMES, (points, features, target, weights), strict=True))
+
+
+class Pieces:
+    """A source whose pieces do not fit the chunks."""
+
+    def __init__(self, mesh, lengths=(3, 9, 11)):
+        self.mesh, self.lengths, self.passes = mesh, lengths, 0
+
+    def __iter__(self):
+        self.passes, begin = self.passes + 1, 0
+        for length in self.lengths:
+            yield {k: a[begin : begin + length] for k, a in self.mesh.items()}
+            begin += length
+
+
+def dense(model, mesh, loss="relative", **when):
+    weights, target = mesh.get("quadrature_weights"), mesh["target"]
+    when = {name: jnp.asarray(x) for name, x in when.items()}
+
+    def evaluate(model):
+        given = {"quadrature_weights": weights, **when}
+        values = model(mesh["mesh_points"], mesh["features"], **given)
+        if loss == "relative":
+            return metrics.relative_l2(values, target, quadrature_weights=weights)
+        if weights is None:
+            return jnp.mean((values - target) ** 2)
+        keep = weights[:, None] > 0
+        square = (
+            jnp.where(keep, weights[:, None], 0)
+            * jnp.where(keep, values - jnp.where(keep, target, 0), 0) ** 2
+        )
+        return jnp.sum(square) / (2 * np.sum(weights))
+
+    return jax.jit(jax.value_and_grad(evaluate))(model)
+
+
+def same(actual, expected):
+    assert jax.tree.structure(actual) == jax.tree.structure(expected)
+    assert max(jnp.max(jnp.abs(x)) for x in jax.tree.leaves(expected)) > 1e-2
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-11),
+        actual,
+        expected,
+    )
+
+
+@functools.cache
+def deep():
+    return nn.OperatorTransformer(
+        position=nn.Coordinates(2),
+        feature_dim=1,
+        out_features=2,
+        features=8,
+        num_layers=5,
+        attention=functools.partial(nn.FunctionalAttention, num_heads=2, num_basis=4),
+        rngs=nnx.Rngs(0),
+    )
+
+
+@pytest.mark.slow  # several models are compiled
+@pytest.mark.parametrize(
+    ("name", "weighted"),
+    [("functional", True), ("least squares", True), ("fixed", False)],
+)
+def test_streams_have_the_loss_and_gradients_of_the_whole(name, weighted, mesh):
+    if not weighted:
+        mesh = {k: np.nan_to_num(mesh[k]) for k in NAMES[:3]}
+    model, when = build(name), TIME.get(name, {})
+    for loss, every in (("relative", 0), ("mean", 1)):
+        given = {"loss": LOSSES[loss], "store_every": every, **when}
+        found = streaming.value_and_grad(model, mesh, chunk_size=5, **given)
+        same(found, dense(model, mesh, loss, **when))
+
+
+@pytest.mark.slow  # five programs of each kind
+def test_whatever_is_stored_wherever_it_is_the_same_gradient(mesh, tmp_path):
+    model = jax.tree.map(lambda p: jnp.asarray(p, float) * 2, deep())
+    expected = dense(model, mesh)
+    for every in (0, 1, 2, 3, 5):
+        storage = tmp_path if every in (1, 3) else None
+        given = {"store_every": every, "storage": storage, "chunk_size": 6}
+        source = Pieces(mesh)
+        same(streaming.value_and_grad(model, source, **given), expected)
+        # One to count the points, forward, loss, backward.
+        assert source.passes == 1 + 5 + 1 + 6
+    assert not list(tmp_path.iterdir())
+
+
+def test_sources_may_be_files_or_pieces(mesh, tmp_path):
+    model, given = build("functional"), {"chunk_size": 10, "time": 0.3}
+    expected = streaming.value_and_grad(model, mesh, **given)
+    mapped, stored = {}, h5py.File(tmp_path / "mesh.h5", "w")
+    for name, array in mesh.items():
+        np.save(tmp_path / f"{name}.npy", array)
+        mapped[name] = np.load(tmp_path / f"{name}.npy", mmap_mode="r")
+        stored[name] = array
+    for source in (mapped, stored, Pieces(mesh), Pieces(mesh, (1,) * 23)):
+        same(streaming.value_and_grad(model, source, **given), expected)
+
+
+def test_coefficients_of_a_mesh_give_values_at_other_points(mesh, tmp_path):
+    model, given = build("functional"), {"chunk_size": 10, "time": 0.3}
+    del mesh["target"]
+    points, features, weights = mesh.values()
+    call = jax.jit(model.__call__)
+    when = {"time": jnp.asarray(0.3)}
+    expected = call(points, features, quadrature_weights=weights, **when)
+    for stored in ({}, {"store": False}, {"storage": tmp_path}):
+        parts = streaming.predict(model, mesh, **given, **stored)
+        np.testing.assert_allclose(np.concatenate(list(parts)), expected, rtol=1e-10)
+    found = streaming.coefficients(model, mesh, **given)
+    assert found.shape == (2, 2, 4, 4)
+    some = {"mesh_points": points[7:19], "features": features[7:19]}
+    parts = list(streaming.evaluate(model, found, some, **given))
+    assert [len(part) for part in parts] == [10, 2]
+    np.testing.assert_allclose(np.concatenate(parts), expected[7:19], rtol=1e-10)
+
+
+def test_a_step_is_the_step_of_the_whole(mesh):
+    model, optimizer = single(build("functional")), optax.sgd(0.1)
+    step = streaming.make_step(optimizer, chunk_size=10)
+    state = training.init(model, optimizer)
+    after, found = step(state, mesh, time=0.3)
+    whole = {k: jnp.asarray(a, jnp.float32) for k, a in mesh.items()}
+    loss, gradients = dense(model, whole, time=np.float32(0.3))
+    assert found["loss"].dtype == jnp.float32
+    np.testing.assert_allclose(found["loss"], loss, rtol=1e-5)
+    assert after.step == 1
+    jax.tree.map(
+        lambda p, q, g: np.testing.assert_allclose(
+            q, p - 0.1 * g, rtol=1e-3, atol=1e-3
+        ),
+        model,
+        after.model,
+        gradients,
+    )
+    zero = mesh | {"target": np.zeros((23, 2))}
+    frozen, found = step(state, zero, time=0.3)
+    assert not found["finite"]
+    jax.tree.map(np.testing.assert_array_equal, frozen, state)
+
+
+def test_what_is_stored_is_what_fits():
+    n, chunk = 10**6, {"chunk_size": 512}
+    needed = [
+        streaming.needed_bytes(deep(), n, store_every=every, **chunk)
+        for every in (1, 2, 3, 5, 0)
+    ]
+    assert needed == sorted(needed, reverse=True)
+    assert needed[0] - needed[-1] == pytest.approx(5 * n * 8 * 4, rel=1e-2)
+    for every, size in zip((1, 2, 3, 5, 0), needed, strict=True):
+        chosen = plan.choose_store_every(deep(), n, memory_limit=size, **chunk)
+        assert chosen == every
+    limit = needed[-1] - 1000
+    with pytest.raises(MemoryError, match="chunk_size=.* fits"):
+        plan.choose_store_every(deep(), n, memory_limit=limit, **chunk)
+    with pytest.raises(MemoryError, match="no size of chunks fits"):
+        plan.choose_store_every(deep(), n, memory_limit=10, **chunk)
+
+
+def test_what_cannot_be_streamed_is_refused(mesh, tmp_path):
+    model = build("functional")
+    blocked = tmp_path / "file"
+    blocked.touch()
+    huge = np.broadcast_to(np.zeros(1), (10**13, 1))
+    cases = [
+        ({}, {"chunk_size": 0}, ValueError, "chunk_size=0"),
+        ({}, {"store_every": 3}, ValueError, "between 0 and 2 layers"),
+        ({}, {"memory_limit": 1e9, "store_every": 1}, ValueError, "leave store_every"),
+        ({}, {"store_every": 0, "storage": "."}, ValueError, "Nothing is stored"),
+        ({}, {"storage": blocked}, OSError, "file' cannot be written"),
+        ({}, {"storage": tmp_path / "missing"}, OSError, "missing' cannot be"),
+        ({}, {"memory_limit": 10}, MemoryError, "no size of chunks"),
+        ({"features": np.zeros((22, 1))}, {}, ValueError, "features 22"),
+        ({"mesh_points": np.zeros((23, 2), int)}, {}, TypeError, "int64"),
+        ({"quadrature_weights": -mesh["quadrature_weights"]}, {}, ValueError, "non-ne"),
+        ({"colour": np.zeros((23, 1))}, {}, ValueError, "unknown arrays .'colour'"),
+        ({"target": mesh["target"][:, 0]}, {}, ValueError, "target has chunks"),
+    ]
+    for change, options, error, words in cases:
+        given = {"chunk_size": 10, "time": 0.3, **options}
+        with pytest.raises(error, match=words):
+            streaming.value_and_grad(model, mesh | change, **given)
+    many = {"mesh_points": np.broadcast_to(huge, (10**13, 2)), "features": huge}
+    with pytest.raises(OSError, match="GiB are needed"):
+        next(streaming.predict(model, many, chunk_size=10**6, storage=tmp_path))
+    with pytest.raises(TypeError, match="a method __iter__"):
+        streaming.value_and_grad(model, iter([mesh]), chunk_size=5, time=0.3)
+    del mesh["features"]
+    with pytest.raises(ValueError, match="has no features"):
+        streaming.value_and_grad(model, mesh, chunk_size=5, time=0.3)
+    galerkin = nn.OperatorTransformer(
+        position=nn.Coordinates(2),
+        feature_dim=0,
+        out_features=1,
+        features=8,
+        num_layers=1,
+        attention=functools.partial(nn.GalerkinAttention, num_heads=2),
+        rngs=nnx.Rngs(0),
+    )
+    with pytest.raises(ValueError, match="GalerkinAttention is no attention in a"):
+        streaming.value_and_grad(galerkin, mesh, chunk_size=5)
+
+
+def test_points_that_are_not_finite_are_named(mesh):
+    model, given = build("functional"), {"chunk_size": 10, "time": 0.3}
+    mesh["features"][[13, 17]] = np.nan
+    with pytest.raises(ValueError, match="features is not .* 2 .* 10 to 19: 13, 17"):
+        streaming.value_and_grad(model, mesh, **given)
+    mesh["features"][:] = 0
+    mesh["target"][[3, 4]] = np.inf
+    with pytest.raises(ValueError, match="target is not finite at 1 .*: 4"):
+        streaming.value_and_grad(model, mesh, **given)
+
+
+@pytest.mark.parametrize("later", [(12,), (24,), (1, 20)])
+def test_sources_that_change_are_noticed(later, mesh):
+    class Changing(Pieces):
+        def __iter__(self):
+            self.lengths = later if self.passes else (23,)
+            return super().__iter__()
+
+    twice = {name: np.concatenate([array, array]) for name, array in mesh.items()}
+    twice["target"] = np.nan_to_num(twice["target"])
+    given = {"chunk_size": 10, "time": 0.3}
+    with pytest.raises(ValueError, match="had 23 points"):
+        streaming.value_and_grad(build("functional"), Changing(twice), **given)
