@@ -12,6 +12,7 @@ each of them a device with threads of its own. `batch` is for every model.
 
 from opjax.datasets.samples import Splits
 from opjax.learn.benchmark import (
+    FAST,
     FLARE,
     GNOT,
     LNO,
@@ -21,6 +22,7 @@ from opjax.learn.benchmark import (
     FieldOptions,
     benchmark,
     published,
+    quick,
 )
 from opjax.learn.config import (
     DataOptions,
@@ -44,6 +46,7 @@ from opjax.learn.trained import Trained, load
 from opjax.replicas import Replicas
 
 __all__ = [
+    "FAST",
     "FLARE",
     "GNOT",
     "LNO",
@@ -75,5 +78,6 @@ __all__ = [
     "load",
     "option",
     "published",
+    "quick",
     "regression",
 ]
