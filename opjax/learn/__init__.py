@@ -34,6 +34,7 @@ from opjax.learn.config import (
     TrainingOptions,
     UpdateOptions,
 )
+from opjax.learn.field import Field
 from opjax.learn.fields import option
 from opjax.learn.fitting import Fitted, Settings, fit
 from opjax.learn.members import Finished, Report
@@ -53,6 +54,7 @@ __all__ = [
     "SMOKE",
     "BenchmarkOptions",
     "DataOptions",
+    "Field",
     "FieldOptions",
     "Finished",
     "Fitted",
