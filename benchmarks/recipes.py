@@ -1,11 +1,11 @@
-"""Compares recipes of training: error against seconds, from finished runs.
+"""Compares recipes of training: error against seconds or epochs, of finished runs.
 
     python -m benchmarks.recipes --runs=runs/pipe-old,runs/pipe-new \
         --names=pipe:adamw,pipe:muon --figure=results/recipes.png
 
 Every run is named `problem:recipe`; problems get a panel each, recipes a colour, and
 the seeds of a run a line each. Prints a Markdown table of the test errors, medians and
-ranges over the seeds, and of the seconds, under the commands of the runs.
+ranges over the seeds, and of the seconds.
 """
 
 import json
@@ -19,9 +19,16 @@ from opjax.learn import drawing
 from opjax.learn.metrics_file import read_metrics
 from opjax.learn.tables import median_and_range, table
 
-_RUNS = flags.DEFINE_list("runs", [], "Folders of finished runs of one model.")
+_RUNS = flags.DEFINE_list("runs", [], "Folders of finished runs.")
+_MODEL = flags.DEFINE_string("model", "functional", "Whose results to compare.")
 _NAMES = flags.DEFINE_list("names", [], "Their names, problem:recipe.")
 _FIGURE = flags.DEFINE_string("figure", None, "PNG to write.")
+_OVER = flags.DEFINE_enum(
+    "over",
+    "seconds",
+    ["seconds", "epoch"],
+    "What curves are drawn over; epochs where a busy machine spoilt the seconds.",
+)
 _COLUMNS = 3
 
 # By problem and recipe.
@@ -46,23 +53,30 @@ def by_problem(runs: Sequence[str], names: Sequence[str]) -> Folders:
     return found
 
 
-def members(run: pathlib.Path) -> list[pathlib.Path]:
-    """Folders of the members of a run, or the run itself."""
-    return sorted(path.parent for path in run.rglob("metrics.jsonl"))
+def members(run: pathlib.Path, model: str) -> list[pathlib.Path]:
+    """Folders of a model's members of a run.
+
+    Raises:
+      ValueError: if there are none.
+    """
+    found = sorted(path.parent for path in run.glob(f"{model}-*/result.json"))
+    if not found:
+        raise ValueError(f"{run} holds no finished member of --model={model}.")
+    return found
 
 
-def results(run: pathlib.Path) -> list[dict[str, Any]]:
-    """Numbers of the members."""
-    files = [folder / "result.json" for folder in members(run)]
+def results(run: pathlib.Path, model: str) -> list[dict[str, Any]]:
+    """Numbers of a model's members."""
+    files = [folder / "result.json" for folder in members(run, model)]
     return [json.loads(path.read_text()) for path in files]
 
 
-def text(folders: Folders) -> str:
+def text(folders: Folders, model: str) -> str:
     """Returns the table."""
     rows = []
     for problem, recipes in folders.items():
         for recipe, run in recipes.items():
-            found = results(run)
+            found = results(run, model)
             headline = next(iter(found[0]))
             errors = [row[headline] for row in found]
             seconds = [row["seconds"] for row in found]
@@ -73,8 +87,8 @@ def text(folders: Folders) -> str:
     return table(columns, rows)
 
 
-def curves(folders: Folders) -> Any:
-    """Draws the validation error of every member over the seconds of its training."""
+def curves(folders: Folders, model: str, over: str = "seconds") -> Any:
+    """Draws the validation error of every member over a column of its history."""
     columns = min(_COLUMNS, len(folders))
     rows = -(-len(folders) // columns)
     figure = drawing.new_figure(3.2 * columns, 2.6 * rows, "constrained")
@@ -82,9 +96,9 @@ def curves(folders: Folders) -> Any:
     names = list(dict.fromkeys(name for group in folders.values() for name in group))
     for axis, (problem, recipes) in zip(axes, folders.items(), strict=False):
         for recipe, run in recipes.items():
-            for place, folder in enumerate(members(run)):
+            for place, folder in enumerate(members(run, model)):
                 points = [
-                    (row["seconds"], row["validation"])
+                    (row[over], row["validation"])
                     for row in read_metrics(folder)
                     if row.get("validation") is not None
                 ]
@@ -94,7 +108,7 @@ def curves(folders: Folders) -> Any:
                     **style,
                     label="_" * bool(place) + recipe,
                 )
-        axis.set(title=problem, xlabel="seconds", yscale="log")
+        axis.set(title=problem, xlabel=over, yscale="log")
         drawing.plain(axis)
     for axis in axes[len(folders) :]:
         axis.remove()
@@ -108,9 +122,9 @@ def main(argv: Sequence[str]) -> None:
     if len(argv) > 1:
         raise app.UsageError(f"Unexpected arguments: {argv[1:]}.")
     folders = by_problem(_RUNS.value, _NAMES.value)
-    print(text(folders))
+    print(text(folders, _MODEL.value))
     if _FIGURE.value:
-        drawing.save(curves(folders), _FIGURE.value)
+        drawing.save(curves(folders, _MODEL.value, _OVER.value), _FIGURE.value)
 
 
 if __name__ == "__main__":
