@@ -20,6 +20,7 @@ import numpy as np
 from flax import nnx
 from jax.sharding import PartitionSpec as P
 
+import opjax
 import tests.conftest  # noqa: F401 - the strict session of all tests
 from benchmarks import scale
 from opjax import learn, metrics, nn, sharding, training
@@ -87,6 +88,23 @@ def attentions(name, chunk_size, weighted):
     inside = along(jax.value_and_grad(summed, (0, 1)), out_specs=(P(), specs))
     found = jax.jit(inside)(model, batch)
     return distance(found, expected)
+
+
+def pooled():
+    """The distance of moments of the points of all devices from those of a mesh."""
+    rng, mesh = np.random.default_rng(0), sharding.device_mesh(points=8)
+    values, basis = rng.normal(size=(16, 3)), rng.uniform(size=(16, 4))
+    weights = rng.uniform(size=16)
+
+    def found(values, basis, weights):
+        return opjax.moments(values, basis, quadrature_weights=weights, with_gram=True)
+
+    def of_all(*arrays):
+        return found(*arrays).psum("points")
+
+    given = {"mesh": mesh, "in_specs": P("points"), "out_specs": P()}
+    split = jax.jit(jax.shard_map(of_all, **given))(values, basis, weights)
+    return distance(split, found(values, basis, weights))
 
 
 def training_steps(dtype, microbatch, **sizes):
@@ -261,6 +279,7 @@ def main(file):
         "refusals": refusals(),
         "runs": runs(),
         "evaluation": evaluation(),
+        "pooled": pooled(),
         "attentions": {given[0]: attentions(*given) for given in ATTENTIONS},
         "steps_64": training_steps(jnp.float64, None, **BOTH),
     }

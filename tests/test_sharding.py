@@ -45,6 +45,10 @@ def test_devices_exchange_as_much_for_any_number_of_points(found):
     np.testing.assert_allclose(few["loss"], whole["loss"], rtol=1e-6)
 
 
+def test_moments_of_all_devices_are_those_of_the_mesh(found):
+    assert found["pooled"] < 1e-12
+
+
 def test_metrics_of_samples_are_those_of_one_device(found):
     assert found["evaluation"] < 1e-12
 
