@@ -20,6 +20,7 @@ import numpy as np
 from flax import nnx
 from jax.sharding import PartitionSpec as P
 
+import tests.conftest  # noqa: F401 - the strict session of all tests
 from benchmarks import scale
 from opjax import learn, metrics, nn, sharding, training
 from opjax.learn import Settings, Task, devices, fit, fitting
@@ -232,6 +233,7 @@ def refusals():
         "points": lambda: sharding.specs(data, both),
         "names": lambda: sharding.specs({"surface": data["target"]}, both),
         "loss": lambda: devices.check(both, task._replace(over_points=False), None),
+        "mean": lambda: devices.check(both, task._replace(over_batch=False), None),
         "attention": lambda: devices.check(both, task, galerkin),
         "grid": lambda: devices.check(
             both, task, make(attention=partial(basis, grid_shape=(4, 6)))
@@ -255,9 +257,6 @@ def refusals():
 
 def main(file):
     """Writes all that is found as JSON."""
-    jax.config.update("jax_enable_x64", True)
-    jax.config.update("jax_numpy_dtype_promotion", "strict")
-    jax.config.update("jax_numpy_rank_promotion", "raise")
     found = {
         "refusals": refusals(),
         "runs": runs(),

@@ -9,6 +9,7 @@ import sys
 import numpy as np
 import pytest
 
+pytestmark = pytest.mark.slow
 ROOT = pathlib.Path(__file__).parents[1]
 
 
@@ -65,6 +66,7 @@ MESSAGES = {
     "points": r"points:4 of the mesh must divide the points, axis 1 of mesh_points",
     "names": "which axis of surface are points is not known",
     "loss": "points:4 of the mesh: the loss of this program does not add up",
+    "mean": "batch:2 of the mesh: the loss of this program is no sum over",
     "attention": "points:4 of the mesh: GalerkinAttention is no attention in a basis",
     "grid": "read neighbouring points",
     "memory": "rematerialize means nothing",
