@@ -15,18 +15,20 @@ from typing import Any
 
 import numpy as np
 
+PIECE = 2**18  # points that are written at once
+
 
 def write_mesh(folder: pathlib.Path, num_points: int) -> dict[str, np.ndarray]:
     """Writes a random cloud and a function on it, and maps them read-only."""
     rng, columns = np.random.default_rng(0), {"mesh_points": 3, "target": 1}
     paths = {name: folder / f"{name}.npy" for name in columns}
-    for start in range(0, num_points, 2**18):
-        points = rng.uniform(size=(min(2**18, num_points - start), 3))
+    for start in range(0, num_points, PIECE):
+        points = rng.uniform(size=(min(PIECE, num_points - start), 3))
         pieces = {"mesh_points": points, "target": np.sin(5 * points[:, :1])}
         for name, piece in pieces.items():
             shape = (num_points, columns[name])
             # Opened anew, because pages of a mapped file stay in the process.
-            given = {"shape": shape} if start == 0 else {}
+            given: dict[str, Any] = {"shape": shape} if start == 0 else {}
             mode = "w+" if start == 0 else "r+"
             array = np.lib.format.open_memmap(paths[name], mode, np.float32, **given)
             array[start : start + len(piece)] = piece

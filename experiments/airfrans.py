@@ -23,6 +23,7 @@ from opjax import learn, metrics, normalize, training
 from opjax.datasets import airfrans, samples
 from opjax.learn import SMOKE, BenchmarkOptions, operators, option, outcome, supervised
 from opjax.learn.benchmark import load as load_splits
+from opjax.learn.benchmark import quick
 from opjax.quadrature import weighted_mean
 
 # Where the reference points of the published model are, in chords.
@@ -45,7 +46,7 @@ _FEW: dict[str, Any] = {"num_train": 4, "num_validation": 2, "num_test": 3}
 _SOME: dict[str, Any] = {"num_train": 64, "num_validation": 8, "num_test": 32}
 PRESETS = {
     "smoke": Config(**SMOKE, **_ALL, **_FEW, num_points=128, clip_norm=1.0),
-    "quick": Config(**_ALL, **_SOME, num_epochs=40, clip_norm=1.0),
+    **quick(Config(**_ALL, **_SOME, num_epochs=40, clip_norm=1.0)),
     # Table 10 and, for reference points and the width of perceptrons, the published
     # code; 504 training cases, the last tenth of them for validation. The other split
     # of Table 3 is --split=aoa --num_train=723 --num_validation=81 --num_test=196.

@@ -34,6 +34,7 @@ from opjax.learn import (
     latents,
     option,
     published,
+    quick,
 )
 from opjax.learn.benchmark import load
 from opjax.problems import grids
@@ -89,7 +90,7 @@ _RIVALS: Any = {"flare": _FLARE, "lno": _LNO, "gnot": _GNOT, "ono_original": _ON
 _PAPER = Config(**{**PAPER, **_ALL, **_MANY})
 PRESETS = {
     "smoke": Config(**{**SMOKE, **_ALL, **_FEW, "num_epochs": 6}, checkpoint_every=2),
-    "quick": Config(models=("functional",), num_epochs=12, **_ALL, **_SOME),
+    **quick(Config(models=("functional",), num_epochs=12, **_ALL, **_SOME)),
     **published(_PAPER, galerkin2d=_CAO, fno=_FNO, **_OTHERS, **_RIVALS),
     **published(replace(_PAPER, preset="code"), galerkin2d=_CAO_CODE, fno=_FNO),
 }

@@ -11,7 +11,7 @@ it, as in the papers, the solution is extended to the outside and that counts as
 import dataclasses
 
 from opjax.datasets import darcy_notch
-from opjax.learn import PAPER, SMOKE, FieldOptions, Program, benchmark, option
+from opjax.learn import PAPER, SMOKE, FieldOptions, Program, benchmark, option, quick
 from opjax.problems.darcy_notch import NOTCHES
 
 
@@ -34,7 +34,7 @@ class Config(FieldOptions):
 
 PRESETS = {
     "smoke": Config(**SMOKE, num_train=8, num_validation=4, num_test=4, num_columns=6),
-    "quick": Config(num_epochs=40),
+    **quick(Config(num_epochs=40)),
     # Table 10; the authors' program for this data set is not public.
     "paper": Config(
         **PAPER,

@@ -21,6 +21,7 @@ from opjax.learn import (
     benchmark,
     option,
     published,
+    quick,
 )
 
 
@@ -44,7 +45,7 @@ PRESETS = {
     "smoke": Config(
         **SMOKE, num_train=8, num_validation=4, num_test=4, num_around=12, num_across=1
     ),
-    "quick": Config(num_epochs=30),
+    **quick(Config(num_epochs=30)),
     # Table 10, and the authors' program for what it leaves open.
     **published(
         Config(

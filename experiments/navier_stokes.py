@@ -64,7 +64,7 @@ _ONO = {**_GNOT, "num_basis": 16, "ono_attention": "efficient"}
 PRESETS = {
     "smoke": Config(**{**learn.SMOKE, **_FEW, **_TINY}, solver_points=32),
     # A fine enough solver would take an hour: these flows are another operator.
-    "quick": Config(features=32, num_layers=3, num_epochs=10, **_SOME),
+    **learn.quick(Config(features=32, num_layers=3, num_epochs=10, **_SOME)),
     **learn.published(
         Config(**{**learn.PAPER, **_MANY, **_OWN}),
         transolver={**_LOWER, "clip_norm": 0.0},

@@ -12,7 +12,7 @@ from typing import Any
 
 from opjax import learn
 from opjax.datasets import pipe
-from opjax.learn import FLARE, LNO, PAPER, SMOKE, FieldOptions, option, published
+from opjax.learn import FLARE, LNO, PAPER, SMOKE, FieldOptions, option, published, quick
 from opjax.learn.benchmark import load
 
 
@@ -47,7 +47,7 @@ PRESETS = {
     "smoke": Config(
         **SMOKE, num_train=8, num_validation=4, num_test=4, num_elements=8, stride=1
     ),
-    "quick": Config(),
+    **quick(Config()),
     # Table 10, and the authors' program for what it leaves open.
     **published(
         Config(

@@ -83,7 +83,9 @@ _ONO = {**_LOWER, "num_basis": 8, "ono_attention": "efficient"}
 PRESETS = {
     "smoke": Config(**{**SMOKE, **_FEW, "features": 8, "num_epochs": 1}, num_modes=3),
     # A coarser mesh than the published one: stiffer, another operator.
-    "quick": Config(features=32, num_layers=3, num_epochs=15, batch_size=8, **_SOME),
+    **learn.quick(
+        Config(features=32, num_layers=3, num_epochs=15, batch_size=8, **_SOME)
+    ),
     **learn.published(_PAPER, transolver=_LOWER, gnot=_GNOT, ono_original=_ONO),
     **learn.published(_CODE, transolver=_LOWER),
 }

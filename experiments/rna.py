@@ -93,7 +93,7 @@ PRESETS = {
         num_points=48,
         test_points=64,
     ),
-    "quick": Config(models=_THREE, **_ALL, **_MANY, **_SHORT),
+    **learn.quick(Config(models=_THREE, **_ALL, **_MANY, **_SHORT)),
     # The authors' program, but for its dropout behind the attention.
     "paper": Config(
         **{**_ALL, "clip_norm": 0.0, "weight_decay": 0.0, "final_div_factor": 1e3},

@@ -146,6 +146,7 @@ def make_task(config: Config, cache_dir: str | None) -> learn.Task:
         evaluate=lambda model, folder: evaluate(model, folder, config),
         optimizer=lambda config, total_steps: config.around(optax.adam(config.rate)),
         source="own sampler: sine waves of Finn et al. (2017), fresh in every step",
+        over_batch=False,
     )
 
 

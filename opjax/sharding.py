@@ -18,6 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.core import Tracer
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 POINTS, BATCH = "points", "batch"
@@ -162,7 +163,7 @@ def place(data: Any, mesh: Mesh) -> Any:
 
 
 def _put(tree: Any, sharding: NamedSharding) -> Any:
-    traced = any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves(tree))
+    traced = any(isinstance(x, Tracer) for x in jax.tree.leaves(tree))
     put = lax.with_sharding_constraint if traced else jax.device_put
     return put(tree, sharding)
 

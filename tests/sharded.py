@@ -20,6 +20,8 @@ import numpy as np
 from flax import nnx
 from jax.sharding import PartitionSpec as P
 
+import opjax
+import tests.conftest  # noqa: F401 - the strict session of all tests
 from benchmarks import scale
 from opjax import learn, metrics, nn, sharding, training
 from opjax.learn import Settings, Task, devices, fit, fitting
@@ -86,6 +88,23 @@ def attentions(name, chunk_size, weighted):
     inside = along(jax.value_and_grad(summed, (0, 1)), out_specs=(P(), specs))
     found = jax.jit(inside)(model, batch)
     return distance(found, expected)
+
+
+def pooled():
+    """The distance of moments of the points of all devices from those of a mesh."""
+    rng, mesh = np.random.default_rng(0), sharding.device_mesh(points=8)
+    values, basis = rng.normal(size=(16, 3)), rng.uniform(size=(16, 4))
+    weights = rng.uniform(size=16)
+
+    def found(values, basis, weights):
+        return opjax.moments(values, basis, quadrature_weights=weights, with_gram=True)
+
+    def of_all(*arrays):
+        return found(*arrays).psum("points")
+
+    given = {"mesh": mesh, "in_specs": P("points"), "out_specs": P()}
+    split = jax.jit(jax.shard_map(of_all, **given))(values, basis, weights)
+    return distance(split, found(values, basis, weights))
 
 
 def training_steps(dtype, microbatch, **sizes):
@@ -232,6 +251,7 @@ def refusals():
         "points": lambda: sharding.specs(data, both),
         "names": lambda: sharding.specs({"surface": data["target"]}, both),
         "loss": lambda: devices.check(both, task._replace(over_points=False), None),
+        "mean": lambda: devices.check(both, task._replace(over_batch=False), None),
         "attention": lambda: devices.check(both, task, galerkin),
         "grid": lambda: devices.check(
             both, task, make(attention=partial(basis, grid_shape=(4, 6)))
@@ -255,13 +275,11 @@ def refusals():
 
 def main(file):
     """Writes all that is found as JSON."""
-    jax.config.update("jax_enable_x64", True)
-    jax.config.update("jax_numpy_dtype_promotion", "strict")
-    jax.config.update("jax_numpy_rank_promotion", "raise")
     found = {
         "refusals": refusals(),
         "runs": runs(),
         "evaluation": evaluation(),
+        "pooled": pooled(),
         "attentions": {given[0]: attentions(*given) for given in ATTENTIONS},
         "steps_64": training_steps(jnp.float64, None, **BOTH),
     }

@@ -1,8 +1,9 @@
 """The benchmark of large meshes measures the same step in every mode."""
 
+import numpy as np
 import pytest
 
-from benchmarks import scale
+from benchmarks import scale, streamed
 
 SIZES = {"points": 500, "steps": 1, "layers": 1, "features": 8, "heads": 2}
 SIZES |= {"bases": 32, "chunk_size": 50}
@@ -14,3 +15,21 @@ def test_modes_differ_in_memory_only():
     assert chunked["bytes_per_point"] < dense["bytes_per_point"]
     assert 0 < chunked["step_seconds"] < 60
     assert chunked["peak_mib"] > 50
+
+
+@pytest.mark.parametrize("every", [0, 1])
+def test_the_mesh_of_a_stream_is_in_a_file(every, tmp_path):
+    sizes = SIZES | {"store_every": every, "scratch": str(tmp_path)}
+    found = scale.measure("streamed", sizes)
+    assert found["bytes_per_point"] == 32 * every
+    assert 0 < found["loss"] < 2
+    assert not list(tmp_path.iterdir())
+
+
+def test_meshes_are_written_in_pieces(tmp_path, monkeypatch):
+    monkeypatch.setattr(streamed, "PIECE", 7)
+    mesh = streamed.write_mesh(tmp_path, 23)
+    points, target = (np.asarray(mesh[name]) for name in ("mesh_points", "target"))
+    assert points.shape == (23, 3)
+    assert len(np.unique(points)) == 69
+    np.testing.assert_allclose(target, np.sin(5 * points[:, :1]), atol=1e-6)

@@ -9,6 +9,7 @@ import sys
 import numpy as np
 import pytest
 
+pytestmark = pytest.mark.slow
 ROOT = pathlib.Path(__file__).parents[1]
 
 
@@ -44,6 +45,10 @@ def test_devices_exchange_as_much_for_any_number_of_points(found):
     np.testing.assert_allclose(few["loss"], whole["loss"], rtol=1e-6)
 
 
+def test_moments_of_all_devices_are_those_of_the_mesh(found):
+    assert found["pooled"] < 1e-12
+
+
 def test_metrics_of_samples_are_those_of_one_device(found):
     assert found["evaluation"] < 1e-12
 
@@ -65,6 +70,7 @@ MESSAGES = {
     "points": r"points:4 of the mesh must divide the points, axis 1 of mesh_points",
     "names": "which axis of surface are points is not known",
     "loss": "points:4 of the mesh: the loss of this program does not add up",
+    "mean": "batch:2 of the mesh: the loss of this program is no sum over",
     "attention": "points:4 of the mesh: GalerkinAttention is no attention in a basis",
     "grid": "read neighbouring points",
     "memory": "rematerialize means nothing",

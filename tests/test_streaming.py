@@ -87,7 +87,6 @@ def deep():
     )
 
 
-@pytest.mark.slow  # several models are compiled
 @pytest.mark.parametrize(
     ("name", "weighted"),
     [("functional", True), ("least squares", True), ("fixed", False)],
@@ -102,7 +101,6 @@ def test_streams_have_the_loss_and_gradients_of_the_whole(name, weighted, mesh):
         same(found, dense(model, mesh, loss, **when))
 
 
-@pytest.mark.slow  # five programs of each kind
 def test_whatever_is_stored_wherever_it_is_the_same_gradient(mesh, tmp_path):
     model = jax.tree.map(lambda p: jnp.asarray(p, float) * 2, deep())
     expected = dense(model, mesh)

@@ -97,6 +97,7 @@ def make_task(study: Study, cache_dir: str | None = None) -> Task:
         optimizer=optimizer,
         replicas=Replicas(study.seeds, {"rate": rates, "sizes": for_every_rate(sizes)}),
         source=study.setup.domain.source,
+        over_batch=False,
     )
 
 

@@ -12,6 +12,7 @@ each of them a device with threads of its own. `batch` is for every model.
 
 from opjax.datasets.samples import Splits
 from opjax.learn.benchmark import (
+    FAST,
     FLARE,
     GNOT,
     LNO,
@@ -21,6 +22,7 @@ from opjax.learn.benchmark import (
     FieldOptions,
     benchmark,
     published,
+    quick,
 )
 from opjax.learn.config import (
     DataOptions,
@@ -32,6 +34,7 @@ from opjax.learn.config import (
     TrainingOptions,
     UpdateOptions,
 )
+from opjax.learn.field import Field
 from opjax.learn.fields import option
 from opjax.learn.fitting import Fitted, Settings, fit
 from opjax.learn.members import Finished, Report
@@ -43,6 +46,7 @@ from opjax.learn.trained import Trained, load
 from opjax.replicas import Replicas
 
 __all__ = [
+    "FAST",
     "FLARE",
     "GNOT",
     "LNO",
@@ -50,6 +54,7 @@ __all__ = [
     "SMOKE",
     "BenchmarkOptions",
     "DataOptions",
+    "Field",
     "FieldOptions",
     "Finished",
     "Fitted",
@@ -73,5 +78,6 @@ __all__ = [
     "load",
     "option",
     "published",
+    "quick",
     "regression",
 ]

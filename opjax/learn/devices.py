@@ -36,8 +36,8 @@ def start(text: str, config: Any) -> Mesh | None:
         return None
     sizes = sharding.parse(text)
     count = sizes.get("points", 1) * sizes.get("batch", 1)
-    cores = _cores()
-    if jax.config.jax_num_cpu_devices < 0 and count <= cores:
+    cores, settings = _cores(), jax.config.values
+    if settings["jax_num_cpu_devices"] < 0 and count <= cores:
         with contextlib.suppress(RuntimeError):  # the backend has started
             jax.config.update("jax_num_cpu_devices", count)
             os.environ.setdefault("NPROC", str(cores // count))
@@ -55,13 +55,19 @@ def _cores() -> int:
 
 
 def check(mesh: Mesh | None, task: Any, model: Any) -> None:
-    """Raises ValueError if points are split and a task or a model cannot be.
+    """Raises ValueError if samples or points are split and cannot be.
 
     Args:
       mesh: of devices, if there are several.
       task: what is to be learned.
       model: of its own, or the shapes of one.
     """
+    count = sharding.size(mesh, sharding.BATCH)
+    if count > 1 and not task.over_batch:
+        raise ValueError(
+            f"batch:{count} of the mesh: the loss of this program is no sum over the "
+            "samples of a batch. Leave the mesh out."
+        )
     count = sharding.size(mesh, sharding.POINTS)
     if count == 1:
         return

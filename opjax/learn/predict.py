@@ -46,7 +46,7 @@ def run(
       output: folder for the files with predictions and `report.json`.
       export_path: file for the exported operator; None for none.
       point_dim: as for `own.read`; as in training by default.
-      **limits: `chunk_size` and `memory_gib`, see `Trained.__call__`.
+      **limits: `chunk_size`, `memory_gib` and `scratch`, see `Trained.__call__`.
 
     Returns:
       What the last line of the program says.
@@ -142,10 +142,13 @@ def main() -> None:
     flags.DEFINE_string("export", None, "File for the exported operator")
     flags.DEFINE_integer("point_dim", None, "As in opjax-train", lower_bound=1)
     flags.DEFINE_integer(
-        "chunk_size", 2**16, "Points that are evaluated at once", lower_bound=1
+        "chunk_size", 2**14, "Points that are evaluated at once", lower_bound=1
     )
     flags.DEFINE_float(
         "memory_gib", 8.0, "Largest memory of one evaluation", lower_bound=0
+    )
+    flags.DEFINE_string(
+        "scratch", None, "Folder for a file with features of all points"
     )
     given = flags.FLAGS
 
@@ -160,6 +163,7 @@ def main() -> None:
             point_dim=given.point_dim,
             chunk_size=given.chunk_size,
             memory_gib=given.memory_gib,
+            scratch=given.scratch,
         )
 
     options.start(work, [__name__])

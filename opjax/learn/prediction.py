@@ -1,19 +1,22 @@
 """Evaluation of trained operators on meshes of any size, in bounded memory."""
 
-from collections.abc import Mapping
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from opjax import normalize
+from opjax import normalize, streaming
 from opjax.datasets import samples
 from opjax.datasets.normalizers import encode
 from opjax.datasets.samples import Sample
 from opjax.learn import operators
-from opjax.nn.models import chunks, host_chunks
+from opjax.nn.models import chunks
 from opjax.normalize import Normalizer
+from opjax.streaming import plan
 
 if TYPE_CHECKING:
     from opjax.learn.trained import Trained
@@ -41,35 +44,113 @@ def predict(
     time: float | None,
     chunk_size: int,
     memory_gib: float,
+    scratch: str | os.PathLike | None,
 ) -> np.ndarray:
     """Evaluates an operator on a mesh, see `Trained.__call__`.
 
     Meshes up to `chunk_size` points are padded to one of a few sizes, for each of which
     the operator is compiled once. Larger ones run chunk by chunk, where the operator
-    can, see `nn.models.host_chunks`: a million points take 0.8 GiB with 64 channels, as
-    a whole 2 GiB. Other operators are evaluated as a whole, where that fits.
+    can, see `opjax.streaming`. Other operators are evaluated as a whole, where that
+    fits.
     """
-    _check(trained, sample)
-    sample, n = sample._replace(target=None), sample.num_points
+    check(trained, sample, weights=True)
+    n, arrays = sample.num_points, arrays_of(sample)
+    if n > chunk_size and not obstacle(trained):
+        limits = {"chunk_size": chunk_size, "memory_gib": memory_gib}
+        found = stream(trained, arrays, time=time, scratch=scratch, **limits)
+        return np.concatenate(list(found))
     when = {} if time is None else {"time": jnp.asarray(time, jnp.float32)}
-    model, normalizers = trained.model, trained.normalizers
-    if n > chunk_size and chunks.can_be_chunked(model):
-        whole, parts = samples.pad(sample, n), []  # with the weights of all points
-        for start in range(0, n, chunk_size):
-            part: Any = {k: a[start : start + chunk_size] for k, a in whole.items()}
-            arrays = encode(samples.pad(Sample(**part), chunk_size), normalizers)
-            parts.append(tuple(map(arrays.get, _ARRAYS)))
-        found = host_chunks.call_in_chunks(model, parts, **when)
-        values = [np.asarray(_decode(normalizers, part)) for part in found]
-        return np.concatenate(values)[:n]
-    if trained.fixed_points or n > chunk_size:
-        arrays = {k: getattr(sample, k) for k in _ARRAYS}
-        arrays = {k: array for k, array in arrays.items() if array is not None}
-    else:
-        arrays = samples.pad(sample, padded_size(n))
+    if not trained.fixed_points and n <= chunk_size:
+        arrays = samples.pad(sample._replace(target=None), padded_size(n))
     if n > chunk_size:
         _check_memory(trained, arrays, when, memory_gib)
-    return np.asarray(_whole(model, normalizers, arrays, when))[:n]
+    return np.asarray(_whole(trained.model, trained.normalizers, arrays, when))[:n]
+
+
+def arrays_of(sample: Sample) -> dict[str, np.ndarray]:
+    """What a model takes of a sample."""
+    arrays = {k: getattr(sample, k) for k in _ARRAYS}
+    return {k: array for k, array in arrays.items() if array is not None}
+
+
+def obstacle(trained: "Trained") -> str | None:
+    """Says why an operator cannot be evaluated in chunks, if so."""
+    model = trained.model
+    if not hasattr(model, "blocks") or not hasattr(model, "basis"):
+        return f"a {type(model).__name__} is no transformer of points"
+    if any(jnp.ndim(n.mean) > 1 for n in trained.normalizers.values()):
+        return "its data are normalised point by point"
+    return chunks.obstacle(model)
+
+
+def stream(
+    trained: "Trained",
+    source: Mapping[str, Any],
+    *,
+    time: float | None,
+    chunk_size: int,
+    memory_gib: float,
+    scratch: str | os.PathLike | None,
+) -> Iterator[np.ndarray]:
+    """Evaluates an operator chunk by chunk, see `Trained.stream`."""
+    refuse_whole(trained)
+    n, model = len(source["mesh_points"]), trained.model
+    layers, channels, width = plan.sizes(model)
+    # Features of all points: in memory if they take little of it, else in a file.
+    small = n * channels * width <= memory_gib * 2**30 / 16
+    folder = None if small or layers == 1 else scratch or tempfile.gettempdir()
+    given = {"chunk_size": chunk_size, "backward": False}
+    if plan.needed_bytes(model, n, store_every=0, **given) > memory_gib * 2**30:
+        text = plan.advice(model, n, memory_limit=memory_gib * 2**30, **given)
+        raise ValueError(f"{memory_gib=:g} is too little: {text}")
+    parts = streaming.predict(
+        model,
+        encoded(trained, source),
+        chunk_size=chunk_size,
+        time=time,
+        storage=folder,
+    )
+    return (decoded(trained, part) for part in parts)
+
+
+def refuse_whole(trained: "Trained") -> None:
+    """Raises ValueError if an operator cannot be evaluated in chunks."""
+    if reason := obstacle(trained):
+        raise ValueError(
+            f"{trained.name} in {trained.folder} cannot be evaluated in chunks: "
+            f"{reason}. Call it on the whole mesh."
+        )
+
+
+class _Encoded:
+    """Rows of an array as the model sees them, encoded when they are read."""
+
+    def __init__(self, array: Any, normalizer: Normalizer):
+        self._array = array
+        self._mean, self._std = (np.asarray(x, np.float32) for x in normalizer)
+
+    def __len__(self) -> int:
+        return len(self._array)
+
+    def __getitem__(self, rows: slice) -> np.ndarray:
+        return (np.asarray(self._array[rows], np.float32) - self._mean) / self._std
+
+
+def encoded(trained: "Trained", arrays: Mapping[str, Any]) -> dict[str, Any]:
+    """Sliceable arrays as the model sees them."""
+    normalizers = trained.normalizers
+    return {
+        k: _Encoded(a, normalizers[k]) if k in normalizers and k in _ARRAYS else a
+        for k, a in arrays.items()
+    }
+
+
+def decoded(trained: "Trained", values: np.ndarray) -> np.ndarray:
+    """Values in physical units."""
+    if "target" not in trained.normalizers:
+        return values
+    mean, std = (np.asarray(x, values.dtype) for x in trained.normalizers["target"])
+    return values * std + mean
 
 
 def padded_size(num_points: int) -> int:
@@ -78,8 +159,11 @@ def padded_size(num_points: int) -> int:
     return -(-num_points // step) * step
 
 
-def _check(trained: "Trained", sample: Sample) -> None:
-    """Raises ValueError unless a sample has what an operator takes."""
+def check(trained: "Trained", sample: Sample, *, weights: bool) -> None:
+    """Raises ValueError unless a sample has what an operator takes.
+
+    Without `weights`, it may have some or not.
+    """
     description = trained.description
     operator = f"the operator in {trained.folder}"
     for name in ("mesh_points", "features"):
@@ -94,7 +178,7 @@ def _check(trained: "Trained", sample: Sample) -> None:
                 + (f" ({', '.join(names)})." if names else "; see --point_dim.")
             )
     weighted = sample.quadrature_weights is not None
-    if weighted != description["weighted"]:
+    if weights and weighted != description["weighted"]:
         has = ("without", "with")
         raise ValueError(
             f"{sample.name} comes {has[weighted]} quadrature_weights, but {operator} "

@@ -11,7 +11,7 @@ import numpy as np
 from flax import nnx
 from jax.sharding import Mesh
 
-from opjax import sharding, training
+from opjax import training
 from opjax.learn import batches, devices, figures
 from opjax.learn.fitting import Settings, fit
 from opjax.learn.folder import RunDirectory, run_once
@@ -57,9 +57,8 @@ def run(
     begin = time.monotonic()
     members, tasks = config.members(), Tasks(make_task, cache_dir)
     task = tasks(next(iter(members.values())))
-    if sharding.size(mesh, sharding.POINTS) > 1:
-        for member in members.values():
-            devices.check(mesh, tasks(member), _shapes(member, tasks(member)))
+    for member in members.values() if mesh is not None else ():
+        devices.check(mesh, tasks(member), _shapes(member, tasks(member)))
     options: Any = {"tensorboard": tensorboard, "mesh": mesh}
     results: dict[str, list[dict[str, Any]]] = {}
     for (name, seed), member in members.items():
@@ -95,8 +94,8 @@ def _count(name: str, buckets: tuple[Any, ...]) -> int:
 
 def _shapes(config: Any, task: Task) -> Any:
     """The model of a member, with shapes in place of arrays."""
-    assert task.build is not None
-    return jax.eval_shape(lambda: task.build(config, nnx.Rngs(config.seed)))
+    build: Any = task.build
+    return jax.eval_shape(lambda: build(config, nnx.Rngs(config.seed)))
 
 
 def settings(

@@ -36,6 +36,8 @@ class Task(NamedTuple):
       replicas: of the model that `build` returns, if it is several, stacked.
       scan: one `lax.scan` for an epoch rather than one dispatch for each step; faster
         where steps are short.
+      over_batch: whether the loss is a sum over samples, along axis 0 of the arrays of
+        a batch, so that devices may share them.
       over_points: whether loss and metric take `axis_name=`, the axis of devices over
         which points of a sample are split.
       diverge: whether a training that diverges is a result rather than an error.
@@ -56,5 +58,6 @@ class Task(NamedTuple):
     probe: Callable[[Any], dict[str, Any]] | None = None
     replicas: Replicas | None = None
     scan: bool = False
+    over_batch: bool = True
     over_points: bool = False
     diverge: bool = False

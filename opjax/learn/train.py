@@ -76,7 +76,7 @@ _DEFAULTS: dict[str, Any] = {
 _TRIAL = {"train": DEMONSTRATION, "num_epochs": 30, "num_buckets": 1}
 PRESETS = {
     "smoke": Config(**(_DEFAULTS | learn.SMOKE | _TRIAL)),
-    "quick": Config(**_DEFAULTS),
+    **learn.quick(Config(**_DEFAULTS)),
     "paper": Config(**(_DEFAULTS | learn.PAPER)),
 }
 

@@ -4,7 +4,7 @@ import json
 import os
 import pathlib
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -12,10 +12,11 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from opjax import checkpoint
+from opjax import checkpoint, streaming
 from opjax.datasets import own, ranges
 from opjax.datasets.samples import Sample
 from opjax.learn import operators, prediction
+from opjax.learn.field import Field
 from opjax.learn.json_files import to_json, tuples
 from opjax.normalize import Normalizer
 
@@ -61,8 +62,9 @@ class Trained(NamedTuple):
         mesh: Sample | str | os.PathLike,
         *,
         time: float | None = None,
-        chunk_size: int = 2**16,
+        chunk_size: int = 2**14,
         memory_gib: float = 8.0,
+        scratch: str | os.PathLike | None = None,
     ) -> np.ndarray:
         """Predicts on a mesh, in physical units.
 
@@ -70,27 +72,115 @@ class Trained(NamedTuple):
           mesh: a sample, or a file with one, in one of the formats of `own`.
           time: of an operator with a time embedding.
           chunk_size: points that are evaluated at once, by operators that can.
-          memory_gib: largest memory of an evaluation as a whole, in GiB.
+          memory_gib: largest memory of an evaluation, in GiB. Features of all points
+            are kept in memory if a sixteenth of it is enough.
+          scratch: folder for a file with them otherwise, 4 bytes for each channel and
+            point; the system's temporary one if None.
 
         Returns:
           Values of the output function, float32 of shape `(n, q)`.
 
         Raises:
-          OSError: if the file cannot be read.
+          OSError: if the file cannot be read, or the folder not be written.
           ValueError: if it is damaged or holds several samples, or the sample does not
             fit the operator or the memory.
         """
-        if not isinstance(mesh, Sample):
-            found = self.read(mesh)
-            if len(found) != 1:
-                raise ValueError(
-                    f"{mesh} holds {len(found)} samples; read them with `trained.read` "
-                    "and predict on one after the other."
-                )
-            mesh = found[0]
         return prediction.predict(
-            self, mesh, time=time, chunk_size=chunk_size, memory_gib=memory_gib
+            self,
+            self.one(mesh),
+            time=time,
+            chunk_size=chunk_size,
+            memory_gib=memory_gib,
+            scratch=scratch,
         )
+
+    def stream(
+        self,
+        arrays: Mapping[str, Any],
+        *,
+        time: float | None = None,
+        chunk_size: int = 2**14,
+        memory_gib: float = 8.0,
+        scratch: str | os.PathLike | None = None,
+    ) -> Iterator[np.ndarray]:
+        """Predicts chunk by chunk on a mesh that need not fit into memory.
+
+        Args:
+          arrays: `mesh_points`, and `features` and `quadrature_weights` where the
+            operator was trained with them, of any kind that can be sliced: `np.memmap`,
+            HDF5 data sets.
+          time: see `__call__`; likewise the others.
+          chunk_size: points that are evaluated at once.
+          memory_gib: largest memory of an evaluation, in GiB.
+          scratch: folder for a file.
+
+        Returns:
+          An iterator of values of the output function, float32 of shape `(m, q)`.
+
+        Raises:
+          OSError: if the folder cannot be written.
+          ValueError: if the operator cannot be evaluated in chunks, or the arrays or
+            the memory do not fit it.
+        """
+        given: Any = dict(arrays)
+        prediction.check(self, Sample(**given, name="the mesh"), weights=True)
+        return prediction.stream(
+            self,
+            arrays,
+            time=time,
+            chunk_size=chunk_size,
+            memory_gib=memory_gib,
+            scratch=scratch,
+        )
+
+    def field(
+        self,
+        mesh: Sample | str | os.PathLike,
+        *,
+        time: float | None = None,
+        chunk_size: int = 2**14,
+    ) -> Field:
+        """Finds the coefficients of all layers, for predictions at other points.
+
+            field = trained.field("new/part.vtu")
+            probes = field.at(points)
+
+        Args:
+          mesh: where the input is given, as for `__call__`.
+          time: of an operator with a time embedding.
+          chunk_size: points that are evaluated at once.
+
+        Returns:
+          The field, which knows the mesh by its coefficients only.
+
+        Raises:
+          OSError: if the file cannot be read.
+          ValueError: as from `stream`.
+        """
+        sample = self.one(mesh)
+        prediction.check(self, sample, weights=True)
+        prediction.refuse_whole(self)
+        arrays = prediction.encoded(self, prediction.arrays_of(sample))
+        given = {"chunk_size": chunk_size, "time": time}
+        found = streaming.coefficients(self.model, arrays, **given)
+        return Field(self, found, time)
+
+    def one(self, mesh: Sample | str | os.PathLike) -> Sample:
+        """Returns a sample, or the only one of a file.
+
+        Raises:
+          OSError: if the file cannot be read.
+          ValueError: if it is damaged or holds several samples.
+        """
+        if isinstance(mesh, Sample):
+            return mesh
+        found = self.read(mesh)
+        if len(found) != 1:
+            raise ValueError(
+                f"{mesh} holds {len(found)} samples; read them with `trained.read` "
+                "and predict on one after the other."
+            )
+        return found[0]
 
     def read(
         self, paths: str | os.PathLike | Sequence[str], *, point_dim: int | None = None

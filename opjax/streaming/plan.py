@@ -55,7 +55,12 @@ def sizes(model: Any) -> tuple[int, int, int]:
 
 
 def needed_bytes(
-    model: Any, num_points: int, *, chunk_size: int, store_every: int
+    model: Any,
+    num_points: int,
+    *,
+    chunk_size: int,
+    store_every: int,
+    backward: bool = True,
 ) -> int:
     """Estimates the memory of `value_and_grad`, beyond that of its program.
 
@@ -64,6 +69,7 @@ def needed_bytes(
       num_points: points of the mesh.
       chunk_size: points that are computed at once.
       store_every: as for `value_and_grad`; zero if nothing is kept, or on disk.
+      backward: whether gradients are taken.
 
     Returns:
       Bytes of what is kept, of a chunk's arrays and of parameters.
@@ -75,9 +81,15 @@ def needed_bytes(
     functions = model.blocks.attention.num_heads * basis.num_basis
     # Features of the layers of a group, and of one layer what its backward pass keeps.
     chunk = min(chunk_size, num_points) * width
-    chunk *= (2 * plan.depth + 16) * channels + 6 * functions
+    chunk *= (
+        (2 * plan.depth + 16) * channels + 6 * functions
+        if backward
+        else 8 * channels + 3 * functions
+    )
     # Parameters, their gradients in double precision, and those of one layer.
-    parameters = 6 * 8 * sum(int(np.size(leaf)) for leaf in jax.tree.leaves(model))
+    parameters = (48 if backward else 8) * sum(
+        int(np.size(leaf)) for leaf in jax.tree.leaves(model)
+    )
     return kept + chunk + parameters
 
 
@@ -87,8 +99,10 @@ def choose_store_every(
     """Returns the fewest layers between stored ones, so the least work, that fit."""
     layers, _, _ = sizes(model)
     for store_every in (*range(1, layers + 1), 0):
-        given = {"chunk_size": chunk_size, "store_every": store_every}
-        if needed_bytes(model, num_points, **given) <= memory_limit:
+        needed = needed_bytes(
+            model, num_points, chunk_size=chunk_size, store_every=store_every
+        )
+        if needed <= memory_limit:
             return store_every
     raise MemoryError(
         f"{memory_limit=:g} bytes are too few: "
@@ -96,19 +110,28 @@ def choose_store_every(
     )
 
 
-def advice(model: Any, num_points: int, *, chunk_size: int, memory_limit: float) -> str:
-    """Says how much memory a gradient needs and which size of chunks would fit.
+def advice(
+    model: Any,
+    num_points: int,
+    *,
+    chunk_size: int,
+    memory_limit: float,
+    backward: bool = True,
+) -> str:
+    """Says how much memory a mesh needs and which size of chunks would fit.
 
     Args:
       model: the operator transformer.
       num_points: points of the mesh.
       chunk_size: points that are computed at once.
       memory_limit: bytes that there are.
+      backward: whether gradients are taken.
     """
     _checks.positive(chunk_size=chunk_size, num_points=num_points)
 
     def needed(size: int) -> int:
-        return needed_bytes(model, num_points, chunk_size=size, store_every=0)
+        given = {"chunk_size": size, "store_every": 0, "backward": backward}
+        return needed_bytes(model, num_points, **given)
 
     chunk_size = min(chunk_size, num_points)
     text = (

@@ -63,7 +63,8 @@ class Reader:
                 f"A {type(source).__name__} can be read once only; give an object that "
                 "makes a new iterator for every pass, with a method __iter__."
             )
-        self._source, self._dtype, self._names = source, np.dtype(dtype), tuple(names)
+        self._source: Any = source
+        self._dtype, self._names = np.dtype(dtype), tuple(names)
         self._checked, self.weighted = False, False
         pieces = [self._count(piece) for piece in self._weights_of_pieces()]
         self.num_points = sum(n for n, _, _ in pieces)

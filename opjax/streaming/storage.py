@@ -56,7 +56,7 @@ class Storage:
         """Returns the array of a chunk."""
         if self._arrays is not None:
             return self._arrays[slot, number]
-        found = np.empty(self._shape, self._dtype)
+        found: Any = np.empty(self._shape, self._dtype)
         assert self._file is not None
         self._file.seek(self._place(slot, number))
         if self._file.readinto(memoryview(found).cast("B")) != self._size:
@@ -70,7 +70,8 @@ class Storage:
             return
         assert self._file is not None
         self._file.seek(self._place(slot, number))
-        self._file.write(memoryview(np.ascontiguousarray(array)).cast("B"))
+        whole: Any = np.ascontiguousarray(array, self._dtype)
+        self._file.write(memoryview(whole).cast("B"))
         self._file.flush()
 
     def _place(self, slot: int, number: int) -> int:

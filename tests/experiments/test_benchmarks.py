@@ -1,12 +1,14 @@
 """The plain benchmarks: their splits, what they refuse, their published sizes."""
 
 import dataclasses
+import importlib
 import json
 
 import numpy as np
 import pytest
 
 from experiments import airfoil, darcy_notch, elasticity, pipe
+from opjax import learn
 from opjax.datasets import airfoil as airfoil_data
 from opjax.datasets import darcy_notch as notch_data
 from opjax.datasets import elasticity as elasticity_data
@@ -30,6 +32,10 @@ PROGRAMS = {
         {"num_points": 6, "stride": 1, "layout": "grid"},
     ),
 }
+# Every program with the preset `fast`.
+_NAMES = ("airfoil", "airfrans", "darcy", "darcy_notch", "elasticity", "navier_stokes")
+_NAMES += ("pipe", "plasticity", "rna")
+FAST_PROGRAMS = ("opjax.learn.train", *(f"experiments.{name}" for name in _NAMES))
 
 
 def tiny(name, **changes):
@@ -114,3 +120,18 @@ def test_rivals_run_end_to_end_and_resume(tmp_path, capsys):
 def test_wrong_values_are_refused_before_any_work(name, changes, message):
     with pytest.raises(ValueError, match=message):
         tiny(name, **changes)
+
+
+@pytest.mark.parametrize("name", FAST_PROGRAMS)
+def test_fast_is_quick_with_one_recipe_and_no_other_preset_has_it(name):
+    presets = importlib.import_module(name).PRESETS
+    changed = {
+        field.name
+        for field in dataclasses.fields(presets["quick"])
+        if getattr(presets["quick"], field.name) != getattr(presets["fast"], field.name)
+    }
+    assert changed == {"preset", *learn.FAST}
+    for preset in {*presets} - {"fast"}:
+        found = presets[preset]
+        rule = found.optimizer, found.ridge_unit, found.average_decay
+        assert rule == ("adamw", "one", 0.0)

@@ -124,6 +124,51 @@ def test_chunks_are_encoded_as_the_whole(rng, tmp_path):
     assert np.std(values[0] - found(sample, time=0.9)) > 1e-3
 
 
+def test_a_mesh_that_is_on_disk_is_predicted_in_chunks(rng, tmp_path):
+    found, sample = (
+        operator(rng, tmp_path, weighted=True),
+        make(rng, 101, weighted=True),
+    )
+    mapped = {}
+    for name in ("mesh_points", "features", "quadrature_weights"):
+        np.save(tmp_path / f"{name}.npy", getattr(sample, name))
+        mapped[name] = np.load(tmp_path / f"{name}.npy", mmap_mode="r")
+    parts = list(found.stream(mapped, chunk_size=40))
+    assert [part.shape for part in parts] == [(40, 1), (40, 1), (21, 1)]
+    expected = expected_of(found, sample)
+    np.testing.assert_allclose(np.concatenate(parts), expected, rtol=2e-5, atol=2e-5)
+    # No memory for features of all points: they go to a file.
+    parts = found.stream(mapped, chunk_size=40, memory_gib=2e-5 * 3, scratch=tmp_path)
+    np.testing.assert_allclose(
+        np.concatenate(list(parts)), expected, rtol=2e-5, atol=2e-5
+    )
+    with pytest.raises(ValueError, match="too little: 101 .* chunk_size=.* fits"):
+        found.stream(mapped, chunk_size=100, memory_gib=4e-5)
+    with pytest.raises(ValueError, match="comes without quadrature"):
+        found.stream({**mapped, "quadrature_weights": None})
+
+
+def test_a_field_has_values_anywhere(rng, tmp_path):
+    found, sample = operator(rng, tmp_path, time_embedding=True), make(rng, 101)
+    expected = expected_of(found, sample, time=np.float32(0.3))
+    field = found.field(sample, time=0.3, chunk_size=40)
+    rows = rng.permutation(101)[:30]
+    points, features = sample.mesh_points[rows], sample.features[rows]
+    values = field.at(points, features, chunk_size=20)
+    np.testing.assert_allclose(values, expected[rows], rtol=2e-5, atol=2e-5)
+    weighted = sample._replace(quadrature_weights=np.ones(101, np.float32))
+    np.testing.assert_allclose(field.at(weighted), expected, rtol=2e-5, atol=2e-5)
+    with pytest.raises(ValueError, match="points has 0 channels of features"):
+        field.at(points)
+    with pytest.raises(ValueError, match="with an array of points only"):
+        field.at(sample, features)
+    galerkin = operator(rng, tmp_path, "galerkin")
+    arrays = {"mesh_points": sample.mesh_points, "features": sample.features}
+    for refused, mesh in ((galerkin.field, sample), (galerkin.stream, arrays)):
+        with pytest.raises(ValueError, match="galerkin .* GalerkinAttention is no"):
+            refused(mesh)
+
+
 @pytest.mark.parametrize("name", ["galerkin", "softmax"])
 def test_other_operators_are_evaluated_as_a_whole(name, rng, tmp_path):
     found, sample = operator(rng, tmp_path, name), make(rng, 101)
