@@ -12,7 +12,8 @@ from opjax.nn.models import chunks
 
 HELP = (
     "Devices that share the points of a sample and the samples of a batch, such as "
-    "points:4,batch:2 or batch:2; empty: one. The cores of a CPU count as devices. "
+    "points:4,batch:2 or batch:2; auto: as many for the batch as there are and divide "
+    "it; empty: one. The cores of a CPU count as devices. "
     "Every model takes batch; points are for attention in bases without convolutions. "
     "Results are those of one device but for rounding"
 )
@@ -26,7 +27,8 @@ def start(text: str, config: Any) -> Mesh | None:
     environment takes precedence.
 
     Args:
-      text: see `sharding.parse`; empty for one device.
+      text: see `sharding.parse`; `auto` for as many devices along the batch as there are
+        and divide it; empty for one device.
       config: its `batch_size` and `microbatch` must fit.
 
     Raises:
@@ -34,18 +36,37 @@ def start(text: str, config: Any) -> Mesh | None:
     """
     if not text:
         return None
+    if text == "auto":
+        _claim(_fitting(_cores(), config))
+        count = _fitting(len(jax.devices()), config)
+        return sharding.device_mesh(batch=count) if count > 1 else None
     sizes = sharding.parse(text)
-    count = sizes.get("points", 1) * sizes.get("batch", 1)
+    _claim(sizes.get("points", 1) * sizes.get("batch", 1))
+    mesh = sharding.device_mesh(**sizes)
+    if hasattr(config, "batch_size"):
+        sharding.check_batch(mesh, config.batch_size, _parts(config))
+    return mesh
+
+
+def _claim(count: int) -> None:
+    """Makes devices of the cores, if there are as many and no backend has started."""
     cores, settings = _cores(), jax.config.values
     if settings["jax_num_cpu_devices"] < 0 and count <= cores:
         with contextlib.suppress(RuntimeError):  # the backend has started
             jax.config.update("jax_num_cpu_devices", count)
             os.environ.setdefault("NPROC", str(cores // count))
-    mesh = sharding.device_mesh(**sizes)
-    if hasattr(config, "batch_size"):
-        microbatch = getattr(config, "microbatch", 0) or None
-        sharding.check_batch(mesh, config.batch_size, microbatch)
-    return mesh
+
+
+def _fitting(available: int, config: Any) -> int:
+    """The largest number of devices that get equal parts of a batch."""
+    samples = getattr(config, "batch_size", 1)
+    parts = _parts(config) or 1
+    fits = (n for n in range(1, available + 1) if samples % (n * parts) == 0)
+    return max(fits, default=1)
+
+
+def _parts(config: Any) -> int | None:
+    return getattr(config, "microbatch", 0) or None
 
 
 def _cores() -> int:

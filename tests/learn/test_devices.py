@@ -1,0 +1,31 @@
+"""How many devices --mesh=auto takes."""
+
+from types import SimpleNamespace
+
+import jax
+import pytest
+
+from opjax.learn import devices
+
+
+@pytest.mark.parametrize(
+    ("available", "batch_size", "microbatch", "expected"),
+    [
+        *[(2, 4, 1, 2), (2, 4, 0, 2), (8, 4, 1, 4), (3, 4, 1, 2), (8, 1, 1, 1)],
+        *[(4, 4, 2, 2), (4, 4, 4, 1), (2, 5, 1, 1), (4, 6, 1, 3)],
+    ],
+)
+def test_auto_takes_as_many_as_divide_a_batch(
+    available, batch_size, microbatch, expected
+):
+    config = SimpleNamespace(batch_size=batch_size, microbatch=microbatch)
+    assert devices._fitting(available, config) == expected
+
+
+def test_auto_is_what_there_is_when_the_backend_has_started():
+    jax.devices()
+    config = SimpleNamespace(batch_size=4 * jax.device_count(), microbatch=1)
+    mesh = devices.start("auto", config)
+    assert (1 if mesh is None else mesh.size) == jax.device_count()
+    assert devices.start("auto", SimpleNamespace()) is None
+    assert devices.start("", config) is None
