@@ -22,7 +22,7 @@ def keep() -> None:
     beyond 1 GiB. A folder that JAX was told of stays: `$JAX_COMPILATION_CACHE_DIR`, of
     which an empty one keeps nothing.
     """
-    if jax.config.jax_compilation_cache_dir is not None:
+    if jax.config.values["jax_compilation_cache_dir"] is not None:
         return
     folder = cache.root() / "compiled"
     prune(folder, _LARGEST)

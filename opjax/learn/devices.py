@@ -27,8 +27,8 @@ def start(text: str, config: Any) -> Mesh | None:
     environment takes precedence.
 
     Args:
-      text: see `sharding.parse`; `auto` for as many devices along the batch as there are
-        and divide it; empty for one device.
+      text: see `sharding.parse`; `auto` for as many devices along the batch as there
+        are and divide it; empty for one device.
       config: its `batch_size` and `microbatch` must fit.
 
     Raises:
