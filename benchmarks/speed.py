@@ -96,23 +96,22 @@ class Config:
     output: str = "results/speed.md"
 
 
-_CASES = flags.DEFINE_list("cases", list(CASES), f"Some of {', '.join(CASES)}.")
-_SIDES = flags.DEFINE_list("sides", list(Config.sides), "Sides to alternate between.")
-for _flag, _known in ((_CASES, tuple(CASES)), (_SIDES, Config.sides)):
-    flags.register_validator(
-        _flag,
-        lambda chosen, known=_known: 0 < len(chosen) == len(set(chosen) & set(known)),
-        f"must be a list of different names out of {', '.join(_known)}.",
-    )
-_STEPS = flags.DEFINE_integer(
-    "steps", Config.steps, "Timed steps at batch 1, after the warm-up.", lower_bound=1
-)
-_ROUNDS = flags.DEFINE_integer(
-    "rounds", Config.rounds, "Processes per side and case.", lower_bound=1
-)
-_OUTPUT = flags.DEFINE_string("output", Config.output, "Markdown report; empty: none.")
-_WORKER = flags.DEFINE_bool("worker", False, "Measures one side (internal).")
-_SIDE = flags.DEFINE_enum("side", None, list(SIDES), "Side of a worker.")
+def define_flags() -> None:
+    """Defines the flags; not on import, since names are those of other benchmarks."""
+    flags.DEFINE_list("cases", list(CASES), f"Some of {', '.join(CASES)}.")
+    flags.DEFINE_list("sides", list(SIDES), "Sides to alternate between.")
+    for name, known in (("cases", tuple(CASES)), ("sides", SIDES)):
+        flags.register_validator(
+            name,
+            lambda given, known=known: 0 < len(given) == len(set(given) & set(known)),
+            f"must be a list of different names out of {', '.join(known)}.",
+        )
+    text = "Timed steps at batch 1, after the warm-up."
+    flags.DEFINE_integer("steps", Config.steps, text, lower_bound=1)
+    text = "Processes per side and case."
+    flags.DEFINE_integer("rounds", Config.rounds, text, lower_bound=1)
+    flags.DEFINE_string("output", Config.output, "Markdown report; empty: none.")
+    flags.DEFINE_bool("worker", False, "Measures one side (internal).")
 
 
 # --- The measuring side: one process, one case, one framework.
@@ -308,7 +307,7 @@ def _memory(baseline: float) -> dict[str, float]:
 def start_worker(side: str, name: str, steps: int) -> dict[str, Any]:
     """Measures one side of one case in a fresh process."""
     command = [sys.executable, "-m", "benchmarks.speed", "--worker"]
-    command += [f"--side={side}", f"--cases={name}", f"--steps={steps}"]
+    command += [f"--sides={side}", f"--cases={name}", f"--steps={steps}"]
     paths = [str(_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = os.environ | {
         "PYTHONPATH": os.pathsep.join(paths),
@@ -403,22 +402,23 @@ def _ratio_text(found: dict[str, Any] | None) -> str:
 def main(argv: Sequence[str]) -> None:
     if len(argv) > 1:
         raise app.UsageError(f"Unexpected arguments: {argv[1:]}.")
-    if _WORKER.value:
-        case, side = CASES[_CASES.value[0]], _SIDE.value
-        steps = case.steps(_STEPS.value)
+    given = flags.FLAGS
+    config = Config(
+        cases=tuple(given.cases),
+        sides=tuple(given.sides),
+        steps=given.steps,
+        rounds=given.rounds,
+        output=given.output,
+    )
+    if given.worker:
+        case, side = CASES[config.cases[0]], config.sides[0]
+        steps = case.steps(config.steps)
         if side.startswith("torch"):
             found = measure_torch(case, steps, compiled=side == "torch_compile")
         else:
             found = measure_opjax(case, steps, side=side)
         print(json.dumps(found))
         return
-    config = Config(
-        cases=tuple(_CASES.value),
-        sides=tuple(_SIDES.value),
-        steps=_STEPS.value,
-        rounds=_ROUNDS.value,
-        output=_OUTPUT.value,
-    )
     origin = provenance(_PACKAGES)
     results = run(config)
     text = report(config, results, origin)
@@ -431,4 +431,5 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
+    define_flags()
     app.run(main)
