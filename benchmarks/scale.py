@@ -50,6 +50,27 @@ for _name, (_default, _text) in _SIZES.items():
 _PACKAGES = ("jax", "jaxlib", "flax", "optax")
 
 
+def build(sizes: dict[str, Any], *, chunk_size: int | None) -> Any:
+    """Returns the operator transformer that is measured."""
+    from flax import nnx
+
+    from opjax import nn
+
+    attention = partial(
+        nn.FunctionalAttention, num_heads=sizes["heads"], num_basis=sizes["bases"]
+    )
+    return nn.OperatorTransformer(
+        position=nn.Coordinates(3),
+        feature_dim=0,
+        out_features=1,
+        features=sizes["features"],
+        num_layers=sizes["layers"],
+        attention=attention,
+        chunk_size=chunk_size,
+        rngs=nnx.Rngs(0),
+    )
+
+
 def measure(mode: str, sizes: dict[str, Any]) -> dict[str, Any]:
     """Times a training step in this process.
 
@@ -59,28 +80,15 @@ def measure(mode: str, sizes: dict[str, Any]) -> dict[str, Any]:
     """
     import jax
     import jax.numpy as jnp
-    from flax import nnx
 
     from benchmarks.communication import exchanged
-    from opjax import nn, sharding, training
+    from opjax import sharding, training
     from opjax.learn import devices
 
     n, mesh = sizes["points"], None
     if mode == "sharded":
         mesh = devices.start(f"points:{sizes['devices']}", None)
-    attention = partial(
-        nn.FunctionalAttention, num_heads=sizes["heads"], num_basis=sizes["bases"]
-    )
-    model = nn.OperatorTransformer(
-        position=nn.Coordinates(3),
-        feature_dim=0,
-        out_features=1,
-        features=sizes["features"],
-        num_layers=sizes["layers"],
-        attention=attention,
-        chunk_size=None if mode == "dense" else sizes["chunk_size"],
-        rngs=nnx.Rngs(0),
-    )
+    model = build(sizes, chunk_size=None if mode == "dense" else sizes["chunk_size"])
     if mode == "streamed":
         return streamed.measure(model, sizes)
     points = jax.random.uniform(jax.random.key(0), (n, 3), jnp.float32)

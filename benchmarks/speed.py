@@ -213,13 +213,33 @@ def build(options: dict[str, Any], *, chunk_size: int | None):
     )
 
 
+def predict(model, batch, **split):
+    """Values of a batch; `split` is the axis of the devices with the other points."""
+    import jax
+
+    def evaluate(sample):
+        return model(sample["mesh_points"], sample.get("features"), **split)
+
+    return jax.vmap(evaluate)(batch)
+
+
+def summed_errors(model, batch, **split):
+    """Sum of the relative errors of a batch."""
+    import jax
+
+    from opjax import metrics
+
+    error = functools.partial(metrics.relative_l2, **split)
+    return jax.vmap(error)(predict(model, batch, **split), batch["target"]).sum()
+
+
 def measure_opjax(case: Case, steps: int, *, side: str) -> dict[str, Any]:
     """Times the opjax model; compilation is timed apart."""
     import jax
     import jax.numpy as jnp
     from flax import nnx
 
-    from opjax import metrics, sharding, training
+    from opjax import sharding, training
     from opjax.learn import devices
 
     mesh, whole = None, case.model["grid_shape"] is not None or side == "opjax"
@@ -235,30 +255,18 @@ def measure_opjax(case: Case, steps: int, *, side: str) -> dict[str, Any]:
     model = build(case.model, chunk_size=None if whole else _CHUNK)
     parameters = sum(leaf.size for leaf in jax.tree.leaves(nnx.state(model, nnx.Param)))
 
-    def predict(model, batch, **split):
-        def evaluate(points, features):
-            return model(points, features, **split)
-
-        axes = (0, None if features is None else 0)
-        return jax.vmap(evaluate, in_axes=axes)(
-            batch["mesh_points"], batch.get("features")
+    forward_ms = None  # of several devices not measured
+    if mesh is None:
+        forward = jax.jit(predict).lower(model, batch).compile()
+        forward_ms = _time_ms(
+            lambda: jax.block_until_ready(forward(model, batch)), steps
         )
-
-    def loss(model, batch, **split):
-        error = functools.partial(metrics.relative_l2, **split)
-        return jax.vmap(error)(predict(model, batch, **split), batch["target"]).sum()
-
-    predict_compiled = jax.jit(predict).lower(model, batch).compile()
-    forward_ms = _time_ms(
-        lambda: jax.block_until_ready(predict_compiled(model, batch)), steps
-    )
-
     optimizer = training.adamw_onecycle(_PEAK_LEARNING_RATE, _TOTAL_STEPS, **_OPTIMIZER)
     state = training.init(model, optimizer)
     if mesh is not None:
         state, batch = sharding.replicate(state, mesh), sharding.place(batch, mesh)
     # One sample at a time, as the experiments do on a CPU.
-    update = training.make_step(loss, optimizer, microbatch=1, mesh=mesh)
+    update = training.make_step(summed_errors, optimizer, microbatch=1, mesh=mesh)
     step_function = jax.jit(update, donate_argnums=0)
     start = time.perf_counter()
     step_compiled = step_function.lower(state, batch).compile()
@@ -326,6 +334,7 @@ def summarise(runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
     summary: dict[str, Any] = {
         name: statistics.median(sum((run[name] for run in runs), []))
         for name in ("forward_ms", "step_ms")
+        if runs[0][name] is not None
     }
     for name in ("peak_mib", "increment_mib"):
         summary[name] = max(run[name] for run in runs)
@@ -383,9 +392,10 @@ def report(config: Config, results: dict[str, Any], origin: dict[str, str]) -> s
     for name in config.cases:
         for side, row in results[name].items():
             compile_s = f"{row['compile_s']:.1f}" if "compile_s" in row else "–"
+            forward = f"{row['forward_ms']:.0f}" if "forward_ms" in row else "–"
             against = [_ratio_text(row.get(other)) for other in SIDES[:2]]
             lines.append(
-                f"| {name} | {side} | {row['parameters']:,} | {row['forward_ms']:.0f} "
+                f"| {name} | {side} | {row['parameters']:,} | {forward} "
                 f"| {row['step_ms']:.0f} | {against[0]} | {against[1]} "
                 f"| {row['peak_mib']:.0f} | {row['increment_mib']:.0f} | {compile_s} |"
             )

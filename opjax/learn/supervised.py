@@ -84,16 +84,7 @@ def regression(
     normalizers = fitted | given
     predict = partial(predict_sample, normalizers)
 
-    def stacked(name: str) -> tuple[dict[str, np.ndarray], ...]:
-        buckets = samples.stack(
-            getattr(splits, name),
-            batch_size=config.batch_size if name == "train" else 1,
-            num_buckets=config.num_buckets,
-        )
-        return tuple(
-            {k: np.asarray(v) for k, v in encode(bucket, fitted).items()}
-            for bucket in buckets
-        )
+    stacked = partial(_stacked, config, splits, fitted)
 
     def error(model: Any, sample: Any, **split: str) -> jax.Array:
         """`split` is the axis of the devices that have the other points, if any."""
@@ -138,6 +129,21 @@ def regression(
         source=splits.source,
         notes=notes,
         over_points=loss is None,
+    )
+
+
+def _stacked(
+    config: Any, splits: Splits, fitted: Mapping[str, Normalizer], name: str
+) -> tuple[dict[str, np.ndarray], ...]:
+    """Returns buckets of the samples of one part, normalised."""
+    buckets = samples.stack(
+        getattr(splits, name),
+        batch_size=config.batch_size if name == "train" else 1,
+        num_buckets=config.num_buckets,
+    )
+    return tuple(
+        {k: np.asarray(v) for k, v in encode(bucket, fitted).items()}
+        for bucket in buckets
     )
 
 

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from opjax.nn.attention import columns
-from opjax.nn.models import chunks
+from opjax.nn.models import block_parts
 
 
 class _Structure:
@@ -84,9 +84,8 @@ def _row(tree: Any, layer: Any) -> Any:
 
 
 def _advance(model: Any, mixed: Any, given: Any, layer: Any, z: Any) -> jax.Array:
-    block = block_of(model, layer)
-    _, phi = chunks._values_and_basis(block, model.basis, z, given)
-    return chunks._rest(block, z, columns.reconstruct(_row(mixed, layer), phi))
+    block, mine = block_of(model, layer), _row(mixed, layer)
+    return block_parts.advance(block, model.basis, z, given, mine)
 
 
 @_program
@@ -102,7 +101,8 @@ def accumulate(
     """Features in front of a layer and its moments, from features at `places[0]`."""
     start, layer = places
     z = lax.fori_loop(start, layer, partial(_advance, model, mixed, given), z)
-    found = chunks._moments(block_of(model, layer), model.basis, z, given, weights)
+    block = block_of(model, layer)
+    found = block_parts.moments_of(block, model.basis, z, given, weights)
     return z, found
 
 
@@ -117,14 +117,16 @@ def finish(model: Any, mixed: Any, z: Any, given: Any, start: Any) -> Any:
 @_program
 def mix(model: Any, layer: Any, found: Any, totals: Any) -> jax.Array:
     """Coefficients that a layer's attention makes of the moments of all points."""
-    return chunks._mix(block_of(model, layer), model.basis, found, totals)
+    return block_parts.mix(block_of(model, layer), model.basis, found, totals)
 
 
 @_program
 def pull_mix(model: Any, layer: Any, found: Any, totals: Any, cotangent: Any) -> Any:
     """Cotangents of a block, the shared basis and moments, from coefficients'."""
     block = block_of(model, layer)
-    _, pull = jax.vjp(partial(chunks._mix, totals=totals), block, model.basis, found)
+    _, pull = jax.vjp(
+        partial(block_parts.mix, totals=totals), block, model.basis, found
+    )
     of_block, of_shared, of_found = pull(cotangent)
     return jax.tree.leaves(of_block), jax.tree.leaves(of_shared), of_found
 
@@ -212,10 +214,10 @@ def pull(
         mine = _row(mixed, layer)
 
         def evaluate(block, shared, z):
-            values, phi = chunks._values_and_basis(block, shared, z, given)
-            gram = chunks._with_gram(block)
-            moments = columns.moments(values, phi, weights, with_gram=gram)
-            return chunks._rest(block, z, columns.reconstruct(mine, phi)), moments
+            values, phi = block_parts.values_and_basis(block, shared, z, given)
+            heads = columns.reconstruct(mine, phi)
+            moments = block_parts.moments(block, values, phi, weights)
+            return block_parts.rest(block, z, heads), moments
 
         z = _row(found, layer - start)
         _, pull = jax.vjp(evaluate, block_of(model, layer), model.basis, z)
@@ -235,9 +237,5 @@ def pull_rest(
 ) -> jax.Array:
     """Cotangents of a layer's coefficients, from those behind it."""
     block = block_of(model, layer)
-    _, phi = chunks._values_and_basis(block, model.basis, z, given)
-
-    def found(mixed):
-        return chunks._rest(block, z, columns.reconstruct(mixed, phi))
-
+    found = partial(block_parts.advance, block, model.basis, z, given)
     return jax.vjp(found, _row(mixed, layer))[1](g)[0]

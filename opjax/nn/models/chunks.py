@@ -29,8 +29,9 @@ from opjax import _checks
 from opjax.nn.attention import columns
 from opjax.nn.attention.adaptive import NoisyBasis
 from opjax.nn.attention.bases import Basis
-from opjax.nn.attention.basis import BasisAttention, least_squares
+from opjax.nn.attention.basis import BasisAttention
 from opjax.nn.layers.position import check_points
+from opjax.nn.models import block_parts
 from opjax.nn.models.encoder import Block
 from opjax.quadrature import active
 
@@ -153,18 +154,17 @@ def layer(
 
 def _forward(axis_name, block, shared, z, given, weights, totals):
     def accumulate(total, chunk):
-        return _add(total, _moments(block, shared, *chunk)), None
+        return _add(total, block_parts.moments_of(block, shared, *chunk)), None
 
     chunks = z, given, weights
-    one = jax.eval_shape(_moments, block, shared, *jax.tree.map(lambda x: x[0], chunks))
+    first = jax.tree.map(lambda x: x[0], chunks)
+    one = jax.eval_shape(block_parts.moments_of, block, shared, *first)
     found, _ = lax.scan(accumulate, _zeros(one), chunks)
     found = _vary(_sum_over(axis_name, found), _axes(found))
-    mixed = _mix(block, shared, found, totals)
+    mixed = block_parts.mix(block, shared, found, totals)
 
     def advance(_, chunk):
-        z, given = chunk
-        _, phi = _values_and_basis(block, shared, z, given)
-        return None, _rest(block, z, columns.reconstruct(mixed, phi))
+        return None, block_parts.advance(block, shared, *chunk, mixed)
 
     _, after = lax.scan(advance, None, (z, given))
     return after, (block, shared, z, given, weights, totals, found)
@@ -172,14 +172,14 @@ def _forward(axis_name, block, shared, z, given, weights, totals):
 
 def _backward(axis_name, kept, cotangent):
     block, shared, z, given, weights, totals, found = kept
-    mixed, pull_mix = jax.vjp(_mix, block, shared, found, totals)
+    mixed, pull_mix = jax.vjp(block_parts.mix, block, shared, found, totals)
 
     def behind(gradients, chunk):
         """From the end of the layer to what the heads found, and the coefficients."""
         z, given, after = chunk
-        _, phi = _values_and_basis(block, shared, z, given)
+        _, phi = block_parts.values_and_basis(block, shared, z, given)
         heads, pull_mixed = jax.vjp(lambda c: columns.reconstruct(c, phi), mixed)
-        _, pull = jax.vjp(_rest, block, z, heads)
+        _, pull = jax.vjp(block_parts.rest, block, z, heads)
         of_block, before, heads = pull(after)
         return _add(gradients, (of_block, *pull_mixed(heads))), (before, heads)
 
@@ -196,8 +196,8 @@ def _backward(axis_name, kept, cotangent):
         z, given, weights, before, heads = chunk
 
         def first(block, shared, z, given, weights):
-            values, phi = _values_and_basis(block, shared, z, given)
-            found = columns.moments(values, phi, weights, with_gram=_with_gram(block))
+            values, phi = block_parts.values_and_basis(block, shared, z, given)
+            found = block_parts.moments(block, values, phi, weights)
             return found, columns.reconstruct(mixed, phi)
 
         _, pull = jax.vjp(first, block, shared, z, given, weights)
@@ -213,32 +213,6 @@ def _backward(axis_name, kept, cotangent):
 
 
 layer.defvjp(_forward, _backward)
-
-
-def _values_and_basis(block, shared, z, given):
-    """Features and basis functions of a chunk."""
-    basis = block.attention.choose_basis(shared)
-    return columns.values_and_basis(basis, block.attention_norm(z, axis=0), given)
-
-
-def _with_gram(block) -> bool:
-    return block.attention.projection is least_squares
-
-
-def _moments(block, shared, z, given, weights):
-    values, phi = _values_and_basis(block, shared, z, given)
-    return columns.moments(values, phi, weights, with_gram=_with_gram(block))
-
-
-def _mix(block, shared, found, totals):
-    """Coefficients that attention makes of the sums over all points."""
-    return block.attention.mix(columns.of_heads(found, *totals), basis=shared)
-
-
-def _rest(block, z, heads):
-    """What follows the attention of the heads, point by point."""
-    z = z + columns.linear(block.attention.out, heads)
-    return z + block.mlp(block.mlp_norm(z, axis=0), linear=columns.linear)
 
 
 def _add(one, other):

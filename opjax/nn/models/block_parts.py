@@ -1,0 +1,86 @@
+"""The parts of a transformer block on a chunk of points, which are the columns.
+
+    values, phi = values_and_basis(z)         point by point, as is
+    found = moments(values, phi)              what adds up over chunks,
+    mixed = mix(found of all points)          the small system, and
+    z <- rest(z, reconstruct(mixed, phi))     point by point again.
+
+Features `z` are `(c, m)`; `shared` is the basis of all blocks, None if each has its own
+one; `given` are the arrays `(m, ...)` of the points that calls of a basis take.
+"""
+
+import jax
+
+from opjax.nn.attention import columns
+from opjax.nn.attention.bases import Basis
+from opjax.nn.attention.basis import least_squares
+from opjax.nn.models.encoder import Block
+
+Given = dict[str, jax.Array]
+# Integrals, masses and Gram matrices of the heads, see `columns.moments`.
+Sums = tuple[jax.Array, jax.Array, jax.Array | None]
+
+
+def values_and_basis(
+    block: Block, shared: Basis | None, z: jax.Array, given: Given
+) -> tuple[jax.Array, jax.Array]:
+    """Returns features `(h, d, m)` and basis functions `(h, k, m)` of a chunk."""
+    basis = block.attention.choose_basis(shared)
+    return columns.values_and_basis(basis, block.attention_norm(z, axis=0), given)
+
+
+def moments(
+    block: Block, values: jax.Array, phi: jax.Array, weights: jax.Array
+) -> Sums:
+    """Returns the moments of a chunk that the block's projection needs.
+
+    Args:
+      block: the block.
+      values: features, shape `(h, d, m)`.
+      phi: basis functions, shape `(h, k, m)`.
+      weights: quadrature weights, shape `(m,)`; a zero leaves a point out.
+    """
+    with_gram = block.attention.projection is least_squares
+    return columns.moments(values, phi, weights, with_gram=with_gram)
+
+
+def moments_of(
+    block: Block,
+    shared: Basis | None,
+    z: jax.Array,
+    given: Given,
+    weights: jax.Array,
+) -> Sums:
+    """Returns the moments of a chunk from its features."""
+    return moments(block, *values_and_basis(block, shared, z, given), weights)
+
+
+def mix(
+    block: Block,
+    shared: Basis | None,
+    found: Sums,
+    totals: tuple[jax.Array, jax.Array],
+) -> jax.Array:
+    """Returns the coefficients `(h, k, d)` that attention makes of all points' moments.
+
+    Args:
+      block: the block.
+      shared: the basis of all blocks, if they have one.
+      found: moments of all points.
+      totals: sum of all weights, and how many are positive.
+    """
+    return block.attention.mix(columns.of_heads(found, *totals), basis=shared)
+
+
+def advance(
+    block: Block, shared: Basis | None, z: jax.Array, given: Given, mixed: jax.Array
+) -> jax.Array:
+    """Returns features `(c, m)` behind the block, given coefficients of all points."""
+    _, phi = values_and_basis(block, shared, z, given)
+    return rest(block, z, columns.reconstruct(mixed, phi))
+
+
+def rest(block: Block, z: jax.Array, heads: jax.Array) -> jax.Array:
+    """Returns features behind the block, given what the heads found, `(h d, m)`."""
+    z = z + columns.linear(block.attention.out, heads)
+    return z + block.mlp(block.mlp_norm(z, axis=0), linear=columns.linear)
