@@ -38,18 +38,22 @@ def pays_off(field: jax.Array, kernel: jax.Array) -> bool:
 
     The products shrink by four, the transforms cost extra passes over memory: with few
     channels, or few tiles, these weigh more.
+
+    Args:
+      field: see `correlate`.
+      kernel: stencil, shape `(..., c, o)`.
     """
     return (
         kernel.shape[:-2] == (_SIZE, _SIZE)
         and min(kernel.shape[-2:]) >= 64
-        and min(field.shape[:-1]) >= 16
+        and min(field.shape[0] - _OVERLAP, field.shape[1]) >= 16
         and field.dtype == kernel.dtype
         and field.dtype in (jnp.float32, jnp.float64)
     )
 
 
 def correlate(field: jax.Array, kernel: jax.Array) -> jax.Array:
-    r"""Correlates a field, zero beyond the boundary, with a 3 x 3 kernel.
+    r"""Correlates a field with a 3 x 3 kernel; it is zero beyond the second axis.
 
     For the window `d` (6, 6) of a tile, and the stencil `g` (3, 3), the tile's outputs
 
@@ -60,7 +64,7 @@ def correlate(field: jax.Array, kernel: jax.Array) -> jax.Array:
     output, three to ten times that of the direct sums; bfloat16 would be unusable.
 
     Args:
-      field: values on the grid, shape `(n_1, n_2, c)`.
+      field: values on the grid, and one row before and after, `(n_1 + 2, n_2, c)`.
       kernel: stencil, shape `(3, 3, c, o)`.
 
     Returns:
@@ -71,7 +75,8 @@ def correlate(field: jax.Array, kernel: jax.Array) -> jax.Array:
       Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", CVPR 2016
       (arXiv:1509.09308).
     """
-    *grid_shape, channels = field.shape
+    rows, width, channels = field.shape
+    grid_shape = rows - _OVERLAP, width
     dtype, out_channels = field.dtype, kernel.shape[-1]
     windows = jnp.matmul(_INPUT.astype(dtype), _windows(field))
     stencil = jnp.matmul(_STENCIL.astype(dtype), kernel.reshape(_SIZE**2, -1))
@@ -88,13 +93,13 @@ def _tiles(grid_shape):
 
 
 def _windows(field):
-    """Gathers the windows of all tiles: `(n_1, n_2, c)` to `(36, tiles c)`."""
-    *grid_shape, channels = field.shape
-    rows, columns = _tiles(grid_shape)
+    """Gathers the windows of all tiles: `(n_1 + 2, n_2, c)` to `(36, tiles c)`."""
+    *shape, channels = field.shape
+    rows, columns = _tiles((shape[0] - _OVERLAP, shape[1]))
     # One more tile than needed: a window ends in the first rows of the next tile.
     height, width = _TILE * (rows + 1), _TILE * (columns + 1)
-    after = height - 1 - grid_shape[0], width - 1 - grid_shape[1]
-    padded = jnp.pad(field, [(1, after[0]), (1, after[1]), (0, 0)])
+    after = height - shape[0], width - 1 - shape[1]
+    padded = jnp.pad(field, [(0, after[0]), (1, after[1]), (0, 0)])
     split = padded.reshape(rows + 1, _TILE, columns + 1, _TILE, channels)
     tiles = split.transpose(1, 3, 0, 2, 4)
     tiles = jnp.concatenate([tiles[:, :, :-1], tiles[:_OVERLAP, :, 1:]], axis=0)

@@ -29,7 +29,7 @@ class ArrayBatches:
 
     def __init__(self, task: Any, settings: Any):
         self.mesh = settings.mesh
-        self.train = placed(task.train, self.mesh)
+        self.train = placed(task.train, self.mesh, task.row)
         self.samples = [num_samples("train", bucket) for bucket in self.train]
         self.seed, self.batch_size = settings.seed, settings.batch_size
         self.per_epoch = len(self._order(0)[0])
@@ -147,11 +147,14 @@ def buckets(data: Any) -> tuple[Any, ...]:
     return data if type(data) is tuple else (data,)
 
 
-def placed(data: Any, mesh: Mesh | None) -> tuple[Any, ...]:
-    """Returns the buckets of data on the device, or on those of a mesh."""
+def placed(data: Any, mesh: Mesh | None, row: int = 1) -> tuple[Any, ...]:
+    """Returns the buckets of data on the device, or on those of a mesh.
+
+    `row` is that of `Task`.
+    """
     if mesh is None:
         return jax.device_put(buckets(data))
-    return tuple(sharding.place(bucket, mesh) for bucket in buckets(data))
+    return tuple(sharding.place(bucket, mesh, row=row) for bucket in buckets(data))
 
 
 def num_samples(name: str, data: Any) -> int:

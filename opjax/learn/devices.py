@@ -99,6 +99,6 @@ def check(mesh: Mesh | None, task: Any, model: Any) -> None:
     elif model.rematerialize:
         reason = "its blocks are always computed again, so rematerialize means nothing"
     else:
-        reason = chunks.obstacle(model)
+        reason = chunks.obstacle(model, together=True)
     if reason:
         raise ValueError(f"points:{count} of the mesh: {reason}. Split batch alone.")

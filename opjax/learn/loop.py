@@ -29,7 +29,8 @@ class Loop:
         self.fresh = callable(task.train)
         self.validation: tuple[Any, ...] = ()
         if task.metric is not None:
-            self.validation = batches.placed(task.validation, settings.mesh)
+            given = task.validation, settings.mesh, task.row
+            self.validation = batches.placed(*given)
         for bucket in self.validation:
             batches.num_samples("validation", bucket)
         if self.validation and task.replicas is not None:

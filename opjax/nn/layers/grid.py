@@ -39,7 +39,11 @@ class GridConvolution(nnx.Module):
             nnx.Param(init(rngs.params(), (out_features,))) if use_bias else None
         )
 
-    def __call__(self, x: jax.Array) -> jax.Array:
-        """Maps values `(n, in_features)` on the grid to `(n, out_features)`."""
-        y = grid_convolution(x, self.kernel[...], grid_shape=self.grid_shape)
+    def __call__(self, x: jax.Array, *, axis_name: str | None = None) -> jax.Array:
+        """Maps values `(n, in_features)` on the grid to `(n, out_features)`.
+
+        `axis_name` is that of devices which have rows each, see `grid_convolution`.
+        """
+        given = {"grid_shape": self.grid_shape, "axis_name": axis_name}
+        y = grid_convolution(x, self.kernel[...], **given)
         return y if self.bias is None else y + self.bias[...][None, :]

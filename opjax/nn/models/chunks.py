@@ -14,6 +14,10 @@ computed again, so that no array `(n, k)` is ever alive, and gradients are exact
 Points may also be split over the devices of an axis of `jax.shard_map`: then the sums
 go over the devices as well, once a layer and direction, in numbers that do not depend
 on how many points there are.
+
+A convolution on a grid reads neighbours: it is made of all points of a device, in front
+of the layer, and kept. Where rows of the grid are split over devices, neighbours
+exchange one row in every layer and direction.
 """
 
 from collections.abc import Iterable
@@ -39,8 +43,14 @@ from opjax.quadrature import active
 Chunks = Any
 
 
-def obstacle(model: Any) -> str | None:
-    """Says why an operator transformer cannot be evaluated in chunks, if so."""
+def obstacle(model: Any, *, together: bool = False) -> str | None:
+    """Says why an operator transformer cannot be evaluated in chunks, if so.
+
+    Args:
+      model: the operator transformer.
+      together: whether the features of all points, of a device, are in memory together,
+        so that convolutions find neighbours.
+    """
     blocks, shared = model.blocks, model.basis
     if type(blocks) is not Block:
         return f"only the parts of a Block are known, not those of {_name(blocks)}"
@@ -53,9 +63,11 @@ def obstacle(model: Any) -> str | None:
         return f"functions of a {_name(basis)} depend on all points together"
     if isinstance(basis, NoisyBasis):
         return "the noise of a training step is drawn for all points together"
-    if not isinstance(getattr(basis, "projection", None), nnx.Linear):
-        return "convolutional projections read neighbouring points"
-    return None
+    if isinstance(basis.projection, nnx.Linear):
+        return None
+    if not block_parts.convolves(blocks, shared):
+        return f"the projection of a {_name(basis)} is not known"
+    return None if together else "convolutional projections read neighbouring points"
 
 
 def _name(module: Any) -> str:
@@ -237,7 +249,7 @@ def can_be_chunked(model: Any) -> bool:
 def check(model: Any, option: str, value: int | str) -> None:
     """Raises ValueError if an option, `chunk_size` or `axis_name`, is for no model."""
     given = f"{option}={value!r}"
-    if reason := obstacle(model):
+    if reason := obstacle(model, together=True):
         raise ValueError(f"{given}: {reason}. Leave {option} out.")
     if model.rematerialize:
         raise ValueError(
@@ -290,7 +302,7 @@ def evaluate(
     mesh_points, features = arrays["mesh_points"], more.get("features")
     blocks, shared = model.blocks, model.basis
     n = mesh_points.shape[0]
-    size = min(chunk_size or n, n)
+    size = -(-n // -(-n // (chunk_size or n)))  # as many points in each
     basis = blocks.attention.choose_basis(shared)
     weights, *totals = weights_of_chunks(
         blocks.attention, basis, mesh_points, quadrature_weights, size, axis_name
@@ -310,7 +322,11 @@ def evaluate(
     )
 
     def one(z, block):
-        return layer(axis_name, block, shared, z, parts, weights, totals), None
+        given = dict(parts)
+        if block_parts.convolves(block, shared):
+            local = block, shared, z, mesh_points, axis_name
+            given["projected"] = block_parts.projected(*local)
+        return layer(axis_name, block, shared, z, given, weights, totals), None
 
     z, _ = lax.scan(one, z, blocks)
     values = lax.map(jax.checkpoint(decode, prevent_cse=False), z)
