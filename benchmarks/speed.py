@@ -210,26 +210,25 @@ def build(options: dict[str, Any], *, chunk_size: int | None):
 
 def predict(model, batch, **split):
     """Values of a batch; `split` is the axis of the devices with the other points."""
-    import jax
+    from opjax import training
 
     def evaluate(sample):
         given = {**_weights(sample), **split}
         return model(sample["mesh_points"], sample.get("features"), **given)
 
-    return jax.vmap(evaluate)(batch)
+    return training.over_samples(evaluate)(batch)
 
 
 def summed_errors(model, batch, **split):
     """Sum of the relative errors of a batch."""
-    import jax
-
-    from opjax import metrics
+    from opjax import metrics, training
 
     def error(prediction, sample):
         given = {**_weights(sample), **split}
         return metrics.relative_l2(prediction, sample["target"], **given)
 
-    return jax.vmap(error)(predict(model, batch, **split), batch).sum()
+    errors = training.over_samples(error)
+    return errors(predict(model, batch, **split), batch).sum()
 
 
 def _weights(sample):

@@ -41,7 +41,7 @@ def inside(rows: int, grid_rows: int, axis_name: str | None) -> jax.Array:
 def row_numbers(rows: int, axis_name: str | None) -> jax.Array:
     """Returns the numbers of the rows of a device, shape `(rows,)`."""
     first = 0 if axis_name is None else lax.axis_index(axis_name) * rows
-    return first + jnp.arange(rows)
+    return first + jnp.arange(rows, dtype=jnp.int32)
 
 
 def clear(field: jax.Array, grid_rows: int, axis_name: str | None) -> jax.Array:

@@ -265,9 +265,7 @@ def _gradient_error(
     return total
 
 
-def _central_difference(
-    field: Array, axis: int, axis_name: str | None = None
-) -> Array:
+def _central_difference(field: Array, axis: int, axis_name: str | None = None) -> Array:
     """Differences of the neighbours along `axis`, zero outside the grid."""
     padded = _halo.extend(jnp.moveaxis(field, axis, 0), 1, None if axis else axis_name)
     return jnp.moveaxis(padded[2:] - padded[:-2], 0, axis)

@@ -105,8 +105,8 @@ def regression(
         return error(model, sample, **split)
 
     def total(model: Any, batch: Any, **split: str) -> jax.Array:
-        each = jax.vmap(partial(one, **split), in_axes=(None, 0))
-        value = jnp.sum(each(model, batch))
+        each = training.over_samples(partial(one, model, **split))
+        value = jnp.sum(each(batch))
         return value / config.batch_size if mean else value
 
     found = operators.sizes(all_samples(splits), normalizers, **sizes)

@@ -38,6 +38,20 @@ MODELS = {
         ),
     },
     "adaptive": {"attention": partial(nn.EideticAttention, num_basis=4, **HEADS)},
+    "grid": {
+        "attention": partial(nn.BasisAttention, basis=None, **HEADS),
+        "basis": partial(
+            nn.SoftmaxBasis, num_basis=4, point_dim=2, grid_shape=(23,), **HEADS
+        ),
+    },
+    "fixed on a grid": {
+        "attention": partial(
+            nn.BasisAttention,
+            basis=partial(WAVES, grid_shape=(23, 1)),
+            mixer=nn.GalerkinMap,
+            **HEADS,
+        ),
+    },
 }
 
 
@@ -163,9 +177,6 @@ def test_what_cannot_be_chunked_says_why(sample):
             nn.BasisAttention,
             basis=partial(nn.OrthonormalBasis, inner=SOFTMAX),
             **HEADS,
-        ),
-        "read neighbouring points": partial(
-            nn.FunctionalAttention, num_heads=2, num_basis=4, grid_shape=(23,)
         ),
     }
     for message, attention in cases.items():
