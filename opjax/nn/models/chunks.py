@@ -164,7 +164,8 @@ def _forward(axis_name, block, shared, z, given, weights, totals):
     mixed = block_parts.mix(block, shared, found, totals)
 
     def advance(_, chunk):
-        return None, block_parts.advance(block, shared, *chunk, mixed)
+        z, given = chunk
+        return None, block_parts.advance(block, shared, z, given, mixed)
 
     _, after = lax.scan(advance, None, (z, given))
     return after, (block, shared, z, given, weights, totals, found)
