@@ -168,7 +168,8 @@ def _forward(axis_name, storage_dtype, block, shared, z, given, weights, totals)
     mixed = block_parts.mix(block, shared, found, totals)
 
     def advance(_, chunk):
-        return None, block_parts.advance(block, shared, *chunk, mixed)
+        z, given = chunk
+        return None, block_parts.advance(block, shared, z, given, mixed)
 
     _, after = lax.scan(advance, None, (z, given))
     kept = packing.pack(z, storage_dtype, leading=1)
