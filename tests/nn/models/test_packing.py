@@ -114,7 +114,9 @@ def test_narrow_features_take_less_memory():
             return jnp.sum(model(points))
 
         compiled = jax.jit(jax.grad(loss)).lower(model, points).compile()
-        return compiled.memory_analysis().temp_size_in_bytes / (4096 * 16)
+        analysis = compiled.memory_analysis()
+        assert analysis is not None
+        return analysis.temp_size_in_bytes / (4096 * 16)
 
     wide, narrow = temporary(None), temporary("bfloat16")
     assert narrow < wide - 0.9 * 8 * 2  # bytes of a number, in front of each layer
