@@ -10,6 +10,8 @@ one; `given` are the arrays `(m, ...)` of the points that calls of a basis take,
 `projected`, `(e, m)`, where a convolution has read the neighbours of all points before.
 """
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 
@@ -119,3 +121,15 @@ def rest(block: Block, z: jax.Array, heads: jax.Array) -> jax.Array:
     """Returns features behind the block, given what the heads found, `(h d, m)`."""
     z = z + columns.linear(block.attention.out, heads)
     return z + block.mlp(block.mlp_norm(z, axis=0), linear=columns.linear)
+
+
+def without_blocks(model: Any) -> Any:
+    """The encoder, the decoder and what blocks share: all else is None."""
+    leaves, structure = jax.tree_util.tree_flatten_with_path(model)
+    kept = [None if first_name(path) == "blocks" else leaf for path, leaf in leaves]
+    return jax.tree.unflatten(structure, kept)
+
+
+def first_name(path: Any) -> str:
+    """The attribute of a model that a path of its tree begins with."""
+    return getattr(path[0], "name", None) or path[0].key
