@@ -67,9 +67,22 @@ def extend(field: jax.Array, count: int, axis_name: str | None) -> jax.Array:
             f"A device of {axis_name!r} has {rows} rows of the grid, and its neighbour "
             f"needs {count}: take fewer devices."
         )
-    last = lax.axis_size(axis_name) - 1
-    down = [(i, i + 1) for i in range(last)]
-    up = [(i + 1, i) for i in range(last)]
-    before = lax.ppermute(field[rows - count :], axis_name, down)
-    after = lax.ppermute(field[:count], axis_name, up)
+    before, after = neighbours(field[:count], field[rows - count :], axis_name)
     return jnp.concatenate([before, field, after])
+
+
+def neighbours(
+    first: jax.Array, last: jax.Array, axis_name: str | None
+) -> tuple[jax.Array, jax.Array]:
+    """Exchanges the first and the last rows of all devices.
+
+    Returns:
+      The last rows of the device before, and the first ones of the device after; zeros
+      where there is none.
+    """
+    if axis_name is None:
+        return jnp.zeros_like(last), jnp.zeros_like(first)
+    end = lax.axis_size(axis_name) - 1
+    down, up = [(i, i + 1) for i in range(end)], [(i + 1, i) for i in range(end)]
+    before = lax.ppermute(last, axis_name, down)
+    return before, lax.ppermute(first, axis_name, up)

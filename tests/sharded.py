@@ -200,17 +200,21 @@ def rows(dtype, **sizes):
 
 
 def grids():
-    """Distances of losses and gradients: Winograd's filters, a line, checked types."""
+    """Distances of losses and gradients, checked types: in turn and by tiles."""
     found = {}
     for name, grid, changes in (
         ("winograd", (33, 16), {"features": 64, "num_layers": 1, "chunk_size": None}),
+        ("tiles", (65, 32), {"features": 64, "num_layers": 1, "chunk_size": 80}),
         ("line", (23, 2), {}),
     ):
         mesh, model = sharding.device_mesh(points=2), on_grid(grid, **changes)
         model = jax.tree.map(lambda x: x.astype(jnp.float64), model)
         data = jax.tree.map(jnp.asarray, grid_arrays(1, grid))
         whole = partial(with_slopes, grid)
-        expected = jax.jit(jax.value_and_grad(whole))(model, data)
+        alone = jax.tree.map(lambda x: x, model)
+        alone.chunk_size = None
+        expected = jax.jit(jax.value_and_grad(whole))(alone, data)
+        expected[1].chunk_size = model.chunk_size
         padded = sharding.pad_points(data, mesh, row=grid[1])
         specs = P(), sharding.specs(padded, mesh, samples=None)
         along = partial(jax.shard_map, mesh=mesh, in_specs=specs)

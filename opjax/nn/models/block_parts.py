@@ -13,7 +13,6 @@ one; `given` are the arrays `(m, ...)` of the points that calls of a basis take,
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 
 from opjax.nn.attention import columns
 from opjax.nn.attention.bases import Basis
@@ -26,36 +25,10 @@ Given = dict[str, jax.Array]
 Sums = tuple[jax.Array, jax.Array, jax.Array | None]
 
 
-def convolves(block: Block, shared: Basis | None) -> bool:
-    """Whether the projection of a block reads neighbouring points of a grid."""
-    return isinstance(block.attention.choose_basis(shared).projection, GridConvolution)
-
-
-def projected(
-    block: Block,
-    shared: Basis | None,
-    z: jax.Array,
-    mesh_points: jax.Array,
-    axis_name: str | None,
-) -> jax.Array:
-    """Returns what the convolution of a block makes of all points of a device.
-
-    Args:
-      block: the block.
-      shared: the basis of all blocks, if they have one.
-      z: features of the chunks, shape `(chunks, c, m)`.
-      mesh_points: their points, whole rows of the grid, shape `(n, p)`.
-      axis_name: axis of the devices that have the other rows, if any.
-
-    Returns:
-      `projected` of the chunks, shape `(chunks, e, m)`.
-    """
-    count, channels, size = z.shape
-    x = z.swapaxes(1, 2).reshape(-1, channels)[: mesh_points.shape[0]]
-    basis, given = block.attention.choose_basis(shared), {"mesh_points": mesh_points}
-    found = basis.project(block.attention_norm(x), axis_name=axis_name, **given)
-    found = jnp.pad(found, ((0, count * size - len(found)), (0, 0)))
-    return found.reshape(count, size, -1).swapaxes(1, 2)
+def convolution(block: Block, shared: Basis | None) -> GridConvolution | None:
+    """Returns the projection of a block if it reads neighbouring points of a grid."""
+    found = block.attention.choose_basis(shared).projection
+    return found if isinstance(found, GridConvolution) else None
 
 
 def values_and_basis(
