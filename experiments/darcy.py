@@ -195,7 +195,13 @@ def report(finished: learn.Finished) -> learn.Report:
 
 
 PROGRAM = learn.Program(
-    "darcy", PRESETS, make_task, title="Darcy flow", report=report, grid_axes=2
+    "darcy",
+    PRESETS,
+    make_task,
+    title="Darcy flow",
+    report=report,
+    grid_axes=2,
+    over_points=lambda c: c.penalty == "gradient" and not c.pointwise,
 )
 run = PROGRAM.run
 

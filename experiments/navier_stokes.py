@@ -199,7 +199,12 @@ def _persistence(flows: Any) -> np.ndarray:
 
 
 PROGRAM = learn.Program(
-    "navier_stokes", PRESETS, make_task, title="Navier-Stokes", grid_axes=2
+    "navier_stokes",
+    PRESETS,
+    make_task,
+    title="Navier-Stokes",
+    grid_axes=2,
+    over_points=True,
 )
 run = PROGRAM.run
 

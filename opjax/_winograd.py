@@ -4,6 +4,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from opjax._sequential import one_by_one
+
 # Four outputs per tile and axis from six values, which overlap the next tile by two.
 TILE, _SIZE = 4, 3
 _WINDOW = TILE + _SIZE - 1
@@ -88,10 +90,13 @@ def correlate(field: jax.Array, kernel: jax.Array) -> jax.Array:
     return _join(tiles.reshape(TILE, TILE, *_tiles(grid_shape), -1), grid_shape)
 
 
+@jax.custom_vjp
 def correlate_tiles(
     tiles: jax.Array, before: jax.Array, after: jax.Array, kernel: jax.Array
 ) -> jax.Array:
     """Correlates a field that is given by tiles: `correlate` without its transposes.
+
+    Its gradient saves the arguments alone; samples of a batch run one by one.
 
     Args:
       tiles: values at row `i` and column `j` of all tiles, `(4, 4, c, rows, columns)`.
@@ -102,6 +107,24 @@ def correlate_tiles(
     Returns:
       The correlated values, shape `(4, 4, o, rows, columns)`.
     """
+    return one_by_one(_correlate_tiles)(tiles, before, after, kernel)
+
+
+def _tiles_forward(*arguments):
+    return correlate_tiles(*arguments), arguments
+
+
+def _tiles_backward(arguments, cotangent):
+    def pull(cotangent, *arguments):
+        return jax.vjp(_correlate_tiles, *arguments)[1](cotangent)
+
+    return one_by_one(pull)(cotangent, *arguments)
+
+
+correlate_tiles.defvjp(_tiles_forward, _tiles_backward)
+
+
+def _correlate_tiles(tiles, before, after, kernel):
     _, _, channels, *counts = tiles.shape
     dtype, out_channels = tiles.dtype, kernel.shape[-1]
     windows = _windows_of_tiles(tiles, before, after).reshape(_WINDOW**2, -1)

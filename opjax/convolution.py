@@ -127,25 +127,6 @@ def _pullback_cpu(field, kernel, cotangent):
     return _correlate(cotangent, reflected), kernel_cotangent
 
 
-@jax.custom_vjp
-def correlate_tiles(
-    tiles: jax.Array, before: jax.Array, after: jax.Array, kernel: jax.Array
-) -> jax.Array:
-    """Correlates tiles of a grid, see `_winograd.correlate_tiles`; saves arguments."""
-    return one_by_one(_winograd.correlate_tiles)(tiles, before, after, kernel)
-
-
-def _tiles_forward(*arguments):
-    return correlate_tiles(*arguments), arguments
-
-
-def _tiles_backward(residuals, cotangent):
-    return one_by_one(_pullback(_winograd.correlate_tiles))(*residuals, cotangent)
-
-
-correlate_tiles.defvjp(_tiles_forward, _tiles_backward)
-
-
 def _pullback(function: Callable) -> Callable:
     """Returns the map from arguments and the output's cotangent to cotangents."""
     return lambda *args: jax.vjp(function, *args[:-1])[1](args[-1])

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from flax import nnx
 
 from opjax import _halo, _winograd
-from opjax.convolution import correlate_tiles, grid_convolution
+from opjax.convolution import grid_convolution
 from opjax.nn.layers.initializers import fan_in_uniform
 
 
@@ -87,5 +87,5 @@ class GridConvolution(nnx.Module):
         if rows % size:  # the row behind the last one is in its tile
             x = x.at[rows % size, :, :, rows // size].set(after)
             after = jnp.zeros_like(after)
-        y = correlate_tiles(x, before, after, self.kernel[...])
+        y = _winograd.correlate_tiles(x, before, after, self.kernel[...])
         return y if self.bias is None else y + self.bias[...][None, None, :, None, None]
