@@ -39,8 +39,15 @@ def open_npz(path: Path, max_bytes: int) -> Iterator[Groups]:
 
 
 @contextlib.contextmanager
-def open_hdf5(path: Path, max_bytes: int) -> Iterator[Groups]:
+def open_hdf5(
+    path: Path, max_bytes: int, *, group: str | None = None
+) -> Iterator[Groups]:
     """Opens a file of one sample, or of one group for each sample.
+
+    Args:
+      path: the file.
+      max_bytes: largest size of an array.
+      group: the only one that is wanted; None for all.
 
     Raises:
       ImportError: if h5py is missing.
@@ -53,10 +60,13 @@ def open_hdf5(path: Path, max_bytes: int) -> Iterator[Groups]:
     except OSError as error:
         raise damaged(path, error) from error
     with file:
-        groups = [name for name in file if isinstance(_stored(file, name), h5py.Group)]
+        if group and group not in file:
+            raise ValueError(f"{path} has no group {group!r} any more.")
+        names = [group] if group else list(file)
+        groups = [n for n in names if isinstance(_stored(file, n), h5py.Group)]
         if not groups:
             yield {"": _Datasets(path, file, max_bytes)}
-        elif len(groups) < len(file):
+        elif len(groups) < len(names):
             raise ValueError(
                 f"{path} has groups {sorted(groups)[:5]} beside arrays "
                 f"{sorted(set(file) - set(groups))[:5]}: put the arrays of one sample "

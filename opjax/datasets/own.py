@@ -16,15 +16,18 @@ and fields of other names are asked for: `read(folder, features="k,f", target="u
 import glob
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
-from opjax.datasets import _own_arrays, _own_sample, _own_vtu
+from opjax.datasets import _own_arrays, _own_sample, _own_vtu, summaries
 from opjax.datasets import samples as _samples
 from opjax.datasets.samples import Sample
+from opjax.datasets.stored import Place, Stored
 
 SUFFIXES = (".npz", ".h5", ".vtu", ".vtk")
 _ARRAYS = ("features", "target", "quadrature_weights", "cells", "grid_shape")
@@ -100,19 +103,97 @@ def read(
         array is missing, not of real numbers, not finite or of the wrong shape; cells
         name points that do not exist; or samples differ in dimension or channels.
     """
-    asked = {"features": parse_names(features), "target": parse_names(target)}
+    names = parse_names(features), parse_names(target)
+    how = _How(*names, point_dim, quadrature, need_target, max_bytes)
     found = []
-    for file in find(paths):
-        with _opened(file, max_bytes, point_dim, quadrature) as groups:
-            for group, arrays in groups.items():
-                name = str(file / group) if group else str(file)
-                found.append(
-                    _own_sample.build(name, arrays, asked, need_target, quadrature)
-                )
-                _own_sample.check_agree(found[0], found[-1])
+    for _, sample in _each(find(paths), how):
+        found.append(sample)
+        _own_sample.check_agree(found[0], sample)
     _samples.check(found)
-    _own_sample.warn_of_duplicates(found)
+    _own_sample.warn_of_duplicates(map(_own_sample.num_duplicates, found))
     return found
+
+
+def stored(
+    paths: _Paths,
+    *,
+    features: _Names = None,
+    target: _Names = None,
+    point_dim: int | None = None,
+    quadrature: bool = False,
+    max_bytes: int = 2**33,
+) -> Stored:
+    """Looks at samples as `read` does, one after the other, and leaves them on disk.
+
+    Args:
+      paths: see `read`; likewise the others.
+      features: names of fields that together are the input function.
+      target: names of the fields to predict.
+      point_dim: number of leading axes that are space.
+      quadrature: make weights of the points from the cells.
+      max_bytes: largest size of the arrays of a file.
+
+    Returns:
+      The same samples, each of which is read from its file when it is looked up.
+
+    Raises:
+      FileNotFoundError: if there is no file.
+      ImportError: if h5py or PyVista is needed and missing.
+      ValueError: as for `read`.
+    """
+    names = parse_names(features), parse_names(target)
+    how = _How(*names, point_dim, quadrature, True, max_bytes)
+    places, known, duplicates = [], [], []
+    first: Sample | None = None
+    for place, sample in _each(find(paths), how):
+        first = first or sample
+        _own_sample.check_agree(first, sample)
+        _samples.check([sample])
+        places.append(place)
+        known.append(summaries.summarize(sample))
+        duplicates.append(_own_sample.num_duplicates(sample))
+    _own_sample.warn_of_duplicates(duplicates)
+    return Stored(places, known, partial(_one, how))
+
+
+class _How(NamedTuple):
+    """How files are read, see `read`."""
+
+    features: tuple[str, ...]
+    target: tuple[str, ...]
+    point_dim: int | None
+    quadrature: bool
+    need_target: bool
+    max_bytes: int
+
+    def open(
+        self, file: Path, group: str | None = None
+    ) -> AbstractContextManager[_own_arrays.Groups]:
+        """Opens a file, or one group of it."""
+        given = self.max_bytes, self.point_dim, self.quadrature
+        return _opened(file, *given, group=group)
+
+    def build(self, place: Place, arrays: Mapping[str, np.ndarray]) -> Sample:
+        """Builds a sample of its arrays."""
+        name = str(Path(place.file) / place.group) if place.group else place.file
+        asked = {"features": self.features, "target": self.target}
+        given = name, arrays, asked, self.need_target, self.quadrature
+        return _own_sample.build(*given)
+
+
+def _each(files: Iterable[Path], how: _How) -> Iterator[tuple[Place, Sample]]:
+    """Reads the samples of files, and says where they are."""
+    for file in files:
+        with how.open(file) as groups:
+            for group, arrays in groups.items():
+                place = Place(str(file), group)
+                yield place, how.build(place, arrays)
+
+
+def _one(how: _How, place: Place) -> Sample:
+    """Reads one sample again."""
+    with how.open(Path(place.file), place.group) as groups:
+        return how.build(place, groups[place.group])
 
 
 def channels(
@@ -242,13 +323,18 @@ def _check_suffix(path: Path) -> None:
 
 
 def _opened(
-    file: Path, max_bytes: int, point_dim: int | None, quadrature: bool
+    file: Path,
+    max_bytes: int,
+    point_dim: int | None,
+    quadrature: bool,
+    *,
+    group: str | None = None,
 ) -> AbstractContextManager[_own_arrays.Groups]:
     suffix = file.suffix.lower()
     if suffix == ".npz":
         return _own_arrays.open_npz(file, max_bytes)
     if suffix == ".h5":
-        return _own_arrays.open_hdf5(file, max_bytes)
+        return _own_arrays.open_hdf5(file, max_bytes, group=group)
     return _own_vtu.open_vtk(
         file, max_bytes, point_dim=point_dim, quadrature=quadrature
     )

@@ -143,7 +143,7 @@ class Loop:
         given: Any = {"batch_size": self.settings.batch_size}
         given["mesh"] = self.settings.mesh
         found = [
-            training.evaluate(self.task.metric, model, bucket, **given)
+            batches.evaluate(self.task.metric, model, bucket, **given)
             for bucket in self.validation
         ]
         values = np.concatenate([np.asarray(part, np.float64) for part in found])

@@ -56,6 +56,11 @@ class Config(RunOptions, ModelOptions, TrainingOptions):
         0.2, "Part of the training samples for tests, without --test", above=0, below=1
     )
     data_seed: int = option(0, "Seed of the division of the samples", minimum=0)
+    stream_samples: bool = option(
+        False,
+        "Read samples when their batch comes, rather than all at the start; for data "
+        "that do not fit into memory, with the same results",
+    )
     num_train: int = option(0, "Most training samples; 0: all", minimum=0)
     num_validation: int = option(0, "Most validation samples; 0: all", minimum=0)
     num_test: int = option(0, "Most test samples; 0: all", minimum=0)
@@ -63,6 +68,11 @@ class Config(RunOptions, ModelOptions, TrainingOptions):
     def __post_init__(self):
         """Makes paths absolute, so that the folder of a run says where they are."""
         super().__post_init__()
+        if self.stream_samples and self.train == DEMONSTRATION:
+            raise ValueError(
+                f"stream_samples means nothing with train={DEMONSTRATION}, whose few "
+                "samples are made in memory; leave it out."
+            )
         for name in ("train", "test"):
             object.__setattr__(self, name, _absolute(getattr(self, name)))
 
@@ -114,6 +124,7 @@ def load(config: Config) -> tuple[learn.Splits, dict[str, tuple[str, ...]]]:
             target=config.target_names,
             point_dim=config.point_dim or None,
             seed=config.data_seed,
+            in_memory=not config.stream_samples,
             **{name: getattr(config, name) for name in _OF_SPLITS},
         )
     if len(splits.train) < config.batch_size:
