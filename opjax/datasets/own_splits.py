@@ -56,8 +56,9 @@ def splits(
     order = np.random.default_rng(seed).permutation(len(found))
     shuffled = _take(found, order)
     if test:
-        both = {p.resolve() for p in own.find(train)}
-        both &= {p.resolve() for p in own.find(test)}
+        stacked = fields.get("stacked", False)
+        both = {p.resolve() for p in own.find(train, stacked=stacked)}
+        both &= {p.resolve() for p in own.find(test, stacked=stacked)}
         if both:
             raise ValueError(
                 f"{len(both)} files are in train and in test, such as {min(both)}; a "

@@ -13,6 +13,7 @@ a model or an attention of your own, see `opjax.learn.operators`.
 import dataclasses
 import os
 import tempfile
+from functools import partial
 from typing import Any
 
 from opjax import learn
@@ -56,6 +57,11 @@ class Config(RunOptions, ModelOptions, TrainingOptions):
         0.2, "Part of the training samples for tests, without --test", above=0, below=1
     )
     data_seed: int = option(0, "Seed of the division of the samples", minimum=0)
+    stacked: bool = option(
+        False,
+        "Files hold many samples, along axis 0 of every array: .h5 files, or folders "
+        "of one .npy file for each array",
+    )
     stream_samples: bool = option(
         False,
         "Read samples when their batch comes, rather than all at the start; for data "
@@ -68,11 +74,12 @@ class Config(RunOptions, ModelOptions, TrainingOptions):
     def __post_init__(self):
         """Makes paths absolute, so that the folder of a run says where they are."""
         super().__post_init__()
-        if self.stream_samples and self.train == DEMONSTRATION:
-            raise ValueError(
-                f"stream_samples means nothing with train={DEMONSTRATION}, whose few "
-                "samples are made in memory; leave it out."
-            )
+        for name in ("stream_samples", "stacked"):
+            if getattr(self, name) and self.train == DEMONSTRATION:
+                raise ValueError(
+                    f"{name} means nothing with train={DEMONSTRATION}, whose few "
+                    "samples are made on the spot; leave it out."
+                )
         for name in ("train", "test"):
             object.__setattr__(self, name, _absolute(getattr(self, name)))
 
@@ -92,7 +99,7 @@ PRESETS = {
 
 
 # Options that are arguments of `own_splits.splits`.
-_OF_SPLITS = ("quadrature", "validation_fraction", "test_fraction")
+_OF_SPLITS = ("quadrature", "stacked", "validation_fraction", "test_fraction")
 _OF_SPLITS += ("num_train", "num_validation", "num_test")
 
 
@@ -113,9 +120,10 @@ def load(config: Config) -> tuple[learn.Splits, dict[str, tuple[str, ...]]]:
     shown = config.train == DEMONSTRATION
     with tempfile.TemporaryDirectory() as folder:
         paths = [heat.write(folder, 40)] if shown else _listed(config.train)
+        channels = partial(own.channels, stacked=config.stacked)
         names = {
-            "features": own.channels(paths, config.feature_names or "features"),
-            "target": own.channels(paths, config.target_names or "target"),
+            "features": channels(paths, config.feature_names or "features"),
+            "target": channels(paths, config.target_names or "target"),
         }
         splits = own_splits.splits(
             paths,
