@@ -129,12 +129,12 @@ def check_agree(first: Sample, sample: Sample) -> None:
 
 def warn_of_duplicates(counts: Iterable[tuple[str, int]]) -> None:
     """Says how many points coincide, from names and `num_duplicates` of samples."""
-    counts = dict(counts)
-    bad = {name: count for name, count in counts.items() if count}
+    known = dict(counts)
+    bad = {name: count for name, count in known.items() if count}
     if bad:
         name, count = next(iter(bad.items()))
         warnings.warn(
-            f"{sum(bad.values())} points in {len(bad)} of {len(counts)} samples are in "
+            f"{sum(bad.values())} points in {len(bad)} of {len(known)} samples are in "
             f"the place of another point, in float32; {count} in {name}. They count "
             "as points of their own: merge them unless they are meant, and subtract "
             "large offsets of the coordinates.",

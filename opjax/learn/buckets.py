@@ -76,11 +76,11 @@ def of(
     return tuple(Bucket(found.take(chosen), size, encode) for size, chosen in rows)
 
 
-def rows(bucket: Any, chosen: Sequence[int]) -> Arrays:
+def rows(bucket: Any, chosen: Iterable[int]) -> Arrays:
     """Returns samples of a bucket, in memory or on disk, by their places in it."""
     if isinstance(bucket, Bucket):
         return bucket.encode(bucket.read(chosen))
-    return {name: array[np.asarray(chosen)] for name, array in bucket.items()}
+    return {name: array[list(chosen)] for name, array in bucket.items()}
 
 
 def ahead(wanted: Iterable[tuple[Bucket, Sequence[int]]]) -> Iterator[Arrays]:

@@ -1,7 +1,6 @@
 """The ordinary benchmark task: fields on meshes to fields on the same meshes."""
 
 import functools
-import operator
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -180,8 +179,8 @@ def check(splits: Splits) -> None:
 def all_samples(splits: Splits) -> Sequence[Sample]:
     """All samples of a benchmark."""
     parts = splits.train, splits.validation, splits.test
-    if isinstance(splits.train, Stored):
-        return functools.reduce(operator.add, parts)
+    if all(isinstance(part, Stored) for part in parts):
+        return functools.reduce(Stored.__add__, parts)  # pyright: ignore
     return [sample for part in parts for sample in part]
 
 

@@ -6,8 +6,11 @@
 
 Formats and names of the arrays are those of `opjax.datasets.own`. The folder of every
 model keeps the operator with its normalisers, channels and the ranges of the training
-samples, which predictions are compared with. `--models=package.module:function` trains
-a model or an attention of your own, see `opjax.learn.operators`.
+samples, which predictions are compared with. Data that do not fit into memory are
+trained on with `--stream_samples`, which reads samples when their batch comes: results
+are the same, bit for bit, and a run continues after any step, see `learn.buckets`.
+`--models=package.module:function` trains a model or an attention of your own, see
+`opjax.learn.operators`.
 """
 
 import dataclasses
