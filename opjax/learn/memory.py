@@ -58,7 +58,7 @@ def _advice(task: Any, model: Any, settings: Any, error: str) -> str:
 
 
 def _has(bucket: Any) -> bool:
-    return isinstance(bucket, dict) and np.ndim(bucket.get("mesh_points")) == 3
+    return isinstance(bucket, dict) and np.ndim(bucket.get("mesh_points", 0)) == 3
 
 
 def _chunked(model: nn.OperatorTransformer, points: int) -> str:
