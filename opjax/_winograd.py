@@ -1,5 +1,7 @@
 """Winograd's minimal filtering: 3 x 3 correlations with a quarter of the products."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -35,14 +37,14 @@ def _transforms() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 _OUTPUT, _STENCIL, _INPUT = (np.kron(matrix, matrix) for matrix in _transforms())
 
 
-def pays_off(field: jax.Array, kernel: jax.Array) -> bool:
+def pays_off(field: Any, kernel: Any) -> bool:
     """Returns whether `correlate` applies and is measured faster on a CPU.
 
     The products shrink by four, the transforms cost extra passes over memory: with few
     channels, or few tiles, these weigh more.
 
     Args:
-      field: see `correlate`.
+      field: see `correlate`; shape and type are enough.
       kernel: stencil, shape `(..., c, o)`.
     """
     return (

@@ -142,9 +142,9 @@ class Loop:
         progress = self.progress
         model = training.averaged_model(progress["state"])
         given: Any = {"batch_size": self.settings.batch_size}
-        given["mesh"] = self.settings.mesh
+        given |= {"mesh": self.settings.mesh, "row": self.task.row}
         found = [
-            training.evaluate(self.task.metric, model, bucket, **given)
+            batches.evaluate(self.task.metric, model, bucket, **given)
             for bucket in self.validation
         ]
         values = np.concatenate([np.asarray(part, np.float64) for part in found])
