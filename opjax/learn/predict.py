@@ -5,8 +5,8 @@
 Every file of the input is written to the output with the prediction beside its own
 arrays. The last line, and `report.json` for every sample, say how far the input is
 from the training samples and, where targets are known, the relative L2 error. With
-`--stream` `.h5` files are read and written in slices of points, whatever their size. With
-`--export=FILE` the operator is written to a file that runs without opjax, see
+`--stream`, `.h5` files are read and written in slices of points, whatever their size.
+With `--export=FILE` the operator is written to a file that runs without opjax, see
 `opjax.export`.
 """
 
@@ -64,14 +64,13 @@ def run(
         if inputs:
             if output is None:
                 raise ValueError("Name a folder for the predictions, --output=...")
-            work, place = _predict_all, pathlib.Path(output)
+            place = pathlib.Path(output)
+            if stream and point_dim is not None:
+                raise ValueError("point_dim means nothing with stream; leave it out.")
             if stream:
-                if point_dim is not None:
-                    raise ValueError(
-                        "point_dim means nothing with stream; leave it out."
-                    )
-                work = _stream_all
-            rows = work(found, inputs, place, point_dim, limits)
+                rows = _stream_all(found, inputs, place, limits)
+            else:
+                rows = _predict_all(found, inputs, place, point_dim, limits)
             result |= _summary(rows) | {"output": str(output)}
     return to_json(result | {"seconds": time.monotonic() - begin})
 
@@ -98,10 +97,8 @@ def _stream_all(
     found: trained.Trained,
     inputs: str | Sequence[str],
     output: pathlib.Path,
-    point_dim: None,
     limits: dict[str, Any],
 ) -> list[dict[str, Any]]:
-    del point_dim
     rows, names = [], _names(found)
     for file in _files(inputs):
         given = names, limits
