@@ -30,7 +30,7 @@ class ArrayBatches:
 
     def __init__(self, task: Any, settings: Any):
         self.mesh = settings.mesh
-        self.train = placed(task.train, self.mesh)
+        self.train = placed(task.train, self.mesh, task.row)
         self.samples = [num_samples("train", bucket) for bucket in self.train]
         self.seed, self.batch_size = settings.seed, settings.batch_size
         self.per_epoch = len(self._order(0)[0])
@@ -147,6 +147,7 @@ class StoredBatches(ArrayBatches):
         super().__init__(task, settings)
         # Batches are dispatched one by one anyway, and large ones take long.
         self.per_call = min(self.per_call, 16)
+        self.row = task.row
         self.rows = np.arange(self.batch_size, dtype=np.int32)[None]
         self.ahead: Any = (-1, iter(()))  # the step of what comes next, and that
 
@@ -157,7 +158,7 @@ class StoredBatches(ArrayBatches):
             self.ahead = step, buckets.ahead(self._wanted(step))
         parts, source = [], self.ahead[1]
         for _ in range(len(self._next(step)[0])):
-            (data,) = placed(next(source), self.mesh)
+            (data,) = placed(next(source), self.mesh, self.row)
             state, part = self.epoch(state, data, self.rows, self.key)
             if parts:  # no more than two batches at once on the device
                 jax.block_until_ready(parts[-1])
@@ -195,15 +196,19 @@ def evaluate(
     *,
     batch_size: int,
     mesh: Mesh | None = None,
+    row: int = 1,
 ) -> Any:
-    """Applies `training.evaluate` to samples on the device or, in turn, on disk."""
+    """Applies `training.evaluate` to samples on the device or, in turn, on disk.
+
+    `row` is that of `Task`.
+    """
     options: Any = {"batch_size": batch_size, "mesh": mesh}
     if not _on_disk(bucket):
         return training.evaluate(metric, model, bucket, **options)
     count, found = len(bucket), []
     parts = (range(n, min(n + batch_size, count)) for n in range(0, count, batch_size))
     for arrays in buckets.ahead((bucket, part) for part in parts):
-        (data,) = placed(arrays, mesh)
+        (data,) = placed(arrays, mesh, row)
         values = training.evaluate(metric, model, data, **options)
         found.append(jax.tree.map(np.asarray, values))
     return jax.tree.map(lambda *values: np.concatenate(values), *found)
@@ -214,16 +219,16 @@ def several(data: Any) -> tuple[Any, ...]:
     return data if type(data) is tuple else (data,)
 
 
-def placed(data: Any, mesh: Mesh | None) -> tuple[Any, ...]:
+def placed(data: Any, mesh: Mesh | None, row: int = 1) -> tuple[Any, ...]:
     """Returns the buckets of data on the device, or on those of a mesh.
 
-    Those on disk stay there.
+    Those on disk stay there. `row` is that of `Task`.
     """
     if _on_disk(data):
         return several(data)
     if mesh is None:
         return jax.device_put(several(data))
-    return tuple(sharding.place(bucket, mesh) for bucket in several(data))
+    return tuple(sharding.place(bucket, mesh, row=row) for bucket in several(data))
 
 
 def _on_disk(data: Any) -> bool:
