@@ -81,7 +81,7 @@ class ArrayBatches:
         first = step % self.per_epoch
         which, batches = self._order(step // self.per_epoch)
         now = slice(first, first + self.per_call)
-        return np.asarray(which[now]), batches[now]
+        return np.asarray(which[now]), np.asarray(batches[now])
 
     def _order(self, epoch: int) -> tuple[Any, Any]:
         return training.bucket_order(self.seed, epoch, self.samples, self.batch_size)

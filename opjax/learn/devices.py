@@ -8,11 +8,12 @@ import jax
 from jax.sharding import Mesh
 
 from opjax import nn, sharding
+from opjax.learn import hosts
 from opjax.nn.models import chunks
 
 HELP = (
-    "Devices that share the points of a sample and the samples of a batch, such as "
-    "points:4,batch:2 or batch:2; auto: as many for the batch as there are and divide "
+    "Devices, of all processes, that share the points of a sample and the samples of a "
+    "batch, such as points:4,batch:2 or batch:2; auto: as many for the batch as there are and divide "
     "it; empty: one. The cores of a CPU count as devices. "
     "Every model takes batch; points are for attention in bases without convolutions. "
     "Results are those of one device but for rounding"
@@ -21,6 +22,8 @@ HELP = (
 
 def start(text: str, config: Any) -> Mesh | None:
     """Returns the devices that `--mesh` names, or None for one.
+
+    Several processes have equally many of them, see `hosts.joined`.
 
     On a CPU whose backend has not started its cores become devices, as many as are
     asked for, with an equal part of XLA's threads each; `JAX_NUM_CPU_DEVICES` in the
@@ -32,25 +35,37 @@ def start(text: str, config: Any) -> Mesh | None:
       config: its `batch_size` and `microbatch` must fit.
 
     Raises:
-      ValueError: if there are too few devices, or they do not divide a batch.
+      ValueError: if there are too few devices, or they do not divide a batch; if there
+        are several processes that share nothing.
     """
+    processes = hosts.count()
     if not text:
+        if processes > 1:
+            raise ValueError(
+                f"{processes} processes would all do the same; say with --mesh what "
+                f"they share, such as --mesh=batch:{processes}."
+            )
         return None
     if text == "auto":
-        _claim(_fitting(_cores(), config))
+        _claim(_fitting(_cores() * processes, config))
         count = _fitting(len(jax.devices()), config)
-        return sharding.device_mesh(batch=count) if count > 1 else None
-    sizes = sharding.parse(text)
-    _claim(sizes.get("points", 1) * sizes.get("batch", 1))
+        sizes = {"batch": count}
+        if count == 1:
+            return None
+    else:
+        sizes = sharding.parse(text)
+        _claim(sizes.get("points", 1) * sizes.get("batch", 1))
     mesh = sharding.device_mesh(**sizes)
     if hasattr(config, "batch_size"):
         sharding.check_batch(mesh, config.batch_size, _parts(config))
+    hosts.connect(mesh)
     return mesh
 
 
 def _claim(count: int) -> None:
     """Makes devices of the cores, if there are as many and no backend has started."""
     cores, settings = _cores(), jax.config.values
+    count = max(count // hosts.count(), 1)
     if settings["jax_num_cpu_devices"] < 0 and count <= cores:
         with contextlib.suppress(RuntimeError):  # the backend has started
             jax.config.update("jax_num_cpu_devices", count)
@@ -61,8 +76,10 @@ def _fitting(available: int, config: Any) -> int:
     """The largest number of devices that get equal parts of a batch."""
     samples = getattr(config, "batch_size", 1)
     parts = _parts(config) or 1
-    fits = (n for n in range(1, available + 1) if samples % (n * parts) == 0)
-    return max(fits, default=1)
+    processes = hosts.count()
+    every = range(processes, available + 1, processes)
+    fits = (n for n in every if samples % (n * parts) == 0)
+    return max(fits, default=processes)
 
 
 def _parts(config: Any) -> int | None:
