@@ -7,9 +7,9 @@ previous checkpoint usable. Leaves are stored by their path in the pytree and pu
 into the structure of a template, so modules and optimizer states come back as what they
 were, every bit the same, typed PRNG keys too.
 
-Scope: the calling process reads and writes alone, also where it is one of several;
-arrays that are split over the devices of others it cannot save. Arrays are gathered, and
-placed like the template's, whatever devices they were on.
+Scope: the calling process reads and writes alone, also where it is one of several, so
+arrays that are split over the devices of others cannot be saved. Arrays are gathered,
+and placed like the template's, whatever devices they were on.
 """
 
 import contextlib

@@ -255,9 +255,9 @@ def map_samples(
     batch_size: int,
     mesh: Mesh,
 ) -> Any:
-    """Applies a function of model and sample to every sample; all devices get all values.
+    """Applies a function of model and sample to every sample, on all devices.
 
-    See `training.evaluate`; inside `jax.jit`.
+    All of them get all values. See `training.evaluate`; inside `jax.jit`.
     """
     count, shards = jax.tree.leaves(data)[0].shape[0], size(mesh, BATCH)
     rows = jnp.minimum(jnp.arange(count + -count % shards), count - 1)

@@ -13,8 +13,8 @@ from opjax.nn.models import chunks
 
 HELP = (
     "Devices, of all processes, that share the points of a sample and the samples of a "
-    "batch, such as points:4,batch:2 or batch:2; auto: as many for the batch as there are and divide "
-    "it; empty: one. The cores of a CPU count as devices. "
+    "batch, such as points:4,batch:2 or batch:2; auto: as many for the batch as there "
+    "are and divide it; empty: one. The cores of a CPU count as devices. "
     "Every model takes batch; points are for attention in bases without convolutions. "
     "Results are those of one device but for rounding"
 )

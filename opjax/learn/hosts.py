@@ -6,9 +6,16 @@
 All of them run the same program with the same flags but for `--process_id`. Devices
 exchange what a step needs, see `opjax.sharding`. What is decided between steps, the
 first process decides or all of them do together, over JAX's coordination service: that
-waits as long as the slowest takes. The first process alone uses the folder of the run
-and prints. When a process dies, the others end within `HEARTBEAT_SECONDS` or, when they
-wait for its numbers, at once, with the status `LOST`.
+waits as long as the slowest takes. The first process alone uses the folder of the run,
+evaluates and prints; the others need not see its disk.
+
+Every process reads, or draws, all samples: readers return whole samples, normalisers
+are fitted to all of them, and the order of the samples is that of one process, in which
+any may come next. Its devices get their points of them only. Samples of our own solvers
+are drawn once where processes share the folder of the cache, the others wait.
+
+When a process dies, the others end: at once where they wait for its numbers, with the
+status `LOST`, else within `HEARTBEAT_SECONDS`, as JAX aborts them.
 """
 
 import contextlib
@@ -36,7 +43,7 @@ COORDINATOR_HELP = (
     "HOST:PORT where the first of several processes waits for the others; auto: as "
     "Slurm, Kubernetes or Open MPI say; empty: one process"
 )
-HEARTBEAT_SECONDS = 30
+HEARTBEAT_SECONDS = 20
 LOST = 76  # status of a process that ends because another did; EX_PROTOCOL
 _POLL_MS = 1000
 _ALIKE_MS = 5000  # within which the same error comes everywhere
@@ -315,7 +322,7 @@ def copied(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     As bytes, because devices add them up, and a sum may change the sign of a zero.
     """
     parts = [np.atleast_1d(array).ravel().view(np.uint8) for array in arrays.values()]
-    sent = np.asarray(multihost_utils.broadcast_one_to_all(np.concatenate(parts)))
+    sent = np.array(multihost_utils.broadcast_one_to_all(np.concatenate(parts)))
     ends = np.cumsum([part.size for part in parts])[:-1]
     return {
         name: part.view(array.dtype).reshape(array.shape)

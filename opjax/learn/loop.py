@@ -32,6 +32,8 @@ class Loop:
             self.validation = batches.placed(task.validation, settings.mesh)
         for bucket in self.validation:
             batches.num_samples("validation", bucket)
+        if hosts.count() > 1:
+            hosts.require_same("their samples, by shapes and sizes", _summary(task))
         if self.validation and task.replicas is not None:
             raise ValueError("Replicas are not validated; leave out the task's metric.")
         self.probe = None if task.probe is None else jax.jit(task.probe)
@@ -234,6 +236,15 @@ def progress(
 
     with bar or contextlib.nullcontext():
         yield show
+
+
+def _summary(task: Any) -> list[Any]:
+    """Shapes and mean sizes of samples, to three digits: processors may round apart."""
+    train = () if callable(task.train) else task.train
+    leaves = map(np.asarray, jax.tree.leaves((train, task.validation)))
+    return [
+        [leaf.shape, f"{np.abs(leaf).mean(dtype=np.float64):.2e}"] for leaf in leaves
+    ]
 
 
 def _copy(tree: Any) -> Any:
