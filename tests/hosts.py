@@ -4,7 +4,8 @@
     python -m tests.hosts --coordinator=... --num_processes=... --mesh=... --workdir=...
 
 The first finds what is compared, the second is a program. In the environment
-`END=NUMBER:ROWS` sends the process signal NUMBER after so many rows of its history.
+`END=NUMBER:ROWS` sends the process signal NUMBER when it goes on after so many rows of
+its history.
 """
 
 import contextlib
@@ -25,7 +26,6 @@ from flax import nnx
 from opjax import checkpoint, learn, nn, sharding, training
 from opjax.learn import Settings, Task, devices, fit, fitting, hosts, outcome
 from opjax.learn.loop import Loop
-from opjax.learn.metrics_file import MetricsWriter
 from tests.sharded import arrays, line, line_batch, line_error, loss
 
 
@@ -70,15 +70,15 @@ PROGRAM = learn.Program("line", PRESETS, make_task, command="python -m tests.hos
 
 
 def ended(number, rows):
-    """Writes of a history, of which one is the last."""
-    write = MetricsWriter.write
+    """Training that ends by a signal after so many rows of its history."""
+    advance = Loop.advance
 
-    def last(self, row):
-        write(self, row)
-        if self.rows == rows:
+    def last(self):
+        if self.writer.rows == rows:
             os.kill(os.getpid(), number)
+        advance(self)
 
-    return mock.patch.object(MetricsWriter, "write", last)
+    return mock.patch.object(Loop, "advance", last)
 
 
 TASK = Task(
