@@ -34,6 +34,12 @@ _GIVEN = flags.DEFINE_list("modes", ["dense", "chunked"], "What to measure.")
 _EVERY = flags.DEFINE_integer(
     "store_every", 1, "Layers between stored ones, streamed; 0: none", lower_bound=0
 )
+_STORAGE = flags.DEFINE_enum(
+    "storage_dtype",
+    "float32",
+    ("float32", "bfloat16", "float16"),
+    "What features between layers are kept in, but for the mode dense",
+)
 _SCRATCH = flags.DEFINE_string("scratch", "", "Folder for files; a temporary one")
 _SIZES = {
     "points": (16384, "Points of the mesh"),
@@ -59,7 +65,7 @@ def build(sizes: dict[str, Any], *, chunk_size: int | None) -> Any:
     attention = partial(
         nn.FunctionalAttention, num_heads=sizes["heads"], num_basis=sizes["bases"]
     )
-    return nn.OperatorTransformer(
+    model = nn.OperatorTransformer(
         position=nn.Coordinates(3),
         feature_dim=0,
         out_features=1,
@@ -69,6 +75,9 @@ def build(sizes: dict[str, Any], *, chunk_size: int | None) -> Any:
         chunk_size=chunk_size,
         rngs=nnx.Rngs(0),
     )
+    if chunk_size is not None and sizes.get("storage_dtype", "float32") != "float32":
+        nn.with_storage(model, sizes["storage_dtype"])
+    return model
 
 
 def measure(mode: str, sizes: dict[str, Any]) -> dict[str, Any]:
@@ -133,6 +142,7 @@ def main(argv: list[str]) -> None:
     """Measures every mode in turn."""
     sizes: dict[str, Any] = {name: getattr(flags.FLAGS, name) for name in _SIZES}
     sizes |= {"store_every": _EVERY.value, "scratch": _SCRATCH.value}
+    sizes["storage_dtype"] = _STORAGE.value
     if len(argv) > 1:
         raise app.UsageError(f"Unexpected arguments: {argv[1:]}.")
     if unknown := [mode for mode in _GIVEN.value if mode not in _MODES]:
@@ -141,6 +151,9 @@ def main(argv: list[str]) -> None:
         )
     if not _GIVEN.value or sizes["features"] % sizes["heads"]:
         raise app.UsageError("Name a mode, and heads that divide the features.")
+    keeps = [m for m in _GIVEN.value if m != "dense"]
+    if _STORAGE.value != "float32" and keeps in ([], ["streamed"] * (not _EVERY.value)):
+        raise app.UsageError("Nothing is kept; leave storage_dtype out.")
     if "sharded" in _GIVEN.value and sizes["points"] % sizes["devices"]:
         raise app.UsageError("Give as many points to every one of the devices.")
     modes = {}

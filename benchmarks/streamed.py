@@ -47,6 +47,7 @@ def measure(model: Any, sizes: dict[str, Any]) -> dict[str, Any]:
     from opjax import streaming, training
 
     n, every = sizes["points"], sizes["store_every"]
+    narrow = sizes["storage_dtype"] if sizes["storage_dtype"] != "float32" else None
     optimizer = training.adamw(1e-3, weight_decay=1e-5)
     with tempfile.TemporaryDirectory(dir=sizes["scratch"] or None) as name:
         mesh = write_mesh(pathlib.Path(name), n)
@@ -56,6 +57,7 @@ def measure(model: Any, sizes: dict[str, Any]) -> dict[str, Any]:
             chunk_size=sizes["chunk_size"],
             store_every=every,
             storage=name if every else None,
+            storage_dtype=narrow if every else None,
         )
         state, begin = training.init(model, optimizer), time.perf_counter()
         few = {k: a[: 2 * sizes["chunk_size"]] for k, a in mesh.items()}
@@ -67,7 +69,7 @@ def measure(model: Any, sizes: dict[str, Any]) -> dict[str, Any]:
             seconds.append(time.perf_counter() - begin)
             first = float(metrics["loss"]) if first is None else first
     layers, channels = sizes["layers"], sizes["features"]
-    kept = math.ceil(layers / every) * channels * 4 if every else 0
+    kept = math.ceil(layers / every) * channels * (2 if narrow else 4) if every else 0
     median = sorted(seconds)[len(seconds) // 2]
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return {

@@ -179,6 +179,38 @@ def place(data: Any, mesh: Mesh) -> Any:
     return jax.tree.map(lambda x, spec: _put(x, NamedSharding(mesh, spec)), data, found)
 
 
+def own_samples(mesh: Mesh, count: int) -> np.ndarray:
+    """Returns the places in a batch of the samples that devices of this process have.
+
+    Args:
+      mesh: of devices.
+      count: samples of the batch, see `check_batch`.
+    """
+    here = np.vectorize(lambda device: device.process_index)(mesh.devices)
+    others = tuple(i for i, name in enumerate(mesh.axis_names) if name != BATCH)
+    parts = np.flatnonzero((here == jax.process_index()).any(axis=others))
+    share = count // size(mesh, BATCH)
+    return (parts[:, None] * share + np.arange(share)).ravel()
+
+
+def place_batch(data: Any, mesh: Mesh, count: int) -> Any:
+    """Puts the samples of a batch on the devices: each has its own, and its points.
+
+    Args:
+      data: the samples of `own_samples`, in this process.
+      mesh: of devices.
+      count: samples of the batch, of all processes.
+    """
+    data = pad_points(data, mesh)
+
+    def put(array: Any, spec: PartitionSpec) -> jax.Array:
+        whole = (count, *array.shape[1:])
+        own = NamedSharding(mesh, spec)
+        return jax.make_array_from_process_local_data(own, array, whole)
+
+    return jax.tree.map(put, data, specs(data, mesh))
+
+
 def fetch(tree: Any) -> Any:
     """Returns a tree that every device has, on one device of this process."""
     own = jax.tree.map(lambda leaf: leaf.addressable_data(0), tree)

@@ -24,8 +24,9 @@ import numpy as np
 from flax import nnx
 
 from opjax import checkpoint, learn, nn, sharding, training
-from opjax.learn import Settings, Task, devices, fit, fitting, hosts, outcome
+from opjax.learn import Settings, Task, buckets, devices, fit, fitting, hosts, outcome
 from opjax.learn.loop import Loop
+from tests.learn import test_buckets
 from tests.sharded import arrays, line, line_batch, line_error, loss
 
 
@@ -126,6 +127,28 @@ def drawn():
     settings = dataclasses.replace(SETTINGS, num_epochs=0, num_steps=8)
     task = Task(train=lambda key, step: line_batch(key), loss=line)
     return task, dataclasses.replace(settings, steps_per_call=3)
+
+
+def stored(folder):
+    """A task with samples that stay in files, a model, its settings, and a counter."""
+    found, reads = test_buckets.task(folder), []
+
+    def counted(read, bucket, rows):
+        reads.extend(rows)
+        return read(bucket, rows)
+
+    read = buckets.Bucket.read
+    patch = mock.patch.object(
+        buckets.Bucket, "read", lambda *given: counted(read, *given)
+    )
+    settings = dataclasses.replace(SETTINGS, num_epochs=2, batch_size=2)
+    model = {"w": jnp.ones((1, 1)), "v": jnp.ones((2, 1))}
+    return (found._replace(validation=(), metric=None), model, settings), patch, reads
+
+
+def noisy(model, batch, *, key):
+    """The loss of samples with noise."""
+    return line(model, batch | {"y": batch["y"] + jax.random.normal(key, (2,))})
 
 
 def numbers(tree):
@@ -239,6 +262,12 @@ def session(file, coordinator, count, index):
             found["one"] = list(states)
         task, settings = drawn()
         found["drawn"] = finished(task, start(), settings, mesh, folder / "drawn")
+        given, patch, reads = stored(folder / "data")
+        with patch:
+            found["stored"] = finished(*given, mesh, folder / "stored")
+        found["reads"] = len(reads)
+        keyed = TASK._replace(loss=noisy, needs_key=True)
+        found["keyed"] = finished(keyed, start(), SETTINGS, mesh, folder / "keyed")
         points = sharding.device_mesh(points=2)
         found["points"] = finished(*meshes(), points, folder / "points")
         found["parts"] = sorted(

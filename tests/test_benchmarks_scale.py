@@ -6,22 +6,28 @@ import pytest
 from benchmarks import scale, streamed
 
 SIZES = {"points": 500, "steps": 1, "layers": 1, "features": 8, "heads": 2}
-SIZES |= {"bases": 32, "chunk_size": 50}
+SIZES |= {"bases": 32, "chunk_size": 50, "storage_dtype": "float32"}
 
 
 def test_modes_differ_in_memory_only():
     dense, chunked = (scale.measure(mode, SIZES) for mode in ("dense", "chunked"))
     assert chunked["loss"] == pytest.approx(dense["loss"], rel=1e-5)
     assert chunked["bytes_per_point"] < dense["bytes_per_point"]
+    narrow = scale.measure("chunked", SIZES | {"storage_dtype": "float16"})
+    assert narrow["loss"] == chunked["loss"]
+    assert narrow["bytes_per_point"] < chunked["bytes_per_point"]
     assert 0 < chunked["step_seconds"] < 60
     assert chunked["peak_mib"] > 50
 
 
-@pytest.mark.parametrize("every", [0, 1])
-def test_the_mesh_of_a_stream_is_in_a_file(every, tmp_path):
+@pytest.mark.parametrize(
+    ("every", "storage_dtype", "stored"),
+    [(0, "float32", 0), (1, "float32", 32), (1, "bfloat16", 16)],
+)
+def test_the_mesh_of_a_stream_is_in_a_file(every, storage_dtype, stored, tmp_path):
     sizes = SIZES | {"store_every": every, "scratch": str(tmp_path)}
-    found = scale.measure("streamed", sizes)
-    assert found["bytes_per_point"] == 32 * every
+    found = scale.measure("streamed", sizes | {"storage_dtype": storage_dtype})
+    assert found["bytes_per_point"] == stored
     assert 0 < found["loss"] < 2
     assert not list(tmp_path.iterdir())
 

@@ -11,9 +11,11 @@ import pytest
 from flax import nnx
 
 from opjax import metrics, nn, streaming, training
+from opjax.nn.models import packing
 from opjax.streaming import plan
 from tests.nn.attention.layers import single
 from tests.nn.models.test_chunks import build
+from tests.nn.models.test_packing import ROUNDOFF, distance
 
 NAMES = ("mesh_points", "features", "target", "quadrature_weights")
 TIME = {"functional": {"time": 0.3}}
@@ -168,6 +170,21 @@ def test_a_step_is_the_step_of_the_whole(mesh):
     jax.tree.map(np.testing.assert_array_equal, frozen, state)
 
 
+@pytest.mark.parametrize("storage_dtype", packing.TYPES)
+def test_narrow_features_change_gradients_by_unit_roundoffs(
+    storage_dtype, mesh, tmp_path
+):
+    model = jax.tree.map(lambda p: jnp.asarray(p, float) * 2, deep())
+    value, expected = dense(model, mesh)
+    given = {"storage_dtype": storage_dtype, "chunk_size": 6, "store_every": 2}
+    found = streaming.value_and_grad(model, mesh, **given)
+    np.testing.assert_allclose(found[0], value, rtol=ROUNDOFF[storage_dtype])
+    assert 0 < distance(found[1], expected) < 5 * ROUNDOFF[storage_dtype]
+    # Chunks are rounded alike in memory and on disk.
+    on_disk = streaming.value_and_grad(model, mesh, storage=tmp_path, **given)
+    jax.tree.map(np.testing.assert_array_equal, found, on_disk)
+
+
 def test_what_is_stored_is_what_fits():
     n, chunk = 10**6, {"chunk_size": 512}
     needed = [
@@ -179,6 +196,10 @@ def test_what_is_stored_is_what_fits():
     for every, size in zip((1, 2, 3, 5, 0), needed, strict=True):
         chosen = plan.choose_store_every(deep(), n, memory_limit=size, **chunk)
         assert chosen == every
+    narrow = chunk | {"storage_dtype": "bfloat16"}
+    half = streaming.needed_bytes(deep(), n, store_every=1, **narrow)
+    assert half - needed[-1] == pytest.approx(5 * n * 8 * 2, rel=1e-2)
+    assert plan.choose_store_every(deep(), n, memory_limit=half, **narrow) == 1
     limit = needed[-1] - 1000
     with pytest.raises(MemoryError, match="chunk_size=.* fits"):
         plan.choose_store_every(deep(), n, memory_limit=limit, **chunk)
@@ -196,6 +217,8 @@ def test_what_cannot_be_streamed_is_refused(mesh, tmp_path):
         ({}, {"store_every": 3}, ValueError, "between 0 and 2 layers"),
         ({}, {"memory_limit": 1e9, "store_every": 1}, ValueError, "leave store_every"),
         ({}, {"store_every": 0, "storage": "."}, ValueError, "Nothing is stored"),
+        ({}, {"store_every": 0, "storage_dtype": "float16"}, ValueError, "Nothing is"),
+        ({}, {"storage_dtype": "float8"}, ValueError, "must be one of bfloat16"),
         ({}, {"storage": blocked}, OSError, "file' cannot be written"),
         ({}, {"storage": tmp_path / "missing"}, OSError, "missing' cannot be"),
         ({}, {"memory_limit": 10}, MemoryError, "no size of chunks"),

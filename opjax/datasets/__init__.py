@@ -11,8 +11,10 @@ have no solver, and sine waves and Poisson's problem need no files.
 from opjax.datasets import (
     airfoil,
     airfrans,
+    bodies,
     burgers,
     cache,
+    cars,
     darcy,
     darcy_inverse,
     darcy_notch,
@@ -32,8 +34,10 @@ from opjax.datasets import (
 __all__ = [
     "airfoil",
     "airfrans",
+    "bodies",
     "burgers",
     "cache",
+    "cars",
     "darcy",
     "darcy_inverse",
     "darcy_notch",

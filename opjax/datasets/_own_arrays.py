@@ -39,8 +39,15 @@ def open_npz(path: Path, max_bytes: int) -> Iterator[Groups]:
 
 
 @contextlib.contextmanager
-def open_hdf5(path: Path, max_bytes: int) -> Iterator[Groups]:
+def open_hdf5(
+    path: Path, max_bytes: int, *, group: str | None = None
+) -> Iterator[Groups]:
     """Opens a file of one sample, or of one group for each sample.
+
+    Args:
+      path: the file.
+      max_bytes: largest size of an array.
+      group: the only one that is wanted; None for all.
 
     Raises:
       ImportError: if h5py is missing.
@@ -48,15 +55,14 @@ def open_hdf5(path: Path, max_bytes: int) -> Iterator[Groups]:
         look-up if an array is too large or stored elsewhere.
     """
     h5py: Any = _h5py(path)
-    try:
-        file = h5py.File(path, "r")
-    except OSError as error:
-        raise damaged(path, error) from error
-    with file:
-        groups = [name for name in file if isinstance(_stored(file, name), h5py.Group)]
+    with _open_hdf5(path) as file:
+        if group and group not in file:
+            raise ValueError(f"{path} has no group {group!r} any more.")
+        names = [group] if group else list(file)
+        groups = [n for n in names if isinstance(_stored(file, n), h5py.Group)]
         if not groups:
             yield {"": _Datasets(path, file, max_bytes)}
-        elif len(groups) < len(file):
+        elif len(groups) < len(names):
             raise ValueError(
                 f"{path} has groups {sorted(groups)[:5]} beside arrays "
                 f"{sorted(set(file) - set(groups))[:5]}: put the arrays of one sample "
@@ -64,6 +70,38 @@ def open_hdf5(path: Path, max_bytes: int) -> Iterator[Groups]:
             )
         else:
             yield {n: _Datasets(path, file[n], max_bytes) for n in sorted(groups)}
+
+
+@contextlib.contextmanager
+def open_datasets(path: Path) -> Iterator[Mapping[str, Any]]:
+    """Opens a file of arrays, none of which is read.
+
+    Raises:
+      ImportError: if h5py is missing.
+      ValueError: if the file is damaged, or holds something else than arrays of its
+        own.
+    """
+    with _open_hdf5(path) as file:
+        yield {name: _dataset(path, file, name) for name in file}
+
+
+def _open_hdf5(path: Path) -> Any:
+    try:
+        return _h5py(path).File(path, "r")
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise damaged(path, error) from error
+
+
+def _dataset(path: Path, group: Any, name: str) -> Any:
+    """An array of a group that is stored in this very file."""
+    array: Any = _stored(group, name)
+    if not isinstance(array, _h5py(path).Dataset) or array.external or array.is_virtual:
+        raise ValueError(
+            f"{path}: {name!r} is not an array stored in this file; copy it there."
+        )
+    return array
 
 
 def write_npz(
@@ -203,13 +241,7 @@ class _Datasets(Mapping[str, np.ndarray]):
         return name in self._group.keys()  # noqa: SIM118 - else links are followed
 
     def __getitem__(self, name: str) -> np.ndarray:
-        h5py: Any = _h5py(self._path)
-        array: Any = _stored(self._group, name)
-        if not isinstance(array, h5py.Dataset) or array.external or array.is_virtual:
-            raise ValueError(
-                f"{self._path}: {name!r} is not an array stored in this file; copy it "
-                "there."
-            )
+        array = _dataset(self._path, self._group, name)
         size = array.size * array.dtype.itemsize
         check_size(self._path, f"the values of {name!r}", size, self._max_bytes)
         if array.dtype.hasobject:

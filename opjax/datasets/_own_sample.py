@@ -1,7 +1,7 @@
 """Samples built from the named arrays of a file, with errors that name it."""
 
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -127,13 +127,14 @@ def check_agree(first: Sample, sample: Sample) -> None:
             )
 
 
-def warn_of_duplicates(found: Sequence[Sample]) -> None:
-    counts = {sample.name: _num_duplicates(sample.mesh_points) for sample in found}
-    bad = {name: count for name, count in counts.items() if count}
+def warn_of_duplicates(counts: Iterable[tuple[str, int]]) -> None:
+    """Says how many points coincide, from names and `num_duplicates` of samples."""
+    known = dict(counts)
+    bad = {name: count for name, count in known.items() if count}
     if bad:
         name, count = next(iter(bad.items()))
         warnings.warn(
-            f"{sum(bad.values())} points in {len(bad)} of {len(found)} samples are in "
+            f"{sum(bad.values())} points in {len(bad)} of {len(known)} samples are in "
             f"the place of another point, in float32; {count} in {name}. They count "
             "as points of their own: merge them unless they are meant, and subtract "
             "large offsets of the coordinates.",
@@ -141,6 +142,9 @@ def warn_of_duplicates(found: Sequence[Sample]) -> None:
         )
 
 
-def _num_duplicates(points: np.ndarray) -> int:
+def num_duplicates(sample: Sample) -> tuple[str, int]:
+    """Returns the name of a sample and how many of its points are others' again."""
+    points = sample.mesh_points
     ordered = points[np.lexsort(points.T)]
-    return int(np.all(ordered[1:] == ordered[:-1], axis=1).sum())
+    count = np.all(ordered[1:] == ordered[:-1], axis=1).sum()
+    return sample.name, int(count)

@@ -1,13 +1,13 @@
 """Where the batches of a training come from, and the updates they make.
 
-Both kinds say how many steps an epoch has, begin a state, and advance it by some steps;
+All kinds say how many steps an epoch has, begin a state, and advance it by some steps;
 what they advance by depends on the number of the step alone, so that a resumed run
 meets the same batches.
 """
 
 import functools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -17,6 +17,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from opjax import replicas, sharding, training
+from opjax.learn import buckets
 
 # Members of a study that differ in their seeds share what is compiled.
 _epoch = functools.lru_cache(maxsize=4)(training.make_epoch)
@@ -136,26 +137,118 @@ class FreshBatches:
         return f"its batch is the one drawn for step {step + row}"
 
 
+class StoredBatches(ArrayBatches):
+    """Batches that are read from files ahead of their step, see `learn.buckets`.
+
+    The same batches by the same program as from arrays on the device. Devices of a mesh
+    get their own samples only, and of several processes each reads those of its own.
+    """
+
+    def __init__(self, task: Any, settings: Any):
+        super().__init__(task, settings)
+        # Batches are dispatched one by one anyway, and large ones take long.
+        self.per_call = min(self.per_call, 16)
+        self.rows = jnp.arange(self.batch_size, dtype=jnp.int32)[None]
+        self.ahead: Any = (-1, iter(()))  # the step of what comes next, and that
+        self.own = slice(None)
+        if self.mesh is not None:
+            sharding.check_batch(self.mesh, self.batch_size, settings.microbatch)
+            self.own = sharding.own_samples(self.mesh, self.batch_size)
+            given: Any = {"microbatch": settings.microbatch, "mesh": self.mesh}
+            update = training.make_update(task.loss, self.optimizer, **given)
+            self.update = jax.jit(update, donate_argnums=0)
+
+    def advance(self, state: Any, step: int, good: None) -> tuple[Any, dict[str, Any]]:
+        """Trains on the next batches; calls start where the last one ended."""
+        del good
+        if self.ahead[0] != step:
+            wanted = ((bucket, rows[self.own]) for bucket, rows in self._wanted(step))
+            self.ahead = step, buckets.ahead(wanted)
+        parts, source = [], self.ahead[1]
+        for _ in range(len(self._next(step)[0])):
+            state, part = self._step(state, next(source))
+            if parts:  # no more than two batches at once on the device
+                jax.block_until_ready(parts[-1])
+            parts.append(part)
+        self.ahead = step + len(parts), source
+        return state, jax.tree.map(lambda *values: np.hstack(values), *parts)
+
+    def _step(self, state: Any, arrays: Any) -> tuple[Any, dict[str, Any]]:
+        if self.mesh is None:
+            (data,) = placed(arrays, None)
+            return self.epoch(state, data, self.rows, self.key)
+        batch = sharding.place_batch(arrays, self.mesh, self.batch_size)
+        return self.update(state, batch, np.array(True), self.key)
+
+    def describe(self, step: int, row: int) -> str:
+        """Names the files of a batch of the call that starts at `step`."""
+        bucket, rows = next(self._wanted(step + row))
+        places = [bucket.found.places[i] for i in rows]
+        return f"its batch holds {', '.join(map(str, places))}"
+
+    def _wanted(self, step: int) -> Iterator[tuple[Any, Any]]:
+        """Buckets and rows of all batches from a step on."""
+        for epoch in range(step // self.per_epoch, self.total // self.per_epoch):
+            which, batches = map(np.asarray, self._order(epoch))
+            first = max(step - epoch * self.per_epoch, 0)
+            for bucket, rows in zip(which[first:], batches[first:], strict=True):
+                yield self.train[bucket], rows
+
+
 def make(task: Any, settings: Any) -> ArrayBatches | FreshBatches:
     """Returns the batches of a task."""
     kind: Callable[..., Any] = FreshBatches if callable(task.train) else ArrayBatches
+    if kind is ArrayBatches and _on_disk(task.train):
+        kind = StoredBatches
     return kind(task, settings)
 
 
-def buckets(data: Any) -> tuple[Any, ...]:
+def evaluate(
+    metric: Callable[..., Any],
+    model: Any,
+    bucket: Any,
+    *,
+    batch_size: int,
+    mesh: Mesh | None = None,
+) -> Any:
+    """Applies `training.evaluate` to samples on the device or, in turn, on disk."""
+    options: Any = {"batch_size": batch_size, "mesh": mesh}
+    if not _on_disk(bucket):
+        return training.evaluate(metric, model, bucket, **options)
+    count, found = len(bucket), []
+    parts = (range(n, min(n + batch_size, count)) for n in range(0, count, batch_size))
+    for arrays in buckets.ahead((bucket, part) for part in parts):
+        (data,) = placed(arrays, mesh)
+        values = training.evaluate(metric, model, data, **options)
+        found.append(jax.tree.map(np.asarray, values))
+    return jax.tree.map(lambda *values: np.concatenate(values), *found)
+
+
+def several(data: Any) -> tuple[Any, ...]:
     """Returns the buckets of data that may be one."""
     return data if type(data) is tuple else (data,)
 
 
 def placed(data: Any, mesh: Mesh | None) -> tuple[Any, ...]:
-    """Returns the buckets of data on the device, or on those of a mesh."""
+    """Returns the buckets of data on the device, or on those of a mesh.
+
+    Those on disk stay there.
+    """
+    if _on_disk(data):
+        return several(data)
     if mesh is None:
-        return jax.device_put(buckets(data))
-    return tuple(sharding.place(bucket, mesh) for bucket in buckets(data))
+        return jax.device_put(several(data))
+    return tuple(sharding.place(bucket, mesh) for bucket in several(data))
+
+
+def _on_disk(data: Any) -> bool:
+    return any(isinstance(bucket, buckets.Bucket) for bucket in several(data))
 
 
 def num_samples(name: str, data: Any) -> int:
     """Returns the samples of a bucket; raises ValueError if its arrays disagree."""
+    if _on_disk(data):
+        return len(data)
     lengths = {jnp.shape(leaf)[0] for leaf in jax.tree.leaves(data)}
     if len(lengths) != 1 or 0 in lengths:
         raise ValueError(

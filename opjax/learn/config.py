@@ -18,6 +18,7 @@ from opjax import training
 from opjax.learn import fields
 from opjax.learn.fields import option
 from opjax.nn.attention.mixers import RIDGE_UNITS
+from opjax.nn.models import packing
 
 # Rules of updates, by name.
 _RULES = {"adamw": training.adamw, "muon": training.muon}
@@ -173,10 +174,22 @@ class ModelOptions(SizeOptions):
         "all. For attention in bases without convolutions",
         minimum=0,
     )
+    storage_dtype: str = option(
+        "float32",
+        "What chunk_size or rematerialize keep features in for the backward pass; 16 "
+        "bits take half the memory and change gradients by about 1e-3",
+        choices=("float32", *packing.TYPES),
+    )
 
     def __post_init__(self):
         """Refuses what no model could use."""
         super().__post_init__()
+        keeps = self.chunk_size or self.rematerialize
+        if self.storage_dtype != ModelOptions.storage_dtype and not keeps:
+            raise ValueError(
+                f"storage_dtype={self.storage_dtype} means nothing without chunk_size "
+                "or rematerialize; give one of them, or leave it out."
+            )
         if self.reference_points == 1:
             raise ValueError("reference_points=1 must be at least 2, or 0 for none.")
         free, largest = not self.min_temperature, ModelOptions.max_temperature

@@ -11,7 +11,7 @@ import optax
 from jax.sharding import Mesh
 
 from opjax import sharding, training
-from opjax.learn import devices, hosts, noise
+from opjax.learn import devices, hosts, memory, noise
 from opjax.learn.folder import RunDirectory, open_run
 from opjax.learn.loop import Loop, progress
 from opjax.learn.metrics_file import read_metrics
@@ -129,10 +129,12 @@ def fit(
         validation metric; with replicas, when none is left.
       opjax.learn.Stopped: after SIGTERM, with everything saved.
       opjax.checkpoint.CheckpointError: if a checkpoint cannot be written.
+      MemoryError: if a step does not fit, with what would.
       ValueError: if sizes do not match, or devices do not fit the task or the model.
     """
     devices.check(settings.mesh, task, model)
     with contextlib.ExitStack() as stack:
+        stack.enter_context(memory.explained(task, model, settings))
         if not isinstance(folder, RunDirectory):
             lengths = dataclasses.make_dataclass("Lengths", _LENGTHS)
             given = lengths(*(getattr(settings, name) for name in _LENGTHS))

@@ -11,7 +11,8 @@ import numpy as np
 import optax
 
 from opjax import checkpoint, training
-from opjax.learn import batches, hosts
+from opjax.datasets import summaries
+from opjax.learn import batches, buckets, hosts
 from opjax.learn.folder import RunDirectory
 from opjax.learn.metrics_file import MetricsWriter
 
@@ -146,7 +147,7 @@ class Loop:
         given: Any = {"batch_size": self.settings.batch_size}
         given["mesh"] = self.settings.mesh
         found = [
-            training.evaluate(self.task.metric, model, bucket, **given)
+            batches.evaluate(self.task.metric, model, bucket, **given)
             for bucket in self.validation
         ]
         values = np.concatenate([np.asarray(part, np.float64) for part in found])
@@ -241,10 +242,14 @@ def progress(
 def _summary(task: Any) -> list[Any]:
     """Shapes and mean sizes of samples, to three digits: processors may round apart."""
     train = () if callable(task.train) else task.train
-    leaves = map(np.asarray, jax.tree.leaves((train, task.validation)))
-    return [
-        [leaf.shape, f"{np.abs(leaf).mean(dtype=np.float64):.2e}"] for leaf in leaves
-    ]
+    found = []
+    for bucket in (*train, *task.validation):
+        if isinstance(bucket, buckets.Bucket):
+            found.append([len(bucket), sum(summaries.num_points(bucket.found))])
+            continue
+        for leaf in map(np.asarray, jax.tree.leaves(bucket)):
+            found.append([leaf.shape, f"{np.abs(leaf).mean(dtype=np.float64):.2e}"])
+    return found
 
 
 def _copy(tree: Any) -> Any:

@@ -23,6 +23,7 @@ _Config = TypeVar("_Config")
 _HELP = ("--help", "-help", "--helpshort", "-helpshort", "-?", "-h")
 _OUTPUT = "Folders and output"
 _REPORTED = (ImportError, OSError, RuntimeError, ValueError, FloatingPointError)
+_REPORTED += (MemoryError,)
 # Other names of flags.
 _ALIASES = {
     "attentions": "models",

@@ -15,7 +15,8 @@ class Task(NamedTuple):
 
     Attributes:
       train: pytrees of arrays with samples along axis 0, one for every size of mesh, as
-        from `samples.stack`; or a pure `sample(key, step)` that draws a batch.
+        from `samples.stack`, or `buckets.Bucket` of samples in files; or a pure
+        `sample(key, step)` that draws a batch.
       validation: likewise, arrays; chooses the model. Empty: that of the last epoch.
       test: likewise; used once.
       build: `build(config, rngs)`, the model of a member's configuration.

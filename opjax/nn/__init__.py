@@ -104,6 +104,7 @@ from opjax.nn.models.latent import LatentNeuralOperator
 from opjax.nn.models.ono import ONO, ONOBlock
 from opjax.nn.models.operator import OperatorTransformer
 from opjax.nn.models.orthogonal import OrthogonalLayer, OrthogonalNetwork
+from opjax.nn.models.packing import with_storage
 from opjax.nn.models.regressors import (
     CrossValidatedRegressor,
     FunctionalRegressor,
@@ -229,4 +230,5 @@ __all__ = [
     "scale_products",
     "with_dropout",
     "with_noise",
+    "with_storage",
 ]

@@ -6,6 +6,7 @@ They know no files: `opjax.datasets` stores what they make.
 from opjax.problems import (
     airfoil,
     airfoil_forces,
+    bodies,
     burgers,
     darcy,
     darcy_notch,
@@ -30,6 +31,7 @@ from opjax.problems import (
 __all__ = [
     "airfoil",
     "airfoil_forces",
+    "bodies",
     "burgers",
     "darcy",
     "darcy_notch",

@@ -113,6 +113,7 @@ def open_mesh(
     chunk_size: int,
     plan: Callable[[Reader], Plan],
     storage: Any,
+    storage_dtype: str | None = None,
     time: Any = None,
 ) -> Mesh:
     """Checks a model and its mesh, and makes place for what is kept of it.
@@ -135,7 +136,8 @@ def open_mesh(
     chosen = plan(reader)
     _, channels, _ = sizes(model)
     shape = (channels, reader.size)
-    kept = Storage(len(chosen.kept), reader.num_chunks, shape, dtype, storage)
+    given = len(chosen.kept), reader.num_chunks, shape, dtype, storage
+    kept = Storage(*given, storage_dtype)
     time = None if time is None else jnp.asarray(time, dtype)
     flat = programs.flatten(model)
     return Mesh(model, flat, reader, chosen, time, kept)

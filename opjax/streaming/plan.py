@@ -4,6 +4,7 @@ import dataclasses
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from opjax import _checks
@@ -60,6 +61,7 @@ def needed_bytes(
     *,
     chunk_size: int,
     store_every: int,
+    storage_dtype: str | None = None,
     backward: bool = True,
 ) -> int:
     """Estimates the memory of `value_and_grad`, beyond that of its program.
@@ -69,6 +71,7 @@ def needed_bytes(
       num_points: points of the mesh.
       chunk_size: points that are computed at once.
       store_every: as for `value_and_grad`; zero if nothing is kept, or on disk.
+      storage_dtype: what features are stored in.
       backward: whether gradients are taken.
 
     Returns:
@@ -76,7 +79,8 @@ def needed_bytes(
     """
     layers, channels, width = sizes(model)
     plan = Plan(layers, store_every)
-    kept = len(plan.kept) * num_points * channels * width
+    kept = len(plan.kept) * num_points * channels
+    kept *= jnp.dtype(storage_dtype).itemsize if storage_dtype else width
     basis = model.blocks.attention.choose_basis(model.basis)
     functions = model.blocks.attention.num_heads * basis.num_basis
     # Features of the layers of a group, and of one layer what its backward pass keeps.
@@ -94,14 +98,18 @@ def needed_bytes(
 
 
 def choose_store_every(
-    model: Any, num_points: int, *, chunk_size: int, memory_limit: float
+    model: Any,
+    num_points: int,
+    *,
+    chunk_size: int,
+    memory_limit: float,
+    storage_dtype: str | None = None,
 ) -> int:
     """Returns the fewest layers between stored ones, so the least work, that fit."""
     layers, _, _ = sizes(model)
     for store_every in (*range(1, layers + 1), 0):
-        needed = needed_bytes(
-            model, num_points, chunk_size=chunk_size, store_every=store_every
-        )
+        given: Any = {"chunk_size": chunk_size, "storage_dtype": storage_dtype}
+        needed = needed_bytes(model, num_points, store_every=store_every, **given)
         if needed <= memory_limit:
             return store_every
     raise MemoryError(

@@ -64,18 +64,6 @@ def block_of(model: Any, layer: Any) -> Any:
     return jax.tree.map(lambda leaf: _row(leaf, layer), model.blocks)
 
 
-def without_blocks(model: Any) -> Any:
-    """The encoder, the decoder and what blocks share: all else is None."""
-    leaves, structure = jax.tree_util.tree_flatten_with_path(model)
-    kept = [None if first_name(path) == "blocks" else leaf for path, leaf in leaves]
-    return jax.tree.unflatten(structure, kept)
-
-
-def first_name(path: Any) -> str:
-    """The attribute of a model that a path of its tree begins with."""
-    return getattr(path[0], "name", None) or path[0].key
-
-
 def _row(tree: Any, layer: Any) -> Any:
     def row(leaf: Any) -> Any:
         return lax.dynamic_index_in_dim(leaf, layer, keepdims=False)
@@ -167,7 +155,7 @@ def pull_loss(
     def found(outer, z):
         return loss.sums(outer.decode(z.T), target, weights)
 
-    _, pull = jax.vjp(found, without_blocks(model), z)
+    _, pull = jax.vjp(found, block_parts.without_blocks(model), z)
     of_outer, of_z = pull(cotangent)
     return jax.tree.leaves(of_outer), of_z
 
@@ -179,7 +167,7 @@ def pull_encoder(model: Any, points: Any, features: Any, time: Any, g: Any) -> A
     def found(outer):
         return outer.encode(points, features, time=time).T
 
-    return jax.tree.leaves(jax.vjp(found, without_blocks(model))[1](g)[0])
+    return jax.tree.leaves(jax.vjp(found, block_parts.without_blocks(model))[1](g)[0])
 
 
 @_program

@@ -1,4 +1,8 @@
-"""Where features of all points are kept between passes: in memory or on disk."""
+"""Where features of all points are kept between passes: in memory or on disk.
+
+In 16 bits they are rounded, by the bounds of `opjax.nn.models.packing`: float16 is
+scaled by a power of two, for every array.
+"""
 
 import os
 import shutil
@@ -6,7 +10,10 @@ import tempfile
 from types import TracebackType
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
+
+from opjax.nn.models import packing
 
 
 class Storage:
@@ -21,15 +28,28 @@ class Storage:
       shape: of an array.
       dtype: of an array.
       folder: for a file on disk; None for memory.
+      storage_dtype: what arrays are kept in, see `packing`; None for their own type.
 
     Raises:
       OSError: if the folder cannot be written or has not enough space.
     """
 
     def __init__(
-        self, slots: int, num_chunks: int, shape: Any, dtype: Any, folder: Any = None
+        self,
+        slots: int,
+        num_chunks: int,
+        shape: Any,
+        dtype: Any,
+        folder: Any = None,
+        storage_dtype: str | None = None,
     ):
-        self._shape, self._dtype = tuple(shape), np.dtype(dtype)
+        packing.check(storage_dtype)
+        self._shape, self._given = tuple(shape), np.dtype(dtype)
+        self._dtype = jnp.dtype(storage_dtype or dtype)
+        # Powers of two that arrays were scaled by.
+        self._powers: Any = None
+        if storage_dtype == "float16":
+            self._powers = np.zeros((slots, num_chunks), np.int32)
         self._num_chunks, self._file, self._arrays = num_chunks, None, None
         size = int(np.prod(self._shape)) * self._dtype.itemsize
         self._size, needed = size, slots * num_chunks * size
@@ -54,24 +74,34 @@ class Storage:
 
     def get(self, slot: int, number: int) -> np.ndarray:
         """Returns the array of a chunk."""
+        found = self._stored(slot, number).astype(self._given, copy=False)
+        if self._powers is None:
+            return found
+        return np.ldexp(found, -self._powers[slot, number])
+
+    def _stored(self, slot: int, number: int) -> np.ndarray:
         if self._arrays is not None:
             return self._arrays[slot, number]
         found: Any = np.empty(self._shape, self._dtype)
         assert self._file is not None
         self._file.seek(self._place(slot, number))
-        if self._file.readinto(memoryview(found).cast("B")) != self._size:
+        if self._file.readinto(found.view(np.uint8).data.cast("B")) != self._size:
             raise OSError("A scratch file was cut while it was read.")
         return found
 
     def put(self, slot: int, number: int, array: np.ndarray) -> None:
         """Keeps the array of a chunk in place of what was there."""
+        if self._powers is not None:
+            power = packing.EXPONENT - np.frexp(np.max(np.abs(array)))[1]
+            self._powers[slot, number] = power
+            array = np.ldexp(array, power)
         if self._arrays is not None:
             self._arrays[slot, number] = array
             return
         assert self._file is not None
         self._file.seek(self._place(slot, number))
         whole: Any = np.ascontiguousarray(array, self._dtype)
-        self._file.write(memoryview(whole).cast("B"))
+        self._file.write(whole.view(np.uint8).data.cast("B"))
         self._file.flush()
 
     def _place(self, slot: int, number: int) -> int:

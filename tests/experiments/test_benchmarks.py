@@ -33,7 +33,15 @@ PROGRAMS = {
     ),
 }
 # Every program with the preset `fast`.
-_NAMES = ("airfoil", "airfrans", "darcy", "darcy_notch", "elasticity", "navier_stokes")
+_NAMES = (
+    "airfoil",
+    "airfrans",
+    "bodies",
+    "darcy",
+    "darcy_notch",
+    "elasticity",
+    "navier_stokes",
+)
 _NAMES += ("pipe", "plasticity", "rna")
 FAST_PROGRAMS = ("opjax.learn.train", *(f"experiments.{name}" for name in _NAMES))
 

@@ -16,6 +16,7 @@ import pytest
 import tests.hosts as told
 from opjax.learn import hosts
 from opjax.learn.metrics_file import read_metrics
+from tests.learn import test_buckets
 
 ROOT = pathlib.Path(__file__).parents[2]
 # Until a process has noticed that another died: JAX's heartbeats, and then some.
@@ -60,6 +61,7 @@ def programs(count, workdir, *arguments, ending=None, number=None):
 def folder(tmp_path_factory):
     """A folder with a run that one process has begun."""
     folder = tmp_path_factory.mktemp("hosts")
+    test_buckets.write(folder / "data", (6,) * 12)
     with jax.enable_x64(False), told.seen() as states:
         told.interrupted(None, folder / "one_two")
     return folder, states
@@ -79,7 +81,7 @@ def found(folder):
 @pytest.mark.slow
 def test_processes_find_the_same_but_for_times(found):
     first, second, _ = found
-    for name in ("whole", "one_two", "drawn", "points", "two", "one"):
+    for name in ("whole", "one_two", "drawn", "points", "keyed", "two", "one"):
         assert first[name] == second[name]
 
 
@@ -104,9 +106,16 @@ def test_two_processes_end_where_one_does(found, tmp_path):
 
 
 @pytest.mark.slow
-def test_each_process_puts_its_points_on_its_devices(found):
+def test_each_process_puts_its_points_on_its_devices_and_reads_its_samples(
+    found, folder, tmp_path
+):
+    given, patch, reads = told.stored(folder[0] / "data")
+    with jax.enable_x64(False), patch:
+        whole = told.finished(*given, None, tmp_path / "stored")
     for of_process in found[:2]:
         assert of_process["parts"] == [12]  # half of 23, padded
+        close(of_process["stored"], whole)
+        assert of_process["reads"] == len(reads) // 2 > 0
 
 
 @pytest.mark.slow

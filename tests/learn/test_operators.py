@@ -285,3 +285,18 @@ def test_bases_have_as_many_functions_as_fit():
         (8, 1, 8),
     ):
         assert attentions._per_axis(count, axes) == root
+
+
+def test_features_of_blocks_are_kept_in_16_bits(rng):
+    sample = grid(rng)
+    given = {"storage_dtype": "bfloat16", "convolution": False}
+    for keeps in ({"chunk_size": 7}, {"rematerialize": True}):
+        config = tiny("functional", **given, **keeps)
+        model = operators.build(config, operators.sizes([sample]), rngs=nnx.Rngs(0))
+        assert model.storage_dtype == "bfloat16"
+    with pytest.raises(ValueError, match="means nothing without chunk_size or remat"):
+        tiny("functional", **given)
+    preset = tiny("fno", rematerialize=True, convolution=False)
+    given = dataclasses.replace(preset, storage_dtype="bfloat16")
+    with pytest.raises(ValueError, match="storage_dtype=bfloat16 means nothing to"):
+        operators.check_options(given, preset)

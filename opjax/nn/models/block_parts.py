@@ -9,6 +9,8 @@ Features `z` are `(c, m)`; `shared` is the basis of all blocks, None if each has
 one; `given` are the arrays `(m, ...)` of the points that calls of a basis take.
 """
 
+from typing import Any
+
 import jax
 
 from opjax.nn.attention import columns
@@ -84,3 +86,15 @@ def rest(block: Block, z: jax.Array, heads: jax.Array) -> jax.Array:
     """Returns features behind the block, given what the heads found, `(h d, m)`."""
     z = z + columns.linear(block.attention.out, heads)
     return z + block.mlp(block.mlp_norm(z, axis=0), linear=columns.linear)
+
+
+def without_blocks(model: Any) -> Any:
+    """The encoder, the decoder and what blocks share: all else is None."""
+    leaves, structure = jax.tree_util.tree_flatten_with_path(model)
+    kept = [None if first_name(path) == "blocks" else leaf for path, leaf in leaves]
+    return jax.tree.unflatten(structure, kept)
+
+
+def first_name(path: Any) -> str:
+    """The attribute of a model that a path of its tree begins with."""
+    return getattr(path[0], "name", None) or path[0].key

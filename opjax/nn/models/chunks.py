@@ -9,7 +9,8 @@ So a layer is two passes over the points, forward and backward alike:
                  coefficients;  those of the moments;  what precedes them.
 
 Kept are the features `z` in front of every layer and its moments; everything else is
-computed again, so that no array `(n, k)` is ever alive, and gradients are exact.
+computed again, so that no array `(n, k)` is ever alive, and gradients are exact, or
+those of features rounded to 16 bits, see `packing`.
 
 Points may also be split over the devices of an axis of `jax.shard_map`: then the sums
 go over the devices as well, once a layer and direction, in numbers that do not depend
@@ -31,7 +32,7 @@ from opjax.nn.attention.adaptive import NoisyBasis
 from opjax.nn.attention.bases import Basis
 from opjax.nn.attention.basis import BasisAttention
 from opjax.nn.layers.position import check_points
-from opjax.nn.models import block_parts
+from opjax.nn.models import block_parts, packing
 from opjax.nn.models.encoder import Block
 from opjax.quadrature import active
 
@@ -125,9 +126,10 @@ def _vary(tree: Any, axes: Iterable[str]) -> Any:
     return jax.tree.map(cast, tree)
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(0,))
+@partial(jax.custom_vjp, nondiff_argnums=(0, 1))
 def layer(
     axis_name: str | None,
+    storage_dtype: str | None,
     block: Any,
     shared: Basis | None,
     z: Chunks,
@@ -139,6 +141,7 @@ def layer(
 
     Args:
       axis_name: axis of the devices that have the other points, if any.
+      storage_dtype: what features are kept in for the backward pass, see `packing`.
       block: the block.
       shared: the basis that all blocks share, if any.
       z: features, `(chunks, c, m)`.
@@ -149,10 +152,11 @@ def layer(
     Returns:
       Features after the block, `(chunks, c, m)`.
     """
-    return _forward(axis_name, block, shared, z, given, weights, totals)[0]
+    rest = block, shared, z, given, weights, totals
+    return _forward(axis_name, storage_dtype, *rest)[0]
 
 
-def _forward(axis_name, block, shared, z, given, weights, totals):
+def _forward(axis_name, storage_dtype, block, shared, z, given, weights, totals):
     def accumulate(total, chunk):
         return _add(total, block_parts.moments_of(block, shared, *chunk)), None
 
@@ -164,55 +168,105 @@ def _forward(axis_name, block, shared, z, given, weights, totals):
     mixed = block_parts.mix(block, shared, found, totals)
 
     def advance(_, chunk):
-        return None, block_parts.advance(block, shared, *chunk, mixed)
+        z, given = chunk
+        return None, block_parts.advance(block, shared, z, given, mixed)
 
     _, after = lax.scan(advance, None, (z, given))
-    return after, (block, shared, z, given, weights, totals, found)
+    kept = packing.pack(z, storage_dtype, leading=1)
+    return after, (block, shared, kept, given, weights, totals, found)
 
 
-def _backward(axis_name, kept, cotangent):
-    block, shared, z, given, weights, totals, found = kept
+def _backward(axis_name, storage_dtype, residuals, cotangent):
+    block, shared, kept, given, weights, totals, found = residuals
     mixed, pull_mix = jax.vjp(block_parts.mix, block, shared, found, totals)
+
+    def restore(part):
+        return packing.unpack(part, storage_dtype, cotangent.dtype)
 
     def behind(gradients, chunk):
         """From the end of the layer to what the heads found, and the coefficients."""
-        z, given, after = chunk
+        part, given, after = chunk
+        z = restore(part)
         _, phi = block_parts.values_and_basis(block, shared, z, given)
         heads, pull_mixed = jax.vjp(lambda c: columns.reconstruct(c, phi), mixed)
         _, pull = jax.vjp(block_parts.rest, block, z, heads)
         of_block, before, heads = pull(after)
-        return _add(gradients, (of_block, *pull_mixed(heads))), (before, heads)
+        gradients = _add(gradients, (of_block, *pull_mixed(heads)))
+        return gradients, (before, packing.pack(heads, storage_dtype))
 
     start = _zeros((block, mixed))
     (of_block, of_mixed), (before, heads) = lax.scan(
-        behind, start, (z, given, cotangent)
+        behind, start, (kept, given, cotangent)
     )
     # Linear, so that the parts of the devices are pulled back before they are added.
     more, of_shared, of_found, of_totals = pull_mix(of_mixed)
     of_found = _vary(_sum_over(axis_name, of_found), _axes(of_found))
 
-    def ahead(gradients, chunk):
+    def ahead(carry, chunk):
         """From what the heads found, and the moments, to the start of the layer."""
-        z, given, weights, before, heads = chunk
+        gradients, of_z = carry
+        number, part, given, weights, heads = chunk
 
         def first(block, shared, z, given, weights):
             values, phi = block_parts.values_and_basis(block, shared, z, given)
             found = block_parts.moments(block, values, phi, weights)
             return found, columns.reconstruct(mixed, phi)
 
-        _, pull = jax.vjp(first, block, shared, z, given, weights)
-        of_block, of_shared, of_z, *others = pull((of_found, heads))
-        return _add(gradients, (of_block, of_shared)), (before + of_z, *others)
+        _, pull = jax.vjp(first, block, shared, restore(part), given, weights)
+        of_block, of_shared, more, *others = pull((of_found, restore(heads)))
+        # In place of the chunk of `before`: one array of all points less.
+        of_z = _put(of_z, more + _row(of_z, number), number)
+        return (_add(gradients, (of_block, of_shared)), of_z), others
 
-    (of_block, of_shared), (of_z, of_given, of_weights) = lax.scan(
+    numbers = jnp.arange(len(weights))
+    ((of_block, of_shared), of_z), (of_given, of_weights) = lax.scan(
         ahead,
-        (_add(of_block, more), of_shared),
-        (z, given, weights, before, heads),
+        ((_add(of_block, more), of_shared), before),
+        (numbers, kept, given, weights, heads),
     )
     return of_block, of_shared, of_z, of_given, of_weights, of_totals
 
 
 layer.defvjp(_forward, _backward)
+
+
+@jax.custom_vjp
+def _decode(model, z):
+    """Values of the output function, `(chunks, m, q)`."""
+    return lax.map(lambda part: model.decode(part.T), z)
+
+
+def _decode_forward(model, z):
+    return _decode(model, z), (model, z)
+
+
+def _decode_backward(kept, cotangent):
+    model, z = kept
+
+    def back(carry, chunk):
+        gradients, of_z = carry
+        number, part, after = chunk
+        _, pull = jax.vjp(lambda model, z: model.decode(z.T), model, part)
+        of_model, row = pull(after)
+        return (_add(gradients, of_model), _put(of_z, row, number)), None
+
+    # Zeros that are made now: XLA would make others first of all, before the layers.
+    of_z = jnp.full_like(z, 0 * cotangent[0, 0, 0])
+    numbers = jnp.arange(len(z))
+    start = _vary((_zeros(model), of_z), _axes((z, cotangent)))
+    (of_model, of_z), _ = lax.scan(back, start, (numbers, z, cotangent))
+    return of_model, of_z
+
+
+_decode.defvjp(_decode_forward, _decode_backward)
+
+
+def _row(array, number):
+    return lax.dynamic_index_in_dim(array, number, keepdims=False)
+
+
+def _put(array, row, number):
+    return lax.dynamic_update_index_in_dim(array, row, number, 0)
 
 
 def _add(one, other):
@@ -302,16 +356,14 @@ def evaluate(
     def encode(chunk):
         return model.encode(*chunk, time=time).T
 
-    def decode(z):
-        return model.decode(z.T)
-
     z = lax.map(
         jax.checkpoint(encode, prevent_cse=False), (parts["mesh_points"], inputs)
     )
 
     def one(z, block):
-        return layer(axis_name, block, shared, z, parts, weights, totals), None
+        rest = block, shared, z, parts, weights, totals
+        return layer(axis_name, model.storage_dtype, *rest), None
 
     z, _ = lax.scan(one, z, blocks)
-    values = lax.map(jax.checkpoint(decode, prevent_cse=False), z)
+    values = _decode(block_parts.without_blocks(model), z)
     return values.reshape(-1, values.shape[-1])[:n]

@@ -14,7 +14,7 @@ from opjax.nn.attention.bases import Basis
 from opjax.nn.attention.subdomains import MapsOfLevels, Subdomains
 from opjax.nn.layers import MLP, LayerNorm, Linear, TimeEmbedding
 from opjax.nn.layers.position import Position, check_points
-from opjax.nn.models import chunks
+from opjax.nn.models import chunks, packing
 from opjax.nn.models._given import check_time, joined
 from opjax.nn.models.encoder import Attention, Block
 
@@ -56,6 +56,7 @@ class OperatorTransformer(nnx.Module):
     """
 
     chunk_size: int | None = None
+    storage_dtype: str | None = None  # see `with_storage`
 
     def __init__(
         self,
@@ -167,6 +168,14 @@ class OperatorTransformer(nnx.Module):
             given |= {"chunk_size": chunk_size, "axis_name": axis_name, "time": time}
             return chunks.evaluate(self, mesh_points, features, **given)
         z = self.encode(mesh_points, features, time=time)
+
+        if self.rematerialize and self.storage_dtype is not None:
+
+            def kept(z, block):
+                dtype = self.storage_dtype
+                return packing.recomputed(_apply, dtype, z, block, given), None
+
+            return self.decode(lax.scan(kept, z, self.blocks)[0])
 
         def layer(z, block):
             return block(z, **given), None
@@ -284,3 +293,7 @@ class OperatorTransformer(nnx.Module):
             return block(z, **given), look(block.attention_norm(z), **given)
 
         return lax.scan(layer, z, self.blocks)[1]
+
+
+def _apply(z: jax.Array, block: Block, given: dict[str, Any]) -> jax.Array:
+    return block(z, **given)

@@ -1,0 +1,68 @@
+"""Out of memory: what a step of training needs, and what would fit."""
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import numpy as np
+
+from opjax import nn
+from opjax.nn.models import chunks
+from opjax.streaming import plan
+
+_CHUNK = 512
+
+
+@contextlib.contextmanager
+def explained(task: Any, model: Any, settings: Any) -> Iterator[None]:
+    """Turns XLA's error of missing memory into one that says what would help.
+
+    Args:
+      task: what is to be learned.
+      model: that is trained.
+      settings: of the training.
+
+    Raises:
+      MemoryError: in place of XLA's, with the samples of a step, what it asked for, and
+        ways to need less; of attention that takes chunks what these would need.
+    """
+    try:
+        yield
+    except jax.errors.JaxRuntimeError as error:
+        if "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+        raise MemoryError(_advice(task, model, settings, str(error))) from error
+
+
+def _advice(task: Any, model: Any, settings: Any, error: str) -> str:
+    """What a step needed and what would need less."""
+    told = error.splitlines()[0]
+    text = f"A step on {settings.batch_size} samples does not fit into memory: {told}. "
+    ways = [] if settings.microbatch == 1 else ["--microbatch=1, one at a time"]
+    points = 0
+    if not callable(task.train):
+        points = max(
+            (bucket["mesh_points"].shape[1] for bucket in task.train if _has(bucket)),
+            default=0,
+        )
+    if points and isinstance(model, nn.OperatorTransformer):
+        if chunks.obstacle(model) is None:
+            ways.append(_chunked(model, points))
+            ways.append("--storage_dtype=bfloat16 with it, half of that")
+        elif not model.rematerialize:
+            ways.append("--rematerialize")
+    ways.append("a smaller model, fewer points, or --mesh with more devices")
+    size = f"Samples have up to {points} points. " * bool(points)
+    return f"{text}{size}What needs less: {'; '.join(ways)}."
+
+
+def _has(bucket: Any) -> bool:
+    return isinstance(bucket, dict) and np.ndim(bucket.get("mesh_points", 0)) == 3
+
+
+def _chunked(model: nn.OperatorTransformer, points: int) -> str:
+    """The size of chunks to take, and about what a sample needs with it."""
+    size = min(model.chunk_size or _CHUNK, _CHUNK)
+    needed = plan.needed_bytes(model, points, chunk_size=size, store_every=1)
+    return f"--chunk_size={size}, about {needed / 2**20:.0f} MiB for a sample"

@@ -1,0 +1,233 @@
+r"""Potential flow around smooth bodies of any shape in space, by fundamental solutions.
+
+A body is the image of the unit sphere under `x = s * (r(w) w)`, with a radius of
+smooth bumps on the sphere and a stretch of each axis,
+
+    r(w) = 1 + sum_j a_j exp(b_j (w . w_j - 1)).
+
+The fluid comes along x with unit speed and slips along the body: its velocity is that
+of the stream and of sources `q_j` inside, whose strengths make the flow through the
+body as small as possible in the mean square,
+
+    u(x) = e_x + sum_j q_j (x - y_j) / (4 pi |x - y_j|^3),    u . n = 0,
+
+with `sum_j q_j = 0`, and the pressure coefficient is `c_p = 1 - |u|^2`. There is no
+drag: the pressures of the whole body add up to nothing.
+
+References:
+  Fairweather and Karageorghis, "The method of fundamental solutions for elliptic
+    boundary value problems", Advances in Computational Mathematics 9, 1998, 69-95.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+
+class Body(NamedTuple):
+    """A body without edges, star-shaped around the origin.
+
+    Attributes:
+      stretch: of the axes, `s`, shape `(3,)`.
+      heights: `a_j`, shape `(m,)`, of which the radius must stay positive.
+      sharpness: `b_j`, shape `(m,)`.
+      centres: `w_j`, unit vectors, shape `(m, 3)`.
+    """
+
+    stretch: np.ndarray
+    heights: np.ndarray
+    sharpness: np.ndarray
+    centres: np.ndarray
+
+
+class Surface(NamedTuple):
+    """Points of a body.
+
+    Attributes:
+      points: shape `(n, 3)`.
+      normals: into the fluid, of unit length, shape `(n, 3)`.
+      density: area of the body over solid angle, shape `(n,)`.
+    """
+
+    points: np.ndarray
+    normals: np.ndarray
+    density: np.ndarray
+
+
+class Sources(NamedTuple):
+    """The flow around a body.
+
+    Attributes:
+      points: `y_j`, inside the body, shape `(m, 3)`.
+      strengths: `q_j`, shape `(m,)`.
+      leak: root of the mean square of `u . n` over further points of the body.
+    """
+
+    points: np.ndarray
+    strengths: np.ndarray
+    leak: float
+
+
+def random_body(rng: np.random.Generator, *, num_bumps: int = 4) -> Body:
+    """Draws a body: stretched by 0.7 to 1.6, with bumps and dents of up to a third."""
+    centres = rng.normal(size=(num_bumps, 3))
+    return Body(
+        stretch=rng.uniform([1.0, 0.7, 0.7], [1.6, 1.1, 1.1]),
+        heights=rng.uniform(-0.25, 0.35, num_bumps),
+        sharpness=rng.uniform(2.0, 5.0, num_bumps),
+        centres=centres / np.linalg.norm(centres, axis=1, keepdims=True),
+    )
+
+
+def surface(body: Body, directions: np.ndarray) -> Surface:
+    """Returns the points of a body in some directions before it is stretched.
+
+    With `y = r(w) w` and the slope `g` of the radius on the sphere, the normal of the
+    unstretched body is along `r w - g`, and areas stretch by `det(s) |s^-1 n|`.
+
+    Args:
+      body: the body.
+      directions: unit vectors `w`, shape `(n, 3)`.
+
+    Raises:
+      ValueError: if the radius is not positive somewhere.
+    """
+    bumps = body.heights * np.exp(
+        body.sharpness * (directions @ body.centres.T - 1)
+    )  # (n, m)
+    radius = 1 + bumps.sum(axis=1, keepdims=True)
+    if not radius.min() > 0:
+        raise ValueError(f"The radius of the body is {radius.min()} somewhere.")
+    slope = (bumps * body.sharpness) @ body.centres
+    slope -= np.sum(slope * directions, axis=1, keepdims=True) * directions
+    normals = (radius * directions - slope) / body.stretch
+    length = np.linalg.norm(normals, axis=1, keepdims=True)
+    density = np.prod(body.stretch) * radius[:, 0] * length[:, 0]
+    return Surface(body.stretch * radius * directions, normals / length, density)
+
+
+def solve(body: Body, *, num_sources: int = 1000, depth: float = 0.2) -> Sources:
+    """Finds the sources of the flow around a body, by least squares.
+
+    Args:
+      body: the body.
+      num_sources: inside it; the flow through the body is looked at in three times as
+        many points.
+      depth: of the sources, as a share of the distance from the origin.
+
+    Returns:
+      The sources, with what leaks through the body between the points.
+    """
+    places = (1 - depth) * surface(body, spread(num_sources)).points
+    looked = surface(body, spread(3 * num_sources))
+    weights = np.sqrt(looked.density)
+    matrix = weights[:, None] * _through(looked, places)
+    # As important as all points together: the sources of a closed body cancel.
+    closed = np.full((1, num_sources), np.sqrt(len(matrix)))
+    wanted = np.append(-weights * looked.normals[:, 0], 0.0)
+    orthogonal, triangle = np.linalg.qr(np.concatenate([matrix, closed]))
+    strengths = np.linalg.solve(triangle, orthogonal.T @ wanted)
+    between = surface(body, spread(4 * num_sources + 1))
+    found = Sources(places, strengths, 0.0)
+    leak = np.sum(velocity(found, between.points) * between.normals, axis=1)
+    return found._replace(leak=float(np.sqrt(np.mean(leak**2))))
+
+
+def velocity(
+    sources: Sources, points: np.ndarray, *, chunk_size: int = 4096
+) -> np.ndarray:
+    """Returns the velocity at points `(n, 3)`, in chunks of them, `(n, 3)`."""
+    found = np.empty_like(points)
+    for start in range(0, len(points), chunk_size):
+        part = points[start : start + chunk_size]
+        weights = sources.strengths / (4 * np.pi * _cubes(part, sources.points))
+        pulled = weights.sum(axis=1, keepdims=True) * part - weights @ sources.points
+        found[start : start + chunk_size] = pulled
+    found[:, 0] += 1
+    return found
+
+
+def pressure(velocity: np.ndarray) -> np.ndarray:
+    """Returns the pressure coefficient `1 - |u|^2` of velocities `(n, 3)`, `(n,)`."""
+    return 1 - np.sum(velocity**2, axis=1)
+
+
+def spread(count: int) -> np.ndarray:
+    """Returns unit vectors `(count, 3)`, even along a spiral of the golden angle."""
+    height = 1 - (2 * np.arange(count) + 1) / count
+    angle = np.pi * (1 + 5**0.5) * np.arange(count)
+    radius = np.sqrt(1 - height**2)
+    return np.stack([radius * np.cos(angle), radius * np.sin(angle), height], axis=1)
+
+
+def _through(body: Surface, places: np.ndarray) -> np.ndarray:
+    """The flow of sources of unit strength through the points of a body."""
+    along = np.sum(body.points * body.normals, axis=1, keepdims=True)
+    along = along - body.normals @ places.T
+    return along / (4 * np.pi * _cubes(body.points, places))
+
+
+def _cubes(points: np.ndarray, places: np.ndarray) -> np.ndarray:
+    """Cubes of the distances, `(n, m)`."""
+    squares = np.sum(points**2, axis=1, keepdims=True) + np.sum(places**2, axis=1)
+    squares = squares - 2 * points @ places.T
+    return squares * np.sqrt(squares)
+
+
+class Mesh(NamedTuple):
+    """Quadrilaterals of the unit sphere, those of the faces of a cube.
+
+    Attributes:
+      nodes: unit vectors, those of edges of the cube twice, shape `(6 (m + 1)^2, 3)`.
+      cells: their corners, counterclockwise seen from outside, shape `(6 m^2, 4)`.
+      centres: unit vectors, shape `(6 m^2, 3)`.
+      solid_angles: of the cells, which add up to `4 pi`, shape `(6 m^2,)`.
+    """
+
+    nodes: np.ndarray
+    cells: np.ndarray
+    centres: np.ndarray
+    solid_angles: np.ndarray
+
+
+def cubed_sphere(resolution: int) -> Mesh:
+    r"""Divides the sphere into `6 m^2` cells of nearly the same size.
+
+    On each face of the cube between -1 and 1 points are `(1, tan a, tan b)` with evenly
+    spaced angles. The solid angle between the corner of a face's middle and a point is
+    `atan(x y / (1 + x^2 + y^2)^{1/2})`, which gives those of the cells exactly.
+
+    Args:
+      resolution: cells along an edge of the cube, `m`.
+
+    Raises:
+      ValueError: if it is not positive.
+
+    References:
+      Ronchi et al., "The cubed sphere", Journal of Computational Physics 124, 1996.
+    """
+    if resolution < 1:
+        raise ValueError(f"{resolution=} must be positive.")
+    angles = np.linspace(-np.pi / 4, np.pi / 4, 2 * resolution + 1)
+    x, y = np.tan(angles[::2, None]), np.tan(angles[::2])
+    corner = np.arctan(x * y / np.sqrt(1 + x**2 + y**2))
+    solid = np.diff(np.diff(corner, axis=0), axis=1).ravel()
+    count = resolution + 1
+    first = (np.arange(resolution)[:, None] * count + np.arange(resolution)).ravel()
+    corners = np.stack([first, first + count, first + count + 1, first + 1], axis=1)
+    nodes, centres = (_faces(np.tan(a)) for a in (angles[::2], angles[1::2]))
+    cells = corners + count**2 * np.arange(6)[:, None, None]
+    return Mesh(nodes, cells.reshape(-1, 4), centres, np.tile(solid, 6))
+
+
+def _faces(steps: np.ndarray) -> np.ndarray:
+    """Points of a grid on all faces of the cube, moved to the sphere."""
+    a, b = (part.ravel() for part in np.meshgrid(steps, steps, indexing="ij"))
+    one, points = np.ones_like(a), []
+    for axis in range(3):
+        for sign in (1, -1):
+            # Turned so that the second and the third axis go around the first.
+            face = np.stack([sign * one, a, sign * b], axis=1)
+            points.append(np.roll(face, axis, axis=1))
+    found = np.concatenate(points)
+    return found / np.linalg.norm(found, axis=1, keepdims=True)

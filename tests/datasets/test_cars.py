@@ -1,0 +1,77 @@
+import numpy as np
+import pytest
+
+from opjax.datasets import bodies, cars, samples
+
+pyvista = pytest.importorskip("pyvista", reason="needs the extra opjax[vtk]")
+
+
+@pytest.fixture(scope="module")
+def surfaces(tmp_path_factory):
+    """A folder of two files in the layout of DrivAerML."""
+    folder = tmp_path_factory.mktemp("drivaerml")
+    bodies.write(folder, 2, seed=0, resolution=2)
+    (folder / "run_7").mkdir()  # published folders may lack files
+    return folder
+
+
+@pytest.fixture
+def shapenet(tmp_path):
+    """A folder of three spheres in the layout of ShapeNet-Car."""
+    for param, name in (("param0", "b"), ("param1", "c"), ("param8", "a")):
+        folder = tmp_path / "training_data" / param / name
+        folder.mkdir(parents=True)
+        sphere = pyvista.Sphere(theta_resolution=8, phi_resolution=8)
+        sphere.point_data.clear()
+        mesh = sphere.cast_to_unstructured_grid()
+        mesh.point_data["p"] = mesh.points[:, 0] + ord(name)
+        mesh.save(folder / "quadpress_smpl.vtk")
+    return tmp_path
+
+
+def test_drivaerml_is_read_at_the_middles_of_the_cells(surfaces, tmp_path):
+    fields = ("CpMeanTrim", "wallVelocity")
+    train, test = cars.drivaerml(surfaces, num_train=1, num_test=1, fields=fields)
+    samples.check([*train, *test])
+    made = bodies.generate(2, seed=0, resolution=2, cache_dir=tmp_path)
+    for found, expected in zip([*train, *test], made, strict=True):
+        np.testing.assert_allclose(found.target, expected.target, atol=1e-6)
+        # Middles and areas of flat cells, on a coarse mesh.
+        assert np.abs(found.mesh_points - expected.mesh_points).max() < 0.3
+        cosines = np.sum(found.features * expected.features, axis=1)
+        assert cosines.min() > 0.8
+        total = found.quadrature_weights.sum() / expected.quadrature_weights.sum()
+        assert 0.8 < total < 1
+    assert [sample.name for sample in train] == ["boundary_1"]
+
+
+def test_shapenet_cars_are_read_in_the_published_split(shapenet):
+    train, test = cars.shapenet_car(shapenet, num_train=2, num_test=1)
+    assert [sample.name for sample in (*train, *test)] == ["c", "a", "b"]
+    for sample in (*train, *test):
+        expected = sample.mesh_points[:, :1] + ord(sample.name)
+        np.testing.assert_allclose(sample.target, expected, rtol=1e-6)
+        radial = sample.mesh_points / np.linalg.norm(
+            sample.mesh_points, axis=1, keepdims=True
+        )
+        assert np.abs(np.sum(sample.features * radial, axis=1)).min() > 0.97
+        # The areas of a sphere of radius 1/2.
+        assert abs(sample.quadrature_weights.sum() / np.pi - 1) < 0.15
+
+
+def test_missing_files_are_named(surfaces, shapenet, tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"2 files run_<i>.*3 were asked"):
+        cars.drivaerml(surfaces, num_train=2, num_test=1)
+    with pytest.raises(FileNotFoundError, match="huggingface"):
+        cars.drivaerml(tmp_path / "nowhere", num_train=1, num_test=1)
+    with pytest.raises(FileNotFoundError, match=r"param0/\*/quadpress_smpl"):
+        cars.shapenet_car(shapenet, num_train=1, num_test=2)
+
+
+def test_damaged_files_and_missing_fields_are_named(surfaces, shapenet):
+    with pytest.raises(ValueError, match=r"boundary_1.vtp has fields.*pMeanTrim"):
+        cars.drivaerml(surfaces, num_train=1, num_test=1)
+    path = next(shapenet.glob("training_data/param0/*/*.vtk"))
+    path.write_bytes(path.read_bytes()[:60])
+    with pytest.raises(ValueError, match="quadpress_smpl"):
+        cars.shapenet_car(shapenet, num_train=1, num_test=1)
