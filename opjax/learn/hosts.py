@@ -9,10 +9,11 @@ first process decides or all of them do together, over JAX's coordination servic
 waits as long as the slowest takes. The first process alone uses the folder of the run,
 evaluates and prints; the others need not see its disk.
 
-Every process reads, or draws, all samples: readers return whole samples, normalisers
-are fitted to all of them, and the order of the samples is that of one process, in which
-any may come next. Its devices get their points of them only. Samples of our own solvers
-are drawn once where processes share the folder of the cache, the others wait.
+Which samples come next is what it is for one process, any of them. Of those that stay
+in their files (`--stream_samples`) every process reads its own part of each batch, after
+one pass over all of them for normalisers and shapes, and all of the validation. Others
+every process reads at the start, or from the cache, which one process fills while those
+that share its folder wait. Its devices get their own points only.
 
 When a process dies, the others end: at once where they wait for its numbers, with the
 status `LOST`, else within `HEARTBEAT_SECONDS`, as JAX aborts them.

@@ -109,9 +109,10 @@ def test_two_processes_end_where_one_does(found, tmp_path):
 def test_each_process_puts_its_points_on_its_devices_and_reads_its_samples(
     found, folder, tmp_path
 ):
-    given, patch, reads = told.stored(folder[0] / "data")
-    with jax.enable_x64(False), patch:
-        whole = told.finished(*given, None, tmp_path / "stored")
+    with jax.enable_x64(False):
+        given, patch, reads = told.stored(folder[0] / "data")
+        with patch:
+            whole = told.finished(*given, None, tmp_path / "stored")
     for of_process in found[:2]:
         assert of_process["parts"] == [12]  # half of 23, padded
         close(of_process["stored"], whole)
