@@ -10,8 +10,8 @@ waits as long as the slowest takes. The first process alone uses the folder of t
 evaluates and prints; the others need not see its disk.
 
 Which samples come next is what it is for one process, any of them. Of those that stay
-in their files (`--stream_samples`) every process reads its own part of each batch, after
-one pass over all of them for normalisers and shapes, and all of the validation. Others
+in their files (`--stream_samples`) every process reads its own part of each batch,
+after one pass over all for normalisers and shapes, and all of the validation. Others
 every process reads at the start, or from the cache, which one process fills while those
 that share its folder wait. Its devices get their own points only.
 

@@ -183,7 +183,8 @@ class Program:
 
         def work() -> dict[str, Any] | None:
             config = options.read_flags(self.presets)
-            with hosts.joined(*(given[name].value for name in processes)):
+            joined: Any = [given[name].value for name in processes]
+            with hosts.joined(*joined):
                 if given.describe:
                     where: Any = {"cache_dir": given.cache_dir, "mesh": given.mesh}
                     found = self.describe(config, **where)
