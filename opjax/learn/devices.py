@@ -39,6 +39,7 @@ def start(text: str, config: Any) -> Mesh | None:
         are several processes that share nothing.
     """
     processes = hosts.count()
+    hosts.require_same("--mesh", text)
     if not text:
         if processes > 1:
             raise ValueError(
