@@ -130,12 +130,14 @@ def specs(data: Any, mesh: Mesh, *, samples: str | None = BATCH) -> Any:
     return {name: PartitionSpec(samples, POINTS) for name in data}
 
 
-def pad_points(data: Any, mesh: Mesh) -> Any:
+def pad_points(data: Any, mesh: Mesh, *, row: int = 1) -> Any:
     """Adds points of zero weight, so that devices get equal numbers of points.
 
     Args:
       data: see `specs`.
       mesh: of devices.
+      row: points that stay together: those of a row of a grid, its size divided by that
+        of its first axis.
 
     Returns:
       The data; padded, if need be, with `quadrature_weights` of `1 / n` where there
@@ -145,7 +147,7 @@ def pad_points(data: Any, mesh: Mesh) -> Any:
     if shards == 1 or not isinstance(data, Mapping) or "mesh_points" not in data:
         return data
     count, n = data["mesh_points"].shape[:2]
-    missing = -n % shards
+    missing = -n % (shards * row)
     if not missing:
         return data
     dtype = data["mesh_points"].dtype
@@ -168,13 +170,13 @@ def replicate(tree: Any, mesh: Mesh) -> Any:
     return _put(tree, NamedSharding(mesh, PartitionSpec()))
 
 
-def place(data: Any, mesh: Mesh) -> Any:
+def place(data: Any, mesh: Mesh, *, row: int = 1) -> Any:
     """Puts samples on the devices: all of them on each, with its part of the points.
 
-    Of several processes each must have the same samples, and puts what belongs on its
-    own devices there.
+    `row` is that of `pad_points`. Of several processes each must have the same samples,
+    and puts what belongs on its own devices there.
     """
-    data = pad_points(data, mesh)
+    data = pad_points(data, mesh, row=row)
     found = specs(data, mesh, samples=None)
     return jax.tree.map(lambda x, spec: _put(x, NamedSharding(mesh, spec)), data, found)
 
@@ -193,18 +195,19 @@ def own_samples(mesh: Mesh, count: int) -> np.ndarray:
     return (parts[:, None] * share + np.arange(share)).ravel()
 
 
-def place_batch(data: Any, mesh: Mesh, count: int) -> Any:
+def place_batch(data: Any, mesh: Mesh, *, samples: int, row: int = 1) -> Any:
     """Puts the samples of a batch on the devices: each has its own, and its points.
 
     Args:
       data: the samples of `own_samples`, in this process.
       mesh: of devices.
-      count: samples of the batch, of all processes.
+      samples: how many the batch has in all processes.
+      row: that of `pad_points`.
     """
-    data = pad_points(data, mesh)
+    data = pad_points(data, mesh, row=row)
 
     def put(array: Any, spec: PartitionSpec) -> jax.Array:
-        whole = (count, *array.shape[1:])
+        whole = (samples, *array.shape[1:])
         own = NamedSharding(mesh, spec)
         return jax.make_array_from_process_local_data(own, array, whole)
 

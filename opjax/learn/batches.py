@@ -30,7 +30,7 @@ class ArrayBatches:
 
     def __init__(self, task: Any, settings: Any):
         self.mesh = settings.mesh
-        self.train = placed(task.train, self.mesh)
+        self.train = placed(task.train, self.mesh, task.row)
         self.samples = [num_samples("train", bucket) for bucket in self.train]
         self.seed, self.batch_size = settings.seed, settings.batch_size
         self.per_epoch = len(self._order(0)[0])
@@ -148,6 +148,7 @@ class StoredBatches(ArrayBatches):
         super().__init__(task, settings)
         # Batches are dispatched one by one anyway, and large ones take long.
         self.per_call = min(self.per_call, 16)
+        self.row = task.row
         self.rows = jnp.arange(self.batch_size, dtype=jnp.int32)[None]
         self.ahead: Any = (-1, iter(()))  # the step of what comes next, and that
         self.own = slice(None)
@@ -175,9 +176,10 @@ class StoredBatches(ArrayBatches):
 
     def _step(self, state: Any, arrays: Any) -> tuple[Any, dict[str, Any]]:
         if self.mesh is None:
-            (data,) = placed(arrays, None)
+            (data,) = placed(arrays, None, self.row)
             return self.epoch(state, data, self.rows, self.key)
-        batch = sharding.place_batch(arrays, self.mesh, self.batch_size)
+        options: Any = {"samples": self.batch_size, "row": self.row}
+        batch = sharding.place_batch(arrays, self.mesh, **options)
         return self.update(state, batch, np.array(True), self.key)
 
     def describe(self, step: int, row: int) -> str:
@@ -210,15 +212,19 @@ def evaluate(
     *,
     batch_size: int,
     mesh: Mesh | None = None,
+    row: int = 1,
 ) -> Any:
-    """Applies `training.evaluate` to samples on the device or, in turn, on disk."""
+    """Applies `training.evaluate` to samples on the device or, in turn, on disk.
+
+    `row` is that of `Task`.
+    """
     options: Any = {"batch_size": batch_size, "mesh": mesh}
     if not _on_disk(bucket):
         return training.evaluate(metric, model, bucket, **options)
     count, found = len(bucket), []
     parts = (range(n, min(n + batch_size, count)) for n in range(0, count, batch_size))
     for arrays in buckets.ahead((bucket, part) for part in parts):
-        (data,) = placed(arrays, mesh)
+        (data,) = placed(arrays, mesh, row)
         values = training.evaluate(metric, model, data, **options)
         found.append(jax.tree.map(np.asarray, values))
     return jax.tree.map(lambda *values: np.concatenate(values), *found)
@@ -229,16 +235,16 @@ def several(data: Any) -> tuple[Any, ...]:
     return data if type(data) is tuple else (data,)
 
 
-def placed(data: Any, mesh: Mesh | None) -> tuple[Any, ...]:
+def placed(data: Any, mesh: Mesh | None, row: int = 1) -> tuple[Any, ...]:
     """Returns the buckets of data on the device, or on those of a mesh.
 
-    Those on disk stay there.
+    Those on disk stay there. `row` is that of `Task`.
     """
     if _on_disk(data):
         return several(data)
     if mesh is None:
         return jax.device_put(several(data))
-    return tuple(sharding.place(bucket, mesh) for bucket in several(data))
+    return tuple(sharding.place(bucket, mesh, row=row) for bucket in several(data))
 
 
 def _on_disk(data: Any) -> bool:

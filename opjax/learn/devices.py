@@ -14,13 +14,14 @@ from opjax.nn.models import chunks
 HELP = (
     "Devices, of all processes, that share the points of a sample and the samples of a "
     "batch, such as points:4,batch:2 or batch:2; auto: as many for the batch as there "
-    "are and divide it; empty: one. The cores of a CPU count as devices. "
-    "Every model takes batch; points are for attention in bases without convolutions. "
+    "are and divide it, or all for the points where none do; empty: one. The cores of "
+    "a CPU count as devices. Every model takes batch; points are for attention in "
+    "bases, also with convolutions: rows of a grid. "
     "Results are those of one device but for rounding"
 )
 
 
-def start(text: str, config: Any) -> Mesh | None:
+def start(text: str, config: Any, *, points: bool = False) -> Mesh | None:
     """Returns the devices that `--mesh` names, or None for one.
 
     Several processes have equally many of them, see `hosts.joined`.
@@ -31,36 +32,52 @@ def start(text: str, config: Any) -> Mesh | None:
 
     Args:
       text: see `sharding.parse`; `auto` for as many devices along the batch as there
-        are and divide it; empty for one device.
+        are and divide it, or all along the points if none do; empty for one device.
       config: its `batch_size` and `microbatch` must fit.
+      points: whether `auto` may split points.
 
     Raises:
       ValueError: if there are too few devices, or they do not divide a batch; if there
         are several processes that share nothing.
     """
-    processes = hosts.count()
     hosts.require_same("--mesh", text)
-    if not text:
-        if processes > 1:
-            raise ValueError(
-                f"{processes} processes would all do the same; say with --mesh what "
-                f"they share, such as --mesh=batch:{processes}."
-            )
-        return None
+    sizes: dict[str, int] = {}
     if text == "auto":
-        _claim(_fitting(_cores() * processes, config))
-        count = _fitting(len(jax.devices()), config)
-        sizes = {"batch": count}
-        if count == 1:
-            return None
-    else:
+        sizes = _automatic(config, points)
+    elif text:
         sizes = sharding.parse(text)
         _claim(sizes.get("points", 1) * sizes.get("batch", 1))
+    if not sizes:
+        _refuse_several(config)
+        return None
     mesh = sharding.device_mesh(**sizes)
     if hasattr(config, "batch_size"):
         sharding.check_batch(mesh, config.batch_size, _parts(config))
     hosts.connect(mesh)
     return mesh
+
+
+def _automatic(config: Any, points: bool) -> dict[str, int]:
+    """Sizes of the mesh that `auto` stands for; none for one device."""
+    cores = _cores() * hosts.count()
+    wanted = _fitting(cores, config)
+    _claim(cores if points and wanted == 1 else wanted)
+    count = len(jax.devices())
+    found = _fitting(count, config)
+    if found > 1:
+        return {"batch": found}
+    return {"points": count} if points and count > 1 else {}
+
+
+def _refuse_several(config: Any) -> None:
+    """Raises ValueError if there are several processes, which would do the same."""
+    count = hosts.count()
+    if count > 1:
+        raise ValueError(
+            f"{count} processes would all do the same; say with --mesh what they "
+            f"share, such as batch:{count}, which must divide "
+            f"batch_size={getattr(config, 'batch_size', 1)}."
+        )
 
 
 def _claim(count: int) -> None:
@@ -80,7 +97,7 @@ def _fitting(available: int, config: Any) -> int:
     processes = hosts.count()
     every = range(processes, available + 1, processes)
     fits = (n for n in every if samples % (n * parts) == 0)
-    return max(fits, default=processes)
+    return max(fits, default=1)
 
 
 def _parts(config: Any) -> int | None:
@@ -111,12 +128,15 @@ def check(mesh: Mesh | None, task: Any, model: Any) -> None:
     if count == 1:
         return
     if not task.over_points:
-        reason = "the loss of this program does not add up over parts of a sample"
+        reason = (
+            "the loss of this program does not add up over parts of a sample, or "
+            "normalises every point by itself"
+        )
     elif not isinstance(model, nn.OperatorTransformer):
         reason = f"a {type(model).__name__} needs all points of a sample together"
     elif model.rematerialize:
         reason = "its blocks are always computed again, so rematerialize means nothing"
     else:
-        reason = chunks.obstacle(model)
+        reason = chunks.obstacle(model, together=True)
     if reason:
         raise ValueError(f"points:{count} of the mesh: {reason}. Split batch alone.")

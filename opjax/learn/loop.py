@@ -30,7 +30,8 @@ class Loop:
         self.fresh = callable(task.train)
         self.validation: tuple[Any, ...] = ()
         if task.metric is not None:
-            self.validation = batches.placed(task.validation, settings.mesh)
+            given = task.validation, settings.mesh, task.row
+            self.validation = batches.placed(*given)
         for bucket in self.validation:
             batches.num_samples("validation", bucket)
         if hosts.count() > 1:
@@ -145,7 +146,7 @@ class Loop:
         progress = self.progress
         model = training.averaged_model(progress["state"])
         given: Any = {"batch_size": self.settings.batch_size}
-        given["mesh"] = self.settings.mesh
+        given |= {"mesh": self.settings.mesh, "row": self.task.row}
         found = [
             batches.evaluate(self.task.metric, model, bucket, **given)
             for bucket in self.validation

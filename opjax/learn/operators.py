@@ -124,6 +124,13 @@ def options_of(name: str) -> frozenset[str]:
     return frozenset(found.options) | {"equal_parameters", *trunk}
 
 
+def splits_points(config: Any) -> bool:
+    """Whether devices may share the points of a sample, for all operators."""
+    if getattr(config, "rematerialize", False):
+        return False
+    return all(entry(name).splits_points for name in config.models)
+
+
 def slug(name: str) -> str:
     """The name as part of a file name."""
     return name.replace(":", "_").replace("/", "_")

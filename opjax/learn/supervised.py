@@ -1,6 +1,7 @@
 """The ordinary benchmark task: fields on meshes to fields on the same meshes."""
 
 import functools
+import math
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -11,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from opjax import metrics, normalize
+from opjax import metrics, normalize, training
 from opjax.datasets import samples, summaries
 from opjax.datasets.normalizers import encode, fit_normalizers
 from opjax.datasets.samples import Sample, Splits
@@ -32,11 +33,12 @@ def regression(
     notes: str = "",
     names: Mapping[str, Sequence[str]] | None = None,
     window: tuple[float, float, float, float] | None = None,
-    loss: Callable[[jax.Array, Any], jax.Array] | None = None,
+    loss: Callable[..., jax.Array] | None = None,
     build: Callable[[Any, nnx.Rngs], Any] | None = None,
     numbers: Callable[[np.ndarray], dict[str, float]] | None = None,
     pointwise: bool = False,
     mean: bool = False,
+    over_points: bool = False,
     **sizes: Any,
 ) -> Task:
     """Builds the task to predict the target from mesh and features.
@@ -57,8 +59,9 @@ def regression(
       notes: as in `Task`.
       names: of the channels of `features` and `target`, to be saved.
       window: left, right, bottom and top of what figures show; None for all.
-      loss: `loss(prediction, sample)` of a sample, in physical units, in place of the
-        error.
+      loss: `loss(prediction, sample, **split)` of a sample, in physical units, in
+        place of the error; `split` is `axis_name=`, see `Task.over_points`.
+      over_points: whether that loss takes it.
       build: as in `Task`, for models that `operators.build` does not know; `learn.load`
         cannot read them.
       numbers: `numbers(errors)` of the test samples, `mean_and_worst` by default.
@@ -100,12 +103,12 @@ def regression(
 
     def one(model: Any, sample: Any, **split: str) -> jax.Array:
         if loss:
-            return loss(predict(model, sample), sample)
+            return loss(predict(model, sample, **split), sample, **split)
         return error(model, sample, **split)
 
     def total(model: Any, batch: Any, **split: str) -> jax.Array:
-        each = jax.vmap(partial(one, **split), in_axes=(None, 0))
-        value = jnp.sum(each(model, batch))
+        each = training.over_samples(partial(one, model, **split))
+        value = jnp.sum(each(batch))
         return value / config.batch_size if mean else value
 
     found = operators.sizes(all_samples(splits), normalizers, **sizes)
@@ -132,7 +135,9 @@ def regression(
         extra=normalizers,
         source=splits.source,
         notes=notes,
-        over_points=loss is None,
+        # Normalisers of every point are whole on every device.
+        over_points=(loss is None or over_points) and not pointwise,
+        row=math.prod((found.grid_shape or (1,))[1:]),
     )
 
 

@@ -41,6 +41,7 @@ class Task(NamedTuple):
         a batch, so that devices may share them.
       over_points: whether loss and metric take `axis_name=`, the axis of devices over
         which points of a sample are split.
+      row: points of a sample that are on one device, those of a row of the grid.
       diverge: whether a training that diverges is a result rather than an error.
     """
 
@@ -61,4 +62,5 @@ class Task(NamedTuple):
     scan: bool = False
     over_batch: bool = True
     over_points: bool = False
+    row: int = 1
     diverge: bool = False
