@@ -17,6 +17,7 @@ printed is one JSON object; the Markdown report goes to `--output`.
 import dataclasses
 import functools
 import json
+import math
 import os
 import pathlib
 import resource
@@ -47,12 +48,6 @@ class Case:
     def steps(self, steps: int) -> int:
         """Returns how many steps to time: fewer of large ones, at least three."""
         return max(3, steps // max(self.batch, self.num_points // 4096))
-
-    def has(self, side: str) -> bool:
-        """Whether a side can run it: convolutions do not divide the points."""
-        if self.model["grid_shape"] is None:
-            return True
-        return side != "opjax_chunked" and (side != "opjax_devices" or self.batch > 1)
 
 
 def _cases() -> dict[str, Case]:
@@ -215,22 +210,30 @@ def build(options: dict[str, Any], *, chunk_size: int | None):
 
 def predict(model, batch, **split):
     """Values of a batch; `split` is the axis of the devices with the other points."""
-    import jax
+    from opjax import training
 
     def evaluate(sample):
-        return model(sample["mesh_points"], sample.get("features"), **split)
+        given = {**_weights(sample), **split}
+        return model(sample["mesh_points"], sample.get("features"), **given)
 
-    return jax.vmap(evaluate)(batch)
+    return training.over_samples(evaluate)(batch)
 
 
 def summed_errors(model, batch, **split):
     """Sum of the relative errors of a batch."""
-    import jax
+    from opjax import metrics, training
 
-    from opjax import metrics
+    def error(prediction, sample):
+        given = {**_weights(sample), **split}
+        return metrics.relative_l2(prediction, sample["target"], **given)
 
-    error = functools.partial(metrics.relative_l2, **split)
-    return jax.vmap(error)(predict(model, batch, **split), batch["target"]).sum()
+    errors = training.over_samples(error)
+    return errors(predict(model, batch, **split), batch).sum()
+
+
+def _weights(sample):
+    """The weights of points, where some were added that have none."""
+    return {k: v for k, v in sample.items() if k == "quadrature_weights"}
 
 
 def measure_opjax(case: Case, steps: int, *, side: str) -> dict[str, Any]:
@@ -242,7 +245,7 @@ def measure_opjax(case: Case, steps: int, *, side: str) -> dict[str, Any]:
     from opjax import sharding, training
     from opjax.learn import devices
 
-    mesh, whole = None, case.model["grid_shape"] is not None or side == "opjax"
+    mesh, grid = None, case.model["grid_shape"]
     if side == "opjax_devices":
         axis = "batch" if case.batch > 1 else "points"
         mesh = devices.start(f"{axis}:{num_cores()}", None)
@@ -252,7 +255,7 @@ def measure_opjax(case: Case, steps: int, *, side: str) -> dict[str, Any]:
     batch = {"mesh_points": points, "target": target}
     batch |= {} if features is None else {"features": features}
     baseline = _peak_mib()
-    model = build(case.model, chunk_size=None if whole else _CHUNK)
+    model = build(case.model, chunk_size=None if side == "opjax" else _CHUNK)
     parameters = sum(leaf.size for leaf in jax.tree.leaves(nnx.state(model, nnx.Param)))
 
     forward_ms = None  # of several devices not measured
@@ -264,7 +267,9 @@ def measure_opjax(case: Case, steps: int, *, side: str) -> dict[str, Any]:
     optimizer = training.adamw_onecycle(_PEAK_LEARNING_RATE, _TOTAL_STEPS, **_OPTIMIZER)
     state = training.init(model, optimizer)
     if mesh is not None:
-        state, batch = sharding.replicate(state, mesh), sharding.place(batch, mesh)
+        row = math.prod(grid[1:]) if grid else 1
+        state = sharding.replicate(state, mesh)
+        batch = sharding.place(batch, mesh, row=row)
     # One sample at a time, as the experiments do on a CPU.
     update = training.make_step(summed_errors, optimizer, microbatch=1, mesh=mesh)
     step_function = jax.jit(update, donate_argnums=0)
@@ -357,7 +362,7 @@ def run(config: Config) -> dict[str, Any]:
     """Measures every case; returns the summaries by case and side."""
     results: dict[str, Any] = {}
     for name in config.cases:
-        sides = [side for side in config.sides if CASES[name].has(side)]
+        sides = config.sides
         runs: dict[str, list[dict[str, Any]]] = {side: [] for side in sides}
         for index in range(config.rounds):
             for side in sides:

@@ -89,6 +89,7 @@ PROGRAM = Program(
         window=(-0.5, 1.5, -0.8, 0.8),
     ),
     grid_axes=2,
+    over_points=True,
 )
 run = PROGRAM.run
 

@@ -109,16 +109,18 @@ def make_task(config: Config, cache_dir: str | None) -> learn.Task:
     grid = splits.train[0].grid_shape
     assert grid is not None
 
-    def loss(prediction: jax.Array, sample: Any) -> jax.Array:
+    def loss(prediction: jax.Array, sample: Any, **split: str) -> jax.Array:
         pair = prediction, sample["target"]
+        weights: Any = {"quadrature_weights": sample.get("quadrature_weights"), **split}
         if config.penalty == "flux":
             coefficient = normalize.decode(task.extra["features"], sample["features"])
             penalty = _flux_error(*pair, coefficient, grid)
             weight = (config.gradient_weight / grid[0] / 2) ** 0.5
         else:
-            penalty = metrics.relative_gradient_error(*pair, grid_shape=grid)
+            rows: Any = {"grid_shape": grid, **split}
+            penalty = metrics.relative_gradient_error(*pair, **rows)
             weight = config.gradient_weight
-        return metrics.relative_l2(*pair) + weight * penalty
+        return metrics.relative_l2(*pair, **weights) + weight * penalty
 
     task = learn.regression(
         config,
@@ -127,6 +129,7 @@ def make_task(config: Config, cache_dir: str | None) -> learn.Task:
         pointwise=config.pointwise,
         mean=config.mean_loss,
         loss=loss,
+        over_points=config.penalty == "gradient",
         numbers=lambda e: {"relative_l2": e.mean(), "relative_l2_std": e.std()},
     )
     task = latents.beside(task, partial(_eigenfunctions, task.extra["features"], grid))
@@ -192,7 +195,13 @@ def report(finished: learn.Finished) -> learn.Report:
 
 
 PROGRAM = learn.Program(
-    "darcy", PRESETS, make_task, title="Darcy flow", report=report, grid_axes=2
+    "darcy",
+    PRESETS,
+    make_task,
+    title="Darcy flow",
+    report=report,
+    grid_axes=2,
+    over_points=lambda c: c.penalty == "gradient" and not c.pointwise,
 )
 run = PROGRAM.run
 

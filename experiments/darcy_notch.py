@@ -55,6 +55,7 @@ PROGRAM = Program(
     ),
     title="Darcy flow in a notched triangle",
     grid_axes=lambda config: 2 if config.layout == "grid" else 0,
+    over_points=True,
 )
 run = PROGRAM.run
 

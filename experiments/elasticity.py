@@ -77,6 +77,7 @@ PROGRAM = Program(
         notes="The target is the von Mises stress.",
     ),
     grid_axes=0,
+    over_points=True,
 )
 run = PROGRAM.run
 

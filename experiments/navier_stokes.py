@@ -9,6 +9,7 @@ own predictions, ten times, so its errors grow. The error of every step is repor
 """
 
 import dataclasses
+import math
 import pathlib
 from functools import partial
 from typing import Any
@@ -17,7 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from opjax import learn, metrics
+from opjax import learn, metrics, training
 from opjax.datasets import navier_stokes as dataset
 from opjax.datasets import samples
 from opjax.learn import operators, option, outcome, supervised, trained
@@ -82,51 +83,59 @@ def load(config: Config, *, cache_dir: str | None = None) -> learn.Splits:
     return load_splits(config, splits, *own, cache_dir=cache_dir)
 
 
-def step_errors(model: Any, sample: Any) -> jax.Array:
+def step_errors(model: Any, sample: Any, **split: str) -> jax.Array:
     """Relative L2 errors of single steps from true frames, shape `(10,)`.
 
     Args:
       model: operator from ten frames, `(n, 10)`, to the next one, `(n, 1)`.
       sample: `mesh_points (n, 2)`, `features (n, 10)`, `target (n, 10)`.
+      **split: `axis_name=`, that of the devices which have the other rows, if any.
     """
     frames = jnp.concatenate([sample["features"], sample["target"]], axis=1)
 
     def error(start: jax.Array) -> jax.Array:
         history = jax.lax.dynamic_slice_in_dim(frames, start, _STEPS, axis=1)
         truth = jax.lax.dynamic_slice_in_dim(frames, start + _STEPS, 1, axis=1)
-        prediction = operators.call(model, {**sample, "features": history})
-        return metrics.relative_l2(prediction, truth)
+        prediction = operators.call(model, {**sample, "features": history}, **split)
+        return _error(prediction, truth, sample, **split)
 
     return jax.vmap(error)(jnp.arange(_STEPS))
 
 
-def rollout(model: Any, sample: Any) -> jax.Array:
+def rollout(model: Any, sample: Any, **split: str) -> jax.Array:
     """Predicts ten frames, each from the ten before it, true or predicted.
 
     Args:
       model: as for `step_errors`.
       sample: `mesh_points (n, 2)` and `features (n, 10)`.
+      **split: as for `step_errors`.
 
     Returns:
       The frames, shape `(n, 10)`.
     """
 
     def advance(history: jax.Array, _: None) -> tuple[jax.Array, jax.Array]:
-        frame = operators.call(model, {**sample, "features": history})
+        frame = operators.call(model, {**sample, "features": history}, **split)
         return jnp.concatenate([history[:, 1:], frame], axis=1), frame[:, 0]
 
     _, frames = jax.lax.scan(advance, sample["features"], length=_STEPS)
     return frames.T
 
 
-def loss(model: Any, batch: Any) -> jax.Array:
+def loss(model: Any, batch: Any, **split: str) -> jax.Array:
     """Sum of `step_errors` over all steps and flows of a batch."""
-    return jnp.sum(jax.vmap(step_errors, in_axes=(None, 0))(model, batch))
+    errors = partial(step_errors, model, **split)
+    return jnp.sum(training.over_samples(errors)(batch))
 
 
-def error(model: Any, sample: Any) -> jax.Array:
+def error(model: Any, sample: Any, **split: str) -> jax.Array:
     """Relative L2 error of a rollout, over all its frames together."""
-    return metrics.relative_l2(rollout(model, sample), sample["target"])
+    return _error(rollout(model, sample, **split), sample["target"], sample, **split)
+
+
+def _error(frames: jax.Array, truth: jax.Array, sample: Any, **split: str) -> jax.Array:
+    given: Any = {"quadrature_weights": sample.get("quadrature_weights"), **split}
+    return metrics.relative_l2(frames, truth, **given)
 
 
 def make_task(config: Config, cache_dir: str | None = None) -> learn.Task:
@@ -175,6 +184,8 @@ def make_task(config: Config, cache_dir: str | None = None) -> learn.Task:
         evaluate=evaluate,
         extra={},
         source=splits.source,
+        over_points=True,
+        row=math.prod((sizes.grid_shape or (1,))[1:]),
         notes=f"Fields of {shape} points. Errors are of rollouts from ten true frames, "
         "over all ten predicted ones, and of each.",
     )
@@ -188,7 +199,12 @@ def _persistence(flows: Any) -> np.ndarray:
 
 
 PROGRAM = learn.Program(
-    "navier_stokes", PRESETS, make_task, title="Navier-Stokes", grid_axes=2
+    "navier_stokes",
+    PRESETS,
+    make_task,
+    title="Navier-Stokes",
+    grid_axes=2,
+    over_points=True,
 )
 run = PROGRAM.run
 

@@ -86,7 +86,7 @@ def make_task(config: Config, cache_dir: str | None) -> learn.Task:
     )
 
 
-PROGRAM = learn.Program("pipe", PRESETS, make_task, grid_axes=2)
+PROGRAM = learn.Program("pipe", PRESETS, make_task, grid_axes=2, over_points=True)
 run = PROGRAM.run
 
 

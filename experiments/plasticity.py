@@ -23,7 +23,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from opjax import learn, metrics
+from opjax import learn, metrics, training
 from opjax.datasets import plasticity as dataset
 from opjax.datasets import samples
 from opjax.datasets.normalizers import encode, fit_normalizers
@@ -148,7 +148,7 @@ def make_task(config: Config, cache_dir: str | None = None) -> learn.Task:
             prediction = predict(model, pair["features"], pair["time"])
             return metrics.relative_l2(prediction, pair["target"])
 
-        return jnp.sum(jax.vmap(error)(batch))
+        return jnp.sum(training.over_samples(error)(batch))
 
     def motion(model: Any, sample: Any) -> jax.Array:
         return jax.lax.map(partial(predict, model, sample["features"]), times)

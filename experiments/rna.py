@@ -268,7 +268,7 @@ def loss(config: Config, model: Any, batch: Any, *, key: jax.Array) -> jax.Array
 
     keys = jax.random.split(key, len(batch["target"]))
     # A sum over the parts of a batch that are differentiated one by one.
-    return jnp.sum(jax.vmap(one)(batch, keys)) / config.batch_size
+    return jnp.sum(training.over_samples(one)(batch, keys)) / config.batch_size
 
 
 def classify(model: Any, sample: Any) -> jax.Array:

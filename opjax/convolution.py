@@ -10,7 +10,7 @@ from jax import Array, lax
 from jax.typing import ArrayLike
 from jaxtyping import Float
 
-from opjax import _checks, _winograd
+from opjax import _checks, _halo, _winograd
 from opjax._sequential import one_by_one
 
 
@@ -19,6 +19,7 @@ def grid_convolution(
     kernel: Float[ArrayLike, "*stencil c o"],
     *,
     grid_shape: Sequence[int],
+    axis_name: str | None = None,
 ) -> Float[Array, "n o"]:
     r"""Correlates values on a grid with a small kernel, zero beyond the boundary.
 
@@ -36,6 +37,10 @@ def grid_convolution(
       values: values at the mesh points in row-major order, shape `(n, c)`.
       kernel: stencil of odd sizes, shape `(s_1, ..., s_p, c, o)`.
       grid_shape: points per axis, `p` numbers with product `n`.
+      axis_name: axis of `jax.shard_map` over whose devices the rows of the grid are
+        split, points of the same first index. Then values are those of a device, as
+        many rows on each, and neighbours exchange as many as the kernel reads; rows
+        beyond the grid, on the last devices, are not read.
 
     Returns:
       The convolved values, shape `(n, o)`.
@@ -56,14 +61,19 @@ def grid_convolution(
         )
     if any(size % 2 == 0 for size in sizes):
         raise ValueError(f"kernel {kernel.shape} must have odd stencil sizes.")
-    if values.shape != (math.prod(grid_shape), channels):
+    local = _halo.local_shape(values.shape[0], grid_shape, axis_name)
+    if values.shape != (math.prod(local), channels):
         raise ValueError(
             f"values {values.shape} must have shape "
             f"{(math.prod(grid_shape), channels)} for {grid_shape=} and kernel "
             f"{kernel.shape}."
         )
-    field = values.reshape(*grid_shape, channels)
+    field = _halo.clear(values.reshape(*local, channels), grid_shape[0], axis_name)
+    field = _halo.extend(field, sizes[0] // 2, axis_name)
     return _correlate(field, kernel).reshape(-1, out_channels)
+
+
+# The fields below have the rows that the kernel reads beyond the first and the last.
 
 
 @jax.custom_vjp
@@ -90,8 +100,9 @@ def _correlate_native(field: jax.Array, kernel: jax.Array) -> jax.Array:
     letters = "XYZTUV"[: field.ndim - 1]
     numbers = (f"N{letters}C", f"{letters}IO", f"N{letters}C")
     strides = (1,) * (field.ndim - 1)
+    padding = [(0, 0)] + [(size // 2, size // 2) for size in kernel.shape[1:-2]]
     return lax.conv_general_dilated(
-        field[None], kernel, strides, "SAME", dimension_numbers=numbers
+        field[None], kernel, strides, padding, dimension_numbers=numbers
     )[0]
 
 
@@ -112,6 +123,7 @@ def _pullback_cpu(field, kernel, cotangent):
     reflected = jnp.swapaxes(jnp.flip(kernel, range(kernel.ndim - 2)), -1, -2)
     sizes = kernel.shape[:-2]
     kernel_cotangent = _kernel_cotangent_products(field, cotangent, sizes=sizes)
+    cotangent = _halo.extend(cotangent, sizes[0] - 1, None)
     return _correlate(cotangent, reflected), kernel_cotangent
 
 
@@ -122,11 +134,12 @@ def _pullback(function: Callable) -> Callable:
 
 def _kernel_cotangent_products(field, cotangent, *, sizes):
     """Sums field values times cotangents over the grid, one product per shift."""
-    *grid_shape, channels = field.shape
-    padded = jnp.pad(field, [(s // 2, s // 2) for s in sizes] + [(0, 0)])
-    flat = cotangent.reshape(-1, cotangent.shape[-1])
+    *grid_shape, out_channels = cotangent.shape
+    padding = [(0, 0)] + [(s // 2, s // 2) for s in sizes[1:]] + [(0, 0)]
+    padded, channels = jnp.pad(field, padding), field.shape[-1]
+    flat = cotangent.reshape(-1, out_channels)
     products = []
     for shift in itertools.product(*map(range, sizes)):
         window = tuple(slice(s, s + n) for s, n in zip(shift, grid_shape, strict=True))
         products.append(padded[window].reshape(-1, channels).T @ flat)
-    return jnp.stack(products).reshape(*sizes, channels, flat.shape[1])
+    return jnp.stack(products).reshape(*sizes, channels, out_channels)

@@ -13,7 +13,7 @@ from jax import Array
 from jax.typing import ArrayLike
 from jaxtyping import Float
 
-from opjax import _checks
+from opjax import _checks, _halo
 from opjax.quadrature import active
 
 
@@ -76,6 +76,7 @@ def relative_gradient_error(
     target: Float[ArrayLike, "n ..."],
     *,
     grid_shape: tuple[int, ...],
+    axis_name: str | None = None,
 ) -> Float[Array, ""]:
     r"""Relative error of the spatial gradient on a grid, summed over directions.
 
@@ -92,6 +93,8 @@ def relative_gradient_error(
       target: reference values of the same shape; if D_a t vanishes along some axis the
         result is inf, or NaN if D_a p_0 vanishes there as well.
       grid_shape: number of points along each axis; its product is `n`.
+      axis_name: axis of `jax.shard_map` over whose devices the rows of the grid are
+        split, see `grid_convolution`; `n` are then the points of a device.
 
     Returns:
       The sum of one relative error per axis, a scalar.
@@ -106,8 +109,9 @@ def relative_gradient_error(
     _checks.floating(prediction=prediction, target=target)
     prediction, target = jnp.asarray(prediction), jnp.asarray(target)
     _same_shape(prediction, target)
-    _covers_grid(prediction, grid_shape)
-    return _gradient_error(prediction, target, tuple(grid_shape))
+    if axis_name is None:
+        _covers_grid(prediction, grid_shape)
+    return _gradient_error(prediction, target, tuple(grid_shape), axis_name)
 
 
 @jax.jit
@@ -234,30 +238,37 @@ def _covers_grid(prediction: Array, grid_shape: tuple[int, ...]) -> None:
         )
 
 
-def _gradient_error(prediction: Array, target: Array, grid_shape: tuple) -> Array:
-    shape = grid_shape + prediction.shape[1:]
-    dimension = len(grid_shape)
-    interior = (slice(1, -1),) * dimension
-    field = prediction.reshape(shape)
+def _gradient_error(
+    prediction: Array, target: Array, grid_shape: tuple, axis_name: str | None
+) -> Array:
+    local = _halo.local_shape(prediction.shape[0], grid_shape, axis_name)
+    numbers = _halo.row_numbers(local[0], axis_name)
+    edge = (numbers == 0) | (numbers >= grid_shape[0] - 1)
+    interior = (slice(None), *(slice(1, -1),) * (len(grid_shape) - 1))
+
+    def rows(chosen: Array, field: Array) -> Array:
+        return chosen.reshape(-1, *(1,) * (field.ndim - 1))
+
+    field = prediction.reshape(local + prediction.shape[1:])
+    field = jnp.where(rows(edge, field), 0, field)
     field = jnp.zeros_like(field).at[interior].set(field[interior])
-    reference = target.reshape(shape)
+    reference = target.reshape(field.shape)
+    reference = _halo.clear(reference, grid_shape[0], axis_name)
     total = jnp.zeros((), prediction.dtype)
-    for axis in range(dimension):
-        expected = _central_difference(reference, axis)
-        error = _central_difference(field, axis) - expected
-        total = total + _norm(error) / _norm(expected)
+    for axis in range(len(grid_shape)):
+        expected = _central_difference(reference, axis, axis_name)
+        error = _central_difference(field, axis, axis_name) - expected
+        error, expected = (
+            _halo.clear(x, grid_shape[0], axis_name) for x in (error, expected)
+        )
+        total = total + _norm(error, axis_name) / _norm(expected, axis_name)
     return total
 
 
-def _central_difference(field: Array, axis: int) -> Array:
+def _central_difference(field: Array, axis: int, axis_name: str | None = None) -> Array:
     """Differences of the neighbours along `axis`, zero outside the grid."""
-    padding = [(0, 0)] * field.ndim
-    padding[axis] = (1, 1)
-    padded = jnp.pad(field, padding)
-    length = padded.shape[axis]
-    upper = jax.lax.slice_in_dim(padded, 2, length, axis=axis)
-    lower = jax.lax.slice_in_dim(padded, 0, length - 2, axis=axis)
-    return upper - lower
+    padded = _halo.extend(jnp.moveaxis(field, axis, 0), 1, None if axis else axis_name)
+    return jnp.moveaxis(padded[2:] - padded[:-2], 0, axis)
 
 
 def _norm(values: Array, axis_name: str | None = None) -> Array:

@@ -120,12 +120,14 @@ def specs(data: Any, mesh: Mesh, *, samples: str | None = BATCH) -> Any:
     return {name: PartitionSpec(samples, POINTS) for name in data}
 
 
-def pad_points(data: Any, mesh: Mesh) -> Any:
+def pad_points(data: Any, mesh: Mesh, *, row: int = 1) -> Any:
     """Adds points of zero weight, so that devices get equal numbers of points.
 
     Args:
       data: see `specs`.
       mesh: of devices.
+      row: points that stay together: those of a row of a grid, its size divided by that
+        of its first axis.
 
     Returns:
       The data; padded, if need be, with `quadrature_weights` of `1 / n` where there
@@ -135,7 +137,7 @@ def pad_points(data: Any, mesh: Mesh) -> Any:
     if shards == 1 or not isinstance(data, Mapping) or "mesh_points" not in data:
         return data
     count, n = data["mesh_points"].shape[:2]
-    missing = -n % shards
+    missing = -n % (shards * row)
     if not missing:
         return data
     dtype = data["mesh_points"].dtype
@@ -155,9 +157,12 @@ def replicate(tree: Any, mesh: Mesh) -> Any:
     return _put(tree, NamedSharding(mesh, PartitionSpec()))
 
 
-def place(data: Any, mesh: Mesh) -> Any:
-    """Puts samples on the devices: all of them on each, with its part of the points."""
-    data = pad_points(data, mesh)
+def place(data: Any, mesh: Mesh, *, row: int = 1) -> Any:
+    """Puts samples on the devices: all of them on each, with its part of the points.
+
+    `row` is that of `pad_points`.
+    """
+    data = pad_points(data, mesh, row=row)
     found = specs(data, mesh, samples=None)
     return jax.tree.map(lambda x, spec: _put(x, NamedSharding(mesh, spec)), data, found)
 

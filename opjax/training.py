@@ -50,6 +50,7 @@ __all__ = [
     "muon",
     "onecycle",
     "onecycle_momentum",
+    "over_samples",
     "sample_order",
     "scale_updates",
 ]
@@ -101,6 +102,29 @@ def averaged_model(state: TrainState) -> Any:
     """
     trained, carried = _partition(state.model)
     return _merge(average_of(state.optimizer_state, trained), carried)
+
+
+def over_samples(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Makes a function of one sample a function of a batch, as `jax.vmap` does.
+
+    A batch of one sample has no batch axis inside: with an axis of size one in front,
+    sums over other axes than the last take XLA 5 to 13 times as long on a CPU (jaxlib
+    0.10.2), and a training step a quarter more.
+
+    Args:
+      function: of pytrees of arrays.
+
+    Returns:
+      A function of the same pytrees with samples along axis 0 of every array.
+    """
+
+    def each(*batch: Any) -> Any:
+        if {jnp.shape(leaf)[0] for leaf in jax.tree.leaves(batch)} != {1}:
+            return jax.vmap(function)(*batch)
+        value = function(*jax.tree.map(lambda leaf: leaf[0], batch))
+        return jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], value)
+
+    return each
 
 
 def make_step(

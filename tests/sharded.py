@@ -23,6 +23,7 @@ from jax.sharding import PartitionSpec as P
 import opjax
 import tests.conftest  # noqa: F401 - the strict session of all tests
 from benchmarks import scale
+from benchmarks.communication import exchanged
 from opjax import learn, metrics, nn, sharding, training
 from opjax.learn import Settings, Task, devices, fit, fitting
 from tests.nn.models.test_chunks import build
@@ -136,6 +137,104 @@ def training_steps(dtype, microbatch, **sizes):
         jnp.concatenate(jax.tree.leaves(jax.tree.map(jnp.ravel, same_model))),
         jnp.concatenate(jax.tree.leaves(jax.tree.map(jnp.ravel, model))),
     )
+
+
+GRID = 11, 5  # four devices have three rows each, the last one two
+
+
+def on_grid(grid, **changes):
+    """A model with convolutions."""
+    sizes = {"features": 8, "num_layers": 2, "chunk_size": 7, **changes}
+    basis = partial(nn.SoftmaxBasis, num_basis=4, grid_shape=grid, num_heads=2)
+    return nn.OperatorTransformer(
+        position=nn.Coordinates(2),
+        feature_dim=1,
+        out_features=2,
+        attention=partial(nn.BasisAttention, num_heads=2, basis=None),
+        basis=basis,
+        rngs=nnx.Rngs(0),
+        **sizes,
+    )
+
+
+def with_slopes(grid, model, batch, **split):
+    """The errors of the samples and of their slopes, as for Darcy flow."""
+
+    def one(sample):
+        weights = {"quadrature_weights": sample.get("quadrature_weights")}
+        values = model(sample["mesh_points"], sample["features"], **weights, **split)
+        pair = values, sample["target"]
+        slopes = metrics.relative_gradient_error(*pair, grid_shape=grid, **split)
+        return metrics.relative_l2(*pair, **weights, **split) + 0.1 * slopes
+
+    return jnp.sum(training.over_samples(one)(batch))
+
+
+def grid_arrays(count, grid, dtype=np.float64):
+    """Samples on a grid, without weights."""
+    n = grid[0] * grid[1]
+    data = arrays(count, n, dtype)
+    del data["quadrature_weights"]
+    data["target"] = np.sin(3 * data["mesh_points"]) + data["features"]
+    return data
+
+
+def rows(dtype, **sizes):
+    """Distances of losses and models in fifty steps on rows, of which one is added."""
+    model = jax.tree.map(lambda x: x.astype(dtype), on_grid(GRID))
+    data, optimizer = grid_arrays(2, GRID, dtype), training.adamw(1e-3, weight_decay=0)
+    order = jnp.tile(jnp.arange(2).reshape(2, 1), (25, 1))
+    found = []
+    for mesh in (None, sharding.device_mesh(**sizes)):
+        given = {"mesh": mesh, "microbatch": 1}
+        epoch = training.make_epoch(partial(with_slopes, GRID), optimizer, **given)
+        state, own = training.init(model, optimizer), data
+        if mesh is not None:
+            state = sharding.replicate(state, mesh)
+            own = sharding.place(own, mesh, row=GRID[1])
+        state, history = epoch(state, own, order)
+        flat = jnp.concatenate([jnp.ravel(x) for x in jax.tree.leaves(state.model)])
+        found.append((history["loss"], flat))
+    (losses, model), (same_losses, same_model) = found
+    return distance(same_losses, losses), distance(same_model, model)
+
+
+def grids():
+    """Distances of losses and gradients, checked types: in turn and by tiles."""
+    found = {}
+    for name, grid, changes in (
+        ("winograd", (33, 16), {"features": 64, "num_layers": 1, "chunk_size": None}),
+        ("tiles", (65, 32), {"features": 64, "num_layers": 1, "chunk_size": 80}),
+        ("line", (23, 2), {}),
+    ):
+        mesh, model = sharding.device_mesh(points=2), on_grid(grid, **changes)
+        model = jax.tree.map(lambda x: x.astype(jnp.float64), model)
+        data = jax.tree.map(jnp.asarray, grid_arrays(1, grid))
+        whole = partial(with_slopes, grid)
+        alone = jax.tree.map(lambda x: x, model)
+        alone.chunk_size = None
+        expected = jax.jit(jax.value_and_grad(whole))(alone, data)
+        expected[1].chunk_size = model.chunk_size
+        padded = sharding.pad_points(data, mesh, row=grid[1])
+        specs = P(), sharding.specs(padded, mesh, samples=None)
+        along = partial(jax.shard_map, mesh=mesh, in_specs=specs)
+        part = jax.value_and_grad(partial(whole, axis_name="points"))
+        actual = jax.jit(along(part, out_specs=(P(), P())))(model, padded)
+        found[name] = distance(actual, expected)
+    return found
+
+
+def halo():
+    """What devices exchange for two heights of a grid, and for twice the width."""
+    found, mesh = [], sharding.device_mesh(points=4)
+    for grid in (GRID, (22, 5), (11, 10)):
+        data = sharding.place(grid_arrays(1, grid, np.float32), mesh, row=grid[1])
+        optimizer = training.adamw(1e-3, weight_decay=0)
+        step = training.make_step(loss, optimizer, mesh=mesh)
+        state = training.init(on_grid(grid, chunk_size=None), optimizer)
+        compiled = jax.jit(step).lower(sharding.replicate(state, mesh), data).compile()
+        found.append(exchanged(compiled))
+    return found
 
 
 def communication():
@@ -253,9 +352,8 @@ def refusals():
         "loss": lambda: devices.check(both, task._replace(over_points=False), None),
         "mean": lambda: devices.check(both, task._replace(over_batch=False), None),
         "attention": lambda: devices.check(both, task, galerkin),
-        "grid": lambda: devices.check(
-            both, task, make(attention=partial(basis, grid_shape=(4, 6)))
-        ),
+        "rows": lambda: convolved(25, (9, 10), 3),
+        "few rows": lambda: convolved(10, (4, 10), 5),
         "memory": lambda: devices.check(
             both, task, make(attention=basis, rematerialize=True)
         ),
@@ -273,6 +371,19 @@ def refusals():
     return found
 
 
+def convolved(local, grid, size):
+    """Convolves rows of four devices, of so many points each."""
+
+    def one(values):
+        kernel = jnp.ones((size, 3, 1, 1))
+        given = {"grid_shape": grid, "axis_name": "points"}
+        return opjax.convolution.grid_convolution(values, kernel, **given)
+
+    mesh = sharding.device_mesh(points=4)
+    split = jax.shard_map(one, mesh=mesh, in_specs=P("points"), out_specs=P("points"))
+    return jax.eval_shape(split, jnp.ones((4 * local, 1)))
+
+
 def main(file):
     """Writes all that is found as JSON."""
     found = {
@@ -282,9 +393,12 @@ def main(file):
         "pooled": pooled(),
         "attentions": {given[0]: attentions(*given) for given in ATTENTIONS},
         "steps_64": training_steps(jnp.float64, None, **BOTH),
+        "rows_64": rows(jnp.float64, points=4),
+        "grids": grids(),
     }
     with jax.enable_x64(False):
         found["communication"] = communication()
+        found["rows_32"], found["halo"] = rows(jnp.float32, points=2), halo()
         found["steps_32"] = training_steps(jnp.float32, 1, points=2, batch=2)
     pathlib.Path(file).write_text(json.dumps(found))
 

@@ -39,4 +39,3 @@ def test_the_report_has_a_row_for_every_side_that_can_run_a_case():
     rows = [line for line in text.splitlines() if line.startswith("| darcy_b1")]
     assert [line.split(" | ")[1] for line in rows] == ["torch", "opjax"]
     assert "| 1.50 (1.40–1.60) | – |" in rows[1]
-    assert not speed.CASES["darcy_b1"].has("opjax_chunked")

@@ -7,10 +7,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import nnx
 from jax import lax
 
-from opjax import _winograd
+from opjax import _winograd, nn
 from opjax.convolution import grid_convolution
+from opjax.nn.models.orders import ByTiles
 from tests import oracles
 
 # Grid and stencil sizes.
@@ -97,6 +99,7 @@ def convolve(grid_shape):
 def minimal_filtering(grid_shape):
     def function(values, kernel):
         field = jnp.asarray(values).reshape(*grid_shape, -1)
+        field = jnp.pad(field, [(1, 1), (0, 0), (0, 0)])
         out = _winograd.correlate(field, jnp.asarray(kernel))
         return out.reshape(-1, kernel.shape[-1])
 
@@ -262,6 +265,23 @@ def test_minimal_filtering_keeps_six_digits_of_float32(rng):
     all_close(actual, expected, tolerance=1e-5)
 
 
+@pytest.mark.parametrize("grid_shape", GRIDS)
+def test_tiles_have_the_convolution_of_the_grid(rng, grid_shape):
+    order = ByTiles(grid_shape, grid_shape[0])
+    values, kernel, cotangent = problem(rng, grid_shape, (3, 3))
+
+    def function(values, kernel):
+        layer = nn.GridConvolution(3, 2, grid_shape=grid_shape, rngs=nnx.Rngs(0))
+        layer.kernel, layer.bias = nnx.Param(kernel), None
+        tiles = order.split(values).swapaxes(1, 2).reshape(4, 4, 3, *order.tiles)
+        found = layer.of_tiles(tiles, rows=grid_shape[0]).reshape(16, 2, -1)
+        return order.join(found.swapaxes(1, 2))
+
+    actual = everything(function, jnp.asarray(values), jnp.asarray(kernel), cotangent)
+    expected = looped_gradients(values, kernel, cotangent, grid_shape)
+    all_close(actual, [looped(values, kernel, grid_shape), *expected])
+
+
 @pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16, jnp.float32])
 @pytest.mark.parametrize(("grid_shape", "channels"), [((5, 4), 3), (LARGE, 64)])
 def test_dtype_is_kept(rng, dtype, grid_shape, channels):
@@ -277,7 +297,8 @@ def test_dtype_is_kept(rng, dtype, grid_shape, channels):
 
 def test_minimal_filtering_is_for_large_planar_convolutions():
     def chosen(grid_shape, sizes, channels, dtype=jnp.float32):
-        field = jax.ShapeDtypeStruct((*grid_shape, channels), dtype)
+        padded = grid_shape[0] + sizes[0] - 1, *grid_shape[1:]
+        field = jax.ShapeDtypeStruct((*padded, channels), dtype)
         kernel = jax.ShapeDtypeStruct((*sizes, channels, 64), dtype)
         return _winograd.pays_off(field, kernel)
 

@@ -15,7 +15,7 @@ ROOT = pathlib.Path(opjax.__file__).parent
 PURE = {"_checks", "_sequential", "linalg", "quadrature", "basis", "attention"}
 PURE |= {"_winograd", "convolution", "schwarz", "spectral", "interpolation"}
 PURE |= {"point_clouds", "projection", "eigenfunctions", "adaptive_ridge"}
-PURE |= {"_stiffness"}
+PURE |= {"_stiffness", "_halo"}
 
 ALL = PURE | {"metrics", "normalize", "optimizers", "training", "checkpoint", "export"}
 ALL |= {"replicas", "sharding", "streaming", "matrix_optimizers", "weight_average"}
@@ -29,8 +29,9 @@ PARTS = {
     "linalg": {"_checks", "_sequential"},
     "adaptive_ridge": {"_checks", "_sequential", "linalg"},
     "quadrature": {"_checks"},
-    "_winograd": set(),
-    "convolution": {"_checks", "_sequential", "_winograd"},
+    "_halo": set(),
+    "_winograd": {"_sequential"},
+    "convolution": {"_checks", "_halo", "_sequential", "_winograd"},
     "projection": {"_checks", "linalg", "quadrature"},
     "basis": {"_checks", "_sequential", "linalg", "projection", "quadrature"},
     "attention": {
@@ -47,7 +48,7 @@ PARTS = {
     "spectral": {"_checks"},
     "interpolation": {"_checks"},
     "point_clouds": {"_checks", "_sequential", "quadrature"},
-    "metrics": {"_checks", "quadrature"},
+    "metrics": {"_checks", "_halo", "quadrature"},
     "normalize": {"_checks"},
     "optimizers": {"_checks"},
     "export": {"_checks", "_files", "normalize"},

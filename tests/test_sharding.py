@@ -36,6 +36,24 @@ def test_fifty_steps_end_where_one_device_does(found):
         assert model < tolerance
 
 
+def test_rows_of_a_grid_have_the_numbers_of_one_device(found):
+    for name, tolerance in (("rows_64", 1e-12), ("rows_32", 1e-6)):
+        losses, model = found[name]
+        assert losses < tolerance
+        assert model < tolerance
+    for name, distance in found["grids"].items():
+        assert distance < 1e-12, name
+
+
+def test_devices_exchange_two_rows_of_a_grid_in_every_layer_and_direction(found):
+    few, many, wide = found["halo"]
+    assert few == many
+    assert wide["collectives"] == few["collectives"]
+    # Two layers, there and back, two rows of five points more, eight channels.
+    more = wide["bytes_exchanged"] - few["bytes_exchanged"]
+    assert more == 2 * 2 * 2 * 5 * 8 * 4
+
+
 def test_devices_exchange_as_much_for_any_number_of_points(found):
     few, many, whole = found["communication"]
     for name in ("collectives", "bytes_exchanged"):
@@ -72,7 +90,8 @@ MESSAGES = {
     "loss": "points:4 of the mesh: the loss of this program does not add up",
     "mean": "batch:2 of the mesh: the loss of this program is no sum over",
     "attention": "points:4 of the mesh: GalerkinAttention is no attention in a basis",
-    "grid": "read neighbouring points",
+    "rows": "25 points of a device must be rows of 10",
+    "few rows": "has 1 rows of the grid, and its neighbour needs 2",
     "memory": "rematerialize means nothing",
     "other": "needs all points of a sample together",
     "call": "axis_name='points': GalerkinAttention is no attention in a basis",

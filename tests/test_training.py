@@ -354,3 +354,18 @@ def test_no_bucket_of_a_seed_has_the_batches_of_another_seed():
 def test_buckets_smaller_than_a_batch_are_refused(sizes):
     with pytest.raises(ValueError, match="smallest bucket"):
         training.bucket_order(0, 0, sizes, 3)
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_functions_of_samples_are_mapped_over_batches_of_any_size(rng, count):
+    batch = {"x": rng.normal(size=(count, 5)), "y": rng.normal(size=(count, 2))}
+    keys = jax.random.split(jax.random.key(0), count)
+
+    def one(sample, key):
+        assert sample["x"].shape == (5,)
+        noise = jax.random.normal(key, (2,))
+        return {"sum": jnp.sum(sample["x"] ** 2), "y": sample["y"] * noise}
+
+    found = jax.jit(training.over_samples(one))(batch, keys)
+    expected = jax.vmap(one)(batch, keys)
+    jax.tree.map(np.testing.assert_allclose, found, expected)

@@ -39,31 +39,84 @@ def open_npz(path: Path, max_bytes: int) -> Iterator[Groups]:
 
 
 @contextlib.contextmanager
-def open_hdf5(path: Path, max_bytes: int) -> Iterator[Groups]:
+def open_hdf5(
+    path: Path, max_bytes: int, *, group: str | None = None
+) -> Iterator[Groups]:
     """Opens a file of one sample, or of one group for each sample.
+
+    Args:
+      path: the file.
+      max_bytes: largest size of an array.
+      group: the only one that is wanted; None for all.
 
     Raises:
       ImportError: if h5py is missing.
       ValueError: if the file is damaged, empty, or has arrays beside groups, and at a
         look-up if an array is too large or stored elsewhere.
     """
+    with _open_hdf5(path) as file:
+        found = _groups(path, file, group)
+        yield {n: _Datasets(path, g, max_bytes) for n, g in found.items()}
+
+
+def _groups(path: Path, file: Any, group: str | None = None) -> dict[str, Any]:
+    """Groups of samples by name, all or one; the file itself if it is one sample."""
     h5py: Any = _h5py(path)
+    if group and group not in file:
+        raise ValueError(f"{path} has no group {group!r} any more.")
+    names = [group] if group else list(file)
+    groups = [n for n in names if isinstance(_stored(file, n), h5py.Group)]
+    if 0 < len(groups) < len(names):
+        raise ValueError(
+            f"{path} has groups {sorted(groups)[:5]} beside arrays "
+            f"{sorted(set(file) - set(groups))[:5]}: put the arrays of one sample "
+            "at the top, or every sample into a group of its own."
+        )
+    return {name: file[name] for name in sorted(groups)} or {"": file}
+
+
+@contextlib.contextmanager
+def open_datasets(path: Path) -> Iterator[Mapping[str, Any]]:
+    """Opens a file of arrays, none of which is read.
+
+    Raises:
+      ImportError: if h5py is missing.
+      ValueError: if the file is damaged, or holds something else than arrays of its
+        own.
+    """
+    with _open_hdf5(path) as file:
+        yield {name: dataset(path, file, name) for name in file}
+
+
+@contextlib.contextmanager
+def open_writable(source: Path, path: Path) -> Iterator[dict[str, Any]]:
+    """Opens the groups of a copy of `source`, which messages name, to be added to."""
     try:
-        file = h5py.File(path, "r")
+        file = _h5py(path).File(path, "r+")
+    except OSError as error:
+        raise damaged(source, error) from error
+    with file:
+        yield _groups(source, file)
+
+
+def _open_hdf5(path: Path) -> Any:
+    try:
+        return _h5py(path).File(path, "r")
+    except FileNotFoundError:
+        raise
     except OSError as error:
         raise damaged(path, error) from error
-    with file:
-        groups = [name for name in file if isinstance(_stored(file, name), h5py.Group)]
-        if not groups:
-            yield {"": _Datasets(path, file, max_bytes)}
-        elif len(groups) < len(file):
-            raise ValueError(
-                f"{path} has groups {sorted(groups)[:5]} beside arrays "
-                f"{sorted(set(file) - set(groups))[:5]}: put the arrays of one sample "
-                "at the top, or every sample into a group of its own."
-            )
-        else:
-            yield {n: _Datasets(path, file[n], max_bytes) for n in sorted(groups)}
+
+
+def dataset(path: str | Path, group: Any, name: str) -> Any:
+    """An array of a group that is stored in this very file, unread."""
+    array: Any = _stored(group, name)
+    kind = _h5py(Path(path)).Dataset
+    if not isinstance(array, kind) or array.external or array.is_virtual:
+        raise ValueError(
+            f"{path}: {name!r} is not an array stored in this file; copy it there."
+        )
+    return array
 
 
 def write_npz(
@@ -203,13 +256,7 @@ class _Datasets(Mapping[str, np.ndarray]):
         return name in self._group.keys()  # noqa: SIM118 - else links are followed
 
     def __getitem__(self, name: str) -> np.ndarray:
-        h5py: Any = _h5py(self._path)
-        array: Any = _stored(self._group, name)
-        if not isinstance(array, h5py.Dataset) or array.external or array.is_virtual:
-            raise ValueError(
-                f"{self._path}: {name!r} is not an array stored in this file; copy it "
-                "there."
-            )
+        array = dataset(self._path, self._group, name)
         size = array.size * array.dtype.itemsize
         check_size(self._path, f"the values of {name!r}", size, self._max_bytes)
         if array.dtype.hasobject:

@@ -1,7 +1,7 @@
 """Samples built from the named arrays of a file, with errors that name it."""
 
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +20,16 @@ def build(
 ) -> Sample:
     """Builds a sample of named arrays."""
     if "mesh_points" not in arrays:
-        raise _missing(name, "mesh_points", arrays)
-    points = _column(_numbers(name, "mesh_points", arrays), name, "mesh_points")
+        raise missing(name, "mesh_points", arrays)
+    points = _column(
+        numbers(name, "mesh_points", arrays["mesh_points"]), name, "mesh_points"
+    )
     fields: dict[str, Any] = {}
     for field, names in asked.items():
         names = names or ((field,) if field in arrays else ())
         absent = [n for n in names if n not in arrays]
         if absent and (field == "features" or need_target):
-            raise _missing(name, absent[0], arrays)
+            raise missing(name, absent[0], arrays)
         if names and not absent:
             fields[field] = _joined(name, names, arrays, len(points))
     if "cells" in arrays:
@@ -41,7 +43,9 @@ def build(
             )
         fields["grid_shape"] = tuple(map(int, shape))
     if "quadrature_weights" in arrays:
-        fields["quadrature_weights"] = _numbers(name, "quadrature_weights", arrays)
+        fields["quadrature_weights"] = numbers(
+            name, "quadrature_weights", arrays["quadrature_weights"]
+        )
     elif quadrature:
         if "cells" not in fields:
             raise ValueError(
@@ -55,15 +59,21 @@ def build(
     return Sample(points, name=name, **fields)
 
 
-def _numbers(name: str, key: str, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
-    array = np.asarray(arrays[key])
-    if array.dtype.kind not in "fiub":
-        raise ValueError(
-            f"{name}: {key} has dtype {array.dtype}, expected real numbers"
-            + ("; give real and imaginary part." if array.dtype.kind == "c" else ".")
-        )
+def numbers(name: str, key: str, array: Any) -> np.ndarray:
+    """Returns an array in single precision; raises ValueError unless it is real."""
+    array = np.asarray(array)
+    check_numbers(name, key, array.dtype)
     with np.errstate(over="ignore"):  # refused by name, as what is not finite
         return np.ascontiguousarray(array, np.float32)
+
+
+def check_numbers(name: str, key: str, dtype: np.dtype) -> None:
+    """Raises ValueError unless a type is one of real numbers."""
+    if dtype.kind not in "fiub":
+        raise ValueError(
+            f"{name}: {key} has dtype {dtype}, expected real numbers"
+            + ("; give real and imaginary part." if dtype.kind == "c" else ".")
+        )
 
 
 def _column(array: np.ndarray, name: str, key: str) -> np.ndarray:
@@ -80,7 +90,7 @@ def _joined(
 ) -> np.ndarray:
     columns = []
     for key in keys:
-        columns.append(_column(_numbers(name, key, arrays), name, key))
+        columns.append(_column(numbers(name, key, arrays[key]), name, key))
         if len(columns[-1]) != num_points:
             raise ValueError(
                 f"{name}: {key} has {len(columns[-1])} rows, but mesh_points "
@@ -103,7 +113,8 @@ def _checked_cells(name: str, cells: np.ndarray, num_points: int) -> np.ndarray:
     return cells.astype(np.int64)
 
 
-def _missing(name: str, key: str, arrays: Iterable[str]) -> ValueError:
+def missing(name: str, key: str, arrays: Iterable[str]) -> ValueError:
+    """Returns the error for an array that is not there."""
     note = ""
     if Path(name).suffix.lower() in (".vtu", ".vtk"):
         note = " Fields are point data; convert cell data first."
@@ -127,13 +138,14 @@ def check_agree(first: Sample, sample: Sample) -> None:
             )
 
 
-def warn_of_duplicates(found: Sequence[Sample]) -> None:
-    counts = {sample.name: _num_duplicates(sample.mesh_points) for sample in found}
-    bad = {name: count for name, count in counts.items() if count}
+def warn_of_duplicates(counts: Iterable[tuple[str, int]]) -> None:
+    """Says how many points coincide, from names and `num_duplicates` of samples."""
+    known = dict(counts)
+    bad = {name: count for name, count in known.items() if count}
     if bad:
         name, count = next(iter(bad.items()))
         warnings.warn(
-            f"{sum(bad.values())} points in {len(bad)} of {len(found)} samples are in "
+            f"{sum(bad.values())} points in {len(bad)} of {len(known)} samples are in "
             f"the place of another point, in float32; {count} in {name}. They count "
             "as points of their own: merge them unless they are meant, and subtract "
             "large offsets of the coordinates.",
@@ -141,6 +153,9 @@ def warn_of_duplicates(found: Sequence[Sample]) -> None:
         )
 
 
-def _num_duplicates(points: np.ndarray) -> int:
+def num_duplicates(sample: Sample) -> tuple[str, int]:
+    """Returns the name of a sample and how many of its points are others' again."""
+    points = sample.mesh_points
     ordered = points[np.lexsort(points.T)]
-    return int(np.all(ordered[1:] == ordered[:-1], axis=1).sum())
+    count = np.all(ordered[1:] == ordered[:-1], axis=1).sum()
+    return sample.name, int(count)

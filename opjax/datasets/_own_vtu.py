@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import re
+import threading
 import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -112,20 +113,32 @@ def _vtk_messages(said: list[str]) -> Iterator[None]:
     )
 
     window, before = vtkStringOutputWindow(), vtkOutputWindow.GetInstance()
-    verbosity, disabled = vtkLogger.GetCurrentVerbosityCutoff(), logging.root.manager
-    level = disabled.disable
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
+    verbosity = vtkLogger.GetCurrentVerbosityCutoff()
+    with _python_messages(said):
         vtkOutputWindow.SetInstance(window)
         vtkLogger.SetStderrVerbosity(vtkLogger.VERBOSITY_OFF)
-        logging.disable(logging.ERROR)
         try:
             yield
         finally:
             vtkOutputWindow.SetInstance(before)
             vtkLogger.SetStderrVerbosity(verbosity)
-            logging.disable(level)
             said.extend(filter(None, [window.GetOutput().strip()]))
+
+
+@contextlib.contextmanager
+def _python_messages(said: list[str]) -> Iterator[None]:
+    """Collects warnings; on the main thread alone, all of which shares them."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    level = logging.root.manager.disable
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        logging.disable(logging.ERROR)
+        try:
+            yield
+        finally:
+            logging.disable(level)
             said.extend(str(w.message) for w in caught if w.category is UserWarning)
 
 

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from opjax import normalize
+from opjax.datasets import summaries
 from opjax.datasets.samples import Sample
 from opjax.normalize import Normalizer
 
@@ -33,23 +34,26 @@ def fit_normalizers(
     Returns:
       Normalisers by the names of the arrays.
     """
-    found = {}
+    found, known = {}, summaries.of(train)
     for name, wanted in {"features": features, "target": target}.items():
-        if not wanted or getattr(train[0], name) is None:
+        if not wanted or name not in known[0].ranges:
             continue
-        join = np.stack if pointwise else np.concatenate
-        values = join([getattr(sample, name) for sample in train])
-        fitted = (
-            normalize.fit(values, pointwise=True, unbiased=False)
-            if pointwise
-            else normalize.fit(values[None])
-        )
-        size = np.abs(np.asarray(fitted.mean)) + np.abs(values).max(axis=0)
+        if pointwise:
+            values = np.stack([getattr(sample, name) for sample in train])
+            fitted = normalize.fit(values, pointwise=True, unbiased=False)
+            largest = np.abs(values).max(axis=0)
+        else:
+            low, high = summaries.limits(known, name)
+            mean, std = summaries.mean_and_std(known, name)
+            largest, dtype = np.maximum(np.abs(low), np.abs(high)), low.dtype
+            fitted = Normalizer(
+                jnp.asarray(mean, dtype), jnp.asarray(std + 1e-8, dtype)
+            )
+        size = np.abs(np.asarray(fitted.mean)) + largest
         constant = np.asarray(fitted.std) <= 1e-6 * size + 2e-8
         found[name] = fitted._replace(std=jnp.where(constant, 1, fitted.std))
     if points:
-        values = np.concatenate([sample.mesh_points for sample in train])
-        low, high = values.min(axis=0), values.max(axis=0)
+        low, high = summaries.limits(known, "mesh_points")
         half = np.full_like(low, np.max(high - low) / 2 or 1)
         found["mesh_points"] = Normalizer(
             jnp.asarray((low + high) / 2), jnp.asarray(half)

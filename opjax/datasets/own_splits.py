@@ -1,13 +1,14 @@
 """Samples of your own files for training, validation and tests."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from opjax.datasets import own
 from opjax.datasets.samples import Sample, Splits
+from opjax.datasets.stored import Stored
 
 _Paths = Sequence[str | os.PathLike]
 
@@ -22,6 +23,7 @@ def splits(
     num_validation: int = 0,
     num_test: int = 0,
     seed: int = 0,
+    in_memory: bool = True,
     **fields: Any,
 ) -> Splits:
     """Reads samples and divides those for training at random.
@@ -35,6 +37,8 @@ def splits(
       num_validation: likewise.
       num_test: likewise.
       seed: of the division.
+      in_memory: whether samples are kept in memory; otherwise they are read whenever
+        they are looked up, see `own.stored`.
       **fields: further arguments of `own.read`.
 
     Raises:
@@ -42,22 +46,25 @@ def splits(
       ValueError: if a file is damaged, has no target or is in both lists; samples do
         not agree; or they are too few to be divided.
     """
-    found = own.read(train, **fields)
+    read = own.read if in_memory else own.stored
+    found = read(train, **fields)
     if found[0].target is None:
         raise ValueError(
             f"{found[0].name} has no array 'target'; name what to predict, "
             "target_names=..."
         )
-    shuffled = [found[i] for i in np.random.default_rng(seed).permutation(len(found))]
+    order = np.random.default_rng(seed).permutation(len(found))
+    shuffled = _take(found, order)
     if test:
-        both = {p.resolve() for p in own.find(train)}
-        both &= {p.resolve() for p in own.find(test)}
+        stacked = fields.get("stacked", False)
+        both = {p.resolve() for p in own.find(train, stacked=stacked)}
+        both &= {p.resolve() for p in own.find(test, stacked=stacked)}
         if both:
             raise ValueError(
                 f"{len(both)} files are in train and in test, such as {min(both)}; a "
                 "test needs other samples."
             )
-        tests = own.read(test, **fields)
+        tests = read(test, **fields)
     else:
         shuffled, tests = _divide(shuffled, test_fraction, "test_fraction")
     kept, validation = _divide(shuffled, validation_fraction, "validation_fraction")
@@ -69,9 +76,13 @@ def splits(
     )
 
 
+def _take(found: Sequence[Sample], rows: Iterable[int]) -> Sequence[Sample]:
+    return found.take(rows) if isinstance(found, Stored) else [found[i] for i in rows]
+
+
 def _divide(
-    found: list[Sample], fraction: float, name: str
-) -> tuple[list[Sample], list[Sample]]:
+    found: Sequence[Sample], fraction: float, name: str
+) -> tuple[Sequence[Sample], Sequence[Sample]]:
     """Splits off a part of the samples, at least one."""
     count = max(1, round(fraction * len(found)))
     if count >= len(found):

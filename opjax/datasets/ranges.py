@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from opjax.datasets import summaries
 from opjax.datasets.samples import Sample
 
 
@@ -18,13 +19,9 @@ def measure(train: Sequence[Sample]) -> dict[str, Any]:
       `num_points`, fewest and most, and `ranges`, the smallest and the largest value of
       every channel of `mesh_points`, `features` and `target`, where there are any.
     """
-    found = {}
-    for name in ("mesh_points", "features", "target"):
-        if getattr(train[0], name) is not None:
-            array = np.concatenate([getattr(sample, name) for sample in train])
-            array = array.reshape(len(array), -1)
-            found[name] = [array.min(axis=0), array.max(axis=0)]
-    counts = [sample.num_points for sample in train]
+    known = summaries.of(train)
+    found = {n: list(summaries.limits(known, n)) for n in known[0].ranges}
+    counts = [summary.num_points for summary in known]
     return {"num_points": [min(counts), max(counts)], "ranges": found}
 
 

@@ -28,6 +28,7 @@ __all__ = [
     "Request",
     "Sample",
     "Splits",
+    "arrays",
     "benchmark",
     "bucket_rows",
     "bucket_sizes",
@@ -119,6 +120,12 @@ def bucket_sizes(counts: Sequence[int], *, num_buckets: int = 4) -> tuple[int, .
     return tuple(reversed(found))
 
 
+def arrays(sample: Sample) -> dict[str, np.ndarray]:
+    """Returns the arrays of a sample that models are given, by their names."""
+    found = {name: getattr(sample, name) for name in FIELDS}
+    return {name: array for name, array in found.items() if array is not None}
+
+
 def pad(sample: Sample, size: int) -> dict[str, np.ndarray]:
     """Pads the arrays of a sample to `size` points.
 
@@ -202,7 +209,7 @@ def stack(
     if not samples:
         return ()
     if len({s.num_points for s in samples}) == 1:
-        kept = [name for name in FIELDS if getattr(samples[0], name) is not None]
+        kept = arrays(samples[0])
         return ({n: join([getattr(s, n) for s in samples]) for n in kept},)
     buckets = []
     for size, rows in bucket_rows(

@@ -25,6 +25,7 @@ class Entry(NamedTuple):
       grid_axes: the numbers of axes that a grid may have, where it needs one.
       fixed_points: whether it belongs to a number of points.
       quadratic: whether its memory grows as the square of the number of points.
+      splits_points: whether devices may share the points of a sample, in training.
       min_points: name of the option that says how many points it needs at least.
     """
 
@@ -36,6 +37,7 @@ class Entry(NamedTuple):
     grid_axes: tuple[int, ...] = ()
     fixed_points: bool = False
     quadratic: bool = False
+    splits_points: bool = False
     min_points: str = ""
 
 
@@ -192,6 +194,8 @@ def in_basis(basis: str, mixer: str) -> Entry:
         basis=construct,
         may_share_basis=True,
         options=(*of_basis, *MIXERS[mixer][1], "shared_basis", "projection"),
+        # Orthonormal functions and noise belong to all points together.
+        splits_points=basis not in ("orthonormal", "adaptive"),
         min_points="num_basis" if basis == "orthonormal" else "",
     )
 
@@ -258,4 +262,5 @@ def on_boxes(basis: str, mixer: str) -> Entry:
         )
 
     options = *(whole.options or ()), "num_boxes", "overlap"
-    return whole._replace(attention=attention, options=options, grid_axes=(1, 2, 3))
+    given: Any = {"attention": attention, "options": options, "splits_points": False}
+    return whole._replace(**given, grid_axes=(1, 2, 3))

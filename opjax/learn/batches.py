@@ -1,13 +1,13 @@
 """Where the batches of a training come from, and the updates they make.
 
-Both kinds say how many steps an epoch has, begin a state, and advance it by some steps;
+All kinds say how many steps an epoch has, begin a state, and advance it by some steps;
 what they advance by depends on the number of the step alone, so that a resumed run
 meets the same batches.
 """
 
 import functools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -17,6 +17,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from opjax import replicas, sharding, training
+from opjax.learn import buckets
 
 # Members of a study that differ in their seeds share what is compiled.
 _epoch = functools.lru_cache(maxsize=4)(training.make_epoch)
@@ -29,7 +30,7 @@ class ArrayBatches:
 
     def __init__(self, task: Any, settings: Any):
         self.mesh = settings.mesh
-        self.train = placed(task.train, self.mesh)
+        self.train = placed(task.train, self.mesh, task.row)
         self.samples = [num_samples("train", bucket) for bucket in self.train]
         self.seed, self.batch_size = settings.seed, settings.batch_size
         self.per_epoch = len(self._order(0)[0])
@@ -136,26 +137,108 @@ class FreshBatches:
         return f"its batch is the one drawn for step {step + row}"
 
 
+class StoredBatches(ArrayBatches):
+    """Batches that are read from files ahead of their step, see `learn.buckets`.
+
+    The same batches by the same program as from arrays on the device.
+    """
+
+    def __init__(self, task: Any, settings: Any):
+        super().__init__(task, settings)
+        # Batches are dispatched one by one anyway, and large ones take long.
+        self.per_call = min(self.per_call, 16)
+        self.row = task.row
+        self.rows = jnp.arange(self.batch_size, dtype=jnp.int32)[None]
+        self.ahead: Any = (-1, iter(()))  # the step of what comes next, and that
+
+    def advance(self, state: Any, step: int, good: None) -> tuple[Any, dict[str, Any]]:
+        """Trains on the next batches; calls start where the last one ended."""
+        del good
+        if self.ahead[0] != step:
+            self.ahead = step, buckets.ahead(self._wanted(step))
+        parts, source = [], self.ahead[1]
+        for _ in range(len(self._next(step)[0])):
+            (data,) = placed(next(source), self.mesh, self.row)
+            state, part = self.epoch(state, data, self.rows, self.key)
+            if parts:  # no more than two batches at once on the device
+                jax.block_until_ready(parts[-1])
+            parts.append(part)
+        self.ahead = step + len(parts), source
+        return state, jax.tree.map(lambda *values: np.concatenate(values), *parts)
+
+    def describe(self, step: int, row: int) -> str:
+        """Names the files of a batch of the call that starts at `step`."""
+        bucket, rows = next(self._wanted(step + row))
+        places = [bucket.found.places[i] for i in rows]
+        return f"its batch holds {', '.join(map(str, places))}"
+
+    def _wanted(self, step: int) -> Iterator[tuple[Any, Any]]:
+        """Buckets and rows of all batches from a step on."""
+        for epoch in range(step // self.per_epoch, self.total // self.per_epoch):
+            which, batches = map(np.asarray, self._order(epoch))
+            first = max(step - epoch * self.per_epoch, 0)
+            for bucket, rows in zip(which[first:], batches[first:], strict=True):
+                yield self.train[bucket], rows
+
+
 def make(task: Any, settings: Any) -> ArrayBatches | FreshBatches:
     """Returns the batches of a task."""
     kind: Callable[..., Any] = FreshBatches if callable(task.train) else ArrayBatches
+    if kind is ArrayBatches and _on_disk(task.train):
+        kind = StoredBatches
     return kind(task, settings)
 
 
-def buckets(data: Any) -> tuple[Any, ...]:
+def evaluate(
+    metric: Callable[..., Any],
+    model: Any,
+    bucket: Any,
+    *,
+    batch_size: int,
+    mesh: Mesh | None = None,
+    row: int = 1,
+) -> Any:
+    """Applies `training.evaluate` to samples on the device or, in turn, on disk.
+
+    `row` is that of `Task`.
+    """
+    options: Any = {"batch_size": batch_size, "mesh": mesh}
+    if not _on_disk(bucket):
+        return training.evaluate(metric, model, bucket, **options)
+    count, found = len(bucket), []
+    parts = (range(n, min(n + batch_size, count)) for n in range(0, count, batch_size))
+    for arrays in buckets.ahead((bucket, part) for part in parts):
+        (data,) = placed(arrays, mesh, row)
+        values = training.evaluate(metric, model, data, **options)
+        found.append(jax.tree.map(np.asarray, values))
+    return jax.tree.map(lambda *values: np.concatenate(values), *found)
+
+
+def several(data: Any) -> tuple[Any, ...]:
     """Returns the buckets of data that may be one."""
     return data if type(data) is tuple else (data,)
 
 
-def placed(data: Any, mesh: Mesh | None) -> tuple[Any, ...]:
-    """Returns the buckets of data on the device, or on those of a mesh."""
+def placed(data: Any, mesh: Mesh | None, row: int = 1) -> tuple[Any, ...]:
+    """Returns the buckets of data on the device, or on those of a mesh.
+
+    Those on disk stay there. `row` is that of `Task`.
+    """
+    if _on_disk(data):
+        return several(data)
     if mesh is None:
-        return jax.device_put(buckets(data))
-    return tuple(sharding.place(bucket, mesh) for bucket in buckets(data))
+        return jax.device_put(several(data))
+    return tuple(sharding.place(bucket, mesh, row=row) for bucket in several(data))
+
+
+def _on_disk(data: Any) -> bool:
+    return any(isinstance(bucket, buckets.Bucket) for bucket in several(data))
 
 
 def num_samples(name: str, data: Any) -> int:
     """Returns the samples of a bucket; raises ValueError if its arrays disagree."""
+    if _on_disk(data):
+        return len(data)
     lengths = {jnp.shape(leaf)[0] for leaf in jax.tree.leaves(data)}
     if len(lengths) != 1 or 0 in lengths:
         raise ValueError(

@@ -13,13 +13,14 @@ from opjax.nn.models import chunks
 HELP = (
     "Devices that share the points of a sample and the samples of a batch, such as "
     "points:4,batch:2 or batch:2; auto: as many for the batch as there are and divide "
-    "it; empty: one. The cores of a CPU count as devices. "
-    "Every model takes batch; points are for attention in bases without convolutions. "
+    "it, or all for the points where none do; empty: one. The cores of a CPU count as "
+    "devices. Every model takes batch; points are for attention in bases, also with "
+    "convolutions: rows of a grid. "
     "Results are those of one device but for rounding"
 )
 
 
-def start(text: str, config: Any) -> Mesh | None:
+def start(text: str, config: Any, *, points: bool = False) -> Mesh | None:
     """Returns the devices that `--mesh` names, or None for one.
 
     On a CPU whose backend has not started its cores become devices, as many as are
@@ -28,8 +29,9 @@ def start(text: str, config: Any) -> Mesh | None:
 
     Args:
       text: see `sharding.parse`; `auto` for as many devices along the batch as there
-        are and divide it; empty for one device.
+        are and divide it, or all along the points if none do; empty for one device.
       config: its `batch_size` and `microbatch` must fit.
+      points: whether `auto` may split points.
 
     Raises:
       ValueError: if there are too few devices, or they do not divide a batch.
@@ -37,9 +39,12 @@ def start(text: str, config: Any) -> Mesh | None:
     if not text:
         return None
     if text == "auto":
-        _claim(_fitting(_cores(), config))
-        count = _fitting(len(jax.devices()), config)
-        return sharding.device_mesh(batch=count) if count > 1 else None
+        wanted = _fitting(_cores(), config)
+        _claim(_cores() if points and wanted == 1 else wanted)
+        count, found = len(jax.devices()), _fitting(len(jax.devices()), config)
+        if found > 1:
+            return sharding.device_mesh(batch=found)
+        return sharding.device_mesh(points=count) if points and count > 1 else None
     sizes = sharding.parse(text)
     _claim(sizes.get("points", 1) * sizes.get("batch", 1))
     mesh = sharding.device_mesh(**sizes)
@@ -93,12 +98,15 @@ def check(mesh: Mesh | None, task: Any, model: Any) -> None:
     if count == 1:
         return
     if not task.over_points:
-        reason = "the loss of this program does not add up over parts of a sample"
+        reason = (
+            "the loss of this program does not add up over parts of a sample, or "
+            "normalises every point by itself"
+        )
     elif not isinstance(model, nn.OperatorTransformer):
         reason = f"a {type(model).__name__} needs all points of a sample together"
     elif model.rematerialize:
         reason = "its blocks are always computed again, so rematerialize means nothing"
     else:
-        reason = chunks.obstacle(model)
+        reason = chunks.obstacle(model, together=True)
     if reason:
         raise ValueError(f"points:{count} of the mesh: {reason}. Split batch alone.")

@@ -29,7 +29,8 @@ class Loop:
         self.fresh = callable(task.train)
         self.validation: tuple[Any, ...] = ()
         if task.metric is not None:
-            self.validation = batches.placed(task.validation, settings.mesh)
+            given = task.validation, settings.mesh, task.row
+            self.validation = batches.placed(*given)
         for bucket in self.validation:
             batches.num_samples("validation", bucket)
         if self.validation and task.replicas is not None:
@@ -141,9 +142,9 @@ class Loop:
         progress = self.progress
         model = training.averaged_model(progress["state"])
         given: Any = {"batch_size": self.settings.batch_size}
-        given["mesh"] = self.settings.mesh
+        given |= {"mesh": self.settings.mesh, "row": self.task.row}
         found = [
-            training.evaluate(self.task.metric, model, bucket, **given)
+            batches.evaluate(self.task.metric, model, bucket, **given)
             for bucket in self.validation
         ]
         values = np.concatenate([np.asarray(part, np.float64) for part in found])

@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from opjax import nn
+from opjax import nn, training
 
 
 def prepared(task: Any, model: Any) -> Any:
@@ -34,7 +34,7 @@ def _noisy(loss: Callable[..., Any], needs_key: bool) -> Callable[..., Any]:
             return loss(nn.with_noise(model, noise), alone, **given)
 
         size = jax.tree.leaves(batch)[0].shape[0]
-        values = jax.vmap(one)(batch, jax.random.split(key, size))
+        values = training.over_samples(one)(batch, jax.random.split(key, size))
         return jax.tree.map(functools.partial(jnp.sum, axis=0), values)
 
     return total

@@ -27,6 +27,7 @@ import numpy as np
 from flax import nnx
 
 from opjax import nn, normalize
+from opjax.datasets import summaries
 from opjax.datasets.samples import Sample
 from opjax.learn import attentions, models, own_models
 from opjax.learn.attentions import BASES, MIXERS, Entry
@@ -67,11 +68,10 @@ def sizes(
     Changes are taken instead of what is found.
     """
     first = samples[0]
-    grids = {sample.grid_shape for sample in samples}
-    counts = {sample.num_points for sample in samples}
-    lows = [sample.mesh_points.min(axis=0) for sample in samples]
-    highs = [sample.mesh_points.max(axis=0) for sample in samples]
-    corners: Any = np.stack([np.min(lows, axis=0), np.max(highs, axis=0)])
+    known = summaries.of(samples)
+    grids = {summary.grid_shape for summary in known}
+    counts = {summary.num_points for summary in known}
+    corners: Any = np.stack(summaries.limits(known, "mesh_points"))
     if normalizers and "mesh_points" in normalizers:
         corners = normalize.encode(normalizers["mesh_points"], corners)
     lower, upper = (tuple(map(float, corner)) for corner in corners)
@@ -122,6 +122,13 @@ def options_of(name: str) -> frozenset[str]:
         return frozenset(_DEFAULTS)
     trunk = () if found.model else models.around(found).options or ()
     return frozenset(found.options) | {"equal_parameters", *trunk}
+
+
+def splits_points(config: Any) -> bool:
+    """Whether devices may share the points of a sample, for all operators."""
+    if getattr(config, "rematerialize", False):
+        return False
+    return all(entry(name).splits_points for name in config.models)
 
 
 def slug(name: str) -> str:

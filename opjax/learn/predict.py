@@ -5,7 +5,8 @@
 Every file of the input is written to the output with the prediction beside its own
 arrays. The last line, and `report.json` for every sample, say how far the input is
 from the training samples and, where targets are known, the relative L2 error. With
-`--export=FILE` the operator is written to a file that runs without opjax, see
+`--stream`, `.h5` files are read and written in slices of points, whatever their size.
+With `--export=FILE` the operator is written to a file that runs without opjax, see
 `opjax.export`.
 """
 
@@ -24,7 +25,7 @@ from absl import app, flags
 
 from opjax import export, metrics
 from opjax.datasets import own, ranges
-from opjax.learn import operators, options, trained
+from opjax.learn import operators, options, predict_mapped, trained
 from opjax.learn.json_files import to_json, write_json
 from opjax.learn.supervised import mean_and_worst
 
@@ -36,6 +37,7 @@ def run(
     output: str | os.PathLike | None = None,
     export_path: str | os.PathLike | None = None,
     point_dim: int | None = None,
+    stream: bool = False,
     **limits: Any,
 ) -> dict[str, Any]:
     """Predicts on all samples of the input, and exports the operator if asked.
@@ -46,6 +48,7 @@ def run(
       output: folder for the files with predictions and `report.json`.
       export_path: file for the exported operator; None for none.
       point_dim: as for `own.read`; as in training by default.
+      stream: read and write `.h5` files in slices, never all of a mesh.
       **limits: `chunk_size`, `memory_gib` and `scratch`, see `Trained.__call__`.
 
     Returns:
@@ -61,9 +64,50 @@ def run(
         if inputs:
             if output is None:
                 raise ValueError("Name a folder for the predictions, --output=...")
-            rows = _predict_all(found, inputs, pathlib.Path(output), point_dim, limits)
+            place = pathlib.Path(output)
+            if stream and point_dim is not None:
+                raise ValueError("point_dim means nothing with stream; leave it out.")
+            if stream:
+                rows = _stream_all(found, inputs, place, limits)
+            else:
+                rows = _predict_all(found, inputs, place, point_dim, limits)
             result |= _summary(rows) | {"output": str(output)}
     return to_json(result | {"seconds": time.monotonic() - begin})
+
+
+def _files(inputs: str | Sequence[str]) -> list[pathlib.Path]:
+    files = own.find(inputs)
+    twice = [name for name, n in Counter(f.name for f in files).items() if n > 1]
+    if twice:
+        raise ValueError(
+            f"Several files of the input are called {twice[0]}; predict on their "
+            "folders one by one."
+        )
+    return files
+
+
+def _names(found: trained.Trained) -> list[str]:
+    """Of the channels of predictions."""
+    count = found.description["channels"]["target"]
+    targets = found.description["names"].get("target") or ["target"] * count
+    return ["prediction" if t == "target" else f"prediction_{t}" for t in targets]
+
+
+def _stream_all(
+    found: trained.Trained,
+    inputs: str | Sequence[str],
+    output: pathlib.Path,
+    limits: dict[str, Any],
+) -> list[dict[str, Any]]:
+    rows, names = [], _names(found)
+    for file in _files(inputs):
+        given = names, limits
+        rows += predict_mapped.predict_file(found, file, output / file.name, *given)
+    for row in rows:
+        if note := ranges.sentence(row):
+            print(f"{row['name']}: {note}.", file=sys.stderr)
+    write_json(output / "report.json", rows)
+    return [to_json(row) for row in rows]
 
 
 def _predict_all(
@@ -73,18 +117,8 @@ def _predict_all(
     point_dim: int | None,
     limits: dict[str, Any],
 ) -> list[dict[str, Any]]:
-    files = own.find(inputs)
-    twice = [name for name, n in Counter(f.name for f in files).items() if n > 1]
-    if twice:
-        raise ValueError(
-            f"Several files of the input are called {twice[0]}; predict on their "
-            "folders one by one."
-        )
-    count = found.description["channels"]["target"]
-    targets = found.description["names"].get("target") or ["target"] * count
-    names = ["prediction" if t == "target" else f"prediction_{t}" for t in targets]
-    rows = []
-    for file in files:
+    rows, names = [], _names(found)
+    for file in _files(inputs):
         for sample in found.read(file, point_dim=point_dim):
             values = found(sample, **limits)
             if not np.isfinite(values).all():
@@ -141,6 +175,9 @@ def main() -> None:
     flags.DEFINE_string("output", None, "Folder for the files with predictions")
     flags.DEFINE_string("export", None, "File for the exported operator")
     flags.DEFINE_integer("point_dim", None, "As in opjax-train", lower_bound=1)
+    flags.DEFINE_bool(
+        "stream", False, "Read and write .h5 files in slices, never all of a mesh"
+    )
     flags.DEFINE_integer(
         "chunk_size", 2**14, "Points that are evaluated at once", lower_bound=1
     )
@@ -161,6 +198,7 @@ def main() -> None:
             output=given.output,
             export_path=given.export,
             point_dim=given.point_dim,
+            stream=given.stream,
             chunk_size=given.chunk_size,
             memory_gib=given.memory_gib,
             scratch=given.scratch,

@@ -48,6 +48,8 @@ class Program:
       command: how it is started; `python -m experiments.<name>` by default.
       grid_axes: axes of the grid that samples are on, zero for none; or a function of
         the configuration. None where it is not known before they are read.
+      over_points: whether its tasks are, see `Task`, or a function of the
+        configuration: then `--mesh=auto` may split points.
     """
 
     name: str
@@ -59,6 +61,7 @@ class Program:
     describe_work: Callable[[Any], dict[str, Any]] | None = None
     command: str = ""
     grid_axes: Callable[[Any], int] | int | None = None
+    over_points: Callable[[Any], bool] | bool = False
 
     def run(
         self,
@@ -139,7 +142,10 @@ class Program:
     def _devices(self, mesh: str, config: Any) -> Mesh | None:
         if mesh and self.make_task is None:
             raise ValueError(f"{mesh=} means nothing for {self.name}; leave it out.")
-        return devices.start(mesh, config)
+        points: Any = self.over_points
+        points = points(config) if callable(points) else points
+        points = points and operators.splits_points(config)
+        return devices.start(mesh, config, points=points)
 
     def describe(
         self, config: Any, *, cache_dir: str | None = None, mesh: str = ""

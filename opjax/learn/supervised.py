@@ -1,5 +1,7 @@
 """The ordinary benchmark task: fields on meshes to fields on the same meshes."""
 
+import functools
+import math
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -11,10 +13,11 @@ import numpy as np
 from flax import nnx
 
 from opjax import metrics, normalize, training
-from opjax.datasets import samples
+from opjax.datasets import samples, summaries
 from opjax.datasets.normalizers import encode, fit_normalizers
 from opjax.datasets.samples import Sample, Splits
-from opjax.learn import operators, outcome, trained
+from opjax.datasets.stored import Stored
+from opjax.learn import batches, buckets, operators, outcome, trained
 from opjax.learn.prediction import predict_sample
 from opjax.learn.task import Task
 from opjax.normalize import Normalizer
@@ -30,11 +33,12 @@ def regression(
     notes: str = "",
     names: Mapping[str, Sequence[str]] | None = None,
     window: tuple[float, float, float, float] | None = None,
-    loss: Callable[[jax.Array, Any], jax.Array] | None = None,
+    loss: Callable[..., jax.Array] | None = None,
     build: Callable[[Any, nnx.Rngs], Any] | None = None,
     numbers: Callable[[np.ndarray], dict[str, float]] | None = None,
     pointwise: bool = False,
     mean: bool = False,
+    over_points: bool = False,
     **sizes: Any,
 ) -> Task:
     """Builds the task to predict the target from mesh and features.
@@ -55,8 +59,9 @@ def regression(
       notes: as in `Task`.
       names: of the channels of `features` and `target`, to be saved.
       window: left, right, bottom and top of what figures show; None for all.
-      loss: `loss(prediction, sample)` of a sample, in physical units, in place of the
-        error.
+      loss: `loss(prediction, sample, **split)` of a sample, in physical units, in
+        place of the error; `split` is `axis_name=`, see `Task.over_points`.
+      over_points: whether that loss takes it.
       build: as in `Task`, for models that `operators.build` does not know; `learn.load`
         cannot read them.
       numbers: `numbers(errors)` of the test samples, `mean_and_worst` by default.
@@ -98,17 +103,19 @@ def regression(
 
     def one(model: Any, sample: Any, **split: str) -> jax.Array:
         if loss:
-            return loss(predict(model, sample), sample)
+            return loss(predict(model, sample, **split), sample, **split)
         return error(model, sample, **split)
 
     def total(model: Any, batch: Any, **split: str) -> jax.Array:
-        each = jax.vmap(partial(one, **split), in_axes=(None, 0))
-        value = jnp.sum(each(model, batch))
+        each = training.over_samples(partial(one, model, **split))
+        value = jnp.sum(each(batch))
         return value / config.batch_size if mean else value
 
     found = operators.sizes(all_samples(splits), normalizers, **sizes)
     description = trained.describe(splits.train, sizes=found, names=names)
-    physical = [_decoded(given, sample) for sample in splits.test]
+    physical: Sequence[Sample] = splits.test
+    if "features" in given:
+        physical = [_decoded(given["features"], sample) for sample in splits.test]
     test = stacked("test")
     look = evaluator(config, physical, test, error, predict, numbers)
 
@@ -128,23 +135,30 @@ def regression(
         extra=normalizers,
         source=splits.source,
         notes=notes,
-        over_points=loss is None,
+        # Normalisers of every point are whole on every device.
+        over_points=(loss is None or over_points) and not pointwise,
+        row=math.prod((found.grid_shape or (1,))[1:]),
     )
 
 
 def _stacked(
     config: Any, splits: Splits, fitted: Mapping[str, Normalizer], name: str
-) -> tuple[dict[str, np.ndarray], ...]:
+) -> tuple[Any, ...]:
     """Returns buckets of the samples of one part, normalised."""
-    buckets = samples.stack(
-        getattr(splits, name),
-        batch_size=config.batch_size if name == "train" else 1,
-        num_buckets=config.num_buckets,
-    )
-    return tuple(
-        {k: np.asarray(v) for k, v in encode(bucket, fitted).items()}
-        for bucket in buckets
-    )
+    found, encoded = getattr(splits, name), partial(_encoded, fitted)
+    options = {
+        "batch_size": config.batch_size if name == "train" else 1,
+        "num_buckets": config.num_buckets,
+    }
+    if isinstance(found, Stored):
+        return buckets.of(found, encoded, **options)
+    return tuple(map(encoded, samples.stack(found, **options)))
+
+
+def _encoded(
+    fitted: Mapping[str, Normalizer], arrays: Mapping[str, np.ndarray]
+) -> dict[str, np.ndarray]:
+    return {name: np.asarray(array) for name, array in encode(arrays, fitted).items()}
 
 
 def check(splits: Splits) -> None:
@@ -153,18 +167,26 @@ def check(splits: Splits) -> None:
         found = getattr(splits, name)
         if name == "validation" and not found:  # the last epoch is taken
             continue
-        try:
-            samples.check(found)
-        except (TypeError, ValueError) as error:
-            raise type(error)(f"{name} samples: {error}") from None
-        if any(sample.target is None for sample in found):
+        if isinstance(found, Stored):  # checked in the first pass, and when read
+            known = (summary.channels for summary in found.summaries)
+            targets = all("target" in channels for channels in known)
+        else:
+            try:
+                samples.check(found)
+            except (TypeError, ValueError) as error:
+                raise type(error)(f"{name} samples: {error}") from None
+            targets = all(sample.target is not None for sample in found)
+        if not targets:
             raise ValueError(f"{name} samples: there are no targets to learn from.")
         samples.check_same_channels(splits.train[0], found[0], names=("train", name))
 
 
-def all_samples(splits: Splits) -> list[Sample]:
+def all_samples(splits: Splits) -> Sequence[Sample]:
     """All samples of a benchmark."""
-    return [*splits.train, *splits.validation, *splits.test]
+    parts = splits.train, splits.validation, splits.test
+    if all(isinstance(part, Stored) for part in parts):
+        return functools.reduce(Stored.__add__, parts)  # pyright: ignore
+    return [sample for part in parts for sample in part]
 
 
 def grid_sizes(splits: Splits, **changes: Any) -> operators.Sizes:
@@ -185,11 +207,9 @@ def builder(sizes: operators.Sizes) -> Callable[[Any, nnx.Rngs], Any]:
     return lambda config, rngs: operators.build(config, sizes, rngs=rngs)
 
 
-def _decoded(given: Mapping[str, Normalizer], sample: Sample) -> Sample:
-    """A sample of a data set with its own normalisers, in physical units."""
-    if "features" not in given:
-        return sample
-    features = normalize.decode(given["features"], jnp.asarray(sample.features))
+def _decoded(normalizer: Normalizer, sample: Sample) -> Sample:
+    """A sample whose features were encoded by its data set, in physical units."""
+    features = normalize.decode(normalizer, jnp.asarray(sample.features))
     return sample._replace(features=np.asarray(features))
 
 
@@ -211,25 +231,26 @@ def evaluator(
       predict: `predict(model, sample)`, in physical units.
       numbers: `numbers(errors)`, what to return of them.
     """
-    counts = [sample.num_points for sample in physical]
-    buckets = samples.bucket_rows(counts, num_buckets=config.num_buckets)
+    counts = summaries.num_points(physical)
+    sizes = samples.bucket_rows(counts, num_buckets=config.num_buckets)
     places = {
         int(row): (bucket, place)
-        for bucket, (_, rows) in zip(test, buckets, strict=True)
+        for bucket, (_, rows) in zip(test, sizes, strict=True)
         for place, row in enumerate(rows)
     }
 
     def one(row: int) -> dict[str, np.ndarray]:
         bucket, place = places[row]
-        return {name: np.asarray(array[place]) for name, array in bucket.items()}
+        arrays = buckets.rows(bucket, [place])
+        return {name: np.asarray(array[0]) for name, array in arrays.items()}
 
     def evaluate(
         model: Any, folder: pathlib.Path, extra: Mapping[str, Any]
     ) -> dict[str, float]:
         errors = np.zeros(len(physical))
-        for bucket, (_, rows) in zip(test, buckets, strict=True):
+        for bucket, (_, rows) in zip(test, sizes, strict=True):
             batch = min(config.batch_size, len(rows))
-            found = training.evaluate(error, model, bucket, batch_size=batch)
+            found = batches.evaluate(error, model, bucket, batch_size=batch)
             errors[rows] = np.asarray(found, np.float64)
         chosen, shown = outcome.rows(errors), jax.jit(predict)
         kept = [physical[row] for row in chosen]

@@ -15,7 +15,8 @@ class Task(NamedTuple):
 
     Attributes:
       train: pytrees of arrays with samples along axis 0, one for every size of mesh, as
-        from `samples.stack`; or a pure `sample(key, step)` that draws a batch.
+        from `samples.stack`, or `buckets.Bucket` of samples in files; or a pure
+        `sample(key, step)` that draws a batch.
       validation: likewise, arrays; chooses the model. Empty: that of the last epoch.
       test: likewise; used once.
       build: `build(config, rngs)`, the model of a member's configuration.
@@ -40,6 +41,7 @@ class Task(NamedTuple):
         a batch, so that devices may share them.
       over_points: whether loss and metric take `axis_name=`, the axis of devices over
         which points of a sample are split.
+      row: points of a sample that are on one device, those of a row of the grid.
       diverge: whether a training that diverges is a result rather than an error.
     """
 
@@ -60,4 +62,5 @@ class Task(NamedTuple):
     scan: bool = False
     over_batch: bool = True
     over_points: bool = False
+    row: int = 1
     diverge: bool = False

@@ -6,13 +6,17 @@
 
 Formats and names of the arrays are those of `opjax.datasets.own`. The folder of every
 model keeps the operator with its normalisers, channels and the ranges of the training
-samples, which predictions are compared with. `--models=package.module:function` trains
-a model or an attention of your own, see `opjax.learn.operators`.
+samples, which predictions are compared with. Data that do not fit into memory are
+trained on with `--stream_samples`, which reads samples when their batch comes: results
+are the same, bit for bit, and a run continues after any step, see `learn.buckets`.
+`--models=package.module:function` trains a model or an attention of your own, see
+`opjax.learn.operators`.
 """
 
 import dataclasses
 import os
 import tempfile
+from functools import partial
 from typing import Any
 
 from opjax import learn
@@ -56,6 +60,16 @@ class Config(RunOptions, ModelOptions, TrainingOptions):
         0.2, "Part of the training samples for tests, without --test", above=0, below=1
     )
     data_seed: int = option(0, "Seed of the division of the samples", minimum=0)
+    stacked: bool = option(
+        False,
+        "Files hold many samples, along axis 0 of every array: .h5 files, or folders "
+        "of one .npy file for each array",
+    )
+    stream_samples: bool = option(
+        False,
+        "Read samples when their batch comes, rather than all at the start; for data "
+        "that do not fit into memory, with the same results",
+    )
     num_train: int = option(0, "Most training samples; 0: all", minimum=0)
     num_validation: int = option(0, "Most validation samples; 0: all", minimum=0)
     num_test: int = option(0, "Most test samples; 0: all", minimum=0)
@@ -63,6 +77,12 @@ class Config(RunOptions, ModelOptions, TrainingOptions):
     def __post_init__(self):
         """Makes paths absolute, so that the folder of a run says where they are."""
         super().__post_init__()
+        for name in ("stream_samples", "stacked"):
+            if getattr(self, name) and self.train == DEMONSTRATION:
+                raise ValueError(
+                    f"{name} means nothing with train={DEMONSTRATION}, whose few "
+                    "samples are made on the spot; leave it out."
+                )
         for name in ("train", "test"):
             object.__setattr__(self, name, _absolute(getattr(self, name)))
 
@@ -82,7 +102,7 @@ PRESETS = {
 
 
 # Options that are arguments of `own_splits.splits`.
-_OF_SPLITS = ("quadrature", "validation_fraction", "test_fraction")
+_OF_SPLITS = ("quadrature", "stacked", "validation_fraction", "test_fraction")
 _OF_SPLITS += ("num_train", "num_validation", "num_test")
 
 
@@ -103,9 +123,10 @@ def load(config: Config) -> tuple[learn.Splits, dict[str, tuple[str, ...]]]:
     shown = config.train == DEMONSTRATION
     with tempfile.TemporaryDirectory() as folder:
         paths = [heat.write(folder, 40)] if shown else _listed(config.train)
+        channels = partial(own.channels, stacked=config.stacked)
         names = {
-            "features": own.channels(paths, config.feature_names or "features"),
-            "target": own.channels(paths, config.target_names or "target"),
+            "features": channels(paths, config.feature_names or "features"),
+            "target": channels(paths, config.target_names or "target"),
         }
         splits = own_splits.splits(
             paths,
@@ -114,6 +135,7 @@ def load(config: Config) -> tuple[learn.Splits, dict[str, tuple[str, ...]]]:
             target=config.target_names,
             point_dim=config.point_dim or None,
             seed=config.data_seed,
+            in_memory=not config.stream_samples,
             **{name: getattr(config, name) for name in _OF_SPLITS},
         )
     if len(splits.train) < config.batch_size:

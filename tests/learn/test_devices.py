@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import jax
 import pytest
 
-from opjax.learn import devices
+from opjax.learn import devices, operators
 
 
 @pytest.mark.parametrize(
@@ -29,3 +29,22 @@ def test_auto_is_what_there_is_when_the_backend_has_started():
     assert (1 if mesh is None else mesh.size) == jax.device_count()
     assert devices.start("auto", SimpleNamespace()) is None
     assert devices.start("", config) is None
+    alone = SimpleNamespace(batch_size=1, microbatch=1)
+    mesh = devices.start("auto", alone, points=True)
+    assert (1 if mesh is None else mesh.shape["points"]) == jax.device_count()
+    assert devices.start("auto", alone) is None
+
+
+@pytest.mark.parametrize(
+    ("models", "options", "expected"),
+    [
+        *[(("functional", "transolver", "hat:galerkin"), {}, True)],
+        *[((name,), {}, False) for name in ("galerkin", "flare", "fno")],
+        *[(("functional", "transolver_plus"), {}, False)],
+        *[(("functional_schwarz",), {}, False), (("orthonormal:modes",), {}, False)],
+        *[(("functional",), {"rematerialize": True}, False)],
+    ],
+)
+def test_auto_splits_points_for_operators_that_can(models, options, expected):
+    config = SimpleNamespace(models=models, **options)
+    assert operators.splits_points(config) == expected

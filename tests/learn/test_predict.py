@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import json
 
+import h5py
 import jax
 import numpy as np
 import pytest
@@ -322,3 +323,54 @@ def test_the_exported_file_is_the_loaded_operator(name, rng, tmp_path):
         )
         expected = found(sample)
         np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_files_are_predicted_in_slices(rng, tmp_path, monkeypatch):
+    found = operator(rng, tmp_path, weighted=True)
+    monkeypatch.setattr(trained_operators, "load", lambda _: found)
+    own.write(tmp_path / "a.h5", make(rng, 101, weighted=True))
+    limits = {"inputs": str(tmp_path / "a.h5"), "chunk_size": 40}
+    lines, samples = [], []
+    for stream in (False, True):
+        output = tmp_path / f"out{stream}"
+        line = predict.run(found.folder, output=output, stream=stream, **limits)
+        report = json.loads((output / "report.json").read_text())
+        lines.append([report[0].pop("name"), *report, line["relative_l2"]])
+        samples += own.read(output, target="prediction_u")
+    assert lines[0][0] == lines[1][0]
+    for one, other in zip(lines[0][1:], lines[1][1:], strict=True):
+        assert one == pytest.approx(other, rel=1e-5)
+    assert {"points_outside", "relative_l2", "num_points"} <= lines[1][1].keys()
+    np.testing.assert_array_equal(samples[0].mesh_points, samples[1].mesh_points)
+    # The same chunks, encoded on the host.
+    one, other = (sample.target for sample in samples)
+    np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-6)
+
+
+def test_what_cannot_be_predicted_in_slices_is_named(rng, tmp_path, monkeypatch):
+    found, sample = operator(rng, tmp_path), make(rng, 9)
+    monkeypatch.setattr(trained_operators, "load", lambda _: found)
+    own.write(tmp_path / "a.npz", sample)
+    given = {"stream": True, "output": tmp_path / "out"}
+    with pytest.raises(ValueError, match="only .h5 files have slices"):
+        predict.run(found.folder, inputs=str(tmp_path / "a.npz"), **given)
+    with pytest.raises(ValueError, match="point_dim means nothing with stream"):
+        predict.run(found.folder, inputs="a.h5", point_dim=2, **given)
+    own.write(tmp_path / "a.h5", sample, sample.target, names=["prediction_u"])
+    with pytest.raises(ValueError, match="has fields .'prediction_u'. already"):
+        predict.run(found.folder, inputs=str(tmp_path / "a.h5"), **given)
+    bad = {"mesh_points": sample.mesh_points, "features": np.ones((8, 1))}
+    cases = [
+        ({"features": sample.features}, "has no array 'mesh_points'"),
+        (bad, "Different numbers of points"),
+        (bad | {"features": np.ones((9, 1), complex)}, "features has dtype complex"),
+        (bad | {"features": np.ones((9, 1, 1))}, "features has shape .9, 1, 1."),
+        (bad | {"features": np.full((9, 1), np.nan)}, "features is not finite"),
+    ]
+    for arrays, words in cases:
+        with h5py.File(tmp_path / "b.h5", "w") as file:
+            for name, array in arrays.items():
+                file[name] = array
+        with pytest.raises(ValueError, match=words):
+            predict.run(found.folder, inputs=str(tmp_path / "b.h5"), **given)
+    assert not list((tmp_path / "out").iterdir())  # no file is left half done

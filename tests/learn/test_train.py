@@ -49,6 +49,18 @@ def test_the_demonstration_needs_no_files():
     assert "demonstration" in splits.source
 
 
+def test_samples_may_stay_on_disk(folder):
+    in_memory, names = load(folder)
+    on_disk, same = load(folder, stream_samples=True)
+    assert same == names
+    for part, other in zip(on_disk[:3], in_memory[:3], strict=True):
+        assert [s.name for s in part] == [s.name for s in other]
+        assert type(part) is not type(other)
+    for name in ("stream_samples", "stacked"):
+        with pytest.raises(ValueError, match=f"{name} means nothing with train=dem"):
+            load("demonstration", **{name: True})
+
+
 def test_what_cannot_be_trained_on_is_named(folder, tmp_path):
     with pytest.raises(ValueError, match="Give the training samples"):
         train.run(CONFIG, workdir=tmp_path / "run")

@@ -71,6 +71,32 @@ class Basis(nnx.Module, abc.ABC):
     one_sign: bool = True
     pointwise: bool = True
     same_for_heads: bool = False
+    projection: Any = None  # of features, where it is one map at the start
+
+    def project(
+        self,
+        x: jax.Array,
+        *,
+        mesh_points: jax.Array | None = None,
+        axis_name: str | None = None,
+    ) -> jax.Array:
+        """Maps features `(n, c)` to what `from_projected` takes, `(n, e)`.
+
+        `axis_name` is that of devices which have rows of a grid each.
+        """
+        x = with_points(x, mesh_points if self.point_dim else None, self.point_dim)
+        given = {} if axis_name is None else {"axis_name": axis_name}
+        return checkpoint_name(self.projection(x, **given), "projected")
+
+    def from_projected(
+        self,
+        projected: jax.Array,
+        *,
+        mesh_points: jax.Array | None = None,
+        basis_functions: jax.Array | None = None,
+    ) -> HeadInputs:
+        """Returns what `head_inputs` does, from what `project` does."""
+        raise NotImplementedError
 
     @abc.abstractmethod
     def head_inputs(
@@ -103,10 +129,18 @@ class Basis(nnx.Module, abc.ABC):
         x: jax.Array,
         *,
         quadrature_weights: jax.Array | None = None,
+        projected: jax.Array | None = None,
         **given: jax.Array | None,
     ) -> tuple[jax.Array, jax.Array]:
-        """Maps `(n, c)` to features `(h, n, d)` and basis functions `(h, n, k)`."""
-        values, local, shared = self.head_inputs(x, **given)
+        """Maps `(n, c)` to features `(h, n, d)` and basis functions `(h, n, k)`.
+
+        `projected` is what `project` makes of the features, if it is known.
+        """
+        if projected is None:
+            inputs = self.head_inputs(x, **given)
+        else:
+            inputs = self.from_projected(projected, **given)
+        values, local, shared = inputs
 
         def functions(local, shared):
             return self.functions(local, shared, quadrature_weights)
@@ -186,8 +220,19 @@ class SoftmaxBasis(Basis):
     ) -> HeadInputs:
         """Projects features `(n, c)`; `local` are the features of the scores."""
         refuse_functions(basis_functions)
-        projected = self.projection(with_points(x, mesh_points, self.point_dim))
-        heads = split_heads(checkpoint_name(projected, "projected"), 2 * self.num_heads)
+        return self.from_projected(self.project(x, mesh_points=mesh_points))
+
+    def from_projected(
+        self,
+        projected: jax.Array,
+        *,
+        mesh_points: jax.Array | None = None,
+        basis_functions: jax.Array | None = None,
+    ) -> HeadInputs:
+        """Splits features `(n, 2 h d)` into those to expand and those of the scores."""
+        del mesh_points
+        refuse_functions(basis_functions)
+        heads = split_heads(projected, 2 * self.num_heads)
         values, local = heads[: self.num_heads], heads[self.num_heads :]
         return HeadInputs(values, local, self.score_map())
 
@@ -306,11 +351,19 @@ class FixedBasis(Basis):
         basis_functions: jax.Array | None = None,
     ) -> HeadInputs:
         """Projects features `(n, c)`; `local` are the functions themselves."""
-        functions = self._functions(x, mesh_points, basis_functions)
-        projected = self.projection(
-            with_points(x, mesh_points if self.point_dim else None, self.point_dim)
-        )
-        values = split_heads(checkpoint_name(projected, "projected"), self.num_heads)
+        given = {"mesh_points": mesh_points, "basis_functions": basis_functions}
+        return self.from_projected(self.project(x, mesh_points=mesh_points), **given)
+
+    def from_projected(
+        self,
+        projected: jax.Array,
+        *,
+        mesh_points: jax.Array | None = None,
+        basis_functions: jax.Array | None = None,
+    ) -> HeadInputs:
+        """Splits features `(n, h d)` into heads, and finds the functions."""
+        functions = self._functions(projected, mesh_points, basis_functions)
+        values = split_heads(projected, self.num_heads)
         local = jnp.broadcast_to(functions, (self.num_heads, *functions.shape))
         return HeadInputs(values, local, ())
 

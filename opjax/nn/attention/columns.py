@@ -57,18 +57,24 @@ def values_and_basis(
     Args:
       basis: whose functions depend on their point alone.
       x: features `(c, m)`.
-      given: arrays of the points, `(m, ...)`, that a call of the basis takes.
+      given: arrays of the points, `(m, ...)`, that a call of the basis takes; and
+        `projected`, `(e, m)`, if `Basis.project` has seen all points.
 
     Raises:
       ValueError: if the basis has no use for what is given, or misses something.
     """
-    if type(basis) is not SoftmaxBasis or not isinstance(basis.projection, nnx.Linear):
-        values, phi = basis(x.T, **given)
+    given = dict(given)
+    projected = given.pop("projected", None)
+    plain = projected is not None or isinstance(basis.projection, nnx.Linear)
+    if type(basis) is not SoftmaxBasis or not plain:
+        inputs = None if projected is None else projected.T
+        values, phi = basis(x.T, projected=inputs, **given)
         return values.swapaxes(1, 2), phi.swapaxes(1, 2)
     refuse_functions(given.get("basis_functions"))
-    if basis.point_dim:
-        x = with_points(x.T, given.get("mesh_points"), basis.point_dim).T
-    projected = linear(basis.projection, x)
+    if projected is None:
+        if basis.point_dim:
+            x = with_points(x.T, given.get("mesh_points"), basis.point_dim).T
+        projected = linear(basis.projection, x)
     heads = projected.reshape(2, basis.num_heads, -1, x.shape[1])
     kernel, bias = basis.score_map()
     scores = jnp.einsum("hdk,hdm->hkm", kernel, heads[1]) + bias[:, :, None]

@@ -6,7 +6,8 @@
     z <- rest(z, reconstruct(mixed, phi))     point by point again.
 
 Features `z` are `(c, m)`; `shared` is the basis of all blocks, None if each has its own
-one; `given` are the arrays `(m, ...)` of the points that calls of a basis take.
+one; `given` are the arrays `(m, ...)` of the points that calls of a basis take, and
+`projected`, `(e, m)`, where a convolution has read the neighbours of all points before.
 """
 
 from typing import Any
@@ -16,11 +17,18 @@ import jax
 from opjax.nn.attention import columns
 from opjax.nn.attention.bases import Basis
 from opjax.nn.attention.basis import least_squares
+from opjax.nn.layers import GridConvolution
 from opjax.nn.models.encoder import Block
 
 Given = dict[str, jax.Array]
 # Integrals, masses and Gram matrices of the heads, see `columns.moments`.
 Sums = tuple[jax.Array, jax.Array, jax.Array | None]
+
+
+def convolution(block: Block, shared: Basis | None) -> GridConvolution | None:
+    """Returns the projection of a block if it reads neighbouring points of a grid."""
+    found = block.attention.choose_basis(shared).projection
+    return found if isinstance(found, GridConvolution) else None
 
 
 def values_and_basis(

@@ -15,6 +15,10 @@ those of features rounded to 16 bits, see `packing`.
 Points may also be split over the devices of an axis of `jax.shard_map`: then the sums
 go over the devices as well, once a layer and direction, in numbers that do not depend
 on how many points there are.
+
+A convolution on a grid reads neighbours: it is made of all points of a device, in front
+of the layer, and kept. Where rows of the grid are split over devices, neighbours
+exchange one row in every layer and direction.
 """
 
 from collections.abc import Iterable
@@ -32,16 +36,23 @@ from opjax.nn.attention.adaptive import NoisyBasis
 from opjax.nn.attention.bases import Basis
 from opjax.nn.attention.basis import BasisAttention
 from opjax.nn.layers.position import check_points
-from opjax.nn.models import block_parts, packing
+from opjax.nn.models import block_parts, orders, packing
 from opjax.nn.models.encoder import Block
+from opjax.nn.models.orders import ByTiles, InTurn
 from opjax.quadrature import active
 
 # A pytree whose arrays have the axes: chunk, channel, point of the chunk.
 Chunks = Any
 
 
-def obstacle(model: Any) -> str | None:
-    """Says why an operator transformer cannot be evaluated in chunks, if so."""
+def obstacle(model: Any, *, together: bool = False) -> str | None:
+    """Says why an operator transformer cannot be evaluated in chunks, if so.
+
+    Args:
+      model: the operator transformer.
+      together: whether the features of all points, of a device, are in memory together,
+        so that convolutions find neighbours.
+    """
     blocks, shared = model.blocks, model.basis
     if type(blocks) is not Block:
         return f"only the parts of a Block are known, not those of {_name(blocks)}"
@@ -54,21 +65,15 @@ def obstacle(model: Any) -> str | None:
         return f"functions of a {_name(basis)} depend on all points together"
     if isinstance(basis, NoisyBasis):
         return "the noise of a training step is drawn for all points together"
-    if not isinstance(getattr(basis, "projection", None), nnx.Linear):
-        return "convolutional projections read neighbouring points"
-    return None
+    if isinstance(basis.projection, nnx.Linear):
+        return None
+    if block_parts.convolution(blocks, shared) is None:
+        return f"the projection of a {_name(basis)} is not known"
+    return None if together else "convolutional projections read neighbouring points"
 
 
 def _name(module: Any) -> str:
     return type(module).__name__
-
-
-def split(x: jax.Array, size: int) -> jax.Array:
-    """Cuts `(n, ...)` into chunks `(chunks, size, ...)`, the last point repeated."""
-    count = -(-x.shape[0] // size)
-    if extra := count * size - x.shape[0]:
-        x = jnp.concatenate([x, jnp.broadcast_to(x[-1:], (extra, *x.shape[1:]))])
-    return x.reshape(count, size, *x.shape[1:])
 
 
 def weights_of_chunks(
@@ -76,17 +81,17 @@ def weights_of_chunks(
     basis: Basis,
     x: jax.Array,
     quadrature_weights: jax.Array | None,
-    size: int,
+    order: InTurn | ByTiles,
     axis_name: str | None = None,
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Returns weights of chunks `(chunks, size)`, zero in padding, and their totals.
+    """Returns weights of chunks `(chunks, m)`, zero in padding, and their totals.
 
     Args:
       attention: says which weights are taken where none are given.
       basis: of the attention.
       x: any array of the points, `(n, ...)`, of the dtype of the weights.
       quadrature_weights: weights of the points, shape `(n,)`, or None.
-      size: points of a chunk.
+      order: which points are in which chunk.
       axis_name: axis of the devices that have the other points, which totals include.
 
     Returns:
@@ -101,8 +106,7 @@ def weights_of_chunks(
     elif quadrature_weights is None and axis_name is not None:  # 1 / n, of all points
         weights = weights / lax.axis_size(axis_name)
     weights = jnp.where(active(weights), weights, 0).astype(x.dtype)
-    padded = -(-x.shape[0] // size) * size
-    parts = jnp.pad(weights, (0, padded - x.shape[0])).reshape(-1, size)
+    parts = order.split_weights(weights)
     totals = jnp.sum(weights), jnp.sum(active(weights).astype(x.dtype))
     return parts, *_sum_over(axis_name, totals)
 
@@ -291,7 +295,7 @@ def can_be_chunked(model: Any) -> bool:
 def check(model: Any, option: str, value: int | str) -> None:
     """Raises ValueError if an option, `chunk_size` or `axis_name`, is for no model."""
     given = f"{option}={value!r}"
-    if reason := obstacle(model):
+    if reason := obstacle(model, together=True):
         raise ValueError(f"{given}: {reason}. Leave {option} out.")
     if model.rematerialize:
         raise ValueError(
@@ -344,14 +348,15 @@ def evaluate(
     mesh_points, features = arrays["mesh_points"], more.get("features")
     blocks, shared = model.blocks, model.basis
     n = mesh_points.shape[0]
-    size = min(chunk_size or n, n)
     basis = blocks.attention.choose_basis(shared)
+    convolution = block_parts.convolution(blocks, shared)
+    order = orders.choose(convolution, n, chunk_size, axis_name)
     weights, *totals = weights_of_chunks(
-        blocks.attention, basis, mesh_points, quadrature_weights, size, axis_name
+        blocks.attention, basis, mesh_points, quadrature_weights, order, axis_name
     )
     weights, totals = _vary((weights, tuple(totals)), axes)
-    parts = {name: split(array, size) for name, array in arrays.items()}
-    inputs = None if features is None else split(features, size)
+    parts = {name: order.split(array) for name, array in arrays.items()}
+    inputs = None if features is None else order.split(features)
 
     def encode(chunk):
         return model.encode(*chunk, time=time).T
@@ -361,9 +366,14 @@ def evaluate(
     )
 
     def one(z, block):
-        rest = block, shared, z, parts, weights, totals
+        given = dict(parts)
+        if convolution is not None:
+            own = block.attention.choose_basis(shared)
+            local = own, block.attention_norm, z, parts["mesh_points"], axis_name
+            given["projected"] = order.project(*local)
+        rest = block, shared, z, given, weights, totals
         return layer(axis_name, model.storage_dtype, *rest), None
 
     z, _ = lax.scan(one, z, blocks)
     values = _decode(block_parts.without_blocks(model), z)
-    return values.reshape(-1, values.shape[-1])[:n]
+    return order.join(values)

@@ -11,6 +11,7 @@ from flax import nnx
 import opjax
 from opjax import nn
 from opjax.nn.attention.basis import least_squares
+from opjax.nn.models import orders
 from tests.nn.attention.layers import enlarged, single
 
 HEADS = {"num_heads": 2}
@@ -38,6 +39,20 @@ MODELS = {
         ),
     },
     "adaptive": {"attention": partial(nn.EideticAttention, num_basis=4, **HEADS)},
+    "grid": {
+        "attention": partial(nn.BasisAttention, basis=None, **HEADS),
+        "basis": partial(
+            nn.SoftmaxBasis, num_basis=4, point_dim=2, grid_shape=(23,), **HEADS
+        ),
+    },
+    "fixed on a grid": {
+        "attention": partial(
+            nn.BasisAttention,
+            basis=partial(WAVES, grid_shape=(23, 1)),
+            mixer=nn.GalerkinMap,
+            **HEADS,
+        ),
+    },
 }
 
 
@@ -164,9 +179,6 @@ def test_what_cannot_be_chunked_says_why(sample):
             basis=partial(nn.OrthonormalBasis, inner=SOFTMAX),
             **HEADS,
         ),
-        "read neighbouring points": partial(
-            nn.FunctionalAttention, num_heads=2, num_basis=4, grid_shape=(23,)
-        ),
     }
     for message, attention in cases.items():
         with pytest.raises(ValueError, match=message):
@@ -220,3 +232,33 @@ def test_arguments_that_do_not_fit_are_refused_as_without_chunks(sample):
     model.rematerialize = True
     with pytest.raises(ValueError, match="rematerialize=True means nothing"):
         model(points, features, **when, chunk_size=5)
+
+
+def test_chunks_by_tiles_have_the_values_and_gradients_of_the_whole(rng):
+    grid = 31, 33
+    model = nn.OperatorTransformer(
+        position=nn.Coordinates(2),
+        feature_dim=1,
+        out_features=2,
+        features=64,
+        num_layers=1,
+        attention=partial(
+            nn.FunctionalAttention, num_basis=4, grid_shape=grid, **HEADS
+        ),
+        rngs=nnx.Rngs(0),
+    )
+    model, n = enlarged(model, 3), 31 * 33
+    points, features = rng.uniform(size=(n, 2)), rng.normal(size=(n, 1))
+    weights = rng.uniform(0.5, 2, n)
+    weights[[3, 11, 22]] = 0
+    sample = tuple(map(jnp.asarray, (points, features, weights)))
+    expected, found = (value_and_gradients(model, sample, m) for m in (None, 80))
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-10),
+        found,
+        expected,
+    )
+    convolution = model.blocks.attention.basis.projection
+    assert isinstance(orders.choose(convolution, n, 80, None), orders.ByTiles)
+    assert isinstance(orders.choose(convolution, n, 70, None), orders.InTurn)
+    assert isinstance(orders.choose(convolution, n, None, None), orders.InTurn)

@@ -1,0 +1,88 @@
+"""Grids whose rows, points of the same first index, are split over devices.
+
+Every device of an axis of `jax.shard_map` has as many rows; the last devices may have
+some beyond the grid, which count as zeros, like all that is beyond its boundary.
+"""
+
+import math
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+
+def local_shape(
+    num_points: int, grid_shape: Sequence[int], axis_name: str | None
+) -> tuple[int, ...]:
+    """Returns the shape of the rows of a device, from its number of points.
+
+    Raises:
+      ValueError: if these are no whole rows, or too few for the grid.
+    """
+    if axis_name is None:
+        return tuple(grid_shape)
+    width, devices = math.prod(grid_shape[1:]), lax.axis_size(axis_name)
+    rows = num_points // width
+    if num_points % width or rows * devices < grid_shape[0]:
+        raise ValueError(
+            f"{axis_name}:{devices} splits the rows of a grid {tuple(grid_shape)}: "
+            f"{num_points} points of a device must be rows of {width}, and with those "
+            f"of the others {grid_shape[0]} rows or more, see `sharding.pad_points`."
+        )
+    return (rows, *grid_shape[1:])
+
+
+def inside(rows: int, grid_rows: int, axis_name: str | None) -> jax.Array:
+    """Says which rows of a device are of the grid, shape `(rows,)`."""
+    return row_numbers(rows, axis_name) < grid_rows
+
+
+def row_numbers(rows: int, axis_name: str | None) -> jax.Array:
+    """Returns the numbers of the rows of a device, shape `(rows,)`."""
+    first = 0 if axis_name is None else lax.axis_index(axis_name) * rows
+    return first + jnp.arange(rows, dtype=jnp.int32)
+
+
+def clear(field: jax.Array, grid_rows: int, axis_name: str | None) -> jax.Array:
+    """Puts zeros into the rows beyond the grid, of a field `(rows, ...)`."""
+    rows = field.shape[0]
+    if axis_name is None or rows * lax.axis_size(axis_name) == grid_rows:
+        return field
+    keep = inside(rows, grid_rows, axis_name)
+    return jnp.where(keep.reshape(rows, *(1,) * (field.ndim - 1)), field, 0)
+
+
+def extend(field: jax.Array, count: int, axis_name: str | None) -> jax.Array:
+    """Adds rows of the neighbours, `(rows, ...)` to `(rows + 2 count, ...)`.
+
+    Two messages of `count` rows, to the device above and to the one below; the first
+    and the last device get zeros from where nobody is.
+    """
+    rows, whole = field.shape[0], axis_name is None
+    if whole or count == 0:
+        return jnp.pad(field, [(count, count)] + [(0, 0)] * (field.ndim - 1))
+    if count > rows:
+        raise ValueError(
+            f"A device of {axis_name!r} has {rows} rows of the grid, and its neighbour "
+            f"needs {count}: take fewer devices."
+        )
+    before, after = neighbours(field[:count], field[rows - count :], axis_name)
+    return jnp.concatenate([before, field, after])
+
+
+def neighbours(
+    first: jax.Array, last: jax.Array, axis_name: str | None
+) -> tuple[jax.Array, jax.Array]:
+    """Exchanges the first and the last rows of all devices.
+
+    Returns:
+      The last rows of the device before, and the first ones of the device after; zeros
+      where there is none.
+    """
+    if axis_name is None:
+        return jnp.zeros_like(last), jnp.zeros_like(first)
+    end = lax.axis_size(axis_name) - 1
+    down, up = [(i, i + 1) for i in range(end)], [(i + 1, i) for i in range(end)]
+    before = lax.ppermute(last, axis_name, down)
+    return before, lax.ppermute(first, axis_name, up)

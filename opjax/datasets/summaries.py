@@ -1,0 +1,93 @@
+"""What is known of samples without their arrays: sizes, ranges and sums.
+
+Normalisers, ranges and sizes of a data set are made from the summaries of its samples,
+so that each is looked at once, and samples in memory and on disk have the same numbers.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from opjax.datasets._sample import Sample
+
+FIELDS = ("mesh_points", "features", "target")
+
+
+class Summary(NamedTuple):
+    """Of one sample.
+
+    Attributes:
+      num_points: mesh points.
+      grid_shape: as in `Sample`.
+      ranges: smallest and largest value of every channel of `mesh_points`, `features`
+        and `target`, where there are any.
+      sums: of the channels of `features` and `target` mean and sum of squares of what
+        differs from it, in double precision.
+    """
+
+    num_points: int
+    grid_shape: tuple[int, ...] | None
+    ranges: dict[str, tuple[np.ndarray, np.ndarray]]
+    sums: dict[str, tuple[np.ndarray, np.ndarray]]
+
+    @property
+    def channels(self) -> dict[str, int]:
+        """How many an array has, of those with ranges."""
+        return {name: len(low) for name, (low, _) in self.ranges.items()}
+
+
+def summarize(sample: Sample) -> Summary:
+    """Looks at the arrays of a sample."""
+    ranges, sums = {}, {}
+    for name in FIELDS:
+        array = getattr(sample, name)
+        if array is None:
+            continue
+        rows = array.reshape(len(array), -1)
+        ranges[name] = rows.min(axis=0), rows.max(axis=0)
+        if name != "mesh_points":
+            mean = rows.mean(axis=0, dtype=np.float64)
+            sums[name] = mean, np.sum((rows - mean) ** 2, axis=0)
+    return Summary(sample.num_points, sample.grid_shape, ranges, sums)
+
+
+def of(samples: Sequence[Sample]) -> Sequence[Summary]:
+    """Returns the summaries of samples: those of files are known already."""
+    known = getattr(samples, "summaries", None)
+    return [summarize(sample) for sample in samples] if known is None else known
+
+
+def num_points(samples: Sequence[Sample]) -> list[int]:
+    """Returns how many points samples have, without reading any."""
+    known: Any = getattr(samples, "summaries", samples)
+    return [sample.num_points for sample in known]
+
+
+def limits(known: Sequence[Summary], name: str) -> tuple[np.ndarray, np.ndarray]:
+    """Returns smallest and largest value of every channel, over all samples."""
+    low, high = zip(*(summary.ranges[name] for summary in known), strict=True)
+    return np.min(low, axis=0), np.max(high, axis=0)
+
+
+def mean_and_std(known: Sequence[Summary], name: str) -> tuple[np.ndarray, np.ndarray]:
+    """Returns mean and standard deviation of every channel, over all points.
+
+        mean = sum_i n_i m_i / n,    std^2 = sum_i (q_i + n_i (m_i - mean)^2) / (n - 1),
+
+    from means `m_i` and sums of squares `q_i` of samples of `n_i` points.
+
+    Raises:
+      ValueError: if there are fewer than two points.
+    """
+    counts = np.array([[summary.num_points] for summary in known], np.float64)
+    means, squares = (
+        np.stack(parts)
+        for parts in zip(*(summary.sums[name] for summary in known), strict=True)
+    )
+    total = counts.sum()
+    if total < 2:
+        raise ValueError("A standard deviation needs two points, but there is one.")
+    mean = np.sum(counts * means, axis=0) / total
+    square = np.sum(squares + counts * (means - mean) ** 2, axis=0)
+    return mean, np.sqrt(square / (total - 1))
