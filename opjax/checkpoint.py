@@ -7,7 +7,9 @@ previous checkpoint usable. Leaves are stored by their path in the pytree and pu
 into the structure of a template, so modules and optimizer states come back as what they
 were, every bit the same, typed PRNG keys too.
 
-Scope: one process. Sharded arrays are gathered, and placed like the template's.
+Scope: the calling process reads and writes alone, also where it is one of several, so
+arrays that are split over the devices of others cannot be saved. Arrays are gathered,
+and placed like the template's, whatever devices they were on.
 """
 
 import contextlib
@@ -19,13 +21,14 @@ import re
 import shutil
 import warnings
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from orbax.checkpoint import v1 as ocp
+from orbax.checkpoint.experimental.v1._src.saving import execution
 
 from opjax._files import replacing
 
@@ -159,6 +162,18 @@ def restore(
     return None
 
 
+def mapped(
+    function: Callable[[dict[str, np.ndarray]], dict[str, np.ndarray]], tree: Any
+) -> Any:
+    """Applies a function to the arrays of a payload, by their names in a checkpoint.
+
+    Args:
+      function: returns arrays of the same names, shapes and dtypes.
+      tree: payload, whose types and devices the result has.
+    """
+    return _unflatten(function(_flatten(tree)), tree)
+
+
 def all_steps(directory: str | os.PathLike) -> list[int]:
     """Lists the steps of the complete checkpoints in a directory, in rising order."""
     directory = pathlib.Path(directory)
@@ -258,6 +273,9 @@ def _convert(value: np.ndarray, leaf: Any) -> Any:
         return jax.random.wrap_key_data(jnp.asarray(value), impl=found[0])
     sharding = getattr(leaf, "sharding", None)
     # Copied: device_put may alias a NumPy buffer, and donated buffers must be ours.
+    if sharding is not None and not sharding.is_fully_addressable:
+        data = np.array(value)
+        return jax.make_array_from_process_local_data(sharding, data, data.shape)
     return jax.device_put(jnp.array(value), sharding)
 
 
@@ -273,13 +291,19 @@ def _prune(directory: pathlib.Path, keep: int) -> None:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Silences Orbax's progress messages; its errors reach us as exceptions."""
+    """Lets Orbax work in this process alone, without messages; its errors reach us."""
     loggers = [logging.getLogger(name) for name in ("absl", "asyncio")]
     levels = [logger.level for logger in loggers]
+    own, check = jax.process_index(), execution._check_directory_consistency
+    alone = ocp.options.MultiprocessingOptions(primary_host=own, active_processes={own})
     for logger in loggers:
         logger.setLevel(logging.CRITICAL + 1)
+    # Whatever processes are active, Orbax 0.12 would have all of them compare paths.
+    execution._check_directory_consistency = lambda directory: None
     try:
-        yield
+        with ocp.Context(multiprocessing_options=alone):
+            yield
     finally:
+        execution._check_directory_consistency = check
         for logger, level in zip(loggers, levels, strict=True):
             logger.setLevel(level)

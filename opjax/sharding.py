@@ -48,21 +48,31 @@ def parse(text: str) -> dict[str, int]:
 def device_mesh(*, points: int = 1, batch: int = 1) -> Mesh:
     """Returns a mesh of devices, the first ones, with the axes `points` and `batch`.
 
+    Of several processes, see `jax.distributed`, each has as many of them.
+
     Args:
       points: devices that share the points of a sample.
       batch: devices, or groups of them, that share the samples of a batch.
 
     Raises:
-      ValueError: if there are not as many devices.
+      ValueError: if there are not as many devices, or not as many of each process.
     """
-    devices, count = jax.devices(), points * batch
+    devices, count, processes = jax.devices(), points * batch, jax.process_count()
     if min(points, batch) < 1 or count > len(devices):
         more = " JAX_NUM_CPU_DEVICES in the environment makes more of a CPU."
         raise ValueError(
             f"A mesh of points:{points},batch:{batch} takes {count} devices, but there "
             f"are {len(devices)}." + more * (devices[0].platform == "cpu")
         )
-    grid = np.array(devices[:count]).reshape(points, batch)
+    own = [jax.local_devices(process_index=i) for i in range(processes)]
+    share = count // processes
+    if count % processes or any(len(found) < share for found in own):
+        raise ValueError(
+            f"A mesh of points:{points},batch:{batch} takes {count} devices, as many "
+            f"of each of the {processes} processes, which have {list(map(len, own))}."
+        )
+    chosen = [device for found in own for device in found[:share]]
+    grid = np.array(chosen).reshape(points, batch)
     return Mesh(grid, (POINTS, BATCH), axis_types=(AxisType.Auto,) * 2)
 
 
@@ -153,24 +163,79 @@ def pad_points(data: Any, mesh: Mesh, *, row: int = 1) -> Any:
 
 
 def replicate(tree: Any, mesh: Mesh) -> Any:
-    """Puts all of a tree on every device; inside `jax.jit`, says that it is there."""
+    """Puts all of a tree on every device; inside `jax.jit`, says that it is there.
+
+    Of several processes each must have the same tree, and puts it on its own devices.
+    """
     return _put(tree, NamedSharding(mesh, PartitionSpec()))
 
 
 def place(data: Any, mesh: Mesh, *, row: int = 1) -> Any:
     """Puts samples on the devices: all of them on each, with its part of the points.
 
-    `row` is that of `pad_points`.
+    `row` is that of `pad_points`. Of several processes each must have the same samples,
+    and puts what belongs on its own devices there.
     """
     data = pad_points(data, mesh, row=row)
     found = specs(data, mesh, samples=None)
     return jax.tree.map(lambda x, spec: _put(x, NamedSharding(mesh, spec)), data, found)
 
 
+def own_samples(mesh: Mesh, count: int) -> np.ndarray:
+    """Returns the places in a batch of the samples that devices of this process have.
+
+    Args:
+      mesh: of devices.
+      count: samples of the batch, see `check_batch`.
+    """
+    here = np.vectorize(lambda device: device.process_index)(mesh.devices)
+    others = tuple(i for i, name in enumerate(mesh.axis_names) if name != BATCH)
+    parts = np.flatnonzero((here == jax.process_index()).any(axis=others))
+    share = count // size(mesh, BATCH)
+    return (parts[:, None] * share + np.arange(share)).ravel()
+
+
+def place_batch(data: Any, mesh: Mesh, *, samples: int, row: int = 1) -> Any:
+    """Puts the samples of a batch on the devices: each has its own, and its points.
+
+    Args:
+      data: the samples of `own_samples`, in this process.
+      mesh: of devices.
+      samples: how many the batch has in all processes.
+      row: that of `pad_points`.
+    """
+    data = pad_points(data, mesh, row=row)
+
+    def put(array: Any, spec: PartitionSpec) -> jax.Array:
+        whole = (samples, *array.shape[1:])
+        own = NamedSharding(mesh, spec)
+        return jax.make_array_from_process_local_data(own, array, whole)
+
+    return jax.tree.map(put, data, specs(data, mesh))
+
+
+def fetch(tree: Any) -> Any:
+    """Returns a tree that every device has, on one device of this process."""
+    own = jax.tree.map(lambda leaf: leaf.addressable_data(0), tree)
+    return jax.device_put(own, jax.local_devices()[0])
+
+
 def _put(tree: Any, sharding: NamedSharding) -> Any:
-    traced = any(isinstance(x, Tracer) for x in jax.tree.leaves(tree))
-    put = lax.with_sharding_constraint if traced else jax.device_put
-    return put(tree, sharding)
+    if any(isinstance(x, Tracer) for x in jax.tree.leaves(tree)):
+        return lax.with_sharding_constraint(tree, sharding)
+    if sharding.is_fully_addressable:
+        return jax.device_put(tree, sharding)
+    return jax.tree.map(partial(_put_part, sharding), tree)
+
+
+def _put_part(sharding: NamedSharding, leaf: Any) -> jax.Array:
+    """Puts the parts of an array that belong on devices of this process there."""
+    if isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+        data = _put_part(sharding, jax.random.key_data(leaf))
+        return jax.random.wrap_key_data(data, impl=jax.random.key_impl(leaf))
+    # Copied from devices, because what is put back may be donated.
+    array = np.array(leaf) if isinstance(leaf, jax.Array) else np.asarray(leaf)
+    return jax.make_array_from_process_local_data(sharding, array, array.shape)
 
 
 def add_gradients(
@@ -227,7 +292,7 @@ def map_samples(
 ) -> Any:
     """Applies a function of model and sample to every sample, on all devices.
 
-    See `training.evaluate`; inside `jax.jit`.
+    All of them get all values. See `training.evaluate`; inside `jax.jit`.
     """
     count, shards = jax.tree.leaves(data)[0].shape[0], size(mesh, BATCH)
     rows = jnp.minimum(jnp.arange(count + -count % shards), count - 1)
@@ -244,4 +309,5 @@ def map_samples(
         out_specs=PartitionSpec(BATCH),
         check_vma=False,
     )
-    return jax.tree.map(lambda leaf: leaf[:count], run(model, data))
+    found = jax.tree.map(lambda leaf: leaf[:count], run(model, data))
+    return replicate(found, mesh)

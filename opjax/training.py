@@ -215,9 +215,10 @@ def make_update(
         select = partial(jnp.where, good & finite)
         trained, opt_state, count = jax.tree.map(select, new, old)
         state = TrainState(_merge(trained, carried), opt_state, count)
+        metrics = {**aux, "loss": value, "gradient_norm": norm, "finite": finite}
         if mesh is not None:
-            state = sharding.replicate(state, mesh)
-        return state, {**aux, "loss": value, "gradient_norm": norm, "finite": finite}
+            state, metrics = sharding.replicate((state, metrics), mesh)
+        return state, metrics
 
     return update
 

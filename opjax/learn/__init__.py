@@ -7,7 +7,8 @@ for each.
 
 `--mesh=points:4,batch:2` of a program, `Settings.mesh`, splits the points of a sample
 and the samples of a batch over devices, see `opjax.sharding`: on a CPU over its cores,
-each of them a device with threads of its own. `batch` is for every model.
+each of them a device with threads of its own. `batch` is for every model. These may be
+the devices of several processes, `--coordinator`, see `hosts`.
 """
 
 from opjax.datasets.samples import Splits

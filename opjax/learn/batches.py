@@ -82,7 +82,7 @@ class ArrayBatches:
         first = step % self.per_epoch
         which, batches = self._order(step // self.per_epoch)
         now = slice(first, first + self.per_call)
-        return np.asarray(which[now]), batches[now]
+        return np.asarray(which[now]), np.asarray(batches[now])
 
     def _order(self, epoch: int) -> tuple[Any, Any]:
         return training.bucket_order(self.seed, epoch, self.samples, self.batch_size)
@@ -140,7 +140,8 @@ class FreshBatches:
 class StoredBatches(ArrayBatches):
     """Batches that are read from files ahead of their step, see `learn.buckets`.
 
-    The same batches by the same program as from arrays on the device.
+    The same batches by the same program as from arrays on the device. Devices of a mesh
+    get their own samples only, and of several processes each reads those of its own.
     """
 
     def __init__(self, task: Any, settings: Any):
@@ -148,23 +149,38 @@ class StoredBatches(ArrayBatches):
         # Batches are dispatched one by one anyway, and large ones take long.
         self.per_call = min(self.per_call, 16)
         self.row = task.row
-        self.rows = jnp.arange(self.batch_size, dtype=jnp.int32)[None]
+        self.rows = np.arange(self.batch_size, dtype=np.int32)[None]
         self.ahead: Any = (-1, iter(()))  # the step of what comes next, and that
+        self.own = slice(None)
+        if self.mesh is not None:
+            sharding.check_batch(self.mesh, self.batch_size, settings.microbatch)
+            self.own = sharding.own_samples(self.mesh, self.batch_size)
+            given: Any = {"microbatch": settings.microbatch, "mesh": self.mesh}
+            update = training.make_update(task.loss, self.optimizer, **given)
+            self.update = jax.jit(update, donate_argnums=0)
 
     def advance(self, state: Any, step: int, good: None) -> tuple[Any, dict[str, Any]]:
         """Trains on the next batches; calls start where the last one ended."""
         del good
         if self.ahead[0] != step:
-            self.ahead = step, buckets.ahead(self._wanted(step))
+            wanted = ((bucket, rows[self.own]) for bucket, rows in self._wanted(step))
+            self.ahead = step, buckets.ahead(wanted)
         parts, source = [], self.ahead[1]
         for _ in range(len(self._next(step)[0])):
-            (data,) = placed(next(source), self.mesh, self.row)
-            state, part = self.epoch(state, data, self.rows, self.key)
+            state, part = self._step(state, next(source))
             if parts:  # no more than two batches at once on the device
                 jax.block_until_ready(parts[-1])
             parts.append(part)
         self.ahead = step + len(parts), source
-        return state, jax.tree.map(lambda *values: np.concatenate(values), *parts)
+        return state, jax.tree.map(lambda *values: np.hstack(values), *parts)
+
+    def _step(self, state: Any, arrays: Any) -> tuple[Any, dict[str, Any]]:
+        if self.mesh is None:
+            (data,) = placed(arrays, None, self.row)
+            return self.epoch(state, data, self.rows, self.key)
+        options: Any = {"samples": self.batch_size, "row": self.row}
+        batch = sharding.place_batch(arrays, self.mesh, **options)
+        return self.update(state, batch, np.array(True), self.key)
 
     def describe(self, step: int, row: int) -> str:
         """Names the files of a batch of the call that starts at `step`."""

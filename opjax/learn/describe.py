@@ -11,7 +11,7 @@ from flax import nnx
 from jax.sharding import Mesh
 
 from opjax import training
-from opjax.learn import batches, devices, noise, study
+from opjax.learn import batches, devices, hosts, noise, study
 from opjax.learn.task import Task
 
 
@@ -39,7 +39,8 @@ def describe(
                 rows[name] = _row(member, few, task, mesh)
                 source = source or task.source
                 said = [f"{key} {value:.4g}" for key, value in rows[name].items()]
-                print(f"{name}: {', '.join(said)}", file=sys.stderr, flush=True)
+                if hosts.first():
+                    print(f"{name}: {', '.join(said)}", file=sys.stderr, flush=True)
     first, device = next(iter(rows.values())), jax.devices()[0]
     sizes = ("num_train", "num_validation", "num_test")
     return {

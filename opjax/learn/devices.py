@@ -8,20 +8,23 @@ import jax
 from jax.sharding import Mesh
 
 from opjax import nn, sharding
+from opjax.learn import hosts
 from opjax.nn.models import chunks
 
 HELP = (
-    "Devices that share the points of a sample and the samples of a batch, such as "
-    "points:4,batch:2 or batch:2; auto: as many for the batch as there are and divide "
-    "it, or all for the points where none do; empty: one. The cores of a CPU count as "
-    "devices. Every model takes batch; points are for attention in bases, also with "
-    "convolutions: rows of a grid. "
+    "Devices, of all processes, that share the points of a sample and the samples of a "
+    "batch, such as points:4,batch:2 or batch:2; auto: as many for the batch as there "
+    "are and divide it, or all for the points where none do; empty: one. The cores of "
+    "a CPU count as devices. Every model takes batch; points are for attention in "
+    "bases, also with convolutions: rows of a grid. "
     "Results are those of one device but for rounding"
 )
 
 
 def start(text: str, config: Any, *, points: bool = False) -> Mesh | None:
     """Returns the devices that `--mesh` names, or None for one.
+
+    Several processes have equally many of them, see `hosts.joined`.
 
     On a CPU whose backend has not started its cores become devices, as many as are
     asked for, with an equal part of XLA's threads each; `JAX_NUM_CPU_DEVICES` in the
@@ -34,28 +37,53 @@ def start(text: str, config: Any, *, points: bool = False) -> Mesh | None:
       points: whether `auto` may split points.
 
     Raises:
-      ValueError: if there are too few devices, or they do not divide a batch.
+      ValueError: if there are too few devices, or they do not divide a batch; if there
+        are several processes that share nothing.
     """
-    if not text:
-        return None
+    hosts.require_same("--mesh", text)
+    sizes: dict[str, int] = {}
     if text == "auto":
-        wanted = _fitting(_cores(), config)
-        _claim(_cores() if points and wanted == 1 else wanted)
-        count, found = len(jax.devices()), _fitting(len(jax.devices()), config)
-        if found > 1:
-            return sharding.device_mesh(batch=found)
-        return sharding.device_mesh(points=count) if points and count > 1 else None
-    sizes = sharding.parse(text)
-    _claim(sizes.get("points", 1) * sizes.get("batch", 1))
+        sizes = _automatic(config, points)
+    elif text:
+        sizes = sharding.parse(text)
+        _claim(sizes.get("points", 1) * sizes.get("batch", 1))
+    if not sizes:
+        _refuse_several(config)
+        return None
     mesh = sharding.device_mesh(**sizes)
     if hasattr(config, "batch_size"):
         sharding.check_batch(mesh, config.batch_size, _parts(config))
+    hosts.connect(mesh)
     return mesh
+
+
+def _automatic(config: Any, points: bool) -> dict[str, int]:
+    """Sizes of the mesh that `auto` stands for; none for one device."""
+    cores = _cores() * hosts.count()
+    wanted = _fitting(cores, config)
+    _claim(cores if points and wanted == 1 else wanted)
+    count = len(jax.devices())
+    found = _fitting(count, config)
+    if found > 1:
+        return {"batch": found}
+    return {"points": count} if points and count > 1 else {}
+
+
+def _refuse_several(config: Any) -> None:
+    """Raises ValueError if there are several processes, which would do the same."""
+    count = hosts.count()
+    if count > 1:
+        raise ValueError(
+            f"{count} processes would all do the same; say with --mesh what they "
+            f"share, such as batch:{count}, which must divide "
+            f"batch_size={getattr(config, 'batch_size', 1)}."
+        )
 
 
 def _claim(count: int) -> None:
     """Makes devices of the cores, if there are as many and no backend has started."""
     cores, settings = _cores(), jax.config.values
+    count = max(count // hosts.count(), 1)
     if settings["jax_num_cpu_devices"] < 0 and count <= cores:
         with contextlib.suppress(RuntimeError):  # the backend has started
             jax.config.update("jax_num_cpu_devices", count)
@@ -66,7 +94,9 @@ def _fitting(available: int, config: Any) -> int:
     """The largest number of devices that get equal parts of a batch."""
     samples = getattr(config, "batch_size", 1)
     parts = _parts(config) or 1
-    fits = (n for n in range(1, available + 1) if samples % (n * parts) == 0)
+    processes = hosts.count()
+    every = range(processes, available + 1, processes)
+    fits = (n for n in every if samples % (n * parts) == 0)
     return max(fits, default=1)
 
 

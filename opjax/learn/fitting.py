@@ -6,13 +6,12 @@ import os
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 import optax
 from jax.sharding import Mesh
 
-from opjax import training
-from opjax.learn import devices, memory, noise
+from opjax import sharding, training
+from opjax.learn import devices, hosts, memory, noise
 from opjax.learn.folder import RunDirectory, open_run
 from opjax.learn.loop import Loop, progress
 from opjax.learn.metrics_file import read_metrics
@@ -111,6 +110,10 @@ def fit(
     or gradient keeps its last good model while the others go on. After SIGTERM it saves
     a checkpoint as soon as the batches under way are done.
 
+    Several processes, see `hosts`, call this alike, each with the whole task: the mesh
+    says what each of them computes. They stop and save together. The first one has the
+    folder, and sends the others what it reads there.
+
     Args:
       task: a `Task`, of which `train`, `validation`, `loss`, `metric`, `extra`,
         `needs_key`, `probe` and `replicas` are used.
@@ -147,22 +150,23 @@ def fit(
             if row is not None:
                 loop.writer.write(row)
             show(loop.step, row, loop.left())
-            stop = told()
-            loop.save_if_due(now=stop)
+            votes = hosts.gather((told(), loop.is_old()))
+            stop, old = (any(said) for said in zip(*votes, strict=True))
+            loop.save_if_due(now=stop or old)
             if stop:
                 raise Stopped(f"Stopped after step {loop.step} of {total}, and saved.")
     found = loop.progress
     last = training.averaged_model(found["state"])
     best = found["best_model"] if loop.validation else last
     if settings.mesh is not None:  # on one device again
-        last, best = jax.device_put((last, best), jax.devices()[0])
+        last, best = sharding.fetch((last, best))
     return Fitted(
         model=last,
         best_model=best,
         best_metric=float(found["best_metric"]),
         best_step=found["best_step"] if loop.validation else loop.step,
         extra=found["extra"],
-        history=read_metrics(folder.path),
+        history=hosts.tell(lambda: read_metrics(folder.path)),
         seconds=loop.seconds(),
         compile_seconds=loop.batches.compile_seconds,
         losses=found["losses"],

@@ -16,6 +16,7 @@ from typing import IO, Any, NamedTuple, TypeVar
 
 import jax
 
+from opjax.learn import hosts
 from opjax.learn.json_files import to_json, tuples, write_json, writing
 
 try:
@@ -29,7 +30,7 @@ _PACKAGES = ("opjax", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "num
 
 
 class RunDirectory(NamedTuple):
-    """An open, locked run folder."""
+    """An open, locked run folder; of several processes, the first one's."""
 
     path: pathlib.Path
     config: dict[str, Any]  # as JSON values
@@ -50,8 +51,29 @@ def open_run(
     A folder that holds a run of the same configuration is continued; in that of a study
     the choice of its members may change: those that are finished are kept, and its
     result is made anew. `command` is what repeats the run.
+
+    Of several processes the first one alone opens it; the others wait for that, need
+    not see it, and leave it alone.
+
+    Raises:
+      OSError: if it cannot be written.
+      RuntimeError: if another run is in it; if the first process cannot open it.
+      ValueError: if it holds another configuration, or processes have several.
     """
     path = pathlib.Path(workdir).absolute()
+    values = to_json(dataclasses.asdict(config))
+    hosts.require_same("their configuration", values)
+    with contextlib.ExitStack() as stack:
+        opened = _opened(path, config, values, command)
+        resumed = hosts.tell(lambda: stack.enter_context(opened))
+        yield RunDirectory(path, values, resumed)
+
+
+@contextlib.contextmanager
+def _opened(
+    path: pathlib.Path, config: Any, values: dict[str, Any], command: str
+) -> Iterator[bool]:
+    """Holds the lock of a folder; tells whether it held this run already."""
     try:
         path.mkdir(parents=True, exist_ok=True)
         # Without a buffer nothing is left to be written when it is closed.
@@ -63,13 +85,12 @@ def open_run(
         ) from error
     with lock:
         _take(lock, path)
-        values = to_json(dataclasses.asdict(config))
         resumed = _begun(path) and (path / "config.json").exists()
         if resumed:
             _match(path, config, values)
         write_json(path / "config.json", values)
         write_json(path / "environment.json", environment(path, command))
-        yield RunDirectory(path, values, resumed)
+        yield resumed
 
 
 def _take(lock: IO[bytes], path: pathlib.Path) -> None:
@@ -174,11 +195,12 @@ def run_once(
     """
     with jax.enable_x64(False), open_run(workdir, config, command=command) as directory:
         finished = directory.path / "result.json"
-        if finished.exists():
+        if not hosts.tell(finished.exists):
+            result = work(directory)
+            hosts.tell(lambda: write_json(finished, result))
+        elif hosts.first():
             print(f"{directory.path} holds a finished run.", file=sys.stderr)
-        else:
-            write_json(finished, work(directory))
-        return json.loads(finished.read_text())
+        return hosts.tell(lambda: json.loads(finished.read_text()))
 
 
 def provenance(folder: pathlib.Path, *, seconds: float) -> str:
@@ -213,6 +235,7 @@ def environment(path: pathlib.Path, command: str) -> dict[str, Any]:
         "packages": versions,
         "devices": [str(device) for device in jax.devices()],
         "device_kind": jax.devices()[0].device_kind,
+        "processes": hosts.count(),
         "x64": jax.dtypes.canonicalize_dtype("float64") == "float64",
         "cpu_count": os.cpu_count(),
         "processor": processor(),

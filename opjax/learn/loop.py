@@ -11,7 +11,8 @@ import numpy as np
 import optax
 
 from opjax import checkpoint, training
-from opjax.learn import batches
+from opjax.datasets import summaries
+from opjax.learn import batches, buckets, hosts
 from opjax.learn.folder import RunDirectory
 from opjax.learn.metrics_file import MetricsWriter
 
@@ -33,16 +34,19 @@ class Loop:
             self.validation = batches.placed(*given)
         for bucket in self.validation:
             batches.num_samples("validation", bucket)
+        if hosts.count() > 1:
+            hosts.require_same("their samples, by shapes and sizes", _summary(task))
         if self.validation and task.replicas is not None:
             raise ValueError("Replicas are not validated; leave out the task's metric.")
         self.probe = None if task.probe is None else jax.jit(task.probe)
         self.progress = self._first(model)
-        found = checkpoint.restore(run.checkpoints, self.progress)
+        found = hosts.restore(run.checkpoints, self.progress)
         self.step, self.saved, rows = 0, None, 0
         if found is not None:
             self.progress, rows = found.payload, found.metadata["rows"]
             self.step = self.saved = found.step
-            print(f"Continuing from {found.path}.", file=sys.stderr)
+            if hosts.first():
+                print(f"Continuing from {found.path}.", file=sys.stderr)
         self.batches.prepare(self.progress["state"], self.step)
         self.writer = MetricsWriter(run, rows=rows, tensorboard=settings.tensorboard)
         self.first, self.earlier = self.step, self.progress["seconds"]
@@ -162,21 +166,27 @@ class Loop:
             progress["best_model"] = _copy(model)
         return value
 
+    def is_old(self) -> bool:
+        """Whether the last checkpoint is, by the clock."""
+        return time.monotonic() - self.saved_at > self.settings.checkpoint_seconds
+
     def save_if_due(self, *, now: bool = False) -> None:
-        """Saves after the last step, after some epochs, by the clock, or now."""
+        """Saves after the last step, after some epochs, or now."""
         epochs, within = divmod(self.step, self.batches.per_epoch)
         due = not within and epochs % self.settings.checkpoint_every == 0
-        old = time.monotonic() - self.saved_at > self.settings.checkpoint_seconds
-        if not (now or due or old or self.step == self.batches.total):
+        if not (now or due or self.step == self.batches.total):
             return
         if self.step != self.saved:
             self.progress["seconds"] = self.seconds()
             metadata = {"config": self.run.config, "rows": self.writer.rows}
             metadata |= {"step": self.step, "epoch": epochs, "batch": within}
-            folder, keep = self.run.checkpoints, self.settings.keep
-            checkpoint.save(
-                folder, self.step, self.progress, metadata=metadata, keep=keep
-            )
+            given: Any = {"metadata": metadata, "keep": self.settings.keep}
+            folder = self.run.checkpoints
+
+            def save() -> None:
+                checkpoint.save(folder, self.step, self.progress, **given)
+
+            hosts.tell(save)
             self.saved = self.step
         self.saved_at = time.monotonic()
 
@@ -195,7 +205,13 @@ class Loop:
 def progress(
     name: str, total: int, step: int
 ) -> Iterator[Callable[[int, dict[str, Any] | None, float], None]]:
-    """Yields `show(step, row, left)`: a bar on a terminal, lines of rows elsewhere."""
+    """Yields `show(step, row, left)`: a bar on a terminal, lines of rows elsewhere.
+
+    Of several processes the first one shows them.
+    """
+    if not hosts.first():
+        yield lambda *_: None
+        return
     bar: Any = None
     if sys.stderr.isatty():
         with contextlib.suppress(ImportError):
@@ -222,6 +238,19 @@ def progress(
 
     with bar or contextlib.nullcontext():
         yield show
+
+
+def _summary(task: Any) -> list[Any]:
+    """Shapes and mean sizes of samples, to three digits: processors may round apart."""
+    train = () if callable(task.train) else task.train
+    found = []
+    for bucket in (*train, *task.validation):
+        if isinstance(bucket, buckets.Bucket):
+            found.append([len(bucket), sum(summaries.num_points(bucket.found))])
+            continue
+        for leaf in map(np.asarray, jax.tree.leaves(bucket)):
+            found.append([leaf.shape, f"{np.abs(leaf).mean(dtype=np.float64):.2e}"])
+    return found
 
 
 def _copy(tree: Any) -> Any:

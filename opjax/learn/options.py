@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from absl import app, flags
 from absl import logging as absl_logging
 
-from opjax.learn import compiled, devices, fields, stopping
+from opjax.learn import compiled, devices, fields, hosts, stopping
 from opjax.learn.folder import read_config
 
 _Config = TypeVar("_Config")
@@ -90,6 +90,11 @@ def define_flags(
     flags.DEFINE_string("cache_dir", None, text, **given)
     flags.DEFINE_bool("tensorboard", False, "Write TensorBoard files too", **given)
     flags.DEFINE_string("mesh", "", devices.HELP, **given)
+    flags.DEFINE_string("coordinator", "", hosts.COORDINATOR_HELP, **given)
+    text = "Processes of this run, see --coordinator"
+    flags.DEFINE_integer("num_processes", None, text, **given)
+    text = "Number of this process, from 0 on, see --coordinator"
+    flags.DEFINE_integer("process_id", None, text, **given)
     text = "Say what the run would do, without training"
     flags.DEFINE_bool("describe", False, text, **given)
     titles = [_title(cls, owner) for owner in cls.__mro__]

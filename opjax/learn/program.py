@@ -23,6 +23,7 @@ from opjax.learn import (
     devices,
     drawing,
     fields,
+    hosts,
     operators,
     options,
     study,
@@ -75,7 +76,7 @@ class Program:
         """Runs a configuration, or continues, or reads a finished run.
 
         Trains in float32 whatever the caller's settings, and prints the result as one
-        line of JSON.
+        line of JSON. Several processes, see `hosts.joined`, call it alike.
 
         Args:
           config: all that the numbers depend on.
@@ -121,8 +122,9 @@ class Program:
 
         workdir = workdir or self._default_workdir(config)
         result = run_once(workdir, config, work, command=command)
-        sys.stderr.flush()
-        print(json.dumps(result, allow_nan=False), flush=True)
+        if hosts.first():
+            sys.stderr.flush()
+            print(json.dumps(result, allow_nan=False), flush=True)
         return result
 
     def _work(
@@ -131,7 +133,7 @@ class Program:
         title = self.title or self.name.replace("_", " ").capitalize()
         if self.make_task is not None:
             finished = study.run(config, self.make_task, directory.path, **given)
-            return write_report(finished, title, self.report)
+            return hosts.tell(lambda: write_report(finished, title, self.report))
         assert self.work is not None
         begin = time.monotonic()
         report = self.work(config, directory, given["cache_dir"])
@@ -142,6 +144,10 @@ class Program:
     def _devices(self, mesh: str, config: Any) -> Mesh | None:
         if mesh and self.make_task is None:
             raise ValueError(f"{mesh=} means nothing for {self.name}; leave it out.")
+        if hosts.count() > 1 and self.make_task is None:
+            raise ValueError(
+                f"{self.name} is for one process; leave --coordinator out."
+            )
         points: Any = self.over_points
         points = points(config) if callable(points) else points
         points = points and operators.splits_points(config)
@@ -179,14 +185,18 @@ class Program:
         """Runs the program on its flags; does not return."""
         given, names = flags.FLAGS, ("workdir", "cache_dir", "tensorboard", "mesh")
         groups = options.define_flags(self.presets, program=self.name)
+        processes = ("coordinator", "num_processes", "process_id")
 
         def work() -> dict[str, Any] | None:
             config = options.read_flags(self.presets)
-            if given.describe:
-                where: Any = {"cache_dir": given.cache_dir, "mesh": given.mesh}
-                return self.describe(config, **where)
-            wanted: Any = {name: given[name].value for name in names}
-            self.run(config, **wanted)
+            joined: Any = [given[name].value for name in processes]
+            with hosts.joined(*joined):
+                if given.describe:
+                    where: Any = {"cache_dir": given.cache_dir, "mesh": given.mesh}
+                    found = self.describe(config, **where)
+                    return found if hosts.first() else None
+                wanted: Any = {name: given[name].value for name in names}
+                self.run(config, **wanted)
             return None
 
         options.start(work, groups)

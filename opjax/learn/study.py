@@ -12,8 +12,8 @@ from flax import nnx
 from jax.sharding import Mesh
 
 from opjax import training
-from opjax.learn import batches, devices, figures
-from opjax.learn.fitting import Settings, fit
+from opjax.learn import batches, devices, figures, hosts
+from opjax.learn.fitting import Fitted, Settings, fit
 from opjax.learn.folder import RunDirectory, run_once
 from opjax.learn.json_files import replacing
 from opjax.learn.members import Finished
@@ -69,12 +69,7 @@ def run(
 
         result = run_once(folder / place, member, work, command=command)
         results.setdefault(name, []).append(result)
-    groups: dict[pathlib.Path, list[figures.Member]] = {}
-    for one in figures.members(folder):
-        groups.setdefault(one.folder.parent, []).append(one)
-    for parent, shown in groups.items():  # one, or several with members of their own
-        if len(shown) > 1:
-            figures.draw(parent, shown)
+    hosts.tell(lambda: _draw(folder))
     return Finished(
         config,
         folder,
@@ -86,6 +81,16 @@ def run(
         time.monotonic() - begin,
         tasks.seconds,
     )
+
+
+def _draw(folder: pathlib.Path) -> None:
+    """Draws the figures of several members together."""
+    groups: dict[pathlib.Path, list[figures.Member]] = {}
+    for one in figures.members(folder):
+        groups.setdefault(one.folder.parent, []).append(one)
+    for parent, shown in groups.items():  # one, or several with members of their own
+        if len(shown) > 1:
+            figures.draw(parent, shown)
 
 
 def _count(name: str, buckets: tuple[Any, ...]) -> int:
@@ -140,15 +145,15 @@ def train(
 ) -> dict[str, Any]:
     """Trains one model with one seed and evaluates it on the test samples.
 
+    Of several processes the first one evaluates, on one of its devices.
+
     Returns:
       The numbers of `Task.evaluate`, `validation` if there are such samples,
       `best_epoch`, without them the last one, `parameters`, `seconds` and the last
       numbers of `Task.probe`; or "diverged" with the message, if that is a result.
     """
     assert task.build is not None
-    assert task.evaluate is not None
     given = settings(config, task, tensorboard=tensorboard, mesh=mesh)
-    folder = directory.path
     model = task.build(config, nnx.Rngs(config.seed))
     parameters = sum(leaf.size for leaf in jax.tree.leaves(model))
     try:
@@ -157,6 +162,20 @@ def train(
         if not task.diverge:
             raise
         return {"diverged": str(error), "parameters": 0}
+    return hosts.tell(
+        lambda: _finished(task, fitted, directory.path, given, parameters)
+    )
+
+
+def _finished(
+    task: Task,
+    fitted: Fitted,
+    folder: pathlib.Path,
+    given: Settings,
+    parameters: int,
+) -> dict[str, Any]:
+    """Leaves the files of a trained member in its folder, and returns its numbers."""
+    assert task.evaluate is not None
     if callable(task.train):
         names = "losses", "finite", "compile_seconds", "seconds"
         with replacing(folder / "losses.npz") as path:
