@@ -149,7 +149,7 @@ class StoredBatches(ArrayBatches):
         # Batches are dispatched one by one anyway, and large ones take long.
         self.per_call = min(self.per_call, 16)
         self.row = task.row
-        self.rows = jnp.arange(self.batch_size, dtype=jnp.int32)[None]
+        self.rows = np.arange(self.batch_size, dtype=np.int32)[None]
         self.ahead: Any = (-1, iter(()))  # the step of what comes next, and that
         self.own = slice(None)
         if self.mesh is not None:
