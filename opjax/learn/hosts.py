@@ -46,6 +46,7 @@ COORDINATOR_HELP = (
 )
 HEARTBEAT_SECONDS = 20
 LOST = 76  # status of a process that ends because another did; EX_PROTOCOL
+_MEETING_SECONDS = 300
 _POLL_MS = 1000
 _ALIKE_MS = 5000  # within which the same error comes everywhere
 # In what JAX says when it cannot reach a process.
@@ -169,6 +170,12 @@ def _initialize(coordinator: str, *numbers: int | None) -> None:
         given["cluster_detection_method"] = "deactivate"
         if coordinator.rpartition(":")[0] in _LOCAL:  # of no concern to others
             given["coordinator_bind_address"] = coordinator
+    # JAX aborts afterwards, without saying what it waited for.
+    waiting = (
+        f"Waiting for all processes at {coordinator}, at most {_MEETING_SECONDS} s."
+    )
+    print(waiting, file=sys.stderr, flush=True)
+    times["initialization_timeout"] = _MEETING_SECONDS
     try:
         jax.distributed.initialize(**given, **times)
     except ValueError as error:
@@ -179,8 +186,8 @@ def _initialize(coordinator: str, *numbers: int | None) -> None:
     except jax.errors.JaxRuntimeError as error:
         raise RuntimeError(
             f"The processes of this run did not meet at {coordinator}: {_line(error)}. "
-            "Start all of them, with the same --coordinator and --num_processes and "
-            "a --process_id each."
+            "Start all of them, with the same --coordinator, on a free port, the same "
+            "--num_processes and a --process_id each."
         ) from error
 
 

@@ -8,12 +8,15 @@ import socket
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import tests.hosts as told
+from opjax import checkpoint, sharding
 from opjax.learn import hosts
 from opjax.learn.metrics_file import read_metrics
 from tests.learn import test_buckets
@@ -200,6 +203,49 @@ def resumed(folder):
     quick = told.PRESETS["quick"]
     runs = [told.PROGRAM.run(quick, workdir=folder / name) for name in ("run", "one")]
     return [[run[name] for name in ("error", "validation")] for run in runs]
+
+
+@pytest.mark.parametrize(
+    ("layout", "expected"),
+    [
+        ([[0, 0]], [0, 1, 2, 3, 4, 5, 6, 7]),
+        ([[0, 1]], [0, 1, 2, 3]),
+        ([[1, 0]], [4, 5, 6, 7]),
+        ([[0], [1]], [0, 1, 2, 3, 4, 5, 6, 7]),
+        ([[0, 0, 1, 1], [2, 2, 3, 3]], [0, 1, 2, 3]),
+        ([[1, 0, 0, 1], [2, 2, 3, 3]], [2, 3, 4, 5]),
+    ],
+)
+def test_own_samples_are_those_of_the_columns_with_own_devices(layout, expected):
+    make = np.vectorize(lambda process: SimpleNamespace(process_index=process))
+    names = ("points", "batch")
+    shape = dict(zip(names, np.shape(layout), strict=True))
+    mesh = SimpleNamespace(devices=make(layout), axis_names=names, shape=shape)
+    assert sharding.own_samples(mesh, 8).tolist() == expected
+
+
+def test_a_batch_is_placed_and_fetched():
+    mesh, data = sharding.device_mesh(), {"x": np.arange(6.0).reshape(3, 2)}
+    placed = sharding.place_batch(data, mesh, samples=3)
+    assert placed["x"].sharding.spec == jax.P("batch")
+    fetched = sharding.fetch(sharding.replicate(data, mesh))
+    for found in (placed, fetched):
+        np.testing.assert_array_equal(found["x"], data["x"])
+
+
+def test_arrays_of_a_payload_are_mapped_with_their_types():
+    payload = {"key": jax.random.key(1), "count": 3, "x": jnp.arange(2.0)}
+
+    def twice(arrays):
+        assert set(arrays) == {"['key']", "['count']", "['x']"}
+        return {name: 2 * array for name, array in arrays.items()}
+
+    found = checkpoint.mapped(twice, payload)
+    assert found["count"] == 6
+    assert isinstance(found["count"], int)
+    np.testing.assert_array_equal(found["x"], [0, 2])
+    data = jax.random.key_data(found["key"])
+    np.testing.assert_array_equal(data, 2 * jax.random.key_data(payload["key"]))
 
 
 @pytest.mark.slow
