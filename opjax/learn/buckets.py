@@ -40,6 +40,11 @@ class Bucket:
     def __len__(self) -> int:
         return len(self.found)
 
+    @property
+    def num_points(self) -> int:
+        """Points of its samples, after padding."""
+        return self._size or summaries.num_points(self.found)[0]
+
     def read(self, rows: Iterable[int]) -> Arrays:
         """Reads and stacks samples, not encoded."""
         padded = []

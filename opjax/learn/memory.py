@@ -8,6 +8,7 @@ import jax
 import numpy as np
 
 from opjax import nn
+from opjax.learn import buckets
 from opjax.nn.models import chunks
 from opjax.streaming import plan
 
@@ -40,12 +41,7 @@ def _advice(task: Any, model: Any, settings: Any, error: str) -> str:
     told = error.splitlines()[0]
     text = f"A step on {settings.batch_size} samples does not fit into memory: {told}. "
     ways = [] if settings.microbatch == 1 else ["--microbatch=1, one at a time"]
-    points = 0
-    if not callable(task.train):
-        points = max(
-            (bucket["mesh_points"].shape[1] for bucket in task.train if _has(bucket)),
-            default=0,
-        )
+    points = 0 if callable(task.train) else max(map(_points, task.train), default=0)
     if points and isinstance(model, nn.OperatorTransformer):
         if chunks.obstacle(model) is None:
             ways.append(_chunked(model, points))
@@ -57,8 +53,12 @@ def _advice(task: Any, model: Any, settings: Any, error: str) -> str:
     return f"{text}{size}What needs less: {'; '.join(ways)}."
 
 
-def _has(bucket: Any) -> bool:
-    return isinstance(bucket, dict) and np.ndim(bucket.get("mesh_points", 0)) == 3
+def _points(bucket: Any) -> int:
+    """Points of the samples of a bucket; zero if it is none of meshes."""
+    if isinstance(bucket, buckets.Bucket):
+        return bucket.num_points
+    points = bucket.get("mesh_points", 0) if isinstance(bucket, dict) else 0
+    return points.shape[1] if np.ndim(points) == 3 else 0
 
 
 def _chunked(model: nn.OperatorTransformer, points: int) -> str:

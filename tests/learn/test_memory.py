@@ -7,7 +7,8 @@ import pytest
 from flax import nnx
 
 from opjax import nn
-from opjax.learn import Settings, Task, memory
+from opjax.datasets.samples import Sample
+from opjax.learn import Settings, Task, buckets, memory
 
 EXHAUSTED = "RESOURCE_EXHAUSTED: Out of memory allocating 123 bytes.\nmore"
 
@@ -48,6 +49,12 @@ def test_missing_memory_says_what_was_needed_and_what_fits():
 def test_what_has_no_meaning_is_not_proposed():
     assert "--microbatch" not in message(model(), microbatch=1)
     assert "--chunk_size" not in message(object())
+
+
+@pytest.mark.parametrize(("size", "expected"), [(None, 7), (9, 9)])
+def test_samples_on_disk_have_points_too(size, expected):
+    found = [Sample(mesh_points=np.zeros((7, 2), np.float32))]
+    assert buckets.Bucket(found, size, dict).num_points == expected
 
 
 def test_other_errors_pass():
