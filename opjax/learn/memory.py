@@ -57,8 +57,8 @@ def _points(bucket: Any) -> int:
     """Points of the samples of a bucket; zero if it is none of meshes."""
     if isinstance(bucket, buckets.Bucket):
         return bucket.num_points
-    points = bucket.get("mesh_points", 0) if isinstance(bucket, dict) else 0
-    return points.shape[1] if np.ndim(points) == 3 else 0
+    points = np.shape(bucket.get("mesh_points", 0) if isinstance(bucket, dict) else 0)
+    return points[1] if len(points) == 3 else 0
 
 
 def _chunked(model: nn.OperatorTransformer, points: int) -> str:
