@@ -22,14 +22,14 @@ class Summary(NamedTuple):
       grid_shape: as in `Sample`.
       ranges: smallest and largest value of every channel of `mesh_points`, `features`
         and `target`, where there are any.
-      sums: of the channels of `features` and `target` mean and sum of squares of what
-        differs from it, in double precision.
+      sums: of `features` and `target` how many rows there are, of their channels mean
+        and sum of squares of what differs from it, in double precision.
     """
 
     num_points: int
     grid_shape: tuple[int, ...] | None
     ranges: dict[str, tuple[np.ndarray, np.ndarray]]
-    sums: dict[str, tuple[np.ndarray, np.ndarray]]
+    sums: dict[str, tuple[int, np.ndarray, np.ndarray]]
 
     @property
     def channels(self) -> dict[str, int]:
@@ -48,7 +48,7 @@ def summarize(sample: Sample) -> Summary:
         ranges[name] = rows.min(axis=0), rows.max(axis=0)
         if name != "mesh_points":
             mean = rows.mean(axis=0, dtype=np.float64)
-            sums[name] = mean, np.sum((rows - mean) ** 2, axis=0)
+            sums[name] = len(rows), mean, np.sum((rows - mean) ** 2, axis=0)
     return Summary(sample.num_points, sample.grid_shape, ranges, sums)
 
 
@@ -75,16 +75,16 @@ def mean_and_std(known: Sequence[Summary], name: str) -> tuple[np.ndarray, np.nd
 
         mean = sum_i n_i m_i / n,    std^2 = sum_i (q_i + n_i (m_i - mean)^2) / (n - 1),
 
-    from means `m_i` and sums of squares `q_i` of samples of `n_i` points.
+    from means `m_i` and sums of squares `q_i` of samples of `n_i` rows.
 
     Raises:
       ValueError: if there are fewer than two points.
     """
-    counts = np.array([[summary.num_points] for summary in known], np.float64)
-    means, squares = (
+    counts, means, squares = (
         np.stack(parts)
         for parts in zip(*(summary.sums[name] for summary in known), strict=True)
     )
+    counts = counts[:, None].astype(np.float64)
     total = counts.sum()
     if total < 2:
         raise ValueError("A standard deviation needs two points, but there is one.")

@@ -42,3 +42,19 @@ def test_a_constant_channel_keeps_its_scale(rng):
     constant = np.full((6, 1), 7.0, np.float32)
     train = [make(rng, 6)._replace(features=constant) for _ in range(3)]
     assert float(fit(train, features=True)["features"].std[0]) == 1
+
+
+def test_targets_on_a_grid_of_their_own_count_by_their_own_points(rng):
+    data = [
+        Sample(
+            mesh_points=rng.uniform(size=(6, 2)),
+            features=rng.normal(size=(6, 1)),
+            target=rng.normal(size=(n, 1)),
+            target_grid=(n,),
+        )
+        for n in (40, 3)
+    ]
+    found = fit(data, features=True, target=True)
+    values = np.concatenate([sample.target for sample in data])
+    np.testing.assert_allclose(found["target"].mean, values.mean(0), rtol=1e-12)
+    np.testing.assert_allclose(found["target"].std, values.std(0, ddof=1), rtol=1e-6)
