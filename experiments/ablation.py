@@ -110,7 +110,7 @@ def variants(config: Config, study: str) -> dict[str, Any]:
     else:
         base = PROBLEMS[config.problem].PRESETS[config.base]
         names += ["num_test", "num_heads", "num_basis"]
-        given["equal_parameters"] = False
+        given |= {"equal_parameters": False, "models": ("functional",)}
     if base.num_validation:  # published runs have none
         given["num_validation"] = max(config.num_train // 10, 2)
     base = replace(base, **given, **{name: getattr(config, name) for name in names})
