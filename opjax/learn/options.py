@@ -63,7 +63,7 @@ def define_flags(
 
     Args:
       presets: configurations by name, all of one class with a field `preset`; the
-        default is the class's own.
+        default is `fast`, where there is one, or else the class's own.
       program: its name, as in its folder.
       flag_values: where to define them.
 
@@ -82,7 +82,9 @@ def define_flags(
         if name in groups and alias not in groups:
             flags.DEFINE_alias(alias, name, flag_values, groups[name])
     given: Any = {"flag_values": flag_values, "module_name": _OUTPUT}
-    default = f"default runs/{program}-{cls.preset}, with another preset's name and "
+    default = (
+        f"default runs/{program}-{_default(presets)}, with another preset's name and "
+    )
     text = f"Folder of the run; alone, it continues the run it holds ({default}"
     text += "whatever differs from the preset added)"
     flags.DEFINE_string("workdir", None, text, **given)
@@ -117,7 +119,7 @@ def _define(
     if several and choices is not None:  # absl shows those of single values
         text += f": {', '.join(choices)}"
     if field.name == "preset":
-        choices, text = tuple(presets), f"{text} (default {field.default})"
+        choices, text = tuple(presets), f"{text} (default {_default(presets)})"
     else:
         # Without those of single models, such as `paper_fno`: there are too many.
         names = [k for k, p in presets.items() if not _of_model(k, p)]
@@ -161,7 +163,7 @@ def read_flags(
         if stored is not None:
             return stored
     models = tuple(given.get("models", ()))
-    preset = fields.preset_of(presets, given.pop("preset", cls.preset), models)
+    preset = fields.preset_of(presets, given.pop("preset", _default(presets)), models)
     return dataclasses.replace(preset, **given)  # pyright: ignore
 
 
@@ -204,6 +206,11 @@ def console() -> Iterator[None]:
         if verbose:
             raise
         sys.exit(f"{type(error).__name__}: {error}\n(--verbosity=1 shows where.)")
+
+
+def _default(presets: Mapping[str, Any]) -> str:
+    """The name of the preset that is taken without one."""
+    return "fast" if "fast" in presets else _class(presets).preset
 
 
 def _class(presets: Mapping[str, Any]) -> Any:

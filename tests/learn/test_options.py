@@ -56,6 +56,16 @@ def test_a_workdir_alone_brings_its_configuration_back(tmp_path):
     assert read(f"--workdir={tmp_path}", "--width=7") == Config(width=7)
 
 
+def test_fast_is_the_default_where_there_is_one():
+    presets = {**PRESETS, "fast": Config(preset="fast", width=7)}
+    values = flags.FlagValues()
+    options.define_flags(presets, program="line", flag_values=values)
+    values(["program"])
+    assert options.read_flags(presets, flag_values=values) == presets["fast"]
+    assert values["preset"].help.endswith("(default fast)")
+    assert "(default runs/line-fast, with" in " ".join(values["workdir"].help.split())
+
+
 def test_an_unknown_preset_lists_those_there_are():
     with pytest.raises(flags.IllegalFlagValueError, match="preset=huge.*small|large"):
         read("--preset=huge")
