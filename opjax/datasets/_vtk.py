@@ -1,4 +1,7 @@
-"""The published files of AirfRANS: a slice of the mesh and the contour in it."""
+"""The published files of AirfRANS: a slice of the mesh and the contour in it.
+
+`open_mesh` reads those of cars too.
+"""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -26,7 +29,7 @@ def read(internal: Path, aerofoil: Path, *, source: str) -> dict[str, np.ndarray
       ImportError: if pyvista is missing.
       ValueError: if a file is damaged or the two do not fit.
     """
-    mesh, contour = _open(internal, source), _open(aerofoil, source)
+    mesh, contour = open_mesh(internal, source), open_mesh(aerofoil, source)
     flow = {k: _point_data(mesh, k, internal) for k in ("U", "p", "nut")}
     signed = _point_data(mesh, "implicit_distance", internal)
     normals = _point_data(contour, "Normals", aerofoil)
@@ -66,7 +69,17 @@ def write(stem: Path, arrays: Mapping[str, Any]) -> None:
     contour.save(f"{stem}_aerofoil.vtp")
 
 
-def _open(path: Path, source: str) -> Any:
+def open_mesh(path: Path, source: str) -> Any:
+    """Reads a mesh with PyVista.
+
+    Args:
+      path: the file.
+      source: where to get it, for messages.
+
+    Raises:
+      ImportError: if pyvista is missing.
+      ValueError: if the file is damaged or has no points.
+    """
     pyvista = _files.optional("pyvista", path, extra="vtk")
     try:
         mesh = pyvista.read(path)

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from opjax.datasets import _files, samples
+from opjax.datasets import _vtk, samples
 from opjax.datasets.samples import Sample
 from opjax.quadrature import cell_weights
 
@@ -176,15 +176,9 @@ def _normals(points: np.ndarray, triangles: np.ndarray) -> np.ndarray:
 
 
 def _open(path: Path, source: str) -> Any:
-    pyvista = _files.optional("pyvista", path, extra="vtk")
-    try:
-        mesh = pyvista.read(path)
-        cells = mesh.n_cells
-    except Exception as error:  # whatever a damaged byte leads the library into
-        raise ValueError(
-            f"Cannot read {path}: {error}. Get it from {source}."
-        ) from error
-    if not cells:
+    """A mesh with cells."""
+    mesh = _vtk.open_mesh(path, source)
+    if not mesh.n_cells:
         raise ValueError(f"{path} has no cells: it is damaged; get it from {source}.")
     return mesh
 

@@ -88,18 +88,8 @@ def regression(
     )
     normalizers = fitted | given
     predict = partial(predict_sample, normalizers)
-
     stacked = partial(_stacked, config, splits, fitted)
-
-    def error(model: Any, sample: Any, **split: str) -> jax.Array:
-        """`split` is the axis of the devices that have the other points, if any."""
-        weights = sample.get("quadrature_weights")
-        return metrics.relative_l2(
-            predict(model, sample, **split),
-            sample["target"],
-            quadrature_weights=weights,
-            **split,  # pyright: ignore
-        )
+    error = partial(_error, predict)
 
     def one(model: Any, sample: Any, **split: str) -> jax.Array:
         if loss:
@@ -138,6 +128,21 @@ def regression(
         # Normalisers of every point are whole on every device.
         over_points=(loss is None or over_points) and not pointwise,
         row=math.prod((found.grid_shape or (1,))[1:]),
+    )
+
+
+def _error(
+    predict: Callable[..., jax.Array], model: Any, sample: Any, **split: str
+) -> jax.Array:
+    """The relative error of a sample.
+
+    `split` is the axis of the devices that have the other points, if there are any.
+    """
+    return metrics.relative_l2(
+        predict(model, sample, **split),
+        sample["target"],
+        quadrature_weights=sample.get("quadrature_weights"),
+        **split,  # pyright: ignore
     )
 
 
