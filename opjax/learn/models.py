@@ -52,8 +52,8 @@ def whole(
         given |= {} if sees is None else {"position": sees(config, sizes)}
         given |= {} if more is None else more(config, sizes)
         model = construct(**given, rngs=rngs)
-        if "storage_dtype" in reads and config.storage_dtype != "float32":
-            nn.with_storage(model, config.storage_dtype)
+        if "storage_dtype" in reads:
+            nn.with_precision(model, config.precision)
         return nn.with_dropout(model, config.dropout) if "dropout" in reads else model
 
     return Entry(model=build, options=(*options, *reads), **needs)
@@ -70,7 +70,8 @@ def around(found: Entry, **options: Any) -> Entry:
         given = {"attention": attention, "basis": basis if shared else None}
         return {**given, "chunk_size": config.chunk_size or None, **options}
 
-    reads = ("num_heads", "reference_points", "chunk_size", "storage_dtype")
+    reads = ("num_heads", "reference_points", "chunk_size")
+    reads += ("compute_dtype", "storage_dtype")
     return whole(
         nn.OperatorTransformer, *_BLOCKS, sees=position, more=more, reads=reads
     )
