@@ -1,4 +1,4 @@
-"""The site's examples run, its commands exist, and its pages are made of what is there."""
+"""The examples of the site and of docstrings run, and its commands exist."""
 
 import contextlib
 import dataclasses
@@ -75,7 +75,7 @@ def commands():
     for page in [*PAGES, ROOT / "README.md"]:
         for text in blocks(page, "bash"):
             for line in text.replace("\\\n", " ").splitlines():
-                yield page, line.partition("  #")[0]
+                yield page, line.partition(" #")[0]
 
 
 def test_every_command_of_the_site_exists(hooks):
@@ -116,9 +116,8 @@ def test_formulas_of_docstrings_become_latex():
     sys.path.remove(str(DOCS / "hooks"))
     text = "C = argmin_C |C K - Q|_F^2 + ridge |C|_F^2"
     source = formulas.latex(text)
-    assert source == (
-        r"C = \operatorname{argmin}_{C} |C K - Q|_{F}^{2} + \mathrm{ridge}\, |C|_{F}^{2}"
-    )
+    fit, penalty = r"|C K - Q|_{F}^{2}", r"\mathrm{ridge}\, |C|_{F}^{2}"
+    assert source == rf"C = \operatorname{{argmin}}_{{C}} {fit} + {penalty}"
     assert formulas.latex("sum_i R_i^T D_i") == r"\sum _{i} R_{i}^{T} D_{i}"
     assert "<msubsup>" in formulas.mathml(source, display=True)
 

@@ -28,7 +28,9 @@ def picture(width: int, height: int, parts: Iterable[str], title: str) -> str:
     )
 
 
-def text(x: float, y: float, words: str, *, fill: str = "#222222", size: int = 13) -> str:
+def text(
+    x: float, y: float, words: str, *, fill: str = "#222222", size: int = 13
+) -> str:
     """Centred words."""
     return (
         f'<text x="{x:g}" y="{y:g}" fill="{fill}" font-size="{size}" '
@@ -62,7 +64,10 @@ def arrow(x: float, y: float, length: float, colour: str = GREY) -> str:
     """An arrow to the right."""
     end = x + length
     head = f"{end:g},{y:g} {end - 8:g},{y - 4:g} {end - 8:g},{y + 4:g}"
-    return line([(x, y), (end - 6, y)], colour) + f'<polygon points="{head}" fill="{colour}"/>'
+    return (
+        line([(x, y), (end - 6, y)], colour)
+        + f'<polygon points="{head}" fill="{colour}"/>'
+    )
 
 
 def shade(value: float) -> str:
@@ -74,7 +79,12 @@ def shade(value: float) -> str:
 
 
 def graph(
-    function: Callable[[float], float], x: float, y: float, w: float, h: float, colour: str
+    function: Callable[[float], float],
+    x: float,
+    y: float,
+    w: float,
+    h: float,
+    colour: str,
 ) -> str:
     """The graph of a function on [0, 1], its zero at `y`, one at `y - h`."""
     points = [(x + w * i / 80, y - h * function(i / 80)) for i in range(81)]
@@ -139,7 +149,7 @@ def bases() -> str:
         return value
 
     def indicator(j: int) -> Callable[[float], float]:
-        return lambda x: float(min(range(4), key=lambda l: abs(x - peaks[l])) == j)
+        return lambda x: float(min(range(4), key=lambda i: abs(x - peaks[i])) == j)
 
     def hat(j: int) -> Callable[[float], float]:
         return lambda x: max(0.0, 1 - abs(3 * x - j))
@@ -149,14 +159,24 @@ def bases() -> str:
             return lambda x: 0.5 + 0.5 * math.sin((j + 1) * math.pi * x)
         return lambda x: 0.5 + 0.5 * math.cos((j + 2) * math.pi * x)
 
-    families = (("softmax", softmax), ("indicator", indicator), ("hat", hat), ("Fourier", wave))
+    families = (
+        ("softmax", softmax),
+        ("indicator", indicator),
+        ("hat", hat),
+        ("Fourier", wave),
+    )
     for number, (name, family) in enumerate(families):
         x = 20 + 185 * number
         parts.append(line([(x, 110), (x + 165, 110)], GREY, 1))
         for j, colour in enumerate(_COLOURS):
             parts.append(graph(family(j), x, 110, 165, 70, colour))
         parts.append(text(x + 82, 25, name))
-    words = ("learned from features", "hard partition", "finite elements", "global waves")
+    words = (
+        "learned from features",
+        "hard partition",
+        "finite elements",
+        "global waves",
+    )
     for number, said in enumerate(words):
         parts.append(text(102 + 185 * number, 134, said, fill=GREY))
     return picture(760, 150, parts, "Bases")
@@ -172,7 +192,9 @@ def schwarz() -> str:
         x, w, y = 36 + 20 * a, 20 * (b - a) + 8, 72 + 13 * (i % 2)
         parts.append(box(x, y, w, 9, _COLOURS[i]))
         height = [130.0 + 40 * (1 - _weight(p, starts)) for p in range(a, b + 1)]
-        points = [(40 + 20 * p, h) for p, h in zip(range(a, b + 1), height, strict=True)]
+        points = [
+            (40 + 20 * p, h) for p, h in zip(range(a, b + 1), height, strict=True)
+        ]
         parts.append(line(points, _COLOURS[i], 2))
     parts.append(line([(40, 170), (720, 170)], GREY, 1))
     for i, peak in enumerate((9, 18, 26)):
@@ -182,7 +204,12 @@ def schwarz() -> str:
     parts.append(line([(40, 240), (720, 240)], GREY, 1))
     parts += [
         text(380, 28, "subdomains overlap; each sees its own points: R"),
-        text(380, 120, "partition of unity: the weights D of a point add up to one", size=12),
+        text(
+            380,
+            120,
+            "partition of unity: the weights D of a point add up to one",
+            size=12,
+        ),
         text(380, 190, "coarse hats reach across: &#934;", size=12),
     ]
     return picture(760, 255, parts, "Two-level Schwarz attention")
@@ -196,10 +223,22 @@ def layers() -> str:
     """What imports what."""
     rows = [
         ("experiments, notebooks", "one program for one question", "#f3f3f3"),
-        ("opjax.learn", "programs, runs, resume, registry, figures, reports", "#e8eef9"),
-        ("opjax.training, streaming, sharding, export", "steps of any pytree", "#fbeedd"),
+        (
+            "opjax.learn",
+            "programs, runs, resume, registry, figures, reports",
+            "#e8eef9",
+        ),
+        (
+            "opjax.training, streaming, sharding, export",
+            "steps of any pytree",
+            "#fbeedd",
+        ),
         ("opjax.nn", "Flax NNX modules own parameters, and no mathematics", "#e3f2e8"),
-        ("opjax: attention, basis, linalg, quadrature, schwarz ...", "pure functions", "#f8e4e2"),
+        (
+            "opjax: attention, basis, linalg, quadrature, schwarz ...",
+            "pure functions",
+            "#f8e4e2",
+        ),
     ]
     parts = []
     for i, (name, what, fill) in enumerate(rows):
@@ -210,7 +249,12 @@ def layers() -> str:
     return picture(760, 284, parts, "Layers: each imports only what is below")
 
 
-DRAWINGS = {"attention": attention, "bases": bases, "schwarz": schwarz, "layers": layers}
+DRAWINGS = {
+    "attention": attention,
+    "bases": bases,
+    "schwarz": schwarz,
+    "layers": layers,
+}
 
 
 def main() -> None:

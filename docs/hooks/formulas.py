@@ -39,7 +39,10 @@ _TOKEN = re.compile(
     r"|(?P<script>[_^])(?P<what>\{|-?\d+(?:/\d+)?|[A-Za-z]+|\([^()]*\))"
     r"|(?P<gap>\s{2,})"
 )
-_NAMED = "argmin argmax cos det diag div exp log max mean min sin trace tr".split()
+_NAMED = frozenset(
+    ("argmin", "argmax", "cos", "det", "diag", "div", "exp", "log", "max", "mean")
+    + ("min", "sin", "trace", "tr")
+)
 _DISPLAY = re.compile(r'<(div|span) class="arithmatex">(.*?)</\1>', re.DOTALL)
 # What the highlighter makes of an indented block, which names no language.
 _BLOCK = re.compile(
@@ -121,7 +124,9 @@ def mathml(source: str, *, display: bool) -> str:
 
 def _of_page(found: re.Match) -> str:
     source = html.unescape(found[2]).strip()
-    return mathml(source[2:-2], display=source.startswith(r"\["))
+    display = source.startswith(r"\[")
+    written = mathml(source[2:-2], display=display)
+    return f'<div class="display">{written}</div>' if display else written
 
 
 def _of_docstring(found: re.Match) -> str:

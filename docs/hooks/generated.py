@@ -18,6 +18,21 @@ sys.path[:0] = [str(ROOT), str(pathlib.Path(__file__).parent)]
 
 import programs  # noqa: E402
 
+_PROBLEMS = [
+    "darcy",
+    "burgers",
+    "navier_stokes",
+    "elasticity",
+    "plasticity",
+    "pipe",
+    "airfoil",
+    "bodies",
+    "darcy_notch",
+    "poisson",
+    "poisson_mesh",
+    "sinusoid",
+    "random_fields",
+]
 # Pages of the API: title, and packages or modules whose public names they show.
 API = {
     "attention": ("Attention", ["opjax.attention"]),
@@ -55,17 +70,14 @@ API = {
             "opjax.checkpoint",
         ],
     ),
-    "scale": ("Devices, streams, export", ["opjax.sharding", "opjax.streaming", "opjax.export"]),
+    "scale": (
+        "Devices, streams, export",
+        ["opjax.sharding", "opjax.streaming", "opjax.export"],
+    ),
     "data": ("Data sets", [f"opjax.datasets.{n}" for n in ("own", "samples", "cache")]),
     "problems": (
         "Problems",
-        [
-            f"opjax.problems.{name}"
-            for name in (
-                "darcy burgers navier_stokes elasticity plasticity pipe airfoil bodies "
-                "darcy_notch poisson poisson_mesh sinusoid random_fields"
-            ).split()
-        ],
+        [f"opjax.problems.{name}" for name in _PROBLEMS],
     ),
 }
 # Pages of results in the order of the site: those with most to see first.
@@ -100,8 +112,13 @@ def public(package: str) -> dict[str, str]:
         for alias in node.names
     }
     for node in body:
-        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "__all__":
-            return {name: found.get(name, package) for name in ast.literal_eval(node.value)}
+        if (
+            isinstance(node, ast.Assign)
+            and getattr(node.targets[0], "id", "") == "__all__"
+        ):
+            return {
+                name: found.get(name, package) for name in ast.literal_eval(node.value)
+            }
     kinds = (ast.FunctionDef, ast.ClassDef)
     own = [n.name for n in body if isinstance(n, kinds) and not n.name.startswith("_")]
     return dict.fromkeys(own, package)
@@ -119,7 +136,9 @@ def _api_page(title: str, modules: list[str]) -> str:
         module, _, part = given.partition(":")
         first = _documentation(module).split("\n\n")[0].replace("\n", " ")
         lines.append(f"*`{module}`*: {first}\n" if not part else "")
-        for name, where in sorted(public(module).items(), key=lambda item: item[0].lower()):
+        for name, where in sorted(
+            public(module).items(), key=lambda item: item[0].lower()
+        ):
             submodule = (ROOT / where.replace(".", "/") / f"{name}.py").is_file()
             if (part and not where.startswith(f"{module}.{part}")) or submodule:
                 continue
@@ -155,7 +174,9 @@ def on_config(config: Any, **_: Any) -> Any:
     def listed(section: str) -> list:
         index = [f"{section}/index.md"]
         return index + [
-            {title: uri} for uri, title in pages if uri.startswith(f"{section}/") and title
+            {title: uri}
+            for uri, title in pages
+            if uri.startswith(f"{section}/") and title
         ]
 
     def filled(value: Any) -> Any:

@@ -1,6 +1,7 @@
 """Pages of the command lines, from the definitions of their flags."""
 
 import importlib
+import pathlib
 import re
 from collections.abc import Iterator
 from types import ModuleType
@@ -9,11 +10,25 @@ from unittest import mock
 
 from absl import flags
 
-EXPERIMENTS = (
-    "darcy elasticity plasticity airfoil pipe navier_stokes burgers darcy_inverse "
-    "darcy_notch airfrans bodies rna sinusoid poisson_schwarz ablation scaling "
-    "paper_runs"
-).split()
+EXPERIMENTS = [
+    "darcy",
+    "elasticity",
+    "plasticity",
+    "airfoil",
+    "pipe",
+    "navier_stokes",
+    "burgers",
+    "darcy_inverse",
+    "darcy_notch",
+    "airfrans",
+    "bodies",
+    "rna",
+    "sinusoid",
+    "poisson_schwarz",
+    "ablation",
+    "scaling",
+    "paper_runs",
+]
 # Command, module and a line of what it is for.
 OWN = {
     "opjax-train": "opjax.learn.train",
@@ -37,7 +52,7 @@ def flags_of(module: Any) -> dict[str, list[flags.Flag]]:
     if not found:
         with mock.patch.object(options, "start"):
             module.main()  # defines its flags, and would start
-        found = flags.FLAGS.flags_by_module_dict()[module.__name__]
+        found = list(flags.FLAGS.flags_by_module_dict()[module.__name__])
         for flag in found:
             delattr(flags.FLAGS, flag.name)
     return {"Flags": list(found)}
@@ -48,6 +63,7 @@ def _table(found: list) -> str:
     for flag in sorted(found, key=lambda flag: flag.name):
         name = f"--[no]{flag.name}" if flag.boolean else f"--{flag.name}"
         text = re.sub(r"\s+", " ", flag.help or "")
+        text = re.sub(r"^<[^>]*>: ", "", text)  # choices, shown below
         choices = getattr(flag.parser, "enum_values", None)
         if choices:
             text = f"{', '.join(f'`{c}`' for c in choices)}. {text}"
@@ -81,26 +97,7 @@ def pages() -> Iterator[tuple[str, str, str]]:
         first = (module.__doc__ or "").split("\n\n")[0].replace("\n", " ")
         rows.append(f"| [`{title}`]({title}.md) | {first} |")
         made.append((f"programs/{title}.md", title, _page(command, module)))
-    text = (_HEAD + "\n".join(rows)) + "\n"
+    head = (pathlib.Path(__file__).parent / "programs.md").read_text()
+    text = head + "\n".join([*rows, ""])
     yield "programs/index.md", "", text
     yield from made
-
-
-_HEAD = """# Programs
-
-Three commands work on your files, `opjax-train`, `opjax-predict` and `opjax-report`; the
-others are benchmarks of the papers and run in a clone, `python -m experiments.NAME`.
-Flags have the same names everywhere, and a program has only those that it uses. These
-pages are made from the definitions of the flags, as is `--help`.
-
-- `--preset` names a set of values, and other flags change it. Without one it is `fast`,
-  where a program has it. `smoke` takes seconds, `quick` minutes; `paper` is the published
-  set-up, which needs a GPU.
-- `--describe` says what a run would do, its parameters, memory and time, and does not
-  train.
-- `--workdir` alone continues the run in that folder.
-- The last line printed is one JSON object.
-
-| program | what it does |
-| --- | --- |
-"""
