@@ -1,0 +1,76 @@
+"""Rows of metrics as files of TensorBoard, written at once and by this thread.
+
+The writer of tensorboardX hands rows to a thread, which a full disk ends: then the next
+rows wait for it forever. Here a disk that takes no more ends the files, not the run.
+"""
+
+import contextlib
+import pathlib
+import time
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+
+def require() -> None:
+    """Raises ModuleNotFoundError, naming the extra, if tensorboardX is missing."""
+    try:
+        import tensorboardX  # noqa: F401  # pyright: ignore
+    except ImportError:
+        raise ModuleNotFoundError(
+            "--tensorboard needs tensorboardX: pip install 'opjax[tensorboard]', or "
+            "leave the flag out: metrics.jsonl is written in any case."
+        ) from None
+
+
+class Board:
+    """The numbers of rows, in a file in `tensorboard/` of a run folder.
+
+    Steps from `step` on, of a run that went on where this one begins, are dropped.
+    """
+
+    def __init__(self, folder: pathlib.Path, *, step: int, suffix: str):
+        from tensorboardX import event_file_writer, summary  # pyright: ignore
+        from tensorboardX.proto import event_pb2  # pyright: ignore
+
+        self._event, self._scalar = event_pb2.Event, summary.scalar
+        self._folder = folder / "tensorboard"
+        self._writer: Any = None
+        log = event_pb2.SessionLog
+        with self._ending():
+            self._folder.mkdir(exist_ok=True)
+            place = str(self._folder / "events")
+            self._writer = event_file_writer.EventsWriter(place, suffix)
+            self._put(step=step, session_log=log(status=log.START))
+
+    def add(self, row: dict[str, Any]) -> None:
+        """Writes the numbers of a row, which has a "step"."""
+        for name, value in row.items():
+            if self._writer is not None and isinstance(value, (int, float)):
+                with self._ending():
+                    self._put(step=row["step"], summary=self._scalar(name, value))
+
+    def close(self) -> None:
+        """Closes the file."""
+        if self._writer is not None:
+            with self._ending():
+                self._writer.close()
+
+    def _put(self, **given: Any) -> None:
+        self._writer.write_event(self._event(wall_time=time.time(), **given))
+        self._writer.flush()
+
+    @contextlib.contextmanager
+    def _ending(self) -> Iterator[None]:
+        """Ends the file where it cannot be written."""
+        try:
+            yield
+        except OSError as error:
+            warnings.warn(
+                f"Cannot write to {self._folder}: {error.strerror or error}. "
+                "TensorBoard shows no more of this run; metrics.jsonl goes on.",
+                stacklevel=3,
+            )
+            writer, self._writer = self._writer, None
+            with contextlib.suppress(OSError):
+                writer and writer.close()
