@@ -14,6 +14,7 @@ and placed like the template's, whatever devices they were on.
 """
 
 import contextlib
+import errno
 import json
 import logging
 import os
@@ -35,6 +36,7 @@ from opjax._files import replacing, sync
 
 _NAME = re.compile(r"step_(\d{10})")
 _MANIFEST = "opjax_manifest.json"
+_NEVER = 10**9  # seconds
 _KEYS = {"step", "metadata", "crc32"}  # of the first manifests, which had no "own"
 
 
@@ -91,12 +93,12 @@ def save(
     directory = pathlib.Path(directory).absolute()
     path: Any = directory / f"step_{step:010d}"  # Orbax's own annotation is narrower
     arrays = {k: v for k, v in _flatten(payload).items() if v.size}
-    info = {"step": step, "metadata": metadata or {}}
+    info, begun = {"step": step, "metadata": metadata or {}}, False
     try:
-        # Orbax hangs for minutes at exit if it cannot create its folder; ask first.
         directory.mkdir(parents=True, exist_ok=True)
         _probe(directory)
         _remove_incomplete(directory)
+        begun = True
         with _quiet():
             ocp.save_checkpointables(path, {"arrays": arrays}, overwrite=True)
         for place, _, files in os.walk(path):
@@ -107,12 +109,13 @@ def save(
             manifest.write_text(_signed(info | {"crc32": _checksums(path)}))
         sync(path)
     except (OSError, ValueError, RuntimeError) as error:
-        _remove_incomplete(directory)  # what is there of it takes space
-        reason = str(error).strip().splitlines()[0][:300] if str(error) else repr(error)
+        if begun:  # what is there of it takes space
+            _delete(path)
+            _remove_incomplete(directory)
         raise CheckpointError(
-            f"Cannot write the checkpoint of step {step} to {directory}: {reason}. "
-            "Free disk space or make the directory writable (or choose another), then "
-            "start again: complete earlier checkpoints are kept."
+            f"Cannot write the checkpoint of step {step} to {directory}: "
+            f"{_reason(error)}. Free disk space or make the directory writable (or "
+            "choose another), then start again: complete earlier checkpoints are kept."
         ) from error
     steps = all_steps(directory)
     kept = steps[: steps.index(step) + 1][-keep:]
@@ -246,6 +249,15 @@ def _read(path: Any, like: Any) -> tuple[dict[str, np.ndarray], dict]:
     return {**loaded["arrays"], **arrays}, info
 
 
+def _reason(error: Exception) -> str:
+    """What went wrong, in a line; of TensorStore's long ones the system's words."""
+    said = str(error).strip() or repr(error)
+    for number in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EACCES):
+        if os.strerror(number) in said:
+            return os.strerror(number)
+    return said.splitlines()[0][:300]
+
+
 def _signed(info: dict[str, Any]) -> str:
     """The text of a manifest, with the CRC-32 of its values under `own`."""
     info = json.loads(json.dumps(info))  # as it will be read
@@ -359,12 +371,17 @@ def _quiet() -> Iterator[None]:
     levels = [logger.level for logger in loggers]
     own, check = jax.process_index(), execution._check_directory_consistency
     alone = ocp.options.MultiprocessingOptions(primary_host=own, active_processes={own})
+    # In the background, a folder that cannot be made would be waited for, for minutes;
+    # a save times out by a clock that may be set meanwhile.
+    at_once = ocp.options.AsyncOptions(
+        create_directories_asynchronously=False, timeout_secs=_NEVER
+    )
     for logger in loggers:
         logger.setLevel(logging.CRITICAL + 1)
     # Whatever processes are active, Orbax 0.12 would have all of them compare paths.
     execution._check_directory_consistency = lambda directory: None
     try:
-        with ocp.Context(multiprocessing_options=alone):
+        with ocp.Context(multiprocessing_options=alone, async_options=at_once):
             yield
     finally:
         execution._check_directory_consistency = check

@@ -6,6 +6,7 @@ rows wait for it forever. Here a disk that takes no more ends the files, not the
 
 import contextlib
 import pathlib
+import socket
 import time
 import warnings
 from collections.abc import Iterator
@@ -30,17 +31,19 @@ class Board:
     """
 
     def __init__(self, folder: pathlib.Path, *, step: int, suffix: str):
-        from tensorboardX import event_file_writer, summary  # pyright: ignore
+        from tensorboardX import record_writer, summary  # pyright: ignore
         from tensorboardX.proto import event_pb2  # pyright: ignore
 
         self._event, self._scalar = event_pb2.Event, summary.scalar
         self._folder = folder / "tensorboard"
         self._writer: Any = None
         log = event_pb2.SessionLog
+        # Viewers look for this word, and take the files in the order of their times.
+        name = f"events.out.tfevents.{time.time():.0f}.{socket.gethostname()}{suffix}"
         with self._ending():
             self._folder.mkdir(exist_ok=True)
-            place = str(self._folder / "events")
-            self._writer = event_file_writer.EventsWriter(place, suffix)
+            self._writer = record_writer.RecordWriter(str(self._folder / name))
+            self._put(file_version="brain.Event:2")
             self._put(step=step, session_log=log(status=log.START))
 
     def add(self, row: dict[str, Any]) -> None:
@@ -57,7 +60,8 @@ class Board:
                 self._writer.close()
 
     def _put(self, **given: Any) -> None:
-        self._writer.write_event(self._event(wall_time=time.time(), **given))
+        event = self._event(wall_time=time.time(), **given)
+        self._writer.write(event.SerializeToString())
         self._writer.flush()
 
     @contextlib.contextmanager
