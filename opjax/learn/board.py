@@ -34,10 +34,11 @@ class Board:
         from tensorboardX import record_writer, summary  # pyright: ignore
         from tensorboardX.proto import event_pb2  # pyright: ignore
 
-        self._event, self._scalar = event_pb2.Event, summary.scalar
+        made: Any = event_pb2
+        self._event, self._scalar = made.Event, summary.scalar
         self._folder = folder / "tensorboard"
         self._writer: Any = None
-        log = event_pb2.SessionLog
+        log = made.SessionLog
         # Viewers look for this word, and take the files in the order of their times.
         name = f"events.out.tfevents.{time.time():.0f}.{socket.gethostname()}{suffix}"
         with self._ending():
@@ -76,5 +77,6 @@ class Board:
                 stacklevel=3,
             )
             writer, self._writer = self._writer, None
-            with contextlib.suppress(OSError):
-                writer and writer.close()
+            if writer is not None:
+                with contextlib.suppress(OSError):
+                    writer.close()
