@@ -42,12 +42,13 @@ def open_vtk(
     if not len(points):
         raise ValueError(f"{path} has no points: the mesh is empty.")
     arrays = {name: np.asarray(mesh.point_data[name]) for name in mesh.point_data}
-    arrays["mesh_points"] = points[:, _axes(path, points, point_dim)]
+    chosen = axes(path, points.min(axis=0), points.max(axis=0), point_dim)
+    arrays["mesh_points"] = points[:, chosen]
     grid: Any = mesh.cast_to_unstructured_grid()
     cells = _cells(grid)
     if cells is not None:
         arrays["cells"] = cells
-    if quadrature:
+    if quadrature and "quadrature_weights" not in arrays:
         arrays["quadrature_weights"] = _weights(path, grid)
     yield {"": arrays}
 
@@ -152,14 +153,20 @@ def _check_declared(path: Path, max_bytes: int) -> None:
     _own_arrays.check_size(path, "its points and cells", size, max_bytes)
 
 
-def _axes(path: Path, points: np.ndarray, point_dim: int | None) -> list[int]:
+def axes(
+    path: Path, low: np.ndarray, high: np.ndarray, point_dim: int | None
+) -> list[int]:
+    """The axes of space of points between two corners.
+
+    Raises:
+      ValueError: if others are left out than constant ones.
+    """
     if point_dim is None:
-        return [a for a in range(3) if points[:, a].any()] or [0]
-    left_out = points[:, point_dim:]
-    if not 1 <= point_dim <= 3 or (left_out != left_out[:1]).any():
+        return [a for a in range(3) if low[a] != 0 or high[a] != 0] or [0]
+    if not 1 <= point_dim <= 3 or (low[point_dim:] != high[point_dim:]).any():
         raise ValueError(
             f"{path}: {point_dim=} must be 1, 2 or 3, and axes beyond it constant; the "
-            f"mesh reaches from {points.min(axis=0)} to {points.max(axis=0)}."
+            f"mesh reaches from {low} to {high}."
         )
     return list(range(point_dim))
 

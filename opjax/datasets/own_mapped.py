@@ -1,16 +1,17 @@
-"""Samples of `.h5` files whose arrays are read and written in slices of points."""
+"""Samples of `.h5` and `.vtu` files, read and written in slices of points."""
 
 import contextlib
 import math
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from opjax._files import replacing
-from opjax.datasets import _own_arrays, _own_sample
+from opjax.datasets import _own_arrays, _own_sample, _own_vtu, _vtu_slices
+from opjax.datasets._vtu_copy import Copy
 
 
 class Columns:
@@ -55,32 +56,35 @@ class Mapped(NamedTuple):
 
     Attributes:
       name: the file, with the group.
-      group: an HDF5 group that can be written to, if the file can.
       arrays: of `Sample`, by name, those that there are.
+      present: names of all arrays of the file.
+      create: makes room for arrays of float32 with these names and shapes.
     """
 
     name: str
-    group: Any
     arrays: dict[str, Columns]
+    present: Collection[str]
+    create: Callable[[dict[str, tuple[int, ...]]], Mapping[str, Any]]
 
     def add(self, names: Sequence[str]) -> "Written":
-        """Makes place for fields, a name for each channel, as in `own.write`.
+        """Makes room for fields, a name for each channel, as in `own.write`; once.
 
         Raises:
-          ValueError: if a field of that name exists.
+          OSError: if the file cannot be written.
+          ValueError: if a field of that name exists, or the file is damaged.
         """
-        taken = sorted(set(self.group) & set(names))
+        taken = sorted(set(self.present) & set(names))
         if taken:
             raise ValueError(
                 f"{self.name} has fields {taken} already; choose other names."
             )
-        n, columns = len(self.arrays["mesh_points"]), {}
+        n, shapes, channels = len(self.arrays["mesh_points"]), {}, {}
         for name in dict.fromkeys(names):
             chosen = [i for i, other in enumerate(names) if other == name]
-            shape = (n,) if len(chosen) == 1 else (n, len(chosen))
-            array = self.group.create_dataset(name, shape, np.float32)
-            columns[name] = array, chosen[0] if len(chosen) == 1 else chosen
-        return Written(columns)
+            shapes[name] = (n,) if len(chosen) == 1 else (n, len(chosen))
+            channels[name] = chosen[0] if len(chosen) == 1 else chosen
+        made = self.create(shapes)
+        return Written({name: (made[name], channels[name]) for name in shapes})
 
 
 class Written(NamedTuple):
@@ -101,58 +105,105 @@ def copied(
     *,
     features: Sequence[str] = (),
     target: Sequence[str] = (),
+    point_dim: int | None = None,
 ) -> Iterator[list[Mapped]]:
     """Copies a file, which appears when complete, and opens its samples.
 
     Args:
-      source: an `.h5` file of one sample, or of one group for each.
+      source: an `.h5` file of one sample, or of one group for each; or a `.vtu` file.
       path: where the copy is to be.
       features: names of fields that together are the input function; by default
         `features`, where it exists.
       target: likewise, the output function, where all of them exist.
+      point_dim: of `.vtu` files, as for `own.read`.
 
     Raises:
       FileNotFoundError: if the source does not exist.
       ImportError: if h5py is missing.
       OSError: if the copy cannot be written.
       ValueError: if the source is of another format or damaged, or a field is missing
-        or not what it has to be.
+        or not what it has to be; likewise when slices are read.
     """
-    if source.suffix.lower() != ".h5":
-        raise ValueError(f"{source} is read as a whole; only .h5 files have slices.")
+    suffix = source.suffix.lower()
+    if suffix not in _OPENED:
+        known = " and ".join(_OPENED)
+        raise ValueError(
+            f"{source} is read as a whole; only {known} files have slices."
+        )
+    if point_dim is not None and suffix != ".vtu":
+        raise ValueError(f"{point_dim=} means nothing for {source}; leave it out.")
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.exists() and path.samefile(source):
         raise ValueError(f"{path} is the source itself; write to another folder.")
-    with replacing(path) as temporary:
-        shutil.copyfile(source, temporary)
-        asked = {"features": tuple(features), "target": tuple(target)}
-        with _own_arrays.open_writable(source, temporary) as groups:
-            yield [
-                Mapped(name, group, _arrays(name, group, asked))
-                for name, group in (
-                    (str(source / key) if key else str(source), group)
-                    for key, group in groups.items()
-                )
-            ]
+    asked = {"features": tuple(features), "target": tuple(target)}
+    with (
+        replacing(path) as temporary,
+        _OPENED[suffix](source, temporary, asked, point_dim) as samples,
+    ):
+        yield samples
+
+
+@contextlib.contextmanager
+def _hdf5(
+    source: Path, path: Path, asked: Mapping[str, tuple[str, ...]], _: None
+) -> Iterator[list[Mapped]]:
+    def mapped(key: str, group: Any) -> Mapped:
+        def lookup(field: str) -> Any:
+            return _own_arrays.dataset(name, group, field)
+
+        def create(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
+            return {
+                field: group.create_dataset(field, shape, np.float32)
+                for field, shape in shapes.items()
+            }
+
+        name = str(source / key) if key else str(source)
+        arrays = _arrays(name, group, lookup, asked)
+        return Mapped(name, arrays, set(group), create)
+
+    shutil.copyfile(source, path)
+    with _own_arrays.open_writable(source, path) as groups:
+        yield [mapped(key, group) for key, group in groups.items()]
+
+
+@contextlib.contextmanager
+def _vtu(
+    source: Path,
+    path: Path,
+    asked: Mapping[str, tuple[str, ...]],
+    point_dim: int | None,
+) -> Iterator[list[Mapped]]:
+    with _vtu_slices.open_mesh(source) as mesh, open(path, "wb") as file:
+        axes = _own_vtu.axes(source, *mesh.ranges(), point_dim)
+        found = mesh.fields | {"mesh_points": _vtu_slices.Axes(mesh.points, axes)}
+        arrays = _arrays(str(source), found, found.__getitem__, asked)
+        copy = Copy(file, mesh)
+        yield [Mapped(str(source), arrays, set(found), copy.create)]
+        copy.check()
+
+
+_OPENED = {".h5": _hdf5, ".vtu": _vtu}
 
 
 def _arrays(
-    name: str, group: Any, asked: Mapping[str, tuple[str, ...]]
+    name: str,
+    present: Collection[str],
+    lookup: Callable[[str], Any],
+    asked: Mapping[str, tuple[str, ...]],
 ) -> dict[str, Columns]:
     def fields(names: Sequence[str], *, flat: bool = False) -> Columns:
-        found = {key: _own_arrays.dataset(name, group, key) for key in names}
-        return Columns(name, found, flat=flat)
+        return Columns(name, {key: lookup(key) for key in names}, flat=flat)
 
-    if "mesh_points" not in group:
-        raise _own_sample.missing(name, "mesh_points", group)
+    if "mesh_points" not in present:
+        raise _own_sample.missing(name, "mesh_points", present)
     arrays = {"mesh_points": fields(["mesh_points"])}
     for key, names in asked.items():
-        names = names or ((key,) if key in group else ())
-        absent = [n for n in names if n not in group]
+        names = names or ((key,) if key in present else ())
+        absent = [n for n in names if n not in present]
         if absent and key == "features":
-            raise _own_sample.missing(name, absent[0], group)
+            raise _own_sample.missing(name, absent[0], present)
         if names and not absent:
             arrays[key] = fields(names)
-    if "quadrature_weights" in group:
+    if "quadrature_weights" in present:
         arrays["quadrature_weights"] = fields(["quadrature_weights"], flat=True)
     return arrays

@@ -5,7 +5,8 @@
 Every file of the input is written to the output with the prediction beside its own
 arrays. The last line, and `report.json` for every sample, say how far the input is
 from the training samples and, where targets are known, the relative L2 error. With
-`--stream`, `.h5` files are read and written in slices of points, whatever their size.
+`--stream`, `.vtu` and `.h5` files are read and written in slices of points, whatever
+their size.
 With `--export=FILE` the operator is written to a file that runs without opjax, see
 `opjax.export`.
 """
@@ -50,7 +51,7 @@ def run(
       output: folder for the files with predictions and `report.json`.
       export_path: file for the exported operator; None for none.
       point_dim: as for `own.read`; as in training by default.
-      stream: read and write `.h5` files in slices, never all of a mesh.
+      stream: read and write `.vtu` or `.h5` files in slices, never all of a mesh.
       **limits: `chunk_size`, `memory_gib` and `scratch`, see `Trained.__call__`.
 
     Returns:
@@ -67,12 +68,8 @@ def run(
             if output is None:
                 raise ValueError("Name a folder for the predictions, --output=...")
             place = pathlib.Path(output)
-            if stream and point_dim is not None:
-                raise ValueError("point_dim means nothing with stream; leave it out.")
-            if stream:
-                rows = _stream_all(found, inputs, place, limits)
-            else:
-                rows = _predict_all(found, inputs, place, point_dim, limits)
+            predict = _stream_all if stream else _predict_all
+            rows = predict(found, inputs, place, point_dim, limits)
             result |= _summary(rows) | {"output": str(output)}
     return to_json(result | {"seconds": time.monotonic() - begin})
 
@@ -99,12 +96,14 @@ def _stream_all(
     found: trained.Trained,
     inputs: str | Sequence[str],
     output: pathlib.Path,
+    point_dim: int | None,
     limits: dict[str, Any],
 ) -> list[dict[str, Any]]:
     rows, names = [], _names(found)
     for file in _files(inputs):
-        given = names, limits
-        rows += predict_mapped.predict_file(found, file, output / file.name, *given)
+        rows += predict_mapped.predict_file(
+            found, file, output / file.name, names, limits, point_dim=point_dim
+        )
     for row in rows:
         if note := ranges.sentence(row):
             say(f"{row['name']}: {note}.")
@@ -191,7 +190,9 @@ def main() -> None:
     flags.DEFINE_string("export", None, "File for the exported operator")
     flags.DEFINE_integer("point_dim", None, "As in opjax-train", lower_bound=1)
     flags.DEFINE_bool(
-        "stream", False, "Read and write .h5 files in slices, never all of a mesh"
+        "stream",
+        False,
+        "Read and write .vtu or .h5 files in slices, never all of a mesh",
     )
     flags.DEFINE_integer(
         "chunk_size", 2**14, "Points that are evaluated at once", lower_bound=1

@@ -1,4 +1,4 @@
-"""Predictions from one `.h5` file to another in slices, without holding the mesh."""
+"""Predictions from one file to another in slices, without holding the mesh."""
 
 import math
 import pathlib
@@ -20,39 +20,55 @@ def predict_file(
     output: pathlib.Path,
     names: list[str],
     limits: dict[str, Any],
+    *,
+    point_dim: int | None = None,
 ) -> list[dict[str, Any]]:
     """Predicts on the samples of a file, slice by slice.
 
     Args:
       found: the operator.
-      file: an `.h5` file.
+      file: see `own_mapped.copied`.
       output: the copy of it with predictions.
       names: of the channels of predictions.
       limits: `chunk_size`, `memory_gib` and `scratch`, see `Trained.stream`.
+      point_dim: as for `own.read`; as in training by default.
 
     Returns:
       What `report.json` says of the samples.
 
     Raises:
+      OSError: if the copy cannot be written.
       ValueError: if the operator cannot be evaluated in chunks, or the file is not what
         it takes.
     """
     config = found.description["config"]
+    if point_dim is None and file.suffix.lower() == ".vtu":
+        point_dim = config.get("point_dim") or None
     fields = {
         "features": own.parse_names(config.get("feature_names")),
         "target": own.parse_names(config.get("target_names")),
     }
-    with own_mapped.copied(file, output, **fields) as samples:
+    copied = own_mapped.copied(file, output, point_dim=point_dim, **fields)
+    with copied as samples:
+        for sample in samples:
+            if config.get("quadrature") and "quadrature_weights" not in sample.arrays:
+                raise ValueError(
+                    f"{sample.name} has no quadrature_weights, which are not made of "
+                    "cells in slices: add them to its fields, they are those of "
+                    "`own.read(..., quadrature=True)`; or predict without --stream."
+                )
         return [_predict(found, sample, names, limits) for sample in samples]
 
 
 def _predict(
     found: "Trained", sample: Mapped, names: list[str], limits: dict[str, Any]
 ) -> dict[str, Any]:
-    arrays, written = dict(sample.arrays), sample.add(names)
+    arrays = dict(sample.arrays)
     target, weights = arrays.pop("target", None), arrays.get("quadrature_weights")
     report, start = _Report(found.description, len(arrays["mesh_points"])), 0
-    for values in found.stream(arrays, **limits):
+    parts = found.stream(arrays, **limits)
+    written = sample.add(names)
+    for values in parts:
         if not np.isfinite(values).all():
             raise ValueError(
                 f"The prediction for {sample.name} is not finite; its values are too "
@@ -66,6 +82,7 @@ def _predict(
                 values, target[rows], None if weights is None else weights[rows]
             )
         start += len(values)
+    assert start == len(arrays["mesh_points"])
     return {"name": sample.name} | report.row()
 
 

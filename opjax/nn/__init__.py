@@ -117,6 +117,7 @@ from opjax.nn.models.super_resolution import (
     SuperResolutionTransformer,
     coordinate_attention,
 )
+from opjax.nn.models.variance import unit_variance
 from opjax.nn.schwarz import (
     LowRankAttention,
     SchwarzAttention,
@@ -230,5 +231,6 @@ __all__ = [
     "scale_products",
     "with_dropout",
     "with_noise",
+    "unit_variance",
     "with_storage",
 ]

@@ -67,6 +67,13 @@ def test_weights_of_a_volume_mesh_sum_to_its_volume(tmp_path):
     assert sample.cells is None  # voxels are not linear cells with the usual order
 
 
+def test_weights_of_the_file_are_kept(mesh, tmp_path):
+    mesh.point_data["quadrature_weights"] = np.arange(30.0)
+    mesh.save(tmp_path / "a.vtu")
+    (sample,) = own.read(tmp_path, quadrature=True)
+    np.testing.assert_array_equal(sample.quadrature_weights, np.arange(30))
+
+
 @pytest.mark.parametrize("suffix", [".vtu", ".vtk"])
 def test_a_prediction_is_attached_to_the_mesh(suffix, mesh, tmp_path):
     path, out = tmp_path / f"a{suffix}", tmp_path / "out" / f"a{suffix}"

@@ -325,11 +325,14 @@ def test_the_exported_file_is_the_loaded_operator(name, rng, tmp_path):
         np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-4)
 
 
-def test_files_are_predicted_in_slices(rng, tmp_path, monkeypatch):
+@pytest.mark.parametrize("suffix", [".h5", ".vtu"])
+def test_files_are_predicted_in_slices(suffix, rng, tmp_path, monkeypatch):
+    if suffix == ".vtu":
+        pytest.importorskip("pyvista", reason='needs `pip install "opjax[vtk]"`')
     found = operator(rng, tmp_path, weighted=True)
     monkeypatch.setattr(trained_operators, "load", lambda _: found)
-    own.write(tmp_path / "a.h5", make(rng, 101, weighted=True))
-    limits = {"inputs": str(tmp_path / "a.h5"), "chunk_size": 40}
+    own.write(tmp_path / f"a{suffix}", make(rng, 101, weighted=True))
+    limits = {"inputs": str(tmp_path / f"a{suffix}"), "chunk_size": 40}
     lines, samples = [], []
     for stream in (False, True):
         output = tmp_path / f"out{stream}"
@@ -343,8 +346,7 @@ def test_files_are_predicted_in_slices(rng, tmp_path, monkeypatch):
     assert {"points_outside", "relative_l2", "num_points"} <= lines[1][1].keys()
     np.testing.assert_array_equal(samples[0].mesh_points, samples[1].mesh_points)
     # The same chunks, encoded on the host.
-    one, other = (sample.target for sample in samples)
-    np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-6)
+    np.testing.assert_array_equal(*(sample.target for sample in samples))
 
 
 def test_what_cannot_be_predicted_in_slices_is_named(rng, tmp_path, monkeypatch):
@@ -352,11 +354,11 @@ def test_what_cannot_be_predicted_in_slices_is_named(rng, tmp_path, monkeypatch)
     monkeypatch.setattr(trained_operators, "load", lambda _: found)
     own.write(tmp_path / "a.npz", sample)
     given = {"stream": True, "output": tmp_path / "out"}
-    with pytest.raises(ValueError, match="only .h5 files have slices"):
+    with pytest.raises(ValueError, match="only .h5 and .vtu files have slices"):
         predict.run(found.folder, inputs=str(tmp_path / "a.npz"), **given)
-    with pytest.raises(ValueError, match="point_dim means nothing with stream"):
-        predict.run(found.folder, inputs="a.h5", point_dim=2, **given)
     own.write(tmp_path / "a.h5", sample, sample.target, names=["prediction_u"])
+    with pytest.raises(ValueError, match="point_dim=2 means nothing for .*a.h5"):
+        predict.run(found.folder, inputs=str(tmp_path / "a.h5"), point_dim=2, **given)
     with pytest.raises(ValueError, match="has fields .'prediction_u'. already"):
         predict.run(found.folder, inputs=str(tmp_path / "a.h5"), **given)
     bad = {"mesh_points": sample.mesh_points, "features": np.ones((8, 1))}
@@ -373,4 +375,9 @@ def test_what_cannot_be_predicted_in_slices_is_named(rng, tmp_path, monkeypatch)
                 file[name] = array
         with pytest.raises(ValueError, match=words):
             predict.run(found.folder, inputs=str(tmp_path / "b.h5"), **given)
+    found.description["config"]["quadrature"] = True
+    pytest.importorskip("pyvista", reason='needs `pip install "opjax[vtk]"`')
+    own.write(tmp_path / "a.vtu", sample)
+    with pytest.raises(ValueError, match="weights, which are not made of cells in sli"):
+        predict.run(found.folder, inputs=str(tmp_path / "a.vtu"), **given)
     assert not list((tmp_path / "out").iterdir())  # no file is left half done

@@ -1,0 +1,188 @@
+"""What a `.vtu` file says of its arrays, read without their values."""
+
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+from xml.etree.ElementTree import Element, TreeBuilder
+from xml.parsers import expat
+
+from opjax.datasets import _own_arrays
+
+# Characters beside the values of arrays: units, the time.
+_MAX_TEXT = 2**20
+AGAIN = "write it again, pyvista.read(old).save(new), or predict without --stream"
+
+
+class Span(NamedTuple):
+    """Bytes of a file; in base64, four of them are three of what they say."""
+
+    first: int
+    last: int
+    base64: bool
+
+
+class Head(NamedTuple):
+    """A file without the values of its arrays.
+
+    Attributes:
+      root: its tree, where elements of binary arrays have no text.
+      spans: where the values of these elements begin, and where they end at the latest.
+    """
+
+    root: Element
+    spans: dict[Element, Span]
+
+    @property
+    def piece(self) -> Element:
+        """The element of the mesh."""
+        return self.root.findall("UnstructuredGrid/Piece")[0]
+
+
+def read_head(path: Path) -> Head:
+    """Reads a file up to its appended data, and finds the values of its arrays.
+
+    Raises:
+      ValueError: if it is damaged, is no unstructured grid in one piece, or has arrays
+        that have no slices.
+    """
+    events = _Events(path)
+    with open(path, "rb") as file:
+        try:
+            while part := file.read(2**18):
+                events.parse(part)
+            events.parse(b"", final=True)
+        except expat.ExpatError as error:
+            raise _own_arrays.damaged(path, error) from error
+        except _AppendedError:  # and what follows is no XML
+            pass
+        root = events.tree()
+        _check_mesh(path, root)
+        spans = events.inline | _appended(path, file, events)
+    return Head(root, spans)
+
+
+class _AppendedError(Exception):
+    """Appended data begin."""
+
+
+class _Events:
+    """Builds the tree of a file, but for the values of arrays."""
+
+    def __init__(self, path: Path):
+        self._path, self._builder, self._text = path, TreeBuilder(), 0
+        self._open: list[str] = []  # elements that are not closed yet
+        self._array: Element | None = None  # whose values are passed over,
+        self._first: int | None = None  # and where they begin
+        self.inline: dict[Element, Span] = {}
+        self.appended: list[Element] = []  # arrays
+        self.start: int | None = None  # of the element of their values
+        self.base64 = False
+        self._parser = expat.ParserCreate()
+        self._parser.StartElementHandler = self._begin
+        self._parser.EndElementHandler = self._end
+        self._parser.CharacterDataHandler = self._characters
+        self._parser.StartDoctypeDeclHandler = self._refuse_entities
+
+    def parse(self, part: bytes, *, final: bool = False) -> None:
+        """Reads on."""
+        self._parser.Parse(part, final)
+
+    def tree(self) -> Element:
+        """The root, with all elements closed."""
+        for tag in reversed(self._open):
+            self._builder.end(tag)
+        return self._builder.close()
+
+    def _begin(self, tag: str, attributes: dict[str, str]) -> None:
+        self._end_values()
+        if tag == "AppendedData":
+            encoding = attributes.get("encoding", "base64")
+            if encoding not in ("raw", "base64"):
+                raise _own_arrays.damaged(self._path, f"appended data as {encoding!r}")
+            self.start, self.base64 = self._parser.CurrentByteIndex, encoding != "raw"
+            raise _AppendedError
+        element = self._builder.start(tag, attributes)
+        self._open.append(tag)
+        if tag in ("DataArray", "Array"):
+            self._begin_array(element)
+
+    def _begin_array(self, element: Element) -> None:
+        stored = element.get("format", "ascii")
+        if "TimeStep" in element.attrib:
+            raise ValueError(
+                f"{self._path} has several time steps, and no slices; write every step "
+                "to a file of its own."
+            )
+        if stored == "appended":
+            self.appended.append(element)
+        elif stored == "binary":
+            self._array = element
+        elif "FieldData" not in self._open:  # which are few, and stay text
+            raise ValueError(
+                f"{self._path}: {element.get('Name')!r} is text (format {stored!r}), "
+                f"which has no slices; {AGAIN}."
+            )
+
+    def _end(self, tag: str) -> None:
+        self._end_values()
+        self._builder.end(tag)
+        self._open.pop()
+
+    def _characters(self, text: str) -> None:
+        if self._array is None:
+            self._text += len(text)
+            if self._text > _MAX_TEXT:
+                raise _own_arrays.damaged(self._path, "too much text beside its arrays")
+            self._builder.data(text)
+        elif self._first is None and text.strip():
+            spaces = len(text) - len(text.lstrip())
+            self._first = self._parser.CurrentByteIndex + spaces
+
+    def _end_values(self) -> None:
+        if self._array is not None:
+            last = self._parser.CurrentByteIndex
+            first = last if self._first is None else self._first
+            self.inline[self._array] = Span(first, last, True)
+        self._array = self._first = None
+
+    def _refuse_entities(self, *_) -> None:
+        raise _own_arrays.damaged(self._path, "it declares entities of XML")
+
+
+def _check_mesh(path: Path, root: Element) -> None:
+    kind, pieces = root.get("type"), root.findall("UnstructuredGrid/Piece")
+    if root.tag != "VTKFile" or kind != "UnstructuredGrid":
+        raise ValueError(
+            f"{path} holds a {kind or root.tag}, expected an UnstructuredGrid."
+        )
+    if len(pieces) != 1:
+        raise ValueError(
+            f"{path} has {len(pieces)} pieces, and is read in slices if there is one; "
+            f"{AGAIN}."
+        )
+
+
+def _appended(path: Path, file: BinaryIO, events: _Events) -> dict[Element, Span]:
+    """Where appended values are; their offsets count from behind an underscore."""
+    if not events.appended:
+        return {}
+    if events.start is None:
+        raise _own_arrays.damaged(path, "it has no appended data")
+    file.seek(events.start)
+    tag, _, begin = file.read(2**12).partition(b">")
+    spaces = len(begin) - len(begin.lstrip())
+    if begin[spaces : spaces + 1] != b"_":
+        raise _own_arrays.damaged(path, "no underscore in front of its appended data")
+    origin = events.start + len(tag) + 1 + spaces + 1
+    tail = max(origin, file.seek(0, 2) - 2**10)
+    file.seek(tail)
+    values, closed, end = file.read().rpartition(b"</AppendedData>")
+    if not closed or b"</VTKFile>" not in end:
+        raise _own_arrays.damaged(path, "its end is missing")
+    last, spans = tail + len(values), {}
+    for element in events.appended:
+        offset = element.get("offset", "")
+        if not offset.isdecimal() or origin + int(offset) > last:
+            what = f"{element.get('Name')!r} is at {offset!r} of its appended data"
+            raise _own_arrays.damaged(path, what)
+        spans[element] = Span(origin + int(offset), last, events.base64)
+    return spans
