@@ -19,8 +19,8 @@ def unit_variance(model: _Model) -> _Model:
 
         W <- g W / rms(W),    g = fan_in^{-1/2},
 
-    of every pointwise map of encoder, time embedding and blocks, and for the last one of
-    each of the `2 L` branches that `L` blocks add to the features
+    of every pointwise map of encoder, time embedding and blocks, and for the last one
+    of each of the `2 L` branches that `L` blocks add to the features
 
         g = (2 L fan_in)^{-1/2},
 
