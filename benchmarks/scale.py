@@ -13,7 +13,9 @@ a process of its own for every mode, so that its peak of memory is that of the m
 
 The last line is JSON: `modes` has the numbers of every mode, and the numbers of the
 last one stand beside it. `bytes_per_point` are temporary arrays of the compiled step,
-of all devices; `bytes_exchanged` is what a device gets from their sums in a step.
+of all devices; `bytes_exchanged` is what a device gets from their sums in a step;
+`bandwidth_fraction` is the time that memory needs for the inputs of the layers, written
+and read once, over that of the step.
 """
 
 import json
@@ -153,6 +155,29 @@ def measure(mode: str, sizes: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def inputs_of_layers(sizes: dict[str, Any]) -> int:
+    """Bytes of the inputs of all layers and of the decoder, written and read once."""
+    width = 4 if sizes.get("storage_dtype", "float32") == "float32" else 2
+    return 2 * sizes["points"] * (sizes["layers"] + 1) * sizes["features"] * width
+
+
+def copy_bandwidth(size: int = 2**25) -> float:
+    """Bytes a second that one thread reads and writes when it copies an array.
+
+    Args:
+      size: its float64 values; many more than caches hold.
+    """
+    import numpy as np
+
+    source, target = np.ones(size), np.empty(size)
+    seconds = []
+    for _ in range(4):
+        begin = time.perf_counter()
+        np.copyto(target, source)
+        seconds.append(time.perf_counter() - begin)
+    return 2 * source.nbytes / min(seconds)
+
+
 def main(argv: list[str]) -> None:
     """Measures every mode in turn."""
     sizes: dict[str, Any] = {name: getattr(flags.FLAGS, name) for name in _SIZES}
@@ -181,6 +206,9 @@ def main(argv: list[str]) -> None:
         )
         modes[mode] = json.loads(found.stdout.splitlines()[-1])
         print(f"{mode}: {modes[mode]}", file=sys.stderr, flush=True)
+    floor = inputs_of_layers(sizes) / copy_bandwidth()
+    for row in modes.values():
+        row["bandwidth_fraction"] = floor / row["step_seconds"]
     last = modes[_GIVEN.value[-1]]
     made = provenance(_PACKAGES)
     print(json.dumps({**last, "modes": modes, **sizes, "provenance": made}))

@@ -32,6 +32,13 @@ def test_the_mesh_of_a_stream_is_in_a_file(every, storage_dtype, stored, tmp_pat
     assert not list(tmp_path.iterdir())
 
 
+def test_memory_bounds_the_time_of_a_step_from_below():
+    wide = SIZES | {"points": 10, "layers": 2}
+    assert scale.inputs_of_layers(wide) == 2 * 10 * 3 * 8 * 4
+    assert scale.inputs_of_layers(wide | {"storage_dtype": "bfloat16"}) == 960
+    assert 1e8 < scale.copy_bandwidth(2**20) < 1e12
+
+
 def test_meshes_are_written_in_pieces(tmp_path, monkeypatch):
     monkeypatch.setattr(streamed, "PIECE", 7)
     mesh = streamed.write_mesh(tmp_path, 23)

@@ -49,6 +49,7 @@ FAST: dict[str, Any] = {
     "optimizer": "muon",
     "learning_rate": 3e-3,
     "ridge_unit": "mean",
+    "initial_kernels": "unit_variance",
 }
 # What the published set-ups of other models have in common.
 FLARE: dict[str, Any] = {

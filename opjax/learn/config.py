@@ -134,6 +134,12 @@ class ModelOptions(SizeOptions):
         "added to",
         choices=RIDGE_UNITS,
     )
+    initial_kernels: str = option(
+        "published",
+        "Deviations of kernels before training: published, 0.02, or such that features "
+        "keep their variance",
+        choices=("published", "unit_variance"),
+    )
     temperature: float = option(0.5, "Initial temperature of the basis", above=0)
     min_temperature: float = option(
         0.1, "Smallest temperature of the basis; 0: all are free", minimum=0

@@ -54,6 +54,8 @@ def whole(
         model = construct(**given, rngs=rngs)
         if "storage_dtype" in reads:
             nn.with_precision(model, config.precision)
+        if "initial_kernels" in reads and config.initial_kernels == "unit_variance":
+            nn.unit_variance(model)
         return nn.with_dropout(model, config.dropout) if "dropout" in reads else model
 
     return Entry(model=build, options=(*options, *reads), **needs)
@@ -71,7 +73,7 @@ def around(found: Entry, **options: Any) -> Entry:
         return {**given, "chunk_size": config.chunk_size or None, **options}
 
     reads = ("num_heads", "reference_points", "chunk_size")
-    reads += ("compute_dtype", "storage_dtype")
+    reads += ("compute_dtype", "storage_dtype", "initial_kernels")
     return whole(
         nn.OperatorTransformer, *_BLOCKS, sees=position, more=more, reads=reads
     )

@@ -117,6 +117,7 @@ from opjax.nn.models.super_resolution import (
     SuperResolutionTransformer,
     coordinate_attention,
 )
+from opjax.nn.models.variance import unit_variance
 from opjax.nn.schwarz import (
     LowRankAttention,
     SchwarzAttention,
@@ -230,6 +231,7 @@ __all__ = [
     "principal_keys",
     "reference_distances",
     "scale_products",
+    "unit_variance",
     "with_dropout",
     "with_noise",
     "with_precision",

@@ -141,5 +141,6 @@ def test_fast_is_quick_with_one_recipe_and_no_other_preset_has_it(name):
     assert changed == {"preset", *learn.FAST}
     for preset in {*presets} - {"fast"}:
         found = presets[preset]
-        rule = found.optimizer, found.ridge_unit, found.average_decay
-        assert rule == ("adamw", "one", 0.0)
+        rule = found.optimizer, found.ridge_unit, found.initial_kernels
+        assert rule == ("adamw", "one", "published")
+        assert found.average_decay == 0
