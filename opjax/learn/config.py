@@ -192,12 +192,6 @@ class ModelOptions(SizeOptions):
         choices=("float32", *precision.TYPES),
     )
 
-    @property
-    def precision(self) -> precision.Precision:
-        """What is computed and kept in 16 bits."""
-        types = self.compute_dtype, self.storage_dtype
-        return precision.Precision(*(None if t == "float32" else t for t in types))
-
     def __post_init__(self):
         """Refuses what no model could use."""
         super().__post_init__()

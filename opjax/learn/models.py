@@ -53,7 +53,7 @@ def whole(
         given |= {} if more is None else more(config, sizes)
         model = construct(**given, rngs=rngs)
         if "storage_dtype" in reads:
-            nn.with_precision(model, config.precision)
+            nn.with_precision(model, _precision(config))
         if "initial_kernels" in reads and config.initial_kernels == "unit_variance":
             nn.unit_variance(model)
         return nn.with_dropout(model, config.dropout) if "dropout" in reads else model
@@ -77,6 +77,11 @@ def around(found: Entry, **options: Any) -> Entry:
     return whole(
         nn.OperatorTransformer, *_BLOCKS, sees=position, more=more, reads=reads
     )
+
+
+def _precision(config: Any) -> nn.Precision:
+    types = config.compute_dtype, config.storage_dtype
+    return nn.Precision(*(None if dtype == "float32" else dtype for dtype in types))
 
 
 def _coordinates(config: Any, sizes: Any) -> nn.Coordinates:
