@@ -274,8 +274,7 @@ def load(workdir: str | os.PathLike) -> Trained:
         return float("inf") if found is None else found
 
     folder = min(finished, key=validation)
-    manifest = folder / _FOLDER / f"step_{0:010d}" / "opjax_manifest.json"
-    description = json.loads(manifest.read_text())["metadata"]
+    description = checkpoint.read_metadata(folder / _FOLDER, 0)
     found = checkpoint.restore(folder / _FOLDER, _template(description))
     assert found is not None
     payload = found.payload
