@@ -93,7 +93,12 @@ def test_every_command_of_the_site_exists(hooks):
             elif words and words[0].startswith("opjax-"):
                 command, given = words[0], words[1:]
             else:
-                assert not words or words[0] in {"python", "source", "git"}, line
+                assert not words or words[0] in {
+                    "python",
+                    "python3",
+                    "source",
+                    "git",
+                }, line
                 continue
             if command == "python -m experiments.published":
                 continue

@@ -150,8 +150,10 @@ def pages() -> Iterator[tuple[str, str, str]]:
     for name, (title, modules) in API.items():
         yield f"api/{name}.md", title, _api_page(title, modules)
     yield from programs.pages()
-    for name, title in RESULTS.items():
+    others = sorted(path.stem for path in (ROOT / "results").glob("*.md"))
+    for name in [*RESULTS, *(name for name in others if name not in RESULTS)]:
         text = (ROOT / "results" / f"{name}.md").read_text()
+        title = RESULTS.get(name) or text.partition("\n")[0].removeprefix("# ")
         yield f"results/{name}.md", title, text.replace("<!-- tables -->", "")
     yield "changelog.md", "Changelog", (ROOT / "CHANGELOG.md").read_text()
 
