@@ -186,8 +186,6 @@ def on_config(config: Any, **_: Any) -> Any:
             (title, inner) = next(iter(value.items()))
             if inner in ("api", "programs", "results"):
                 return {title: listed(inner)}
-            if inner in ("changelog", "reliability"):
-                return {title: f"{inner}.md"}
             return {title: filled(inner)}
         return value
 
