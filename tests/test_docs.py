@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import doctest
 import importlib
+import inspect
 import re
 import shlex
 import sys
@@ -13,6 +14,9 @@ from pathlib import Path
 import jax
 import pytest
 from absl import flags
+
+import opjax
+from opjax import learn, nn
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -37,7 +41,7 @@ def blocks(page, language):
 @pytest.fixture(scope="module")
 def hooks():
     sys.path.insert(0, str(DOCS / "hooks"))
-    yield {n: importlib.import_module(n) for n in ("drawings", "programs")}
+    yield {n: importlib.import_module(n) for n in ("drawings", "generated", "programs")}
     sys.path.remove(str(DOCS / "hooks"))
 
 
@@ -89,7 +93,12 @@ def test_every_command_of_the_site_exists(hooks):
             elif words and words[0].startswith("opjax-"):
                 command, given = words[0], words[1:]
             else:
-                assert not words or words[0] in {"python", "source", "git"}, line
+                assert not words or words[0] in {
+                    "python",
+                    "python3",
+                    "source",
+                    "git",
+                }, line
                 continue
             if command == "python -m experiments.published":
                 continue
@@ -102,6 +111,14 @@ def test_every_command_of_the_site_exists(hooks):
             seen.add(command)
             assert values([command, *given])[1:] == [], f"{page}: {line}"
     assert {"opjax-train", "opjax-predict", "opjax-report"} < seen
+
+
+def test_every_public_name_is_in_the_api(hooks):
+    pages = [text for uri, _, text in hooks["generated"].pages() if "api/" in uri]
+    shown = set(re.findall(r"^::: \S+\.(\w+)$", "\n".join(pages), re.MULTILINE))
+    for module in (opjax, nn, learn):
+        found = {n for n in module.__all__ if not inspect.ismodule(getattr(module, n))}
+        assert found <= shown
 
 
 def test_drawings_are_those_of_their_script(hooks):

@@ -43,6 +43,11 @@ _NAMED = frozenset(
     ("argmin", "argmax", "cos", "det", "diag", "div", "exp", "log", "max", "mean")
     + ("min", "sin", "trace", "tr")
 )
+_PROSE = frozenset(
+    ("and", "about", "becomes", "containing", "else", "every", "for", "if", "in", "of")
+    + ("on", "or", "the", "with", "without", "zero", "over", "points", "layer")
+    + ("number", "inner", "products", "least", "squares", "probability", "channel")
+)
 _DISPLAY = re.compile(r'<(div|span) class="arithmatex">(.*?)</\1>', re.DOTALL)
 # What the highlighter makes of an indented block, which names no language.
 _BLOCK = re.compile(
@@ -90,7 +95,8 @@ def _one(found: re.Match) -> str:
         return r"\quad "
     if kind == "number":
         mantissa, power = text.split("e")
-        return rf"{mantissa} \cdot 10^{{{int(power)}}}"
+        factor = "" if mantissa == "1" else rf"{mantissa} \cdot "
+        return rf"{factor}10^{{{int(power)}}}"
     return _word(text.strip("`"))
 
 
@@ -111,6 +117,8 @@ def _word(text: str) -> str:
         return f"{text[0]}_{text[1]}"
     if re.fullmatch("[A-Z]{2}", text):
         return " ".join(text)
+    if text in _PROSE:
+        return rf"\;\text{{{text}}}\;"
     name = text.replace("_", r"\_")
     return rf"\operatorname{{{name}}}" if text in _NAMED else rf"\mathrm{{{name}}}\,"
 

@@ -11,8 +11,6 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from mkdocs.structure.files import File
-
 ROOT = pathlib.Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT), str(pathlib.Path(__file__).parent)]
 
@@ -130,15 +128,18 @@ def _documentation(module: str) -> str:
     return ast.get_docstring(ast.parse(path.read_text())) or ""
 
 
+def _rank(item: tuple[str, str]) -> tuple[bool, str]:
+    """By the alphabet; classes of options, with a line for every flag, are last."""
+    return item[0].endswith("Options"), item[0].lower()
+
+
 def _api_page(title: str, modules: list[str]) -> str:
     lines = [f"# {title}\n"]
     for given in modules:
         module, _, part = given.partition(":")
         first = _documentation(module).split("\n\n")[0].replace("\n", " ")
         lines.append(f"*`{module}`*: {first}\n" if not part else "")
-        for name, where in sorted(
-            public(module).items(), key=lambda item: item[0].lower()
-        ):
+        for name, where in sorted(public(module).items(), key=_rank):
             submodule = (ROOT / where.replace(".", "/") / f"{name}.py").is_file()
             if (part and not where.startswith(f"{module}.{part}")) or submodule:
                 continue
@@ -146,14 +147,16 @@ def _api_page(title: str, modules: list[str]) -> str:
     return "\n".join(lines)
 
 
-def _pages() -> Iterator[tuple[str, str, str]]:
+def pages() -> Iterator[tuple[str, str, str]]:
     """Address, title and text of every generated page."""
     yield "api/index.md", "", _api_index()
     for name, (title, modules) in API.items():
         yield f"api/{name}.md", title, _api_page(title, modules)
     yield from programs.pages()
-    for name, title in RESULTS.items():
+    others = sorted(path.stem for path in (ROOT / "results").glob("*.md"))
+    for name in [*RESULTS, *(name for name in others if name not in RESULTS)]:
         text = (ROOT / "results" / f"{name}.md").read_text()
+        title = RESULTS.get(name) or text.partition("\n")[0].removeprefix("# ")
         yield f"results/{name}.md", title, text.replace("<!-- tables -->", "")
     yield "changelog.md", "Changelog", (ROOT / "CHANGELOG.md").read_text()
 
@@ -169,13 +172,13 @@ def _api_index() -> str:
 
 def on_config(config: Any, **_: Any) -> Any:
     """Lists the generated pages where the navigation names them."""
-    pages = [(uri, title) for uri, title, _ in _pages()]
+    listing = [(uri, title) for uri, title, _ in pages()]
 
     def listed(section: str) -> list:
         index = [f"{section}/index.md"]
         return index + [
             {title: uri}
-            for uri, title in pages
+            for uri, title in listing
             if uri.startswith(f"{section}/") and title
         ]
 
@@ -186,8 +189,6 @@ def on_config(config: Any, **_: Any) -> Any:
             (title, inner) = next(iter(value.items()))
             if inner in ("api", "programs", "results"):
                 return {title: listed(inner)}
-            if inner in ("changelog", "reliability"):
-                return {title: f"{inner}.md"}
             return {title: filled(inner)}
         return value
 
@@ -197,7 +198,9 @@ def on_config(config: Any, **_: Any) -> Any:
 
 def on_files(files: Any, *, config: Any, **_: Any) -> Any:
     """Adds the generated pages, and the figures of the results."""
-    for uri, _title, text in _pages():
+    from mkdocs.structure.files import File
+
+    for uri, _title, text in pages():
         files.append(File.generated(config, uri, content=text))
     for figure in sorted((ROOT / "results").rglob("*.png")):
         uri = figure.relative_to(ROOT).as_posix()

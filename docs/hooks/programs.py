@@ -64,6 +64,8 @@ def _table(found: list) -> str:
         name = f"--[no]{flag.name}" if flag.boolean else f"--{flag.name}"
         text = re.sub(r"\s+", " ", flag.help or "")
         text = re.sub(r"^<[^>]*>: ", "", text)  # choices, shown below
+        if flag.default and "default" not in text:
+            text += f" (default {flag.default_as_str})"
         choices = getattr(flag.parser, "enum_values", None)
         if choices:
             text = f"{', '.join(f'`{c}`' for c in choices)}. {text}"
