@@ -111,11 +111,9 @@ def _rounded(spec: str, dtype: str, x: jax.Array, y: jax.Array) -> jax.Array:
 def _forward(spec, dtype, x, y):
     # Small factors are maps, which loops over points have in common: XLA rounds them,
     # in the order of axes that a product wants, in front of the loop.
-    kept = tuple(
-        one if one.size < other.size else rounded(one, dtype)
-        for one, other in ((x, y), (y, x))
-    )
-    return _sum(spec, dtype, *kept, x.dtype), kept
+    one = x if x.size < y.size else rounded(x, dtype)
+    other = y if y.size < x.size else rounded(y, dtype)
+    return _sum(spec, dtype, one, other, x.dtype), (one, other)
 
 
 def _backward(spec, dtype, kept, cotangent):
