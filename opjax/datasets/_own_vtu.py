@@ -105,7 +105,48 @@ def load(path: Path, max_bytes: int) -> Any:
             f"{path} holds a {type(mesh).__name__}, expected one mesh; write every "
             "block to a file of its own."
         )
+    _check_cells(path, mesh)
     return mesh
+
+
+def _check_cells(path: Path, mesh: Any) -> None:
+    """Raises ValueError for cells that VTK would follow beyond its arrays."""
+    with _own_arrays.reading(path):
+        found = []
+        if hasattr(mesh, "GetPolys"):
+            found = [mesh.GetVerts(), mesh.GetLines(), mesh.GetPolys()]
+            found.append(mesh.GetStrips())
+        elif hasattr(mesh, "celltypes"):
+            found = [mesh.GetCells()]
+            if len(mesh.celltypes) != mesh.n_cells:
+                raise ValueError("as many types as cells are needed")
+        for cells in found:
+            ends, corners = (
+                _plain(cells.GetOffsetsArray()),
+                _plain(cells.GetConnectivityArray()),
+            )
+            if len(ends) and (
+                ends[0] != 0 or ends[-1] != len(corners) or (np.diff(ends) < 0).any()
+            ):
+                raise ValueError("cells do not follow one another")
+            if len(corners) and not (
+                corners.min() >= 0 and corners.max() < mesh.n_points
+            ):
+                raise ValueError(
+                    f"cells name points from {corners.min()} to {corners.max()}, "
+                    f"there are {mesh.n_points}"
+                )
+
+
+def _plain(array: Any) -> np.ndarray:
+    """An array of VTK, stored or computed."""
+    from vtkmodules.util.numpy_support import vtk_to_numpy  # pyright: ignore
+
+    if array is None:
+        return np.zeros(0, np.int64)
+    if not array.HasStandardMemoryLayout():
+        return np.array([array.GetTuple1(i) for i in range(array.GetNumberOfTuples())])
+    return vtk_to_numpy(array)
 
 
 @contextlib.contextmanager

@@ -7,8 +7,12 @@ from pathlib import Path
 from typing import Any
 from xml.parsers import expat
 
+import numpy as np
+
 from opjax.datasets import _archives
 
+_VERSION = re.compile(rb"# vtk DataFile Version ([1-5])\.\d\s*\n[^\n]*\n\s*(\w+)\s")
+_CELLS = (b"cells", b"vertices", b"lines", b"polygons", b"triangle_strips")
 _DEEPEST = 32
 _LONGEST = 12  # digits
 # Attributes of elements that say how much there is.
@@ -52,6 +56,10 @@ def _legacy(path: Path, max_bytes: int) -> None:
         open(path, "rb") as file,
         mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data,
     ):
+        version = _VERSION.match(data)
+        kind = version[2].upper() if version else b""
+        if version is None or kind not in (b"ASCII", b"BINARY"):
+            raise _archives.damaged(path, "it does not begin as files of VTK do")
         for found in _WORDS.finditer(data):
             word = (found[1] or found[2]).split()[0].lower()
             numbers = [_number(path, text) for text in found[3].split()]
@@ -61,10 +69,34 @@ def _legacy(path: Path, max_bytes: int) -> None:
             elif min(numbers[:2]) < 0 or max(numbers[:2]) > size:
                 what = f"{found[0][:40]!r} is more than {size} bytes can hold"
                 raise _archives.damaged(path, what)
+            elif word in _CELLS and int(version[1]) < 5:
+                start, binary = found.end(), kind == b"BINARY"
+                _check_cells(path, data, start, numbers, binary)
         for found in _FIELD.finditer(data):
             if math.prod(_number(path, text) for text in found.groups()) > 8 * size:
                 what = f"{found[0][:40]!r} is more than {size} bytes can hold"
                 raise _archives.damaged(path, what)
+
+
+def _check_cells(
+    path: Path, data: mmap.mmap, start: int, numbers: list[int], binary: bool
+) -> None:
+    """Walks along cells, each a number of corners and the corners, as VTK will."""
+    count, length = (*numbers, 0)[:2]
+    begin = data.find(b"\n", start) + 1
+    if binary:
+        found = np.frombuffer(data[begin : begin + 4 * length], ">i4")
+    else:
+        words = data[start : start + 24 * length].split(maxsplit=length)[:length]
+        plain = all(word.isdigit() and len(word) < 10 for word in words)
+        found = np.array(words if plain else [], np.int64)
+    place, cells = 0, found.tolist()
+    for _ in range(count):
+        if place >= len(cells) or cells[place] < 0:
+            break
+        place += 1 + cells[place]
+    if len(cells) != length or place != length:
+        raise _archives.damaged(path, f"{count} cells do not fill {length} numbers")
 
 
 def _number(path: Path, text: Any) -> int:
