@@ -8,19 +8,26 @@ unpickled, no name in a file becomes a path, and no file chooses what is importe
 """
 
 import contextlib
+import errno
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 # What readers raise for files that they do not read, and nothing else.
 REFUSALS = (ValueError, OSError)
+# What `replacing` calls its temporary files.
+_TEMPORARY = re.compile(r"\.(.+)\.\d+\.[0-9a-f]{8}(\.[^.]*)?")
+# How file systems say that they cannot be asked to write to the disk.
+_UNABLE = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP)
 
 
 @contextlib.contextmanager
 def replacing(path: str | os.PathLike) -> Iterator[Path]:
     """Gives a temporary path, of the same suffix, that becomes `path` at the end.
 
-    Readers see the old file or the new one, and two writers do not meet.
+    Readers see the old file or the new one, also after the power has failed, and two
+    writers do not meet.
 
     Args:
       path: file to write, in an existing folder.
@@ -33,7 +40,43 @@ def replacing(path: str | os.PathLike) -> Iterator[Path]:
     temporary = path.with_name(name)
     try:
         yield temporary
+        sync(temporary)
         temporary.replace(path)
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink()
+
+
+def sync(path: str | os.PathLike) -> None:
+    """Waits until a file or folder is on the disk, if its file system can tell.
+
+    Raises:
+      OSError: if it cannot be written there.
+    """
+    if os.name == "nt":  # wants files open for writing, and no folders
+        return
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in _UNABLE:
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def remove_leftovers(folder: str | os.PathLike, stem: str | None = None) -> None:
+    """Deletes temporary files of processes that were killed while writing them.
+
+    Only for those who know that nobody writes there now.
+
+    Args:
+      folder: which may be missing; folders in it are left alone.
+      stem: of the files that were to be; any, if None.
+    """
+    with contextlib.suppress(OSError):
+        for path in list(Path(folder).iterdir()):
+            match = _TEMPORARY.fullmatch(path.name)
+            if match is not None and stem in (None, match[1]):
+                with contextlib.suppress(OSError):
+                    path.unlink()

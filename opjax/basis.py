@@ -53,6 +53,10 @@ def softmax_basis(
       TypeError: if `scores` or `uniform` is not floating point.
       ValueError: if shapes do not match or a temperature is not positive.
 
+    Examples:
+      >>> softmax_basis(jnp.zeros((2, 4)))[0].tolist()
+      [0.25, 0.25, 0.25, 0.25]
+
     References:
       Xiao et al., "Functional Attention", 2026, Eq. 9, 10 and Prop. 4.3; with noise and
       temperatures of points, Luo et al., "Transolver++", ICML 2025 (arXiv:2502.02414).
@@ -182,6 +186,10 @@ def hat_basis(
     Raises:
       TypeError: if `mesh_points` is not floating point.
       ValueError: if nodes or corners do not match the dimension of space.
+
+    Examples:
+      >>> hat_basis(jnp.array([[0.25]]), num_nodes=3)[0].tolist()
+      [0.5, 0.5, 0.0]
     """
     mesh_points = jnp.asarray(mesh_points)
     _checks.floating(mesh_points=mesh_points)

@@ -1,9 +1,10 @@
 """Checkpoints that are complete or ignored, restored into exactly the types saved.
 
 One directory per step, written by Orbax under a temporary name and renamed when it is
-complete; a manifest with the checksum of every file is written last. A checkpoint that
-does not agree with its manifest is ignored, so a killed run or a bad disk leaves the
-previous checkpoint usable. Leaves are stored by their path in the pytree and put back
+complete; when all of it is on the disk, a manifest with the checksum of every file, and
+of itself, is written last. A checkpoint that does not agree with its manifest is
+ignored, so a killed run, a power cut or a bad disk leaves the previous checkpoint
+usable. Leaves are stored by their path in the pytree and put back
 into the structure of a template, so modules and optimizer states come back as what they
 were, every bit the same, typed PRNG keys too.
 
@@ -13,6 +14,7 @@ and placed like the template's, whatever devices they were on.
 """
 
 import contextlib
+import errno
 import json
 import logging
 import os
@@ -30,10 +32,12 @@ import numpy as np
 from orbax.checkpoint import v1 as ocp
 from orbax.checkpoint.experimental.v1._src.saving import execution
 
-from opjax._files import replacing
+from opjax._files import replacing, sync
 
 _NAME = re.compile(r"step_(\d{10})")
 _MANIFEST = "opjax_manifest.json"
+_NEVER = 10**9  # seconds
+_KEYS = {"step", "metadata", "crc32"}  # of the first manifests, which had no "own"
 
 
 class CheckpointError(OSError):
@@ -66,6 +70,9 @@ def save(
 ) -> pathlib.Path:
     """Writes a checkpoint, then deletes the ones no longer needed.
 
+    Those of later steps are deleted, too: the run went back behind them, because they
+    were damaged or not wanted.
+
     Args:
       directory: folder of all checkpoints of a run; created if missing.
       step: number of the checkpoint; an existing one is replaced.
@@ -86,29 +93,34 @@ def save(
     directory = pathlib.Path(directory).absolute()
     path: Any = directory / f"step_{step:010d}"  # Orbax's own annotation is narrower
     arrays = {k: v for k, v in _flatten(payload).items() if v.size}
-    info = {"step": step, "metadata": metadata or {}}
+    info, begun = {"step": step, "metadata": metadata or {}}, False
     try:
-        # Orbax hangs for minutes at exit if it cannot create its folder; ask first.
         directory.mkdir(parents=True, exist_ok=True)
-        probe = directory / f".probe-{os.getpid()}"
-        probe.write_bytes(b"opjax")
-        probe.unlink()
-        for left in directory.glob("step_*"):
-            if not (left / _MANIFEST).exists():
-                shutil.rmtree(left, ignore_errors=True)
+        _probe(directory)
+        _remove_incomplete(directory)
+        begun = True
         with _quiet():
             ocp.save_checkpointables(path, {"arrays": arrays}, overwrite=True)
-        text = json.dumps(info | {"crc32": _checksums(path)}, indent=1)
+        for place, _, files in os.walk(path):
+            for name in ("", *files):
+                sync(pathlib.Path(place, name))
+        sync(directory)
         with replacing(path / _MANIFEST) as manifest:
-            manifest.write_text(text)
+            manifest.write_text(_signed(info | {"crc32": _checksums(path)}))
+        sync(path)
     except (OSError, ValueError, RuntimeError) as error:
-        reason = str(error).strip().splitlines()[0][:300] if str(error) else repr(error)
+        if begun:  # what is there of it takes space
+            _delete(path)
+            _remove_incomplete(directory)
         raise CheckpointError(
-            f"Cannot write the checkpoint of step {step} to {directory}: {reason}. "
-            "Free disk space or make the directory writable (or choose another), then "
-            "start again: complete earlier checkpoints are kept."
+            f"Cannot write the checkpoint of step {step} to {directory}: "
+            f"{_reason(error)}. Free disk space or make the directory writable (or "
+            "choose another), then start again: complete earlier checkpoints are kept."
         ) from error
-    _prune(directory, keep)
+    steps = all_steps(directory)
+    kept = steps[: steps.index(step) + 1][-keep:]
+    for old in set(steps) - set(kept):
+        _delete(directory / f"step_{old:010d}")
     return path
 
 
@@ -162,6 +174,22 @@ def restore(
     return None
 
 
+def read_metadata(directory: str | os.PathLike, step: int) -> dict[str, Any]:
+    """Reads the metadata of a checkpoint, to build a template for `restore` from.
+
+    Raises:
+      CheckpointError: if there is none, or it is damaged.
+    """
+    path = pathlib.Path(directory) / f"step_{step:010d}" / _MANIFEST
+    try:
+        return _verified(path.read_text())["metadata"]
+    except (OSError, ValueError, AttributeError) as error:
+        raise CheckpointError(
+            f"Cannot read {path}: {error}. Restore the folder from a copy, or delete "
+            "it and make it anew."
+        ) from error
+
+
 def mapped(
     function: Callable[[dict[str, np.ndarray]], dict[str, np.ndarray]], tree: Any
 ) -> Any:
@@ -190,7 +218,7 @@ class _Mismatch(Exception):
 
 def _read(path: Any, like: Any) -> tuple[dict[str, np.ndarray], dict]:
     expected = _flatten(like, abstract=True)
-    info = json.loads((path / _MANIFEST).read_text())
+    info = _verified((path / _MANIFEST).read_text())
     if info["crc32"] != _checksums(path):
         raise OSError("its files do not match its manifest")
     with _quiet():
@@ -219,6 +247,58 @@ def _read(path: Any, like: Any) -> tuple[dict[str, np.ndarray], dict]:
         loaded = ocp.load_checkpointables(path, {"arrays": template})
     arrays = {k: np.empty(v.shape, v.dtype) for k, v in expected.items() if not v.size}
     return {**loaded["arrays"], **arrays}, info
+
+
+def _reason(error: Exception) -> str:
+    """What went wrong, in a line; of TensorStore's long ones the system's words."""
+    said = str(error).strip() or repr(error)
+    for number in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EACCES):
+        if os.strerror(number) in said:
+            return os.strerror(number)
+    return said.splitlines()[0][:300]
+
+
+def _signed(info: dict[str, Any]) -> str:
+    """The text of a manifest, with the CRC-32 of its values under `own`."""
+    info = json.loads(json.dumps(info))  # as it will be read
+    own = zlib.crc32(json.dumps(info, sort_keys=True).encode())
+    return json.dumps(info | {"own": own}, indent=1)
+
+
+def _verified(text: str) -> dict[str, Any]:
+    """The values of a manifest; raises OSError if one has changed."""
+    info = json.loads(text)
+    own = info.pop("own", None)
+    found = zlib.crc32(json.dumps(info, sort_keys=True).encode())
+    if set(info) != _KEYS or own not in (None, found):
+        raise OSError("its manifest has changed")
+    return info
+
+
+def _probe(directory: pathlib.Path) -> None:
+    """Raises OSError if nothing can be written to the directory."""
+    probe = directory / f".probe-{os.getpid()}"
+    try:
+        probe.write_bytes(b"opjax")
+    finally:
+        probe.unlink(missing_ok=True)
+
+
+def _delete(path: pathlib.Path) -> None:
+    """Deletes a checkpoint, of which a process that is killed leaves no half."""
+    with contextlib.suppress(OSError):
+        (path / _MANIFEST).unlink(missing_ok=True)
+    shutil.rmtree(path, ignore_errors=True)
+
+
+def _remove_incomplete(directory: pathlib.Path) -> None:
+    """Deletes what killed or failing processes have left of checkpoints."""
+    for left in (*directory.glob("step_*"), *directory.glob(".probe-*")):
+        if left.is_dir() and not (left / _MANIFEST).exists():
+            shutil.rmtree(left, ignore_errors=True)
+        elif not left.is_dir():
+            with contextlib.suppress(OSError):
+                left.unlink()
 
 
 def _checksums(path: pathlib.Path) -> dict[str, int]:
@@ -284,11 +364,6 @@ def _is_key(leaf: Any) -> bool:
     return dtype is not None and bool(jnp.issubdtype(dtype, jax.dtypes.prng_key))
 
 
-def _prune(directory: pathlib.Path, keep: int) -> None:
-    for step in all_steps(directory)[:-keep]:
-        shutil.rmtree(directory / f"step_{step:010d}", ignore_errors=True)
-
-
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
     """Lets Orbax work in this process alone, without messages; its errors reach us."""
@@ -296,12 +371,17 @@ def _quiet() -> Iterator[None]:
     levels = [logger.level for logger in loggers]
     own, check = jax.process_index(), execution._check_directory_consistency
     alone = ocp.options.MultiprocessingOptions(primary_host=own, active_processes={own})
+    # In the background, a folder that cannot be made would be waited for, for minutes;
+    # a save times out by a clock that may be set meanwhile.
+    at_once = ocp.options.AsyncOptions(
+        create_directories_asynchronously=False, timeout_secs=_NEVER
+    )
     for logger in loggers:
         logger.setLevel(logging.CRITICAL + 1)
     # Whatever processes are active, Orbax 0.12 would have all of them compare paths.
     execution._check_directory_consistency = lambda directory: None
     try:
-        with ocp.Context(multiprocessing_options=alone):
+        with ocp.Context(multiprocessing_options=alone, async_options=at_once):
             yield
     finally:
         execution._check_directory_consistency = check

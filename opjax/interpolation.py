@@ -47,6 +47,11 @@ def interpolate_grid(
       TypeError: if `values` is not floating point.
       ValueError: if points or dimensions do not match, or an axis is empty.
 
+    Examples:
+      >>> ends = jnp.array([[0.0], [2.0]])
+      >>> interpolate_grid(ends, grid_shape=(2,), new_shape=(3,))[:, 0].tolist()
+      [0.0, 1.0, 2.0]
+
     References:
       Cao, "Choose a Transformer: Fourier or Galerkin", NeurIPS 2021, App. B.
     """

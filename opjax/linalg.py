@@ -145,6 +145,10 @@ def ridge_solve(
       ValueError: if shapes do not match, the ridge is negative (or above one in the
         convex problem) or the regularization is unknown.
 
+    Examples:
+      >>> float(ridge_solve(jnp.eye(2), jnp.eye(2), ridge=1.0)[0, 0])
+      0.5
+
     References:
       Xiao et al., "Functional Attention", 2026, Eq. 6, 7 and App. B.1.
     """

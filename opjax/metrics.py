@@ -46,6 +46,10 @@ def relative_l2(
     Raises:
       TypeError: if an argument is not floating point.
       ValueError: if the shapes do not match.
+
+    Examples:
+      >>> float(relative_l2(jnp.array([1.0, 0.0]), jnp.array([2.0, 0.0])))
+      0.5
     """
     _checks.floating(prediction=prediction, target=target)
     prediction, target = jnp.asarray(prediction), jnp.asarray(target)

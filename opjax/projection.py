@@ -240,6 +240,12 @@ def project(
       ValueError: if the points do not match, a weight, the ridge or the offset is
         negative, or the method is unknown.
 
+    Examples:
+      >>> halves = jnp.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
+      >>> values = jnp.array([[1.0], [3.0], [5.0], [7.0]])
+      >>> project(values, halves, method="mean", offset=0.0)[:, 0].tolist()
+      [2.0, 6.0]
+
     References:
       Xiao et al., "Functional Attention", 2026, Eq. 4, Remark 4.1 and App. D.2.
     """

@@ -47,6 +47,10 @@ def grid_weights(
       TypeError: if `dtype` is not floating point.
       ValueError: if an axis is empty (or has one point, trapezoid), the lengths do not
         match the axes or are not positive and finite, or the rule is unknown.
+
+    Examples:
+      >>> grid_weights((5,)).tolist()
+      [0.125, 0.25, 0.25, 0.25, 0.125]
     """
     if not jnp.issubdtype(dtype, jnp.floating):
         raise TypeError(f"dtype={jnp.dtype(dtype)} must be a floating-point dtype.")

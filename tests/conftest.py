@@ -11,6 +11,9 @@ import jax
 import numpy as np
 import pytest
 
+from tests import network
+
+network.forbid()
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")

@@ -56,6 +56,12 @@ def functional_map(
       TypeError: if an array is not floating point.
       ValueError: if channels do not match, or as `linalg.ridge_solve`.
 
+    Examples:
+      >>> key = jnp.eye(3)
+      >>> query = 2 * key  # the map doubles
+      >>> float(functional_map(query, key, ridge=0.0)[0, 0])
+      2.0
+
     References:
       Xiao et al., "Functional Attention", 2026, Eq. 6 and 7.
       Ovsjanikov et al., "Functional Maps", ACM TOG 31(4), 2012.
@@ -154,6 +160,13 @@ def functional_attention(
       TypeError: if an array is not floating point.
       ValueError: if points or channels do not match, a weight or a ridge is negative,
         or an option is unknown.
+
+    Examples:
+      >>> x = jnp.linspace(0, 1, 50)[:, None]
+      >>> phi = jnp.maximum(0, 1 - jnp.abs(5 * x - jnp.arange(6.0)))  # hats
+      >>> q = k = jnp.cos(x * jnp.arange(6.0))
+      >>> functional_attention(q, k, jnp.exp(x), phi, phi, ridge=1e-3).shape
+      (50, 1)
 
     References:
       Xiao et al., "Functional Attention", 2026, Eq. 4-8.

@@ -94,6 +94,11 @@ def galerkin_attention(
       TypeError: if an array is not floating point.
       ValueError: if points or channels do not match or a weight is negative.
 
+    Examples:
+      >>> q, k, v = jax.random.normal(jax.random.key(0), (3, 50, 4))
+      >>> galerkin_attention(q, k, v).shape
+      (50, 4)
+
     References:
       Cao, "Choose a Transformer: Fourier or Galerkin", NeurIPS 2021, Eq. 6.
     """

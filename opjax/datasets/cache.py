@@ -17,7 +17,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from opjax._files import replacing
+from opjax._files import remove_leftovers, replacing
 
 try:
     import fcntl
@@ -58,9 +58,11 @@ def cached(
       TypeError: if `recipe` or an array holds Python objects.
     """
     path = cache_path(name=name, recipe=recipe, cache_dir=cache_dir)
-    with _locked(path):
+    with _locked(path) as alone:
         arrays = _read(path)
         if arrays is None:
+            if alone:
+                remove_leftovers(path.parent, path.stem)
             arrays = _plain_arrays(build())
             _write(path, arrays)
     return arrays
@@ -136,8 +138,6 @@ def _write(path: Path, arrays: Mapping[str, Any]) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         with replacing(path) as temporary, open(temporary, "xb") as file:
             np.savez(file, **{_CHECKSUM: np.array(_checksum(arrays))}, **arrays)
-            file.flush()
-            os.fsync(file.fileno())
         _LOGGER.info("Wrote %s", path)
     except OSError as error:
         _LOGGER.warning("Not cached (%s): %s", error, _WAY_OUT)
@@ -153,18 +153,20 @@ def _lock(file: IO[bytes], path: Path) -> None:
 
 
 @contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Holds the lock file of `path` where the system has one to give.
+def _locked(path: Path) -> Iterator[bool]:
+    """Holds the lock file of `path` where the system has one to give; tells whether.
 
     The lock only saves work: without it, racing processes each build and rename. The
     empty lock file stays, since removing it would let a third process slip in.
     """
+    held = False
     with contextlib.ExitStack() as stack:
         if fcntl is not None:
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 file = stack.enter_context(open(path.with_suffix(".lock"), "ab"))
                 _lock(file, path)
+                held = True
             except OSError as error:
                 _LOGGER.debug("No lock for %s: %s", path, error)
-        yield
+        yield held

@@ -166,7 +166,7 @@ def fit(
         best_metric=float(found["best_metric"]),
         best_step=found["best_step"] if loop.validation else loop.step,
         extra=found["extra"],
-        history=hosts.tell(lambda: read_metrics(folder.path)),
+        history=hosts.tell(lambda: [*read_metrics(folder.path), *loop.writer.waiting]),
         seconds=loop.seconds(),
         compile_seconds=loop.batches.compile_seconds,
         losses=found["losses"],

@@ -16,8 +16,10 @@ from typing import IO, Any, NamedTuple, TypeVar
 
 import jax
 
+from opjax._files import remove_leftovers
 from opjax.learn import fields, hosts
 from opjax.learn.json_files import read_object, to_json, tuples, write_json, writing
+from opjax.learn.messages import say
 
 try:
     import fcntl
@@ -85,6 +87,8 @@ def _opened(
         ) from error
     with lock:
         _take(lock, path)
+        for folder in (path, path / "figures"):
+            remove_leftovers(folder)
         resumed = _begun(path) and (path / "config.json").exists()
         if resumed:
             _match(path, config, values)
@@ -199,13 +203,29 @@ def run_once(
     Arguments are those of `open_run`; `work` continues from what the folder holds.
     """
     with jax.enable_x64(False), open_run(workdir, config, command=command) as directory:
-        finished = directory.path / "result.json"
-        if not hosts.tell(finished.exists):
-            result = work(directory)
-            hosts.tell(lambda: write_json(finished, result))
-        elif hosts.first():
-            print(f"{directory.path} holds a finished run.", file=sys.stderr)
-        return hosts.tell(lambda: json.loads(finished.read_text()))
+        result = hosts.tell(lambda: _result(directory.path))
+        if result is not None:
+            if hosts.first():
+                say(f"{directory.path} holds a finished run.")
+            return result
+        result = work(directory)
+        file = directory.path / "result.json"
+        hosts.tell(lambda: write_json(file, result))
+        return hosts.tell(lambda: json.loads(file.read_text()))
+
+
+def _result(path: pathlib.Path) -> dict[str, Any] | None:
+    """The result of a finished run; None if there is none that can be read."""
+    with contextlib.suppress(FileNotFoundError):
+        try:
+            result = json.loads((path / "result.json").read_text())
+            if isinstance(result, dict):
+                return result
+            reason = "it is no JSON object"
+        except ValueError as error:
+            reason = str(error)
+        say(f"{path} has a damaged result.json ({reason}), which is made anew.")
+    return None
 
 
 def provenance(folder: pathlib.Path, *, seconds: float) -> str:

@@ -14,6 +14,7 @@ from opjax import checkpoint, training
 from opjax.datasets import summaries
 from opjax.learn import batches, buckets, hosts
 from opjax.learn.folder import RunDirectory
+from opjax.learn.messages import say
 from opjax.learn.metrics_file import MetricsWriter
 
 
@@ -41,14 +42,15 @@ class Loop:
         self.probe = None if task.probe is None else jax.jit(task.probe)
         self.progress = self._first(model)
         found = hosts.restore(run.checkpoints, self.progress)
-        self.step, self.saved, rows = 0, None, 0
+        self.step, self.saved, known = 0, None, {}
         if found is not None:
-            self.progress, rows = found.payload, found.metadata["rows"]
-            self.step = self.saved = found.step
+            self.progress, self.step, self.saved = found.payload, found.step, found.step
+            known = {"rows": found.metadata["rows"]}
+            known["waiting"] = found.metadata.get("waiting", ())
             if hosts.first():
-                print(f"Continuing from {found.path}.", file=sys.stderr)
+                say(f"Continuing from {found.path}.")
         self.batches.prepare(self.progress["state"], self.step)
-        self.writer = MetricsWriter(run, rows=rows, tensorboard=settings.tensorboard)
+        self.writer = MetricsWriter(run, tensorboard=settings.tensorboard, **known)
         self.first, self.earlier = self.step, self.progress["seconds"]
         self.begin = self.saved_at = time.monotonic()
 
@@ -179,6 +181,7 @@ class Loop:
         if self.step != self.saved:
             self.progress["seconds"] = self.seconds()
             metadata = {"config": self.run.config, "rows": self.writer.rows}
+            metadata |= {"waiting": self.writer.waiting} if self.writer.waiting else {}
             metadata |= {"step": self.step, "epoch": epochs, "batch": within}
             given: Any = {"metadata": metadata, "keep": self.settings.keep}
             folder = self.run.checkpoints
@@ -234,7 +237,7 @@ def progress(
             return
         done = f"epoch {row['epoch']} step {row['step']}/{total}"
         spent = f"{row['seconds']:.0f} s, {left:.0f} s left"
-        print(f"{name} {done} {text} ({spent})", file=sys.stderr, flush=True)
+        say(f"{name} {done} {text} ({spent})")
 
     with bar or contextlib.nullcontext():
         yield show

@@ -178,7 +178,7 @@ def start(work: Callable[[], dict[str, Any] | None], groups: Sequence[str]) -> N
         if len(argv) > 1:
             raise app.UsageError(f"Unexpected arguments: {argv[1:]}.")
         compiled.keep()
-        with console():
+        with console(), stopping.at_once():
             result = work()
             if result is not None:
                 print(json.dumps(result, allow_nan=False), flush=True)

@@ -13,7 +13,6 @@ With `--export=FILE` the operator is written to a file that runs without opjax, 
 
 import os
 import pathlib
-import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -25,9 +24,12 @@ import numpy as np
 from absl import app, flags
 
 from opjax import export, metrics
+from opjax._files import replacing
 from opjax.datasets import own, ranges
+from opjax.datasets.samples import Sample
 from opjax.learn import operators, options, predict_mapped, trained
 from opjax.learn.json_files import to_json, write_json
+from opjax.learn.messages import say
 from opjax.learn.supervised import mean_and_worst
 
 
@@ -106,7 +108,7 @@ def _stream_all(
         )
     for row in rows:
         if note := ranges.sentence(row):
-            print(f"{row['name']}: {note}.", file=sys.stderr)
+            say(f"{row['name']}: {note}.")
     write_json(output / "report.json", rows)
     return [to_json(row) for row in rows]
 
@@ -119,28 +121,41 @@ def _predict_all(
     limits: dict[str, Any],
 ) -> list[dict[str, Any]]:
     rows, names = [], _names(found)
+    output.mkdir(parents=True, exist_ok=True)
     for file in _files(inputs):
-        for sample in found.read(file, point_dim=point_dim):
-            values = found(sample, **limits)
-            if not np.isfinite(values).all():
-                raise ValueError(
-                    f"The prediction for {sample.name} is not finite; its values are "
-                    "too far from those of training."
-                )
-            own.write(output / file.name, sample, values, names=names)
-            row = {"name": sample.name, "num_points": sample.num_points}
-            row |= ranges.compare(found.description, sample)
-            if sample.target is not None:
-                weights: Any = sample.quadrature_weights
-                row["relative_l2"] = metrics.relative_l2(
-                    jnp.asarray(values), sample.target, quadrature_weights=weights
-                )
-            rows.append(to_json(row))
-            note = ranges.sentence(row)
-            if note:
-                print(f"{sample.name}: {note}.", file=sys.stderr)
+        place = output / file.name
+        if place.exists() and place.samefile(file):
+            raise ValueError(f"{place} is the input itself; give another --output.")
+        with replacing(place) as temporary:  # of all samples of the file
+            for sample in found.read(file, point_dim=point_dim):
+                values = found(sample, **limits)
+                own.write(temporary, sample, _finite(sample, values), names=names)
+                rows.append(_row(found, sample, values))
     write_json(output / "report.json", rows)
     return rows
+
+
+def _finite(sample: Sample, values: np.ndarray) -> np.ndarray:
+    if not np.isfinite(values).all():
+        raise ValueError(
+            f"The prediction for {sample.name} is not finite; its values are too far "
+            "from those of training."
+        )
+    return values
+
+
+def _row(found: trained.Trained, sample: Sample, values: np.ndarray) -> dict[str, Any]:
+    """What the report says of a sample; what is unusual about it is printed."""
+    row = {"name": sample.name, "num_points": sample.num_points}
+    row |= ranges.compare(found.description, sample)
+    if sample.target is not None:
+        weights: Any = sample.quadrature_weights
+        row["relative_l2"] = metrics.relative_l2(
+            jnp.asarray(values), sample.target, quadrature_weights=weights
+        )
+    if note := ranges.sentence(to_json(row)):
+        say(f"{sample.name}: {note}.")
+    return to_json(row)
 
 
 def _summary(rows: list[dict[str, Any]]) -> dict[str, Any]:

@@ -117,11 +117,11 @@ class Program:
                 "preset": config.preset,
                 "device": f"{device.platform} ({device.device_kind})",
                 **({"mesh": mesh} if mesh else {}),
-                "workdir": str(directory.path),
             }
 
-        workdir = workdir or self._default_workdir(config)
+        workdir = os.path.abspath(workdir or self._default_workdir(config))
         result = run_once(workdir, config, work, command=command)
+        result["workdir"] = workdir  # where it is now; folders may be moved
         if hosts.first():
             sys.stderr.flush()
             print(json.dumps(result, allow_nan=False), flush=True)

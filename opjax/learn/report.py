@@ -15,9 +15,8 @@ import html as markup
 import pathlib
 import re
 import shutil
-import tempfile
 import urllib.parse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from absl import flags
@@ -73,14 +72,19 @@ def report(
     escaped = [t.replace("&", "&amp;").replace("<", "&lt;") for t in tables]
     page.parent.mkdir(parents=True, exist_ok=True)
     beside = page.with_name(f"{page.stem}-figures") if figures or shown else None
-    write_text(page, _joined(head, escaped, runs, beside, shown))
+    taken: dict[str, pathlib.Path] = {}
+    text = _joined(head, escaped, runs, taken, shown, beside and beside.name)
+    for name, figure in taken.items():
+        target = page.parent / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(target) as temporary:
+            shutil.copyfile(figure, temporary)
+    write_text(page, text)
     written = {"page": str(page), "runs": len(tables)}
     if html:
-        target = page.with_suffix(".html")
-        with tempfile.TemporaryDirectory() as folder:
-            root = pathlib.Path(folder)
-            markdown = _joined(head, tables, runs, root / "figures", shown)
-            write_text(target, to_html(markdown, root))
+        target, taken = page.with_suffix(".html"), {}
+        markdown = _joined(head, tables, runs, taken, shown, "figures")
+        write_text(target, to_html(markdown, taken))
         written["html"] = str(target)
     return written
 
@@ -97,22 +101,20 @@ def _joined(
     head: str,
     tables: Sequence[str],
     runs: Sequence[pathlib.Path],
-    beside: pathlib.Path | None,
+    taken: dict[str, pathlib.Path],
     shown: Sequence[str],
+    folder: str | None,
 ) -> str:
-    """The page; figures of all runs are copied to a folder, if there is one."""
+    """The page; names in a folder, if there is one, of the figures that it takes."""
     parts = [head]
     for number, (text, run) in enumerate(zip(tables, runs, strict=True), start=1):
         title, _, text = text.partition("\n")
         parts.append(f"{title}\n")
-        for figure in [] if beside is None else _figures(run, shown):
-            assert beside is not None
+        for figure in [] if folder is None else _figures(run, shown):
             name = re.sub(r"[^\w.-]", "_", f"{number}-{run.name}-{figure.name}")
-            beside.mkdir(parents=True, exist_ok=True)
-            with replacing(beside / name) as temporary:
-                shutil.copyfile(figure, temporary)
+            taken[f"{folder}/{name}"] = figure
             caption = re.sub(r"[^\w ]", " ", f"{run.name} {figure.stem}")
-            parts.append(f"![{caption}]({beside.name}/{name})\n")
+            parts.append(f"![{caption}]({folder}/{name})\n")
         parts.append(text.lstrip("\n"))
     return "\n".join(parts)
 
@@ -134,23 +136,20 @@ def _figures(folder: pathlib.Path, shown: Sequence[str]) -> list[pathlib.Path]:
     return [known[name] for name in shown]
 
 
-def to_html(text: str, folder: pathlib.Path) -> str:
+def to_html(text: str, images: Mapping[str, pathlib.Path]) -> str:
     """Returns Markdown as one HTML page without outside resources.
 
     What is text stays text: every character of it is escaped, and nothing in a file
-    becomes a tag or a script. Images below a folder, `.png` files, become part of the
-    page; of others the captions are left.
+    becomes a tag or a script. Images with a name in `images`, `.png` files, become part
+    of the page; of others the captions are left.
     """
     from markdown_it import MarkdownIt
 
-    folder = folder.resolve()
-
     def image(_: Any, tokens: Any, index: int, *more: Any) -> str:
         token = tokens[index]
-        path = (folder / urllib.parse.unquote(token.attrs["src"])).resolve()
+        path = images.get(urllib.parse.unquote(token.attrs["src"]))
         shown = markup.escape(token.content)
-        inside = path.is_relative_to(folder) and path.suffix == ".png"
-        if not (inside and path.is_file()):
+        if path is None:
             return shown
         content = base64.b64encode(path.read_bytes()).decode()
         source = f"data:image/png;base64,{content}"

@@ -1,6 +1,7 @@
 """SIGTERM: a training saves all that it needs to continue, and ends."""
 
 import contextlib
+import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -25,5 +26,28 @@ def put_off() -> Iterator[Callable[[], bool]]:
     before = signal.signal(signal.SIGTERM, lambda *_: came.set())
     try:
         yield came.is_set
+    finally:
+        signal.signal(signal.SIGTERM, before or signal.SIG_DFL)
+
+
+@contextlib.contextmanager
+def at_once() -> Iterator[None]:
+    """Ends the process with `STATUS` when SIGTERM comes while inside.
+
+    For all that a program does but training: what is complete is on the disk, so there
+    is nothing to save, and nothing that another library does can hold the end up.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def end(*_: object) -> None:
+        with contextlib.suppress(OSError):
+            os.write(2, b"Stopped. The same command continues.\n")
+        os._exit(STATUS)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
     finally:
         signal.signal(signal.SIGTERM, before or signal.SIG_DFL)

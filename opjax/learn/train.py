@@ -13,6 +13,7 @@ are the same, bit for bit, and a run continues after any step, see `learn.bucket
 `opjax.learn.operators`.
 """
 
+import contextlib
 import dataclasses
 import os
 import tempfile
@@ -121,8 +122,11 @@ def load(config: Config) -> tuple[learn.Splits, dict[str, tuple[str, ...]]]:
             f"--train={DEMONSTRATION} to try the program."
         )
     shown = config.train == DEMONSTRATION
-    with tempfile.TemporaryDirectory() as folder:
-        paths = [heat.write(folder, 40)] if shown else _listed(config.train)
+    with contextlib.ExitStack() as stack:
+        paths = _listed(config.train)
+        if shown:
+            folder = stack.enter_context(tempfile.TemporaryDirectory())
+            paths = [heat.write(folder, 40)]
         channels = partial(own.channels, stacked=config.stacked)
         names = {
             "features": channels(paths, config.feature_names or "features"),

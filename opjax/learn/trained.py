@@ -300,9 +300,8 @@ def _damaged(folder: pathlib.Path, reason: str) -> checkpoint.CheckpointError:
 
 def _description(folder: pathlib.Path, own_model: str | None) -> dict[str, Any]:
     """What was saved beside an operator, checked."""
-    manifest = folder / _FOLDER / f"step_{0:010d}" / "opjax_manifest.json"
     try:
-        found = _checked(read_object(manifest).get("metadata"))
+        found = _checked(checkpoint.read_metadata(folder / _FOLDER, 0))
     except ValueError as error:
         raise _damaged(folder, str(error)) from error
     (name,) = found["config"]["models"]
@@ -329,7 +328,7 @@ def _checked(found: Any) -> dict[str, Any]:
         raise ValueError(f"models={models!r}, expected one")
     if not 0 < config.get("num_layers", 1) <= _MAX_LAYERS:
         raise ValueError(f"num_layers={config['num_layers']}")
-    if set(sizes) != set(operators.Sizes._fields):
+    if set(sizes) - set(operators.Sizes._fields):
         raise ValueError(f"sizes of {sorted(sizes)}")
     counts = [*_numbers(sizes), *found["channels"].values(), *found["num_points"]]
     counts += [n for shape in found["normalizers"].values() for n in tuples(shape)]

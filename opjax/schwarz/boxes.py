@@ -32,6 +32,10 @@ def box_cover(grid_shape: _Shape, num_boxes: _Shape, *, overlap: int) -> Cover:
       ValueError: if the axes do not match, an axis has more intervals than points, or
         the overlap is negative or larger than a neighbouring interval.
 
+    Examples:
+      >>> box_cover(8, 2, overlap=1).indices.tolist()
+      [[0, 1, 2, 3, 4], [3, 4, 5, 6, 7]]
+
     References:
       Köhler and Rheinbach, "Hierarchical Attention via Domain Decomposition", 2026,
       section 4.1.

@@ -217,19 +217,41 @@ def test_a_system_without_locks_is_good_enough(tmp_path, monkeypatch, error, cap
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
-def test_a_full_disk_names_the_file_and_the_way_out(tmp_path):
+def test_rows_wait_while_the_disk_is_full(tmp_path):
+    path = tmp_path / "metrics.jsonl"
     with run_directory.open_run(tmp_path, resumable.Config()) as run:
         writer = metrics_file.MetricsWriter(run)
-        writer._file.close()
-        writer._file = open("/dev/full", "a")  # noqa: SIM115
-        for call in (lambda: writer.write({"step": 1}), writer.close):
-            with pytest.raises(OSError, match=r"metrics.jsonl: No space.*--workdir"):
-                call()
-        with (
-            pytest.raises(OSError, match=r"a.json: No space.*same --workdir"),
-            replacing(tmp_path / "a.json"),
-        ):
-            raise OSError(errno.ENOSPC, "No space left on device")
+        writer.write({"step": 1})
+        usual = writer._file
+        writer._file = open("/dev/full", "ab", buffering=0)  # noqa: SIM115
+        with pytest.warns(UserWarning, match=r"metrics.jsonl: No space.*continues"):
+            writer.write({"step": 2})
+        writer.write({"step": 3})  # once is enough
+        assert writer.waiting == [{"step": 2}, {"step": 3}]
+        with pytest.warns(UserWarning, match="lacks its last 2 rows"):
+            writer.close()
+        writer._file = usual
+        writer.write({"step": 4})
+        writer.close()
+        again = metrics_file.MetricsWriter(run, rows=1, waiting=[{"step": 2}])
+        again.write({"step": 3})
+        again.close()
+        assert [row["step"] for row in metrics_file.read_metrics(tmp_path)] == [1, 2, 3]
+        assert (again.rows, again.waiting) == (3, [])
+        path.write_text('{"step": 1}\n')
+        with pytest.warns(UserWarning, match="has 1 rows of 3; the others are gone"):
+            metrics_file.MetricsWriter(run, rows=3).close()
+        path.write_text('{"step": 1}\n{"st"\n')
+        with pytest.raises(ValueError, match=r"metrics.jsonl is damaged in line 2"):
+            metrics_file.read_metrics(tmp_path)
+
+
+def test_a_full_disk_names_the_file_and_the_way_out(tmp_path):
+    with (
+        pytest.raises(OSError, match=r"a.json: No space.*same --workdir"),
+        replacing(tmp_path / "a.json"),
+    ):
+        raise OSError(errno.ENOSPC, "No space left on device")
 
 
 def test_an_unwritable_workdir_names_the_way_out(tmp_path):

@@ -82,7 +82,7 @@ def test_nothing_in_a_file_becomes_a_tag(tmp_path, run):
     assert "<td>a|b &lt;script&gt;" in html
 
 
-def test_markdown_of_the_programs_becomes_html(tmp_path):
+def test_markdown_of_the_programs_becomes_html():
     text = "\n".join(
         [
             "# Title",
@@ -102,7 +102,7 @@ def test_markdown_of_the_programs_becomes_html(tmp_path):
             "| 1 | 2 |",
         ]
     )
-    html = report.to_html(text, tmp_path)
+    html = report.to_html(text, {})
     assert "<title>Title</title>" in html
     expected = [
         "<p>Two <strong>bold</strong>\nlines, <code>a &lt; b</code>, "

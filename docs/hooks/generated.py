@@ -1,0 +1,225 @@
+"""Pages that are made when the site is built, so that they cannot fall behind.
+
+The API from the lists of public names, programs from their flags, results, changelog
+and reliability from the files of the repository.
+"""
+
+import ast
+import pathlib
+import re
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+ROOT = pathlib.Path(__file__).parents[2]
+sys.path[:0] = [str(ROOT), str(pathlib.Path(__file__).parent)]
+
+import programs  # noqa: E402
+
+_PROBLEMS = [
+    "darcy",
+    "burgers",
+    "navier_stokes",
+    "elasticity",
+    "plasticity",
+    "pipe",
+    "airfoil",
+    "bodies",
+    "darcy_notch",
+    "poisson",
+    "poisson_mesh",
+    "sinusoid",
+    "random_fields",
+]
+# Pages of the API: title, and packages or modules whose public names they show.
+API = {
+    "attention": ("Attention", ["opjax.attention"]),
+    "bases": (
+        "Bases and projections",
+        ["opjax.basis", "opjax.projection", "opjax.eigenfunctions"],
+    ),
+    "numerics": (
+        "Solves, weights, grids",
+        [
+            "opjax.linalg",
+            "opjax.adaptive_ridge",
+            "opjax.quadrature",
+            "opjax.interpolation",
+            "opjax.spectral",
+        ],
+    ),
+    "schwarz": ("Domain decomposition", ["opjax.schwarz"]),
+    "metrics": (
+        "Metrics and normalisers",
+        ["opjax.metrics", "opjax.normalize", "opjax.point_clouds"],
+    ),
+    "nn-attention": ("Modules: attention", ["opjax.nn:attention"]),
+    "nn-models": ("Modules: models", ["opjax.nn:models"]),
+    "nn-layers": ("Modules: layers", ["opjax.nn:layers", "opjax.nn:schwarz"]),
+    "learn": ("Learning", ["opjax.learn"]),
+    "training": (
+        "Training",
+        [
+            "opjax.training",
+            "opjax.optimizers",
+            "opjax.matrix_optimizers",
+            "opjax.weight_average",
+            "opjax.replicas",
+            "opjax.checkpoint",
+        ],
+    ),
+    "scale": (
+        "Devices, streams, export",
+        ["opjax.sharding", "opjax.streaming", "opjax.export"],
+    ),
+    "data": ("Data sets", [f"opjax.datasets.{n}" for n in ("own", "samples", "cache")]),
+    "problems": (
+        "Problems",
+        [f"opjax.problems.{name}" for name in _PROBLEMS],
+    ),
+}
+# Pages of results in the order of the site: those with most to see first.
+RESULTS = {
+    "darcy": "Darcy flow",
+    "benchmarks": "Benchmarks",
+    "schwarz": "Schwarz attention",
+    "sinusoid": "Few observations",
+    "burgers": "Burgers",
+    "darcy_inverse": "Inverse Darcy",
+    "bodies": "Bodies in space",
+    "recipes": "Recipes",
+    "ablation": "Ablations",
+    "scaling": "Cost of layers",
+    "scale": "Large meshes",
+    "speed": "Speed",
+    "benchmark_schwarz": "Schwarz: speed",
+    "published": "Published set-ups",
+    "darcy_data": "Making Darcy data",
+}
+
+
+def public(package: str) -> dict[str, str]:
+    """Public names of a module, and the modules they are defined in, unimported."""
+    path = ROOT / package.replace(".", "/")
+    path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    body = ast.parse(path.read_text()).body
+    found = {
+        alias.asname or alias.name: node.module
+        for node in body
+        if isinstance(node, ast.ImportFrom) and node.module
+        for alias in node.names
+    }
+    for node in body:
+        if (
+            isinstance(node, ast.Assign)
+            and getattr(node.targets[0], "id", "") == "__all__"
+        ):
+            return {
+                name: found.get(name, package) for name in ast.literal_eval(node.value)
+            }
+    kinds = (ast.FunctionDef, ast.ClassDef)
+    own = [n.name for n in body if isinstance(n, kinds) and not n.name.startswith("_")]
+    return dict.fromkeys(own, package)
+
+
+def _documentation(module: str) -> str:
+    path = ROOT / module.replace(".", "/")
+    path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    return ast.get_docstring(ast.parse(path.read_text())) or ""
+
+
+def _api_page(title: str, modules: list[str]) -> str:
+    lines = [f"# {title}\n"]
+    for given in modules:
+        module, _, part = given.partition(":")
+        first = _documentation(module).split("\n\n")[0].replace("\n", " ")
+        lines.append(f"*`{module}`*: {first}\n" if not part else "")
+        for name, where in sorted(
+            public(module).items(), key=lambda item: item[0].lower()
+        ):
+            submodule = (ROOT / where.replace(".", "/") / f"{name}.py").is_file()
+            if (part and not where.startswith(f"{module}.{part}")) or submodule:
+                continue
+            lines.append(f"::: {module}.{name}\n")
+    return "\n".join(lines)
+
+
+def pages() -> Iterator[tuple[str, str, str]]:
+    """Address, title and text of every generated page."""
+    yield "api/index.md", "", _api_index()
+    for name, (title, modules) in API.items():
+        yield f"api/{name}.md", title, _api_page(title, modules)
+    yield from programs.pages()
+    others = sorted(path.stem for path in (ROOT / "results").glob("*.md"))
+    for name in [*RESULTS, *(name for name in others if name not in RESULTS)]:
+        text = (ROOT / "results" / f"{name}.md").read_text()
+        title = RESULTS.get(name) or text.partition("\n")[0].removeprefix("# ")
+        yield f"results/{name}.md", title, text.replace("<!-- tables -->", "")
+    yield "changelog.md", "Changelog", (ROOT / "CHANGELOG.md").read_text()
+
+
+def _api_index() -> str:
+    rows = []
+    for name, (title, modules) in API.items():
+        packages = dict.fromkeys(f"`{m.partition(':')[0]}`" for m in modules)
+        rows.append(f"| [{title}]({name}.md) | {', '.join(packages)} |")
+    head = (ROOT / "docs" / "hooks" / "api.md").read_text()
+    return head + "\n".join(["", "| page | of |", "| --- | --- |", *rows, ""])
+
+
+def on_config(config: Any, **_: Any) -> Any:
+    """Lists the generated pages where the navigation names them."""
+    listing = [(uri, title) for uri, title, _ in pages()]
+
+    def listed(section: str) -> list:
+        index = [f"{section}/index.md"]
+        return index + [
+            {title: uri}
+            for uri, title in listing
+            if uri.startswith(f"{section}/") and title
+        ]
+
+    def filled(value: Any) -> Any:
+        if isinstance(value, list):
+            return [filled(item) for item in value]
+        if isinstance(value, dict):
+            (title, inner) = next(iter(value.items()))
+            if inner in ("api", "programs", "results"):
+                return {title: listed(inner)}
+            if inner in ("changelog", "reliability"):
+                return {title: f"{inner}.md"}
+            return {title: filled(inner)}
+        return value
+
+    config.nav = filled(config.nav)
+    return config
+
+
+def on_files(files: Any, *, config: Any, **_: Any) -> Any:
+    """Adds the generated pages, and the figures of the results."""
+    from mkdocs.structure.files import File
+
+    for uri, _title, text in pages():
+        files.append(File.generated(config, uri, content=text))
+    for figure in sorted((ROOT / "results").rglob("*.png")):
+        uri = figure.relative_to(ROOT).as_posix()
+        files.append(File.generated(config, uri, abs_src_path=str(figure)))
+    return files
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """Includes files of the repository, or a section of one, if they are there.
+
+    `{{ results/page.md }}` or `{{ results/page.md#Heading }}`, on lines of their own.
+    """
+
+    def included(found: re.Match) -> str:
+        path, _, section = found[1].partition("#")
+        if not (ROOT / path).is_file():
+            return ""
+        text = re.sub(r"\A# .*\n", "", (ROOT / path).read_text())  # the page has one
+        if section:
+            text = text.split(f"\n## {section}\n")[1].split("\n## ")[0]
+        return text
+
+    return re.sub(r"^\{\{ (.+) \}\}$", included, markdown, flags=re.MULTILINE)

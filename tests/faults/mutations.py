@@ -1,0 +1,255 @@
+"""Breaks what protects runs, one at a time, and shows which tests see it.
+
+    python -m tests.faults.mutations
+
+Each mutation is made in a copy of the repository, where its tests have to fail; in the
+copy as it is they have to pass. The last line is JSON, the lines before are the rows of
+a table; the status is 1 if a mutation was not seen.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from typing import NamedTuple
+
+_ROOT = pathlib.Path(__file__).parents[2]
+_FAULTS = "tests/faults/"
+_KILLS = "tests/faults/test_kills.py -k killed_programs"
+
+
+class Mutation(NamedTuple):
+    """What is broken: `old` becomes `new` in a file, and `tests` have to fail."""
+
+    name: str
+    file: str
+    old: str
+    new: str
+    tests: str
+
+
+MUTATIONS = (
+    Mutation(
+        "files are written in their place",
+        "opjax/_files.py",
+        "    temporary = path.with_name(name)\n",
+        "    temporary = path\n",
+        f"{_FAULTS}test_disks.py -k replaced",
+    ),
+    Mutation(
+        "renamed before it is on the disk",
+        "opjax/_files.py",
+        "        sync(temporary)\n",
+        "",
+        f"{_FAULTS}test_disks.py -k replaced",
+    ),
+    Mutation(
+        "fsync that fails is ignored",
+        "opjax/_files.py",
+        "        if error.errno not in _UNABLE:\n            raise\n",
+        "        pass\n",
+        f"{_FAULTS}test_disks.py -k fsync",
+    ),
+    Mutation(
+        "the manifest is written first",
+        "opjax/checkpoint.py",
+        "        begun = True\n",
+        "        begun = True\n        path.mkdir()\n"
+        "        (path / _MANIFEST).write_text(_signed(info | {'crc32': {}}))\n",
+        "tests/test_checkpoint.py -k killed",
+    ),
+    Mutation(
+        "no checksum of the files",
+        "opjax/checkpoint.py",
+        '    if info["crc32"] != _checksums(path):\n',
+        "    if False:\n",
+        f"{_FAULTS}test_disks.py -k flips",
+    ),
+    Mutation(
+        "no checksum of the manifest",
+        "opjax/checkpoint.py",
+        "own not in (None, found)",
+        "False",
+        f"{_FAULTS}test_disks.py -k flips",
+    ),
+    Mutation(
+        "what a failed save leaves stays",
+        "opjax/checkpoint.py",
+        "        if begun:  # what",
+        "        if False:  # what",
+        f"{_FAULTS}test_disks.py -k full_disk",
+    ),
+    Mutation(
+        "old checkpoints stay",
+        "opjax/checkpoint.py",
+        "    for old in set(steps) - set(kept):\n",
+        "    for old in ():\n",
+        f"{_FAULTS}test_long.py -k checkpoints",
+    ),
+    Mutation(
+        "later checkpoints count as the latest",
+        "opjax/checkpoint.py",
+        "steps[: steps.index(step) + 1][-keep:]",
+        "steps[-keep:]",
+        f"{_FAULTS}test_disks.py -k went_back",
+    ),
+    Mutation(
+        "the lock is not taken",
+        "opjax/learn/folder.py",
+        "            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)\n",
+        "            pass\n",
+        f"{_FAULTS}test_folders.py -k second_process",
+    ),
+    Mutation(
+        "the lock is the file, not who holds it",
+        "opjax/learn/folder.py",
+        "            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)\n",
+        "            if (path / '.lock').stat().st_size:\n"
+        "                raise BlockingIOError\n",
+        f"{_FAULTS}test_folders.py -k second_process",
+    ),
+    Mutation(
+        "rows after the checkpoint stay",
+        "opjax/learn/metrics_file.py",
+        "            self._file.truncate(self._size)\n            _files",
+        "            _files",
+        "tests/learn/test_fitting.py -k drop_the_rows",
+    ),
+    Mutation(
+        "a full disk ends the metrics",
+        "opjax/learn/metrics_file.py",
+        "        except OSError as error:\n            with contextlib",
+        "        except KeyError as error:\n            with contextlib",
+        "tests/learn/test_fitting.py -k rows_wait",
+    ),
+    Mutation(
+        "SIGTERM outside of training has no handler",
+        "opjax/learn/stopping.py",
+        "    before = signal.signal(signal.SIGTERM, end)\n",
+        "    before = signal.getsignal(signal.SIGTERM)\n",
+        f"{_FAULTS}test_folders.py -k sigterm",
+    ),
+    Mutation(
+        "SIGTERM in training does not save",
+        "opjax/learn/fitting.py",
+        "            loop.save_if_due(now=stop or old)\n",
+        "            loop.save_if_due(now=old)\n",
+        "tests/learn/test_fitting.py -k told_to_stop",
+    ),
+    Mutation(
+        "leftovers of killed processes stay",
+        "opjax/learn/folder.py",
+        "            remove_leftovers(folder)\n",
+        "            pass\n",
+        f"{_FAULTS}test_folders.py -k killed_process_left",
+    ),
+    Mutation(
+        "the mask: points that fill up a mesh have weight",
+        "opjax/datasets/samples.py",
+        '    padded["quadrature_weights"][sample.num_points :] = 0\n',
+        "",
+        "tests/datasets/test_samples.py -k padding",
+    ),
+    Mutation(
+        "the mask: attention does not look at weights",
+        "opjax/attention/pairwise.py",
+        "query.shape[1] ** -0.5 * scores + log_weights(weights, dtype)",
+        "query.shape[1] ** -0.5 * scores",
+        "tests/test_attention.py -k padded_points_do_not",
+    ),
+    Mutation(
+        "kills: a checkpoint forgets how many rows there are",
+        "opjax/learn/loop.py",
+        '            known = {"rows": found.metadata["rows"]}\n',
+        '            known = {"rows": 10**9}\n',
+        _KILLS,
+    ),
+    Mutation(
+        "kills: files are written in their place",
+        "opjax/_files.py",
+        "    temporary = path.with_name(name)\n",
+        "    temporary = path\n",
+        _KILLS,
+    ),
+    Mutation(
+        "kills: sums of an epoch are not in a checkpoint",
+        "opjax/learn/loop.py",
+        "            hosts.tell(save)\n",
+        "            losses = self.progress['losses'].copy()\n"
+        "            self.progress['losses'][:] = 0\n"
+        "            hosts.tell(save)\n"
+        "            self.progress['losses'][:] = losses\n",
+        _KILLS,
+    ),
+)
+
+
+def copied(folder: pathlib.Path) -> None:
+    """Copies what tests need."""
+    for name in ("opjax", "tests", "experiments"):
+        junk = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(_ROOT / name, folder / name, ignore=junk)
+    for name in ("pyproject.toml", "README.md"):
+        shutil.copy(_ROOT / name, folder / name)
+
+
+def tested(folder: pathlib.Path, tests: str) -> tuple[bool, str]:
+    """Whether the tests pass in a copy, and which one fails first."""
+    command = [sys.executable, "-m", "pytest", "-n", "0", "-x", "-q", "-p"]
+    command += ["no:cacheprovider", *tests.split()]
+    env = {**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
+    given = {"cwd": folder, "env": env, "capture_output": True, "text": True}
+    try:
+        done = subprocess.run(command, timeout=600, **given)
+    except subprocess.TimeoutExpired:
+        return False, "out of time"
+    failed = re.search(r"^(?:FAILED|ERROR) \S*::(\w+)", done.stdout, re.MULTILINE)
+    if done.returncode not in (0, 1) or (done.returncode == 1) != bool(failed):
+        raise RuntimeError(f"{tests}: {done.stdout[-2000:]}{done.stderr[-2000:]}")
+    return done.returncode == 0, failed[1] if failed else ""
+
+
+def seen(mutation: Mutation, folder: pathlib.Path) -> str:
+    """The test that fails because of a mutation; empty if none does."""
+    file = folder / mutation.file
+    text = file.read_text()
+    if text.count(mutation.old) != 1:
+        raise ValueError(f"{mutation.file} has not one place of {mutation.name!r}.")
+    file.write_text(text.replace(mutation.old, mutation.new))
+    try:
+        return tested(folder, mutation.tests)[1]
+    finally:
+        file.write_text(text)
+
+
+def main() -> int:
+    """Runs on the flags; returns the status."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", default="", help="mutations with these words")
+    given = parser.parse_args()
+    chosen = [m for m in MUTATIONS if given.only in m.name]
+    with tempfile.TemporaryDirectory(prefix="opjax-mutations-") as place:
+        folder = pathlib.Path(place) / "opjax-copy"
+        copied(folder)
+        for tests in dict.fromkeys(m.tests for m in chosen):
+            passed, failed = tested(folder, tests)
+            if not passed:
+                raise RuntimeError(f"{tests}: {failed} fails without any mutation.")
+        found = {}
+        for mutation in chosen:
+            found[mutation.name] = seen(mutation, folder)
+            shown = found[mutation.name].removeprefix("test_").replace("_", " ")
+            row = f"| {mutation.name} | `{mutation.file}` | {shown or '**none**'} |"
+            print(row, flush=True)
+    missed = [name for name, test in found.items() if not test]
+    print(json.dumps({"mutations": len(found), "missed": missed}))
+    return int(bool(missed))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,168 @@
+"""Folders of runs: who may use them, and what around them means nothing."""
+
+import contextlib
+import datetime
+import errno
+import io
+import itertools
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import textwrap
+import time
+
+import numpy as np
+import pytest
+
+from opjax.learn import folder, metrics_file, stopping
+from opjax.learn.metrics_file import MetricsWriter
+from tests.learn import resumable
+from tests.learn.test_fitting import assert_identical
+
+OWNER = """
+    import fcntl, os, sys
+    lock = open(sys.argv[1] + "/.lock", "ab+", buffering=0)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    lock.truncate(0)
+    lock.write(str(os.getpid()).encode())
+    print("locked", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_second_process_is_refused_until_the_first_one_is_dead(tmp_path):
+    command = [sys.executable, "-c", textwrap.dedent(OWNER), str(tmp_path)]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(command, **pipes) as owner:
+        assert owner.stdout.readline() == b"locked\n"
+        for _ in range(2):
+            with (
+                pytest.raises(RuntimeError, match=f"{owner.pid} is already running"),
+                folder.open_run(tmp_path, resumable.Config()),
+            ):
+                pass
+        owner.kill()
+    with folder.open_run(tmp_path, resumable.Config()):
+        pass
+
+
+def test_what_a_killed_process_left_is_removed(tmp_path):
+    (tmp_path / "figures").mkdir()
+    for name in (".result.12.0123abcd.json", "figures/.curves.12.0123abcd.png"):
+        (tmp_path / name).write_text("half")
+    with folder.open_run(tmp_path, resumable.Config()):
+        pass
+    assert not [path for path in tmp_path.rglob(".*") if path.name != ".lock"]
+
+
+@pytest.mark.parametrize("damage", ["", '{"error": 0.', "[1]"])
+def test_a_damaged_result_is_said_and_made_anew(tmp_path, capsys, damage):
+    def once():
+        return folder.run_once(tmp_path, resumable.Config(), lambda _: {"error": 0.5})
+
+    once()
+    (tmp_path / "result.json").write_text(damage)
+    assert once() == {"error": 0.5}
+    assert "damaged result.json" in capsys.readouterr().err
+    assert once() == {"error": 0.5}
+    assert "holds a finished run" in capsys.readouterr().err
+
+
+class Full(io.StringIO):
+    """A log on a full disk."""
+
+    def write(self, text):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+fsync = os.fsync
+
+
+def no_metrics(descriptor):
+    """A full disk for rows of metrics alone."""
+    if os.readlink(f"/proc/self/fd/{descriptor}").endswith("metrics.jsonl"):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    fsync(descriptor)
+
+
+class Elsewhere(datetime.datetime):
+    """A clock that jumps by years, both ways."""
+
+    jumps = itertools.cycle([0, 4e8, -9e8, 1e5])
+
+    @classmethod
+    def now(cls, tz=None):
+        return datetime.datetime.fromtimestamp(1.7e9 + next(cls.jumps), tz)
+
+
+@pytest.mark.slow
+def test_another_place_time_and_full_disks_around_it_change_nothing(
+    tmp_path, small, monkeypatch
+):
+    class Stop(Exception):
+        pass
+
+    def stop(self, row):
+        write(self, row)
+        if self.rows == 3:
+            raise Stop
+
+    options = {"quiet": True, "checkpoint_every": 1}
+    whole = resumable.run(tmp_path / "whole", **options)
+    write = MetricsWriter.write
+    with monkeypatch.context() as patch:
+        patch.setattr(MetricsWriter, "write", stop)
+        with pytest.raises(Stop):
+            resumable.run(tmp_path / "here", **options)
+    shutil.copytree(tmp_path / "here", tmp_path / "there")
+    shutil.rmtree(tmp_path / "here")
+
+    real = time.time
+    jumps = np.random.default_rng(0).uniform(-4e8, 4e8, 10**4)  # years
+    numbers = itertools.cycle(jumps.tolist())
+    with contextlib.suppress(OSError), open(small / "filler", "wb", 0) as file:
+        while file.write(bytes(4096)):
+            pass
+    monkeypatch.setattr(time, "time", lambda: real() + next(numbers))
+    monkeypatch.setattr(folder.datetime, "datetime", Elsewhere)
+    monkeypatch.setattr(tempfile, "tempdir", str(small))
+    monkeypatch.setenv("TMPDIR", str(small))
+    monkeypatch.setenv("TZ", "Pacific/Kiritimati")
+    time.tzset()
+    monkeypatch.setattr(sys, "stderr", Full())
+    monkeypatch.setattr(os, "fsync", no_metrics)
+    with pytest.warns(UserWarning, match=r"metrics.jsonl|lacks its last") as said:
+        moved = resumable.run(tmp_path / "there", **options)
+    monkeypatch.undo()
+    time.tzset()
+    assert_identical(moved, whole)
+    texts = [str(one.message) for one in said]
+    assert ["Rows wait" in texts[0], "lacks its last 4" in texts[-1]] == [True, True]
+    assert len(texts) == 2
+    assert len(metrics_file.read_metrics(tmp_path / "there")) == 2
+    assert_identical(resumable.run(tmp_path / "there", **options), whole)
+    assert len(metrics_file.read_metrics(tmp_path / "there")) == 6
+
+
+def test_outside_of_training_sigterm_ends_with_the_same_status():
+    script = """
+        import sys
+        from opjax.learn import stopping
+        with stopping.at_once():
+            print("ready", flush=True)
+            while True:
+                try:
+                    sys.stdin.read()
+                except BaseException:
+                    pass
+    """
+    command = [sys.executable, "-c", textwrap.dedent(script)]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    pipes |= {"stderr": subprocess.PIPE}
+    with subprocess.Popen(command, **pipes) as process:
+        assert process.stdout.readline() == b"ready\n"
+        process.terminate()
+        assert process.wait(60) == stopping.STATUS
+        assert b"The same command continues" in process.stderr.read()

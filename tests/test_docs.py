@@ -1,0 +1,152 @@
+"""The examples of the site and of docstrings run, and its commands exist."""
+
+import contextlib
+import dataclasses
+import doctest
+import importlib
+import inspect
+import re
+import shlex
+import sys
+import textwrap
+from pathlib import Path
+
+import jax
+import pytest
+from absl import flags
+
+import opjax
+from opjax import learn, nn
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+PAGES = sorted(DOCS.rglob("*.md"))
+BLOCK = re.compile(r"^( *)```(.*?)\n(.*?)^\1```$", re.DOTALL | re.MULTILINE)
+THEIRS = ".theirs"  # shown, and run by nobody here
+PUBLIC = "attention.functional attention.linear basis linalg metrics projection "
+PUBLIC += "quadrature schwarz.boxes interpolation"
+
+
+def blocks(page, language):
+    """Blocks of a page, behind as many empty lines as are above them."""
+    whole = page.read_text()
+    for found in BLOCK.finditer(whole):
+        _, info, text = found.groups()
+        words = info.strip(" {}").replace(".", " .").split()
+        if THEIRS not in words and words and words[0].strip(".") == language:
+            lines = whole.count("\n", 0, found.start(3))
+            yield "\n" * lines + textwrap.dedent(text)
+
+
+@pytest.fixture(scope="module")
+def hooks():
+    sys.path.insert(0, str(DOCS / "hooks"))
+    yield {n: importlib.import_module(n) for n in ("drawings", "generated", "programs")}
+    sys.path.remove(str(DOCS / "hooks"))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Where a reader of the Start page is after its commands."""
+    from opjax.datasets import heat
+    from opjax.learn import train
+
+    place = tmp_path_factory.mktemp("reader")
+    config = dataclasses.replace(train.PRESETS["smoke"], num_epochs=1)
+    with contextlib.chdir(place), jax.numpy_dtype_promotion("standard"):
+        heat.write("data/new", 1, seed=1)
+        with jax.numpy_rank_promotion("allow"), jax.enable_x64(False):
+            train.run(config, workdir="runs/mine")
+    return place
+
+
+@pytest.mark.slow
+def test_every_python_example_of_the_site_runs(folder):
+    for page in PAGES:
+        names = {}
+        for code in blocks(page, "python"):
+            # A user's session is neither strict nor in double precision.
+            with (
+                contextlib.chdir(folder),
+                jax.enable_x64(False),
+                jax.numpy_dtype_promotion("standard"),
+                jax.numpy_rank_promotion("allow"),
+            ):
+                exec(compile(code, str(page), "exec"), names)
+
+
+def commands():
+    for page in [*PAGES, ROOT / "README.md"]:
+        for text in blocks(page, "bash"):
+            for line in text.replace("\\\n", " ").splitlines():
+                yield page, line.partition(" #")[0]
+
+
+def test_every_command_of_the_site_exists(hooks):
+    known = hooks["programs"].commands()
+    seen = set()
+    for page, line in commands():
+        for part in line.split("&&"):
+            words = shlex.split(part)
+            if words[:2] == ["python", "-m"] and words[2].startswith("experiments."):
+                command, given = " ".join(words[:3]), words[3:]
+            elif words and words[0].startswith("opjax-"):
+                command, given = words[0], words[1:]
+            else:
+                assert not words or words[0] in {
+                    "python",
+                    "python3",
+                    "source",
+                    "git",
+                }, line
+                continue
+            if command == "python -m experiments.published":
+                continue
+            assert command in known, f"{page}: {line}"
+            module = importlib.import_module(known[command])
+            found = hooks["programs"].flags_of(module)
+            values = flags.FlagValues()
+            for flag in (flag for group in found.values() for flag in group):
+                values[flag.name] = flag
+            seen.add(command)
+            assert values([command, *given])[1:] == [], f"{page}: {line}"
+    assert {"opjax-train", "opjax-predict", "opjax-report"} < seen
+
+
+def test_every_public_name_is_in_the_api(hooks):
+    pages = [text for uri, _, text in hooks["generated"].pages() if "api/" in uri]
+    shown = set(re.findall(r"^::: \S+\.(\w+)$", "\n".join(pages), re.MULTILINE))
+    for module in (opjax, nn, learn):
+        found = {n for n in module.__all__ if not inspect.ismodule(getattr(module, n))}
+        assert found <= shown
+
+
+def test_drawings_are_those_of_their_script(hooks):
+    for name, draw in hooks["drawings"].DRAWINGS.items():
+        assert (DOCS / "drawings" / f"{name}.svg").read_text() == draw()
+
+
+def test_formulas_of_docstrings_become_latex():
+    pytest.importorskip("latex2mathml", reason="needs `pip install 'opjax[docs]'`")
+    sys.path.insert(0, str(DOCS / "hooks"))
+    formulas = importlib.import_module("formulas")
+    sys.path.remove(str(DOCS / "hooks"))
+    text = "C = argmin_C |C K - Q|_F^2 + ridge |C|_F^2"
+    source = formulas.latex(text)
+    fit, penalty = r"|C K - Q|_{F}^{2}", r"\mathrm{ridge}\, |C|_{F}^{2}"
+    assert source == rf"C = \operatorname{{argmin}}_{{C}} {fit} + {penalty}"
+    assert formulas.latex("sum_i R_i^T D_i") == r"\sum _{i} R_{i}^{T} D_{i}"
+    assert "<msubsup>" in formulas.mathml(source, display=True)
+
+
+@pytest.mark.parametrize("name", PUBLIC.split())
+def test_examples_of_docstrings(name):
+    module = importlib.import_module(f"opjax.{name}")
+    with (
+        jax.enable_x64(False),
+        jax.numpy_dtype_promotion("standard"),
+        jax.numpy_rank_promotion("allow"),
+    ):
+        failed, tried = doctest.testmod(module, optionflags=doctest.ELLIPSIS)
+    assert tried > 0
+    assert failed == 0
