@@ -168,6 +168,12 @@ def choose(
             break
         try:
             data = mutations[int(rng.integers(len(mutations)))](data, rng)
-        except (ValueError, zlib.error, struct.error, TypeError):  # broken already
+        except (
+            ValueError,
+            zlib.error,
+            struct.error,
+            TypeError,
+            RecursionError,
+        ):  # broken already
             data = flip(data, rng)
     return data
