@@ -60,9 +60,11 @@ def _legacy(path: Path, max_bytes: int) -> None:
         kind = version[2].upper() if version else b""
         if version is None or kind not in (b"ASCII", b"BINARY"):
             raise _archives.damaged(path, "it does not begin as files of VTK do")
+        words: list[bytes] = []
         for found in _WORDS.finditer(data):
             word = (found[1] or found[2]).split()[0].lower()
             numbers = [_number(path, text) for text in found[3].split()]
+            words.append(word)
             if word == b"dimensions":  # which may have no bytes for points
                 count = 12 * math.prod(map(abs, numbers[:3]))
                 _archives.check_size(path, "its points", count, max_bytes)
@@ -72,10 +74,25 @@ def _legacy(path: Path, max_bytes: int) -> None:
             elif word in _CELLS and int(version[1]) < 5:
                 start, binary = found.end(), kind == b"BINARY"
                 _check_cells(path, data, start, numbers, binary)
+        _check_order(path, words)
         for found in _FIELD.finditer(data):
             if math.prod(_number(path, text) for text in found.groups()) > 8 * size:
                 what = f"{found[0][:40]!r} is more than {size} bytes can hold"
                 raise _archives.damaged(path, what)
+
+
+def _check_order(path: Path, words: list[bytes]) -> None:
+    """Cells are followed by their types, which VTK takes for granted."""
+    head = words
+    for word in (b"point_data", b"cell_data"):
+        head = head[: head.index(word)] if word in head else head
+    kept = [w for w in head if w in (b"cells", b"cell_types", b"field")]
+    if b"cells" in kept or b"cell_types" in kept:
+        while kept[0] == b"field":
+            del kept[0]
+        if kept != [b"cells", b"cell_types"]:
+            order = ", ".join(word.decode() for word in kept)
+            raise _archives.damaged(path, f"cells and types in the order {order}")
 
 
 def _check_cells(
