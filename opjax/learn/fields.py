@@ -99,7 +99,7 @@ def check_types(cls: Any, values: Mapping[str, Any]) -> None:
         if isinstance(of, tuple):  # an empty one says nothing of its elements
             continue
         for element in elements:
-            kinds = {float: (float, int)}.get(type(of), (type(of),))
+            kinds = (float, int) if type(of) is float else (type(of),)
             if type(element) not in kinds or _is_too_large(element):
                 raise ValueError(
                     f"{field.name}={repr(value)[:80]} must be like {default!r}."
