@@ -1,4 +1,11 @@
-"""Files that are complete or not there: written beside their place, then renamed."""
+"""Files that are complete or not there: written beside their place, then renamed.
+
+What opjax reads may be damaged, or made to do harm. Whatever a file holds, readers
+return what it says or raise one of `REFUSALS`, with its name: ValueError if it is
+damaged, too large, of another format or not what was asked for; OSError if it cannot be
+read, and of checkpoints, `opjax.checkpoint.CheckpointError`, which is one. Nothing is
+unpickled, no name in a file becomes a path, and no file chooses what is imported.
+"""
 
 import contextlib
 import errno
@@ -7,6 +14,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+# What readers raise for files that they do not read, and nothing else.
+REFUSALS = (ValueError, OSError)
 # What `replacing` calls its temporary files.
 _TEMPORARY = re.compile(r"\.(.+)\.\d+\.[0-9a-f]{8}(\.[^.]*)?")
 # How file systems say that they cannot be asked to write to the disk.

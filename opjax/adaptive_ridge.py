@@ -70,7 +70,7 @@ def gcv_ridge(
     a, b = map(at_least_single, map(lax.stop_gradient, (matrix, target)))
     squares, energies, rest = _spectrum(a, b.astype(a.dtype))
     tiny = jnp.finfo(a.dtype).tiny
-    scale = jnp.maximum(squares[-1], tiny / smallest)
+    scale = jnp.maximum(squares[-1], 1e6 * tiny / smallest)  # no weight is subnormal
     rest_modes = a.shape[0] - squares.size
 
     def log_gcv(log_ridge: jax.Array) -> jax.Array:

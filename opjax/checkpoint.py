@@ -183,7 +183,7 @@ def read_metadata(directory: str | os.PathLike, step: int) -> dict[str, Any]:
     path = pathlib.Path(directory) / f"step_{step:010d}" / _MANIFEST
     try:
         return _verified(path.read_text())["metadata"]
-    except (OSError, ValueError, AttributeError) as error:
+    except (OSError, ValueError, LookupError, RecursionError, AttributeError) as error:
         raise CheckpointError(
             f"Cannot read {path}: {error}. Restore the folder from a copy, or delete "
             "it and make it anew."

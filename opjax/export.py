@@ -12,10 +12,23 @@ with float32 arrays `(n, p)` and `(n, c)` in physical units, and values `(n, q)`
 act on one sample; loop over samples, since `jax.vmap` has no rule for them. JAX reads
 such files for at least six months of later releases. Reading and writing them needs
 flatbuffers: `pip install "opjax[export]"`.
+
+Where opjax is installed, `load` reads them and checks them first. The file ends with
+the checksum of what is in front of it, so damage is noticed; a checksum says what was
+written, not by whom. An operator is a program of the XLA compiler, which computes with
+arrays and reaches no files, no network and no Python but through the functions of
+others that it may name: `load` refuses all of them but those of linear algebra and
+sorting that JAX itself exports. What it computes, how long that takes and how much
+memory is up to who wrote it, and whoever makes a file with a right checksum and a
+broken program inside attacks the parser and the compiler of XLA, which may end the
+process. So run the operator of a stranger as you would run a stranger's program that
+has no rights: in a process of its own, with limits.
 """
 
+import hashlib
 import importlib.util
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -29,6 +42,17 @@ from opjax._files import replacing
 from opjax.normalize import Normalizer
 
 PLATFORMS = ("cpu", "cuda", "tpu")
+# What a file ends with: this and the SHA-256 of all in front of it.
+_END = b"opjax operator, SHA-256 "
+# Functions that programs may name: what JAX exports for linear algebra, and marks.
+_CALLS = re.compile(
+    r"Sharding|SPMDFullToShardShape|SPMDShardToFullShape|annotate_device_placement|"
+    r"shape_assertion|stablehlo\.dynamic_\w+|mhlo\.\w+|tf\.\w+|TopK|ApproxTopK|"
+    r"Qr|Eigh|LuDecomposition|ProductOfElementaryHouseholderReflectors|"
+    r"lapack_\w+|cu(solver|blas)_\w+|cu_(threefry2x32|lu_\w+)\w*|__gpu\$\w+"
+)
+_NAMED = re.compile(r'custom_call @(?:"((?:[^"\\]|\\.)*)"|([\w.$-]+))')
+_NAMED_GENERIC = re.compile(r'call_target_name\s*=\s*"((?:[^"\\]|\\.)*)"')
 _NORMALIZED = ("mesh_points", "features", "target")
 
 
@@ -77,10 +101,91 @@ def save(
         _arguments(point_dim, feature_dim, weighted, num_points, min_points),
         platforms,
     )
-    content = exported.serialize()
+    content = bytes(exported.serialize())
     path = Path(path).expanduser()
     with replacing(path) as temporary:
-        temporary.write_bytes(content)
+        temporary.write_bytes(content + _end(content))
+
+
+def load(path: str | os.PathLike, *, max_bytes: int = 2**33) -> export.Exported:
+    """Reads an exported operator and checks it, without running it.
+
+    Args:
+      path: file that `save` wrote.
+      max_bytes: largest size of the file.
+
+    Returns:
+      The operator; its method `call` takes what the file was written for.
+
+    Raises:
+      ImportError: if flatbuffers is missing.
+      OSError: if the file cannot be read.
+      ValueError: if it is damaged, incomplete or too large, takes or returns something
+        else than float32 arrays, or names functions outside of it that are unknown.
+    """
+    _require_flatbuffers()
+    path = Path(path).expanduser()
+    content = _content(path, max_bytes)
+    try:
+        exported = export.deserialize(bytearray(content))
+        text = exported.mlir_module()
+    except MemoryError:
+        raise
+    except Exception as error:  # nobody checks offsets before they are followed
+        reason = str(error).strip().splitlines() or [type(error).__name__]
+        raise ValueError(
+            f"{path} holds no operator that this JAX reads: {reason[0][:200]}. Export "
+            "it again."
+        ) from error
+    _check(path, exported, text)
+    return exported
+
+
+def _content(path: Path, max_bytes: int) -> bytes:
+    """What is in front of the checksum, if it is right."""
+    size = path.stat().st_size
+    if size > max_bytes:
+        raise ValueError(
+            f"{path} has {size} bytes, above the limit of {max_bytes}; if you trust "
+            "it, raise max_bytes."
+        )
+    found = path.read_bytes()
+    content = found[: len(found) - len(_end(b""))]
+    if found[len(content) :] != _end(content):
+        raise ValueError(
+            f"{path} ({size} bytes) does not end with the checksum of what it holds: "
+            "it is damaged, incomplete, or no operator that opjax exported. Get it "
+            "again, or export it again."
+        )
+    return content
+
+
+def _end(content: bytes) -> bytes:
+    return _END + hashlib.sha256(content).hexdigest().encode()
+
+
+def _check(path: Path, exported: export.Exported, text: str) -> None:
+    """Raises ValueError unless a program is one of ours."""
+    called = [a or b for a, b in _NAMED.findall(text)] + _NAMED_GENERIC.findall(text)
+    unknown = sorted({name for name in called if not _CALLS.fullmatch(name)})
+    if unknown:
+        raise ValueError(
+            f"{path} calls functions that operators have no use for: {unknown[:5]}. It "
+            "could do more than compute; do not run it."
+        )
+    avals = [*exported.in_avals, *exported.out_avals]
+    types = sorted({str(aval.dtype) for aval in avals})
+    ranks = [len(aval.shape) for aval in avals]
+    effects = [*exported.ordered_effects, *exported.unordered_effects]
+    single = exported.nr_devices == 1 and len(exported.out_avals) == 1
+    if types != ["float32"] or not single or effects or ranks[0] != 2 or ranks[-1] != 2:
+        raise ValueError(
+            f"{path} takes and returns {[a.str_short() for a in avals]} on "
+            f"{exported.nr_devices} devices, with effects {effects}; operators take "
+            "float32 points (n, p) first, and return values (n, q), on one device."
+        )
+    if set(exported.platforms) - set(PLATFORMS):
+        raise ValueError(f"{path} is for {exported.platforms}, not among {PLATFORMS}.")
 
 
 def _physical(
@@ -138,11 +243,7 @@ def _export(
     arguments: Sequence[jax.ShapeDtypeStruct],
     platforms: Sequence[str],
 ) -> export.Exported:
-    if importlib.util.find_spec("flatbuffers") is None:
-        raise ImportError(
-            "Exported operators are stored with flatbuffers, which is not installed: "
-            'pip install "opjax[export]".'
-        )
+    _require_flatbuffers()
     n = arguments[0].shape[0]
     try:
         exported = export.export(jax.jit(operator), platforms=platforms)(*arguments)
@@ -161,3 +262,11 @@ def _export(
             f"({n}, channels)."
         )
     return exported
+
+
+def _require_flatbuffers() -> None:
+    if importlib.util.find_spec("flatbuffers") is None:
+        raise ImportError(
+            "Exported operators are stored with flatbuffers, which is not installed: "
+            'pip install "opjax[export]".'
+        )

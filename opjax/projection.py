@@ -78,8 +78,10 @@ class Moments:
             average weight, so that constant weights cancel.
         """
         dtype = self.integrals.dtype
-        shift = jnp.asarray(offset, dtype) * self.unit.astype(dtype)
-        return self.integrals / (self.masses + shift)[:, None]
+        # Divided first: gradients have squares of masses, which tiny weights underflow.
+        unit = self.unit.astype(dtype)
+        masses = self.masses / unit + jnp.asarray(offset, dtype)
+        return self.integrals / unit / masses[:, None]
 
     def least_squares(self, *, ridge: ArrayLike = 0.0) -> jax.Array:
         r"""Returns the coefficients of the best fit, shape `(k, d)`.

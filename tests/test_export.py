@@ -180,3 +180,57 @@ def test_without_flatbuffers_the_package_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(ImportError, match=r"opjax\[export\]"):
         export.save(tmp_path / "operator", model(), point_dim=2, feature_dim=2)
+
+
+def test_an_operator_is_checked_before_it_is_run(rng, tmp_path):
+    path, given = tmp_path / "operator", {"point_dim": 2, "feature_dim": 2}
+    matrix = rng.normal(size=(2, 3)).astype(np.float32)
+    export.save(path, lambda x, a: jnp.tanh(x @ matrix) + a[:, :1], **given)
+    x, a, _ = sample(rng, 12)
+    expected = np.tanh(x @ matrix) + a[:, :1]
+    np.testing.assert_allclose(export.load(path).call(x, a), expected, atol=1e-6)
+    content = path.read_bytes()
+    with pytest.raises(ValueError, match="above the limit"):
+        export.load(path, max_bytes=100)
+    for broken in (content[:-1], content[:500], b"", content.replace(b"tanh", b"tanx")):
+        path.write_bytes(broken)
+        with pytest.raises(ValueError, match="checksum of what it holds"):
+            export.load(path)
+    path.write_bytes(b"nothing" + export._end(b"nothing"))
+    with pytest.raises(ValueError, match="holds no operator"):
+        export.load(path)
+
+
+def test_operators_that_call_foreign_functions_or_take_others_arrays_are_refused(
+    tmp_path,
+):
+    def foreign(x):
+        call = jax.ffi.ffi_call("foreign", jax.ShapeDtypeStruct(x.shape, x.dtype))
+        return call(x)
+
+    points = jax.ShapeDtypeStruct((5, 2), jnp.float32)
+    anything = jax.export.DisabledSafetyCheck.custom_call("foreign")
+    whole = jax.ShapeDtypeStruct((5, 2), jnp.int32)
+    path = tmp_path / "operator"
+    for function, argument, message in (
+        (foreign, points, r"no use for: \['foreign'\]"),
+        (lambda x: x, whole, "float32 points"),
+        (lambda x: (x, x), points, "float32 points"),
+    ):
+        exported = jax.export.export(jax.jit(function), disabled_checks=[anything])
+        content = bytes(exported(argument).serialize())
+        path.write_bytes(content + export._end(content))
+        with pytest.raises(ValueError, match=message):
+            export.load(path)
+
+
+def test_linear_algebra_is_none_of_the_foreign_functions(rng, tmp_path):
+    def solved(x):
+        q, _ = jnp.linalg.qr(x)
+        values, _ = jnp.linalg.eigh(x.T @ x)
+        return jnp.linalg.solve(x.T @ x, q.T).T * values[None]
+
+    export.save(tmp_path / "operator", solved, point_dim=2, feature_dim=0, num_points=5)
+    x = sample(rng, 5)[0]
+    actual = export.load(tmp_path / "operator").call(x)
+    np.testing.assert_allclose(actual, solved(x), rtol=1e-3)

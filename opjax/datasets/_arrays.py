@@ -132,7 +132,7 @@ def split(
 def _load_npy(path: Path, source: str) -> np.ndarray:
     try:
         return np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, EOFError, OSError) as error:
+    except Exception as error:  # headers are parsed as Python
         raise ValueError(
             f"Cannot read {path} ({path.stat().st_size} bytes): {error}. It seems "
             "damaged, incomplete or pickled (which could run foreign code, so it is "

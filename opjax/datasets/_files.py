@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from opjax._files import replacing
+from opjax.datasets import _archives, _mat5
 
 
 def write(path: str | os.PathLike, arrays: Mapping[str, Any]) -> None:
@@ -63,19 +64,20 @@ def read_variable(path: Path, key: str, *, source: str) -> np.ndarray:
     """Reads one array of a `.npz` or `.mat` file, never unpickling.
 
     Raises:
-      ImportError: if scipy or h5py is needed and missing.
-      ValueError: if the file is damaged or lacks the array.
+      ImportError: if h5py is needed and missing.
+      OSError: if the file cannot be opened.
+      ValueError: if the file is damaged or lacks the array, or says that it holds
+        more than a file of its size can be believed to.
     """
     if path.suffix == ".npz":
         load = _load_npz
     elif _is_hdf5(path):
-        load = _load_hdf5(optional("h5py", path))
+        optional("h5py", path)
+        load = _load_hdf5
     else:
-        load = _load_matlab(optional("scipy.io", path))
+        load = _load_matlab
     try:
         found, array = load(path, key)
-    except MemoryError:
-        raise
     except Exception as error:  # whatever a damaged byte leads the libraries into
         raise ValueError(
             f"Cannot read {path} ({path.stat().st_size} bytes): "
@@ -98,26 +100,23 @@ def _is_hdf5(path: Path) -> bool:
     return start.startswith((b"MATLAB 7.3", signature)) or start[512:] == signature
 
 
-def _load_npz(path, key):
-    # Opened here because np.load forgets to close a file that it cannot read.
-    with open(path, "rb") as file, np.load(file, allow_pickle=False) as content:
-        return content.files, content[key] if key in content.files else None
+def _load_npz(path: Path, key: str) -> tuple[list[str], np.ndarray | None]:
+    with _archives.open_npz(path, _archives.limit(path)) as groups:
+        members = groups[""]
+        return list(members), members.get(key)
 
 
-def _load_matlab(scipy_io):
-    def load(path, key):
-        found = [name for name, *_ in scipy_io.whosmat(path)]
+def _load_matlab(path: Path, key: str) -> tuple[list[str], np.ndarray | None]:
+    return _mat5.load(path, key, _archives.limit(path))
+
+
+def _load_hdf5(path: Path, key: str) -> tuple[list[str], np.ndarray | None]:
+    from opjax.datasets import _own_arrays  # which asks us for its library
+
+    with _own_arrays.open_datasets(path) as found:
         if key not in found:
-            return found, None
-        return found, scipy_io.loadmat(path, variable_names=[key])[key]
-
-    return load
-
-
-def _load_hdf5(h5py):
-    def load(path, key):
-        with h5py.File(path, "r") as file:
-            # MATLAB stores columns first, so all axes arrive in reverse.
-            return list(file), file[key][()].T if key in file else None
-
-    return load
+            return list(found), None
+        most, array = _archives.limit(path), found[key]
+        _archives.check_size(path, f"the values of {key!r}", array.num_bytes, most)
+        # MATLAB stores columns first, so all axes arrive in reverse.
+        return list(found), array[()].T

@@ -30,7 +30,7 @@ def read_vertices(path: str | os.PathLike) -> np.ndarray:
         start = " ".join(words[:4])[:40]
         raise ValueError(f"{path} begins with {start!r}, expected the word OFF.")
     counts = words[1:4]
-    if len(counts) < 3 or not all(word.isdecimal() for word in counts):
+    if len(counts) < 3 or not all(map(_is_count, counts)):
         raise ValueError(
             f"{path} has {' '.join(counts)[:40]!r} after OFF, expected the numbers of "
             "vertices, faces and edges."
@@ -86,7 +86,7 @@ def read_triangles(path: str | os.PathLike) -> np.ndarray:
         )
     try:
         faces = np.array(words, np.int64).reshape(-1, 4)
-    except ValueError as error:
+    except (OverflowError, ValueError) as error:
         raise ValueError(f"{path} has a corner that is no number: {error}.") from None
     if faces.size and not (
         np.all(faces[:, 0] == 3)
@@ -115,7 +115,7 @@ def read_labels(path: str | os.PathLike, *, lowest: int, highest: int) -> np.nda
     path = Path(path)
     try:
         labels = np.array([int(word) for word in _words(path)], np.int64)
-    except ValueError as error:
+    except (OverflowError, ValueError) as error:
         raise ValueError(
             f"{path} has a label that is no whole number: {error}."
         ) from None
@@ -132,6 +132,10 @@ def write(path: str | os.PathLike, vertices: np.ndarray) -> None:
     """Writes vertices `(n, 3)` as a surface without faces, digit for digit."""
     rows = "".join(" ".join(map(str, row)) + "\n" for row in vertices.tolist())
     Path(path).write_text(f"OFF\n{len(vertices)} 0 0\n{rows}")
+
+
+def _is_count(word: str) -> bool:
+    return word.isdecimal() and len(word) <= 18
 
 
 def _words(path: Path) -> list[str]:

@@ -7,35 +7,19 @@ import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 from numpy.lib import format as npy
 
 from opjax._files import replacing
-from opjax.datasets import _files
+from opjax.datasets import _archives, _files
+from opjax.datasets._archives import Groups, check_size, damaged
 
-Groups = Mapping[str, Mapping[str, np.ndarray]]
-
-
-@contextlib.contextmanager
-def open_npz(path: Path, max_bytes: int) -> Iterator[Groups]:
-    """Opens an archive; its arrays are read when they are looked up.
-
-    Raises:
-      ValueError: if it is damaged or too large, and at a look-up if an array is
-        pickled, damaged or larger than its place in the archive.
-    """
-    try:
-        with zipfile.ZipFile(path) as archive:
-            members = {
-                info.filename.removesuffix(".npy"): info for info in archive.infolist()
-            }
-            total = sum(info.file_size for info in members.values())
-            check_size(path, "its arrays", total, max_bytes)
-            yield {"": _Members(path, archive, members)}
-    except zipfile.BadZipFile as error:
-        raise damaged(path, error) from error
+# Ways of HDF5 to store chunks that are known to be bounded: shuffled, with a checksum,
+# and compressed, once.
+_COMPRESSIONS = {1, 4, 32000}
+_FILTERS = {2, 3, 6} | _COMPRESSIONS
 
 
 @contextlib.contextmanager
@@ -62,17 +46,33 @@ def open_hdf5(
 def _groups(path: Path, file: Any, group: str | None = None) -> dict[str, Any]:
     """Groups of samples by name, all or one; the file itself if it is one sample."""
     h5py: Any = _h5py(path)
-    if group and group not in file:
+    present = names(path, file)
+    if group and group not in present:
         raise ValueError(f"{path} has no group {group!r} any more.")
-    names = [group] if group else list(file)
-    groups = [n for n in names if isinstance(_stored(file, n), h5py.Group)]
-    if 0 < len(groups) < len(names):
+    wanted = {n: _stored(path, file, n) for n in ([group] if group else present)}
+    groups = {n: g for n, g in sorted(wanted.items()) if isinstance(g, h5py.Group)}
+    if 0 < len(groups) < len(wanted):
         raise ValueError(
-            f"{path} has groups {sorted(groups)[:5]} beside arrays "
-            f"{sorted(set(file) - set(groups))[:5]}: put the arrays of one sample "
+            f"{path} has groups {list(groups)[:5]} beside arrays "
+            f"{sorted(set(present) - set(groups))[:5]}: put the arrays of one sample "
             "at the top, or every sample into a group of its own."
         )
-    return {name: file[name] for name in sorted(groups)} or {"": file}
+    return groups or {"": file}
+
+
+def names(path: str | Path, group: Any) -> list[str]:
+    """Names of what is in a group."""
+    with reading(path):
+        return list(group)
+
+
+@contextlib.contextmanager
+def reading(path: str | Path) -> Iterator[None]:
+    """Raises ValueError for whatever HDF5 meets in a damaged file."""
+    try:
+        yield
+    except Exception as error:  # h5py makes one of many kinds of its error codes
+        raise damaged(Path(path), error) from error
 
 
 @contextlib.contextmanager
@@ -85,38 +85,81 @@ def open_datasets(path: Path) -> Iterator[Mapping[str, Any]]:
         own.
     """
     with _open_hdf5(path) as file:
-        yield {name: dataset(path, file, name) for name in file}
+        yield {name: dataset(path, file, name) for name in names(path, file)}
 
 
 @contextlib.contextmanager
 def open_writable(source: Path, path: Path) -> Iterator[dict[str, Any]]:
     """Opens the groups of a copy of `source`, which messages name, to be added to."""
-    try:
+    with reading(source):
         file = _h5py(path).File(path, "r+")
-    except OSError as error:
-        raise damaged(source, error) from error
-    with file:
-        yield _groups(source, file)
-
-
-def _open_hdf5(path: Path) -> Any:
     try:
-        return _h5py(path).File(path, "r")
-    except FileNotFoundError:
-        raise
-    except OSError as error:
-        raise damaged(path, error) from error
+        yield _groups(source, file)
+    finally:
+        with reading(source):
+            file.close()
 
 
-def dataset(path: str | Path, group: Any, name: str) -> Any:
+@contextlib.contextmanager
+def _open_hdf5(path: Path) -> Iterator[Any]:
+    h5py: Any = _h5py(path)
+    if not path.exists():
+        raise FileNotFoundError(f"{path} does not exist.")
+    with reading(path):
+        file = h5py.File(path, "r")
+    with file:
+        yield file
+
+
+class Dataset:
+    """An array of an HDF5 file that is stored there, read where it is indexed."""
+
+    def __init__(self, path: Path, name: str, array: Any):
+        self._path, self._name, self._array = path, name, array
+        with reading(path):
+            self.shape, self.dtype = tuple(map(int, array.shape)), array.dtype
+            self.size = math.prod(self.shape)
+            self.num_bytes = self.size * self.dtype.itemsize
+            chunk = math.prod(array.chunks or (0,)) * self.dtype.itemsize
+            properties = array.id.get_create_plist()
+            count = properties.get_nfilters()
+            filters = [properties.get_filter(i)[0] for i in range(count)]
+        check_size(path, f"chunks of {name!r}", chunk, _archives.limit(path))
+        several = sum(code in _COMPRESSIONS for code in filters) > 1
+        if several or not _FILTERS.issuperset(filters):
+            raise ValueError(
+                f"{path}: {name!r} is compressed by filters {filters}; read are gzip, "
+                "lzf or szip, once. Write it again."
+            )
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, index: Any) -> np.ndarray:
+        with reading(self._path):
+            return self._array[index]
+
+
+def dataset(path: str | Path, group: Any, name: str) -> Dataset:
     """An array of a group that is stored in this very file, unread."""
-    array: Any = _stored(group, name)
-    kind = _h5py(Path(path)).Dataset
-    if not isinstance(array, kind) or array.external or array.is_virtual:
+    array: Any = _stored(path, group, name)
+    stored = isinstance(array, _h5py(Path(path)).Dataset)
+    if stored:
+        with reading(file_of(path)):
+            stored = not (array.external or array.is_virtual or array.shape is None)
+    if not stored:
         raise ValueError(
             f"{path}: {name!r} is not an array stored in this file; copy it there."
         )
-    return array
+    return Dataset(file_of(path), name, array)
+
+
+def file_of(path: str | Path) -> Path:
+    """The file of a sample whose name may go on with its group."""
+    path = Path(path)
+    while not path.is_file() and path != path.parent:
+        path = path.parent
+    return path
 
 
 def write_npz(
@@ -166,111 +209,35 @@ def write_hdf5(
             _put(file, fields)
 
 
-def check_size(path: Path, what: str, size: int, max_bytes: int) -> None:
-    """Raises ValueError if a file says that it holds more than fits."""
-    if size > max_bytes:
-        raise ValueError(
-            f"{path} ({path.stat().st_size} bytes) says that {what} take {size} bytes, "
-            f"above the limit of {max_bytes}: it is not what it seems, or too large "
-            "for this machine. If you trust it, raise max_bytes."
-        )
-
-
-def damaged(path: Path, error: object) -> ValueError:
-    """Returns the error for a file that cannot be read."""
-    reason = str(error).strip().splitlines()
-    return ValueError(
-        f"Cannot read {path} ({path.stat().st_size} bytes): "
-        f"{reason[0][:300] if reason else type(error).__name__}. It seems damaged, "
-        "incomplete or in another format; write it again."
-    )
-
-
-class _Members(Mapping[str, np.ndarray]):
-    """Arrays of an archive by name, each checked against its place before it is read.
-
-    `numpy.load` would allocate whatever the header of an array says.
-    """
-
-    def __init__(self, path, archive, members):
-        self._path, self._archive, self._members = path, archive, members
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._members)
-
-    def __len__(self) -> int:
-        return len(self._members)
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._members
-
-    def __getitem__(self, name: str) -> np.ndarray:
-        info = self._members[name]
-        try:
-            with self._archive.open(info) as member:
-                return _read_member(member, info.file_size)
-        except MemoryError:
-            raise
-        except Exception as error:  # a damaged byte leads zipfile and NumPy anywhere
-            raise damaged(self._path, f"array {name!r}: {error}") from error
-
-
-def _read_member(member: IO[bytes], size: int) -> np.ndarray:
-    version = npy.read_magic(member)
-    headers = {
-        (1, 0): npy.read_array_header_1_0,
-        (2, 0): npy.read_array_header_2_0,
-    }
-    if version not in headers:
-        raise ValueError(f"version {version} of the format is for structured arrays")
-    shape, fortran_order, dtype = headers[version](member)
-    if dtype.hasobject:
-        raise ValueError(
-            "it holds pickled Python objects, which could run foreign code; save it as "
-            "an array of numbers"
-        )
-    length = math.prod(shape) * dtype.itemsize
-    if member.tell() + length != size:
-        raise ValueError(
-            f"shape {shape} of {dtype} needs {length} bytes, it has "
-            f"{size - member.tell()}"
-        )
-    array = np.frombuffer(bytearray(member.read(length)), dtype)
-    member.read(1)  # the checksum is compared at the end only
-    return array.reshape(shape, order="F" if fortran_order else "C")
-
-
 class _Datasets(Mapping[str, np.ndarray]):
     """Arrays of an HDF5 group by name."""
 
     def __init__(self, path, group, max_bytes):
         self._path, self._group, self._max_bytes = path, group, max_bytes
+        self._names = names(path, group)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._group)
+        return iter(self._names)
 
     def __len__(self) -> int:
-        return len(self._group)
+        return len(self._names)
 
     def __contains__(self, name: object) -> bool:
-        return name in self._group.keys()  # noqa: SIM118 - else links are followed
+        return name in self._names
 
     def __getitem__(self, name: str) -> np.ndarray:
-        array = dataset(self._path, self._group, name)
-        size = array.size * array.dtype.itemsize
-        check_size(self._path, f"the values of {name!r}", size, self._max_bytes)
+        array, what = dataset(self._path, self._group, name), f"the values of {name!r}"
+        check_size(self._path, what, array.num_bytes, self._max_bytes)
         if array.dtype.hasobject:
             return np.empty(array.shape, object)  # refused by its dtype, unread
-        try:
-            return array[()]
-        except OSError as error:
-            raise damaged(self._path, f"array {name!r}: {error}") from error
+        return array[()]
 
 
-def _stored(group: Any, name: str) -> Any:
+def _stored(path: str | Path, group: Any, name: str) -> Any:
     """A group or array of this very file; None for links, which may leave it."""
-    link = group.get(name, getlink=True)
-    return group[name] if type(link).__name__ == "HardLink" else None
+    with reading(file_of(path)):
+        link = group.get(name, getlink=True)
+        return group[name] if type(link).__name__ == "HardLink" else None
 
 
 def _h5py(path: Path) -> ModuleType:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from opjax.datasets import _own_arrays, _own_stacked, _own_vtu
+from opjax.datasets import _archives, _own_arrays, _own_stacked, _own_vtu
 
 SUFFIXES = (".npz", ".h5", ".vtu", ".vtk")
 Paths = str | os.PathLike | Sequence[str | os.PathLike]
@@ -83,13 +83,13 @@ def opened(
     *,
     group: str | None = None,
     stacked: bool = False,
-) -> AbstractContextManager[_own_arrays.Groups]:
+) -> AbstractContextManager[_archives.Groups]:
     """Opens a file, or one group of it, see `own.read`."""
     suffix = file.suffix.lower()
     if stacked:
         return _own_stacked.open_stacked(file, max_bytes)
     if suffix == ".npz":
-        return _own_arrays.open_npz(file, max_bytes)
+        return _archives.open_npz(file, max_bytes)
     if suffix == ".h5":
         return _own_arrays.open_hdf5(file, max_bytes, group=group)
     return _own_vtu.open_vtk(

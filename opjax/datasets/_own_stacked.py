@@ -52,7 +52,7 @@ def _mapped(path: Path) -> np.ndarray:
         return np.load(path, mmap_mode="r", allow_pickle=False)
     except FileNotFoundError:
         raise
-    except (OSError, ValueError) as error:
+    except Exception as error:  # headers are parsed as Python
         raise _own_arrays.damaged(path, error) from error
 
 
@@ -98,10 +98,7 @@ class _Samples(Mapping[str, Mapping[str, np.ndarray]]):
         _own_arrays.check_size(self._path, what, size, self._max_bytes)
         if array.dtype.hasobject:
             return np.empty(shape, object)  # refused by its dtype, unread
-        try:
-            return np.array(array[()] if name in self._shared else array[row])
-        except OSError as error:
-            raise _own_arrays.damaged(self._path, f"{name!r}: {error}") from error
+        return np.array(array[()] if name in self._shared else array[row])
 
 
 def _axes(arrays: Mapping[str, Any], name: str) -> int:

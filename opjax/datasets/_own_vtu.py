@@ -2,7 +2,6 @@
 
 import contextlib
 import logging
-import re
 import threading
 import warnings
 from collections.abc import Iterator, Mapping
@@ -12,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from opjax._files import replacing
-from opjax.datasets import _files, _own_arrays
+from opjax.datasets import _files, _own_arrays, _vtk_declared
 from opjax.quadrature import cell_weights
 
 # VTK's numbers of the linear cells, by dimension: corners to number.
@@ -37,15 +36,17 @@ def open_vtk(
       ValueError: if the file is damaged or too large, has no points, or the axes left
         out vary.
     """
-    mesh = _load(path, max_bytes)
-    points = np.asarray(mesh.points)
+    mesh = load(path, max_bytes)
+    with _own_arrays.reading(path):
+        points = np.asarray(mesh.points)
+        fields = mesh.point_data
+        arrays = {name: np.asarray(fields[name]) for name in fields.keys()}  # noqa: SIM118
+        grid: Any = mesh.cast_to_unstructured_grid()
+        cells = _cells(grid)
     if not len(points):
         raise ValueError(f"{path} has no points: the mesh is empty.")
-    arrays = {name: np.asarray(mesh.point_data[name]) for name in mesh.point_data}
     chosen = axes(path, points.min(axis=0), points.max(axis=0), point_dim)
     arrays["mesh_points"] = points[:, chosen]
-    grid: Any = mesh.cast_to_unstructured_grid()
-    cells = _cells(grid)
     if cells is not None:
         arrays["cells"] = cells
     if quadrature and "quadrature_weights" not in arrays:
@@ -62,7 +63,7 @@ def write_vtk(
     """Writes the mesh of `source` with all its fields, or one of arrays, and fields."""
     pyvista = _files.optional("pyvista", path, extra="vtk")
     if source is not None:
-        mesh = _load(source, 2**62)
+        mesh = load(source, 2**62)
     else:
         points = np.asarray(arrays["mesh_points"])
         if points.shape[1] > 3:
@@ -82,16 +83,19 @@ def write_vtk(
         mesh.save(temporary)
 
 
-def _load(path: Path, max_bytes: int) -> Any:
-    """Reads a data set; whatever VTK says meanwhile means that it is damaged."""
+def load(path: Path, max_bytes: int) -> Any:
+    """Reads a data set; whatever VTK says meanwhile means that it is damaged.
+
+    Raises:
+      ImportError: if PyVista is missing.
+      ValueError: if it is damaged or too large.
+    """
     pyvista = _files.optional("pyvista", path, extra="vtk")
-    _check_declared(path, max_bytes)
+    _vtk_declared.check(path, max_bytes)
     said: list[str] = []
     try:
         with _vtk_messages(said):
             mesh = pyvista.get_reader(path).read()
-    except MemoryError:
-        raise
     except Exception as error:  # PyVista hands on whatever VTK's readers meet
         said.append(str(error))
     if said:
@@ -101,7 +105,48 @@ def _load(path: Path, max_bytes: int) -> Any:
             f"{path} holds a {type(mesh).__name__}, expected one mesh; write every "
             "block to a file of its own."
         )
+    _check_cells(path, mesh)
     return mesh
+
+
+def _check_cells(path: Path, mesh: Any) -> None:
+    """Raises ValueError for cells that VTK would follow beyond its arrays."""
+    with _own_arrays.reading(path):
+        found = []
+        if hasattr(mesh, "GetPolys"):
+            found = [mesh.GetVerts(), mesh.GetLines(), mesh.GetPolys()]
+            found.append(mesh.GetStrips())
+        elif hasattr(mesh, "celltypes"):
+            found = [mesh.GetCells()]
+            if len(mesh.celltypes) != mesh.n_cells:
+                raise ValueError("as many types as cells are needed")
+        for cells in found:
+            ends, corners = (
+                _plain(cells.GetOffsetsArray()),
+                _plain(cells.GetConnectivityArray()),
+            )
+            if len(ends) and (
+                ends[0] != 0 or ends[-1] != len(corners) or (np.diff(ends) < 0).any()
+            ):
+                raise ValueError("cells do not follow one another")
+            if len(corners) and not (
+                corners.min() >= 0 and corners.max() < mesh.n_points
+            ):
+                raise ValueError(
+                    f"cells name points from {corners.min()} to {corners.max()}, "
+                    f"there are {mesh.n_points}"
+                )
+
+
+def _plain(array: Any) -> np.ndarray:
+    """An array of VTK, stored or computed."""
+    from vtkmodules.util.numpy_support import vtk_to_numpy  # pyright: ignore
+
+    if array is None:
+        return np.zeros(0, np.int64)
+    if not array.HasStandardMemoryLayout():
+        return np.array([array.GetTuple1(i) for i in range(array.GetNumberOfTuples())])
+    return vtk_to_numpy(array)
 
 
 @contextlib.contextmanager
@@ -123,7 +168,12 @@ def _vtk_messages(said: list[str]) -> Iterator[None]:
         finally:
             vtkOutputWindow.SetInstance(before)
             vtkLogger.SetStderrVerbosity(verbosity)
-            said.extend(filter(None, [window.GetOutput().strip()]))
+            text = window.GetOutput()  # bytes, if it quotes some that are no text
+            said.extend(filter(None, [_text(text).strip()]))
+
+
+def _text(said: str | bytes) -> str:
+    return said.decode("utf-8", "replace") if isinstance(said, bytes) else said
 
 
 @contextlib.contextmanager
@@ -141,16 +191,6 @@ def _python_messages(said: list[str]) -> Iterator[None]:
         finally:
             logging.disable(level)
             said.extend(str(w.message) for w in caught if w.category is UserWarning)
-
-
-def _check_declared(path: Path, max_bytes: int) -> None:
-    """Raises ValueError for sizes that VTK would allocate before it reads on."""
-    with open(path, "rb") as file:
-        start = file.read(2**16)
-    declared = re.findall(rb'NumberOf(?:Points|Cells)\s*=\s*"(\d+)"', start)
-    declared += re.findall(rb"^(?:POINTS|CELLS)\s+(\d+)", start, re.MULTILINE)
-    size = 12 * sum(map(int, declared))
-    _own_arrays.check_size(path, "its points and cells", size, max_bytes)
 
 
 def axes(
@@ -185,10 +225,11 @@ def _cells(grid: Any) -> np.ndarray | None:
 
 
 def _weights(path: Path, grid: Any) -> np.ndarray:
-    simplices = {int(k): c for k, c in grid.triangulate().cells_dict.items()}
-    for kind in (10, 5, 3):  # tetrahedra, else triangles, else lines
-        if kind in simplices:
-            return cell_weights(np.asarray(grid.points), simplices[kind])
+    with _own_arrays.reading(path):
+        simplices = {int(k): c for k, c in grid.triangulate().cells_dict.items()}
+        for kind in (10, 5, 3):  # tetrahedra, else triangles, else lines
+            if kind in simplices:
+                return cell_weights(np.asarray(grid.points), simplices[kind])
     raise ValueError(f"{path} has no cells to take quadrature weights from.")
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from opjax.datasets import _files
+from opjax.datasets import _archives, _files, _own_vtu
 
 
 def read(internal: Path, aerofoil: Path, *, source: str) -> dict[str, np.ndarray]:
@@ -80,15 +80,11 @@ def open_mesh(path: Path, source: str) -> Any:
       ImportError: if pyvista is missing.
       ValueError: if the file is damaged or has no points.
     """
-    pyvista = _files.optional("pyvista", path, extra="vtk")
     try:
-        mesh = pyvista.read(path)
-        size = mesh.n_points
-    except Exception as error:  # whatever a damaged byte leads the library into
-        raise ValueError(
-            f"Cannot read {path}: {error}. Get it from {source}."
-        ) from error
-    if not size:
+        mesh = _own_vtu.load(path, _archives.limit(path))
+    except ValueError as error:
+        raise ValueError(f"{error} Get it from {source}.") from error
+    if not mesh.n_points:
         raise ValueError(f"{path} is empty or damaged; get it again from {source}.")
     return mesh
 

@@ -152,14 +152,16 @@ def _hdf5(
             return _own_arrays.dataset(name, group, field)
 
         def create(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
-            return {
-                field: group.create_dataset(field, shape, np.float32)
-                for field, shape in shapes.items()
-            }
+            with _own_arrays.reading(source):
+                return {
+                    field: group.create_dataset(field, shape, np.float32)
+                    for field, shape in shapes.items()
+                }
 
         name = str(source / key) if key else str(source)
-        arrays = _arrays(name, group, lookup, asked)
-        return Mapped(name, arrays, set(group), create)
+        present = set(_own_arrays.names(source, group))
+        arrays = _arrays(name, present, lookup, asked)
+        return Mapped(name, arrays, present, create)
 
     shutil.copyfile(source, path)
     with _own_arrays.open_writable(source, path) as groups:

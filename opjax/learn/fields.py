@@ -79,6 +79,37 @@ def _check_value(field: dataclasses.Field, value: Any) -> None:
         raise ValueError(f"{field.name}={value} must be {words}.")
 
 
+def check_types(cls: Any, values: Mapping[str, Any]) -> None:
+    """Raises ValueError if a value that was read is of another type than its field.
+
+    Args:
+      cls: a configuration.
+      values: by the names of its fields, all or some; others are passed over.
+    """
+    for field in dataclasses.fields(cls):
+        if field.name not in values:
+            continue
+        value, default = values[field.name], field.default
+        if isinstance(default, tuple) != isinstance(value, tuple):
+            raise ValueError(
+                f"{field.name}={repr(value)[:80]} must be like {default!r}."
+            )
+        elements = value if isinstance(value, tuple) else (value,)
+        of = default[0] if isinstance(default, tuple) and default else default
+        if isinstance(of, tuple):  # an empty one says nothing of its elements
+            continue
+        for element in elements:
+            kinds = (float, int) if type(of) is float else (type(of),)
+            if type(element) not in kinds or _is_too_large(element):
+                raise ValueError(
+                    f"{field.name}={repr(value)[:80]} must be like {default!r}."
+                )
+
+
+def _is_too_large(value: Any) -> bool:
+    return isinstance(value, int) and abs(value) >= 2**63
+
+
 def base_of(config: Any, presets: Mapping[str, Any]) -> Any:
     """Returns the preset that a configuration names, the defaults if there is none."""
     return presets.get(config.preset) or type(config)()

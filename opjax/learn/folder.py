@@ -17,8 +17,8 @@ from typing import IO, Any, NamedTuple, TypeVar
 import jax
 
 from opjax._files import remove_leftovers
-from opjax.learn import hosts
-from opjax.learn.json_files import to_json, tuples, write_json, writing
+from opjax.learn import fields, hosts
+from opjax.learn.json_files import read_object, to_json, tuples, write_json, writing
 from opjax.learn.messages import say
 
 try:
@@ -164,15 +164,20 @@ def read_config(workdir: str | os.PathLike, cls: type[_Config]) -> _Config | Non
             f"the unknown fields {sorted(unknown)}. Continue it with the program it "
             "was started with, or give another --workdir."
         )
-    return cls(**{name: tuples(value) for name, value in stored.items()})
+    given = {name: tuples(value) for name, value in stored.items()}
+    try:
+        fields.check_types(cls, given)
+        return cls(**given)
+    except (OverflowError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"{path} has a config.json that no run has: {error}"
+        ) from error
 
 
 def _stored(path: pathlib.Path, cls: Any) -> dict[str, Any]:
     """The JSON values of `config.json`, and the defaults of absent fields."""
     try:
-        values = json.loads((path / "config.json").read_text())
-        if not isinstance(values, dict):
-            raise ValueError("not a JSON object")
+        values = read_object(path / "config.json")
     except ValueError as error:
         raise ValueError(
             f"{path} has a damaged config.json ({error}). Restore it from a copy, "

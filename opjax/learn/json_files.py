@@ -32,6 +32,22 @@ def tuples(value: Any) -> Any:
     return tuple(map(tuples, value)) if isinstance(value, list) else value
 
 
+def read_object(path: pathlib.Path) -> dict[str, Any]:
+    """Reads a JSON object.
+
+    Raises:
+      OSError: if the file cannot be read.
+      ValueError: if it is damaged or holds another value.
+    """
+    try:
+        found = json.loads(path.read_text())
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is damaged: {error}.") from error
+    if not isinstance(found, dict):
+        raise ValueError(f"{path} is damaged: it is not a JSON object.")
+    return found
+
+
 def write_json(path: pathlib.Path, value: Any) -> None:
     """Writes what `to_json` makes of a value."""
     text = json.dumps(to_json(value), indent=2, allow_nan=False)

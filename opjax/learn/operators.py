@@ -87,6 +87,12 @@ def sizes(
     return found._replace(**changes)
 
 
+def is_own(name: str) -> bool:
+    """Whether a name is one of your own, `package.module:function`."""
+    basis, _, mixer = name.partition(":")
+    return ":" in name and not (basis in BASES and mixer in MIXERS)
+
+
 def entry(name: str) -> Entry:
     """Looks a name up, composes `basis:mixer`, or imports your own."""
     if name in REGISTRY:

@@ -41,6 +41,7 @@ def run(
     export_path: str | os.PathLike | None = None,
     point_dim: int | None = None,
     stream: bool = False,
+    own_model: str | None = None,
     **limits: Any,
 ) -> dict[str, Any]:
     """Predicts on all samples of the input, and exports the operator if asked.
@@ -52,6 +53,7 @@ def run(
       export_path: file for the exported operator; None for none.
       point_dim: as for `own.read`; as in training by default.
       stream: read and write `.vtu` or `.h5` files in slices, never all of a mesh.
+      own_model: see `learn.load`.
       **limits: `chunk_size`, `memory_gib` and `scratch`, see `Trained.__call__`.
 
     Returns:
@@ -59,7 +61,7 @@ def run(
     """
     begin = time.monotonic()
     with jax.enable_x64(False):
-        found = trained.load(workdir)
+        found = trained.load(workdir, own_model=own_model)
         result: dict[str, Any] = {"model": str(found.folder)}
         if export_path is not None:
             _export(found, export_path)
@@ -187,6 +189,9 @@ def main() -> None:
     flags.DEFINE_string("workdir", None, "Folder of a finished run", required=True)
     flags.DEFINE_list("input", [], "Folder, files or patterns, separated by commas")
     flags.DEFINE_string("output", None, "Folder for the files with predictions")
+    flags.DEFINE_string(
+        "own_model", None, "Name of a model of your own, package.module:function"
+    )
     flags.DEFINE_string("export", None, "File for the exported operator")
     flags.DEFINE_integer("point_dim", None, "As in opjax-train", lower_bound=1)
     flags.DEFINE_bool(
@@ -218,6 +223,7 @@ def main() -> None:
             chunk_size=given.chunk_size,
             memory_gib=given.memory_gib,
             scratch=given.scratch,
+            own_model=given.own_model,
         )
 
     options.start(work, [__name__])

@@ -15,12 +15,14 @@ from flax import nnx
 from opjax import checkpoint, streaming
 from opjax.datasets import own, ranges
 from opjax.datasets.samples import Sample
-from opjax.learn import operators, prediction
+from opjax.learn import fields, operators, prediction
+from opjax.learn.config import ModelOptions
 from opjax.learn.field import Field
-from opjax.learn.json_files import to_json, tuples
+from opjax.learn.json_files import read_object, to_json, tuples
 from opjax.normalize import Normalizer
 
 _FOLDER = "operator"
+_MAX_LAYERS = 10_000
 
 
 class Trained(NamedTuple):
@@ -245,17 +247,21 @@ def save(
     checkpoint.save(folder / _FOLDER, 0, payload, metadata=to_json(metadata), keep=1)
 
 
-def load(workdir: str | os.PathLike) -> Trained:
+def load(workdir: str | os.PathLike, *, own_model: str | None = None) -> Trained:
     """Reads the operator of a run: of the smallest validation error, else the first.
 
-    A model of your own is imported again by its name.
+    Nothing that the folder holds is run. A model of your own is imported again by its
+    name, which you have to give: no folder chooses what is imported.
 
     Args:
       workdir: folder of the run, or of one of its members.
+      own_model: the name of the model, if it is one of your own,
+        `package.module:function`.
 
     Raises:
       FileNotFoundError: if there is no finished run.
-      ValueError: if a model of your own cannot be imported.
+      ValueError: if a model of your own is not the one of that name, or cannot be
+        imported.
       opjax.checkpoint.CheckpointError: if the operator is damaged.
     """
     root = pathlib.Path(workdir).expanduser()
@@ -270,15 +276,73 @@ def load(workdir: str | os.PathLike) -> Trained:
         )
 
     def validation(folder: pathlib.Path) -> float:
-        found = json.loads((folder / "result.json").read_text()).get("validation")
-        return float("inf") if found is None else found
+        found = read_object(folder / "result.json").get("validation")
+        return float("inf") if not isinstance(found, int | float) else found
 
     folder = min(finished, key=validation)
-    description = checkpoint.read_metadata(folder / _FOLDER, 0)
-    found = checkpoint.restore(folder / _FOLDER, _template(description))
+    description = _description(folder, own_model)
+    try:
+        template = _template(description)
+    except Exception as error:  # what is not as it was leads models anywhere
+        raise _damaged(folder, f"it describes no operator: {error!r}") from error
+    found = checkpoint.restore(folder / _FOLDER, template)
     assert found is not None
     payload = found.payload
     return Trained(payload["model"], payload["normalizers"], description, folder)
+
+
+def _damaged(folder: pathlib.Path, reason: str) -> checkpoint.CheckpointError:
+    return checkpoint.CheckpointError(
+        f"The operator in {folder} is damaged, or of another version: {reason[:300]} "
+        "(restore the folder from a copy, or train again)."
+    )
+
+
+def _description(folder: pathlib.Path, own_model: str | None) -> dict[str, Any]:
+    """What was saved beside an operator, checked."""
+    try:
+        found = _checked(checkpoint.read_metadata(folder / _FOLDER, 0))
+    except ValueError as error:
+        raise _damaged(folder, str(error)) from error
+    (name,) = found["config"]["models"]
+    if operators.is_own(name) and name != own_model:
+        raise ValueError(
+            f"{folder} holds a model that is not of opjax, {name!r}; to import and run "
+            f"it, if you trust it, give own_model={name!r} (--own_model={name})."
+        )
+    return found
+
+
+def _checked(found: Any) -> dict[str, Any]:
+    """Raises ValueError unless a description has the parts that `save` gives it."""
+    parts = {"sizes": dict, "channels": dict, "names": dict, "weighted": bool}
+    parts |= {"config": dict, "normalizers": dict, "ranges": dict, "num_points": list}
+    for part, kind in parts.items():
+        if not isinstance(found, dict) or not isinstance(found.get(part), kind):
+            raise ValueError(f"no {part} in its description")
+    config, sizes = found["config"], found["sizes"]
+    given = {name: tuples(value) for name, value in config.items()}
+    fields.check_types(ModelOptions, given)
+    models = config.get("models")
+    if not isinstance(models, list) or [type(m) for m in models] != [str]:
+        raise ValueError(f"models={models!r}, expected one")
+    if not 0 < config.get("num_layers", 1) <= _MAX_LAYERS:
+        raise ValueError(f"num_layers={config['num_layers']}")
+    if set(sizes) - set(operators.Sizes._fields):
+        raise ValueError(f"sizes of {sorted(sizes)}")
+    counts = [*_numbers(sizes), *found["channels"].values(), *found["num_points"]]
+    counts += [n for shape in found["normalizers"].values() for n in tuples(shape)]
+    if not all(type(n) in (int, float, bool) and abs(n) < 2**31 for n in counts):
+        raise ValueError("sizes that are none")
+    return found
+
+
+def _numbers(value: Any) -> list[Any]:
+    """All that is in nested lists and objects, but nothing that is null."""
+    if isinstance(value, dict | list):
+        inner = value.values() if isinstance(value, dict) else value
+        return [number for part in inner for number in _numbers(part)]
+    return [] if value is None else [value]
 
 
 def _template(description: dict[str, Any]) -> dict[str, Any]:

@@ -177,7 +177,7 @@ def test_a_damaged_file_is_named(kind, pairs, tmp_path):
 
 def test_pickled_objects_are_refused(tmp_path):
     np.savez(tmp_path / f"{TRAIN}.npz", coeff=np.array([object()]))
-    with pytest.raises(ValueError, match="Cannot read.*allow_pickle=False"):
+    with pytest.raises(ValueError, match="Cannot read.*pickled Python objects"):
         read(tmp_path)
 
 
@@ -216,10 +216,7 @@ def test_a_missing_library_is_named_with_its_extra(pairs, tmp_path, monkeypatch)
     def refuse(name, *args):
         raise ImportError(name)
 
-    save(tmp_path / f"{TRAIN}.mat", *pairs)
     monkeypatch.setattr(importlib, "import_module", refuse)
-    with pytest.raises(ImportError, match=r"needs scipy.*opjax\[experiments\]"):
-        read(tmp_path)
     write_matlab_73(tmp_path / f"{TRAIN}.mat", *pairs)
     with pytest.raises(ImportError, match=r"needs h5py.*opjax\[experiments\]"):
         read(tmp_path)

@@ -330,7 +330,7 @@ def test_files_are_predicted_in_slices(suffix, rng, tmp_path, monkeypatch):
     if suffix == ".vtu":
         pytest.importorskip("pyvista", reason='needs `pip install "opjax[vtk]"`')
     found = operator(rng, tmp_path, weighted=True)
-    monkeypatch.setattr(trained_operators, "load", lambda _: found)
+    monkeypatch.setattr(trained_operators, "load", lambda _, **__: found)
     own.write(tmp_path / f"a{suffix}", make(rng, 101, weighted=True))
     limits = {"inputs": str(tmp_path / f"a{suffix}"), "chunk_size": 40}
     lines, samples = [], []
@@ -351,7 +351,7 @@ def test_files_are_predicted_in_slices(suffix, rng, tmp_path, monkeypatch):
 
 def test_what_cannot_be_predicted_in_slices_is_named(rng, tmp_path, monkeypatch):
     found, sample = operator(rng, tmp_path), make(rng, 9)
-    monkeypatch.setattr(trained_operators, "load", lambda _: found)
+    monkeypatch.setattr(trained_operators, "load", lambda _, **__: found)
     own.write(tmp_path / "a.npz", sample)
     given = {"stream": True, "output": tmp_path / "out"}
     with pytest.raises(ValueError, match="only .h5 and .vtu files have slices"):

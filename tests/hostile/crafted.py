@@ -1,0 +1,271 @@
+"""Files that are made to do harm, by format: what no mutation would find."""
+
+import functools
+import io
+import json
+import struct
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tests.hostile import originals as made
+
+_HUGE = [(10**12,), (2**62, 4), (10**6, 10**6), (2**64,), (-1, 5), (-(2**63),)]
+_HUGE += [(0, 2**63), (10**4,), ("a",), 7, (1.5,), (True, 12, 2), (12, 2, 10**9)]
+_DTYPES = ["<f4", "|O", "<f999999999", "<U1000000000", "|V8", "<c16", "|S0", ">M8[s]"]
+_DTYPES += [[("a", "<f4"), ("b", "|O")], "__import__('os').system('touch x')", 3, ""]
+_DTYPES += ["<f4,<f4", "(1000000000,)<f4", [("a", [("b", "<f8")] * 3)], "float32"]
+
+
+def npy(rng: np.random.Generator) -> bytes:
+    """A header that lies, of any type and shape."""
+    shape = _HUGE[int(rng.integers(len(_HUGE)))] if rng.random() < 0.6 else (5, 12, 2)
+    descr = _DTYPES[int(rng.integers(len(_DTYPES)))] if rng.random() < 0.6 else "<f4"
+    header = made.header(shape, descr)
+    what = rng.random()
+    if what < 0.1:
+        header = header.replace("{", "{" + "'a':" + "(" * 9000 + ")" * 9000 + ",")
+    elif what < 0.15:
+        header = "(" * 30_000 + ")" * 30_000
+    elif what < 0.2:
+        return made.pickled()
+    elif what < 0.25:
+        header = "__import__('pathlib').Path('executed').touch()"
+    return made.npy_bytes(np.ones((5, 12, 2), np.float32), header)
+
+
+def npz(rng: np.random.Generator) -> bytes:
+    """Archives with names of other places, bombs, pickles and nested archives."""
+    good = {f"{k}.npy": _saved(v) for k, v in made.arrays(0).items()}
+    choice = int(rng.integers(8))
+    if choice < 3:
+        name = list(good)[int(rng.integers(len(good)))]
+        return made.archive(good | {name: npy(rng)}, deflate=bool(rng.integers(2)))
+    if choice == 3:
+        evil = ("../../escaped.npy", "/tmp/escaped.npy", "a/../../b.npy", "\\x.npy")
+        return made.archive(good | {name: good["target.npy"] for name in evil})
+    if choice == 4:  # a bomb: half a gigabyte of zeros
+        return _bomb()
+    if choice == 5:
+        return made.archive({"mesh_points.npy": made.archive(good)})
+    if choice == 6:
+        return made.archive({f"{i}.npy": b"" for i in range(3000)})
+    return made.archive(good) + made.archive({"mesh_points.npy": made.pickled()})
+
+
+def _saved(array: np.ndarray) -> bytes:
+    file = io.BytesIO()
+    np.save(file, array)
+    return file.getvalue()
+
+
+@functools.cache
+def _bomb() -> bytes:
+    """An archive of an eighth of a megabyte, with 128 times a megabyte of zeros."""
+    start = made.npy_bytes(np.zeros(0, np.float32), made.header((2**25,)))
+    good = {f"{k}.npy": _saved(v) for k, v in made.arrays(0).items()}
+    return made.archive(good | {"target.npy": start + bytes(2**27)}, deflate=True)
+
+
+def h5(rng: np.random.Generator) -> bytes:
+    """Arrays elsewhere, without end, of objects; groups in a circle."""
+    import h5py
+
+    file = io.BytesIO()
+    with h5py.File(file, "w") as content:
+        name = ("u", "target", "mesh_points")[int(rng.integers(3))]
+        if rng.random() < 0.7:
+            for key, array in made.arrays(0).items():
+                content[key] = array
+        if name in content:
+            del content[name]
+        _H5[int(rng.integers(len(_H5)))](h5py, content, name)
+    return file.getvalue()
+
+
+def _chunks(h5py: Any, content: Any, name: str) -> None:
+    shape, chunks = (10**12,), (10**6,)
+    content.create_dataset(name, shape, "f4", chunks=chunks, compression="gzip")
+
+
+def _external(h5py: Any, content: Any, name: str) -> None:
+    shape, where = (100,), [("/etc/passwd", 0, 400)]
+    content.create_dataset(name, shape, "f4", external=where)
+
+
+def _virtual(h5py: Any, content: Any, name: str) -> None:
+    layout = h5py.VirtualLayout((12,), "f4")
+    layout[:] = h5py.VirtualSource("/tmp/other.h5", "u", (12,))
+    content.create_virtual_dataset(name, layout)
+
+
+def _strings(h5py: Any, content: Any, name: str) -> None:
+    content.create_dataset(name, data=["a"] * 12, dtype=h5py.string_dtype())
+
+
+def _lengths(h5py: Any, content: Any, name: str) -> None:
+    array = content.create_dataset(name, (12,), h5py.vlen_dtype("f8"))
+    array[0] = np.arange(5.0)
+
+
+def _compound(h5py: Any, content: Any, name: str) -> None:
+    content.create_dataset(name, data=np.zeros(12, [("a", "f4"), ("b", "i8", (3,))]))
+
+
+def _circle(h5py: Any, content: Any, name: str) -> None:
+    content.create_group(name)
+    content[name]["again"] = content["/"]
+    content["soft"] = h5py.SoftLink("/soft")
+
+
+def _outside(h5py: Any, content: Any, name: str) -> None:
+    content[name] = h5py.ExternalLink("/etc/passwd", "/u")
+
+
+def _scalar(h5py: Any, content: Any, name: str) -> None:
+    content[name] = 1.0
+    content["nothing"] = h5py.Empty("f4")
+
+
+def _complex(h5py: Any, content: Any, name: str) -> None:
+    content[name] = np.zeros(12, np.complex64)
+
+
+def _types(h5py: Any, content: Any, name: str) -> None:
+    content[name] = np.dtype("f8")  # a named type, no array
+
+
+_H5 = [_chunks, _external, _virtual, _strings, _lengths, _compound, _circle, _outside]
+_H5 += [_scalar, _complex, _types]
+
+
+def mat73(rng: np.random.Generator) -> bytes:
+    """The same behind MATLAB's header."""
+    start = b"MATLAB 7.3 MAT-file".ljust(124) + b"\x00\x02IM"
+    return start.ljust(512, b"\0") + h5(rng)
+
+
+def mat5(rng: np.random.Generator) -> bytes:
+    """Cells, objects, functions and numbers without end, compressed or not."""
+    from scipy import io as scipy_io
+
+    choice = int(rng.integers(5))
+    file = io.BytesIO()
+    if choice == 0:
+        cell = np.empty((1, 3), object)
+        cell[:] = [[1.0, "text", np.eye(2)]]
+        scipy_io.savemat(file, {"u": cell})
+        return file.getvalue()
+    if choice == 1:
+        scipy_io.savemat(file, {"u": {"a": 1.0, "b": {"c": "deep"}}})
+        return file.getvalue()
+    shapes = [(2**31 - 1, 2**31 - 1), (10**6, 10**6), (-1, 5), (2**31 - 1,) * 4]
+    shape = shapes[int(rng.integers(len(shapes)))]
+    data = int(rng.choice([0, 8, 2**28, 2**31, 2**32 - 8]))
+    inner = struct.pack("<IIII", 6, 8, int(rng.choice([6, 7, 12, 16, 17, 99])), 0)
+    inner += struct.pack(f"<II{len(shape)}i", 5, 4 * len(shape), *shape)
+    inner += b"" if len(shape) % 2 == 0 else bytes(4)
+    inner += struct.pack("<HH4s", 1, 1, b"u") + struct.pack("<II", 9, data)
+    inner += bytes(2**20 if choice == 4 else 64)
+    body = struct.pack("<II", 14, int(rng.choice([len(inner), 2**32 - 8]))) + inner
+    if rng.random() < 0.7:
+        packed = zlib.compress(body + (bytes(2**26) if choice == 3 else b""))
+        body = struct.pack("<II", 15, len(packed)) + packed
+    start = b"MATLAB 5.0 MAT-file".ljust(124) + b"\x00\x01IM"
+    return start + body
+
+
+_LAUGHS = "".join(f'<!ENTITY a{i + 1} "{f"&a{i};" * 10}">' for i in range(10))
+_XML = [
+    f'<?xml version="1.0"?><!DOCTYPE a [<!ENTITY a0 "ha">{_LAUGHS}]>'
+    '<VTKFile type="UnstructuredGrid">&a9;</VTKFile>',
+    '<?xml version="1.0"?><!DOCTYPE a [<!ENTITY x SYSTEM "file:///etc/passwd">]>'
+    '<VTKFile type="UnstructuredGrid"><UnstructuredGrid>&x;</UnstructuredGrid>'
+    "</VTKFile>",
+    '<?xml version="1.0"?><!DOCTYPE a SYSTEM "http://127.0.0.1:9/a.dtd"><VTKFile/>',
+    "<a>" * 100_000,
+    "<a>" * 100_000 + "</a>" * 100_000,
+    '<VTKFile type="UnstructuredGrid"><UnstructuredGrid><Piece NumberOfPoints="'
+    '100000000000" NumberOfCells="0"/></UnstructuredGrid></VTKFile>',
+    '<VTKFile type="ImageData"><ImageData WholeExtent="0 99999 0 99999 0 99999" '
+    'Origin="0 0 0" Spacing="1 1 1"><Piece Extent="0 99999 0 99999 0 99999"/>'
+    "</ImageData></VTKFile>",
+    '<VTKFile type="vtkMultiBlockDataSet"><vtkMultiBlockDataSet><DataSet index="0" '
+    'file="/etc/passwd"/></vtkMultiBlockDataSet></VTKFile>',
+]
+
+
+def xml(rng: np.random.Generator) -> bytes:
+    """Entities, depth, and sizes without end."""
+    return _XML[int(rng.integers(len(_XML)))].encode()
+
+
+_LEGACY = [
+    "DATASET UNSTRUCTURED_GRID\nPOINTS 100000000000 float\n1 2 3\n",
+    "DATASET UNSTRUCTURED_GRID\nPOINTS   1000000000\tfloat\n0 0 0\n",
+    "DATASET UNSTRUCTURED_GRID\npoints 1000000000 float\n0 0 0\n",
+    "DATASET UNSTRUCTURED_GRID\nPOINTS 1 float\n0 0 0\nCELLS 1000000000 4000000000\n1 "
+    "0\n",
+    "DATASET UNSTRUCTURED_GRID\nPOINTS 2 float\n0 0 0 1 1 1\nCELLS 1 3\n2 0 900000000\n"
+    "CELL_TYPES 1\n3\n",
+    "DATASET STRUCTURED_POINTS\nDIMENSIONS 100000 100000 100000\nORIGIN 0 0 0\n"
+    "SPACING 1 1 1\n",
+    "DATASET RECTILINEAR_GRID\nDIMENSIONS 1000000000 2 2\nX_COORDINATES 1000000000 f\n",
+    "DATASET POLYDATA\nPOINTS 1 float\n0 0 0\nPOINT_DATA 1000000000\n"
+    "SCALARS a float\n1",
+    "DATASET UNSTRUCTURED_GRID\nPOINTS 1 float\n0 0 0\nPOINT_DATA 1\n"
+    "SCALARS a float 1000000000\nLOOKUP_TABLE default\n1\n",
+    "DATASET UNSTRUCTURED_GRID\nPOINTS 1 float\n0 0 0\nPOINT_DATA 1\nFIELD f 1\n"
+    "a 1000000 1000000 float\n1\n",
+    "DATASET UNSTRUCTURED_GRID\nFIELD f 1000000000\n",
+    "FIELD f 1\na 1000000 100000 double\n1 2 3\n",
+    "DATASET GRAPH\n",
+]
+
+
+def legacy(rng: np.random.Generator) -> bytes:
+    """Sizes without end, and other kinds of data."""
+    kind = ("ASCII", "BINARY")[int(rng.integers(2))]
+    text = _LEGACY[int(rng.integers(len(_LEGACY)))]
+    return f"# vtk DataFile Version 4.2\nmade\n{kind}\n{text}".encode()
+
+
+def off(rng: np.random.Generator) -> bytes:
+    """Numbers of vertices without end, and numbers that are none."""
+    texts = ["OFF 1000000000000 1 0 1 2 3", f"OFF {'9' * 5000} 0 0", "OFF", ""]
+    texts += ["OFF ² 0 0 1 2 3", "OFF 1 1 0 0 0 0 3 0 0 99999999999999999999"]
+    texts += ["OFF 1 0 0 1e999 nan 0x1p3", "OFF 1 0 0 1_0 2 3", "OFF 3 0 0 " + "1 " * 9]
+    texts += [f"OFF 1 {'1' * 30} 0 0 0 0", "OFF 2 1 0 " + "0 " * 6 + "3 -1 0 1"]
+    return texts[int(rng.integers(len(texts)))].encode()
+
+
+def labels(rng: np.random.Generator) -> bytes:
+    """Numbers with too many digits, and of other alphabets."""
+    texts = ["9" * 5000, "99999999999999999999", "1_0", "٣", "1.0", "", "\ufeff1"]
+    return texts[int(rng.integers(len(texts)))].encode()
+
+
+def config(rng: np.random.Generator) -> bytes:
+    """JSON that is no object, without end, or of digits."""
+    texts = ["[" * 200_000, '{"a":' * 200_000, "9" * 10_000, "null", "[]", '"']
+    texts += [f'{{"seeds": [{"1" * 9000}]}}', '{"num_layers": 1e999}']
+    texts += ['{"models": ["builtins:exec"]}']
+    texts += [json.dumps({"train": "\0"}), json.dumps({"models": {"a": 1}})]
+    return texts[int(rng.integers(len(texts)))].encode()
+
+
+CRAFTED: dict[str, Callable[[np.random.Generator], bytes]] = {
+    "npz": npz,
+    "npy": npy,
+    "mat v5": mat5,
+    "mat v7.3": mat73,
+    "h5": h5,
+    "vtu": xml,
+    "vtp": xml,
+    "vtk": legacy,
+    "off": off,
+    "labels": labels,
+    "config": config,
+}

@@ -1,0 +1,197 @@
+"""Valid files of every format, small, from a seed."""
+
+import io
+import json
+import struct
+import tempfile
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+
+def arrays(seed: int) -> dict[str, np.ndarray]:
+    """Returns the arrays of a sample on triangles."""
+    rng = np.random.default_rng(seed)
+    points = rng.random((12, 2)).astype(np.float32)
+    return {
+        "mesh_points": points,
+        "features": rng.normal(size=(12, 2)).astype(np.float32),
+        "target": rng.normal(size=12),
+        "quadrature_weights": rng.random(12).astype(np.float32),
+        "cells": np.stack([np.arange(10), np.arange(1, 11), np.arange(2, 12)], axis=1),
+    }
+
+
+def npz(seed: int) -> bytes:
+    """An archive of arrays, deflated every other time."""
+    file = io.BytesIO()
+    (np.savez_compressed if seed % 2 else np.savez)(file, **arrays(seed))
+    return file.getvalue()
+
+
+def npy(seed: int) -> bytes:
+    """One array, of samples along axis 0."""
+    file = io.BytesIO()
+    rng = np.random.default_rng(seed)
+    np.save(file, rng.random((5, 12, 2)).astype(["<f4", "<f8", ">f4"][seed % 3]))
+    return file.getvalue()
+
+
+def mat5(seed: int) -> bytes:
+    """Arrays as MATLAB 5 to 7 write them, compressed every other time."""
+    from scipy import io as scipy_io
+
+    file = io.BytesIO()
+    content = {"other": np.eye(3), "u": np.random.default_rng(seed).random((5, 12, 2))}
+    scipy_io.savemat(file, content, do_compression=bool(seed % 2))
+    return file.getvalue()
+
+
+def mat73(seed: int) -> bytes:
+    """Arrays as MATLAB 7.3 writes them: HDF5 behind 512 bytes."""
+    import h5py
+
+    file = io.BytesIO()
+    with h5py.File(file, "w", userblock_size=512) as content:
+        content["other"] = np.eye(3)
+        content.create_dataset(
+            "u",
+            data=np.random.default_rng(seed).random((2, 12, 5)),
+            chunks=(1, 6, 5),
+            compression="gzip" if seed % 2 else None,
+        )
+    start = b"MATLAB 7.3 MAT-file, Platform: GLNXA64".ljust(124) + b"\x00\x02IM"
+    return start.ljust(512, b"\0") + file.getvalue()[512:]
+
+
+def h5(seed: int) -> bytes:
+    """A sample, or a group for each of two."""
+    import h5py
+
+    file = io.BytesIO()
+    with h5py.File(file, "w") as content:
+        groups = [content]
+        if seed % 3 == 0:
+            groups = [content.create_group(name) for name in ("one", "two")]
+        for group in groups:
+            for name, array in arrays(seed).items():
+                group.create_dataset(
+                    name,
+                    data=array,
+                    chunks=True if seed % 2 else None,
+                    compression="gzip" if seed % 4 == 1 else None,
+                    fletcher32=seed % 4 == 3,
+                )
+    return file.getvalue()
+
+
+def _mesh(seed: int) -> Any:
+    import pyvista
+
+    given = arrays(seed)
+    space = np.pad(given["mesh_points"], ((0, 0), (0, 1)))
+    mesh = pyvista.UnstructuredGrid({5: given["cells"]}, space)
+    mesh.point_data["features"] = given["features"]
+    mesh.point_data["target"] = given["target"]
+    return mesh
+
+
+def _vtk_bytes(writer: Any) -> bytes:
+    writer.WriteToOutputStringOn()
+    writer.Write()
+    return writer.GetOutputString().encode("latin-1")
+
+
+def vtu(seed: int) -> bytes:
+    """A mesh as XML: text, base64 or appended, compressed or not."""
+    from vtkmodules import vtkIOXML
+
+    writer = vtkIOXML.vtkXMLUnstructuredGridWriter()
+    writer.SetInputData(_mesh(seed))
+    writer.SetDataMode(seed % 3)
+    writer.SetEncodeAppendedData(True)
+    if seed % 2:
+        writer.SetCompressorTypeToNone()
+    return _vtk_bytes(writer)
+
+
+def vtk(seed: int) -> bytes:
+    """A mesh in the legacy format, text or binary."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "a.vtk")
+        _mesh(seed).save(path, binary=bool(seed % 2))
+        return path.read_bytes()
+
+
+def vtp(seed: int) -> bytes:
+    """A surface as XML."""
+    from vtkmodules import vtkIOXML
+
+    writer = vtkIOXML.vtkXMLPolyDataWriter()
+    writer.SetInputData(_mesh(seed).extract_surface(algorithm="dataset_surface"))
+    writer.SetDataMode(seed % 3)
+    writer.SetEncodeAppendedData(True)
+    return _vtk_bytes(writer)
+
+
+def off(seed: int) -> bytes:
+    """A surface of triangles as text."""
+    given = arrays(seed)
+    rows = [f"{x} {y} 0" for x, y in given["mesh_points"]]
+    rows += ["3 " + " ".join(map(str, face)) for face in given["cells"]]
+    return ("OFF\n12 10 0 # a comment\n" + "\n".join(rows) + "\n").encode()
+
+
+def labels(seed: int) -> bytes:
+    """Labels of vertices as text."""
+    return " ".join(map(str, np.random.default_rng(seed).integers(0, 7, 40))).encode()
+
+
+def config(seed: int) -> bytes:
+    """The configuration of a run."""
+    import dataclasses
+
+    from opjax.learn import train
+    from opjax.learn.json_files import to_json
+
+    values = dataclasses.asdict(train.Config(num_layers=1 + seed % 3))
+    return json.dumps(to_json(values), indent=2).encode()
+
+
+def npy_bytes(array: np.ndarray, header: str) -> bytes:
+    """A `.npy` file with any header."""
+    text = header.encode("latin-1")
+    text += b" " * (-(len(text) + 11) % 64) + b"\n"
+    start = b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text))
+    return start + text + array.tobytes()
+
+
+def archive(members: dict[str, bytes], *, deflate: bool = False) -> bytes:
+    """A zip file of any members."""
+    file = io.BytesIO()
+    how = zipfile.ZIP_DEFLATED if deflate else zipfile.ZIP_STORED
+    with zipfile.ZipFile(file, "w", how) as content:
+        for name, data in members.items():
+            content.writestr(name, data)
+    return file.getvalue()
+
+
+def header(shape: Any, descr: Any = "<f4", fortran: Any = False) -> str:
+    """The header of a `.npy` file."""
+    return repr({"descr": descr, "fortran_order": fortran, "shape": shape})
+
+
+def pickled() -> bytes:
+    """A `.npy` file that runs code when it is unpickled."""
+    file = io.BytesIO()
+    np.save(file, np.array([_Evil()], object), allow_pickle=True)
+    return file.getvalue()
+
+
+class _Evil:
+    """Makes a file when it is unpickled."""
+
+    def __reduce__(self):
+        return Path.touch, (Path("unpickled"),)

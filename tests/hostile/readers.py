@@ -1,0 +1,278 @@
+"""What reads each format, and the errors it may raise: as documented, from opjax."""
+
+import dataclasses
+import json
+import shutil
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import opjax
+from opjax._files import REFUSALS
+from opjax.datasets import _arrays, _off, _vtk, own, own_mapped
+from tests.hostile import crafted, mutations, originals
+
+MAX_BYTES = 2**24
+_HOME = str(Path(opjax.__file__).parent)
+
+
+class Format(NamedTuple):
+    """How a format is broken and read.
+
+    Attributes:
+      name: of the file.
+      original: `original(seed)`, the bytes of a valid file.
+      mutations: ways to break it.
+      read: ways to read it, which take turns; each gets the path.
+      crafted: `crafted(rng)`, files that no mutation would find.
+      seal: makes checksums right again.
+      prepare: `prepare(path)`, which puts a file and others there, once.
+    """
+
+    name: str
+    original: Callable[[int], bytes]
+    mutations: tuple[mutations.Mutation, ...]
+    read: tuple[Callable[[Path], Any], ...]
+    crafted: Callable[[np.random.Generator], bytes] | None = None
+    seal: Callable[[bytes, Path], bytes] | None = None
+    prepare: Callable[[Path], None] | None = None
+
+
+def verdict(error: BaseException, path: Path) -> str:
+    """Says why an error is none of the documented ones; empty if it is."""
+    if not isinstance(error, REFUSALS):
+        return f"{type(error).__name__}: {str(error)[:200]}"
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    if not last.filename.startswith(_HOME):
+        return f"{type(error).__name__} from {last.filename}:{last.lineno}: {error}"
+    if not any(str(place) in str(error) for place in _places(path)):
+        return f"a message without the file: {error}"
+    return ""
+
+
+def _places(path: Path) -> list[Path]:
+    """A file, its folder, and that of the run that it belongs to."""
+    return [path, path.parent, *list(path.parents)[2:3]]
+
+
+def _own(path: Path) -> None:
+    own.read([path], max_bytes=MAX_BYTES)
+
+
+def _own_weights(path: Path) -> None:
+    own.read([path], max_bytes=MAX_BYTES, quadrature=True, point_dim=2)
+
+
+def _own_stacked(path: Path) -> None:
+    own.read([path], max_bytes=MAX_BYTES, stacked=True)
+
+
+def _own_folder(path: Path) -> None:
+    own.read([path.parent], max_bytes=MAX_BYTES, stacked=True)
+
+
+def _own_stored(path: Path) -> None:
+    found = own.stored([path], max_bytes=MAX_BYTES)
+    assert all(sample.num_points for sample in found)
+
+
+def _mapped(path: Path) -> None:
+    """Reads slices of a file, and writes a field beside them into a copy."""
+    copy = path.with_name(f"copy{path.suffix}")
+    try:
+        with own_mapped.copied(path, copy) as samples:
+            for sample in samples:
+                added = sample.add(["prediction"])
+                for array in sample.arrays.values():
+                    array[0:5]
+                count = len(sample.arrays["mesh_points"])
+                if count < 2**16:
+                    added.put(0, np.zeros((count, 1), np.float32))
+    finally:
+        copy.unlink(missing_ok=True)
+
+
+def _published(key: str, rank: int) -> Callable[[Path], None]:
+    def read(path: Path) -> None:
+        _arrays.read(path, key, shape=(None,) * rank, source="its authors")
+
+    return read
+
+
+def _vtp(path: Path) -> None:
+    mesh = _vtk.open_mesh(path, "its authors")
+    assert np.asarray(mesh.points).size
+
+
+def _off_file(path: Path) -> None:
+    _off.read_vertices(path)
+    _off.read_triangles(path)
+
+
+def _labels(path: Path) -> None:
+    _off.read_labels(path, lowest=0, highest=6)
+
+
+def _config(path: Path) -> None:
+    from opjax.learn import folder, train
+
+    folder.read_config(path.parent, train.Config)
+
+
+def _exported(path: Path) -> None:
+    from opjax import export
+
+    export.load(path, max_bytes=MAX_BYTES)
+
+
+def _operator(seed: int) -> bytes:
+    import tempfile
+
+    import jax.numpy as jnp
+
+    from opjax import export
+
+    matrix = np.random.default_rng(seed).normal(size=(2, 3)).astype(np.float32)
+
+    def function(points, features):
+        return jnp.tanh(points @ matrix) + features[:, :1]
+
+    given = {"num_points": 5 if seed % 2 else None, "point_dim": 2, "feature_dim": 2}
+    with tempfile.TemporaryDirectory() as folder:
+        export.save(Path(folder, "operator"), function, **given)
+        return Path(folder, "operator").read_bytes()
+
+
+def _seal_operator(data: bytes, original: bytes) -> bytes:
+    """Gives a broken operator the right checksum."""
+    from opjax import export
+
+    content = data[: len(data) - len(export._end(b""))]
+    return content + export._end(content)
+
+
+def _trained(path: Path) -> None:
+    from opjax.learn import trained
+
+    trained.load(path.parents[2])
+
+
+def _save_trained(path: Path) -> None:
+    """Puts an operator there, whose manifest is the file to break."""
+    from flax import nnx
+
+    from opjax.datasets.samples import Sample
+    from opjax.learn import operators, train, trained
+    from opjax.learn.json_files import write_json
+
+    given = originals.arrays(0)
+    given["target"] = given["target"][:, None].astype(np.float32)
+    del given["cells"]
+    samples = [Sample(**given, name="a")]  # pyright: ignore
+    root = path.parents[2]
+    shutil.rmtree(path.parent)  # which is to appear when complete
+    config = train.Config(
+        models=("functional",), features=4, num_heads=1, num_layers=1, num_basis=2
+    )
+    config = dataclasses.replace(config, convolution=False, equal_parameters=False)
+    write_json(root / "config.json", dataclasses.asdict(config))
+    write_json(root / "result.json", {"validation": 1.0})
+    sizes = operators.sizes(samples)
+    model = operators.build(config, sizes, rngs=nnx.Rngs(0))
+    trained.save(root, model, {}, trained.describe(samples, sizes=sizes))
+
+
+def _manifest(seed: int) -> bytes:
+    del seed
+    return b""  # read from the folder that `_save_trained` makes
+
+
+def _seal_manifest(data: bytes, original: bytes) -> bytes:
+    """Gives a manifest the checksum of its own values, where manifests have one."""
+    from opjax import checkpoint
+
+    try:
+        found = json.loads(data)
+        sign = checkpoint._signed  # pyright: ignore
+        return sign({k: v for k, v in found.items() if k != "own"}).encode()
+    except (AttributeError, ValueError, TypeError, RecursionError):
+        return data
+
+
+FORMATS: dict[str, Format] = {
+    "npz": Format(
+        "a.npz",
+        originals.npz,
+        mutations.BYTES,
+        (_own, _own_weights, _published("target", 1)),
+        crafted.npz,
+    ),
+    "npy": Format(
+        "target.npy",
+        originals.npy,
+        mutations.BYTES,
+        (_published("", 3), _own_folder),
+        crafted.npy,
+    ),
+    "mat v5": Format(
+        "a.mat",
+        originals.mat5,
+        (mutations.deflated, *mutations.BYTES),
+        (_published("u", 3),),
+        crafted.mat5,
+    ),
+    "mat v7.3": Format(
+        "a.mat",
+        originals.mat73,
+        mutations.BYTES,
+        (_published("u", 3),),
+        crafted.mat73,
+    ),
+    "h5": Format(
+        "a.h5",
+        originals.h5,
+        mutations.BYTES,
+        (_own, _mapped, _own_weights, _own_stacked, _own_stored),
+        crafted.h5,
+    ),
+    "vtu": Format(
+        "a.vtu",
+        originals.vtu,
+        mutations.TEXT,
+        (_own, _mapped, _own_weights),
+        crafted.xml,
+    ),
+    "vtp": Format("a.vtp", originals.vtp, mutations.TEXT, (_vtp,), crafted.xml),
+    "vtk": Format(
+        "a.vtk",
+        originals.vtk,
+        mutations.TEXT,
+        (_own, _own_weights),
+        crafted.legacy,
+    ),
+    "off": Format("a.off", originals.off, mutations.TEXT, (_off_file,), crafted.off),
+    "labels": Format(
+        "a.txt", originals.labels, mutations.TEXT, (_labels,), crafted.labels
+    ),
+    "config": Format(
+        "config.json", originals.config, mutations.JSON, (_config,), crafted.config
+    ),
+    "checkpoint": Format(
+        "run/operator/step_0000000000/opjax_manifest.json",
+        _manifest,
+        mutations.JSON,
+        (_trained,),
+        seal=_seal_manifest,
+        prepare=_save_trained,
+    ),
+    "exported": Format(
+        "operator.jax",
+        _operator,
+        mutations.BYTES,
+        (_exported,),
+        seal=_seal_operator,
+    ),
+}

@@ -1,0 +1,1 @@
+"""Numbers that are too large, too small, too few, or the same."""
