@@ -42,6 +42,12 @@ _STORAGE = flags.DEFINE_enum(
     ("float32", "bfloat16", "float16"),
     "What features between layers are kept in, but for the mode dense",
 )
+_COMPUTE = flags.DEFINE_enum(
+    "compute_dtype",
+    "float32",
+    ("float32", "bfloat16", "float16"),
+    "What features are rounded to in products of points",
+)
 _SCRATCH = flags.DEFINE_string("scratch", "", "Folder for files; a temporary one")
 _SIZES = {
     "points": (16384, "Points of the mesh"),
@@ -77,9 +83,18 @@ def build(sizes: dict[str, Any], *, chunk_size: int | None) -> Any:
         chunk_size=chunk_size,
         rngs=nnx.Rngs(0),
     )
-    if chunk_size is not None and sizes.get("storage_dtype", "float32") != "float32":
-        nn.with_storage(model, sizes["storage_dtype"])
-    return model
+    keeps = chunk_size is not None
+    return nn.with_precision(
+        model,
+        nn.Precision(
+            features=_narrow(sizes.get("compute_dtype")),
+            storage=_narrow(sizes.get("storage_dtype")) if keeps else None,
+        ),
+    )
+
+
+def _narrow(dtype: str | None) -> str | None:
+    return None if dtype == "float32" else dtype
 
 
 def measure(mode: str, sizes: dict[str, Any]) -> dict[str, Any]:
@@ -168,6 +183,7 @@ def main(argv: list[str]) -> None:
     sizes: dict[str, Any] = {name: getattr(flags.FLAGS, name) for name in _SIZES}
     sizes |= {"store_every": _EVERY.value, "scratch": _SCRATCH.value}
     sizes["storage_dtype"] = _STORAGE.value
+    sizes["compute_dtype"] = _COMPUTE.value
     if len(argv) > 1:
         raise app.UsageError(f"Unexpected arguments: {argv[1:]}.")
     if unknown := [mode for mode in _GIVEN.value if mode not in _MODES]:

@@ -15,7 +15,7 @@ from jax import Array, lax
 from jax.typing import ArrayLike
 from jaxtyping import Float
 
-from opjax import _checks, linalg
+from opjax import _checks, linalg, precision
 from opjax.quadrature import active, select
 
 PROJECTIONS = ("transpose", "mean", "pseudo_inverse")
@@ -147,9 +147,14 @@ def unchecked_moments(
     weights: Float[Array, " n"] | None,
     *,
     with_gram: bool = False,
+    compute_dtype: str | None = None,
 ) -> Moments:
-    """`moments` of checked arrays, for callers that have checked them."""
-    product = jnp.matmul
+    """`moments` of checked arrays, for callers that have checked them.
+
+    Factors of integrals are rounded to `compute_dtype`, one of `precision.TYPES`, if
+    there is no Gram matrix.
+    """
+    product = functools.partial(precision.matmul, dtype=compute_dtype)
     if with_gram:
         values, basis = map(linalg.at_least_single, (values, basis))
         product = functools.partial(jnp.matmul, precision=lax.Precision.HIGHEST)

@@ -15,7 +15,7 @@ ROOT = pathlib.Path(opjax.__file__).parent
 PURE = {"_checks", "_sequential", "linalg", "quadrature", "basis", "attention"}
 PURE |= {"_winograd", "convolution", "schwarz", "spectral", "interpolation"}
 PURE |= {"point_clouds", "projection", "eigenfunctions", "adaptive_ridge"}
-PURE |= {"_stiffness", "_halo"}
+PURE |= {"_stiffness", "_halo", "precision"}
 
 ALL = PURE | {"metrics", "normalize", "optimizers", "training", "checkpoint", "export"}
 ALL |= {"replicas", "sharding", "streaming", "matrix_optimizers", "weight_average"}
@@ -32,7 +32,8 @@ PARTS = {
     "_halo": set(),
     "_winograd": {"_sequential"},
     "convolution": {"_checks", "_halo", "_sequential", "_winograd"},
-    "projection": {"_checks", "linalg", "quadrature"},
+    "precision": set(),
+    "projection": {"_checks", "linalg", "precision", "quadrature"},
     "basis": {"_checks", "_sequential", "linalg", "projection", "quadrature"},
     "attention": {
         "_checks",
@@ -65,7 +66,7 @@ PARTS = {
         "weight_average",
     },
     "replicas": {"training"},
-    "streaming": {"_checks", "quadrature", "nn", "training"},
+    "streaming": {"_checks", "nn", "precision", "quadrature", "training"},
     "checkpoint": {"_checks", "_files", "metrics", "normalize", "training"},
     "problems": PURE,
     "datasets": PURE | {"_files", "problems", "normalize"},  # some are generated

@@ -11,7 +11,7 @@ import pytest
 from flax import nnx
 
 from opjax import metrics, nn, streaming, training
-from opjax.nn.models import packing
+from opjax.precision import TYPES
 from opjax.streaming import plan
 from tests.nn.attention.layers import single
 from tests.nn.models.test_chunks import build
@@ -170,7 +170,7 @@ def test_a_step_is_the_step_of_the_whole(mesh):
     jax.tree.map(np.testing.assert_array_equal, frozen, state)
 
 
-@pytest.mark.parametrize("storage_dtype", packing.TYPES)
+@pytest.mark.parametrize("storage_dtype", TYPES)
 def test_narrow_features_change_gradients_by_unit_roundoffs(
     storage_dtype, mesh, tmp_path
 ):

@@ -128,15 +128,18 @@ def _documentation(module: str) -> str:
     return ast.get_docstring(ast.parse(path.read_text())) or ""
 
 
+def _rank(item: tuple[str, str]) -> tuple[bool, str]:
+    """By the alphabet; classes of options, with a line for every flag, are last."""
+    return item[0].endswith("Options"), item[0].lower()
+
+
 def _api_page(title: str, modules: list[str]) -> str:
     lines = [f"# {title}\n"]
     for given in modules:
         module, _, part = given.partition(":")
         first = _documentation(module).split("\n\n")[0].replace("\n", " ")
         lines.append(f"*`{module}`*: {first}\n" if not part else "")
-        for name, where in sorted(
-            public(module).items(), key=lambda item: item[0].lower()
-        ):
+        for name, where in sorted(public(module).items(), key=_rank):
             submodule = (ROOT / where.replace(".", "/") / f"{name}.py").is_file()
             if (part and not where.startswith(f"{module}.{part}")) or submodule:
                 continue

@@ -14,11 +14,10 @@ from typing import Any, Self
 
 import optax
 
-from opjax import training
+from opjax import precision, training
 from opjax.learn import fields
 from opjax.learn.fields import option
 from opjax.nn.attention.mixers import RIDGE_UNITS
-from opjax.nn.models import packing
 
 # Rules of updates, by name.
 _RULES = {"adamw": training.adamw, "muon": training.muon}
@@ -184,7 +183,13 @@ class ModelOptions(SizeOptions):
         "float32",
         "What chunk_size or rematerialize keep features in for the backward pass; 16 "
         "bits take half the memory and change gradients by about 1e-3",
-        choices=("float32", *packing.TYPES),
+        choices=("float32", *precision.TYPES),
+    )
+    compute_dtype: str = option(
+        "float32",
+        "What features are rounded to in products of points; sums and all else stay in "
+        "float32. For attention in bases without convolutions",
+        choices=("float32", *precision.TYPES),
     )
 
     def __post_init__(self):

@@ -52,8 +52,8 @@ def whole(
         given |= {} if sees is None else {"position": sees(config, sizes)}
         given |= {} if more is None else more(config, sizes)
         model = construct(**given, rngs=rngs)
-        if "storage_dtype" in reads and config.storage_dtype != "float32":
-            nn.with_storage(model, config.storage_dtype)
+        if "storage_dtype" in reads:
+            nn.with_precision(model, _precision(config))
         if "initial_kernels" in reads and config.initial_kernels == "unit_variance":
             nn.unit_variance(model)
         return nn.with_dropout(model, config.dropout) if "dropout" in reads else model
@@ -72,11 +72,16 @@ def around(found: Entry, **options: Any) -> Entry:
         given = {"attention": attention, "basis": basis if shared else None}
         return {**given, "chunk_size": config.chunk_size or None, **options}
 
-    reads = ("num_heads", "reference_points", "chunk_size", "storage_dtype")
-    reads += ("initial_kernels",)
+    reads = ("num_heads", "reference_points", "chunk_size")
+    reads += ("compute_dtype", "storage_dtype", "initial_kernels")
     return whole(
         nn.OperatorTransformer, *_BLOCKS, sees=position, more=more, reads=reads
     )
+
+
+def _precision(config: Any) -> nn.Precision:
+    types = config.compute_dtype, config.storage_dtype
+    return nn.Precision(*(None if dtype == "float32" else dtype for dtype in types))
 
 
 def _coordinates(config: Any, sizes: Any) -> nn.Coordinates:

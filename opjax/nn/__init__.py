@@ -101,10 +101,10 @@ from opjax.nn.models.galerkin2d import GalerkinTransformer2d
 from opjax.nn.models.gnot import GNOT, GNOTBlock
 from opjax.nn.models.gnot_original import OriginalGNOT
 from opjax.nn.models.latent import LatentNeuralOperator
+from opjax.nn.models.narrow import with_precision
 from opjax.nn.models.ono import ONO, ONOBlock
 from opjax.nn.models.operator import OperatorTransformer
 from opjax.nn.models.orthogonal import OrthogonalLayer, OrthogonalNetwork
-from opjax.nn.models.packing import with_storage
 from opjax.nn.models.regressors import (
     CrossValidatedRegressor,
     FunctionalRegressor,
@@ -127,6 +127,7 @@ from opjax.nn.schwarz import (
     principal_keys,
     scale_products,
 )
+from opjax.precision import Precision
 
 __all__ = [
     "AdaptiveBasis",
@@ -196,6 +197,7 @@ __all__ = [
     "PhysicsAttention",
     "PointAttention",
     "PointwiseDecoder",
+    "Precision",
     "RMSNorm",
     "ReferenceDistances",
     "ResidualMLP",
@@ -229,8 +231,8 @@ __all__ = [
     "principal_keys",
     "reference_distances",
     "scale_products",
+    "unit_variance",
     "with_dropout",
     "with_noise",
-    "unit_variance",
-    "with_storage",
+    "with_precision",
 ]

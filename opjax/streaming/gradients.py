@@ -13,7 +13,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from opjax.nn.models import block_parts, packing
+from opjax import precision
+from opjax.nn.models import block_parts
 from opjax.streaming import programs
 from opjax.streaming.losses import RELATIVE_L2, SumLoss
 from opjax.streaming.passes import Mesh, Total, forward, open_mesh
@@ -101,7 +102,7 @@ def value_and_grad(
 def _check_options(
     layers: int, store_every: Any, memory_limit: Any, storage: Any, storage_dtype: Any
 ) -> None:
-    packing.check(storage_dtype)
+    precision.check(storage_dtype=storage_dtype)
     if store_every is not None and not 0 <= store_every <= layers:
         raise ValueError(f"{store_every=} must lie between 0 and {layers} layers.")
     if memory_limit is not None and (store_every is not None or storage is not None):

@@ -15,7 +15,6 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from opjax.nn.attention import columns
 from opjax.nn.models import block_parts
 
 
@@ -203,7 +202,7 @@ def pull(
 
         def evaluate(block, shared, z):
             values, phi = block_parts.values_and_basis(block, shared, z, given)
-            heads = columns.reconstruct(mine, phi)
+            heads = block_parts.reconstruct(block, mine, phi)
             moments = block_parts.moments(block, values, phi, weights)
             return block_parts.rest(block, z, heads), moments
 

@@ -1,6 +1,6 @@
 """Where features of all points are kept between passes: in memory or on disk.
 
-In 16 bits they are rounded, by the bounds of `opjax.nn.models.packing`: float16 is
+In 16 bits they are rounded, by the bounds of `opjax.precision`: float16 is
 scaled by a power of two, for every array.
 """
 
@@ -13,7 +13,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from opjax.nn.models import packing
+from opjax import precision
 
 
 class Storage:
@@ -28,7 +28,7 @@ class Storage:
       shape: of an array.
       dtype: of an array.
       folder: for a file on disk; None for memory.
-      storage_dtype: what arrays are kept in, see `packing`; None for their own type.
+      storage_dtype: what arrays are kept in, see `precision`; None for their own type.
 
     Raises:
       OSError: if the folder cannot be written or has not enough space.
@@ -43,7 +43,7 @@ class Storage:
         folder: Any = None,
         storage_dtype: str | None = None,
     ):
-        packing.check(storage_dtype)
+        precision.check(storage_dtype=storage_dtype)
         self._shape, self._given = tuple(shape), np.dtype(dtype)
         self._dtype = jnp.dtype(storage_dtype or dtype)
         # Powers of two that arrays were scaled by.
@@ -92,7 +92,7 @@ class Storage:
     def put(self, slot: int, number: int, array: np.ndarray) -> None:
         """Keeps the array of a chunk in place of what was there."""
         if self._powers is not None:
-            power = packing.EXPONENT - np.frexp(np.max(np.abs(array)))[1]
+            power = precision.EXPONENT - np.frexp(np.max(np.abs(array)))[1]
             self._powers[slot, number] = power
             array = np.ldexp(array, power)
         if self._arrays is not None:

@@ -289,14 +289,21 @@ def test_bases_have_as_many_functions_as_fit():
 
 def test_features_of_blocks_are_kept_in_16_bits(rng):
     sample = grid(rng)
-    given = {"storage_dtype": "bfloat16", "convolution": False}
+    given = {"storage_dtype": "bfloat16", "compute_dtype": "float16"}
+    given["convolution"] = False
     for keeps in ({"chunk_size": 7}, {"rematerialize": True}):
         config = tiny("functional", **given, **keeps)
         model = operators.build(config, operators.sizes([sample]), rngs=nnx.Rngs(0))
-        assert model.storage_dtype == "bfloat16"
+        assert model.precision == nn.Precision("float16", "bfloat16")
     with pytest.raises(ValueError, match="means nothing without chunk_size or remat"):
         tiny("functional", **given)
     preset = tiny("fno", rematerialize=True, convolution=False)
     given = dataclasses.replace(preset, storage_dtype="bfloat16")
     with pytest.raises(ValueError, match="storage_dtype=bfloat16 means nothing to"):
         operators.check_options(given, preset)
+    given = dataclasses.replace(preset, compute_dtype="bfloat16")
+    with pytest.raises(ValueError, match="compute_dtype=bfloat16 means nothing to"):
+        operators.check_options(given, preset)
+    config = tiny("galerkin", compute_dtype="bfloat16", convolution=False)
+    with pytest.raises(ValueError, match="GalerkinAttention has no products in 16"):
+        operators.build(config, operators.sizes([sample]), rngs=nnx.Rngs(0))

@@ -19,6 +19,7 @@ from opjax import _checks
 from opjax.nn.attention.heads import head_width, split_heads
 from opjax.nn.layers import FanInLinear, GridConvolution, fan_in_uniform
 from opjax.nn.layers.linear import promoted
+from opjax.precision import matmul
 
 
 class HeadInputs(NamedTuple):
@@ -72,6 +73,7 @@ class Basis(nnx.Module, abc.ABC):
     pointwise: bool = True
     same_for_heads: bool = False
     projection: Any = None  # of features, where it is one map at the start
+    compute_dtype: str | None = None  # see `with_precision`
 
     def project(
         self,
@@ -279,7 +281,7 @@ class SoftmaxBasis(Basis):
         self, local: jax.Array, shared: Any, quadrature_weights: jax.Array | None
     ) -> jax.Array:
         """Returns the softmax of the scores, `(n, k)`."""
-        return opjax.softmax_basis(_scores(local, shared))
+        return opjax.softmax_basis(_scores(local, shared, self.compute_dtype))
 
 
 class IndicatorBasis(SoftmaxBasis):
@@ -489,9 +491,13 @@ def _projection(in_features, out_features, *, grid_shape, use_bias, rngs):
     )
 
 
-def _scores(local: jax.Array, shared: tuple[jax.Array, jax.Array]) -> jax.Array:
+def _scores(
+    local: jax.Array,
+    shared: tuple[jax.Array, jax.Array],
+    compute_dtype: str | None = None,
+) -> jax.Array:
     kernel, bias = shared
-    return local @ kernel + bias[None, :]
+    return matmul(local, kernel, compute_dtype) + bias[None, :]
 
 
 def refuse_functions(basis_functions: jax.Array | None) -> None:

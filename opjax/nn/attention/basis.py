@@ -16,6 +16,7 @@ from opjax.nn.attention.heads import head_width, map_heads, merge_heads
 from opjax.nn.attention.mixers import FunctionalMap, Mixer
 from opjax.nn.layers import FanInLinear, Linear
 from opjax.nn.layers.linear import promoted
+from opjax.precision import matmul, product
 from opjax.projection import check_weights, reconstruct, unchecked_moments
 
 
@@ -40,11 +41,16 @@ Projection = Callable[[Moments], jax.Array]
 
 
 def head_moments(
-    project: Projection, values: jax.Array, phi: jax.Array, weights: jax.Array | None
+    project: Projection,
+    values: jax.Array,
+    phi: jax.Array,
+    weights: jax.Array | None,
+    *,
+    compute_dtype: str | None = None,
 ) -> Moments:
     """Returns the moments of one head that a projection needs."""
-    with_gram = project is least_squares
-    return unchecked_moments(values, phi, weights, with_gram=with_gram)
+    given: Any = {"with_gram": project is least_squares, "compute_dtype": compute_dtype}
+    return unchecked_moments(values, phi, weights, **given)
 
 
 class BasisAttention(nnx.Module):
@@ -80,6 +86,8 @@ class BasisAttention(nnx.Module):
     References:
       Xiao et al., "Functional Attention", 2026, Eq. 4-9, Table 7 and Table 12.
     """
+
+    compute_dtype: str | None = None  # see `with_precision`
 
     def __init__(
         self,
@@ -168,7 +176,7 @@ class BasisAttention(nnx.Module):
 
         def evaluate(own, linear):
             def coefficients(own, phi, kernel, bias, last):
-                found = head_moments(project, linear.x, phi, weights)
+                found = self._moments(project, linear.x, phi, weights)
                 found = project(found.mapped(kernel, bias))
                 return self.mixer(found, **own).astype(last.dtype) @ last
 
@@ -181,8 +189,8 @@ class BasisAttention(nnx.Module):
             maps = linear.kernel, linear.bias, self._last_maps(linear.x)
             mapped = checkpoint_name(by_head(own, phi, *maps), "attended")
             if one:
-                return phi @ jnp.sum(mapped, axis=0)
-            return jnp.einsum("hnk,hkc->nc", phi, mapped)
+                return matmul(phi, jnp.sum(mapped, axis=0), self.compute_dtype)
+            return product("hnk,hkc->nc", phi, mapped, self.compute_dtype)
 
         run = jax.checkpoint(evaluate, prevent_cse=False)  # as above
         return self._with_bias(run(self.mixer.own(), linear))
@@ -213,11 +221,20 @@ class BasisAttention(nnx.Module):
         mix = self.mixer if mixer is None else mixer
 
         def attend(values, phi, weights, *, last=None, **own):
-            coefficients = project(head_moments(project, values, phi, weights))
+            coefficients = project(self._moments(project, values, phi, weights))
             mixed = mix(coefficients, **own)
-            return reconstruct(mixed if last is None else mixed @ last, phi)
+            return self._reconstruct(mixed if last is None else mixed @ last, phi)
 
         return attend
+
+    def _moments(self, project, values, phi, weights) -> Moments:
+        given = project, values, phi, weights
+        return head_moments(*given, compute_dtype=self.compute_dtype)
+
+    def _reconstruct(self, coefficients: jax.Array, phi: jax.Array) -> jax.Array:
+        if self.compute_dtype is None:
+            return reconstruct(coefficients, phi)
+        return matmul(phi, coefficients, self.compute_dtype)
 
     def merge(self, heads: jax.Array) -> jax.Array:
         """Maps what the heads found, `(h, n, d)`, to features `(n, c)`."""
@@ -255,7 +272,7 @@ class BasisAttention(nnx.Module):
         values, phi = module(x, quadrature_weights=weights, **given)
 
         def head(values, phi):
-            return head_moments(project, values, phi, weights)
+            return self._moments(project, values, phi, weights)
 
         return jax.vmap(head)(values, phi)
 
@@ -278,7 +295,7 @@ class BasisAttention(nnx.Module):
     ) -> jax.Array:
         """Returns features `(n, c)` of a chunk of points from coefficients."""
         _, phi = self.choose_basis(basis)(x, **given)
-        return self.merge(jax.vmap(reconstruct)(coefficients, phi))
+        return self.merge(jax.vmap(self._reconstruct)(coefficients, phi))
 
     def inspect(
         self,
@@ -351,7 +368,7 @@ class BasisAttention(nnx.Module):
         project = self.projection_in(module)
 
         def head(values, phi, own):
-            coefficients = project(head_moments(project, values, phi, weights))
+            coefficients = project(self._moments(project, values, phi, weights))
             return function(coefficients, **own)
 
         return jax.vmap(head)(values, phi, self.mixer.own()), phi

@@ -18,11 +18,15 @@ from opjax.nn.attention.bases import (
     refuse_functions,
     with_points,
 )
+from opjax.precision import product
 
 
 def linear(layer: nnx.Linear, x: jax.Array) -> jax.Array:
     """Applies a linear map to features `(c, m)`."""
-    y = layer.kernel[...].T @ x
+    if layer.dot_general is lax.dot_general:
+        y = layer.kernel[...].T @ x
+    else:
+        y = layer.dot_general(layer.kernel[...], x, (((0,), (0,)), ((), ())))
     return y if layer.bias is None else y + layer.bias[...][:, None]
 
 
@@ -77,12 +81,17 @@ def values_and_basis(
         projected = linear(basis.projection, x)
     heads = projected.reshape(2, basis.num_heads, -1, x.shape[1])
     kernel, bias = basis.score_map()
-    scores = jnp.einsum("hdk,hdm->hkm", kernel, heads[1]) + bias[:, :, None]
-    return heads[0], softmax(scores)
+    scores = product("hdk,hdm->hkm", kernel, heads[1], basis.compute_dtype)
+    return heads[0], softmax(scores + bias[:, :, None])
 
 
 def moments(
-    values: jax.Array, phi: jax.Array, weights: jax.Array, *, with_gram: bool
+    values: jax.Array,
+    phi: jax.Array,
+    weights: jax.Array,
+    *,
+    with_gram: bool,
+    compute_dtype: str | None = None,
 ) -> tuple[jax.Array, jax.Array, jax.Array | None]:
     r"""Returns integrals `(h, k, d)`, masses `(h, k)` and Gram matrices of a block.
 
@@ -95,15 +104,17 @@ def moments(
       phi: basis functions, shape `(h, k, m)`.
       weights: quadrature weights, shape `(m,)`; a zero leaves a point out.
       with_gram: whether to compute Gram matrices `(h, k, k)`; None otherwise.
+      compute_dtype: what factors of integrals are rounded to, without Gram matrices.
     """
     gram, row = None, weights[None, None, :]
     if with_gram:
         weighted = phi * row
         precise = lax.Precision.HIGHEST
         gram = jnp.einsum("hkm,hlm->hkl", weighted, phi, precision=precise)
+        compute_dtype = None  # the system and its right-hand side belong together
     ones = jnp.broadcast_to(row, (values.shape[0], 1, weights.shape[0]))
     both = jnp.concatenate([values * row, ones], axis=1)
-    found = jnp.einsum("hkm,hdm->hkd", phi, both)
+    found = product("hkm,hdm->hkd", phi, both, compute_dtype)
     return found[..., :-1], found[..., -1], gram
 
 
@@ -115,7 +126,9 @@ def of_heads(found: Any, weight: jax.Array, count: jax.Array) -> Moments:
     return Moments(integrals, masses, weight, count, gram)
 
 
-def reconstruct(coefficients: jax.Array, phi: jax.Array) -> jax.Array:
+def reconstruct(
+    coefficients: jax.Array, phi: jax.Array, *, compute_dtype: str | None = None
+) -> jax.Array:
     """Returns `Phi c` of all heads, `(h d, m)`, from coefficients `(h, k, d)`."""
-    heads = jnp.einsum("hkd,hkm->hdm", coefficients, phi)
+    heads = product("hkd,hkm->hdm", coefficients, phi, compute_dtype)
     return heads.reshape(-1, phi.shape[2])

@@ -51,7 +51,9 @@ def moments(
       weights: quadrature weights, shape `(m,)`; a zero leaves a point out.
     """
     with_gram = block.attention.projection is least_squares
-    return columns.moments(values, phi, weights, with_gram=with_gram)
+    dtype = block.attention.compute_dtype
+    given = {"with_gram": with_gram, "compute_dtype": dtype}
+    return columns.moments(values, phi, weights, **given)
 
 
 def moments_of(
@@ -87,7 +89,13 @@ def advance(
 ) -> jax.Array:
     """Returns features `(c, m)` behind the block, given coefficients of all points."""
     _, phi = values_and_basis(block, shared, z, given)
-    return rest(block, z, columns.reconstruct(mixed, phi))
+    return rest(block, z, reconstruct(block, mixed, phi))
+
+
+def reconstruct(block: Block, mixed: jax.Array, phi: jax.Array) -> jax.Array:
+    """Returns what the heads find, `(h d, m)`, from coefficients and functions."""
+    dtype = block.attention.compute_dtype
+    return columns.reconstruct(mixed, phi, compute_dtype=dtype)
 
 
 def rest(block: Block, z: jax.Array, heads: jax.Array) -> jax.Array:

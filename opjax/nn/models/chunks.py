@@ -31,7 +31,6 @@ from flax import nnx
 from jax import lax
 
 from opjax import _checks
-from opjax.nn.attention import columns
 from opjax.nn.attention.adaptive import NoisyBasis
 from opjax.nn.attention.bases import Basis
 from opjax.nn.attention.basis import BasisAttention
@@ -192,7 +191,9 @@ def _backward(axis_name, storage_dtype, residuals, cotangent):
         part, given, after = chunk
         z = restore(part)
         _, phi = block_parts.values_and_basis(block, shared, z, given)
-        heads, pull_mixed = jax.vjp(lambda c: columns.reconstruct(c, phi), mixed)
+        heads, pull_mixed = jax.vjp(
+            lambda c: block_parts.reconstruct(block, c, phi), mixed
+        )
         _, pull = jax.vjp(block_parts.rest, block, z, heads)
         of_block, before, heads = pull(after)
         gradients = _add(gradients, (of_block, *pull_mixed(heads)))
@@ -214,7 +215,7 @@ def _backward(axis_name, storage_dtype, residuals, cotangent):
         def first(block, shared, z, given, weights):
             values, phi = block_parts.values_and_basis(block, shared, z, given)
             found = block_parts.moments(block, values, phi, weights)
-            return found, columns.reconstruct(mixed, phi)
+            return found, block_parts.reconstruct(block, mixed, phi)
 
         _, pull = jax.vjp(first, block, shared, restore(part), given, weights)
         of_block, of_shared, more, *others = pull((of_found, restore(heads)))
@@ -372,7 +373,7 @@ def evaluate(
             local = own, block.attention_norm, z, parts["mesh_points"], axis_name
             given["projected"] = order.project(*local)
         rest = block, shared, z, given, weights, totals
-        return layer(axis_name, model.storage_dtype, *rest), None
+        return layer(axis_name, model.precision.storage, *rest), None
 
     z, _ = lax.scan(one, z, blocks)
     values = _decode(block_parts.without_blocks(model), z)

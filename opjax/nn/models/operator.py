@@ -17,6 +17,7 @@ from opjax.nn.layers.position import Position, check_points
 from opjax.nn.models import chunks, packing
 from opjax.nn.models._given import check_time, joined
 from opjax.nn.models.encoder import Attention, Block
+from opjax.precision import Precision
 
 
 class OperatorTransformer(nnx.Module):
@@ -56,7 +57,7 @@ class OperatorTransformer(nnx.Module):
     """
 
     chunk_size: int | None = None
-    storage_dtype: str | None = None  # see `with_storage`
+    precision = Precision()  # see `with_precision`
 
     def __init__(
         self,
@@ -169,10 +170,10 @@ class OperatorTransformer(nnx.Module):
             return chunks.evaluate(self, mesh_points, features, **given)
         z = self.encode(mesh_points, features, time=time)
 
-        if self.rematerialize and self.storage_dtype is not None:
+        dtype = self.precision.storage
+        if self.rematerialize and dtype is not None:
 
             def kept(z, block):
-                dtype = self.storage_dtype
                 return packing.recomputed(_apply, dtype, z, block, given), None
 
             return self.decode(lax.scan(kept, z, self.blocks)[0])

@@ -10,12 +10,13 @@ from flax import nnx
 
 from opjax import nn
 from opjax.nn.models import packing
+from opjax.precision import TYPES
 from tests.nn.attention.layers import enlarged
 
 ROUNDOFF = {"bfloat16": 2.0**-8, "float16": 2.0**-11}
 
 
-@pytest.mark.parametrize("storage_dtype", packing.TYPES)
+@pytest.mark.parametrize("storage_dtype", TYPES)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_numbers_are_rounded_to_the_nearest(storage_dtype, dtype, rng):
     z = rng.normal(size=(4, 3, 50)) * 10.0 ** rng.uniform(-4, 0, (4, 3, 50))
@@ -48,7 +49,7 @@ def build(storage_dtype=None, **keeps):
         **keeps,
     )
     model = enlarged(model, 3)
-    return nn.with_storage(model, storage_dtype) if storage_dtype else model
+    return nn.with_precision(model, nn.Precision(storage=storage_dtype))
 
 
 def loss_and_gradient(model, points, features, target):
@@ -107,8 +108,7 @@ def test_narrow_features_take_less_memory():
             chunk_size=64,
             rngs=nnx.Rngs(0),
         )
-        if storage_dtype:
-            nn.with_storage(model, storage_dtype)
+        nn.with_precision(model, nn.Precision(storage=storage_dtype))
 
         def loss(model, points):
             return jnp.sum(model(points))
@@ -123,9 +123,11 @@ def test_narrow_features_take_less_memory():
 
 
 def test_what_has_no_meaning_is_refused():
-    with pytest.raises(ValueError, match="storage_dtype='float8' must be one of"):
-        nn.with_storage(build(chunk_size=4), "float8")
+    for name in ("storage", "features"):
+        with pytest.raises(ValueError, match=f"{name}='float8' must be one of bf"):
+            nn.Precision(**{name: "float8"})
+    narrow = nn.Precision(storage="bfloat16")
     with pytest.raises(ValueError, match="without chunk_size or rematerialize"):
-        nn.with_storage(build(), "bfloat16")
-    with pytest.raises(ValueError, match="A LayerNorm has no storage_dtype"):
-        nn.with_storage(nn.LayerNorm(3), "bfloat16")
+        nn.with_precision(build(), narrow)
+    with pytest.raises(ValueError, match="A LayerNorm has no Precision.*bfloat16"):
+        nn.with_precision(nn.LayerNorm(3), narrow)
