@@ -120,7 +120,7 @@ def communication():
 
 def module():
     """Distance of loss and gradients of three levels, factors of a module split."""
-    model = nn.schwarz.box_attention(
+    model = nn.box_attention(
         (41,),
         num_boxes=6,
         rank=3,

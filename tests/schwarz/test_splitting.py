@@ -116,7 +116,7 @@ def test_what_cannot_be_split_is_refused(split):
 def test_modules_are_built_for_all_subdomains():
     cover = schwarz.split(schwarz.box_cover(10, 2, overlap=1), 2).cover
     with pytest.raises(ValueError, match="split over 'points'"):
-        nn.schwarz.SchwarzAttention(cover, rank=1, rngs=nnx.Rngs(0))
+        nn.SchwarzAttention(cover, rank=1, rngs=nnx.Rngs(0))
 
 
 @pytest.fixture(scope="module")
