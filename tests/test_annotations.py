@@ -90,7 +90,7 @@ FUNCTIONS = {
 }
 WITHOUT_ARRAYS = {"assemble", "box_cover", "cover", "fit", "interface_hats"}
 WITHOUT_ARRAYS |= {"orthogonal_random_features", "partition_hats", "random_rotation"}
-WITHOUT_ARRAYS |= {"grid_weights", "uniform_hats"}
+WITHOUT_ARRAYS |= {"grid_weights", "order", "split", "split_space", "uniform_hats"}
 
 
 def shaped(annotation):

@@ -1,9 +1,19 @@
-"""Covers whose points and subdomains are split over devices."""
+"""Covers whose points and subdomains are split over devices.
+
+    parts, functions = split(cover, 4), split_space(coarse_space, 4)
+    query, key = parts.arrange(model.query[...]), parts.arrange(model.key[...])
+
+With these, `two_level_attention` inside `jax.shard_map` is the module `model` on points
+that `sharding.place` has put on four devices; its coarse block is on all of them.
+"""
 
 import dataclasses
 from typing import NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 
 from opjax import _checks
 from opjax.schwarz.covers import Cover, Exchange
@@ -23,14 +33,15 @@ class Split(NamedTuple):
     cover: Cover
     subdomains: np.ndarray
 
-    def arrange(self, array: np.ndarray) -> np.ndarray:
+    def arrange(self, array: ArrayLike) -> jax.Array:
         """Brings an array with a slice for each subdomain into the order of devices.
 
-        Slices of subdomains that are not there are zero.
+        Slices of subdomains that are not there are zero. Gradients come back in the
+        order of the cover.
         """
-        array = np.asarray(array)
+        array = jnp.asarray(array)
         there = (self.subdomains >= 0).reshape(-1, *(1,) * (array.ndim - 1))
-        return np.where(there, array[np.maximum(self.subdomains, 0)], 0)
+        return jnp.where(there, array[np.maximum(self.subdomains, 0)], 0)
 
 
 def split(cover: Cover, num_devices: int, *, axis_name: str = "points") -> Split:

@@ -8,8 +8,9 @@ import sys
 
 import numpy as np
 import pytest
+from flax import nnx
 
-from opjax import schwarz
+from opjax import nn, schwarz
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -112,6 +113,12 @@ def test_what_cannot_be_split_is_refused(split):
         split(once, 2)
 
 
+def test_modules_are_built_for_all_subdomains():
+    cover = schwarz.split(schwarz.box_cover(10, 2, overlap=1), 2).cover
+    with pytest.raises(ValueError, match="split over 'points'"):
+        nn.SchwarzAttention(cover, rank=1, rngs=nnx.Rngs(0))
+
+
 @pytest.fixture(scope="module")
 def found(tmp_path_factory):
     """All that `tests.schwarz.sharded` finds, with eight devices."""
@@ -126,10 +133,14 @@ def found(tmp_path_factory):
 @pytest.mark.slow
 def test_operators_and_gradients_are_those_of_one_device(found):
     for name, (images, gradients) in found["operators"].items():
-        double = name.startswith("float64")
-        assert images < (1e-12 if double else 1e-6), name
-        # Of single precision, either is as far from double precision.
-        assert gradients < (1e-12 if double else 5e-6), name
+        bar = 1e-12 if name.startswith("float64") else 1e-6
+        assert images < bar, name
+        assert gradients < bar, name
+
+
+@pytest.mark.slow
+def test_a_module_of_three_levels_with_split_factors_is_that_of_one_device(found):
+    assert found["module"] < 1e-12
 
 
 @pytest.mark.slow

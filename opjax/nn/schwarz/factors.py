@@ -74,7 +74,8 @@ class SchwarzAttention(nnx.Module):
 
     Raises:
       ValueError: if the rank is not positive, only one of coarse space and coarse block
-        is given, or the coarse space has other points than the cover.
+        is given, the coarse space has other points than the cover, or one of both is
+        split over devices.
 
     References:
       Köhler and Rheinbach, "Hierarchical Attention via Domain Decomposition", 2026,
@@ -99,6 +100,12 @@ class SchwarzAttention(nnx.Module):
                 f"The coarse space has {coarse_space.num_points} points, the cover "
                 f"{cover.num_points}; build both for the same points."
             )
+        for given in (cover, coarse_space):
+            if given is not None and given.axis_name is not None:
+                raise ValueError(
+                    f"Subdomains split over {given.axis_name!r}: build the module for "
+                    "all of them and arrange its factors, see schwarz.splitting."
+                )
         self._cover = _Fixed(cover)
         self._coarse_space = None if coarse_space is None else _Fixed(coarse_space)
         self.coarse = coarse
