@@ -55,7 +55,10 @@ API = {
     ),
     "nn-attention": ("Modules: attention", ["opjax.nn:attention"]),
     "nn-models": ("Modules: models", ["opjax.nn:models"]),
-    "nn-layers": ("Modules: layers", ["opjax.nn:layers", "opjax.nn:schwarz"]),
+    "nn-layers": (
+        "Modules: layers",
+        ["opjax.nn:layers", "opjax.nn:schwarz", "opjax.precision"],
+    ),
     "learn": ("Learning", ["opjax.learn"]),
     "training": (
         "Training",
