@@ -4,6 +4,9 @@ A `Cover` holds subdomains with a partition of unity; a coarse space is one too,
 weights being the values of its functions. Operators take local and coarse solvers as
 callables and know no attention but the low-rank one, `Q (K^T f)`.
 
+Subdomains may be split over the devices of an axis of `jax.shard_map`, see `split`:
+operators are the same calls, exchange overlaps and add up coarse values.
+
 Scope. Mathematical: subdomains and coarse functions are fixed sets of points, so moving
 a mesh point does not move them. Convenience: covers are built with NumPy on the host.
 """
@@ -15,7 +18,7 @@ from opjax.schwarz.boxes import (
     uniform_hats,
 )
 from opjax.schwarz.coarse_spaces import harmonic_hats, smoothed_aggregates
-from opjax.schwarz.covers import Cover, cover, prolong, restrict
+from opjax.schwarz.covers import Cover, Exchange, cover, prolong, restrict
 from opjax.schwarz.meshes import partition_cover
 from opjax.schwarz.operators import (
     additive,
@@ -26,9 +29,12 @@ from opjax.schwarz.operators import (
     two_level_attention,
 )
 from opjax.schwarz.partitions import partition_graph, partition_points
+from opjax.schwarz.splitting import Split, order, split, split_space
 
 __all__ = [
     "Cover",
+    "Exchange",
+    "Split",
     "additive",
     "assemble",
     "box_cover",
@@ -38,6 +44,7 @@ __all__ = [
     "harmonic_hats",
     "interface_hats",
     "low_rank_attention",
+    "order",
     "partition_cover",
     "partition_graph",
     "partition_hats",
@@ -45,6 +52,8 @@ __all__ = [
     "prolong",
     "restrict",
     "smoothed_aggregates",
+    "split",
+    "split_space",
     "two_level_attention",
     "uniform_hats",
 ]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
+from jax import Array, lax
 from jax.typing import ArrayLike, DTypeLike
 from jaxtyping import Float, Int
 
@@ -15,9 +15,26 @@ from opjax import _checks
 
 
 @functools.partial(
+    jax.tree_util.register_dataclass, data_fields=("sends",), meta_fields=("offsets",)
+)
+@dataclasses.dataclass(frozen=True, eq=False)
+class Exchange:
+    """Points that devices of an axis need of each other, see `split`.
+
+    Attributes:
+      sends: for every offset, which of its points a device sends to the one that many
+        places after it, shape `(m_o,)`; padding repeats a point.
+      offsets: places, negative ones before it.
+    """
+
+    sends: tuple[Int[ArrayLike, " m"], ...]
+    offsets: tuple[int, ...]
+
+
+@functools.partial(
     jax.tree_util.register_dataclass,
-    data_fields=("indices", "weights"),
-    meta_fields=("num_points",),
+    data_fields=("indices", "weights", "exchange"),
+    meta_fields=("num_points", "axis_name"),
 )
 @dataclasses.dataclass(frozen=True, eq=False)
 class Cover:
@@ -31,12 +48,16 @@ class Cover:
       weights: positive weights of these points, zero on padding, shape `(s, m)`: of a
         cover the partition of unity `D_i`, of a coarse space the values of its
         functions.
-      num_points: number `n` of all points.
+      num_points: number `n` of all points; of those of a device, if they are split.
+      exchange: what devices that have other subdomains send each other.
+      axis_name: axis of `jax.shard_map` over whose devices the points are split.
     """
 
     indices: Int[ArrayLike, "s m"]
     weights: Float[ArrayLike, "s m"]
     num_points: int
+    exchange: Exchange | None = None
+    axis_name: str | None = None
 
     @property
     def num_subdomains(self) -> int:
@@ -121,7 +142,7 @@ def restrict(cover: Cover, values: Float[ArrayLike, "n c"]) -> Float[Array, "s m
     """
     values = checked_values(cover, values=values)
     inside = cover.weights_as(values.dtype)[..., None] > 0
-    return jnp.where(inside, values[jnp.asarray(cover.indices)], 0)
+    return jnp.where(inside, gather(cover, values), 0)
 
 
 def prolong(cover: Cover, local: Float[ArrayLike, "s m c"]) -> Float[Array, "n c"]:
@@ -155,8 +176,41 @@ def prolong(cover: Cover, local: Float[ArrayLike, "s m c"]) -> Float[Array, "n c
 def sum_to_points(cover: Cover, local: Float[Array, "s m c"]) -> Float[Array, "n c"]:
     """`prolong` for values that are zero on padding."""
     indices = jnp.asarray(cover.indices).reshape(-1)
-    flat = local.reshape(-1, local.shape[-1])
-    return jax.ops.segment_sum(flat, indices, num_segments=cover.num_points)
+    flat, count = local.reshape(-1, local.shape[-1]), cover.num_points
+    sends, offsets = _exchange(cover)
+    total = count + sum(points.size for points in sends)
+    sums = jax.ops.segment_sum(flat, indices, num_segments=total)
+    found, start = sums[:count], count
+    for points, offset in zip(sends, offsets, strict=True):
+        part = sums[start : start + points.size]
+        found = found.at[points].add(_shifted(part, -offset, cover.axis_name))
+        start += points.size
+    return found
+
+
+def gather(cover: Cover, values: Float[Array, "n c"]) -> Float[Array, "s m c"]:
+    """`restrict` with whatever values on padding."""
+    parts = [values]
+    for points, offset in zip(*_exchange(cover), strict=True):
+        parts.append(_shifted(values[points], offset, cover.axis_name))
+    extended = jnp.concatenate(parts) if len(parts) > 1 else values
+    return extended[jnp.asarray(cover.indices)]
+
+
+def _exchange(cover: Cover) -> tuple[list[jax.Array], tuple[int, ...]]:
+    if cover.exchange is None:
+        return [], ()
+    return [jnp.asarray(points) for points in cover.exchange.sends], (
+        cover.exchange.offsets
+    )
+
+
+def _shifted(values: jax.Array, offset: int, axis_name: str | None) -> jax.Array:
+    """Sends values so many devices on; zeros come from where there is none."""
+    assert axis_name is not None
+    devices = lax.axis_size(axis_name)
+    pairs = [(i, i + offset) for i in range(devices) if 0 <= i + offset < devices]
+    return lax.ppermute(values, axis_name, pairs)
 
 
 def checked_values(cover: Cover, **values: ArrayLike) -> Float[Array, "n c"]:

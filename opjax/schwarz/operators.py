@@ -4,12 +4,12 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
-from jax import Array
+from jax import Array, lax
 from jax.typing import ArrayLike, DTypeLike
 from jaxtyping import Float
 
 from opjax import _checks
-from opjax.schwarz.covers import Cover, checked_values, sum_to_points
+from opjax.schwarz.covers import Cover, checked_values, gather, sum_to_points
 
 # Share of the points in a support from which a dense product beats gathering it.
 _WIDE_SUPPORT = 1 / 32
@@ -94,7 +94,7 @@ def additive(
                 f"{cover.num_subdomains} subdomains."
             )
     weights = cover.weights_as(values.dtype)[..., None]
-    restricted = values[jnp.asarray(cover.indices)]
+    restricted = gather(cover, values)
     if weighting == "symmetric":
         # Selects before the root, whose derivative is infinite on padding.
         inside = weights > 0
@@ -124,9 +124,12 @@ def coarse_restrict(
     """
     values = checked_values(coarse_space, values=values)
     if _is_wide(coarse_space, values.shape[1]):
-        return _matrix(coarse_space, values.dtype).T @ values
-    weights = coarse_space.weights_as(values.dtype)
-    return jnp.einsum("sm,smc->sc", weights, values[jnp.asarray(coarse_space.indices)])
+        found = _matrix(coarse_space, values.dtype).T @ values
+    else:
+        weights = coarse_space.weights_as(values.dtype)
+        on_supports = values[jnp.asarray(coarse_space.indices)]
+        found = jnp.einsum("sm,smc->sc", weights, on_supports)
+    return total(coarse_space, found)
 
 
 def coarse_prolong(
@@ -208,6 +211,12 @@ def two_level_attention(
         return image
     coefficients = coarse(coarse_restrict(coarse_space, value))
     return image + coarse_prolong(coarse_space, coefficients)
+
+
+def total(coarse_space: Cover, values: jax.Array) -> jax.Array:
+    """Adds sums over the points of a device up, if devices share the points."""
+    axis_name = coarse_space.axis_name
+    return values if axis_name is None else lax.psum(values, axis_name)
 
 
 def assemble(

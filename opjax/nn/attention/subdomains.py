@@ -16,6 +16,7 @@ from opjax.nn.attention.heads import map_heads
 from opjax.nn.attention.mixers import Mixer
 from opjax.quadrature import active
 from opjax.schwarz import Cover
+from opjax.schwarz.operators import total
 
 
 class Subdomains(NamedTuple):
@@ -308,8 +309,8 @@ class _Levels(NamedTuple):
         moments = Moments(
             integrals=schwarz.coarse_restrict(self.coarse_space, weighted),
             masses=self.coarse_weights.astype(f.dtype),
-            weight=jnp.sum(weights),
-            count=jnp.sum(active(weights).astype(f.dtype)),
+            weight=total(self.coarse_space, jnp.sum(weights)),
+            count=total(self.coarse_space, jnp.sum(active(weights).astype(f.dtype))),
         )
         return moments.means()
 

@@ -9,7 +9,7 @@ _Model = TypeVar("_Model", bound=nnx.Module)
 
 # Parts of an operator transformer whose kernels carry features from point to point and
 # layer to layer; bases and decoder keep theirs.
-_TRUNK = ("encoder", "blocks")
+_TRUNK = ("encoder", "time_embedding", "blocks")
 # Last maps of what a block adds to its features.
 _BRANCHES = ("attention", "mlp")
 
@@ -19,8 +19,8 @@ def unit_variance(model: _Model) -> _Model:
 
         W <- g W / rms(W),    g = fan_in^{-1/2},
 
-    of every pointwise map of encoder and blocks, and for the last one of each of the
-    `2 L` branches that `L` blocks add to the features
+    of every pointwise map of encoder, time embedding and blocks, and for the last one
+    of each of the `2 L` branches that `L` blocks add to the features
 
         g = (2 L fan_in)^{-1/2},
 
@@ -39,7 +39,7 @@ def unit_variance(model: _Model) -> _Model:
     Raises:
       ValueError: if the model has no such parts.
     """
-    missing = [name for name in _TRUNK if not hasattr(model, name)]
+    missing = [name for name in ("encoder", "blocks") if not hasattr(model, name)]
     if missing:
         raise ValueError(
             f"{type(model).__name__} has no {' and no '.join(missing)}; unit_variance "

@@ -13,15 +13,16 @@ from opjax import nn
 LAYERS = 3
 
 
-def transformer(attention=nn.FunctionalAttention, **options):
+def transformer(**options):
     return nn.OperatorTransformer(
         position=nn.Coordinates(2),
         feature_dim=0,
         out_features=1,
         features=32,
         num_layers=LAYERS,
-        attention=partial(attention, num_heads=2, num_basis=8, **options),
+        attention=partial(nn.FunctionalAttention, num_heads=2, num_basis=8),
         rngs=nnx.Rngs(0),
+        **options,
     )
 
 
@@ -42,11 +43,12 @@ def encoded(model):
 
 
 def test_kernels_have_the_deviations_of_the_formula():
-    found = kernels(nn.unit_variance(transformer()))
+    found = kernels(nn.unit_variance(transformer(time_embedding=True)))
     sizes = {name: np.sqrt(np.mean(value**2)) for name, value in found.items()}
     expected = {
         "encoder/hidden/0/kernel": 2**-0.5,
         "encoder/out/kernel": 64**-0.5,
+        "time_embedding/out/kernel": 32**-0.5,
         "blocks/attention/mixer/query/kernel": 16**-0.5,
         "blocks/attention/out/kernel": (2 * LAYERS * 32) ** -0.5,
         "blocks/mlp/hidden/0/kernel": 32**-0.5,
