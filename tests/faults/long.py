@@ -36,8 +36,13 @@ def resident() -> int:
     return pages * 4096
 
 
-def training(folder: pathlib.Path, steps: int) -> dict[str, Any]:
-    """Trains a model with noise and averaged weights, eleven steps an epoch."""
+def training(
+    folder: pathlib.Path, steps: int, *, checkpoint_every: int = 8
+) -> dict[str, Any]:
+    """Trains a model with noise and averaged weights, eleven steps an epoch.
+
+    The first checkpoint is among the first steps, by default.
+    """
     sizes: list[tuple[int, int]] = []
     compiled: list[int] = []
     advance = Loop.advance
@@ -52,9 +57,12 @@ def training(folder: pathlib.Path, steps: int) -> dict[str, Any]:
 
     jax.monitoring.register_event_duration_secs_listener(listen)
     epochs = -(-steps // 11)
-    # The first checkpoint is among the first steps.
-    given: dict[str, Any] = {"num_epochs": epochs, "checkpoint_every": 8}
-    given |= {"quiet": True, "checkpoint_seconds": 1e9}
+    given: dict[str, Any] = {"num_epochs": epochs}
+    given |= {
+        "checkpoint_every": checkpoint_every,
+        "quiet": True,
+        "checkpoint_seconds": 1e9,
+    }
     with jax.enable_x64(False), mock.patch.object(Loop, "advance", watched):
         begin = time.monotonic()
         found = resumable.run(folder, **given)

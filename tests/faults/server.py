@@ -6,7 +6,9 @@ folder. A moment is the number of an event: a file that is opened for writing, r
 removed or pushed to the disk, a call of training or validation. See `Moment`.
 """
 
+import builtins
 import contextlib
+import io
 import json
 import os
 import pathlib
@@ -26,6 +28,7 @@ from opjax.learn.loop import Loop
 from tests.faults import content, subjects
 
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
+_OPEN = open
 _PATHS = {"os.rename": 1, "os.remove": 0, "os.rmdir": 0, "os.mkdir": 0}
 _BROKEN = 70  # status of a child with an exception; EX_SOFTWARE
 # What an event is about, by a part of its path; the first one counts.
@@ -170,6 +173,8 @@ class Events:
                 stack.enter_context(self._before(Loop, method, phase))
             patched = mock.patch.object(os, "fsync", lambda fd: self._sync(fsync, fd))
             stack.enter_context(patched)
+            for owner in (builtins, io):
+                stack.enter_context(mock.patch.object(owner, "open", self._open))
             yield
         self._on = False
 
@@ -181,6 +186,13 @@ class Events:
             return method(*given)
 
         return mock.patch.object(owner, name, called)
+
+    def _open(self, file: Any, mode: str = "r", *given: Any, **more: Any) -> Any:
+        """Opens a file; that it is open, and empty maybe, is an event as well."""
+        found = _OPEN(file, mode, *given, **more)
+        if set(mode) & set("wax+"):
+            self._about(file)
+        return found
 
     def _sync(self, fsync: Any, descriptor: int) -> None:
         self._about(os.readlink(f"/proc/self/fd/{descriptor}"))

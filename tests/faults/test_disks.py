@@ -183,9 +183,11 @@ def test_a_manifest_of_before_has_no_checksum_of_its_own(tmp_path):
     start = text.index(',\n "own"')
     path.write_text(text[:start] + text[text.index("\n}", start) :])
     assert restored(tmp_path, 1)
-    path.write_text(text.replace('"own"', '"owl"'))
-    with pytest.raises(checkpoint.CheckpointError, match="manifest has changed"):
-        checkpoint.restore(tmp_path, payload(0.0))
+    for old, new in (('"own"', '"owl"'), ('"value": 1', '"value": 3')):
+        assert text.count(old) == 1
+        path.write_text(text.replace(old, new))
+        with pytest.raises(checkpoint.CheckpointError, match="manifest has changed"):
+            checkpoint.restore(tmp_path, payload(0.0))
     with pytest.raises(checkpoint.CheckpointError, match="has changed.*from a copy"):
         checkpoint.read_metadata(tmp_path, 1)
 

@@ -1,6 +1,8 @@
 """Folders of runs: who may use them, and what around them means nothing."""
 
+import base64
 import contextlib
+import dataclasses
 import datetime
 import errno
 import io
@@ -12,11 +14,24 @@ import sys
 import tempfile
 import textwrap
 import time
+from typing import Any, ClassVar
 
+import h5py
 import numpy as np
 import pytest
 
-from opjax.learn import folder, metrics_file, stopping
+from opjax import learn
+from opjax.datasets import cache, heat
+from opjax.datasets.samples import Sample
+from opjax.learn import (
+    folder,
+    members,
+    metrics_file,
+    predict,
+    report,
+    stopping,
+    train,
+)
 from opjax.learn.metrics_file import MetricsWriter
 from tests.learn import resumable
 from tests.learn.test_fitting import assert_identical
@@ -166,3 +181,75 @@ def test_outside_of_training_sigterm_ends_with_the_same_status():
         process.terminate()
         assert process.wait(60) == stopping.STATUS
         assert b"The same command continues" in process.stderr.read()
+
+
+def test_a_file_of_several_predictions_appears_when_all_are_made(tmp_path, monkeypatch):
+    class Trained:
+        description: ClassVar = {"channels": {"target": 1}, "names": {}}
+
+        def read(self, file, *, point_dim):
+            return [Sample(np.zeros((3, 2)), name=f"{file}/{i}") for i in range(3)]
+
+        def __call__(self, sample, **limits):
+            if sample.name.endswith("2"):
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+            return np.zeros((3, 1))
+
+    source = tmp_path / "new.h5"
+    with h5py.File(source, "w") as file:
+        for i in range(3):
+            file[f"{i}/mesh_points"] = np.zeros((3, 2))
+    monkeypatch.setattr(predict, "_row", lambda *given: {})
+    output = tmp_path / "predicted"
+    given: Any = Trained(), str(source), output, None, {}
+    with pytest.raises(OSError, match=os.strerror(errno.EIO)):
+        predict._predict_all(*given)
+    assert list(output.iterdir()) == []
+    monkeypatch.setattr(Trained, "__call__", lambda *_, **__: np.ones((3, 1)))
+    assert len(predict._predict_all(*given)) == 3
+    with h5py.File(output / "new.h5") as file:
+        assert [file[f"{i}/prediction"][0] for i in range(3)] == [1, 1, 1]
+    with pytest.raises(ValueError, match="is the input itself"):
+        predict._predict_all(given[0], str(source), tmp_path, None, {})
+
+
+def test_pages_and_training_need_no_temporary_folder(tmp_path, monkeypatch):
+    samples = heat.write(tmp_path / "data", 10, num_points=(5, 9))
+    run = tmp_path / "run"
+    (run / "figures").mkdir(parents=True)
+    (run / "tables.md").write_text("# Title\n\n| a |\n| --- |\n| 1 |\n")
+    (run / "figures" / "curves.png").write_bytes(b"a figure")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
+    report.report(tmp_path / "page.md", [run], html=True)
+    encoded = base64.b64encode(b"a figure").decode()
+    assert encoded in (tmp_path / "page.html").read_text()
+    config = dataclasses.replace(
+        train.PRESETS["quick"], train=str(samples), batch_size=2
+    )
+    assert len(train.load(config)[0].train) == 7
+
+
+def test_a_killed_generator_leaves_nothing_in_the_cache(tmp_path):
+    given = {"name": "waves", "recipe": {"version": 1}, "cache_dir": tmp_path}
+    path = cache.cache_path(**given)
+    (tmp_path / f".{path.stem}.12.0123abcd.npz").write_bytes(b"half")
+    (tmp_path / ".other-0.12.0123abcd.npz").write_bytes(b"half")  # maybe being written
+    assert cache.cached(lambda: {"x": np.ones(3)}, **given)["x"].sum() == 3
+    assert sorted(found.name for found in tmp_path.glob(".*")) == [
+        ".other-0.12.0123abcd.npz"
+    ]
+
+
+def test_the_result_of_a_moved_folder_names_its_new_place(tmp_path, monkeypatch):
+    made = learn.Program(
+        "line",
+        {"quick": resumable_options},
+        work=lambda *_: members.Report(result={"error": 0.5}),
+    )
+    assert made.run(resumable_options, workdir=tmp_path / "a")["error"] == 0.5
+    shutil.move(tmp_path / "a", tmp_path / "b")
+    found = made.run(resumable_options, workdir=tmp_path / "b")
+    assert found["workdir"] == str(tmp_path / "b")
+
+
+resumable_options = learn.RunOptions()

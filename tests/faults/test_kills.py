@@ -15,7 +15,7 @@ FINE |= {"files": 9, "escapes": 0, "problems": []}
 @pytest.mark.slow
 def test_killed_programs_end_with_the_bits_of_the_uninterrupted_one():
     command = [sys.executable, "-m", "tests.faults", "--seed=4", "--kills=6"]
-    command += ["--minutes=4", "--share=1", "--subjects=drawn,two_seeds"]
+    command += ["--minutes=20", "--share=1", "--subjects=drawn,two_seeds"]
     done = subprocess.run(command, capture_output=True, text=True)
     result = json.loads(done.stdout.splitlines()[-1])
     assert done.returncode == 0, done.stderr
