@@ -1,6 +1,9 @@
 """Functions whose samples run in turn on the CPU: the same results, one program."""
 
 import functools
+import os
+import subprocess
+import sys
 
 import chex
 import jax
@@ -141,3 +144,28 @@ def test_over_heads_lowers_one_branch_for_one_platform(systems):
 
     assert "stablehlo.while" in program("cpu")
     assert "stablehlo.while" not in program("cuda")
+
+
+# With `jnp.linalg.solve` instead it waits for ever on two cores (jaxlib 0.10.2).
+BATCHES = """
+import jax, jax.numpy as jnp
+from opjax import linalg
+
+systems = jax.random.normal(jax.random.key(0), (256, 16, 16)) + 8 * jnp.eye(16)
+rhs = jax.random.normal(jax.random.key(1), (256, 16, 4))
+
+def loss(systems, rhs):
+    batches = (jax.vmap(linalg.solve)(systems + i, rhs) for i in range(4))
+    return sum(jnp.sum(x**2) for x in batches)
+
+gradient = jax.jit(jax.grad(loss, (0, 1)))
+for _ in range(40):
+    jax.block_until_ready(gradient(systems, rhs))
+"""
+
+
+def test_batches_of_solves_at_once_come_to_an_end():
+    environment = dict(os.environ)
+    environment.pop("NPROC", None)  # one thread has nobody to wait for
+    command = [sys.executable, "-c", BATCHES]
+    subprocess.run(command, env=environment, check=True, timeout=60)
