@@ -1,5 +1,6 @@
 """Pages of the command lines, from the definitions of their flags."""
 
+import contextlib
 import importlib
 import pathlib
 import re
@@ -50,12 +51,32 @@ def flags_of(module: Any) -> dict[str, list[flags.Flag]]:
         return {group: found[group] for group in groups}
     found = flags.FLAGS.flags_by_module_dict().get(module.__name__, [])
     if not found:
-        with mock.patch.object(options, "start"):
+        with _alone(), mock.patch.object(options, "start"):
             module.main()  # defines its flags, and would start
-        found = list(flags.FLAGS.flags_by_module_dict()[module.__name__])
-        for flag in found:
-            delattr(flags.FLAGS, flag.name)
+            found = list(flags.FLAGS.flags_by_module_dict()[module.__name__])
+            for flag in found:
+                delattr(flags.FLAGS, flag.name)
     return {"Flags": list(found)}
+
+
+@contextlib.contextmanager
+def _alone() -> Iterator[None]:
+    """Puts flags of other programs aside, which may have the same names."""
+    values = flags.FLAGS
+    others = [
+        (name, flag)
+        for name, found in values.flags_by_module_dict().items()
+        for flag in found
+        if not name.startswith("absl")
+    ]
+    for _, flag in others:
+        delattr(values, flag.name)
+    try:
+        yield
+    finally:
+        for name, flag in others:
+            values[flag.name] = flag
+            values.register_flag_by_module(name, flag)
 
 
 def _table(found: list) -> str:

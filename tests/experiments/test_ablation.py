@@ -21,6 +21,7 @@ from experiments import (
 from opjax import learn, training
 from opjax.datasets.samples import Sample, Splits
 from opjax.learn import operators
+from tests.experiments.results import read_result
 
 TINY = dataclasses.replace(
     ablation.PRESETS["smoke"],
@@ -61,7 +62,7 @@ def finished(tmp_path_factory):
 @pytest.mark.slow
 def test_a_run_writes_tables_figure_and_result(finished):
     workdir, result = finished
-    assert json.loads((workdir / "result.json").read_text()) == result
+    assert read_result(workdir) == result
     assert 0 < result["error_logit_0"] < 2
     assert 0 < result["error_keys_small"] < 3
     studies = json.loads((workdir / "studies.json").read_text())

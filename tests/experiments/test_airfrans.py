@@ -1,5 +1,4 @@
 import dataclasses
-import json
 
 import jax
 import jax.numpy as jnp
@@ -9,6 +8,7 @@ from flax import nnx
 
 from experiments import airfrans
 from opjax.datasets import airfrans as dataset
+from tests.experiments.results import read_result
 
 TINY = dataclasses.replace(
     airfrans.PRESETS["smoke"],
@@ -126,7 +126,7 @@ def test_bad_configurations_are_refused():
 @pytest.mark.slow
 def test_a_run_leaves_everything_in_its_folder(tmp_path, cache_dir):
     result = airfrans.run(TINY, workdir=tmp_path, cache_dir=cache_dir)
-    assert json.loads((tmp_path / "result.json").read_text()) == result
+    assert read_result(tmp_path) == result
     assert result["lift_error"] == result["lift_error_functional"] > 0
     assert "drag_error" not in result
     assert result["data"].startswith("potential flow, no AirfRANS data")

@@ -1,5 +1,4 @@
 import dataclasses
-import json
 
 import jax
 import jax.numpy as jnp
@@ -10,6 +9,7 @@ from flax import nnx
 from experiments import burgers
 from opjax.learn import fitting as common
 from opjax.learn import operators, outcome
+from tests.experiments.results import read_result
 
 TINY = dataclasses.replace(
     burgers.PRESETS["smoke"],
@@ -50,7 +50,7 @@ def finished(tmp_path_factory, cache_dir):
 @pytest.mark.slow
 def test_a_run_leaves_everything_in_its_folder(finished):
     workdir, result = finished
-    assert json.loads((workdir / "result.json").read_text()) == result
+    assert read_result(workdir) == result
     for name in ("functional", "galerkin"):
         rows = common.read_metrics(workdir / f"{name}-0")
         assert [row["epoch"] for row in rows] == [1, 2]

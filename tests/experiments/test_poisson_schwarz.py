@@ -26,6 +26,7 @@ from opjax import checkpoint
 from opjax.learn import Finished, fit, study
 from opjax.learn.folder import read_config
 from opjax.training import NonFiniteError
+from tests.experiments.results import read_result
 
 ROOT = pathlib.Path(__file__).parents[2]
 TINY = dataclasses.replace(
@@ -222,7 +223,7 @@ def test_without_baselines_the_configured_model_is_alone():
 
 def test_a_run_leaves_everything_in_its_folder(finished):
     workdir, result = finished
-    assert json.loads((workdir / "result.json").read_text()) == result
+    assert read_result(workdir) == result
     assert json.loads((workdir / "config.json").read_text())["num_points"] == 32
     assert not json.loads((workdir / "environment.json").read_text())["x64"]
     tables = (workdir / "tables.md").read_text()

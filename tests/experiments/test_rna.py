@@ -1,5 +1,4 @@
 import dataclasses
-import json
 
 import jax
 import jax.numpy as jnp
@@ -10,6 +9,7 @@ from flax import nnx
 from experiments import rna
 from opjax import training
 from opjax.datasets import rna as dataset
+from tests.experiments.results import read_result
 
 TINY = dataclasses.replace(
     rna.PRESETS["smoke"],
@@ -223,7 +223,7 @@ def test_a_run_leaves_everything_in_its_folder(tmp_path):
     dataset.save(tmp_path / "rna", surfaces[:6], surfaces[6:])
     config = dataclasses.replace(TINY, data_dir=str(tmp_path / "rna"))
     result = rna.run(config, workdir=tmp_path / "run", cache_dir=str(tmp_path))
-    assert json.loads((tmp_path / "run" / "result.json").read_text()) == result
+    assert read_result(tmp_path / "run") == result
     assert result["accuracy"] == result["accuracy_functional"]
     with np.load(tmp_path / "run/functional-0/predictions.npz") as stored:
         assert stored["prediction_0"].shape == (30,)

@@ -14,6 +14,7 @@ from opjax import checkpoint
 from opjax.learn import batches, study
 from opjax.problems.sinusoid import sample
 from opjax.training import NonFiniteError
+from tests.experiments.results import read_result
 
 TINY = dataclasses.replace(
     sinusoid.PRESETS["smoke"],
@@ -121,7 +122,7 @@ def test_every_ridge_is_a_member_of_the_models_that_have_one():
 
 def test_a_run_leaves_everything_in_its_folder(finished):
     workdir, result = finished
-    assert json.loads((workdir / "result.json").read_text()) == result
+    assert read_result(workdir) == result
     assert not json.loads((workdir / "environment.json").read_text())["x64"]
     tables = (workdir / "tables.md").read_text()
     assert "[smallest, largest]" in tables
