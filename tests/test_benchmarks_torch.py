@@ -5,7 +5,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is an extra, opjax[benchmark]")
 
-from benchmarks import torch_models, torch_recipes  # noqa: E402
+from benchmarks import torch_galerkin, torch_models, torch_recipes  # noqa: E402
 from benchmarks.torch_fno import FNO  # noqa: E402
 from opjax import metrics  # noqa: E402
 
@@ -58,3 +58,23 @@ def test_attention_is_that_of_transolver_s_authors(case, shared_dir):
     with torch.inference_mode():
         output = attention(*basis(found["input.x"].double()))
     np.testing.assert_allclose(output, found["output"], rtol=1e-10, atol=1e-12)
+
+
+def test_galerkin_s_transformer_is_that_of_its_author(shared_dir):
+    name = "galerkin_ft2d_noscaler_galerkin_a"
+    with np.load(shared_dir / f"golden/{name}.npz") as file:
+        names = [name for name in file.files if file[name].dtype.kind == "f"]
+        found = {name: torch.tensor(file[name]) for name in names}
+    model = torch_galerkin.GalerkinTransformer(
+        3, 1, (9, 9), features=12, num_layers=2, num_heads=2, hidden=20,
+        channels=5, modes=3, dirichlet=True,
+    ).double()  # fmt: skip
+    own = {name: found[f"param.{name}"] for name in model.state_dict()}
+    model.load_state_dict(own)
+    points, values = found["input.pos"], found["input.node"].flatten(1, 2)
+    with torch.inference_mode():
+        output = model(points, values).unflatten(1, (9, 9))
+        output = output * (found["input.norm_std"] + 1e-5) + found["input.norm_mean"]
+    inside = (slice(None), slice(1, -1), slice(1, -1))
+    expected = found["output"]
+    np.testing.assert_allclose(output[inside], expected[inside], rtol=1e-10)
