@@ -130,6 +130,7 @@ def test_a_file_that_cannot_be_replaced_stays(tmp_path, monkeypatch):
             temporary.write_text("new")
     assert (names(tmp_path), path.read_text()) == (["a.json"], "old")
     (tmp_path / ".a.77.0123abcd.json").write_text("killed")
+    (tmp_path / "..a.77.0123abcd.77.4567abcd.npz").write_text("killed in its turn")
     (tmp_path / ".b.77.0123abcd").write_text("killed")
     (tmp_path / ".mine.json").write_text("no temporary file")
     _files.remove_leftovers(tmp_path, "a")
