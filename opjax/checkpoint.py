@@ -119,10 +119,10 @@ def save(
             f"{_reason(error)}. Free disk space or make the directory writable (or "
             "choose another), then start again: complete earlier checkpoints are kept."
         ) from error
-    steps = all_steps(directory)
-    kept = steps[: steps.index(step) + 1][-keep:]
-    for old in set(steps) - set(kept):
-        _delete(directory / f"step_{old:010d}")
+    for later in all_steps(directory):
+        if later > step:
+            _delete(directory / f"step_{later:010d}")
+    tidy(directory, step, keep=keep)
     return path
 
 
@@ -176,6 +176,20 @@ def restore(
             "folder from a copy, or delete it to start from the beginning."
         )
     return None
+
+
+def tidy(directory: str | os.PathLike, step: int, *, keep: int) -> None:
+    """Deletes incomplete checkpoints, and old ones that a killed `save` has left.
+
+    Args:
+      directory: folder of all checkpoints of a run.
+      step: of a checkpoint that is known to be good; later ones stay.
+      keep: number of latest checkpoints to keep, up to this one.
+    """
+    directory = pathlib.Path(directory)
+    _remove_incomplete(directory)
+    for old in [found for found in all_steps(directory) if found <= step][:-keep]:
+        _delete(directory / f"step_{old:010d}")
 
 
 def read_metadata(directory: str | os.PathLike, step: int) -> dict[str, Any]:

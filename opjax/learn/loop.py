@@ -49,6 +49,7 @@ class Loop:
             known["waiting"] = found.metadata.get("waiting", ())
             if hosts.first():
                 say(f"Continuing from {found.path}.")
+                checkpoint.tidy(run.checkpoints, found.step, keep=settings.keep)
         self.batches.prepare(self.progress["state"], self.step)
         self.writer = MetricsWriter(run, tensorboard=settings.tensorboard, **known)
         self.first, self.earlier = self.step, self.progress["seconds"]

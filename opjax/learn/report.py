@@ -21,6 +21,7 @@ from typing import Any
 
 from absl import flags
 
+from opjax._files import remove_leftovers
 from opjax.learn import options
 from opjax.learn.json_files import replacing, write_text
 
@@ -72,6 +73,9 @@ def report(
     escaped = [t.replace("&", "&amp;").replace("<", "&lt;") for t in tables]
     page.parent.mkdir(parents=True, exist_ok=True)
     beside = page.with_name(f"{page.stem}-figures") if figures or shown else None
+    remove_leftovers(page.parent, page.stem)
+    if beside is not None:
+        remove_leftovers(beside)
     taken: dict[str, pathlib.Path] = {}
     text = _joined(head, escaped, runs, taken, shown, beside and beside.name)
     for name, figure in taken.items():
