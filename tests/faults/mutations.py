@@ -170,20 +170,24 @@ MUTATIONS = (
         "tests/test_attention.py -k padded_points_do_not",
     ),
     Mutation(
-        "kills: files are written in their place",
-        "opjax/_files.py",
-        "    try:\n        yield temporary\n        sync(",
-        "    yield path\n    return\n    try:\n        yield temporary\n        sync(",
+        "kills: a run goes on with the first weights",
+        "opjax/learn/loop.py",
+        "            known = {",
+        "            self.progress = self._first(model)\n            known = {",
         _KILLS,
     ),
     Mutation(
-        "kills: sums of an epoch are not in a checkpoint",
+        "kills: a run does not know how many rows it had",
         "opjax/learn/loop.py",
-        "            hosts.tell(save)\n",
-        "            losses = self.progress['losses'].copy()\n"
-        "            self.progress['losses'][:] = 0\n"
-        "            hosts.tell(save)\n"
-        "            self.progress['losses'][:] = losses\n",
+        '            known = {"rows": found.metadata["rows"]}\n',
+        '            known = {"rows": 10**9}\n',
+        _KILLS,
+    ),
+    Mutation(
+        "kills: temporary files stay",
+        "opjax/learn/folder.py",
+        "            remove_leftovers(folder)\n",
+        "            pass\n",
         _KILLS,
     ),
 )
