@@ -134,7 +134,7 @@ class GalerkinTransformer(nn.Module):
     """Features at the points of a grid to outputs at the same points.
 
     The sizes are the author's for Darcy flow; wave numbers that a small grid does not
-    have are left out. With `dirichlet` the outputs on the boundary are zero.
+    have are left out. With `boundary` the outputs on the boundary are that number.
     """
 
     def __init__(
@@ -149,10 +149,10 @@ class GalerkinTransformer(nn.Module):
         hidden=256,
         channels=32,
         modes=12,
-        dirichlet=False,
+        boundary=None,
     ):
         super().__init__()
-        self.grid_shape, self.dirichlet = grid_shape, dirichlet
+        self.grid_shape, self.boundary = grid_shape, boundary
         kept = min(modes, grid_shape[0] // 2, grid_shape[1] // 2 + 1)
         self.downscaler = nn.ModuleDict({"id": nn.Linear(inputs, features)})
         self.encoder_layers = nn.ModuleList(
@@ -168,6 +168,6 @@ class GalerkinTransformer(nn.Module):
             x = layer(x, mesh_points)
         image, points = (a.unflatten(1, self.grid_shape) for a in (x, mesh_points))
         x = self.regressor(image, points)
-        if self.dirichlet:
-            x = F.pad(x[:, 1:-1, 1:-1], (0, 0, 1, 1, 1, 1))
+        if self.boundary is not None:
+            x = F.pad(x[:, 1:-1, 1:-1], (0, 0, 1, 1, 1, 1), value=self.boundary)
         return x.flatten(1, 2)

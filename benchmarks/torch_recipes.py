@@ -80,7 +80,9 @@ def grid_of(task: Any, config: Any) -> tuple[int, ...] | None:
     return next(filter(None, found), None)
 
 
-def make(name: str, config: Any, grid: Any, data: Arrays) -> torch.nn.Module:
+def make(
+    name: str, config: Any, grid: Any, data: Arrays, normalizer: Any
+) -> torch.nn.Module:
     """Builds a model of the sizes of a configuration."""
     points, target = data["mesh_points"], data["target"]
     channels = data["features"].shape[-1] if "features" in data else 0
@@ -90,7 +92,11 @@ def make(name: str, config: Any, grid: Any, data: Arrays) -> torch.nn.Module:
         sizes = points.shape[-1] + channels, target.shape[-1], grid
         if name == "fno":
             return FNO(*sizes)
-        return GalerkinTransformer(*sizes, dirichlet=flags.FLAGS.program == "darcy")
+        mean, std = normalizer or (0.0, 1.0)
+        zero = (
+            np.asarray(-mean / std).item() if flags.FLAGS.program == "darcy" else None
+        )
+        return GalerkinTransformer(*sizes, boundary=zero)
     return torch_models.OperatorTransformer(
         functional=name == "functional",
         grid_shape=grid,
@@ -236,7 +242,7 @@ def run() -> dict[str, Any]:
         found = []
         for seed in map(int, given.seeds):
             torch.manual_seed(seed)
-            model = make(name, config, grid, data)
+            model = make(name, config, grid, data, normalizer)
             done = train(name, model, config, data, make_loss(normalizer, grid, weight))
             done["relative_l2"] = errors(model, test, make_loss(normalizer, grid, 0.0))
             logging.info("%s, seed %d: %s", name, seed, done)

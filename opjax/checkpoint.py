@@ -32,12 +32,13 @@ import numpy as np
 from orbax.checkpoint import v1 as ocp
 from orbax.checkpoint.experimental.v1._src.saving import execution
 
+from opjax import _formats
 from opjax._files import replacing, sync
 
 _NAME = re.compile(r"step_(\d{10})")
 _MANIFEST = "opjax_manifest.json"
 _NEVER = 10**9  # seconds
-_KEYS = {"step", "metadata", "crc32"}  # of the first manifests, which had no "own"
+_KEYS = {"step", "metadata", "crc32"}  # the first manifests had no "own" and "format"
 
 
 class CheckpointError(OSError):
@@ -94,6 +95,7 @@ def save(
     path: Any = directory / f"step_{step:010d}"  # Orbax's own annotation is narrower
     arrays = {k: v for k, v in _flatten(payload).items() if v.size}
     info, begun = {"step": step, "metadata": metadata or {}}, False
+    info["format"] = _formats.CHECKPOINT
     try:
         directory.mkdir(parents=True, exist_ok=True)
         _probe(directory)
@@ -142,7 +144,7 @@ def restore(
     Raises:
       CheckpointError: if checkpoints exist and none can be read, or not the wanted one.
       ValueError: if the structure, a shape or a dtype differs from the template: the
-        configuration has changed.
+        configuration has changed; or if a later opjax wrote it.
     """
     directory = pathlib.Path(directory).absolute()
     steps = all_steps(directory)
@@ -155,6 +157,8 @@ def restore(
             arrays, info = _read(path, like)
         except _Mismatch as error:
             raise ValueError(str(error)) from None
+        except _formats.NewerFormatError:
+            raise
         except Exception as error:  # Orbax and TensorStore raise many kinds
             reason = str(error).strip().splitlines()[0][:200] if str(error) else ""
             damaged.append(f"{path.name} ({type(error).__name__}: {reason})")
@@ -179,10 +183,13 @@ def read_metadata(directory: str | os.PathLike, step: int) -> dict[str, Any]:
 
     Raises:
       CheckpointError: if there is none, or it is damaged.
+      ValueError: if a later opjax wrote it.
     """
     path = pathlib.Path(directory) / f"step_{step:010d}" / _MANIFEST
     try:
-        return _verified(path.read_text())["metadata"]
+        return _verified(path)["metadata"]
+    except _formats.NewerFormatError:
+        raise
     except (OSError, ValueError, LookupError, RecursionError, AttributeError) as error:
         raise CheckpointError(
             f"Cannot read {path}: {error}. Restore the folder from a copy, or delete "
@@ -218,7 +225,7 @@ class _Mismatch(Exception):
 
 def _read(path: Any, like: Any) -> tuple[dict[str, np.ndarray], dict]:
     expected = _flatten(like, abstract=True)
-    info = _verified((path / _MANIFEST).read_text())
+    info = _verified(path / _MANIFEST)
     if info["crc32"] != _checksums(path):
         raise OSError("its files do not match its manifest")
     with _quiet():
@@ -265,12 +272,23 @@ def _signed(info: dict[str, Any]) -> str:
     return json.dumps(info | {"own": own}, indent=1)
 
 
-def _verified(text: str) -> dict[str, Any]:
-    """The values of a manifest; raises OSError if one has changed."""
-    info = json.loads(text)
+def _verified(path: pathlib.Path) -> dict[str, Any]:
+    """The values of a manifest.
+
+    The checksum comes first, in every format, so that damage is no newer format.
+
+    Raises:
+      OSError: if one has changed.
+      ValueError: if it is no JSON, or of a newer format.
+    """
+    info = json.loads(path.read_text())
     own = info.pop("own", None)
     found = zlib.crc32(json.dumps(info, sort_keys=True).encode())
-    if set(info) != _KEYS or own not in (None, found):
+    if own not in (None, found):
+        raise OSError("its manifest has changed")
+    known = info.pop("format", 0)
+    _formats.check(path, known, _formats.CHECKPOINT, what="checkpoints")
+    if set(info) != _KEYS:
         raise OSError("its manifest has changed")
     return info
 

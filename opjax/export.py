@@ -37,13 +37,15 @@ import jax
 import jax.numpy as jnp
 from jax import export
 
-from opjax import _checks, normalize
+from opjax import _checks, _formats, normalize
 from opjax._files import replacing
 from opjax.normalize import Normalizer
 
 PLATFORMS = ("cpu", "cuda", "tpu")
-# What a file ends with: this and the SHA-256 of all in front of it.
-_END = b"opjax operator, SHA-256 "
+# What a file ends with: its format, unless that is 0, and the SHA-256 of all in front
+# of that, of the number, too. So it is in every format.
+_END = re.compile(rb"opjax operator(?: ([1-9]\d{0,8}))?, SHA-256 ([0-9a-f]{64})")
+_LONGEST_END = 100
 # Functions that programs may name: what JAX exports for linear algebra, and marks.
 _CALLS = re.compile(
     r"Sharding|SPMDFullToShardShape|SPMDShardToFullShape|annotate_device_placement|"
@@ -120,8 +122,9 @@ def load(path: str | os.PathLike, *, max_bytes: int = 2**33) -> export.Exported:
     Raises:
       ImportError: if flatbuffers is missing.
       OSError: if the file cannot be read.
-      ValueError: if it is damaged, incomplete or too large, takes or returns something
-        else than float32 arrays, or names functions outside of it that are unknown.
+      ValueError: if it is damaged, incomplete or too large, of a later opjax, takes or
+        returns something else than float32 arrays, or names functions outside of it
+        that are unknown.
     """
     _require_flatbuffers()
     path = Path(path).expanduser()
@@ -150,18 +153,24 @@ def _content(path: Path, max_bytes: int) -> bytes:
             "it, raise max_bytes."
         )
     found = path.read_bytes()
-    content = found[: len(found) - len(_end(b""))]
-    if found[len(content) :] != _end(content):
+    start = max(found.rfind(b"opjax operator"), len(found) - _LONGEST_END, 0)
+    content, end = found[:start], _END.fullmatch(found, start)
+    number = int(end[1] or 0) if end else 0
+    if not end or found[start:] != _end(content, number):
         raise ValueError(
             f"{path} ({size} bytes) does not end with the checksum of what it holds: "
             "it is damaged, incomplete, or no operator that opjax exported. Get it "
             "again, or export it again."
         )
+    _formats.check(path, number, _formats.OPERATOR, what="operators")
     return content
 
 
-def _end(content: bytes) -> bytes:
-    return _END + hashlib.sha256(content).hexdigest().encode()
+def _end(content: bytes, number: int = _formats.OPERATOR) -> bytes:
+    """What belongs behind a content."""
+    shown = b" %d" % number if number else b""
+    signed = hashlib.sha256(content + shown).hexdigest().encode()
+    return b"opjax operator" + shown + b", SHA-256 " + signed
 
 
 def _check(path: Path, exported: export.Exported, text: str) -> None:

@@ -67,7 +67,7 @@ def test_galerkin_s_transformer_is_that_of_its_author(shared_dir):
         found = {name: torch.tensor(file[name]) for name in names}
     model = torch_galerkin.GalerkinTransformer(
         3, 1, (9, 9), features=12, num_layers=2, num_heads=2, hidden=20,
-        channels=5, modes=3, dirichlet=True,
+        channels=5, modes=3, boundary=0.0,
     ).double()  # fmt: skip
     own = {name: found[f"param.{name}"] for name in model.state_dict()}
     model.load_state_dict(own)

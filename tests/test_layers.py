@@ -19,12 +19,19 @@ PURE |= {"_stiffness", "_halo", "precision"}
 
 ALL = PURE | {"metrics", "normalize", "optimizers", "training", "checkpoint", "export"}
 ALL |= {"replicas", "sharding", "streaming", "matrix_optimizers", "weight_average"}
-ALL |= {"_files", "problems", "datasets", "nn"}  # and nothing imports `learn`
+ALL |= {
+    "_files",
+    "_formats",
+    "problems",
+    "datasets",
+    "nn",
+}  # and nothing imports `learn`
 
 # Part of opjax (a module or a subpackage): the parts that it may import.
 PARTS = {
     "_checks": set(),
     "_files": set(),
+    "_formats": set(),
     "_sequential": set(),
     "linalg": {"_checks", "_sequential"},
     "adaptive_ridge": {"_checks", "_sequential", "linalg"},
@@ -52,7 +59,7 @@ PARTS = {
     "metrics": {"_checks", "_halo", "quadrature"},
     "normalize": {"_checks"},
     "optimizers": {"_checks"},
-    "export": {"_checks", "_files", "normalize"},
+    "export": {"_checks", "_files", "_formats", "normalize"},
     "matrix_optimizers": {"_checks", "optimizers"},
     "weight_average": {"_checks"},
     "sharding": set(),
@@ -67,7 +74,7 @@ PARTS = {
     },
     "replicas": {"training"},
     "streaming": {"_checks", "nn", "precision", "quadrature", "training"},
-    "checkpoint": {"_checks", "_files", "metrics", "normalize", "training"},
+    "checkpoint": {"_checks", "_files", "_formats", "metrics", "normalize", "training"},
     "problems": PURE,
     "datasets": PURE | {"_files", "problems", "normalize"},  # some are generated
     "nn": PURE,

@@ -108,6 +108,9 @@ def performer_expansion(
     query_features = small + _query_features(query, directions, kernel)
     key_features = small + _key_features(key, directions, kernel, weights)
     if weights is not None:
+        # A common factor cancels; without it gradients of tiny weights are not finite.
+        largest = lax.stop_gradient(jnp.max(weights))
+        weights = weights / jnp.where(largest > 0, largest, 1)
         key_features = weights[:, None].astype(value.dtype) * key_features
     denominator = query_features @ jnp.sum(key_features, axis=0)
     safe = jnp.where(denominator == 0, 1, denominator)

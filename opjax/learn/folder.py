@@ -16,6 +16,7 @@ from typing import IO, Any, NamedTuple, TypeVar
 
 import jax
 
+from opjax import _formats
 from opjax._files import remove_leftovers
 from opjax.learn import fields, hosts
 from opjax.learn.json_files import read_object, to_json, tuples, write_json, writing
@@ -92,7 +93,8 @@ def _opened(
         resumed = _begun(path) and (path / "config.json").exists()
         if resumed:
             _match(path, config, values)
-        write_json(path / "config.json", values)
+        written = {"format": _formats.CONFIGURATION, **values}
+        write_json(path / "config.json", written)
         write_json(path / "environment.json", environment(path, command))
         yield resumed
 
@@ -151,7 +153,8 @@ def read_config(workdir: str | os.PathLike, cls: type[_Config]) -> _Config | Non
     """Reads the configuration of a run, to continue it by `--workdir` alone.
 
     Fields that an earlier version did not have take their defaults. None if the folder
-    has no configuration; ValueError if it is damaged or has unknown fields.
+    has no configuration; ValueError if it is damaged, has unknown fields, or is of a
+    later opjax.
     """
     path = pathlib.Path(workdir)
     if not (path / "config.json").exists():
@@ -183,6 +186,9 @@ def _stored(path: pathlib.Path, cls: Any) -> dict[str, Any]:
             f"{path} has a damaged config.json ({error}). Restore it from a copy, "
             "delete it where nothing is to be continued, or give another --workdir."
         ) from error
+    found = values.pop("format", 0)
+    what = "configurations"
+    _formats.check(path / "config.json", found, _formats.CONFIGURATION, what=what)
     defaults = {
         field.name: to_json(field.default)
         for field in dataclasses.fields(cls)

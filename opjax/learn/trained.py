@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from opjax import checkpoint, streaming
+from opjax import _formats, checkpoint, streaming
 from opjax.datasets import own, ranges
 from opjax.datasets.samples import Sample
 from opjax.learn import fields, operators, prediction
@@ -239,9 +239,11 @@ def save(
 ) -> None:
     """Saves the operator of a member in its folder, for `load`."""
     payload = {"model": model, "normalizers": dict(normalizers)}
+    config = json.loads((folder / "config.json").read_text())
+    config.pop("format", None)  # the checkpoint has one
     metadata = {
         **description,
-        "config": json.loads((folder / "config.json").read_text()),
+        "config": config,
         "normalizers": {k: jnp.shape(n.mean) for k, n in normalizers.items()},
     }
     checkpoint.save(folder / _FOLDER, 0, payload, metadata=to_json(metadata), keep=1)
@@ -261,7 +263,7 @@ def load(workdir: str | os.PathLike, *, own_model: str | None = None) -> Trained
     Raises:
       FileNotFoundError: if there is no finished run.
       ValueError: if a model of your own is not the one of that name, or cannot be
-        imported.
+        imported; if a later opjax wrote the folder.
       opjax.checkpoint.CheckpointError: if the operator is damaged.
     """
     root = pathlib.Path(workdir).expanduser()
@@ -302,6 +304,8 @@ def _description(folder: pathlib.Path, own_model: str | None) -> dict[str, Any]:
     """What was saved beside an operator, checked."""
     try:
         found = _checked(checkpoint.read_metadata(folder / _FOLDER, 0))
+    except _formats.NewerFormatError:
+        raise
     except ValueError as error:
         raise _damaged(folder, str(error)) from error
     (name,) = found["config"]["models"]

@@ -28,7 +28,6 @@ NAMES += [n for n in operators.ATTENTIONS if operators.entry(n).basis is None]
 LIMITS = {
     "orthonormal:functional": {"large parameters"},
     "orthogonal": {"large parameters"},
-    "performer": {"small weights"},
 }
 
 

@@ -1,0 +1,41 @@
+"""Versions of the files that opjax writes: an integer `format` in each of them.
+
+It grows when an older opjax would misread a file. Files of 0.1.0 have none, which is
+format 0. Format 1 differs from it in nothing but that it says so.
+"""
+
+import os
+from importlib import metadata
+from typing import Any
+
+# The newest formats, which are written; all before them are read.
+CHECKPOINT = 1
+CONFIGURATION = 1
+OPERATOR = 1
+
+
+class NewerFormatError(ValueError):
+    """A file of a later opjax."""
+
+
+def check(path: str | os.PathLike, found: Any, newest: int, *, what: str) -> None:
+    """Checks the format of a file.
+
+    Args:
+      path: the file, for messages.
+      found: what it says its format is; 0 if it says nothing.
+      newest: which is read.
+      what: such files are, for messages.
+
+    Raises:
+      NewerFormatError: if it is newer.
+      ValueError: if it is no format.
+    """
+    if type(found) is not int or found < 0:
+        raise ValueError(f"{path} is damaged: {str(found)[:40]!r} is no format.")
+    if found > newest:
+        raise NewerFormatError(
+            f"{path} has format {str(found)[:20]} of {what}, and this opjax "
+            f"({metadata.version('opjax')}) reads formats up to {newest}. Update it: "
+            'pip install --upgrade "opjax".'
+        )
