@@ -23,7 +23,7 @@ _UNABLE = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP)
 
 
 @contextlib.contextmanager
-def replacing(path: str | os.PathLike) -> Iterator[Path]:
+def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Gives a temporary path, of the same suffix, that becomes `path` at the end.
 
     Readers see the old file or the new one, also after the power has failed, and two
@@ -47,7 +47,7 @@ def replacing(path: str | os.PathLike) -> Iterator[Path]:
             temporary.unlink()
 
 
-def sync(path: str | os.PathLike) -> None:
+def sync(path: str | os.PathLike[str]) -> None:
     """Waits until a file or folder is on the disk, if its file system can tell.
 
     Raises:
@@ -65,7 +65,7 @@ def sync(path: str | os.PathLike) -> None:
         os.close(descriptor)
 
 
-def remove_leftovers(folder: str | os.PathLike, *stems: str) -> None:
+def remove_leftovers(folder: str | os.PathLike[str], *stems: str) -> None:
     """Deletes temporary files of processes that were killed while writing them.
 
     Only for those who know that nobody writes there now.

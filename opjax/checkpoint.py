@@ -62,7 +62,7 @@ class Restored(NamedTuple):
 
 
 def save(
-    directory: str | os.PathLike,
+    directory: str | os.PathLike[str],
     step: int,
     payload: Any,
     *,
@@ -127,7 +127,7 @@ def save(
 
 
 def restore(
-    directory: str | os.PathLike, like: Any, *, step: int | None = None
+    directory: str | os.PathLike[str], like: Any, *, step: int | None = None
 ) -> Restored | None:
     """Reads the newest complete checkpoint, passing over damaged ones with a warning.
 
@@ -178,7 +178,7 @@ def restore(
     return None
 
 
-def tidy(directory: str | os.PathLike, step: int, *, keep: int) -> None:
+def tidy(directory: str | os.PathLike[str], step: int, *, keep: int) -> None:
     """Deletes incomplete checkpoints, and old ones that a killed `save` has left.
 
     Args:
@@ -192,7 +192,7 @@ def tidy(directory: str | os.PathLike, step: int, *, keep: int) -> None:
         _delete(directory / f"step_{old:010d}")
 
 
-def read_metadata(directory: str | os.PathLike, step: int) -> dict[str, Any]:
+def read_metadata(directory: str | os.PathLike[str], step: int) -> dict[str, Any]:
     """Reads the metadata of a checkpoint, to build a template for `restore` from.
 
     Raises:
@@ -223,7 +223,7 @@ def mapped(
     return _unflatten(function(_flatten(tree)), tree)
 
 
-def all_steps(directory: str | os.PathLike) -> list[int]:
+def all_steps(directory: str | os.PathLike[str]) -> list[int]:
     """Lists the steps of the complete checkpoints in a directory, in rising order."""
     directory = pathlib.Path(directory)
     if not directory.is_dir():
@@ -237,7 +237,7 @@ class _Mismatch(Exception):
     pass
 
 
-def _read(path: Any, like: Any) -> tuple[dict[str, np.ndarray], dict]:
+def _read(path: Any, like: Any) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     expected = _flatten(like, abstract=True)
     info = _verified(path / _MANIFEST)
     if info["crc32"] != _checksums(path):

@@ -59,7 +59,7 @@ _NORMALIZED = ("mesh_points", "features", "target")
 
 
 def save(
-    path: str | os.PathLike,
+    path: str | os.PathLike[str],
     function: Callable[..., jax.Array],
     *,
     point_dim: int,
@@ -109,7 +109,7 @@ def save(
         temporary.write_bytes(content + _end(content))
 
 
-def load(path: str | os.PathLike, *, max_bytes: int = 2**33) -> export.Exported:
+def load(path: str | os.PathLike[str], *, max_bytes: int = 2**33) -> export.Exported:
     """Reads an exported operator and checks it, without running it.
 
     Args:
