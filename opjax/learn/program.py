@@ -232,4 +232,5 @@ def _show(page: pathlib.Path) -> None:
     """Shows the tables of a finished run on the terminal."""
     if page.is_file():
         shown = tables.plain(page.read_text(), shutil.get_terminal_size().columns)
-        say(f"\n{shown}\n")
+        if shown:
+            say(f"\n{shown}\n")

@@ -41,12 +41,13 @@ def plain(text: str, width: int, *, max_rows: int = 30) -> str:
     """
     shown: list[str] = []
     cells = [_cells(line) for line in text.splitlines()]
-    for is_table, lines in itertools.groupby(cells, key=bool):
-        if is_table:
-            head, _, *rows = [line for line in lines if line]
-            left = len(rows) - max_rows
-            shown += _aligned([head, *rows[:max_rows]], width)
-            shown += [f"... {left} more rows", ""] if left > 0 else []
+    for _, group in itertools.groupby(cells, key=len):
+        lines = list(group)
+        if len(lines) < 2 or set("".join(lines[1])) != {"-"}:
+            continue
+        left = len(lines) - 2 - max_rows
+        shown += _aligned([lines[0], *lines[2 : 2 + max_rows]], width)
+        shown += [f"... {left} more rows", ""] if left > 0 else []
     return "\n".join(shown).rstrip()
 
 
@@ -60,7 +61,9 @@ def _cells(line: str) -> list[str]:
 
 def _aligned(rows: list[list[str]], width: int) -> list[str]:
     """Lines of a table, names to the left, numbers to the right, in parts that fit."""
-    first, *others = list(zip(*rows, strict=True))
+    first, *others = zip(*rows, strict=True)
+    if not others:
+        return [*first, ""]
     sizes = [max(map(len, column)) for column in others]
     names = max(map(len, first))
     lines: list[str] = []
