@@ -47,7 +47,8 @@ def plain(text: str, width: int, *, max_rows: int = 30) -> str:
             continue
         left = len(lines) - 2 - max_rows
         shown += _aligned([lines[0], *lines[2 : 2 + max_rows]], width)
-        shown += [f"... {left} more rows", ""] if left > 0 else []
+        if left > 0:
+            shown[-1:] = [f"... {left} more rows", ""]
     return "\n".join(shown).rstrip()
 
 
