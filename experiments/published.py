@@ -13,7 +13,6 @@ numbers without an effect.
 import importlib
 import json
 import pathlib
-import sys
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -232,9 +231,14 @@ def write(state: pathlib.Path | None, folder: pathlib.Path = _FOLDER) -> dict[st
     return {"page": str(path), "set_ups": len(SETUPS), "finished": len(results)}
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Writes the table that the flags ask for."""
     flags.DEFINE_string("state", None, "Folder of experiments.paper_runs, to add.")
     options.start(
         lambda: write(flags.FLAGS.state and pathlib.Path(flags.FLAGS.state)),
-        [sys.argv[0]],
+        [__name__],
     )
+
+
+if __name__ == "__main__":
+    main()

@@ -23,7 +23,7 @@ _UNABLE = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP)
 
 
 @contextlib.contextmanager
-def replacing(path: str | os.PathLike) -> Iterator[Path]:
+def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Gives a temporary path, of the same suffix, that becomes `path` at the end.
 
     Readers see the old file or the new one, also after the power has failed, and two
@@ -47,7 +47,7 @@ def replacing(path: str | os.PathLike) -> Iterator[Path]:
             temporary.unlink()
 
 
-def sync(path: str | os.PathLike) -> None:
+def sync(path: str | os.PathLike[str]) -> None:
     """Waits until a file or folder is on the disk, if its file system can tell.
 
     Raises:
@@ -65,18 +65,20 @@ def sync(path: str | os.PathLike) -> None:
         os.close(descriptor)
 
 
-def remove_leftovers(folder: str | os.PathLike, stem: str | None = None) -> None:
+def remove_leftovers(folder: str | os.PathLike[str], *stems: str) -> None:
     """Deletes temporary files of processes that were killed while writing them.
 
     Only for those who know that nobody writes there now.
 
     Args:
       folder: which may be missing; folders in it are left alone.
-      stem: of the files that were to be; any, if None.
+      *stems: of the files that were to be; any, if there is none.
     """
     with contextlib.suppress(OSError):
         for path in list(Path(folder).iterdir()):
-            match = _TEMPORARY.fullmatch(path.name)
-            if match is not None and stem in (None, match[1]):
+            stem = path.name
+            while (match := _TEMPORARY.fullmatch(stem)) is not None:
+                stem = match[1]  # of a file that was replaced in its turn
+            if stem != path.name and (not stems or stem in stems):
                 with contextlib.suppress(OSError):
                     path.unlink()

@@ -18,7 +18,7 @@ class NewerFormatError(ValueError):
     """A file of a later opjax."""
 
 
-def check(path: str | os.PathLike, found: Any, newest: int, *, what: str) -> None:
+def check(path: str | os.PathLike[str], found: Any, newest: int, *, what: str) -> None:
     """Checks the format of a file.
 
     Args:

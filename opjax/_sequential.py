@@ -9,6 +9,7 @@ The platform decides when a program is lowered for it, not while it is traced, s
 one exported program does the right thing on each.
 """
 
+# pyright: basic
 import functools
 import math
 from collections.abc import Callable, Iterable

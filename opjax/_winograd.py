@@ -2,6 +2,7 @@
 
 from typing import Any
 
+# pyright: basic
 import jax
 import jax.numpy as jnp
 import numpy as np

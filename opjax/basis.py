@@ -5,6 +5,7 @@
 
 import functools
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -269,7 +270,7 @@ def orthonormalize(
 _qr = one_by_one(jnp.linalg.qr)
 
 
-def _per_axis(name: str, value, p: int) -> tuple:
+def _per_axis(name: str, value: float | Sequence[float], p: int) -> tuple[Any, ...]:
     # Python numbers: those of NumPy would promote the dtype of the points.
     values = tuple(np.asarray(value).tolist()) if np.ndim(value) else (value,) * p
     if len(values) != p:

@@ -62,7 +62,7 @@ class Restored(NamedTuple):
 
 
 def save(
-    directory: str | os.PathLike,
+    directory: str | os.PathLike[str],
     step: int,
     payload: Any,
     *,
@@ -119,15 +119,15 @@ def save(
             f"{_reason(error)}. Free disk space or make the directory writable (or "
             "choose another), then start again: complete earlier checkpoints are kept."
         ) from error
-    steps = all_steps(directory)
-    kept = steps[: steps.index(step) + 1][-keep:]
-    for old in set(steps) - set(kept):
-        _delete(directory / f"step_{old:010d}")
+    for later in all_steps(directory):
+        if later > step:
+            _delete(directory / f"step_{later:010d}")
+    tidy(directory, step, keep=keep)
     return path
 
 
 def restore(
-    directory: str | os.PathLike, like: Any, *, step: int | None = None
+    directory: str | os.PathLike[str], like: Any, *, step: int | None = None
 ) -> Restored | None:
     """Reads the newest complete checkpoint, passing over damaged ones with a warning.
 
@@ -178,7 +178,21 @@ def restore(
     return None
 
 
-def read_metadata(directory: str | os.PathLike, step: int) -> dict[str, Any]:
+def tidy(directory: str | os.PathLike[str], step: int, *, keep: int) -> None:
+    """Deletes incomplete checkpoints, and old ones that a killed `save` has left.
+
+    Args:
+      directory: folder of all checkpoints of a run.
+      step: of a checkpoint that is known to be good; later ones stay.
+      keep: number of latest checkpoints to keep, up to this one.
+    """
+    directory = pathlib.Path(directory)
+    _remove_incomplete(directory)
+    for old in [found for found in all_steps(directory) if found <= step][:-keep]:
+        _delete(directory / f"step_{old:010d}")
+
+
+def read_metadata(directory: str | os.PathLike[str], step: int) -> dict[str, Any]:
     """Reads the metadata of a checkpoint, to build a template for `restore` from.
 
     Raises:
@@ -209,7 +223,7 @@ def mapped(
     return _unflatten(function(_flatten(tree)), tree)
 
 
-def all_steps(directory: str | os.PathLike) -> list[int]:
+def all_steps(directory: str | os.PathLike[str]) -> list[int]:
     """Lists the steps of the complete checkpoints in a directory, in rising order."""
     directory = pathlib.Path(directory)
     if not directory.is_dir():
@@ -223,7 +237,7 @@ class _Mismatch(Exception):
     pass
 
 
-def _read(path: Any, like: Any) -> tuple[dict[str, np.ndarray], dict]:
+def _read(path: Any, like: Any) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     expected = _flatten(like, abstract=True)
     info = _verified(path / _MANIFEST)
     if info["crc32"] != _checksums(path):

@@ -3,6 +3,7 @@
 import itertools
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -83,11 +84,13 @@ def _correlate(field: jax.Array, kernel: jax.Array) -> jax.Array:
     )
 
 
-def _correlate_forward(field, kernel):
+def _correlate_forward(
+    field: Array, kernel: Array
+) -> tuple[Array, tuple[Array, Array]]:
     return _correlate(field, kernel), (field, kernel)
 
 
-def _correlate_backward(residuals, cotangent):
+def _correlate_backward(residuals: tuple[Array, Array], cotangent: Array) -> Any:
     return lax.platform_dependent(
         *residuals, cotangent, cpu=_pullback_cpu, default=_pullback(_correlate_native)
     )
@@ -112,7 +115,7 @@ def _correlate_cpu(field: jax.Array, kernel: jax.Array) -> jax.Array:
     return _correlate_native(field, kernel)
 
 
-def _pullback_cpu(field, kernel, cotangent):
+def _pullback_cpu(field: Array, kernel: Array, cotangent: Array) -> Any:
     if _winograd.pays_off(field, kernel):
         # The transforms are linear, and XLA drops the products of the forward pass:
         # what remains are the transposed transforms and two products per entry.
@@ -127,12 +130,14 @@ def _pullback_cpu(field, kernel, cotangent):
     return _correlate(cotangent, reflected), kernel_cotangent
 
 
-def _pullback(function: Callable) -> Callable:
+def _pullback(function: Callable[..., Array]) -> Callable[..., Any]:
     """Returns the map from arguments and the output's cotangent to cotangents."""
     return lambda *args: jax.vjp(function, *args[:-1])[1](args[-1])
 
 
-def _kernel_cotangent_products(field, cotangent, *, sizes):
+def _kernel_cotangent_products(
+    field: Array, cotangent: Array, *, sizes: tuple[int, ...]
+) -> Array:
     """Sums field values times cotangents over the grid, one product per shift."""
     *grid_shape, out_channels = cotangent.shape
     padding = [(0, 0)] + [(s // 2, s // 2) for s in sizes[1:]] + [(0, 0)]

@@ -70,7 +70,7 @@ _NORMALIZED = ("mesh_points", "features", "target")
 
 
 def save(
-    path: str | os.PathLike,
+    path: str | os.PathLike[str],
     function: Callable[..., jax.Array],
     *,
     point_dim: int,
@@ -121,7 +121,7 @@ def save(
 
 
 def load(
-    path: str | os.PathLike, *, max_bytes: int = 2**33, trusted: bool = False
+    path: str | os.PathLike[str], *, max_bytes: int = 2**33, trusted: bool = False
 ) -> export.Exported:
     """Reads an exported operator and checks it, without running it.
 

@@ -6,6 +6,7 @@ needed where the data are rank deficient (M).
 """
 
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -230,14 +231,14 @@ _triangular = functools.partial(lax.linalg.triangular_solve, left_side=True)
 
 
 @one_by_one
-def _substitute(factors, permutation, b):
+def _substitute(factors: Array, permutation: Array, b: Array) -> Array:
     """Solves `A x = b`."""
     y = _triangular(factors, b[permutation], lower=True, unit_diagonal=True)
     return _triangular(factors, y)
 
 
 @one_by_one
-def _substitute_transposed(factors, permutation, b):
+def _substitute_transposed(factors: Array, permutation: Array, b: Array) -> Array:
     """Solves `A^T x = b`."""
     y = _triangular(factors, b, transpose_a=True)
     z = _triangular(factors, y, lower=True, unit_diagonal=True, transpose_a=True)
@@ -262,7 +263,7 @@ def _shift(matrix: jax.Array) -> jax.Array:
     shifts = jnp.asarray(shifts, matrix.dtype)
     identity = jnp.eye(matrix.shape[0], dtype=matrix.dtype)
 
-    def breaks_down(tried):
+    def breaks_down(tried: Any) -> Array:
         shifted = matrix + shifts[tried] * identity
         factor = jnp.linalg.cholesky(shifted, symmetrize_input=False)
         return (tried < len(shifts) - 1) & jnp.any(jnp.isnan(factor))

@@ -243,7 +243,7 @@ def _covers_grid(prediction: Array, grid_shape: tuple[int, ...]) -> None:
 
 
 def _gradient_error(
-    prediction: Array, target: Array, grid_shape: tuple, axis_name: str | None
+    prediction: Array, target: Array, grid_shape: tuple[int, ...], axis_name: str | None
 ) -> Array:
     local = _halo.local_shape(prediction.shape[0], grid_shape, axis_name)
     numbers = _halo.row_numbers(local[0], axis_name)

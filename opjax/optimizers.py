@@ -118,7 +118,7 @@ def _cycle(
 class AdamWState(NamedTuple):
     """Step count, moments, and the rate and beta1 of the latest update (for logs)."""
 
-    count: Array
+    count: Array  # pyright: ignore[reportIncompatibleMethodOverride]
     mean: Any
     square: Any
     learning_rate: Array

@@ -108,7 +108,9 @@ def _rounded(spec: str, dtype: str, x: jax.Array, y: jax.Array) -> jax.Array:
     return _forward(spec, dtype, x, y)[0]
 
 
-def _forward(spec, dtype, x, y):
+def _forward(
+    spec: str, dtype: str, x: jax.Array, y: jax.Array
+) -> tuple[jax.Array, Any]:
     # Small factors are maps, which loops over points have in common: XLA rounds them,
     # in the order of axes that a product wants, in front of the loop.
     one = x if x.size < y.size else rounded(x, dtype)
@@ -116,7 +118,9 @@ def _forward(spec, dtype, x, y):
     return _sum(spec, dtype, one, other, x.dtype), (one, other)
 
 
-def _backward(spec, dtype, kept, cotangent):
+def _backward(
+    spec: str, dtype: str, kept: Any, cotangent: jax.Array
+) -> tuple[jax.Array, jax.Array]:
     factors, out = spec.split("->")
     one, other = factors.split(",")
     wide, large = cotangent.dtype, cotangent.size >= max(map(_size, kept))

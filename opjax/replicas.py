@@ -96,7 +96,7 @@ def make_steps(
     keys = _streams(seeds, 1)
     noise = _streams(seeds, 2) if needs_key else None
 
-    def one(state: Any, good: Any, own: tuple, batch: Any, noise: Any) -> Any:
+    def one(state: Any, good: Any, own: tuple[Any, ...], batch: Any, noise: Any) -> Any:
         given: Any = {"microbatch": microbatch, "mesh": mesh}
         update = training.make_update(loss, optimizer(*own), **given)
         return update(state, batch, good, noise)

@@ -100,8 +100,6 @@ def test_every_command_of_the_site_exists(hooks):
                     "git",
                 }, line
                 continue
-            if command == "python -m experiments.published":
-                continue
             assert command in known, f"{page}: {line}"
             module = importlib.import_module(known[command])
             found = hooks["programs"].flags_of(module)

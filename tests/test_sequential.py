@@ -14,6 +14,7 @@ from jax import export
 
 from opjax import linalg
 from opjax._sequential import one_by_one, over_heads
+from opjax.nn.layers.initializers import orthogonal
 
 
 def solve(system, rhs):
@@ -85,6 +86,18 @@ def test_a_solve_never_meets_another_on_the_cpu(systems):
     program = jax.jit(jax.grad(loss)).lower(*systems).as_text()
     calls = [line for line in program.splitlines() if "@lapack" in line]
     assert len(calls) == 5  # a factorisation, two substitutions forward and backward
+    assert all('num_batch_dims = "0"' in call for call in calls)
+
+
+def test_orthogonal_starts_are_jaxs_and_never_meet_on_the_cpu():
+    keys = jax.random.split(jax.random.key(0), 3)
+    ours = jax.vmap(lambda key: orthogonal(key, (5, 3), jnp.float32))
+    theirs = jax.nn.initializers.orthogonal()
+    expected = [theirs(key, (5, 3), jnp.float32) for key in keys]
+    np.testing.assert_array_equal(ours(keys), expected)
+    program = jax.jit(ours).lower(keys).as_text()
+    calls = [line for line in program.splitlines() if "@lapack" in line]
+    assert calls
     assert all('num_batch_dims = "0"' in call for call in calls)
 
 

@@ -29,6 +29,7 @@ EXPERIMENTS = [
     "ablation",
     "scaling",
     "paper_runs",
+    "published",
 ]
 # Command, module and a line of what it is for.
 OWN = {

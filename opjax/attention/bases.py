@@ -167,7 +167,7 @@ def coefficients_of(
         key_weights = jnp.asarray(key_weights)
         check_weights(key=key, key_weights=key_weights)
 
-    def project(values, basis, weights):
+    def project(values: Array, basis: Array, weights: Array | None) -> Array:
         with_gram = projection == "pseudo_inverse"
         found = unchecked_moments(values, basis, weights, with_gram=with_gram)
         projected = coefficients(found, projection, ridge=projection_ridge)

@@ -60,7 +60,8 @@ def flare_attention(
     latents, _ = features(latents=latents, key=key)
     scale = jnp.asarray(scale, latents.dtype)
 
-    def scores(points):  # with keys for queries, the compiler finds both are one
+    # With keys for queries, the compiler finds that both are one.
+    def scores(points: Array) -> Array:
         return scale * (points @ latents.T)
 
     return flare_expansion(scores(query), scores(key), value, weights).evaluate()

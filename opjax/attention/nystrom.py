@@ -1,5 +1,7 @@
 """Softmax attention through landmarks, by the Nystrom method."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
@@ -220,10 +222,10 @@ def _pseudo_inverse(
         norm = jnp.asarray(start_norm, matrix.dtype)
     identity = jnp.eye(matrix.shape[0], dtype=matrix.dtype)
 
-    def product(a, b):
+    def product(a: Array, b: Array) -> Array:
         return jnp.matmul(a, b, precision=lax.Precision.HIGHEST)
 
-    def step(_, z):
+    def step(_: Any, z: Array) -> Array:
         x = product(matrix, z)
         inner = 15 * identity - product(x, 7 * identity - x)
         return 0.25 * product(z, 13 * identity - product(x, inner))

@@ -35,7 +35,7 @@ def save(figure: Any, path: str | os.PathLike) -> None:
 def add_colorbar(figure: Any, image: Any, axes: Any) -> None:
     """Draws the colours of an image beside its axes."""
     bar = figure.colorbar(image, ax=axes, pad=0.02, aspect=15)
-    bar.formatter.set_powerlimits((-2, 3))
+    bar.formatter.set_powerlimits((-3, 4))
 
 
 def plain(axis: Any) -> None:

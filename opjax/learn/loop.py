@@ -49,10 +49,12 @@ class Loop:
             known["waiting"] = found.metadata.get("waiting", ())
             if hosts.first():
                 say(f"Continuing from {found.path}.")
+                checkpoint.tidy(run.checkpoints, found.step, keep=settings.keep)
         self.batches.prepare(self.progress["state"], self.step)
         self.writer = MetricsWriter(run, tensorboard=settings.tensorboard, **known)
-        self.first, self.earlier = self.step, self.progress["seconds"]
+        self.earlier = self.progress["seconds"]
         self.begin = self.saved_at = time.monotonic()
+        self.paced: tuple[float, int] | None = None
 
     def _first(self, model: Any) -> dict[str, Any]:
         state = self.batches.start(model)
@@ -77,9 +79,13 @@ class Loop:
         """Time spent in this and earlier parts of the run."""
         return self.earlier + time.monotonic() - self.begin
 
-    def left(self) -> float:
-        """Seconds that the rest is going to take, at the pace of this process."""
-        pace = (time.monotonic() - self.begin) / (self.step - self.first)
+    def left(self) -> float | None:
+        """Seconds that the rest is going to take; None before the second call."""
+        if self.paced is None:
+            self.paced = time.monotonic(), self.step
+            return None
+        begin, first = self.paced
+        pace = (time.monotonic() - begin) / (self.step - first)
         return pace * (self.batches.total - self.step)
 
     def advance(self) -> None:
@@ -207,7 +213,7 @@ class Loop:
 @contextlib.contextmanager
 def progress(
     name: str, total: int, step: int
-) -> Iterator[Callable[[int, dict[str, Any] | None, float], None]]:
+) -> Iterator[Callable[[int, dict[str, Any] | None, float | None], None]]:
     """Yields `show(step, row, left)`: a bar on a terminal, lines of rows elsewhere.
 
     Of several processes the first one shows them.
@@ -222,7 +228,7 @@ def progress(
 
             bar = tqdm.tqdm(total=total, initial=step, unit="step", desc=name)
 
-    def show(step: int, row: dict[str, Any] | None, left: float) -> None:
+    def show(step: int, row: dict[str, Any] | None, left: float | None) -> None:
         if bar is not None:
             bar.update(step - bar.n)
         if row is None:
@@ -236,7 +242,8 @@ def progress(
             bar.set_postfix_str(text)
             return
         done = f"epoch {row['epoch']} step {row['step']}/{total}"
-        spent = f"{row['seconds']:.0f} s, {left:.0f} s left"
+        rest = "with compilation" if left is None else f"{left:.0f} s left"
+        spent = f"{row['seconds']:.0f} s, {rest}"
         say(f"{name} {done} {text} ({spent})")
 
     with bar or contextlib.nullcontext():

@@ -115,15 +115,17 @@ def _head(finished: Finished) -> str:
     length = f"{finished.num_train} training and {finished.num_test} test samples, "
     if hasattr(config, "num_epochs"):
         length += f"{config.num_epochs} epochs"
-        length += ", of which the last counts" * (
-            not getattr(config, "num_validation", 1)
-        )
+        rows = [row for group in finished.results.values() for row in group]
+        validated = any("validation" in row for row in rows)
+        if not (validated or getattr(config, "num_validation", 1)):
+            length += ", of which the last counts"
     else:
         length = f"{config.num_steps} steps of {config.batch_size} fresh samples"
-    return (
-        f"{length}; median [smallest, largest] over the seeds "
-        f"{','.join(map(str, config.seeds))}. Data: {finished.source}. {finished.notes}"
-    )
+    seeds = f"seed {config.seeds[0]}"
+    if len(config.seeds) > 1:
+        seeds = ",".join(map(str, config.seeds))
+        seeds = f"median [smallest, largest] over the seeds {seeds}"
+    return f"{length}; {seeds}. Data: {finished.source}. {finished.notes}"
 
 
 def summary(

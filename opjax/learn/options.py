@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from absl import app, flags
 from absl import logging as absl_logging
 
-from opjax.learn import compiled, devices, fields, hosts, stopping
+from opjax.learn import arenas, compiled, devices, fields, hosts, stopping
 from opjax.learn.folder import read_config
 
 _Config = TypeVar("_Config")
@@ -178,6 +178,7 @@ def start(work: Callable[[], dict[str, Any] | None], groups: Sequence[str]) -> N
         if len(argv) > 1:
             raise app.UsageError(f"Unexpected arguments: {argv[1:]}.")
         compiled.keep()
+        arenas.limit()
         with console(), stopping.at_once():
             result = work()
             if result is not None:

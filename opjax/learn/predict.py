@@ -24,7 +24,7 @@ import numpy as np
 from absl import app, flags
 
 from opjax import export, metrics
-from opjax._files import replacing
+from opjax._files import remove_leftovers, replacing
 from opjax.datasets import own, ranges
 from opjax.datasets.samples import Sample
 from opjax.learn import operators, options, predict_mapped, trained
@@ -70,6 +70,8 @@ def run(
             if output is None:
                 raise ValueError("Name a folder for the predictions, --output=...")
             place = pathlib.Path(output)
+            names = (file.stem for file in _files(inputs))
+            remove_leftovers(place, "report", *names)
             predict = _stream_all if stream else _predict_all
             rows = predict(found, inputs, place, point_dim, limits)
             result |= _summary(rows) | {"output": str(output)}

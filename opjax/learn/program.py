@@ -9,6 +9,8 @@ PROGRAM.launch()
 import dataclasses
 import json
 import os
+import pathlib
+import shutil
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -27,10 +29,12 @@ from opjax.learn import (
     operators,
     options,
     study,
+    tables,
 )
 from opjax.learn.config import ModelOptions
 from opjax.learn.folder import RunDirectory, run_once
 from opjax.learn.members import Finished, Report, write_report, write_tables
+from opjax.learn.messages import say
 from opjax.learn.study import MakeTask
 
 
@@ -120,9 +124,12 @@ class Program:
             }
 
         workdir = os.path.abspath(workdir or self._default_workdir(config))
+        if hosts.first():
+            say(f"Folder: {workdir}")
         result = run_once(workdir, config, work, command=command)
         result["workdir"] = workdir  # where it is now; folders may be moved
         if hosts.first():
+            _show(pathlib.Path(workdir, "tables.md"))
             sys.stderr.flush()
             print(json.dumps(result, allow_nan=False), flush=True)
         return result
@@ -219,3 +226,11 @@ class Program:
             absolute = os.path.abspath(os.path.expanduser(config.data_dir))
             config = dataclasses.replace(config, data_dir=absolute)
         return config
+
+
+def _show(page: pathlib.Path) -> None:
+    """Shows the tables of a finished run on the terminal."""
+    if page.is_file():
+        shown = tables.plain(page.read_text(), shutil.get_terminal_size().columns)
+        if shown:
+            say(f"\n{shown}\n")

@@ -6,8 +6,8 @@ The Markdown page keeps all that is above its line `<!-- tables -->`; the rest i
 replaced by the `tables.md` of the runs, each with its command, commit, hardware, seeds
 and data. With `--figures` their figures are copied beside the page, into a folder of
 its name, and shown above the tables; with `--shown=seeds,fields` only these. With
-`--html` the page is written as HTML too, in one file with all
-figures inside, to be sent or read anywhere.
+`--html` the page is written as HTML too, in one file with all figures inside and below
+the tables, to be sent or read anywhere.
 """
 
 import base64
@@ -21,6 +21,7 @@ from typing import Any
 
 from absl import flags
 
+from opjax._files import remove_leftovers
 from opjax.learn import options
 from opjax.learn.json_files import replacing, write_text
 
@@ -37,7 +38,12 @@ code { font-size: .9em; background: #8882; border-radius: .2rem; padding: 0 .2re
 pre { overflow-x: auto; background: #8882; padding: .6rem; }
 pre code { background: none; }
 img { max-width: 100%; height: auto; background: #fff; }
-small { display: block; opacity: .8; }
+small { display: block; opacity: .8; margin-bottom: 1.5rem; }
+ul { padding-left: 1.2rem; }
+p:has(img) { overflow-x: auto; }
+@media (max-width: 40rem) { img { max-width: 44rem; }
+  small { position: sticky; left: 0; } }
+@media print { h2 { break-before: page; } img, tr { break-inside: avoid; } }
 """.strip()
 _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 
@@ -72,6 +78,9 @@ def report(
     escaped = [t.replace("&", "&amp;").replace("<", "&lt;") for t in tables]
     page.parent.mkdir(parents=True, exist_ok=True)
     beside = page.with_name(f"{page.stem}-figures") if figures or shown else None
+    remove_leftovers(page.parent, page.stem)
+    if beside is not None:
+        remove_leftovers(beside)
     taken: dict[str, pathlib.Path] = {}
     text = _joined(head, escaped, runs, taken, shown, beside and beside.name)
     for name, figure in taken.items():
@@ -83,7 +92,9 @@ def report(
     written = {"page": str(page), "runs": len(tables)}
     if html:
         target, taken = page.with_suffix(".html"), {}
-        markdown = _joined(head, tables, runs, taken, shown, "figures")
+        markdown = _joined(
+            head, tables, runs, taken, shown, "figures", tables_first=True
+        )
         write_text(target, to_html(markdown, taken))
         written["html"] = str(target)
     return written
@@ -104,18 +115,23 @@ def _joined(
     taken: dict[str, pathlib.Path],
     shown: Sequence[str],
     folder: str | None,
+    *,
+    tables_first: bool = False,
 ) -> str:
     """The page; names in a folder, if there is one, of the figures that it takes."""
     parts = [head]
     for number, (text, run) in enumerate(zip(tables, runs, strict=True), start=1):
         title, _, text = text.partition("\n")
         parts.append(f"{title}\n")
+        drawn: list[str] = []
         for figure in [] if folder is None else _figures(run, shown):
             name = re.sub(r"[^\w.-]", "_", f"{number}-{run.name}-{figure.name}")
             taken[f"{folder}/{name}"] = figure
-            caption = re.sub(r"[^\w ]", " ", f"{run.name} {figure.stem}")
-            parts.append(f"![{caption}]({folder}/{name})\n")
-        parts.append(text.lstrip("\n"))
+            words = figure.stem.replace("_", " ").capitalize()
+            caption = re.sub(r"[^\w, ]", " ", f"{words}, run {run.name}")
+            drawn.append(f"![{caption}]({folder}/{name})\n")
+        written = [text.lstrip("\n")]
+        parts += [*written, *drawn] if tables_first else [*drawn, *written]
     return "\n".join(parts)
 
 

@@ -1,5 +1,7 @@
-"""Markdown tables of the programs."""
+"""Tables of the programs, in Markdown and for a terminal."""
 
+import itertools
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -26,3 +28,53 @@ def median_and_range(
     found = np.median(array), array.min(), array.max()
     median, low, high = (f"{value:.{digits}g}" for value in found)
     return f"{median} [{low}, {high}]" if array.size > 1 else median
+
+
+def plain(text: str, width: int, *, max_rows: int = 30) -> str:
+    """Returns the tables of a Markdown page for a terminal, columns below each other.
+
+    Args:
+      text: the page; what is no table is left out.
+      width: of the terminal. Columns that do not fit are shown below, each time beside
+        the first one.
+      max_rows: of a table.
+    """
+    shown: list[str] = []
+    cells = [_cells(line) for line in text.splitlines()]
+    for _, group in itertools.groupby(cells, key=len):
+        lines = list(group)
+        if len(lines) < 2 or set("".join(lines[1])) != {"-"}:
+            continue
+        left = len(lines) - 2 - max_rows
+        shown += _aligned([lines[0], *lines[2 : 2 + max_rows]], width)
+        if left > 0:
+            shown[-1:] = [f"... {left} more rows", ""]
+    return "\n".join(shown).rstrip()
+
+
+def _cells(line: str) -> list[str]:
+    """The cells of a line of a Markdown table; none of another."""
+    if not line.startswith("| "):
+        return []
+    cells = re.split(r"(?<!\\)\|", line.strip())[1:-1]
+    return [cell.strip().replace(r"\|", "|") for cell in cells]
+
+
+def _aligned(rows: list[list[str]], width: int) -> list[str]:
+    """Lines of a table, names to the left, numbers to the right, in parts that fit."""
+    first, *others = zip(*rows, strict=True)
+    if not others:
+        return [*first, ""]
+    sizes = [max(map(len, column)) for column in others]
+    names = max(map(len, first))
+    lines: list[str] = []
+    while others:
+        total, count = names, 0
+        while count < len(others) and (not count or total + 2 + sizes[count] <= width):
+            total, count = total + 2 + sizes[count], count + 1
+        for name, *values in zip(first, *others[:count], strict=True):
+            padded = (v.rjust(n) for v, n in zip(values, sizes, strict=False))
+            lines.append("  ".join([name.ljust(names), *padded]).rstrip())
+        lines.append("")
+        others, sizes = others[count:], sizes[count:]
+    return lines

@@ -21,7 +21,7 @@ import jax
 import numpy as np
 
 from opjax import checkpoint
-from opjax.learn import metrics_file
+from opjax.learn import arenas, metrics_file
 from opjax.learn.folder import RunDirectory
 from opjax.learn.loop import Loop
 from tests.learn import resumable
@@ -141,6 +141,7 @@ def main() -> int:
     parser.add_argument("--checkpoints", type=int, default=1000)
     parser.add_argument("--rows", type=int, default=1_000_000)
     given = parser.parse_args()
+    arenas.limit()  # as programs do
     with tempfile.TemporaryDirectory(prefix="opjax-long-") as place:
         folder = pathlib.Path(place)
         result = training(folder / "run", given.steps)

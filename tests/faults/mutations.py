@@ -64,12 +64,11 @@ MUTATIONS = (
         f"{_FAULTS}test_disks.py -k fsync",
     ),
     Mutation(
-        "the manifest is written first",
+        "checkpoints without a manifest count",
         "opjax/checkpoint.py",
-        "        begun = True\n",
-        "        begun = True\n        path.mkdir()\n"
-        "        (path / _MANIFEST).write_text(_signed(info | {'crc32': {}}))\n",
-        "tests/test_checkpoint.py -k killed",
+        'p.parent.name for p in directory.glob(f"step_*/{_MANIFEST}")',
+        'p.name for p in directory.glob("step_*")',
+        "tests/test_checkpoint.py -k killed_while_saving",
     ),
     Mutation(
         "no checksum of the files",
@@ -95,15 +94,15 @@ MUTATIONS = (
     Mutation(
         "old checkpoints stay",
         "opjax/checkpoint.py",
-        "    for old in set(steps) - set(kept):\n",
-        "    for old in ():\n",
+        "if found <= step][:-keep]:\n",
+        "if found <= step][:0]:\n",
         f"{_FAULTS}test_long.py -k checkpoints",
     ),
     Mutation(
-        "later checkpoints count as the latest",
+        "later checkpoints stay",
         "opjax/checkpoint.py",
-        "steps[: steps.index(step) + 1][-keep:]",
-        "steps[-keep:]",
+        "        if later > step:\n",
+        "        if False:\n",
         f"{_FAULTS}test_disks.py -k went_back",
     ),
     Mutation(
@@ -171,20 +170,24 @@ MUTATIONS = (
         "tests/test_attention.py -k padded_points_do_not",
     ),
     Mutation(
-        "kills: files are written in their place",
-        "opjax/_files.py",
-        "    try:\n        yield temporary\n        sync(",
-        "    yield path\n    return\n    try:\n        yield temporary\n        sync(",
+        "kills: a run goes on with the first weights",
+        "opjax/learn/loop.py",
+        "            known = {",
+        "            self.progress = self._first(model)\n            known = {",
         _KILLS,
     ),
     Mutation(
-        "kills: sums of an epoch are not in a checkpoint",
+        "kills: a run does not know how many rows it had",
         "opjax/learn/loop.py",
-        "            hosts.tell(save)\n",
-        "            losses = self.progress['losses'].copy()\n"
-        "            self.progress['losses'][:] = 0\n"
-        "            hosts.tell(save)\n"
-        "            self.progress['losses'][:] = losses\n",
+        '            known = {"rows": found.metadata["rows"]}\n',
+        '            known = {"rows": 10**9}\n',
+        _KILLS,
+    ),
+    Mutation(
+        "kills: temporary files stay",
+        "opjax/learn/folder.py",
+        "            remove_leftovers(folder)\n",
+        "            pass\n",
         _KILLS,
     ),
 )
@@ -225,7 +228,7 @@ def tested(folder: pathlib.Path, tests: str) -> tuple[bool, str]:
     status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     text = log.read_text()
     failed = re.search(r"^(?:FAILED|ERROR) \S*::(\w+)", text, re.MULTILINE)
-    if status not in (0, 1) or (status == 1) != bool(failed):
+    if bool(status) != bool(failed):  # others than 1 for what tests leave open, too
         raise RuntimeError(f"{tests}: {text[-3000:]}")
     return status == 0, failed[1] if failed else ""
 

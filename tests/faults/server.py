@@ -136,12 +136,13 @@ def _child(
         os.dup2(file, 1)
         os.dup2(file, 2)
         events = Events(root, moment, writing)
-        with stopping.at_once(), subjects.still(), events.seen():
-            work(root, given)
-        sys.stdout.flush()
-        found = content.of(root, log.read_text())
-        root.with_suffix(".json").write_text(json.dumps(found))
-        os.write(writing, json.dumps(events.phases).encode())
+        with stopping.at_once():
+            with subjects.still(), events.seen():
+                work(root, given)
+            sys.stdout.flush()
+            found = content.of(root, log.read_text())
+            root.with_suffix(".json").write_text(json.dumps(found))
+            os.write(writing, json.dumps(events.phases).encode())
         status = 0
     except stopping.Stopped:
         status = stopping.STATUS

@@ -130,6 +130,7 @@ def test_a_file_that_cannot_be_replaced_stays(tmp_path, monkeypatch):
             temporary.write_text("new")
     assert (names(tmp_path), path.read_text()) == (["a.json"], "old")
     (tmp_path / ".a.77.0123abcd.json").write_text("killed")
+    (tmp_path / "..a.77.0123abcd.77.4567abcd.npz").write_text("killed in its turn")
     (tmp_path / ".b.77.0123abcd").write_text("killed")
     (tmp_path / ".mine.json").write_text("no temporary file")
     _files.remove_leftovers(tmp_path, "a")
@@ -175,6 +176,19 @@ def test_a_run_that_went_back_keeps_what_it_saves_there(tmp_path):
     save(tmp_path, 3, keep=1)
     assert checkpoint.all_steps(tmp_path) == [3]
     assert restored(tmp_path, 3)
+
+
+def test_what_a_killed_save_had_no_time_to_delete_is_deleted(tmp_path):
+    for value in (1, 2, 3, 5):
+        path = save(tmp_path, value, keep=9)
+    (tmp_path / "step_0000000004" / "arrays").mkdir(parents=True)
+    checkpoint.tidy(tmp_path, 3, keep=2)
+    assert checkpoint.all_steps(tmp_path) == [2, 3, 5]
+    assert names(tmp_path) == [f"step_{step:010d}" for step in (2, 3, 5)]
+    (path / "arrays" / "manifest.ocdbt").write_bytes(b"")
+    save(tmp_path, 4, keep=2)
+    assert checkpoint.all_steps(tmp_path) == [3, 4]
+    assert restored(tmp_path, 4)
 
 
 def test_a_manifest_of_before_has_no_checksum_of_its_own(tmp_path):

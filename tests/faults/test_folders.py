@@ -220,7 +220,12 @@ def test_pages_and_training_need_no_temporary_folder(tmp_path, monkeypatch):
     (run / "tables.md").write_text("# Title\n\n| a |\n| --- |\n| 1 |\n")
     (run / "figures" / "curves.png").write_bytes(b"a figure")
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
-    report.report(tmp_path / "page.md", [run], html=True)
+    (tmp_path / "page-figures").mkdir()
+    left = (".page.12.0123abcd.md", "page-figures/.1-run.12.0123abcd.png")
+    for name in left:  # of a process that was killed
+        (tmp_path / name).write_text("half")
+    report.report(tmp_path / "page.md", [run], html=True, figures=True)
+    assert not any((tmp_path / name).exists() for name in left)
     encoded = base64.b64encode(b"a figure").decode()
     assert encoded in (tmp_path / "page.html").read_text()
     config = dataclasses.replace(

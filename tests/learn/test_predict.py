@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import json
+import sys
 
 import h5py
 import jax
@@ -215,6 +216,30 @@ def test_a_saved_operator_is_loaded_as_it_was(rng, tmp_path):
         assert loaded.folder == found[name].folder
         assert loaded.description["names"] == {"features": ["k"], "target": ["u"]}
         np.testing.assert_array_equal(loaded(sample), found[name](sample))
+
+
+def test_a_model_of_your_own_is_imported_if_it_is_named(rng, tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    module = f"own_{tmp_path.name}"
+    (tmp_path / f"{module}.py").write_text(
+        "from flax import nnx\n\n"
+        "def build(features, *, rngs):\n    return Layer(features, rngs=rngs)\n\n"
+        "class Layer(nnx.Linear):\n"
+        "    def __init__(self, features, *, rngs):\n"
+        "        super().__init__(features, features, rngs=rngs)\n\n"
+        "    def __call__(self, x, **context):\n        return super().__call__(x)\n"
+    )
+    name = f"{module}:build"
+    found = operator(rng, tmp_path / "own-0", name, num_layers=1)
+    write(found, 0.5)
+    sys.modules.pop(module)
+    for other in (None, "functional", f"{module}:Layer"):
+        with pytest.raises(ValueError, match=f"own_model='{name}'"):
+            trained_operators.load(tmp_path, own_model=other)
+        assert module not in sys.modules
+    loaded = trained_operators.load(tmp_path, own_model=name)
+    sample = make(rng, 20)
+    np.testing.assert_array_equal(loaded(sample), found(sample))
 
 
 def test_files_are_meshes_too(rng, tmp_path):

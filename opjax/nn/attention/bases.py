@@ -18,6 +18,7 @@ import opjax
 from opjax import _checks
 from opjax.nn.attention.heads import head_width, split_heads
 from opjax.nn.layers import FanInLinear, GridConvolution, fan_in_uniform
+from opjax.nn.layers.initializers import orthogonal
 from opjax.nn.layers.linear import promoted
 from opjax.precision import matmul
 
@@ -203,7 +204,6 @@ class SoftmaxBasis(Basis):
             use_bias=use_bias,
             rngs=rngs,
         )
-        orthogonal = jax.nn.initializers.orthogonal()
         self.score_kernel = nnx.Param(
             orthogonal(rngs.params(), (width, num_basis), jnp.float32)
         )

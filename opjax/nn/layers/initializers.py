@@ -5,6 +5,7 @@ called as `init(key, shape, dtype)` and reads channels and frequencies off the s
 see `opjax.spectral_convolution`.
 """
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 
@@ -12,6 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from opjax import _checks
+from opjax._sequential import one_by_one
 
 Initializer = Callable[..., jax.Array]
 
@@ -27,6 +29,17 @@ def fan_in_uniform(fan_in: int) -> Initializer:
         return jax.random.uniform(key, shape, dtype, -bound, bound)
 
     return init
+
+
+@functools.partial(jax.jit, static_argnames=("shape", "dtype"))
+def orthogonal(key: jax.Array, shape: Sequence[int], dtype=jnp.float32) -> jax.Array:
+    """Returns a matrix with orthonormal columns, or rows, `jax.nn.initializers`' own.
+
+    Its factorisations run one by one on the CPU when models are built together by
+    `jax.vmap`, see `opjax._sequential`.
+    """
+    draw = jax.nn.initializers.orthogonal()
+    return one_by_one(lambda key: draw(key, shape, dtype))(key)
 
 
 def diagonal_xavier(scale: float = 1e-2, diagonal: float = 1e-2) -> Initializer:

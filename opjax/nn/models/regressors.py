@@ -23,6 +23,7 @@ from opjax import _checks
 from opjax.attention._arguments import check_weights, log_weights, select
 from opjax.nn.attention.heads import head_width, merge_heads, split_heads
 from opjax.nn.layers import MLP, Initializer, Linear, fan_in_uniform
+from opjax.nn.layers.initializers import orthogonal
 
 _normal = jax.nn.initializers.normal
 
@@ -69,7 +70,7 @@ class _TokenRegressor(_Regressor):
         self.scores = Linear(
             features,
             num_basis,
-            kernel_init=kernel_init or jax.nn.initializers.orthogonal(),
+            kernel_init=kernel_init or orthogonal,
             bias_init=zeros if kernel_init else bias_init,
             rngs=rngs,
         )
