@@ -68,7 +68,7 @@ def learned(run: pathlib.Path) -> Any:
     points = seen.samples[0].mesh_points
     for axis, values in zip(axes.flat, functions, strict=True):
         image = style.field(axis, points, values, **limits)
-    above.suptitle(f"six learned functions of one head, layer {layer}", fontsize=8.5)
+    above.suptitle(f"six learned functions of one head, layer {layer}")
     style.colour_bar(image, axes.ravel(), "value", orientation="vertical", aspect=25)
     axes = below.subplots(1, len(maps))
     colours = style.around_zero(maps, 0.995)
@@ -77,7 +77,7 @@ def learned(run: pathlib.Path) -> Any:
         axis.set(xticks=[], yticks=[], title=f"head {head + 1}")
     axes[0].set(ylabel="queries", xlabel="keys")
     size = "x".join(map(str, maps.shape[1:]))
-    below.suptitle(f"functional maps C of all heads, {size}", fontsize=8.5)
+    below.suptitle(f"functional maps of all heads, {size}")
     given = {"orientation": "vertical", "aspect": 12, "extend": "both", "shrink": 0.8}
     style.colour_bar(image, axes, "entry", **given)
     return drawn
