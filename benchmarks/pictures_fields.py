@@ -65,9 +65,11 @@ def learned(run: pathlib.Path) -> Any:
     axes = above.subplots(2, 3)
     functions = basis[:, :_SHOWN].T
     limits = {"cmap": "viridis", "vmin": 0.0, "vmax": functions.max()}
-    points = seen.samples[0].mesh_points
+    sample = seen.samples[0]
     for axis, values in zip(axes.flat, functions, strict=True):
-        image = style.field(axis, points, values, **limits)
+        image = style.field(axis, sample.mesh_points, values, **limits)
+        if sample.features is not None:
+            _outline(axis, sample)
     above.suptitle(f"six learned functions of one head, layer {layer}")
     style.colour_bar(image, axes.ravel(), "value", orientation="vertical", aspect=25)
     axes = below.subplots(1, len(maps))
@@ -81,6 +83,13 @@ def learned(run: pathlib.Path) -> Any:
     given = {"orientation": "vertical", "aspect": 12, "extend": "both", "shrink": 0.8}
     style.colour_bar(image, axes, "entry", **given)
     return drawn
+
+
+def _outline(axis: Any, sample: Any) -> None:
+    """Draws where a coefficient of two values on a grid jumps."""
+    shape, values = sample.grid_shape, _values(sample.features)
+    x, y, values = (a.reshape(shape) for a in (*sample.mesh_points.T, values))
+    axis.contour(x, y, values, [values.mean()], colors="white", linewidths=0.7)
 
 
 def at_a_glance(run: pathlib.Path) -> Any:

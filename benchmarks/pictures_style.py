@@ -1,9 +1,9 @@
 """The one look of the pictures of README and site.
 
-A picture is as wide as a column of text, 5.2 inches, with letters of 8.5 to 9.5 points, so
-that they can still be read where it is shrunk to the width of a phone. Colours are
-those of Okabe and Ito, which differ for colour-blind readers; fields are viridis,
-cividis for inputs, and what has a sign is blue, white and red around zero.
+A picture is as wide as a column of text, 5.2 inches, with letters of 8.5 to 9.5
+points, so that they can still be read where it is shrunk to the width of a phone.
+Colours are those of Okabe and Ito, which differ for colour-blind readers; fields are
+viridis, cividis for inputs, and what has a sign is blue, white and red around zero.
 """
 
 import os
