@@ -1,0 +1,132 @@
+"""Draws the pictures of README and site: `python -m benchmarks.pictures`.
+
+    python -m benchmarks.pictures --runs=runs/pictures --only=darcy_prediction
+
+They are drawn from runs, each in a folder of `--runs`. A run that is not there is made
+first by its command: minutes to an hour on two cores, printed before it starts. Where
+one is, its commit is printed with the picture.
+"""
+
+import json
+import pathlib
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from absl import app, flags
+
+from benchmarks import pictures_curves as curves
+from benchmarks import pictures_fields as fields
+from benchmarks import pictures_schwarz, pictures_style
+
+FOLDER = pathlib.Path(__file__).parents[1] / "results" / "pictures"
+_FUNCTIONAL = ("--preset=fast", "--models=functional", "--seeds=0,1,2")
+# Folders of --runs, and the commands that fill them.
+RUNS = {
+    "darcy": ("experiments.darcy", *_FUNCTIONAL),
+    "elasticity": ("experiments.elasticity", *_FUNCTIONAL),
+    "models": (
+        "experiments.elasticity",
+        "--preset=quick",
+        "--models=functional,transolver,galerkin,flare",
+        "--seeds=0,1,2",
+    ),
+    "layers": ("experiments.scaling", "--preset=quick"),
+}
+_SCALE = ("benchmarks.scale", "--modes=dense,chunked,sharded", "--steps=3")
+_SCALE_POINTS = (1024, 4096, 16384, 65536)
+
+
+class Picture(NamedTuple):
+    """How a picture is drawn, and the run it is drawn from, if any."""
+
+    draw: Callable[[Any], Any]
+    run: str = ""
+
+
+PICTURES = {
+    "at_a_glance": Picture(fields.at_a_glance, "elasticity"),
+    "darcy_prediction": Picture(fields.prediction, "darcy"),
+    "darcy_learned": Picture(fields.learned, "darcy"),
+    "elasticity_learned": Picture(fields.learned, "elasticity"),
+    "schwarz_operator": Picture(pictures_schwarz.operator),
+    "cost": Picture(curves.cost, "layers"),
+    "scale": Picture(curves.scale, "scale"),
+    "error_over_time": Picture(curves.error_over_time, "models"),
+}
+
+
+def define_flags() -> None:
+    """Defines the flags; not on import, since names are those of other benchmarks."""
+    flags.DEFINE_string("runs", "runs/pictures", "Folder of the runs.")
+    flags.DEFINE_list("only", [], "Names of the pictures; all without.")
+    flags.DEFINE_string("folder", str(FOLDER), "Where pictures are written.")
+
+
+def chosen(only: Sequence[str]) -> dict[str, Picture]:
+    """Returns the pictures of some names, of all if there are none.
+
+    Raises:
+      ValueError: if there is no picture of a name.
+    """
+    unknown = set(only) - PICTURES.keys()
+    if unknown:
+        raise ValueError(
+            f"--only={','.join(sorted(unknown))} is unknown; choose from "
+            f"{', '.join(PICTURES)}."
+        )
+    return {name: PICTURES[name] for name in only or PICTURES}
+
+
+def made(name: str, runs: pathlib.Path) -> pathlib.Path:
+    """Returns the folder of a run, which is made if it is not there."""
+    folder = runs / name
+    if name == "scale":
+        _measure_scale(folder / "scale.jsonl")
+    elif not (folder / "result.json").exists():
+        module, *options = RUNS[name]
+        _call(module, *options, f"--workdir={folder}")
+    return folder
+
+
+def _measure_scale(lines: pathlib.Path) -> None:
+    if lines.exists():
+        return
+    found = [_call(*_SCALE, f"--points={n}").splitlines()[-1] for n in _SCALE_POINTS]
+    lines.parent.mkdir(parents=True, exist_ok=True)
+    lines.write_text("\n".join(found) + "\n")
+
+
+def _call(module: str, *options: str) -> str:
+    command = [sys.executable, "-m", module, *options]
+    print("python", *command[1:], flush=True)
+    return subprocess.run(command, check=True, text=True, stdout=subprocess.PIPE).stdout
+
+
+def commit(folder: pathlib.Path | None) -> str:
+    """The commit that a run was made at, as far as it is known."""
+    path = folder / "environment.json" if folder else None
+    if path is None or not path.exists():
+        return ""
+    return str(json.loads(path.read_text()).get("git_commit", ""))[:12]
+
+
+def main(argv: Sequence[str]) -> None:
+    """Draws the pictures."""
+    if len(argv) > 1:
+        raise app.UsageError(f"Unexpected arguments: {argv[1:]}.")
+    given = flags.FLAGS
+    for name, picture in chosen(given.only).items():
+        folder = made(picture.run, pathlib.Path(given.runs)) if picture.run else None
+        path = pathlib.Path(given.folder) / f"{name}.png"
+        with pictures_style.style():
+            pictures_style.save(picture.draw(folder), path)
+        print(
+            f"{path}: {path.stat().st_size / 1e3:.0f} kB {commit(folder)}", flush=True
+        )
+
+
+if __name__ == "__main__":
+    define_flags()
+    app.run(main)
