@@ -29,7 +29,7 @@ COLOURS = {
     "black": "#222222",
     "grey": "#888888",
 }
-_STYLE = {
+_STYLE: dict[Any, Any] = {
     "font.size": 9.5,
     "figure.titlesize": 9.5,
     "axes.titlesize": 9.5,

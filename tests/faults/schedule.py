@@ -117,7 +117,6 @@ class Killing:
         """A moment by the clock, or at or after an event of a phase drawn at random."""
         rng = self._rng
         if rng.random() < _ALONE:
-            # A handler of SIGTERM has to be there first.
             return Moment(None, rng.uniform(0.1, whole.seconds), number), "clock"
         phases = sorted(set(whole.phases))
         phase = phases[rng.integers(len(phases))]

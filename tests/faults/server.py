@@ -30,6 +30,7 @@ from tests.faults import content, subjects
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 _OPEN = open
 _PATHS = {"os.rename": 1, "os.remove": 0, "os.rmdir": 0, "os.mkdir": 0}
+_TERM = {signal.SIGTERM}
 _BROKEN = 70  # status of a child with an exception; EX_SOFTWARE
 # What an event is about, by a part of its path; the first one counts.
 PHASES = {
@@ -85,26 +86,30 @@ def run(
     root.mkdir(parents=True, exist_ok=True)
     reading, writing = os.pipe()
     log, begin = root.with_suffix(".log"), time.monotonic()
+    # SIGTERM waits until the child has its handler, however slow the machine is.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _TERM)
     child = os.fork()
     if not child:
         os.close(reading)
         _child(work or subjects.SUBJECTS[name], root, given, moment, writing, log)
+    signal.pthread_sigmask(signal.SIG_SETMASK, before)
     os.close(writing)
     try:
-        if moment is not None and _outside(moment, reading):
-            _send(child, reading, moment)
-        phases = _rest(reading)
+        phases = _followed(child, reading, moment)
         status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     finally:
         os.close(reading)
     return Ended(status, log.read_text(), phases, time.monotonic() - begin)
 
 
-def _outside(moment: Moment, reading: int) -> bool:
-    """Whether the signal comes from here, for which a child may have to be waited."""
-    if moment.event is None:
-        return True
-    return moment.delay > 0 and os.read(reading, 1) == b"!"
+def _followed(child: int, reading: int, moment: Moment | None) -> list[str]:
+    """Sends the signal, if it comes from here, and reads the phases of a whole run."""
+    begun = b""
+    if moment is not None and moment.event is not None and moment.delay:
+        begun = os.read(reading, 1)  # a mark; of a child without that event, its answer
+    if moment is not None and (moment.event is None or begun == b"!"):
+        _send(child, reading, moment)
+    return _rest(reading, begun)
 
 
 def _send(child: int, reading: int, moment: Moment) -> None:
@@ -114,11 +119,11 @@ def _send(child: int, reading: int, moment: Moment) -> None:
         os.kill(child, moment.number)
 
 
-def _rest(reading: int) -> list[str]:
-    parts = []
+def _rest(reading: int, begun: bytes) -> list[str]:
+    parts = [begun]
     while part := os.read(reading, 2**16):
         parts.append(part)
-    text = b"".join(parts).decode().removeprefix("!")
+    text = b"".join(parts).decode().lstrip("!")  # marks of threads
     return json.loads(text) if text else []
 
 
@@ -137,12 +142,14 @@ def _child(
         os.dup2(file, 2)
         events = Events(root, moment, writing)
         with stopping.at_once():
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, _TERM)
             with subjects.still(), events.seen():
                 work(root, given)
             sys.stdout.flush()
             found = content.of(root, log.read_text())
             root.with_suffix(".json").write_text(json.dumps(found))
             os.write(writing, json.dumps(events.phases).encode())
+            signal.pthread_sigmask(signal.SIG_BLOCK, _TERM)  # it has ended
         status = 0
     except stopping.Stopped:
         status = stopping.STATUS

@@ -1,11 +1,14 @@
 """Programs that are killed at random moments continue as if nothing had been."""
 
 import json
+import os
+import signal
 import subprocess
 import sys
 
 import pytest
 
+from tests.faults import server
 from tests.faults.__main__ import bad
 
 FINE = {"kills": 3, "identical": 3, "sigterms": 1, "sigterms_identical": 1}
@@ -38,3 +41,26 @@ def test_killed_programs_end_with_the_bits_of_the_uninterrupted_one():
 def test_whatever_is_bad_shows_in_the_status(change):
     assert not bad(FINE, files=True)
     assert bad(FINE | change, files=True)
+
+
+@pytest.mark.parametrize(
+    ("answer", "event", "signals"),
+    [
+        (b'["start", "data"]', 9, 0),  # the event did not happen
+        (b'!["start", "data"]', 1, 1),
+        (b'!!["start", "data"]', 1, 1),  # in two threads at once
+        (b'["start", "data"]', None, 1),  # by the clock alone
+        (b"!", 1, 1),  # killed
+        (b"", 1, 0),  # failed before
+    ],
+)
+def test_a_program_without_the_event_is_left_alone(monkeypatch, answer, event, signals):
+    sent = []
+    monkeypatch.setattr(os, "kill", lambda *given: sent.append(given))
+    reading, writing = os.pipe()
+    os.write(writing, answer)
+    os.close(writing)
+    found = server._followed(77, reading, server.Moment(event, 0.001))
+    os.close(reading)
+    assert found == (["start", "data"] if b"[" in answer else [])
+    assert sent == [(77, signal.SIGKILL)] * signals

@@ -20,7 +20,7 @@ def test_only_the_latest_checkpoints_take_disk(tmp_path):
     found = long.saving(tmp_path, 25)
     assert found["kept"] == [23, 24]
     assert found["kib_most"] <= found["kib"][0] + 3
-    assert found["descriptors"] < 100
+    assert found["descriptors_more"] < 10  # 24 saves leave none open
 
 
 def test_metrics_of_many_rows_are_read_at_once(tmp_path):
