@@ -253,7 +253,8 @@ class _Reader:
         found = self._rows_of(_ATTRIBUTES[word], kind, name)
         self._add(name, found, _ACTIVE.get(word, ""))
 
-    def _field(self, _: str) -> None:
+    def _field(self, word: str) -> None:
+        assert word == "field"
         self._values.word()
         target = self._parts.field_data if self._target is None else self._target
         for _ in range(self._values.integer()):

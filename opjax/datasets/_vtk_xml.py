@@ -102,7 +102,7 @@ class _Arrays:
         if values.size % dtype.itemsize:
             what = f"{element.get('Name')!r} has {values.size} bytes"
             raise self._stored.damaged(what)
-        found = np.frombuffer(values.read(0, values.size), dtype)
+        found = np.frombuffer(bytearray(values.read(0, values.size)), dtype)
         return found.astype(dtype.newbyteorder("="), copy=False)
 
 

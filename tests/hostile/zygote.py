@@ -55,7 +55,7 @@ class Zygote:
     def parse(self, content: bytes) -> str:
         """Says why an operator was not parsed, or nothing."""
         _write(self._ask, content)
-        status, said = json.loads(_read(self._answers))
+        status, said = json.loads(_read(self._answers) or b'[1, ""]')
         return export._reason(status, said.encode("latin-1"))
 
 
@@ -79,7 +79,8 @@ def _parse(content: bytes, sink: int) -> None:
     try:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, 2)
-        mlir.global_thread_pool = mlir.ir.ThreadPool()  # a fork has no other's threads
+        pool = mlir.ir.ThreadPool()  # pyright: ignore
+        mlir.global_thread_pool = pool  # a fork has not the threads of its parent
         _export_apart.limit(_SECONDS, _MEMORY)
         os.write(sink, _export_apart.parse(content).encode() + b"\n")
         status = 0
