@@ -65,10 +65,12 @@ def learned(run: pathlib.Path) -> Any:
     axes = above.subplots(2, 3)
     functions = basis[:, :_SHOWN].T
     limits = {"cmap": "viridis", "vmin": 0.0, "vmax": functions.max()}
-    points = seen.samples[0].mesh_points
+    sample = seen.samples[0]
     for axis, values in zip(axes.flat, functions, strict=True):
-        image = style.field(axis, points, values, **limits)
-    above.suptitle(f"six learned functions of one head, layer {layer}", fontsize=8.5)
+        image = style.field(axis, sample.mesh_points, values, **limits)
+        if sample.features is not None:
+            _outline(axis, sample)
+    above.suptitle(f"six learned functions of one head, layer {layer}")
     style.colour_bar(image, axes.ravel(), "value", orientation="vertical", aspect=25)
     axes = below.subplots(1, len(maps))
     colours = style.around_zero(maps, 0.995)
@@ -77,10 +79,17 @@ def learned(run: pathlib.Path) -> Any:
         axis.set(xticks=[], yticks=[], title=f"head {head + 1}")
     axes[0].set(ylabel="queries", xlabel="keys")
     size = "x".join(map(str, maps.shape[1:]))
-    below.suptitle(f"functional maps C of all heads, {size}", fontsize=8.5)
+    below.suptitle(f"functional maps of all heads, {size}")
     given = {"orientation": "vertical", "aspect": 12, "extend": "both", "shrink": 0.8}
     style.colour_bar(image, axes, "entry", **given)
     return drawn
+
+
+def _outline(axis: Any, sample: Any) -> None:
+    """Draws where a coefficient of two values on a grid jumps."""
+    shape, values = sample.grid_shape, _values(sample.features)
+    x, y, values = (a.reshape(shape) for a in (*sample.mesh_points.T, values))
+    axis.contour(x, y, values, [values.mean()], colors="white", linewidths=0.7)
 
 
 def at_a_glance(run: pathlib.Path) -> Any:

@@ -1,9 +1,9 @@
 """The one look of the pictures of README and site.
 
-A picture is as wide as a column of text, 5.2 inches, with letters of 8 to 9 points, so
-that they can still be read where it is shrunk to the width of a phone. Colours are
-those of Okabe and Ito, which differ for colour-blind readers; fields are viridis,
-cividis for inputs, and what has a sign is blue, white and red around zero.
+A picture is as wide as a column of text, 5.2 inches, with letters of 8.5 to 9.5
+points, so that they can still be read where it is shrunk to the width of a phone.
+Colours are those of Okabe and Ito, which differ for colour-blind readers; fields are
+viridis, cividis for inputs, and what has a sign is blue, white and red around zero.
 """
 
 import os
@@ -18,7 +18,7 @@ from opjax.learn import drawing
 
 WIDTH = 5.2  # inches
 _DPI = 170
-_GAP = 0.075  # between names at the ends of lines, in heights of an axis
+_GAP = 0.085  # between names at the ends of lines, in heights of an axis
 COLOURS = {
     "blue": "#0072B2",
     "vermilion": "#D55E00",
@@ -29,13 +29,14 @@ COLOURS = {
     "black": "#222222",
     "grey": "#888888",
 }
-_STYLE = {
-    "font.size": 8.5,
-    "axes.titlesize": 8.5,
-    "axes.labelsize": 8.5,
-    "xtick.labelsize": 8,
-    "ytick.labelsize": 8,
-    "legend.fontsize": 8,
+_STYLE: dict[Any, Any] = {
+    "font.size": 9.5,
+    "figure.titlesize": 9.5,
+    "axes.titlesize": 9.5,
+    "axes.labelsize": 9.5,
+    "xtick.labelsize": 8.5,
+    "ytick.labelsize": 8.5,
+    "legend.fontsize": 9,
     "legend.frameon": False,
     "axes.linewidth": 0.6,
     "axes.titlepad": 4,
@@ -129,7 +130,7 @@ def name_ends(axis: Any, ends: Mapping[str, tuple[float, float, str]]) -> None:
     """
     low, high = np.log(axis.get_ylim())
     longest = max(x for x, _, _ in ends.values())
-    look: dict[str, Any] = {"va": "center", "fontsize": 8, "annotation_clip": False}
+    look: dict[str, Any] = {"va": "center", "fontsize": 9, "annotation_clip": False}
     late = []
     for name, (x, y, colour) in ends.items():
         if x < longest:

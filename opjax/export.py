@@ -18,17 +18,23 @@ the checksum of what is in front of it, so damage is noticed; a checksum says wh
 written, not by whom. An operator is a program of the XLA compiler, which computes with
 arrays and reaches no files, no network and no Python but through the functions of
 others that it may name: `load` refuses all of them but those of linear algebra and
-sorting that JAX itself exports. What it computes, how long that takes and how much
-memory is up to who wrote it, and whoever makes a file with a right checksum and a
-broken program inside attacks the parser and the compiler of XLA, which may end the
-process. So run the operator of a stranger as you would run a stranger's program that
-has no rights: in a process of its own, with limits.
+sorting that JAX itself exports. Whoever makes a file with a right checksum and a broken
+program inside attacks the parser of XLA, which may end the process, hang or fill the
+memory; so a process of its own, with limits, parses a file before ours does, which
+takes a second. `trusted=True` leaves that out, for files of your own.
+
+What it computes, how long that takes and how much memory is up to who wrote it, and
+`call` gives it to the compiler of XLA. So run the operator of a stranger as you would
+run a stranger's program that has no rights: in a process of its own, with limits.
 """
 
 import hashlib
 import importlib.util
 import os
 import re
+import signal
+import subprocess
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -46,6 +52,11 @@ PLATFORMS = ("cpu", "cuda", "tpu")
 # of that, of the number, too. So it is in every format.
 _END = re.compile(rb"opjax operator(?: ([1-9]\d{0,8}))?, SHA-256 ([0-9a-f]{64})")
 _LONGEST_END = 100
+# What the process that parses a file first may take: seconds of a processor and bytes,
+# and more of both for every byte of the file.
+_SECONDS, _SECONDS_PER_BYTE = 10, 2e-7
+_MEMORY, _MEMORY_PER_BYTE = 2**31, 16
+_PATIENCE = 20  # times as long on the clock, where many share a processor
 # Functions that programs may name: what JAX exports for linear algebra, and marks.
 _CALLS = re.compile(
     r"Sharding|SPMDFullToShardShape|SPMDShardToFullShape|annotate_device_placement|"
@@ -109,12 +120,19 @@ def save(
         temporary.write_bytes(content + _end(content))
 
 
-def load(path: str | os.PathLike[str], *, max_bytes: int = 2**33) -> export.Exported:
+def load(
+    path: str | os.PathLike[str], *, max_bytes: int = 2**33, trusted: bool = False
+) -> export.Exported:
     """Reads an exported operator and checks it, without running it.
+
+    A damaged file may end the process that parses it, so another one does so first.
+    It takes about a second, and for large files as long again as reading them.
 
     Args:
       path: file that `save` wrote.
       max_bytes: largest size of the file.
+      trusted: whether you know who wrote the file. Then no other process parses it
+        first, and files of opjax before checksums are read, too.
 
     Returns:
       The operator; its method `call` takes what the file was written for.
@@ -128,7 +146,9 @@ def load(path: str | os.PathLike[str], *, max_bytes: int = 2**33) -> export.Expo
     """
     _require_flatbuffers()
     path = Path(path).expanduser()
-    content = _content(path, max_bytes)
+    content = _content(path, max_bytes, trusted)
+    if not trusted and (reason := _parsed_apart(content)):
+        raise _unreadable(path, reason)
     try:
         exported = export.deserialize(bytearray(content))
         text = exported.mlir_module()
@@ -136,16 +156,49 @@ def load(path: str | os.PathLike[str], *, max_bytes: int = 2**33) -> export.Expo
         raise
     except Exception as error:  # nobody checks offsets before they are followed
         reason = str(error).strip().splitlines() or [type(error).__name__]
-        raise ValueError(
-            f"{path} holds no operator that this JAX reads: {reason[0][:200]}. Export "
-            "it again."
-        ) from error
+        raise _unreadable(path, reason[0][:200]) from error
     _check(path, exported, text)
     return exported
 
 
-def _content(path: Path, max_bytes: int) -> bytes:
-    """What is in front of the checksum, if it is right."""
+def _unreadable(path: Path, reason: str) -> ValueError:
+    return ValueError(
+        f"{path} holds no operator that this JAX reads: {reason}. Export it again."
+    )
+
+
+def _parsed_apart(content: bytes) -> str:
+    """Lets another process parse an operator; says why it did not, if so."""
+    seconds = _SECONDS + int(_SECONDS_PER_BYTE * len(content))
+    memory = _MEMORY + _MEMORY_PER_BYTE * len(content)
+    program = str(Path(__file__).with_name("_export_apart.py"))
+    command = [sys.executable, "-P", program, str(seconds), str(memory)]
+    try:
+        ended = subprocess.run(
+            command,
+            input=content,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=os.environ | {"JAX_PLATFORMS": "cpu"},
+            timeout=_PATIENCE * seconds,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return f"it took more than {_PATIENCE * seconds} s to parse"
+    return _reason(ended.returncode, ended.stdout)
+
+
+def _reason(status: int, said: bytes) -> str:
+    """Why a process that ended so did not parse an operator; empty if it did."""
+    if status < 0:
+        return f"it ends the process that parses it, by {signal.Signals(-status).name}"
+    if status or not said.endswith(b"\n"):
+        return f"the process that parses it ends with status {status}"
+    return said.decode("utf-8", "replace").strip()
+
+
+def _content(path: Path, max_bytes: int, trusted: bool) -> bytes:
+    """What is in front of the checksum, if it is right; or all, if there is none."""
     size = path.stat().st_size
     if size > max_bytes:
         raise ValueError(
@@ -156,6 +209,8 @@ def _content(path: Path, max_bytes: int) -> bytes:
     start = max(found.rfind(b"opjax operator"), len(found) - _LONGEST_END, 0)
     content, end = found[:start], _END.fullmatch(found, start)
     number = int(end[1] or 0) if end else 0
+    if trusted and b"opjax operator" not in found[-_LONGEST_END:]:
+        return found
     if not end or found[start:] != _end(content, number):
         raise ValueError(
             f"{path} ({size} bytes) does not end with the checksum of what it holds: "

@@ -1,6 +1,8 @@
+import os
 import subprocess
 import sys
 from functools import partial
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -196,9 +198,49 @@ def test_an_operator_is_checked_before_it_is_run(rng, tmp_path):
         path.write_bytes(broken)
         with pytest.raises(ValueError, match="checksum of what it holds"):
             export.load(path)
+    path.write_bytes(content[: content.rindex(b"opjax operator")])
+    with pytest.raises(ValueError, match="checksum of what it holds"):
+        export.load(path)
+    assert len(export.load(path, trusted=True).in_avals) == 2
     path.write_bytes(b"nothing" + export._end(b"nothing"))
     with pytest.raises(ValueError, match="holds no operator"):
         export.load(path)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="programs are scripts of a shell")
+@pytest.mark.parametrize(
+    ("program", "message"),
+    [
+        ("kill -SEGV $$", "ends the process that parses it, by SIGSEGV"),
+        ("exit 3", "the process that parses it ends with status 3"),
+        ("cat >/dev/null; exit 0", "the process that parses it ends with status 0"),
+        ("cat >/dev/null; echo no good", "holds no operator .*: no good"),
+        ("exec sleep 60", "it took more than 1 s to parse"),
+    ],
+)
+def test_what_ends_or_hangs_the_parser_is_refused_and_ends_another_process(
+    program, message, tmp_path, monkeypatch
+):
+    path = tmp_path / "operator"
+    export.save(path, lambda x: x, point_dim=2, feature_dim=0)
+    (tmp_path / "python").write_text(f"#!/bin/sh\n{program}\n")
+    (tmp_path / "python").chmod(0o755)
+    if "sleep" in program:
+        monkeypatch.setattr(export, "_SECONDS", 1)
+        monkeypatch.setattr(export, "_PATIENCE", 1)
+    monkeypatch.setattr("sys.executable", str(tmp_path / "python"))
+    with pytest.raises(ValueError, match=message) as error:
+        export.load(path)
+    assert str(path) in str(error.value)
+    assert len(export.load(path, trusted=True).in_avals) == 1
+
+
+def test_the_process_that_parses_is_limited(tmp_path):
+    """It gets the whole file, and has no more memory than it is told."""
+    program = Path(export.__file__).with_name("_export_apart.py")
+    command = [sys.executable, "-P", str(program), "60", str(2**20)]
+    ended = subprocess.run(command, input=bytes(2**24), capture_output=True)
+    assert export._reason(ended.returncode, ended.stdout)
 
 
 def test_operators_that_call_foreign_functions_or_take_others_arrays_are_refused(

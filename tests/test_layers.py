@@ -32,6 +32,7 @@ PARTS = {
     "_checks": set(),
     "_files": set(),
     "_formats": set(),
+    "_export_apart": set(),
     "_sequential": set(),
     "linalg": {"_checks", "_sequential"},
     "adaptive_ridge": {"_checks", "_sequential", "linalg"},

@@ -1,9 +1,6 @@
-"""Meshes with fields at their points in `.vtu` and `.vtk` files, through PyVista."""
+"""Meshes with fields at their points in `.vtu` and `.vtk` files, as PyVista's."""
 
 import contextlib
-import logging
-import threading
-import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from opjax._files import replacing
-from opjax.datasets import _files, _own_arrays, _vtk_declared
+from opjax.datasets import _files, _own_arrays, _vtk_legacy, _vtk_mesh, _vtk_xml
 from opjax.quadrature import cell_weights
 
 # VTK's numbers of the linear cells, by dimension: corners to number.
@@ -84,113 +81,19 @@ def write_vtk(
 
 
 def load(path: Path, max_bytes: int) -> Any:
-    """Reads a data set; whatever VTK says meanwhile means that it is damaged.
+    """Reads a data set of PyVista, of which VTK itself sees no byte of the file.
+
+    Args:
+      path: the file, XML, or of the legacy format if it ends with `.vtk`.
+      max_bytes: largest size of an array.
 
     Raises:
       ImportError: if PyVista is missing.
+      OSError: if it cannot be read.
       ValueError: if it is damaged or too large.
     """
-    pyvista = _files.optional("pyvista", path, extra="vtk")
-    _vtk_declared.check(path, max_bytes)
-    said: list[str] = []
-    try:
-        with _vtk_messages(said):
-            mesh = pyvista.get_reader(path).read()
-    except Exception as error:  # PyVista hands on whatever VTK's readers meet
-        said.append(str(error))
-    if said:
-        raise _own_arrays.damaged(path, " ".join(" ".join(said).split()))
-    if not isinstance(mesh, pyvista.DataSet):
-        raise ValueError(
-            f"{path} holds a {type(mesh).__name__}, expected one mesh; write every "
-            "block to a file of its own."
-        )
-    _check_cells(path, mesh)
-    return mesh
-
-
-def _check_cells(path: Path, mesh: Any) -> None:
-    """Raises ValueError for cells that VTK would follow beyond its arrays."""
-    with _own_arrays.reading(path):
-        found = []
-        if hasattr(mesh, "GetPolys"):
-            found = [mesh.GetVerts(), mesh.GetLines(), mesh.GetPolys()]
-            found.append(mesh.GetStrips())
-        elif hasattr(mesh, "celltypes"):
-            found = [mesh.GetCells()]
-            if len(mesh.celltypes) != mesh.n_cells:
-                raise ValueError("as many types as cells are needed")
-        for cells in found:
-            ends, corners = (
-                _plain(cells.GetOffsetsArray()),
-                _plain(cells.GetConnectivityArray()),
-            )
-            if len(ends) and (
-                ends[0] != 0 or ends[-1] != len(corners) or (np.diff(ends) < 0).any()
-            ):
-                raise ValueError("cells do not follow one another")
-            if len(corners) and not (
-                corners.min() >= 0 and corners.max() < mesh.n_points
-            ):
-                raise ValueError(
-                    f"cells name points from {corners.min()} to {corners.max()}, "
-                    f"there are {mesh.n_points}"
-                )
-
-
-def _plain(array: Any) -> np.ndarray:
-    """An array of VTK, stored or computed."""
-    from vtkmodules.util.numpy_support import vtk_to_numpy  # pyright: ignore
-
-    if array is None:
-        return np.zeros(0, np.int64)
-    if not array.HasStandardMemoryLayout():
-        return np.array([array.GetTuple1(i) for i in range(array.GetNumberOfTuples())])
-    return vtk_to_numpy(array)
-
-
-@contextlib.contextmanager
-def _vtk_messages(said: list[str]) -> Iterator[None]:
-    """Collects the messages of VTK and PyVista, which print them by default."""
-    from vtkmodules.vtkCommonCore import (  # pyright: ignore
-        vtkLogger,
-        vtkOutputWindow,
-        vtkStringOutputWindow,
-    )
-
-    window, before = vtkStringOutputWindow(), vtkOutputWindow.GetInstance()
-    verbosity = vtkLogger.GetCurrentVerbosityCutoff()
-    with _python_messages(said):
-        vtkOutputWindow.SetInstance(window)
-        vtkLogger.SetStderrVerbosity(vtkLogger.VERBOSITY_OFF)
-        try:
-            yield
-        finally:
-            vtkOutputWindow.SetInstance(before)
-            vtkLogger.SetStderrVerbosity(verbosity)
-            text = window.GetOutput()  # bytes, if it quotes some that are no text
-            said.extend(filter(None, [_text(text).strip()]))
-
-
-def _text(said: str | bytes) -> str:
-    return said.decode("utf-8", "replace") if isinstance(said, bytes) else said
-
-
-@contextlib.contextmanager
-def _python_messages(said: list[str]) -> Iterator[None]:
-    """Collects warnings; on the main thread alone, all of which shares them."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    level = logging.root.manager.disable
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        logging.disable(logging.ERROR)
-        try:
-            yield
-        finally:
-            logging.disable(level)
-            said.extend(str(w.message) for w in caught if w.category is UserWarning)
+    read = _vtk_legacy.read if path.suffix.lower() == ".vtk" else _vtk_xml.read
+    return _vtk_mesh.build(path, read(path, max_bytes))
 
 
 def axes(
@@ -225,6 +128,12 @@ def _cells(grid: Any) -> np.ndarray | None:
 
 
 def _weights(path: Path, grid: Any) -> np.ndarray:
+    if curved := _vtk_mesh.CURVED.intersection(np.unique(grid.celltypes).tolist()):
+        raise ValueError(
+            f"{path} has cells of VTK's kinds {sorted(curved)}, of which quadrature "
+            "weights are not made: give quadrature_weights, or save "
+            "pyvista.read(old).triangulate()."
+        )
     with _own_arrays.reading(path):
         simplices = {int(k): c for k, c in grid.triangulate().cells_dict.items()}
         for kind in (10, 5, 3):  # tetrahedra, else triangles, else lines

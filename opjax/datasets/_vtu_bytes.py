@@ -1,4 +1,4 @@
-"""Bytes of the arrays of a `.vtu` file, read where they are asked for.
+"""Bytes of the arrays of an XML file of VTK, read where they are asked for.
 
     plain        length in bytes, values
     compressed   number of blocks, length of a block, of the last one if it is shorter,
@@ -17,13 +17,36 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 
 from opjax.datasets import _own_arrays
-from opjax.datasets._vtu_head import AGAIN, Span
+from opjax.datasets._vtu_head import Span
 
 # VTK's own are of 2^15 bytes.
 MAX_BLOCK = 2**26
+
+
+class _Lz4:
+    """Blocks of LZ4, by VTK's copy of its library, which is safe for damaged ones."""
+
+    def decompress(self, data: bytes, size: int) -> bytes:
+        """At most so many bytes but one; raises ValueError for damaged ones."""
+        from vtkmodules.util.numpy_support import vtk_to_numpy  # pyright: ignore
+        from vtkmodules.vtkIOCore import vtkLZ4DataCompressor  # pyright: ignore
+
+        reader: Any = vtkLZ4DataCompressor()
+        shown = reader.GetGlobalWarningDisplay()
+        reader.SetGlobalWarningDisplay(0)  # it would print what we raise
+        try:
+            found = reader.Uncompress(data, len(data), size - 1)
+        finally:
+            reader.SetGlobalWarningDisplay(shown)
+        if found is None:
+            raise ValueError("no LZ4 of this size")
+        return vtk_to_numpy(found).tobytes()
+
+
 _DECOMPRESSORS: dict[str, Any] = {
     "vtkZLibDataCompressor": zlib.decompressobj,
     "vtkLZMADataCompressor": lzma.LZMADecompressor,
+    "vtkLZ4DataCompressor": _Lz4,
 }
 
 
@@ -43,8 +66,8 @@ class Encoding(NamedTuple):
         if self.compressor is not None and self.compressor not in _DECOMPRESSORS:
             known = ", ".join(_DECOMPRESSORS)
             raise ValueError(
-                f"{path} is compressed by {self.compressor}; slices are read of "
-                f"{known} or none: {AGAIN}."
+                f"{path} is compressed by {self.compressor[:40]!r}; read are {known} "
+                "or none. Write it again."
             )
 
 
@@ -77,7 +100,14 @@ class Stored:
             decoded = binascii.a2b_base64(found, strict_mode=True)
         except binascii.Error as error:
             raise self.damaged(f"at byte {span.first + start}: {error}") from error
-        return decoded[first - 3 * (first // 3) :][: last - first]
+        wanted = decoded[first - 3 * (first // 3) :][: last - first]
+        if len(wanted) < last - first:
+            raise self.damaged(f"at byte {span.first + start}: base64 ends")
+        return wanted
+
+    def between(self, span: Span) -> bytes:
+        """The text of a span."""
+        return self.read(span, 0, span.last - span.first)
 
     def damaged(self, error: object) -> ValueError:
         """The error for this file."""
@@ -111,8 +141,8 @@ class Compressed:
         count, self._block, last = map(int, np.frombuffer(three, word))
         if count and not last <= self._block <= MAX_BLOCK:
             raise ValueError(
-                f"{stored.path} has compressed blocks of {self._block} bytes, slices "
-                f"are read of at most {MAX_BLOCK}; {AGAIN}."
+                f"{stored.path} has compressed blocks of {self._block} bytes, read are "
+                f"at most {MAX_BLOCK}. Write it again: pyvista.read(old).save(new)."
             )
         self.size = (count - 1) * self._block + (last or self._block) if count else 0
         length = (3 + count) * word.itemsize
@@ -144,7 +174,7 @@ class Compressed:
         found = self._stored.read(self._span, first, last)
         try:
             block = self._decompressor().decompress(found, size + 1)
-        except (zlib.error, lzma.LZMAError) as error:
+        except (zlib.error, lzma.LZMAError, ValueError) as error:
             raise self._stored.damaged(f"block {number}: {error}") from error
         if len(block) != size:
             what = f"block {number} has {len(block)} bytes or more, not {size}"

@@ -1,4 +1,4 @@
-"""What a `.vtu` file says of its arrays, read without their values."""
+"""What an XML file of VTK says of its arrays, read without their values."""
 
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
@@ -9,6 +9,8 @@ from opjax.datasets import _own_arrays
 
 # Characters beside the values of arrays: units, the time.
 _MAX_TEXT = 2**20
+# Elements, and how deep they are in one another.
+_MAX_ELEMENTS, _DEEPEST = 2**16, 32
 AGAIN = "write it again, pyvista.read(old).save(new), or predict without --stream"
 
 
@@ -18,33 +20,48 @@ class Span(NamedTuple):
     first: int
     last: int
     base64: bool
+    text: bool = False
 
 
 class Head(NamedTuple):
     """A file without the values of its arrays.
 
     Attributes:
-      root: its tree, where elements of binary arrays have no text.
+      root: its tree, where elements of arrays have no text, but for few that are text.
       spans: where the values of these elements begin, and where they end at the latest.
+      kind: what it holds.
     """
 
     root: Element
     spans: dict[Element, Span]
+    kind: str
+
+    @property
+    def pieces(self) -> list[Element]:
+        """The elements of the mesh."""
+        return self.root.findall(f"{self.kind}/Piece")
 
     @property
     def piece(self) -> Element:
-        """The element of the mesh."""
-        return self.root.findall("UnstructuredGrid/Piece")[0]
+        """The element of the mesh, if there is one."""
+        return self.pieces[0]
 
 
-def read_head(path: Path) -> Head:
+def read_head(
+    path: Path, *, kind: str = "UnstructuredGrid", sliced: bool = True
+) -> Head:
     """Reads a file up to its appended data, and finds the values of its arrays.
 
+    Args:
+      path: the file.
+      kind: what it has to hold.
+      sliced: whether slices of its arrays are to be read.
+
     Raises:
-      ValueError: if it is damaged, is no unstructured grid in one piece, or has arrays
-        that have no slices.
+      ValueError: if it is damaged or holds something else; if slices are wanted, also
+        if it has several pieces, or arrays as text, which have none.
     """
-    events = _Events(path)
+    events = _Events(path, sliced=sliced)
     with open(path, "rb") as file:
         try:
             while part := file.read(2**18):
@@ -55,9 +72,19 @@ def read_head(path: Path) -> Head:
         except _AppendedError:  # and what follows is no XML
             pass
         root = events.tree()
-        _check_mesh(path, root)
+        if root.tag != "VTKFile" or root.get("type") != kind:
+            raise ValueError(
+                f"{path} holds {root.get('type') or root.tag!r}, expected one mesh, "
+                f"{kind!r}; write every block to a file of its own."
+            )
         spans = events.inline | _appended(path, file, events)
-    return Head(root, spans)
+    head = Head(root, spans, kind)
+    if sliced and len(head.pieces) != 1:
+        raise ValueError(
+            f"{path} has {len(head.pieces)} pieces, and is read in slices if there is "
+            f"one; {AGAIN}."
+        )
+    return head
 
 
 class _AppendedError(Exception):
@@ -67,8 +94,9 @@ class _AppendedError(Exception):
 class _Events:
     """Builds the tree of a file, but for the values of arrays."""
 
-    def __init__(self, path: Path):
+    def __init__(self, path: Path, *, sliced: bool):
         self._path, self._builder, self._text = path, TreeBuilder(), 0
+        self._sliced, self._count = sliced, 0
         self._open: list[str] = []  # elements that are not closed yet
         self._array: Element | None = None  # whose values are passed over,
         self._first: int | None = None  # and where they begin
@@ -102,6 +130,12 @@ class _Events:
             raise _AppendedError
         element = self._builder.start(tag, attributes)
         self._open.append(tag)
+        self._count += 1
+        if len(self._open) > _DEEPEST:
+            raise _own_arrays.damaged(self._path, f"elements in {_DEEPEST} others")
+        if self._count > _MAX_ELEMENTS:
+            what = f"more than {_MAX_ELEMENTS} elements"
+            raise _own_arrays.damaged(self._path, what)
         if tag in ("DataArray", "Array"):
             self._begin_array(element)
 
@@ -114,7 +148,7 @@ class _Events:
             )
         if stored == "appended":
             self.appended.append(element)
-        elif stored == "binary":
+        elif stored == "binary" or not self._sliced:
             self._array = element
         elif "FieldData" not in self._open:  # which are few, and stay text
             raise ValueError(
@@ -136,29 +170,19 @@ class _Events:
         elif self._first is None and text.strip():
             spaces = len(text) - len(text.lstrip())
             self._first = self._parser.CurrentByteIndex + spaces
+            self._parser.CharacterDataHandler = None  # of which there are many
 
     def _end_values(self) -> None:
         if self._array is not None:
             last = self._parser.CurrentByteIndex
             first = last if self._first is None else self._first
-            self.inline[self._array] = Span(first, last, True)
+            text = self._array.get("format", "ascii") != "binary"
+            self.inline[self._array] = Span(first, last, not text, text)
         self._array = self._first = None
+        self._parser.CharacterDataHandler = self._characters
 
     def _refuse_entities(self, *_) -> None:
         raise _own_arrays.damaged(self._path, "it declares entities of XML")
-
-
-def _check_mesh(path: Path, root: Element) -> None:
-    kind, pieces = root.get("type"), root.findall("UnstructuredGrid/Piece")
-    if root.tag != "VTKFile" or kind != "UnstructuredGrid":
-        raise ValueError(
-            f"{path} holds a {kind or root.tag}, expected an UnstructuredGrid."
-        )
-    if len(pieces) != 1:
-        raise ValueError(
-            f"{path} has {len(pieces)} pieces, and is read in slices if there is one; "
-            f"{AGAIN}."
-        )
 
 
 def _appended(path: Path, file: BinaryIO, events: _Events) -> dict[Element, Span]:

@@ -15,9 +15,9 @@ from opjax.datasets._vtu_head import Head, read_head
 # Bytes that are looked at or copied at once.
 STEP = 2**20
 _ORDERS = {"LittleEndian": "<", "BigEndian": ">"}
-_TYPES = {"Float32": "f4", "Float64": "f8"}
-_TYPES |= {f"Int{8 * size}": f"i{size}" for size in (1, 2, 4, 8)}
-_TYPES |= {f"UInt{8 * size}": f"u{size}" for size in (1, 2, 4, 8)}
+TYPES = {"Float32": "f4", "Float64": "f8"}
+TYPES |= {f"Int{8 * size}": f"i{size}" for size in (1, 2, 4, 8)}
+TYPES |= {f"UInt{8 * size}": f"u{size}" for size in (1, 2, 4, 8)}
 
 
 class Slices:
@@ -99,14 +99,8 @@ def open_mesh(path: Path) -> Iterator[Mesh]:
       ValueError: if it is damaged, has no points, or cannot be read in slices.
     """
     head = read_head(path)
-    root = head.root
-    order = _ORDERS.get(root.get("byte_order", "LittleEndian"))
-    header = root.get("header_type", "UInt32")
-    if order is None or header not in ("UInt32", "UInt64"):
-        raise _own_arrays.damaged(path, f"its types are unknown: {root.attrib}")
-    encoding = Encoding(np.dtype(order + _TYPES[header]), root.get("compressor"))
-    encoding.check(path)
-    reader = Plain if encoding.compressor is None else Compressed
+    order, encoding = encoding_of(path, head.root)
+    reader = reader_of(encoding)
     with open(path, "rb") as file:
         stored = Stored(path, file)
         arrays = {
@@ -116,14 +110,34 @@ def open_mesh(path: Path) -> Iterator[Mesh]:
         yield _mesh(path, head, arrays)
 
 
+def encoding_of(path: Path, root: Element) -> tuple[str, Encoding]:
+    """The order of bytes of a file, as NumPy writes it, and how it stores values.
+
+    Raises:
+      ValueError: if they are unknown.
+    """
+    order = _ORDERS.get(root.get("byte_order", "LittleEndian"))
+    header = root.get("header_type", "UInt32")
+    if order is None or header not in ("UInt32", "UInt64"):
+        raise _own_arrays.damaged(path, f"its types are unknown: {root.attrib}")
+    encoding = Encoding(np.dtype(order + TYPES[header]), root.get("compressor"))
+    encoding.check(path)
+    return order, encoding
+
+
+def reader_of(encoding: Encoding) -> type[Plain] | type[Compressed]:
+    """What reads values."""
+    return Plain if encoding.compressor is None else Compressed
+
+
 def _slices(
     path: Path, element: Element, order: str, values: Plain | Compressed
 ) -> Slices:
     """An array as its element says; of bytes, if they are no numbers."""
     kind, channels = element.get("type", ""), 1
-    if kind in _TYPES:
-        channels = max(_number(path, element, "NumberOfComponents", "1"), 1)
-    dtype = np.dtype(order + _TYPES.get(kind, "u1"))
+    if kind in TYPES:
+        channels = max(number(path, element, "NumberOfComponents", "1"), 1)
+    dtype = np.dtype(order + TYPES.get(kind, "u1"))
     if values.size % (channels * dtype.itemsize):
         what = f"{values.size} bytes are no rows of {channels} {kind}"
         raise _own_arrays.damaged(path, f"{element.get('Name')!r}: {what}")
@@ -135,15 +149,15 @@ def _mesh(path: Path, head: Head, arrays: dict[Element, Slices]) -> Mesh:
 
     def of(where: str) -> dict[str, Slices]:
         found = head.piece.findall(f"{where}/DataArray")
-        return {e.get("Name", ""): arrays[e] for e in found if e.get("type") in _TYPES}
+        return {e.get("Name", ""): arrays[e] for e in found if e.get("type") in TYPES}
 
     def check(name: str, fits: bool) -> None:
         if not fits:
             what = f"{name!r} is missing or has not the length that it should have"
             raise _own_arrays.damaged(path, what)
 
-    num_points = _number(path, head.piece, "NumberOfPoints")
-    num_cells = _number(path, head.piece, "NumberOfCells")
+    num_points = number(path, head.piece, "NumberOfPoints")
+    num_cells = number(path, head.piece, "NumberOfCells")
     if not num_points:
         raise ValueError(f"{path} has no points: the mesh is empty.")
     points, fields, cells = list(of("Points").values()), of("PointData"), of("Cells")
@@ -161,7 +175,12 @@ def _mesh(path: Path, head: Head, arrays: dict[Element, Slices]) -> Mesh:
     return Mesh(path, head, arrays, points[0], fields, corners)
 
 
-def _number(path: Path, element: Element, key: str, default: str = "") -> int:
+def number(path: Path, element: Element, key: str, default: str = "") -> int:
+    """An attribute of an element.
+
+    Raises:
+      ValueError: if it is no number.
+    """
     text = element.get(key, default).strip()
     if not text.isdecimal() or len(text) > 18:
         raise _own_arrays.damaged(path, f"{key} of {element.tag} is {text!r}")

@@ -112,17 +112,33 @@ def vtu(seed: int) -> bytes:
     writer.SetInputData(_mesh(seed))
     writer.SetDataMode(seed % 3)
     writer.SetEncodeAppendedData(True)
-    if seed % 2:
-        writer.SetCompressorTypeToNone()
+    names = ("ZLib", "None", "LZ4", "None", "LZMA", "ZLib")
+    getattr(writer, f"SetCompressorTypeTo{names[seed % 6]}")()
     return _vtk_bytes(writer)
 
 
 def vtk(seed: int) -> bytes:
-    """A mesh in the legacy format, text or binary."""
+    """A mesh, surface or grid in the legacy format, text or binary, old or new."""
+    import pyvista
+    from vtkmodules import vtkIOLegacy
+
+    mesh: Any = _mesh(seed)
+    if seed % 4 == 2:
+        mesh = mesh.extract_surface(algorithm="dataset_surface")
+    elif seed % 4 == 3:
+        image = pyvista.ImageData(dimensions=(3, 4, 1))
+        image.point_data["target"] = np.arange(12.0)
+        kinds = (image, image.cast_to_structured_grid())
+        mesh = (*kinds, image.cast_to_rectilinear_grid())[seed // 4 % 3]
+    writer = vtkIOLegacy.vtkDataSetWriter()
+    writer.SetInputData(mesh)
+    writer.SetFileVersion(42 if seed % 3 else 51)
+    if seed % 2:
+        writer.SetFileTypeToBinary()
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "a.vtk")
-        _mesh(seed).save(path, binary=bool(seed % 2))
-        return path.read_bytes()
+        writer.SetFileName(str(Path(folder, "a.vtk")))
+        writer.Write()
+        return Path(folder, "a.vtk").read_bytes()
 
 
 def vtp(seed: int) -> bytes:

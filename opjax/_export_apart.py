@@ -1,0 +1,44 @@
+"""A process that parses an exported operator before ours does.
+
+    python _export_apart.py <seconds> <bytes of memory>  < operator
+
+XLA's parser trusts what it reads: a made-up operator may end the process, or hang it.
+Then it is this one that ends. Prints an empty line if all went well, or why not, and
+ends with status 0.
+"""
+
+import sys
+
+
+def parse(content: bytes) -> str:
+    """Does with an operator what `opjax.export.load` does; says what went wrong."""
+    from jax import export
+
+    try:
+        export.deserialize(bytearray(content)).mlir_module()
+    except Exception as error:  # nobody checks offsets before they are followed
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        return lines[0][:200] or type(error).__name__
+    return ""
+
+
+def limit(seconds: int, num_bytes: int) -> None:
+    """Bounds the processor time and memory of this process, where there are bounds."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
+    resource.setrlimit(resource.RLIMIT_DATA, (num_bytes, num_bytes))
+
+
+def main() -> None:
+    """Reads standard input."""
+    content = sys.stdin.buffer.read()
+    limit(int(sys.argv[1]), int(sys.argv[2]))
+    print(parse(content), flush=True)
+
+
+if __name__ == "__main__":
+    main()
