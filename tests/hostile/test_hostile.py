@@ -229,7 +229,10 @@ def test_chunks_are_compressed_once_at_most(tmp_path):
     refused(tmp_path / "a.h5", "compressed by filters")
 
 
-_MINUS_ONE = '<VTKFile type="UnstructuredGrid"><Piece NumberOfPoints="-1"/></VTKFile>'
+_MINUS_ONE = (
+    '<VTKFile type="UnstructuredGrid"><UnstructuredGrid><Piece NumberOfPoints="-1"/>'
+    "</UnstructuredGrid></VTKFile>"
+)
 
 
 def test_entities_depth_and_other_data_of_vtk_are_refused(tmp_path):
