@@ -34,8 +34,15 @@ RUNS = {
     ),
     "layers": ("experiments.scaling", "--preset=quick"),
 }
-_SCALE = ("benchmarks.scale", "--modes=dense,chunked,sharded", "--steps=3")
-_SCALE_POINTS = (1024, 4096, 16384, 65536)
+_FEW = ("--modes=dense,chunked,sharded", "--steps=3")
+_STREAMED = ("--modes=streamed", "--steps=1", "--storage_dtype=bfloat16")
+_STREAMED += ("--chunk_size=2048",)
+# Of `benchmarks.scale`; the last ones take 40 minutes and 21 GB of disk.
+_SCALE = {
+    **{points: [_FEW] for points in (1024, 4096, 16384, 65536)},
+    2**20: [("--modes=chunked", "--steps=1"), _STREAMED],
+    10 * 2**20: [_STREAMED],
+}
 
 
 class Picture(NamedTuple):
@@ -93,7 +100,11 @@ def made(name: str, runs: pathlib.Path) -> pathlib.Path:
 def _measure_scale(lines: pathlib.Path) -> None:
     if lines.exists():
         return
-    found = [_call(*_SCALE, f"--points={n}").splitlines()[-1] for n in _SCALE_POINTS]
+    found = [
+        _call("benchmarks.scale", f"--points={points}", *options).splitlines()[-1]
+        for points, runs in _SCALE.items()
+        for options in runs
+    ]
     lines.parent.mkdir(parents=True, exist_ok=True)
     lines.write_text("\n".join(found) + "\n")
 

@@ -32,6 +32,7 @@ _MODES = {
     "dense": ("all points at once", _C["black"], "s"),
     "chunked": ("512 points at a time", _C["orange"], "o"),
     "sharded, 2 devices": ("the same, two devices", _C["blue"], "^"),
+    "streamed, bfloat16": ("streamed from disk", _C["vermilion"], "D"),
 }
 
 
@@ -84,11 +85,12 @@ def error_over_time(run: pathlib.Path) -> Any:
 def scale(run: pathlib.Path) -> Any:
     """Time and memory of a training step of a large model, per point."""
     rows = measured((run / "scale.jsonl").read_text().splitlines())
-    drawn = style.figure(5.0)
-    axes = drawn.subplots(2, 1, sharex=True)
+    drawn = style.figure(7.0)
+    axes = drawn.subplots(3, 1, sharex=True)
     panels = {
         "microseconds_per_point": ("microseconds per point", 1.0),
         "bytes_per_point": ("temporary kB per point", 1e3),
+        "peak_mib": ("peak of the process, MiB", 1.0),
     }
     for axis, (key, (label, unit)) in zip(axes, panels.items(), strict=True):
         for mode, (name, colour, marker) in _MODES.items():
@@ -96,10 +98,15 @@ def scale(run: pathlib.Path) -> Any:
                 (row["points"], row[key] / unit) for row in rows if row["mode"] == mode
             ]
             look = {"color": colour, "marker": marker, "markersize": 4}
-            axis.plot(*zip(*line, strict=True), linewidth=1.4, label=name, **look)
+            axis.plot(*np.transpose(line), linewidth=1.4, label=name, **look)
         axis.set_ylabel(label)
-        axis.set_ylim(0, None)
         drawing.plain(axis)
+        if key == "peak_mib":
+            axis.set_yscale("log")
+            axis.set_yticks([1000, 2000, 4000], ["1000", "2000", "4000"])
+            axis.set_yticks([], minor=True)
+        else:
+            axis.set_ylim(0, None)
     axes[0].set_xscale("log", base=2)
     axes[0].legend()
     axes[-1].set_xlabel("points of the mesh")
