@@ -1,4 +1,4 @@
-"""What devices exchange in a step, from the text of the compiled program."""
+"""Data exchanged between devices in a step, read from the compiled program."""
 
 import math
 import re

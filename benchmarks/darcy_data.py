@@ -2,8 +2,8 @@
 
     python -m benchmarks.darcy_data --num_samples=8
 
-prints a Markdown table and, as its last line, the same numbers as JSON. Flags
-`--num_points` and `--stride`, repeated in pairs, choose other grids.
+Prints a Markdown table and, as the last line, the same numbers as JSON. To measure
+other grids, repeat `--num_points` and `--stride` in pairs.
 """
 
 import dataclasses
@@ -27,13 +27,17 @@ class Config:
 
 
 _NUM_SAMPLES = flags.DEFINE_integer(
-    "num_samples", Config.num_samples, "Samples to time.", lower_bound=1
+    "num_samples", Config.num_samples, "Number of samples to generate", lower_bound=1
 )
 _NUM_POINTS = flags.DEFINE_multi_integer(
-    "num_points", Config.num_points, "Points per side of the solve."
+    "num_points",
+    Config.num_points,
+    "Number of points per side of the solve. May be repeated",
 )
 _STRIDE = flags.DEFINE_multi_integer(
-    "stride", Config.stride, "Stride of the coarse grid, one per --num_points."
+    "stride",
+    Config.stride,
+    "Subsampling factor of the solve, one for each --num_points",
 )
 
 

@@ -1,10 +1,10 @@
-"""Draws the pictures of README and site: `python -m benchmarks.pictures`.
+"""Draws the pictures of README and site.
 
     python -m benchmarks.pictures --runs=runs/pictures --only=darcy_prediction
 
-They are drawn from runs, each in a folder of `--runs`. A run that is not there is made
-first by its command: minutes to an hour on two cores, printed before it starts. Where
-one is, its commit is printed with the picture.
+Each picture is drawn from a run in its own folder inside `--runs`. If the run does not
+exist, its command is printed and executed first, which takes minutes to an hour on two
+cores. The commit of the run is printed with the picture.
 """
 
 import json
@@ -66,9 +66,9 @@ PICTURES = {
 
 def define_flags() -> None:
     """Defines the flags; not on import, since names are those of other benchmarks."""
-    flags.DEFINE_string("runs", "runs/pictures", "Folder of the runs.")
-    flags.DEFINE_list("only", [], "Names of the pictures; all without.")
-    flags.DEFINE_string("folder", str(FOLDER), "Where pictures are written.")
+    flags.DEFINE_string("runs", "runs/pictures", "Folder of the runs to draw from")
+    flags.DEFINE_list("only", [], "Names of the pictures to draw. All if empty")
+    flags.DEFINE_string("folder", str(FOLDER), "Folder to write the pictures to")
 
 
 def chosen(only: Sequence[str]) -> dict[str, Picture]:

@@ -8,8 +8,8 @@ import numpy as np
 
 from benchmarks import pictures_style as style
 from benchmarks.scale_page import measured
-from opjax.learn import drawing
-from opjax.learn.metrics_file import read_metrics
+from opjax.learn.report import drawing
+from opjax.learn.run.metrics_file import read_metrics
 
 _C = style.COLOURS
 # Attentions of the picture of costs: colour, line.

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks import pictures_style as style
-from opjax.learn import outcome
+from opjax.learn.tasks import outcome
 
 _SHOWN = 6  # functions of a basis
 

@@ -13,7 +13,7 @@ from benchmarks import pictures_style as style
 from experiments.poisson_schwarz import training
 from experiments.poisson_schwarz.studies import STARTS, Setup, Study
 from opjax import schwarz
-from opjax.learn import drawing
+from opjax.learn.report import drawing
 
 NUM_STEPS = 2000
 _SEED = 0
@@ -36,8 +36,6 @@ def trained(num_steps: int = NUM_STEPS) -> Any:
     assert task.build
     assert task.optimizer
     assert task.replicas
-    assert callable(task.train)
-    draw = task.train
 
     def alone(tree: Any) -> Any:
         return jax.tree.map(lambda leaf: leaf[0], tree)
@@ -48,7 +46,7 @@ def trained(num_steps: int = NUM_STEPS) -> Any:
 
     def step(carry: Any, number: Any) -> tuple[Any, None]:
         model, state = carry
-        slope = jax.grad(task.loss)(model, draw(key, number))
+        slope = jax.grad(task.loss)(model, task.draw(key, number))
         updates, state = optimizer.update(slope, state, model)
         return (optax.apply_updates(model, updates), state), None
 

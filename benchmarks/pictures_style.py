@@ -1,9 +1,9 @@
-"""The one look of the pictures of README and site.
+"""The common style of the pictures of README and site.
 
-A picture is as wide as a column of text, 5.2 inches, with letters of 8.5 to 9.5
-points, so that they can still be read where it is shrunk to the width of a phone.
-Colours are those of Okabe and Ito, which differ for colour-blind readers; fields are
-viridis, cividis for inputs, and what has a sign is blue, white and red around zero.
+A picture is as wide as a column of text, 5.2 inches, with letters of 8.5 to 9.5 points,
+so that they can be read on a phone. Colours are those of Okabe and Ito, which readers
+with colour vision deficiency can tell apart. Fields use viridis, inputs cividis, and
+signed fields a blue, white and red map centred at zero.
 """
 
 import os
@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from opjax.learn import drawing
+from opjax.learn.report import drawing
 
 WIDTH = 5.2  # inches
 _DPI = 170

@@ -1,4 +1,4 @@
-"""Where and how a benchmark was measured; imports nothing that takes memory."""
+"""Commit, hardware and versions of a benchmark; imports nothing that takes memory."""
 
 import datetime
 import importlib.metadata

@@ -1,11 +1,11 @@
-"""Compares recipes of training: error against seconds or epochs, of finished runs.
+r"""Compares training recipes of finished runs: error over seconds or epochs.
 
     python -m benchmarks.recipes --runs=runs/pipe-old,runs/pipe-new \
         --names=pipe:adamw,pipe:muon --figure=results/recipes.png
 
-Every run is named `problem:recipe`; problems get a panel each, recipes a colour, and
-the seeds of a run a line each. Prints a Markdown table of the test errors, medians and
-ranges over the seeds, and of the seconds.
+Every run is named `problem:recipe`. The figure has a panel per problem, a colour per
+recipe and a line per seed. Prints a Markdown table with medians and ranges over the
+seeds of the test errors and seconds.
 """
 
 import json
@@ -15,19 +15,22 @@ from typing import Any
 
 from absl import app, flags
 
-from opjax.learn import drawing
-from opjax.learn.metrics_file import read_metrics
+from opjax.learn.report import drawing
+from opjax.learn.run.metrics_file import read_metrics
 from opjax.learn.tables import median_and_range, table
 
-_RUNS = flags.DEFINE_list("runs", [], "Folders of finished runs.")
-_MODEL = flags.DEFINE_string("model", "functional", "Whose results to compare.")
-_NAMES = flags.DEFINE_list("names", [], "Their names, problem:recipe.")
-_FIGURE = flags.DEFINE_string("figure", None, "PNG to write.")
+_RUNS = flags.DEFINE_list("runs", [], "Folders of finished runs")
+_MODEL = flags.DEFINE_string("model", "functional", "Model whose results are compared")
+_NAMES = flags.DEFINE_list(
+    "names", [], "Names of the runs, problem:recipe, in the order of --runs"
+)
+_FIGURE = flags.DEFINE_string("figure", None, "PNG file to write")
 _OVER = flags.DEFINE_enum(
     "over",
     "seconds",
     ["seconds", "epoch"],
-    "What curves are drawn over; epochs where a busy machine spoilt the seconds.",
+    "Horizontal axis of the figure. Use epoch when a busy machine distorted the "
+    "seconds",
 )
 _COLUMNS = 3
 

@@ -1,21 +1,21 @@
-"""Time and memory of one training step against the number of points.
+"""Time and memory of one training step by number of points.
 
     python -m benchmarks.scale --modes=dense,chunked --points=16384 --steps=3
 
-takes the operator transformer with functional attention on a random cloud in space, in
-a process of its own for every mode, so that its peak of memory is that of the mode:
+Trains the operator transformer with functional attention on a random cloud in space.
+Each mode runs in its own process, so that the peak memory is that of the mode:
 
     dense     all points at once,
-    chunked   `chunk_size` points at once, with the same loss and gradients,
-    sharded   the same, split over `devices` as well; on a CPU over its cores,
-    streamed  the same from a mesh in a file, with `store_every` layers' inputs in a
-              file, or nothing stored, in `--scratch`.
+    chunked   `chunk_size` points at a time, with the same loss and gradients,
+    sharded   chunked and split over `devices`; on a CPU, over its cores,
+    streamed  chunked, from a mesh in a file. The inputs of every `store_every`-th layer
+              are stored in a file in `--scratch`, or nothing is stored.
 
-The last line is JSON: `modes` has the numbers of every mode, and the numbers of the
-last one stand beside it. `bytes_per_point` are temporary arrays of the compiled step,
-of all devices; `bytes_exchanged` is what a device gets from their sums in a step;
-`bandwidth_fraction` is the time that memory needs for the inputs of the layers, written
-and read once, over that of the step.
+The last line is JSON. `modes` has the numbers of every mode; those of the last mode are
+repeated beside it. `bytes_per_point` counts temporary arrays of the compiled step on
+all devices. `bytes_exchanged` is what one device receives in a step.
+`bandwidth_fraction` is the time that memory needs to write and read the inputs of the
+layers once, divided by the time of the step.
 """
 
 import json
@@ -32,32 +32,39 @@ from benchmarks import streamed
 from benchmarks.provenance import provenance
 
 _MODES = ("dense", "chunked", "sharded", "streamed")
-_GIVEN = flags.DEFINE_list("modes", ["dense", "chunked"], "What to measure.")
+_GIVEN = flags.DEFINE_list(
+    "modes", ["dense", "chunked"], "Modes to measure: dense, chunked, sharded, streamed"
+)
 _EVERY = flags.DEFINE_integer(
-    "store_every", 1, "Layers between stored ones, streamed; 0: none", lower_bound=0
+    "store_every",
+    1,
+    "Number of layers between stored ones in the mode streamed. 0 stores none",
+    lower_bound=0,
 )
 _STORAGE = flags.DEFINE_enum(
     "storage_dtype",
     "float32",
     ("float32", "bfloat16", "float16"),
-    "What features between layers are kept in, but for the mode dense",
+    "Data type of stored activations in all modes but dense",
 )
 _COMPUTE = flags.DEFINE_enum(
     "compute_dtype",
     "float32",
-    ("float32", "bfloat16", "float16"),
-    "What features are rounded to in products of points",
+    ("float32", "bfloat16"),
+    "Data type of the factors in matrix products over points",
 )
-_SCRATCH = flags.DEFINE_string("scratch", "", "Folder for files; a temporary one")
+_SCRATCH = flags.DEFINE_string(
+    "scratch", "", "Folder for files. A temporary folder if empty"
+)
 _SIZES = {
     "points": (16384, "Points of the mesh"),
     "steps": (3, "Steps that are timed, after one that is not"),
-    "layers": (8, "Blocks"),
-    "features": (128, "Channels; a multiple of the heads"),
-    "heads": (8, "Heads"),
-    "bases": (64, "Basis functions of every head"),
-    "chunk_size": (512, "Points at once, but for the mode dense"),
-    "devices": (2, "Devices of the mode sharded"),
+    "layers": (8, "Number of blocks"),
+    "features": (128, "Number of channels. Must be a multiple of --heads"),
+    "heads": (8, "Number of attention heads"),
+    "bases": (64, "Number of basis functions per head"),
+    "chunk_size": (512, "Number of points computed at a time in all modes but dense"),
+    "devices": (2, "Number of devices in the mode sharded"),
 }
 for _name, (_default, _text) in _SIZES.items():
     flags.DEFINE_integer(_name, _default, _text, lower_bound=1)
@@ -108,8 +115,9 @@ def measure(mode: str, sizes: dict[str, Any]) -> dict[str, Any]:
     import jax.numpy as jnp
 
     from benchmarks.communication import exchanged
-    from opjax import sharding, training
-    from opjax.learn import devices
+    from opjax import training
+    from opjax.learn.run import devices
+    from opjax.training import sharding
 
     n, mesh = sizes["points"], None
     if mode == "sharded":

@@ -5,7 +5,7 @@
     done
     python -m benchmarks.scale_page --lines=scale.jsonl --figure=results/scale.png
 
-Every line is the last one of a run. Prints a Markdown table.
+The file has the last line of every run. Prints a Markdown table.
 """
 
 import json
@@ -15,7 +15,7 @@ from typing import Any
 
 from absl import app, flags
 
-from opjax.learn import drawing
+from opjax.learn.report import drawing
 from opjax.learn.tables import table
 
 HEADINGS = (
@@ -35,8 +35,10 @@ _PANELS = {
 
 def define_flags() -> None:
     """Defines the flags; not on import, since names are those of other benchmarks."""
-    flags.DEFINE_string("lines", None, "File of last lines of runs.", required=True)
-    flags.DEFINE_string("figure", None, "PNG to write.")
+    flags.DEFINE_string(
+        "lines", None, "File with the last line of every run", required=True
+    )
+    flags.DEFINE_string("figure", None, "PNG file to write")
 
 
 def measured(lines: Sequence[str]) -> list[dict[str, Any]]:

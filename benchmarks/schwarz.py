@@ -53,25 +53,30 @@ class Config:
     output: str = "results/benchmark_schwarz.md"
 
 
-_PARTS_FLAG = flags.DEFINE_list("parts", list(_PARTS), "Some of train, apply.")
+_PARTS_FLAG = flags.DEFINE_list("parts", list(_PARTS), "Parts to run: train, apply")
 flags.register_validator(
     _PARTS_FLAG,
     lambda parts: 0 < len(parts) == len(set(parts) & set(_PARTS)),
     f"must be a list of different names out of {', '.join(_PARTS)}.",
 )
 _REPEATS = flags.DEFINE_integer(
-    "repeats", Config.repeats, "Alternating repeats after the warm-up.", lower_bound=1
+    "repeats",
+    Config.repeats,
+    "Number of alternating repeats after the warm-up",
+    lower_bound=1,
 )
 _STEPS = flags.DEFINE_integer(
-    "steps", Config.steps, "Training steps of a run.", lower_bound=1
+    "steps", Config.steps, "Number of training steps in a run", lower_bound=1
 )
 _THREADS = flags.DEFINE_integer(
     "threads",
     Config.threads,
-    "Threads of both sides; zero: as many as cores.",
+    "Number of threads of both sides. 0 uses all cores",
     lower_bound=0,
 )
-_OUTPUT = flags.DEFINE_string("output", Config.output, "Markdown report; empty: none.")
+_OUTPUT = flags.DEFINE_string(
+    "output", Config.output, "Markdown report to write. None if empty"
+)
 
 
 # --- Training.

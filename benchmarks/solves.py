@@ -2,9 +2,9 @@
 
     python benchmarks/solves.py
 
-For batches of `heads x samples` systems of every shape it solves the dual form, the
-smaller one here, in both ways, forward and with the gradient, alternating within one
-process, and prints medians in milliseconds and their ratio.
+For batches of `heads x samples` systems of every shape, solves the dual form (here the
+smaller one) with both factorisations, forward and with the gradient. The two alternate
+in one process. Prints medians in milliseconds and their ratio.
 """
 
 import functools
@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 from absl import app, flags
 
-_REPEATS = flags.DEFINE_integer("repeats", 51, "Timed calls of each variant.")
+_REPEATS = flags.DEFINE_integer("repeats", 51, "Number of timed calls of each variant")
 
 # (systems, d, k): the paper's Darcy at batch 1 and 4, Navier-Stokes at batch 2, larger.
 SHAPES = [(8, 16, 64), (32, 16, 64), (16, 32, 32), (256, 32, 64), (64, 64, 128)]

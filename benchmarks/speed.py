@@ -2,16 +2,16 @@
 
 A step is forward, backward, gradient clipping and an AdamW update on a one-cycle
 schedule, in float32, with the relative L2 error summed over the batch as loss. Every
-measurement runs in a fresh process, so that peak memory belongs to one side; the sides
-alternate, so that a busy machine disturbs all. Baselines are `torch_models.py`; all
-sides see the same numbers.
+measurement runs in a fresh process, so that peak memory belongs to one side. The sides
+alternate, so that a busy machine disturbs all of them. The PyTorch models are in
+`torch_models.py`; all sides see the same numbers.
 
     python -m benchmarks.speed --cases=darcy_b1 --sides=torch,opjax --rounds=1
 
-The sides: `torch`, `torch_compile`; `opjax`, one sample at a time with XLA's threads;
-`opjax_chunked`, in chunks of points; `opjax_devices`, the cores as devices that share
-the samples, or the points of one, in chunks where there may be some. The last line
-printed is one JSON object; the Markdown report goes to `--output`.
+The sides are `torch` and `torch_compile`; `opjax`, one sample at a time with XLA's
+threads; `opjax_chunked`, in chunks of points; and `opjax_devices`, with the cores as
+devices that share the samples or the points, in chunks where possible. The last line of
+output is one JSON object. The Markdown report goes to `--output`.
 """
 
 import dataclasses
@@ -93,20 +93,22 @@ class Config:
 
 def define_flags() -> None:
     """Defines the flags; not on import, since names are those of other benchmarks."""
-    flags.DEFINE_list("cases", list(CASES), f"Some of {', '.join(CASES)}.")
-    flags.DEFINE_list("sides", list(SIDES), "Sides to alternate between.")
+    flags.DEFINE_list("cases", list(CASES), f"Cases to measure: {', '.join(CASES)}")
+    flags.DEFINE_list("sides", list(SIDES), "Implementations to compare, in turns")
     for name, known in (("cases", tuple(CASES)), ("sides", SIDES)):
         flags.register_validator(
             name,
             lambda given, known=known: 0 < len(given) == len(set(given) & set(known)),
             f"must be a list of different names out of {', '.join(known)}.",
         )
-    text = "Timed steps at batch 1, after the warm-up."
+    text = "Number of timed steps at batch size 1, after the warm-up"
     flags.DEFINE_integer("steps", Config.steps, text, lower_bound=1)
-    text = "Processes per side and case."
+    text = "Number of processes per implementation and case"
     flags.DEFINE_integer("rounds", Config.rounds, text, lower_bound=1)
-    flags.DEFINE_string("output", Config.output, "Markdown report; empty: none.")
-    flags.DEFINE_bool("worker", False, "Measures one side (internal).")
+    flags.DEFINE_string(
+        "output", Config.output, "Markdown report to write. None if empty"
+    )
+    flags.DEFINE_bool("worker", False, "Measure one implementation (internal)")
 
 
 # --- The measuring side: one process, one case, one framework.
@@ -182,7 +184,7 @@ def build(options: dict[str, Any], *, chunk_size: int | None):
 
     heads, references = options["num_heads"], options["reference_points"]
     basis = functools.partial(
-        nn.SoftmaxBasis,
+        nn.bases.SoftmaxBasis,
         num_basis=options["num_basis"],
         grid_shape=options["grid_shape"],
     )
@@ -200,7 +202,7 @@ def build(options: dict[str, Any], *, chunk_size: int | None):
             nn.BasisAttention,
             num_heads=heads,
             basis=None if functional else basis,
-            mixer=nn.FunctionalMap if functional else nn.SoftmaxMap,
+            mixer=nn.mixers.FunctionalMap if functional else nn.mixers.SoftmaxMap,
         ),
         basis=functools.partial(basis, num_heads=heads) if functional else None,
         chunk_size=chunk_size,
@@ -242,8 +244,9 @@ def measure_opjax(case: Case, steps: int, *, side: str) -> dict[str, Any]:
     import jax.numpy as jnp
     from flax import nnx
 
-    from opjax import sharding, training
-    from opjax.learn import devices
+    from opjax import training
+    from opjax.learn.run import devices
+    from opjax.training import sharding
 
     mesh, grid = None, case.model["grid_shape"]
     if side == "opjax_devices":

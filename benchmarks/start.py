@@ -1,11 +1,11 @@
-"""What functional attention does at its start, layer by layer.
+"""Functional attention at initialisation, layer by layer.
 
     python -m benchmarks.start --program=elasticity --preset=fast
 
-On the first training sample of a program, for the model before its first step. A ridge
-that outweighs the eigenvalues of `K K^T` leaves a small map; a small map and small
-kernels leave little of attention beside what it is added to, and small gradients of its
-queries and keys.
+Examines the model before its first step, on the first training sample of a program. If
+the ridge is larger than the eigenvalues of `K K^T`, the map is small. If the map and
+the kernels are small, attention adds little to the residual stream, and the gradients
+of its queries and keys are small.
 """
 
 import dataclasses
@@ -21,9 +21,11 @@ from flax import nnx
 from opjax.learn.tables import number, table
 from opjax.nn.attention.basis import head_moments
 
-_PROGRAM = flags.DEFINE_string("program", "elasticity", "Module of experiments.")
-_PRESET = flags.DEFINE_string("preset", "quick", "Its preset.")
-_SEED = flags.DEFINE_integer("seed", 0, "Of the parameters.")
+_PROGRAM = flags.DEFINE_string(
+    "program", "elasticity", "Program of experiments to examine"
+)
+_PRESET = flags.DEFINE_string("preset", "quick", "Preset of the program")
+_SEED = flags.DEFINE_integer("seed", 0, "Seed of the initial parameters")
 
 HEADINGS = {
     "eigenvalue": "mean eigenvalue of K K^T",

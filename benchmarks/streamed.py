@@ -1,8 +1,8 @@
-"""The mode `streamed` of `benchmarks.scale`: the mesh is in a file, and read in chunks.
+"""The mode `streamed` of `benchmarks.scale`: a mesh in a file, read in chunks.
 
-The file is written in pieces, to a folder that is removed afterwards, and mapped. With
-`storage` what is kept of the layers is in that folder too; otherwise nothing is kept,
-and memory and disk do not depend on the number of points but for the mesh itself.
+The file is written in pieces to a temporary folder and memory-mapped. With `storage`,
+the stored layers are in that folder, too. Otherwise nothing is stored, and memory and
+disk use do not grow with the number of points, apart from the mesh itself.
 """
 
 import math

@@ -1,23 +1,23 @@
-"""Trains the rivals in PyTorch for given seconds, on the data of our programs.
+r"""Trains the rivals in PyTorch for a given time, on the data of our programs.
 
     python -m benchmarks.torch_recipes --program=elasticity --seconds=170
     python -m benchmarks.torch_recipes --program=pipe --models=transolver,fno \
         --seconds=50 --seeds=0,1,2
 
-What users of the authors' codes would have after the minutes of `--preset=fast`:
-the split, normalisation, loss and sizes of the program's preset, in eager PyTorch, with
-the recipe of the authors,
+Measures what users of the authors' codes would reach in the minutes of `--preset=fast`:
+the split, normalisation, loss and sizes of the preset, in eager PyTorch, with the
+authors' recipes:
 
 - transolver and functional: AdamW, weight decay 1e-5, one cycle up to 1e-3, gradients
-  clipped at 0.1, two samples a step or what the preset has;
+  clipped at 0.1, two samples a step unless the preset says otherwise;
 - fno, on grids: Adam, weight decay 1e-4, 1e-3 halved after each fifth of the run, 20
   samples a step, 32 channels, 12 wave numbers an axis, four layers;
 - galerkin, on grids: Adam, one cycle from 1e-7 to 1e-3 and back, gradients clipped at
   0.999, four samples a step, 128 channels, six layers of four heads, without dropout.
 
-The first steps are timed, and the schedule is as long as the seconds allow. Validation
-samples are not used. The last line is one JSON object with the errors of the test
-samples. Data have to be of one size: no padding.
+The first steps are timed to choose the length of the schedule. Validation samples are
+not used. All samples must have the same size. The last line of output is one JSON
+object with the test errors.
 """
 
 import dataclasses
@@ -48,17 +48,23 @@ Arrays = dict[str, torch.Tensor]
 
 def define_flags() -> None:
     """Defines the flags; not on import, since names are those of other benchmarks."""
-    flags.DEFINE_enum("program", "elasticity", PROGRAMS, "Whose data.")
-    flags.DEFINE_string("preset", "fast", "Preset of the data and sizes.")
-    flags.DEFINE_list("models", ["transolver"], f"Some of {', '.join(MODELS)}.")
+    flags.DEFINE_enum(
+        "program", "elasticity", PROGRAMS, "Program of experiments whose data are used"
+    )
+    flags.DEFINE_string("preset", "fast", "Preset that sets the data and sizes")
+    flags.DEFINE_list("models", ["transolver"], f"Models to train: {', '.join(MODELS)}")
     flags.register_validator(
         "models",
         lambda given: given and set(given) <= set(MODELS),
         f"must be some of {', '.join(MODELS)}.",
     )
-    flags.DEFINE_list("seeds", ["0"], "Seeds of parameters and sample order.")
-    flags.DEFINE_float("seconds", 60.0, "Seconds of training.", lower_bound=1.0)
-    text = "Count the time that one thread works: for a machine that does other things."
+    flags.DEFINE_list(
+        "seeds", ["0"], "Seeds of the initial parameters and of the sample order"
+    )
+    flags.DEFINE_float(
+        "seconds", 60.0, "Training time of a run, in seconds", lower_bound=1.0
+    )
+    text = "Count CPU time of one thread instead of wall time, on a busy machine"
     flags.DEFINE_bool("cpu_seconds", False, text)
 
 

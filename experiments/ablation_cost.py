@@ -1,4 +1,4 @@
-"""What more basis functions cost: time and memory beside those of Table 11."""
+"""Time and memory by number of basis functions, beside Table 11 of the paper."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -9,7 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from opjax.learn import Task, batches, describe, study
+from opjax.learn import Task
+from opjax.learn.cli import describe
+from opjax.learn.run.sources import make_batches
 from opjax.learn.tables import median_and_range, table
 
 _REPEATS = 5
@@ -40,12 +42,12 @@ def measure(task: Task, config: Any) -> dict[str, float]:
     assert task.build is not None
     assert task.metric is not None
     model = task.build(config, nnx.Rngs(config.seed))
-    settings = study.settings(config, task)
-    found = batches.make(task, settings)
+    settings = task.settings(config)
+    found = make_batches(task, settings)
     sample = {name: jnp.asarray(array[0]) for name, array in task.test[0].items()}
     predict = jax.jit(task.metric).lower(model, sample).compile()
     predict_ms = _milliseconds(lambda: predict(model, sample))
-    step, state, given = describe.compiled_step(task, settings, found, model)
+    step, state, given = found.one_step(model)
 
     def advance() -> Any:
         nonlocal state

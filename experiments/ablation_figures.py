@@ -1,4 +1,4 @@
-"""Figures of the ablations: errors of all variants, and condition numbers."""
+"""Figures of the ablations: errors of all variants and condition numbers."""
 
 import math
 import pathlib
@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from opjax.learn import drawing
-from opjax.learn.metrics_file import read_metrics
+from opjax.learn.report import drawing
+from opjax.learn.run.metrics_file import read_metrics
 
 Results = Mapping[str, Sequence[Mapping[str, Any]]]
 _COLUMNS = 3

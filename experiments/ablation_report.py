@@ -10,8 +10,8 @@ from experiments import (
     ablation_start,
 )
 from opjax import learn
-from opjax.learn import drawing, members
 from opjax.learn.json_files import write_json
+from opjax.learn.report import drawing, members
 
 _WITH_CONDITIONS = ("projection", "ridge", "adaptive")
 _WITH_STARTS = ("choice", "projection")

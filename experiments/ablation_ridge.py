@@ -1,4 +1,4 @@
-"""How small a ridge may be: float32 against float64, without training."""
+"""Smallest usable ridge: float32 compared with float64, without training."""
 
 from collections.abc import Sequence
 from typing import Any

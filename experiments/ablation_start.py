@@ -1,4 +1,4 @@
-"""Where models start: how different basis functions are, how large their maps."""
+"""Models at initialisation: difference of basis functions, size of the maps."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from opjax.learn import operators
+from opjax.learn.registry import operators
 from opjax.learn.tables import median_and_range, table
 from opjax.problems import darcy
 

@@ -1,11 +1,11 @@
-"""AirfRANS: learns the flow around airfoils, and with it their lift and drag.
+"""AirfRANS: predicts the flow around airfoils, and from it their lift and drag.
 
     python -m experiments.airfrans --preset=quick
     python -m experiments.airfrans --preset=paper --data_dir=... --split=aoa
 
-Without --data_dir the flows are potential flows around Joukowski airfoils, which are no
-substitute for RANS simulations: they show that the program works. The errors of lift
-are those of the paper, integrated over the airfoil from the predicted fields.
+Without --data_dir, potential flows around Joukowski airfoils are generated. They show
+that the program works but do not replace RANS simulations. The lift error is that of
+the paper: the predicted fields are integrated over the airfoil.
 """
 
 import dataclasses
@@ -19,11 +19,14 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from opjax import learn, metrics, normalize, training
-from opjax.datasets import airfrans, samples
-from opjax.learn import SMOKE, BenchmarkOptions, operators, option, outcome, supervised
-from opjax.learn.benchmark import load as load_splits
-from opjax.learn.benchmark import quick
+from opjax import learn, metrics, normalize, samples, training
+from opjax.datasets import airfrans
+from opjax.learn import SMOKE, BenchmarkOptions, option
+from opjax.learn.registry import operators
+from opjax.learn.registry.entries import Operator
+from opjax.learn.tasks import outcome, supervised
+from opjax.learn.tasks.benchmark import load as load_splits
+from opjax.learn.tasks.benchmark import quick
 from opjax.quadrature import weighted_mean
 
 # Where the reference points of the published model are, in chords.
@@ -35,10 +38,17 @@ class Config(BenchmarkOptions):
     """All that the numbers of a run depend on."""
 
     split: str = option(
-        "full", "Of the published cases", choices=tuple(airfrans.SPLITS)
+        "full",
+        "Split of the published cases: full, scarce, or extrapolation in reynolds or "
+        "aoa (angle of attack)",
+        choices=tuple(airfrans.SPLITS),
     )
-    num_points: int = option(512, "Points drawn of a training case", minimum=1)
-    surface_weight: float = option(1.0, "Weight of the error at the airfoil", minimum=0)
+    num_points: int = option(
+        512, "Number of points sampled from each training case", minimum=1
+    )
+    surface_weight: float = option(
+        1.0, "Weight of the error on the airfoil surface in the loss", minimum=0
+    )
 
 
 _ALL: dict[str, Any] = {"mlp_ratio": 2, "weight_decay": 0.0, "shared_basis": False}
@@ -113,7 +123,7 @@ def make_task(config: Config, cache_dir: str | None = None) -> learn.Task:
     )
 
 
-def build(config: Config, rngs: nnx.Rngs) -> nnx.Module:
+def build(config: Config, rngs: nnx.Rngs) -> Operator:
     """Builds a model."""
     channels = len(airfrans.FEATURES), len(airfrans.TARGETS)
     return operators.build(config, operators.Sizes(2, *channels, box=_BOX), rngs=rngs)

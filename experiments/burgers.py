@@ -1,9 +1,9 @@
-"""Burgers' equation: learns the map from initial to final state, tests on finer grids.
+"""Burgers' equation: predicts the final from the initial state, also on finer grids.
 
     python -m experiments.burgers --preset=quick
     python -m experiments.burgers --models=functional,galerkin,fno --seeds=0,1,2
 
-Models are trained on one grid and evaluated, as they are, on others.
+Models are trained on one grid and tested on several others without further training.
 """
 
 import dataclasses
@@ -16,10 +16,13 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from opjax import grid_eigenfunctions, learn, metrics, nn
-from opjax.datasets import burgers, samples
-from opjax.learn import latents, members, operators, option, supervised
-from opjax.learn.benchmark import load
+from opjax import grid_eigenfunctions, learn, metrics, nn, samples
+from opjax.datasets import burgers
+from opjax.learn import option
+from opjax.learn.registry import operators
+from opjax.learn.report import members
+from opjax.learn.tasks import latents, supervised
+from opjax.learn.tasks.benchmark import load
 
 MODELS = (*operators.ATTENTIONS, "fno")
 _FINEST = 8192  # points of the data
@@ -35,25 +38,38 @@ class Config(
     """All that the numbers of a run depend on."""
 
     models: tuple[str, ...] = option(
-        ("functional", "galerkin"), "Models", choices=MODELS, members=True
+        ("functional", "galerkin"), "Models to train", choices=MODELS, members=True
     )
-    num_points: int = option(2048, "Points of the training grid", minimum=8)
+    num_points: int = option(2048, "Number of points of the training grid", minimum=8)
     test_points: tuple[int, ...] = option(
-        (2048, 8192), "Points of the test grids", minimum=8
+        (2048, 8192), "Numbers of points of the test grids", minimum=8
     )
-    num_basis: int = option(32, "Basis functions per head", minimum=1)
+    num_basis: int = option(32, "Number of basis functions per head", minimum=1)
     feedforward: int = option(96, "Hidden width of the perceptrons", minimum=1)
-    num_modes: int = option(16, "Wave numbers of the decoder", minimum=1)
-    decoder_features: int = option(32, "Channels of the decoder", minimum=1)
+    num_modes: int = option(
+        16, "Number of Fourier modes of the spectral decoder", minimum=1
+    )
+    decoder_features: int = option(
+        32, "Number of channels of the spectral decoder", minimum=1
+    )
     normalization: str = option(
-        "keys", "What attention between points normalises", choices=NORMALIZATIONS
+        "keys",
+        "Where attention between points normalises: features (after each layer) or "
+        "keys (within each head)",
+        choices=NORMALIZATIONS,
     )
-    init_scale: float = option(1e-2, "Gain of query, key and value maps", above=0)
-    init_diagonal: float = option(1e-2, "Identity added to them", minimum=0)
+    init_scale: float = option(
+        1e-2, "Initialisation scale of the query, key and value maps", above=0
+    )
+    init_diagonal: float = option(
+        1e-2, "Multiple of the identity added to these maps at the start", minimum=0
+    )
     dropout: float = option(
-        0.0, "Share of zeros in the encoder's layers; not in fno's", minimum=0, below=1
+        0.0, "Dropout rate of the encoder. fno has none", minimum=0, below=1
     )
-    gradient_weight: float = option(0.1, "Weight of the squared slope", minimum=0)
+    gradient_weight: float = option(
+        0.1, "Weight of the error of the derivative in the loss", minimum=0
+    )
 
     def __post_init__(self):
         """Refuses what no run could use, before any work is done."""
@@ -110,7 +126,7 @@ def build(config: Config, rngs: nnx.Rngs) -> nnx.Module:
             **sizes,
         )
     attention = attention_of(config)
-    between_points = issubclass(attention.func, nn.PointAttention)
+    between_points = issubclass(attention.func, nn.attention.PointAttention)
     model = nn.SuperResolutionTransformer(
         attention=attention,
         hidden_features=config.feedforward,
@@ -120,22 +136,25 @@ def build(config: Config, rngs: nnx.Rngs) -> nnx.Module:
         rngs=rngs,
         **sizes,
     )
-    return nn.with_dropout(model, config.dropout)
+    return nn.models.with_dropout(model, config.dropout)
 
 
 def attention_of(config: Config) -> Any:
     """The constructor of a layer: that of the paper, or the registry's."""
-    given = {"num_heads": config.num_heads, "num_basis": config.num_basis}
+    heads, functions = config.num_heads, config.num_basis
     if config.model == "functional":
-        return nn.coordinate_attention(**given)
-    sizes = operators.Sizes(1, 1, 1)
-    layer = operators.attention(config.model, sizes, features=config.features, **given)
-    if not issubclass(layer.func, nn.PointAttention):
+        return nn.models.coordinate_attention(num_heads=heads, num_basis=functions)
+    options = learn.ModelOptions(
+        features=config.features, num_heads=heads, num_basis=functions
+    )
+    layer = operators.attention(config.model, operators.Sizes(1, 1, 1), options)
+    of = layer.func
+    if not (isinstance(of, type) and issubclass(of, nn.attention.PointAttention)):
         return layer
     return partial(
         layer,
         normalization="layer" if config.normalization == "keys" else None,
-        kernel_init=nn.initializers.diagonal_xavier(
+        kernel_init=nn.layers.initializers.diagonal_xavier(
             scale=config.init_scale, diagonal=config.init_diagonal
         ),
     )
@@ -187,7 +206,7 @@ def make_task(config: Config, cache_dir: str | None) -> learn.Task:
         values = list(errors.values())
         return {**errors, "ratio": values[-1] / values[0]}
 
-    task = task._replace(evaluate=evaluate, scan=True)
+    task = dataclasses.replace(task, evaluate=evaluate, scan=True)
     return latents.beside(task, _waves)
 
 

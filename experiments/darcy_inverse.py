@@ -1,10 +1,10 @@
-"""Inverse Darcy flow: learns the coefficient from noisy measurements of the solution.
+"""Inverse Darcy flow: predicts the coefficient from noisy measurements of the solution.
 
     python -m experiments.darcy_inverse --preset=quick
     python -m experiments.darcy_inverse --models=galerkin,linear --seeds=0,1,2
 
-Inputs are solutions on a fine grid, with noise, outputs are coefficients on a coarse
-one. Every model is trained with every noise.
+The input is a noisy solution on a fine grid, the output a coefficient on a coarse grid.
+Every model is trained with every noise level.
 """
 
 import dataclasses
@@ -17,12 +17,13 @@ import jax
 import numpy as np
 from flax import nnx
 
-from opjax import learn, nn, training
-from opjax.datasets import darcy_inverse, samples
-from opjax.learn import operators, option
-from opjax.learn.benchmark import load
-from opjax.learn.models import PADDING, kept_modes
+from opjax import learn, nn, samples, training
+from opjax.datasets import darcy_inverse
+from opjax.learn import ModelOptions, option
+from opjax.learn.registry import operators
+from opjax.learn.registry.models import PADDING, kept_modes
 from opjax.learn.tables import median_and_range, table
+from opjax.learn.tasks.benchmark import load
 from opjax.problems import grids
 
 MODELS = (*operators.ATTENTIONS, "fno")
@@ -46,25 +47,36 @@ class Config(
     """All that the numbers of a run depend on."""
 
     models: tuple[str, ...] = option(
-        ("galerkin", "fno"), "Models", choices=MODELS, members=True
+        ("galerkin", "fno"), "Models to train", choices=MODELS, members=True
     )
     noises: tuple[float, ...] = option(
-        _NOISES, "Noises, in standard deviations of the data", minimum=0, members=True
+        _NOISES,
+        "Noise levels to train with, in standard deviations of the data",
+        minimum=0,
+        members=True,
     )
     test_noises: tuple[float, ...] = option(
         (0.0, 0.01, 0.02, 0.05, 0.1),
-        "Noises of test samples to try every model on besides its own",
+        "Noise levels that every model is tested with, besides its own",
         minimum=0,
     )
-    num_points: int = option(139, "Points per side, solved or in the files", minimum=4)
-    stride: int = option(3, "Points per cell of the measurements", minimum=1)
-    target_stride: int = option(6, "Points per cell of the coefficient", minimum=1)
-    tolerance: float = option(1e-9, "Relative residual of our own solver", above=0)
-    fno_features: int = option(32, "Channels of fno", minimum=1)
-    fno_layers: int = option(4, "Layers of fno", minimum=1)
-    num_modes: int = option(12, "Wave numbers of fno, where the grid has them")
+    num_points: int = option(
+        139,
+        "Number of grid points per side, in the solver or in the published files",
+        minimum=4,
+    )
+    stride: int = option(3, "Spacing of the measurements, in grid points", minimum=1)
+    target_stride: int = option(
+        6, "Spacing of the predicted coefficient, in grid points", minimum=1
+    )
+    tolerance: float = option(
+        1e-9, "Relative residual at which our own solver stops", above=0
+    )
+    fno_features: int = option(32, "Width of fno, in channels", minimum=1)
+    fno_layers: int = option(4, "Number of layers of fno", minimum=1)
+    num_modes: int = option(12, "Number of Fourier modes of fno, limited by the grid")
     dropout: float = option(
-        0.0, "Share of zeros in the encoder's layers; not in fno's", minimum=0, below=1
+        0.0, "Dropout rate of the encoder. fno has none", minimum=0, below=1
     )
 
     def __post_init__(self):
@@ -152,10 +164,10 @@ def attention_of(config: Config) -> Any:
     layer = operators.attention(
         config.model,
         operators.Sizes(2, 1, 1, box=((0.0, 0.0), (1.0, 1.0))),
-        features=config.features,
-        num_heads=config.num_heads,
+        ModelOptions(features=config.features, num_heads=config.num_heads),
     )
-    if issubclass(layer.func, nn.PointAttention):
+    of = layer.func
+    if isinstance(of, type) and issubclass(of, nn.attention.PointAttention):
         return layer
     return lambda features, *, rngs, **unused: layer(features, rngs=rngs)
 
@@ -175,7 +187,7 @@ def build(config: Config, rngs: nnx.Rngs) -> OnCoarseGrid:
             rngs=rngs,
         )
     else:
-        operator = nn.inverse_transformer(
+        operator = nn.models.inverse_transformer(
             fine,
             coarse,
             features=config.features,
@@ -184,7 +196,7 @@ def build(config: Config, rngs: nnx.Rngs) -> OnCoarseGrid:
             attention=attention_of(config),
             rngs=rngs,
         )
-        operator = nn.with_dropout(operator, config.dropout)
+        operator = nn.models.with_dropout(operator, config.dropout)
     step = config.target_stride // config.stride
     return OnCoarseGrid(operator, fine, step, coarse_features=on_coarse)
 
@@ -220,7 +232,7 @@ def make_task(config: Config, cache_dir: str | None) -> learn.Task:
             found[f"error_at_{other:g}"] = float(np.mean(look(model, noisy)))
         return found
 
-    return task._replace(scan=True, evaluate=evaluate)
+    return dataclasses.replace(task, scan=True, evaluate=evaluate)
 
 
 def report(finished: learn.Finished) -> learn.Report:

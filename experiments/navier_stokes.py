@@ -1,11 +1,11 @@
-"""Turbulent flow: ten frames of vorticity in, the ten frames that follow out.
+"""Turbulent flow: predicts ten frames of vorticity from the ten frames before.
 
     python -m experiments.navier_stokes --preset=quick
     python -m experiments.navier_stokes --preset=paper --data_dir=<folder>
 
-Operators learn one step, from ten frames to the next one. In training all inputs are
-true frames ("teacher forcing"); in validation and test the operator is applied to its
-own predictions, ten times, so its errors grow. The error of every step is reported.
+Models learn one step, from ten frames to the next. In training all inputs are true
+frames (teacher forcing). In validation and test the model is applied ten times to its
+own predictions, so errors accumulate. The error of every step is reported.
 """
 
 import dataclasses
@@ -18,11 +18,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from opjax import learn, metrics, training
+from opjax import learn, metrics, samples, training
 from opjax.datasets import navier_stokes as dataset
-from opjax.datasets import samples
-from opjax.learn import operators, option, outcome, supervised, trained
-from opjax.learn.benchmark import load as load_splits
+from opjax.learn import option
+from opjax.learn.predict import trained
+from opjax.learn.registry import operators
+from opjax.learn.tasks import outcome, supervised
+from opjax.learn.tasks.benchmark import load as load_splits
 from opjax.problems import grids
 
 _STEPS = 10  # predicted frames, and frames of every input
@@ -33,16 +35,17 @@ class Config(learn.BenchmarkOptions):
     """All that the numbers of a run depend on."""
 
     solver_points: int = option(
-        128, "Points per side of our own solver; 256 were published", minimum=8
+        128,
+        "Number of grid points per side of our own solver. The published data used 256",
+        minimum=8,
     )
-    stride: int = option(
-        4, "Keep every such point of our own solver's grid per side", minimum=1
-    )
-    file_stride: int = option(
-        1, "Keep every such point of the published grid per side", minimum=1
-    )
+    stride: int = option(4, "Subsampling factor of our own solver's grid", minimum=1)
+    file_stride: int = option(1, "Subsampling factor of the published grid", minimum=1)
     coordinates: str = option(
-        "nodes", "Where points lie", choices=tuple(dataset.COORDINATES)
+        "nodes",
+        "Coordinates of the points: nodes (their positions) or published (as in the "
+        "authors' code)",
+        choices=tuple(dataset.COORDINATES),
     )
 
     def __post_init__(self):
@@ -60,7 +63,7 @@ _OWN: dict[str, Any] = {"features": 256, "num_basis": 32, "shared_basis": False}
 _OWN |= {"reference_points": 8, "coordinates": "published"}
 _OWN |= {"final_div_factor": 1e3, "checkpoint_every": 1}
 _LOWER: dict[str, Any] = {"final_div_factor": 1e4}
-_GNOT = {**learn.GNOT, **_LOWER, "reference_points": 0}
+_GNOT = {**learn.GNOT_RECIPE, **_LOWER, "reference_points": 0}
 _ONO = {**_GNOT, "num_basis": 16, "ono_attention": "efficient"}
 PRESETS = {
     "smoke": Config(**{**learn.SMOKE, **_FEW, **_TINY}, solver_points=32),
@@ -69,7 +72,7 @@ PRESETS = {
     **learn.published(
         Config(**{**learn.PAPER, **_MANY, **_OWN}),
         transolver={**_LOWER, "clip_norm": 0.0},
-        lno={**learn.LNO, **_LOWER},
+        lno={**learn.LNO_RECIPE, **_LOWER},
         gnot={**_GNOT, "num_layers": 3, "mlp_ratio": 2, "weight_decay": 5e-5},
         ono_original={**_ONO, "batch_size": 8, "clip_norm": 0.1},
     ),
@@ -83,59 +86,74 @@ def load(config: Config, *, cache_dir: str | None = None) -> learn.Splits:
     return load_splits(config, splits, *own, cache_dir=cache_dir)
 
 
-def step_errors(model: Any, sample: Any, **split: str) -> jax.Array:
+def step_errors(model: Any, sample: Any, *, axis_name: str | None = None) -> jax.Array:
     """Relative L2 errors of single steps from true frames, shape `(10,)`.
 
     Args:
       model: operator from ten frames, `(n, 10)`, to the next one, `(n, 1)`.
       sample: `mesh_points (n, 2)`, `features (n, 10)`, `target (n, 10)`.
-      **split: `axis_name=`, that of the devices which have the other rows, if any.
+      axis_name: axis of the devices which have the other rows, if any.
     """
     frames = jnp.concatenate([sample["features"], sample["target"]], axis=1)
 
     def error(start: jax.Array) -> jax.Array:
         history = jax.lax.dynamic_slice_in_dim(frames, start, _STEPS, axis=1)
         truth = jax.lax.dynamic_slice_in_dim(frames, start + _STEPS, 1, axis=1)
-        prediction = operators.call(model, {**sample, "features": history}, **split)
-        return _error(prediction, truth, sample, **split)
+        prediction = operators.call(
+            model, {**sample, "features": history}, axis_name=axis_name
+        )
+        return _error(prediction, truth, sample, axis_name=axis_name)
 
     return jax.vmap(error)(jnp.arange(_STEPS))
 
 
-def rollout(model: Any, sample: Any, **split: str) -> jax.Array:
+def rollout(model: Any, sample: Any, *, axis_name: str | None = None) -> jax.Array:
     """Predicts ten frames, each from the ten before it, true or predicted.
 
     Args:
       model: as for `step_errors`.
       sample: `mesh_points (n, 2)` and `features (n, 10)`.
-      **split: as for `step_errors`.
+      axis_name: as for `step_errors`.
 
     Returns:
       The frames, shape `(n, 10)`.
     """
 
     def advance(history: jax.Array, _: None) -> tuple[jax.Array, jax.Array]:
-        frame = operators.call(model, {**sample, "features": history}, **split)
+        frame = operators.call(
+            model, {**sample, "features": history}, axis_name=axis_name
+        )
         return jnp.concatenate([history[:, 1:], frame], axis=1), frame[:, 0]
 
     _, frames = jax.lax.scan(advance, sample["features"], length=_STEPS)
     return frames.T
 
 
-def loss(model: Any, batch: Any, **split: str) -> jax.Array:
+def loss(model: Any, batch: Any, *, axis_name: str | None = None) -> jax.Array:
     """Sum of `step_errors` over all steps and flows of a batch."""
-    errors = partial(step_errors, model, **split)
+    errors = partial(step_errors, model, axis_name=axis_name)
     return jnp.sum(training.over_samples(errors)(batch))
 
 
-def error(model: Any, sample: Any, **split: str) -> jax.Array:
+def error(model: Any, sample: Any, *, axis_name: str | None = None) -> jax.Array:
     """Relative L2 error of a rollout, over all its frames together."""
-    return _error(rollout(model, sample, **split), sample["target"], sample, **split)
+    return _error(
+        rollout(model, sample, axis_name=axis_name),
+        sample["target"],
+        sample,
+        axis_name=axis_name,
+    )
 
 
-def _error(frames: jax.Array, truth: jax.Array, sample: Any, **split: str) -> jax.Array:
-    given: Any = {"quadrature_weights": sample.get("quadrature_weights"), **split}
-    return metrics.relative_l2(frames, truth, **given)
+def _error(
+    frames: jax.Array, truth: jax.Array, sample: Any, *, axis_name: str | None = None
+) -> jax.Array:
+    return metrics.relative_l2(
+        frames,
+        truth,
+        quadrature_weights=sample.get("quadrature_weights"),
+        axis_name=axis_name,
+    )
 
 
 def make_task(config: Config, cache_dir: str | None = None) -> learn.Task:
@@ -204,7 +222,6 @@ PROGRAM = learn.Program(
     make_task,
     title="Navier-Stokes",
     grid_axes=2,
-    over_points=True,
 )
 run = PROGRAM.run
 

@@ -1,12 +1,12 @@
-"""The published set-ups, one after another, in the time there is.
+"""Runs the published set-ups one after another, within a time limit.
 
     python -m experiments.paper_runs --minutes=9 --state=runs/published
 
-continues the set-up that is under way, then takes the next of `experiments.published`,
-and stops in time; the same command goes on, here or wherever the state was copied to,
-and ends with the same bits as without a stop. Finished set-ups keep their numbers, not
-their checkpoints; `published.json` in the state has them for `experiments.published`.
-The last line is JSON.
+Continues the set-up that was interrupted, then takes the next one of
+`experiments.published`, and stops in time. Repeating the command continues, also on
+another machine to which the state folder was copied, with the same bits as without
+interruption. Of a finished set-up only the numbers are kept, in `published.json` for
+`experiments.published`. The last line of output is JSON.
 """
 
 import json
@@ -23,26 +23,35 @@ from typing import Any
 from absl import flags
 
 from experiments.published import SETUPS, Setup
-from opjax import checkpoint
+from opjax.learn.cli.command_line import start
 from opjax.learn.json_files import write_json
-from opjax.learn.metrics_file import read_metrics
-from opjax.learn.options import start
-from opjax.learn.stopping import STATUS
+from opjax.learn.run.metrics_file import read_metrics
+from opjax.learn.run.stopping import STATUS
 from opjax.learn.tables import table
+from opjax.training import checkpoint
 
 _GRACE = 45.0  # seconds to end the batches under way and to save
 _LEAST = 30.0  # seconds that are worth a start
 _MIB = 2**20
 
-_MINUTES = flags.DEFINE_float("minutes", 9.0, "Time to use.", lower_bound=0.1)
-_STATE = flags.DEFINE_string("state", None, "Folder of all that has to be kept.")
-_NAMES = flags.DEFINE_list("setups", [], "Some set-ups only, by name, in this order.")
-_DATA_DIR = flags.DEFINE_string(
-    "data_dir", None, "Folder of published files, with one folder for each program."
+_MINUTES = flags.DEFINE_float("minutes", 9.0, "Time limit, in minutes", lower_bound=0.1)
+_STATE = flags.DEFINE_string(
+    "state", None, "Folder that keeps everything needed to continue"
 )
-_LIST = flags.DEFINE_bool("list", False, "Print what is done, run nothing.")
+_NAMES = flags.DEFINE_list(
+    "setups", [], "Names of the set-ups to run, in this order. All if empty"
+)
+_DATA_DIR = flags.DEFINE_string(
+    "data_dir", None, "Folder of the published files, with one folder per program"
+)
+_LIST = flags.DEFINE_bool(
+    "list", False, "Print the state of all set-ups and run nothing"
+)
 _MAX_MIB = flags.DEFINE_float(
-    "max_mib", 60.0, "What the state may hold when the time is up.", lower_bound=1.0
+    "max_mib",
+    60.0,
+    "Maximum size of the state folder at the end, in MiB",
+    lower_bound=1.0,
 )
 
 

@@ -1,16 +1,15 @@
-"""Forming by a die: from the profile of the die to the motion of the block.
+"""Forming by a die: predicts the motion of the block from the profile of the die.
 
     python -m experiments.plasticity --preset=quick
     python -m experiments.plasticity --preset=paper --data_dir=<folder>
 
-Operators take the profile and a time, between 0 for the first frame and 1 for the last,
-and give coordinates and displacements of all nodes at that time. A training sample is
-a die with a time: an epoch visits all pairs, in random order, so the times of a die
-come in random order, each once.
+The input is the profile and a time between 0 (first frame) and 1 (last frame). The
+output is the coordinates and displacements of all nodes at that time. A training sample
+is a pair of die and time. An epoch visits every pair once, in random order.
 
-The published code visits the same pairs, with as many steps of the optimizer, but the
-dies of a batch stay together for 20 steps, each with a time of its own, and only then
-the schedule of the learning rate moves on. Here it moves with every step.
+The published code visits the same pairs with as many optimizer steps. There, the dies
+of a batch stay together for 20 steps, each with its own time, and the learning-rate
+schedule advances once per 20 steps. Here it advances with every step.
 """
 
 import dataclasses
@@ -23,14 +22,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from opjax import learn, metrics, training
+from opjax import learn, metrics, samples, training
 from opjax.datasets import plasticity as dataset
-from opjax.datasets import samples
-from opjax.datasets.normalizers import encode, fit_normalizers
-from opjax.datasets.samples import Sample
-from opjax.learn import GNOT, PAPER, SMOKE, option, outcome, supervised, trained
-from opjax.learn.benchmark import load as load_splits
-from opjax.learn.prediction import predict_sample
+from opjax.learn import GNOT_RECIPE, PAPER, SMOKE, option
+from opjax.learn.predict import trained
+from opjax.learn.predict.prediction import predict_sample
+from opjax.learn.tasks import outcome, supervised
+from opjax.learn.tasks.benchmark import load as load_splits
+from opjax.samples import Sample
+from opjax.samples.normalizers import encode, fit_normalizers
 
 _CHANNELS = dataset.NUM_CHANNELS
 _TIMELESS = {"galerkin2d", "linear2d", "fourier2d", "softmax2d", "orthogonal_network"}
@@ -41,14 +41,25 @@ class Config(learn.BenchmarkOptions):
     """All that the numbers of a run depend on."""
 
     nodes_along: int = option(
-        41, "Nodes along our own solver's block; 101 were published", minimum=2
+        41,
+        "Number of nodes along the block, in our own solver. The published data have "
+        "101",
+        minimum=2,
     )
-    nodes_across: int = option(13, "Nodes across it; 31 were published", minimum=2)
+    nodes_across: int = option(
+        13,
+        "Number of nodes across the block, in our own solver. The published data have "
+        "31",
+        minimum=2,
+    )
     coordinates: str = option(
-        "nodes", "Where points lie", choices=tuple(dataset.COORDINATES)
+        "nodes",
+        "Coordinates of the points: nodes (their positions) or published (as in the "
+        "authors' code)",
+        choices=tuple(dataset.COORDINATES),
     )
     normalize_target: bool = option(
-        True, "Let operators predict normalised values; published: no"
+        True, "Train models to predict normalised values. The authors do not"
     )
 
     def __post_init__(self):
@@ -78,7 +89,7 @@ _PAPER = Config(**PAPER, **_MANY, **_OWN)
 # Its points do not belong to the values.
 _CODE = dataclasses.replace(_PAPER, preset="code", coordinates="published")
 _LOWER: dict[str, Any] = {"final_div_factor": 1e4}
-_GNOT = {**GNOT, **_LOWER, "batch_size": 8}
+_GNOT = {**GNOT_RECIPE, **_LOWER, "batch_size": 8}
 _ONO = {**_LOWER, "num_basis": 8, "ono_attention": "efficient"}
 PRESETS = {
     "smoke": Config(**{**SMOKE, **_FEW, "features": 8, "num_epochs": 1}, num_modes=3),

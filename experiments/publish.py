@@ -1,6 +1,6 @@
-"""Writes pages of results from finished runs; the same as `opjax-report`."""
+"""Writes pages of results from finished runs. The same as `opjax-report`."""
 
-from opjax.learn import report
+from opjax.learn.cli import report
 
 if __name__ == "__main__":
     report.main()

@@ -1,13 +1,11 @@
-"""Published set-ups: how to run each, how large it is, what it reached.
+"""Published set-ups: their commands, sizes and results.
 
     python -m experiments.published --state=DIR
 
-writes the table of `results/published.md`, below its marker, with what the queue
-`experiments.paper_runs` has reached in DIR; without --state with what is known.
-`SETUPS` has the set-ups in order of value, the order to run them in when there is a
-GPU. Errors are the papers'.
-Parameters are those of the authors' programs that their output depends on: some keep
-numbers without an effect.
+Writes the table of `results/published.md`, below its marker. With --state it includes
+the results of `experiments.paper_runs` in DIR. `SETUPS` lists the set-ups in the order
+in which they should be run on a GPU. Errors are those of the papers. Parameters are
+counted as in the authors' programs, without those that do not affect the output.
 """
 
 import importlib
@@ -20,8 +18,9 @@ import jax
 from absl import flags
 from flax import nnx
 
-from opjax.learn import operators, options, report
+from opjax.learn.cli import command_line, report
 from opjax.learn.json_files import write_json
+from opjax.learn.registry import operators
 from opjax.learn.tables import table
 
 PAPERS = {
@@ -70,9 +69,9 @@ class Setup(NamedTuple):
         """The configuration that the command stands for."""
         presets = importlib.import_module(f"experiments.{self.module}").PRESETS
         values = flags.FlagValues()
-        options.define_flags(presets, flag_values=values)
+        command_line.define_flags(presets, flag_values=values)
         values(["published", *self.flags])
-        return options.read_flags(presets, flag_values=values)
+        return command_line.read_flags(presets, flag_values=values)
 
 
 def _setup(name: str, row: str, parameters: int | None, error: float, *given: Any):
@@ -205,7 +204,7 @@ def page(results: Mapping[str, str]) -> str:
             "–" if setup.parameters is None else f"{setup.parameters:,}",
             f"{parameters(setup):,}",
             f"{100 * setup.error:.4g} % ({setup.paper}, {setup.row})",
-            results.get(setup.name, "not run; needs a GPU"),
+            results.get(setup.name, "not run yet"),
         ]
         for setup in SETUPS
     ]
@@ -233,8 +232,12 @@ def write(state: pathlib.Path | None, folder: pathlib.Path = _FOLDER) -> dict[st
 
 def main() -> None:
     """Writes the table that the flags ask for."""
-    flags.DEFINE_string("state", None, "Folder of experiments.paper_runs, to add.")
-    options.start(
+    flags.DEFINE_string(
+        "state",
+        None,
+        "Folder of experiments.paper_runs whose results are added to the table",
+    )
+    command_line.start(
         lambda: write(flags.FLAGS.state and pathlib.Path(flags.FLAGS.state)),
         [__name__],
     )

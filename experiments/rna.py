@@ -1,15 +1,17 @@
-"""RNA surfaces: learns the class of every point from the shape of the surface.
+"""RNA surfaces: classifies every point from the shape of the surface.
 
     python -m experiments.rna --preset=quick --data_dir=...
     python -m experiments.rna --preset=quick --data_dir=... --orientation=random
     python -m experiments.rna --preset=quick --data_dir=... --inputs=hks
 
-The published split holds the same molecules in the same poses, so the program says what
-the nearest training point gives without any learning. Surfaces are seen as published,
-in random rotations while training, as in the paper, or in their principal axes; where
-poses matter, the test surfaces are classified in random rotations too. With
---inputs=hks models see heat kernel signatures and no coordinates. Without --data_dir
-only the smoke preset and tests run, on bumpy spheres, which say nothing about RNA.
+The published split has the same molecules in the same poses in training and test. The
+program therefore also reports the accuracy of the nearest training point, which needs
+no learning. Surfaces are oriented as published, by random rotations in training as in
+the paper, or by their principal axes. Where the orientation matters, test surfaces are
+also classified after random rotations. With --inputs=hks, models see heat kernel
+signatures instead of coordinates.
+
+Without --data_dir only the preset smoke and the tests run, on synthetic bumpy spheres.
 """
 
 import dataclasses
@@ -23,10 +25,13 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from opjax import learn, point_clouds, training
-from opjax.datasets import rna, samples
-from opjax.learn import SMOKE, BenchmarkOptions, operators, option, outcome
-from opjax.learn.benchmark import load as load_splits
+from opjax import learn, point_clouds, samples, training
+from opjax.datasets import rna
+from opjax.learn import SMOKE, BenchmarkOptions, option
+from opjax.learn.registry import operators
+from opjax.learn.registry.entries import Operator
+from opjax.learn.tasks import outcome
+from opjax.learn.tasks.benchmark import load as load_splits
 from opjax.quadrature import weighted_mean
 
 # How surfaces are turned before the model sees their coordinates.
@@ -46,25 +51,37 @@ _TIMES = tuple(np.geomspace(4, 400, 16).tolist())
 class Config(BenchmarkOptions):
     """All that the numbers of a run depend on."""
 
-    num_points: int = option(512, "Points drawn of a training surface", minimum=1)
+    num_points: int = option(
+        512, "Number of points sampled from each training surface", minimum=1
+    )
     test_points: int = option(
-        1024, "First points of other surfaces, spread over them", minimum=1
+        1024,
+        "Number of points per validation and test surface, spread over it",
+        minimum=1,
     )
     orientation: str = option(
-        "published", "How surfaces are turned", choices=ORIENTATIONS
+        "published",
+        "Orientation of the surfaces: random rotations, as published, or principal "
+        "axes",
+        choices=ORIENTATIONS,
     )
     inputs: str = option(
-        "xyz", "What models see: coordinates or signatures", choices=INPUTS
+        "xyz",
+        "Input of the models: coordinates (xyz) or heat kernel signatures (hks)",
+        choices=INPUTS,
     )
     length: float = option(
         5.0,
-        "Unit of coordinates, or root of that of times, in angstrom; 0: the largest "
-        "radius",
+        "Unit of length in angstrom. Heat kernel signatures use its square as unit of "
+        "time. 0 scales every surface by its largest radius",
         minimum=0,
     )
-    decoder_norm: bool = option(True, "Normalise features before the decoder")
+    decoder_norm: bool = option(True, "Normalise the features before the decoder")
     label_smoothing: float = option(
-        0.0, "Weight of all classes alike in the target", minimum=0, below=1
+        0.0,
+        "Label smoothing: share of the target that is spread evenly over all classes",
+        minimum=0,
+        below=1,
     )
 
     def __post_init__(self):
@@ -241,12 +258,12 @@ class OnFeatures(nnx.Module):
         return self.inner(features, **given)
 
 
-def build(config: Config, rngs: nnx.Rngs) -> nnx.Module:
+def build(config: Config, rngs: nnx.Rngs) -> Operator | OnFeatures:
     """Builds a model."""
     signed = config.inputs == "hks"
     sizes = operators.Sizes(len(_TIMES) if signed else 3, 0, rna.NUM_CLASSES)
-    layout = {"residual_encoder": True, "decoder_norm": config.decoder_norm}
-    model = operators.build(config, sizes, options=layout, rngs=rngs)
+    layout = operators.Layout(residual_encoder=True, decoder_norm=config.decoder_norm)
+    model = operators.build(config, sizes, layout=layout, rngs=rngs)
     return OnFeatures(model) if signed else model
 
 

@@ -1,12 +1,12 @@
-"""Time, work and memory of every attention against the number of points.
+"""Time, operations and memory of every attention by number of points.
 
     python -m experiments.scaling --preset=quick
 
-One layer of each kind, built as `opjax.learn` builds it, forward, and the gradient in
-parameters and input, with one head and with eight. At every size the layers take turns,
-so that a busy moment of the machine does not fall on one of them alone. The preset
-`models` measures whole models of one layer, `encoder` the ten encoder layers of Table 1
-of Cao (2021).
+Measures one layer of each kind, built as in `opjax.learn`, with one and with eight
+heads: the forward pass, and the gradient with respect to parameters and input. At every
+size the layers take turns, so that a busy moment of the machine affects all of them.
+The preset models measures whole models of one layer, and encoder the ten encoder layers
+of Table 1 of Cao (2021).
 """
 
 import dataclasses
@@ -22,8 +22,8 @@ import numpy as np
 
 from experiments import scaling_flops, scaling_layers
 from opjax.learn import Options, Program, Report, option
-from opjax.learn.drawing import new_figure, plain, save
-from opjax.learn.folder import write_json
+from opjax.learn.report.drawing import new_figure, plain, save
+from opjax.learn.run.folder import write_json
 from opjax.learn.tables import number, table
 
 _PASSES = {"forward": "", "gradient": "gradient_"}  # with their parts of keys
@@ -53,30 +53,47 @@ PUBLISHED = {
 class Config(Options):
     """All that the numbers of a run depend on; the defaults are the quick preset."""
 
-    preset: str = option("quick", "Values of all flags that are not given")
+    preset: str = option(
+        "quick", "Named set of values for all flags that are not given"
+    )
     models: tuple[str, ...] = option(
-        scaling_layers.names(), "Attentions by name, or whole models, model:NAME"
+        scaling_layers.names(), "Attentions to measure, or whole models as model:NAME"
     )
     heads: tuple[int, ...] = option(
-        (1, 8), "Numbers of heads; each must divide the features", minimum=1
+        (1, 8), "Numbers of heads to measure. Each must divide --features", minimum=1
     )
-    min_log2: int = option(10, "Fewest points, as a power of two", minimum=3)
-    max_log2: int = option(16, "Most points", minimum=3, maximum=24)
-    step_log2: int = option(2, "From one power of two to the next", minimum=1)
+    min_log2: int = option(10, "Minimum number of points, as a power of two", minimum=3)
+    max_log2: int = option(
+        16, "Maximum number of points, as a power of two", minimum=3, maximum=24
+    )
+    step_log2: int = option(
+        2, "Step between numbers of points, as a power of two", minimum=1
+    )
     max_log2_quadratic: int = option(
-        13, "Most points of attentions with quadratic cost", minimum=3
+        13,
+        "Maximum number of points for attentions of quadratic cost, as a power of two",
+        minimum=3,
     )
-    fit_log2: int = option(12, "Slopes are fitted from so many points on", minimum=3)
-    features: int = option(128, "Channels d", minimum=1)
+    fit_log2: int = option(
+        12,
+        "Minimum number of points for fitting the slopes, as a power of two",
+        minimum=3,
+    )
+    features: int = option(128, "Width of the layers, in channels", minimum=1)
     num_basis: int = option(
-        64, "Basis functions, landmarks, random features, wave numbers", minimum=1
+        64,
+        "Number of basis functions, landmarks, random features or Fourier modes",
+        minimum=1,
     )
     num_layers: int = option(
-        0, "Encoder layers, attention and perceptron; 0: one attention", minimum=0
+        0,
+        "Number of encoder layers (attention and perceptron). 0 measures a single "
+        "attention",
+        minimum=0,
     )
-    batch_size: int = option(1, "Samples at once", minimum=1)
-    repeats: int = option(5, "Timed rounds", minimum=1)
-    seed: int = option(0, "Seed of parameters and features", minimum=0)
+    batch_size: int = option(1, "Number of samples in a batch", minimum=1)
+    repeats: int = option(5, "Number of timed rounds", minimum=1)
+    seed: int = option(0, "Seed of the parameters and features", minimum=0)
 
     def __post_init__(self):
         """Refuses what no run could use, before any work is done."""

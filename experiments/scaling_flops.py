@@ -1,8 +1,8 @@
-"""Counts the work of a program: products, convolutions, transforms and solves.
+"""Counts the operations of a program: products, convolutions, transforms and solves.
 
-The cost analysis of the compiler counts the body of a loop once, however often it runs;
-here loops count as often. What is computed twice from the same numbers counts once, as
-the compiler finds it, and what nobody asks for does not count.
+The compiler's cost analysis counts the body of a loop once. Here a loop counts as often
+as it runs. Operations that the compiler merges or removes are not counted twice or at
+all.
 """
 
 import math

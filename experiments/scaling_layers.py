@@ -1,4 +1,4 @@
-"""What `scaling` measures: attention layers, encoder layers and whole models."""
+"""Layers and models that `scaling` measures."""
 
 from functools import partial
 from types import SimpleNamespace
@@ -9,7 +9,8 @@ import jax.numpy as jnp
 from flax import nnx
 
 from opjax import nn
-from opjax.learn import models, operators
+from opjax.learn.config import ModelOptions
+from opjax.learn.registry import models, operators
 from opjax.nn.models.encoder import EncoderLayer
 
 _BOX = ((0.0,), (1.0,))  # of the points, on a line
@@ -67,7 +68,7 @@ def has_heads(name: str) -> bool:
     return not name.startswith(WHOLE) or "num_heads" in found
 
 
-class _FourierBlock(nn.FourierBlock):
+class _FourierBlock(nn.models.FourierBlock):
     """The block of the Fourier neural operator, called as an attention."""
 
     def __call__(self, x: jax.Array, **unused: Any) -> jax.Array:
@@ -125,7 +126,7 @@ def build(config: Any, name: str, num_heads: int, num_points: int) -> Any:
         if name.startswith(WHOLE):
             given |= {"models": (name.removeprefix(WHOLE),), "num_layers": 1}
             return operators.build(SimpleNamespace(**given), sizes, rngs=rngs)
-        attention = operators.attention(name, sizes, **given)
+        attention = operators.attention(name, sizes, ModelOptions(**given))
     if not config.num_layers:
         return attention(config.features, rngs=rngs)
     layers = config.num_layers

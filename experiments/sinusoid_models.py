@@ -3,15 +3,15 @@
 import functools
 from typing import Any, NamedTuple
 
-from opjax import nn
+from experiments import sinusoid_regressors
 
 
 class Model(NamedTuple):
     """A regressor with the width and heads of the authors' script.
 
-    Table 8 of the paper gives Transolver half of that width. The rates are its, but for
-    linear attention, which it has not. `options` are fields of a configuration by
-    argument.
+    Widths, heads and rates are those of the authors' program. Table 8 of the paper
+    gives Transolver half of its width and Intention eight heads. `options` are fields
+    of a configuration by argument.
     """
 
     label: str
@@ -24,22 +24,43 @@ class Model(NamedTuple):
 
 _BASIS = {"num_basis": "num_basis"}
 _RIDGE = {"ridge": "ridge"}
-_LEARNED = functools.partial(nn.FunctionalRegressor, learn_ridge=True)
+_LEARNED = functools.partial(sinusoid_regressors.FunctionalRegressor, learn_ridge=True)
 MODELS = {
-    "attention": Model("softmax attention", 1e-3, nn.SoftmaxAttentionRegressor, 256, 4),
-    "linear": Model("linear attention", 1e-3, nn.LinearAttentionRegressor, 128),
-    "transolver": Model("Transolver", 1e-4, nn.TransolverRegressor, 256, 8, _BASIS),
+    "attention": Model(
+        "softmax attention", 1e-3, sinusoid_regressors.SoftmaxAttentionRegressor, 256, 4
+    ),
+    "linear": Model(
+        "linear attention", 1e-4, sinusoid_regressors.LinearAttentionRegressor, 128
+    ),
+    "transolver": Model(
+        "Transolver", 1e-4, sinusoid_regressors.TransolverRegressor, 256, 8, _BASIS
+    ),
     "intention": Model(
-        "intention", 3e-4, nn.IntentionRegressor, 1000, 8, {"ridge": "intention_ridge"}
+        "intention",
+        3e-4,
+        sinusoid_regressors.IntentionRegressor,
+        1000,
+        4,
+        {"ridge": "intention_ridge"},
     ),
     "functional": Model(
-        "functional attention", 1e-4, nn.FunctionalRegressor, 128, 1, _BASIS | _RIDGE
+        "functional attention",
+        1e-4,
+        sinusoid_regressors.FunctionalRegressor,
+        128,
+        1,
+        _BASIS | _RIDGE,
     ),
     "functional_learned": Model(
         "functional, learned ridge", 1e-4, _LEARNED, 128, 1, _BASIS | _RIDGE
     ),
     "functional_gcv": Model(
-        "functional, GCV", 1e-4, nn.CrossValidatedRegressor, 128, 1, _BASIS
+        "functional, GCV",
+        1e-4,
+        sinusoid_regressors.CrossValidatedRegressor,
+        128,
+        1,
+        _BASIS,
     ),
 }
 # The paper's, in its order.

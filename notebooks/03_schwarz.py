@@ -181,12 +181,14 @@ def default_start(n, num_subdomains, problem):
         schwarz.box_cover(n, num_subdomains, overlap=2),
         rank=4,
         coarse_space=hats,
-        coarse=nn.LowRankAttention(hats.num_subdomains, rank=num_subdomains, rngs=rngs),
+        coarse=nn.schwarz.LowRankAttention(
+            hats.num_subdomains, rank=num_subdomains, rngs=rngs
+        ),
         rngs=rngs,
     )
     batch = poisson.sample(jax.random.key(3), problem, num_samples=256)
-    model = nn.principal_keys(model, *batch)
-    model, sizes = nn.calibrate(model, *batch)
+    model = nn.schwarz.principal_keys(model, *batch)
+    model, sizes = nn.schwarz.calibrate(model, *batch)
     # Rates in units of the sizes of the factors.
     schedule = optax.warmup_cosine_decay_schedule(0.0, 0.1, 100, 1000)
     optimizer = optax.chain(

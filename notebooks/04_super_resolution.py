@@ -84,7 +84,7 @@ plt.show()
 model = nn.SuperResolutionTransformer(
     features=32,
     num_layers=2,
-    attention=nn.coordinate_attention(num_basis=16),
+    attention=nn.models.coordinate_attention(num_basis=16),
     hidden_features=64,
     modes=16,
     decoder_features=16,

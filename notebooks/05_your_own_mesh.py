@@ -36,9 +36,8 @@ from flax import nnx
 from scipy.spatial import Delaunay, KDTree
 from skfem.models.poisson import laplace, mass
 
-from opjax import metrics, nn, normalize, training
-from opjax.datasets import own
-from opjax.datasets.samples import Sample, stack
+from opjax import files, metrics, nn, normalize, training
+from opjax.samples import Sample, stack
 
 SUFFIX = ".vtu" if importlib.util.find_spec("pyvista") else ".npz"
 warnings.filterwarnings("ignore", message="IProgress")  # of PyVista's progress bars
@@ -111,7 +110,7 @@ def write_files(folder, count, *, seed, sizes):
         solution, distance = solve(points, triangles, source)
         fields = np.stack([source, distance, solution], axis=1)
         mesh = Sample(points, cells=triangles)
-        own.write(
+        files.write(
             folder / f"{i:03d}{SUFFIX}", mesh, fields, names=("f", "distance", "u")
         )
     return folder
@@ -138,7 +137,7 @@ print(f"116 files in {time.perf_counter() - begin:.1f} s")
 # %%
 fields = {"features": "f,distance", "target": "u", "quadrature": True}
 train, test, fine = (
-    own.read(folder / name, **fields) for name in ("train", "test", "fine")
+    files.read(folder / name, **fields) for name in ("train", "test", "fine")
 )
 counts = [[sample.num_points for sample in part] for part in (train, test, fine)]
 for name, points in zip(("train", "test", "fine"), counts, strict=True):
@@ -174,7 +173,7 @@ model = nn.OperatorTransformer(
     features=32,
     num_layers=3,
     attention=functools.partial(nn.BasisAttention, num_heads=4, basis=None),
-    basis=functools.partial(nn.SoftmaxBasis, num_heads=4, num_basis=16),
+    basis=functools.partial(nn.bases.SoftmaxBasis, num_heads=4, num_basis=16),
     rngs=nnx.Rngs(0),
 )
 
@@ -240,7 +239,7 @@ ax.legend()
 plt.show()
 
 # %% [markdown]
-# `own.write` puts the prediction beside all that the file had: open the `.vtu` in
+# `files.write` puts the prediction beside all that the file had: open the `.vtu` in
 # ParaView, or read it again.
 
 # %%
@@ -248,8 +247,8 @@ sample = fine[0]
 (stacked,) = stack([sample])
 prediction = np.asarray(jax.jit(jax.vmap(predict, (None, 0)))(state.model, stacked)[0])
 out = folder / "predicted" / f"000{SUFFIX}"
-own.write(out, sample, prediction, names=("prediction_u",))
-(again,) = own.read(out, features="f,u", target="prediction_u")
+files.write(out, sample, prediction, names=("prediction_u",))
+(again,) = files.read(out, features="f,u", target="prediction_u")
 
 truth, predicted = again.features[:, 1], again.target[:, 0]
 shown = {"truth": truth, "prediction": predicted, "error": predicted - truth}

@@ -30,7 +30,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 from flax import nnx
 
-from opjax import nn, sharding, streaming, training
+from opjax import nn, streaming, training
+from opjax.training import sharding
 
 jax.config.update("jax_num_cpu_devices", 2)  # before the first array
 

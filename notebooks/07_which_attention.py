@@ -31,7 +31,7 @@ import numpy as np
 from flax import nnx
 
 from opjax import metrics, training
-from opjax.learn import operators
+from opjax.learn.registry import operators
 from opjax.problems import burgers
 
 plt.rcParams.update(

@@ -1,9 +1,9 @@
-"""Files that are complete or not there: written beside their place, then renamed.
+"""Files that appear when complete: written beside their place, then renamed.
 
 What opjax reads may be damaged, or made to do harm. Whatever a file holds, readers
 return what it says or raise one of `REFUSALS`, with its name: ValueError if it is
 damaged, too large, of another format or not what was asked for; OSError if it cannot be
-read, and of checkpoints, `opjax.checkpoint.CheckpointError`, which is one. Nothing is
+read, and of checkpoints, `checkpoint.CheckpointError`, which is one. Nothing is
 unpickled, no name in a file becomes a path, and no file chooses what is imported.
 """
 
@@ -11,7 +11,7 @@ import contextlib
 import errno
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 
 # What readers raise for files that they do not read, and nothing else.
@@ -23,7 +23,7 @@ _UNABLE = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP)
 
 
 @contextlib.contextmanager
-def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
+def replacing(path: str | os.PathLike[str]) -> Generator[Path]:
     """Gives a temporary path, of the same suffix, that becomes `path` at the end.
 
     Readers see the old file or the new one, also after the power has failed, and two
@@ -76,9 +76,7 @@ def remove_leftovers(folder: str | os.PathLike[str], *stems: str) -> None:
     """
     with contextlib.suppress(OSError):
         for path in list(Path(folder).iterdir()):
-            stem = path.name
-            while (match := _TEMPORARY.fullmatch(stem)) is not None:
-                stem = match[1]  # of a file that was replaced in its turn
-            if stem != path.name and (not stems or stem in stems):
+            match = _TEMPORARY.fullmatch(path.name)
+            if match is not None and (not stems or match[1] in stems):
                 with contextlib.suppress(OSError):
                     path.unlink()

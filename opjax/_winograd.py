@@ -1,17 +1,12 @@
 """Winograd's minimal filtering: 3 x 3 correlations with a quarter of the products."""
 
-from typing import Any
-
-# pyright: basic
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from opjax._sequential import one_by_one
-
 # Four outputs per tile and axis from six values, which overlap the next tile by two.
-TILE, _SIZE = 4, 3
-_WINDOW = TILE + _SIZE - 1
+_TILE, _SIZE = 4, 3
+_WINDOW = _TILE + _SIZE - 1
 _OVERLAP = _SIZE - 1
 
 # Interpolation points, besides infinity. The textbook's 0, +-1, +-2 lose five times
@@ -21,11 +16,11 @@ _POINTS = (0.0, 0.75, -0.75, 1.5, -1.5)
 
 def _transforms() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Returns A^T, G and B^T of one axis (Toom-Cook at `_POINTS` and infinity)."""
-    output, stencil = np.zeros((TILE, _WINDOW)), np.zeros((_WINDOW, _SIZE))
+    output, stencil = np.zeros((_TILE, _WINDOW)), np.zeros((_WINDOW, _SIZE))
     window = np.zeros((_WINDOW, _WINDOW))
     for j, point in enumerate(_POINTS):
         others = _POINTS[:j] + _POINTS[j + 1 :]
-        output[:, j] = point ** np.arange(TILE)
+        output[:, j] = point ** np.arange(_TILE)
         stencil[j] = point ** np.arange(_SIZE) / np.prod(point - np.array(others))
         window[j, :-1] = np.poly(others)[::-1]
     output[-1, -1] = stencil[-1, -1] = 1
@@ -38,7 +33,11 @@ def _transforms() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 _OUTPUT, _STENCIL, _INPUT = (np.kron(matrix, matrix) for matrix in _transforms())
 
 
-def pays_off(field: Any, kernel: Any) -> bool:
+# What has a shape and a type.
+_Described = jax.Array | jax.ShapeDtypeStruct
+
+
+def pays_off(field: _Described, kernel: _Described) -> bool:
     """Returns whether `correlate` applies and is measured faster on a CPU.
 
     The products shrink by four, the transforms cost extra passes over memory: with few
@@ -90,90 +89,33 @@ def correlate(field: jax.Array, kernel: jax.Array) -> jax.Array:
         stencil.reshape(_WINDOW**2, channels, out_channels),
     )
     tiles = jnp.matmul(_OUTPUT.astype(dtype), products.reshape(_WINDOW**2, -1))
-    return _join(tiles.reshape(TILE, TILE, *_tiles(grid_shape), -1), grid_shape)
+    return _join(tiles.reshape(_TILE, _TILE, *_tiles(grid_shape), -1), grid_shape)
 
 
-@jax.custom_vjp
-def correlate_tiles(
-    tiles: jax.Array, before: jax.Array, after: jax.Array, kernel: jax.Array
-) -> jax.Array:
-    """Correlates a field that is given by tiles: `correlate` without its transposes.
-
-    Its gradient saves the arguments alone; samples of a batch run one by one.
-
-    Args:
-      tiles: values at row `i` and column `j` of all tiles, `(4, 4, c, rows, columns)`.
-      before: values of the row in front of the first one, `(4, c, columns)`.
-      after: values of the row behind the last one, likewise.
-      kernel: stencil, shape `(3, 3, c, o)`.
-
-    Returns:
-      The correlated values, shape `(4, 4, o, rows, columns)`.
-    """
-    return one_by_one(_correlate_tiles)(tiles, before, after, kernel)
+def _tiles(grid_shape: tuple[int, int]) -> tuple[int, int]:
+    """Returns the number of tiles along each axis."""
+    rows, columns = grid_shape
+    return -(-rows // _TILE), -(-columns // _TILE)
 
 
-def _tiles_forward(*arguments):
-    return correlate_tiles(*arguments), arguments
-
-
-def _tiles_backward(arguments, cotangent):
-    def pull(cotangent, *arguments):
-        return jax.vjp(_correlate_tiles, *arguments)[1](cotangent)
-
-    return one_by_one(pull)(cotangent, *arguments)
-
-
-correlate_tiles.defvjp(_tiles_forward, _tiles_backward)
-
-
-def _correlate_tiles(tiles, before, after, kernel):
-    _, _, channels, *counts = tiles.shape
-    dtype, out_channels = tiles.dtype, kernel.shape[-1]
-    windows = _windows_of_tiles(tiles, before, after).reshape(_WINDOW**2, -1)
-    windows = jnp.matmul(_INPUT.astype(dtype), windows)
-    windows = windows.reshape(_WINDOW**2, channels, -1)
-    stencil = jnp.matmul(_STENCIL.astype(dtype), kernel.reshape(_SIZE**2, -1))
-    stencil = stencil.reshape(_WINDOW**2, channels, out_channels)
-    products = jnp.einsum("wco,wct->wot", stencil, windows)
-    found = jnp.matmul(_OUTPUT.astype(dtype), products.reshape(_WINDOW**2, -1))
-    return found.reshape(TILE, TILE, out_channels, *counts)
-
-
-def _windows_of_tiles(tiles, before, after):
-    """Gathers the windows of all tiles: `(6, 6, c, rows, columns)`."""
-    above, below = tiles[-1:], tiles[:1]
-    above = jnp.concatenate([before[None, :, :, None], above[..., :-1, :]], axis=3)
-    below = jnp.concatenate([below[..., 1:, :], after[None, :, :, None]], axis=3)
-    rows = jnp.concatenate([above, tiles, below])
-    one = [(0, 0)] * 4
-    left = jnp.pad(rows[:, -1:, ..., :-1], [*one, (1, 0)])
-    right = jnp.pad(rows[:, :1, ..., 1:], [*one, (0, 1)])
-    return jnp.concatenate([left, rows, right], axis=1)
-
-
-def _tiles(grid_shape):
-    return tuple(-(-n // TILE) for n in grid_shape)
-
-
-def _windows(field):
+def _windows(field: jax.Array) -> jax.Array:
     """Gathers the windows of all tiles: `(n_1 + 2, n_2, c)` to `(36, tiles c)`."""
-    *shape, channels = field.shape
-    rows, columns = _tiles((shape[0] - _OVERLAP, shape[1]))
+    field_rows, field_columns, channels = field.shape
+    rows, columns = _tiles((field_rows - _OVERLAP, field_columns))
     # One more tile than needed: a window ends in the first rows of the next tile.
-    height, width = TILE * (rows + 1), TILE * (columns + 1)
-    after = height - shape[0], width - 1 - shape[1]
+    height, width = _TILE * (rows + 1), _TILE * (columns + 1)
+    after = height - field_rows, width - 1 - field_columns
     padded = jnp.pad(field, [(0, after[0]), (1, after[1]), (0, 0)])
-    split = padded.reshape(rows + 1, TILE, columns + 1, TILE, channels)
+    split = padded.reshape(rows + 1, _TILE, columns + 1, _TILE, channels)
     tiles = split.transpose(1, 3, 0, 2, 4)
     tiles = jnp.concatenate([tiles[:, :, :-1], tiles[:_OVERLAP, :, 1:]], axis=0)
     tiles = jnp.concatenate([tiles[..., :-1, :], tiles[:, :_OVERLAP, :, 1:]], axis=1)
     return tiles.reshape(_WINDOW**2, -1)
 
 
-def _join(tiles, grid_shape):
+def _join(tiles: jax.Array, grid_shape: tuple[int, int]) -> jax.Array:
     """Puts tiles side by side: `(4, 4, rows, columns, o)` to `(n_1, n_2, o)`."""
     rows, columns, channels = tiles.shape[2:]
     joined = tiles.transpose(2, 0, 3, 1, 4)
-    joined = joined.reshape(TILE * rows, TILE * columns, channels)
+    joined = joined.reshape(_TILE * rows, _TILE * columns, channels)
     return joined[: grid_shape[0], : grid_shape[1]]

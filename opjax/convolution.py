@@ -3,7 +3,6 @@
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -90,7 +89,9 @@ def _correlate_forward(
     return _correlate(field, kernel), (field, kernel)
 
 
-def _correlate_backward(residuals: tuple[Array, Array], cotangent: Array) -> Any:
+def _correlate_backward(
+    residuals: tuple[Array, Array], cotangent: Array
+) -> tuple[Array, Array]:
     return lax.platform_dependent(
         *residuals, cotangent, cpu=_pullback_cpu, default=_pullback(_correlate_native)
     )
@@ -115,7 +116,7 @@ def _correlate_cpu(field: jax.Array, kernel: jax.Array) -> jax.Array:
     return _correlate_native(field, kernel)
 
 
-def _pullback_cpu(field: Array, kernel: Array, cotangent: Array) -> Any:
+def _pullback_cpu(field: Array, kernel: Array, cotangent: Array) -> tuple[Array, Array]:
     if _winograd.pays_off(field, kernel):
         # The transforms are linear, and XLA drops the products of the forward pass:
         # what remains are the transposed transforms and two products per entry.
@@ -130,9 +131,15 @@ def _pullback_cpu(field: Array, kernel: Array, cotangent: Array) -> Any:
     return _correlate(cotangent, reflected), kernel_cotangent
 
 
-def _pullback(function: Callable[..., Array]) -> Callable[..., Any]:
+def _pullback(
+    function: Callable[[Array, Array], Array],
+) -> Callable[[Array, Array, Array], tuple[Array, Array]]:
     """Returns the map from arguments and the output's cotangent to cotangents."""
-    return lambda *args: jax.vjp(function, *args[:-1])[1](args[-1])
+
+    def pullback(field: Array, kernel: Array, cotangent: Array) -> tuple[Array, Array]:
+        return jax.vjp(function, field, kernel)[1](cotangent)
+
+    return pullback
 
 
 def _kernel_cotangent_products(

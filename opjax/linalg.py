@@ -48,6 +48,11 @@ def solve(
     if system.shape[0] != system.shape[1]:
         raise ValueError(f"system has shape {system.shape}, expected a square matrix.")
     _checks.same_axis(0, "rows", system=system, rhs=rhs)
+    return unchecked_solve(system, rhs)
+
+
+def unchecked_solve(system: Array, rhs: Array) -> Array:
+    """`solve` of checked arrays, for callers that have checked them."""
     matrix = at_least_single(system)
     factors = _factorise(lax.stop_gradient(matrix))
     solution = lax.custom_linear_solve(
@@ -157,13 +162,22 @@ def ridge_solve(
     _checks.floating(matrix=matrix, target=target)
     _checks.rank(2, matrix=matrix, target=target)
     _checks.same_axis(0, "rows", matrix=matrix, target=target)
-    _check_ridge(ridge, regularization)
+    check_ridge(ridge, regularization)
+    return unchecked_ridge_solve(
+        matrix, target, ridge=ridge, regularization=regularization
+    )
+
+
+def unchecked_ridge_solve(
+    matrix: Array, target: Array, *, ridge: ArrayLike, regularization: str
+) -> Array:
+    """`ridge_solve` of checked arguments, for callers that have checked them."""
     k, d = matrix.shape
     a, b = at_least_single(matrix), at_least_single(target)
     if k <= d:
-        x = _product(a.T, solve(_system(a, ridge, regularization), b))
+        x = _product(a.T, unchecked_solve(_system(a, ridge, regularization), b))
     else:
-        x = solve(_system(a.T, ridge, regularization), _product(a.T, b))
+        x = unchecked_solve(_system(a.T, ridge, regularization), _product(a.T, b))
     return x.astype(target.dtype)
 
 
@@ -204,7 +218,7 @@ def condition_number(
     matrix = jnp.asarray(matrix)
     _checks.floating(matrix=matrix)
     _checks.rank(2, matrix=matrix)
-    _check_ridge(ridge, regularization)
+    check_ridge(ridge, regularization)
     k, d = matrix.shape
     squares = _singular_values(at_least_single(matrix)) ** 2
     largest = squares[0]
@@ -271,7 +285,8 @@ def _shift(matrix: jax.Array) -> jax.Array:
     return shifts[lax.while_loop(breaks_down, lambda tried: tried + 1, 0)]
 
 
-def _check_ridge(ridge: ArrayLike, regularization: str) -> None:
+def check_ridge(ridge: ArrayLike, regularization: str) -> None:
+    """Raises ValueError unless `ridge_solve` takes a ridge and a regularisation."""
     _checks.option("regularization", regularization, REGULARIZATIONS)
     _checks.non_negative(ridge=ridge)
     if regularization == "convex":

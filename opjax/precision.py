@@ -1,4 +1,4 @@
-r"""Numbers of points in 16 bits: what they are rounded to, and products of them.
+r"""Numbers in 16 bits: types, rounding, and products of rounded factors.
 
 A number is rounded to the nearest one of its type, so with `u = 2^-8` of bfloat16 and
 `u = 2^-11` of float16, where `m` is the largest number of an array,
@@ -6,7 +6,9 @@ A number is rounded to the nearest one of its type, so with `u = 2^-8` of bfloat
     |rounded - x| <= u |x|  (bfloat16),    u max(|x|, 2^-28 m)  (float16).
 
 Numbers of float16 are first scaled by a power of two, one for every array, so that none
-overflows. A product rounds both factors, and adds up in single precision or better:
+overflows. Features are stored in either type. Products are computed in bfloat16 only,
+which needs no scale and which processors multiply faster than float32: both factors are
+rounded, and sums are in single precision or better,
 
     |computed - x y| <= (2 u + u^2 + s eps) |x| |y|,
 
@@ -14,6 +16,7 @@ with `|x| |y|` that of absolute values, `s` terms of a sum and `eps = 2^-24` of 
 """
 
 import dataclasses
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -21,7 +24,9 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-TYPES = ("bfloat16", "float16")
+# What features are stored in, and what products are computed in.
+STORED_TYPES = ("bfloat16", "float16")
+PRODUCT_TYPES = ("bfloat16",)
 # The largest number of a scaled array is below this power of two, float16's below 2^16.
 EXPONENT = 15
 
@@ -31,10 +36,10 @@ class Precision:
     """What a model has in 16 bits, see `nn.with_precision`.
 
     Attributes:
-      features: type that features and basis functions are rounded to in front of
-        products over channels and points; None for their own.
-      storage: type that features in front of blocks are kept in for the backward pass;
-        None for their own.
+      features: one of `PRODUCT_TYPES`, to which features and basis functions are
+        rounded in front of products over channels and points; None for their own type.
+      storage: one of `STORED_TYPES`, in which features in front of blocks are kept for
+        the backward pass; None for their own type.
 
     Raises:
       ValueError: if a type is unknown.
@@ -44,17 +49,22 @@ class Precision:
     storage: str | None = None
 
     def __post_init__(self):
-        check(features=self.features, storage=self.storage)
+        _check("features", self.features, PRODUCT_TYPES)
+        check_stored(storage=self.storage)
 
 
-def check(**types: str | None) -> None:
-    """Raises ValueError for a type of 16 bits that is not known."""
+def check_stored(**types: str | None) -> None:
+    """Raises ValueError for a type that features are not stored in."""
     for name, dtype in types.items():
-        if dtype is not None and dtype not in TYPES:
-            raise ValueError(
-                f"{name}={dtype!r} must be one of {', '.join(TYPES)}, or None for the "
-                "type of the features."
-            )
+        _check(name, dtype, STORED_TYPES)
+
+
+def _check(name: str, dtype: str | None, types: tuple[str, ...]) -> None:
+    if dtype is not None and dtype not in types:
+        raise ValueError(
+            f"{name}={dtype!r} must be one of {', '.join(types)}, or None for the "
+            "type of the features."
+        )
 
 
 def rounded(
@@ -64,7 +74,7 @@ def rounded(
 
     Args:
       x: numbers.
-      dtype: one of `TYPES`.
+      dtype: one of `STORED_TYPES`.
       leading: number of leading axes whose every entry is an array of its own.
 
     Returns:
@@ -95,7 +105,7 @@ def product(spec: str, x: jax.Array, y: jax.Array, dtype: str | None) -> jax.Arr
       spec: in which every letter is in two of the factors and the product.
       x: a factor, in single precision or better.
       y: the other factor, of the same type.
-      dtype: one of `TYPES`; None for the product of what is given.
+      dtype: one of `PRODUCT_TYPES`; None for the product of what is given.
 
     Returns:
       The product, of the type of the factors.
@@ -108,23 +118,26 @@ def _rounded(spec: str, dtype: str, x: jax.Array, y: jax.Array) -> jax.Array:
     return _forward(spec, dtype, x, y)[0]
 
 
+_Kept = tuple[jax.Array, jax.Array]  # the factors, the larger ones rounded
+
+
 def _forward(
     spec: str, dtype: str, x: jax.Array, y: jax.Array
-) -> tuple[jax.Array, Any]:
+) -> tuple[jax.Array, _Kept]:
     # Small factors are maps, which loops over points have in common: XLA rounds them,
     # in the order of axes that a product wants, in front of the loop.
-    one = x if x.size < y.size else rounded(x, dtype)
-    other = y if y.size < x.size else rounded(y, dtype)
+    one = x if x.size < y.size else x.astype(dtype)
+    other = y if y.size < x.size else y.astype(dtype)
     return _sum(spec, dtype, one, other, x.dtype), (one, other)
 
 
 def _backward(
-    spec: str, dtype: str, kept: Any, cotangent: jax.Array
+    spec: str, dtype: str, kept: _Kept, cotangent: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
     factors, out = spec.split("->")
     one, other = factors.split(",")
-    wide, large = cotangent.dtype, cotangent.size >= max(map(_size, kept))
-    after = rounded(cotangent, dtype) if large else cotangent
+    wide, large = cotangent.dtype, cotangent.size >= max(x.size for x in kept)
+    after = cotangent.astype(dtype) if large else cotangent
     return (
         _sum(f"{out},{other}->{one}", dtype, after, kept[1], wide),
         _sum(f"{out},{one}->{other}", dtype, after, kept[0], wide),
@@ -134,12 +147,10 @@ def _backward(
 _rounded.defvjp(_forward, _backward)
 
 
-def _size(factor: Any) -> int:
-    return (factor[0] if isinstance(factor, tuple) else factor).size
-
-
-def _sum(spec: str, dtype: str, x: Any, y: Any, wide: Any) -> jax.Array:
-    """The product of factors, rounded or to be rounded, added up in a wide type."""
+def _sum(
+    spec: str, dtype: str, x: jax.Array, y: jax.Array, wide: jnp.dtype
+) -> jax.Array:
+    """The product of rounded factors, added up in a wide type."""
     factors, out = spec.split("->")
     pairs = dict(zip(factors.split(","), (x, y), strict=True))
     # The factor whose axes come first in the product is fastest on a CPU with the sum
@@ -148,42 +159,29 @@ def _sum(spec: str, dtype: str, x: Any, y: Any, wide: Any) -> jax.Array:
     shared = "".join(letter for letter in out if letter in first)
     order = shared + "".join(letter for letter in first if letter not in shared)
     axes = [first.index(letter) for letter in order]
-    if isinstance(pairs[first], tuple):
-        values, scale = pairs[first]
-        one = jnp.transpose(values, axes), scale
-    else:
-        one = rounded(jnp.transpose(pairs[first], axes), dtype)
-    other = pairs[second]
-    other = other if isinstance(other, tuple) else rounded(other, dtype)
-    found = jnp.einsum(
-        f"{order},{second}->{out}", one[0], other[0], preferred_element_type=wide
+    return jnp.einsum(
+        f"{order},{second}->{out}",
+        jnp.transpose(pairs[first], axes).astype(dtype),
+        pairs[second].astype(dtype),
+        preferred_element_type=wide,
     )
-    for _, scale in (one, other):
-        found = found if scale is None else found / scale.reshape(())
-    return found
 
 
-def dot_general(dtype: str | None) -> Any:
+def dot_general(dtype: str | None) -> Callable[..., jax.Array]:
     """Returns what `nnx.Linear` takes as `dot_general`, the same object for a type."""
     return lax.dot_general if dtype is None else _DOTS[dtype]
 
 
-def _dot(dtype: str, x: jax.Array, y: jax.Array, dimensions: Any, **_) -> jax.Array:
+def _dot_bfloat16(
+    x: jax.Array, y: jax.Array, dimensions: lax.DotDimensionNumbers, **_: Any
+) -> jax.Array:
     """`lax.dot_general` of factors that share one axis."""
-    ((one,), (other,)), _ = dimensions
+    ((one,), (other,)), _batch = dimensions
     letters = [*"abcdefgh"[: x.ndim]], [*"stuvwxyz"[: y.ndim]]
     letters[0][one] = letters[1][other] = "i"
     left, right = map("".join, letters)
     out = (left + right).replace("i", "")
-    return product(f"{left},{right}->{out}", x, y, dtype)
+    return product(f"{left},{right}->{out}", x, y, "bfloat16")
 
 
-def _bfloat16(*args: Any, **given: Any) -> jax.Array:
-    return _dot("bfloat16", *args, **given)
-
-
-def _float16(*args: Any, **given: Any) -> jax.Array:
-    return _dot("float16", *args, **given)
-
-
-_DOTS = {"bfloat16": _bfloat16, "float16": _float16}
+_DOTS: dict[str, Callable[..., jax.Array]] = {"bfloat16": _dot_bfloat16}

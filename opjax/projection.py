@@ -153,8 +153,8 @@ def unchecked_moments(
 ) -> Moments:
     """`moments` of checked arrays, for callers that have checked them.
 
-    Factors of integrals are rounded to `compute_dtype`, one of `precision.TYPES`, if
-    there is no Gram matrix.
+    Factors of integrals are rounded to `compute_dtype`, if there is no Gram matrix; see
+    `precision.product`.
     """
     product = functools.partial(precision.matmul, dtype=compute_dtype)
     if with_gram:

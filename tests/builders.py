@@ -4,7 +4,7 @@ from functools import partial
 
 from opjax import nn
 
-BASES = {"functional": nn.FunctionalMap, "transolver": nn.SoftmaxMap}
+BASES = {"functional": nn.mixers.FunctionalMap, "transolver": nn.mixers.SoftmaxMap}
 POINTS = {
     "galerkin": nn.GalerkinAttention,
     "linear": nn.LinearAttention,
@@ -30,7 +30,7 @@ def transformer(
 ):
     """Returns an `nn.OperatorTransformer` with attention in softmax bases, or none."""
     softmax = partial(
-        nn.SoftmaxBasis,
+        nn.bases.SoftmaxBasis,
         num_basis=num_basis,
         grid_shape=grid_shape,
         temperature_bounds=temperature_bounds,

@@ -11,7 +11,7 @@ import jax
 import numpy as np
 import pytest
 
-from tests import network
+from tests import compiled, network
 
 network.forbid()
 jax.config.update("jax_enable_x64", True)
@@ -37,11 +37,13 @@ SHARED = pathlib.Path(
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Starts with the longest files, so that no core waits for another at the end.
 
-    Tests of a program's run are slow, all of them: the first one runs it.
+    Tests of a program's run are slow, all of them: the first one runs it. So are those
+    of the night, which -m "not slow" would let in otherwise.
     """
     seconds = Counter()
     for item in items:
-        if "finished" in getattr(item, "fixturenames", ()):
+        nightly = item.get_closest_marker("nightly")
+        if nightly or "finished" in getattr(item, "fixturenames", ()):
             item.add_marker("slow")
         seconds[item.path] += 20 if item.get_closest_marker("slow") else 1
     items.sort(key=lambda item: -seconds[item.path])
@@ -54,11 +56,24 @@ def pytest_collection_finish() -> None:
     gc.set_threshold(50_000, 10, 10)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def programs(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[compiled.Folder]:
+    """What tests compile is found by other processes and sessions."""
+    cache = getattr(request.config, "cache", None)  # `.pytest_cache` of the repository
+    place = cache.mkdir("compiled") if cache else tmp_path_factory.mktemp("all")
+    own = tmp_path_factory.mktemp("compiled")
+    with compiled.shared(own, compiled.kept(place)) as folder:
+        yield folder
+
+
 @pytest.fixture(scope="module", autouse=True)
-def lowering() -> Iterator[None]:
+def lowering(programs: compiled.Folder) -> Iterator[None]:
     """Frees the constants of the programs of a file, which its set-up holds."""
     yield
     set_up.cache_clear()
+    programs.exchange()
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from opjax.learn import drawing
+from opjax.learn.report import drawing
 
 
 @pytest.fixture(scope="package", autouse=True)

@@ -23,9 +23,12 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from opjax import checkpoint, learn, nn, sharding, training
-from opjax.learn import Settings, Task, buckets, devices, fit, fitting, hosts, outcome
-from opjax.learn.loop import Loop
+from opjax import learn, nn, training
+from opjax.learn import FreshTask, Settings, Task, fit
+from opjax.learn.run import buckets, devices, fitting, hosts
+from opjax.learn.run.loop import Loop
+from opjax.learn.tasks import outcome
+from opjax.training import checkpoint, sharding
 from tests.learn import test_buckets
 from tests.sharded import arrays, line, line_batch, line_error, loss
 
@@ -118,14 +121,16 @@ def meshes():
         attention=partial(nn.FunctionalAttention, num_heads=2, num_basis=4),
         rngs=nnx.Rngs(0),
     )
-    task = Task((data,), loss, validation=(data,), metric=metric, over_points=True)
+    task = Task(
+        train=(data,), loss=loss, validation=(data,), metric=metric, over_points=True
+    )
     return task, model, dataclasses.replace(SETTINGS, num_epochs=2, batch_size=2)
 
 
 def drawn():
     """A task whose batches are drawn anew, and its settings."""
     settings = dataclasses.replace(SETTINGS, num_epochs=0, num_steps=8)
-    task = Task(train=lambda key, step: line_batch(key), loss=line)
+    task = FreshTask(draw=lambda key, step: line_batch(key), loss=line)
     return task, dataclasses.replace(settings, steps_per_call=3)
 
 
@@ -143,7 +148,8 @@ def stored(folder):
     )
     settings = dataclasses.replace(SETTINGS, num_epochs=2, batch_size=2)
     model = {"w": jnp.ones((1, 1)), "v": jnp.ones((2, 1))}
-    return (found._replace(validation=(), metric=None), model, settings), patch, reads
+    found = dataclasses.replace(found, validation=(), metric=None)
+    return (found, model, settings), patch, reads
 
 
 def noisy(model, batch, *, key):
@@ -233,7 +239,7 @@ def refusals(index, folder):
             TASK, {}, dataclasses.replace(SETTINGS, num_epochs=1 + index), folder="no"
         ),
     }
-    other = TASK._replace(train=points_on_a_line(16, 7 + index))
+    other = dataclasses.replace(TASK, train=points_on_a_line(16, 7 + index))
     asked["samples"] = lambda: fit(other, start(), SETTINGS, folder=folder)
     found = {}
     for name, call in asked.items():
@@ -266,7 +272,7 @@ def session(file, coordinator, count, index):
         with patch:
             found["stored"] = finished(*given, mesh, folder / "stored")
         found["reads"] = len(reads)
-        keyed = TASK._replace(loss=noisy, needs_key=True)
+        keyed = dataclasses.replace(TASK, loss=noisy, needs_key=True)
         found["keyed"] = finished(keyed, start(), SETTINGS, mesh, folder / "keyed")
         points = sharding.device_mesh(points=2)
         found["points"] = finished(*meshes(), points, folder / "points")

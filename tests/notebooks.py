@@ -8,6 +8,7 @@ import base64
 import io
 import pathlib
 import sys
+from collections.abc import Mapping
 
 import jupytext
 import nbclient
@@ -18,9 +19,27 @@ FOLDER = pathlib.Path(__file__).parents[1] / "notebooks"
 SOURCES = sorted(FOLDER.glob("*.py"))
 
 
-def execute(source: pathlib.Path) -> nbformat.NotebookNode:
-    """Runs a notebook in a fresh kernel; raises `CellExecutionError` if a cell does."""
-    notebook = jupytext.read(source)
+def execute(
+    source: pathlib.Path, changes: Mapping[str, str] | None = None
+) -> nbformat.NotebookNode:
+    """Runs a notebook in a fresh kernel; raises `CellExecutionError` if a cell does.
+
+    Args:
+      source: the jupytext file.
+      changes: words of the source, each there once, and what is run in their place.
+
+    Returns:
+      The notebook with its outputs.
+
+    Raises:
+      ValueError: if words to be changed are not there once.
+    """
+    text = source.read_text()
+    for old, new in (changes or {}).items():
+        if text.count(old) != 1:
+            raise ValueError(f"{source.name} must have {old!r} once, not otherwise.")
+        text = text.replace(old, new)
+    notebook = jupytext.reads(text, fmt="py:percent")
     resources = {"metadata": {"path": str(source.parent)}}
     nbclient.NotebookClient(
         notebook, timeout=600, kernel_name="python3", resources=resources

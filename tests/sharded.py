@@ -2,7 +2,7 @@
 
 A process of its own: the number of devices is settled before JAX starts.
 
-    JAX_NUM_CPU_DEVICES=8 python -m tests.sharded FILE
+    JAX_NUM_CPU_DEVICES=8 python -m tests.sharded by_day FILE
 """
 
 import contextlib
@@ -24,8 +24,10 @@ import opjax
 import tests.conftest  # noqa: F401 - the strict session of all tests
 from benchmarks import scale
 from benchmarks.communication import exchanged
-from opjax import learn, metrics, nn, sharding, training
-from opjax.learn import Settings, Task, devices, fit, fitting
+from opjax import learn, metrics, nn, training
+from opjax.learn import FreshTask, Settings, Task, fit
+from opjax.learn.run import devices, fitting
+from opjax.training import sharding
 from tests.nn.models.test_chunks import build
 
 BOTH = {"points": 4, "batch": 2}
@@ -34,7 +36,13 @@ ATTENTIONS = (
     ("functional", None, True),
     ("least squares", 4, True),
     ("fixed", 4, False),
+    ("galerkin", None, True),
+    ("intention", 3, False),
+    ("efficient", 4, True),
+    ("flare", 4, True),
+    ("normalised flare", None, False),
 )
+TIMED = ("functional", "flare")
 
 
 def distance(found, expected):
@@ -71,12 +79,13 @@ def loss(model, batch, *, when=None, chunk_size=None, **split):
     return jnp.sum(jax.vmap(one)(batch))
 
 
-def attentions(name, chunk_size, weighted):
+def attentions(name, chunk_size, weighted, **devices):
     """Distances of loss and gradients, for model and data, checked types and not."""
-    model, batch, mesh = build(name), arrays(2, 24), sharding.device_mesh(**BOTH)
+    model, batch = build(name), arrays(2, 24)
+    mesh = sharding.device_mesh(**(devices or BOTH))
     if not weighted:
         del batch["quadrature_weights"]
-    when = jnp.asarray(0.3) if name == "functional" else None
+    when = jnp.asarray(0.3) if name in TIMED else None
     whole = partial(loss, when=when)
     expected = jax.jit(jax.value_and_grad(whole, (0, 1)))(model, batch)
     part = partial(whole, axis_name="points", chunk_size=chunk_size)
@@ -145,7 +154,7 @@ GRID = 11, 5  # four devices have three rows each, the last one two
 def on_grid(grid, **changes):
     """A model with convolutions."""
     sizes = {"features": 8, "num_layers": 2, "chunk_size": 7, **changes}
-    basis = partial(nn.SoftmaxBasis, num_basis=4, grid_shape=grid, num_heads=2)
+    basis = partial(nn.bases.SoftmaxBasis, num_basis=4, grid_shape=grid, num_heads=2)
     return nn.OperatorTransformer(
         position=nn.Coordinates(2),
         feature_dim=1,
@@ -179,9 +188,28 @@ def grid_arrays(count, grid, dtype=np.float64):
     return data
 
 
-def rows(dtype, **sizes):
+def on_boxes(grid):
+    """A model with attention on overlapping boxes and a coarse level."""
+    attention = partial(nn.FunctionalAttention, num_heads=2, num_basis=4)
+    return nn.OperatorTransformer(
+        position=nn.Coordinates(2),
+        feature_dim=1,
+        out_features=2,
+        features=8,
+        num_layers=2,
+        attention=partial(
+            nn.SubdomainAttention,
+            attention=attention,
+            coarse=nn.mixers.FunctionalMap,
+            subdomains=nn.attention.GridSubdomains(grid, 2, overlap=1),
+        ),
+        rngs=nnx.Rngs(0),
+    )
+
+
+def rows(dtype, *, build=on_grid, **sizes):
     """Distances of losses and models in fifty steps on rows, of which one is added."""
-    model = jax.tree.map(lambda x: x.astype(dtype), on_grid(GRID))
+    model = jax.tree.map(lambda x: x.astype(dtype), build(GRID))
     data, optimizer = grid_arrays(2, GRID, dtype), training.adamw(1e-3, weight_decay=0)
     order = jnp.tile(jnp.arange(2).reshape(2, 1), (25, 1))
     found = []
@@ -272,7 +300,7 @@ def runs():
     x = np.random.default_rng(0).normal(size=(16, 3))
     data = ({"x": x, "y": x.sum(axis=1)},)
     task = Task(train=data, validation=data, loss=line, metric=line_error)
-    drawn = Task(train=lambda key, step: line_batch(key), loss=line)
+    drawn = FreshTask(draw=lambda key, step: line_batch(key), loss=line)
     model, found = {"w": jnp.zeros(3)}, {}
     optimizer = lambda total: training.adamw(1e-2, weight_decay=0.0)  # noqa: E731
     given = {"batch_size": 4, "optimizer": optimizer}
@@ -338,7 +366,7 @@ def refusals():
         num_layers=1,
         rngs=nnx.Rngs(0),
     )
-    galerkin = make(attention=partial(nn.GalerkinAttention, num_heads=2))
+    fourier = make(attention=partial(nn.FourierAttention, num_heads=2))
     basis = partial(nn.FunctionalAttention, num_heads=2, num_basis=4)
     options = learn.TrainingOptions(batch_size=2)
     asked = {
@@ -349,16 +377,20 @@ def refusals():
         "microbatch": lambda: sharding.check_batch(both, 4, 4),
         "points": lambda: sharding.specs(data, both),
         "names": lambda: sharding.specs({"surface": data["target"]}, both),
-        "loss": lambda: devices.check(both, task._replace(over_points=False), None),
-        "mean": lambda: devices.check(both, task._replace(over_batch=False), None),
-        "attention": lambda: devices.check(both, task, galerkin),
+        "loss": lambda: devices.check(
+            both, dataclasses.replace(task, over_points=False), None
+        ),
+        "mean": lambda: devices.check(
+            both, dataclasses.replace(task, over_batch=False), None
+        ),
+        "attention": lambda: devices.check(both, task, fourier),
         "rows": lambda: convolved(25, (9, 10), 3),
         "few rows": lambda: convolved(10, (4, 10), 5),
         "memory": lambda: devices.check(
             both, task, make(attention=basis, rematerialize=True)
         ),
-        "other": lambda: devices.check(both, task, nn.MeanAttention),
-        "call": lambda: galerkin(
+        "other": lambda: devices.check(both, task, nn.layers.LayerNorm(3)),
+        "call": lambda: fourier(
             data["mesh_points"][0], data["features"][0], axis_name="points"
         ),
     }
@@ -384,24 +416,36 @@ def convolved(local, grid, size):
     return jax.eval_shape(split, jnp.ones((4 * local, 1)))
 
 
-def main(file):
-    """Writes all that is found as JSON."""
+def by_day():
+    """What is quick, and takes every way once."""
+    return {"refusals": refusals(), "evaluation": evaluation(), "pooled": pooled()}
+
+
+def by_night():
+    """All the rest."""
     found = {
-        "refusals": refusals(),
         "runs": runs(),
-        "evaluation": evaluation(),
-        "pooled": pooled(),
         "attentions": {given[0]: attentions(*given) for given in ATTENTIONS},
+        "two devices": {
+            name: attentions(name, 5, True, points=2) for name in ("galerkin", "flare")
+        },
         "steps_64": training_steps(jnp.float64, None, **BOTH),
         "rows_64": rows(jnp.float64, points=4),
+        "boxes_64": rows(jnp.float64, build=on_boxes, points=4),
         "grids": grids(),
     }
     with jax.enable_x64(False):
         found["communication"] = communication()
         found["rows_32"], found["halo"] = rows(jnp.float32, points=2), halo()
         found["steps_32"] = training_steps(jnp.float32, 1, points=2, batch=2)
+    return found
+
+
+def main(name, file):
+    """Writes all that is found as JSON."""
+    found = {"by_day": by_day, "by_night": by_night}[name]()
     pathlib.Path(file).write_text(json.dumps(found))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

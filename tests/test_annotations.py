@@ -90,7 +90,13 @@ FUNCTIONS = {
 }
 WITHOUT_ARRAYS = {"assemble", "box_cover", "cover", "fit", "interface_hats"}
 WITHOUT_ARRAYS |= {"orthogonal_random_features", "partition_hats", "random_rotation"}
-WITHOUT_ARRAYS |= {"grid_weights", "order", "split", "split_space", "uniform_hats"}
+WITHOUT_ARRAYS |= {
+    "grid_weights",
+    "order_by_subdomain",
+    "split_cover",
+    "split_coarse_space",
+    "uniform_hats",
+}
 
 
 def shaped(annotation):

@@ -23,8 +23,8 @@ def make(unit):
         attention=partial(
             nn.BasisAttention,
             num_heads=2,
-            basis=partial(nn.SoftmaxBasis, num_heads=2, num_basis=6),
-            mixer=partial(nn.FunctionalMap, ridge_unit=unit),
+            basis=partial(nn.bases.SoftmaxBasis, num_heads=2, num_basis=6),
+            mixer=partial(nn.mixers.FunctionalMap, ridge_unit=unit),
         ),
         rngs=nnx.Rngs(0),
     )

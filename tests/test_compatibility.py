@@ -9,8 +9,8 @@ import pytest
 
 import opjax
 from opjax import export, learn
-from opjax.datasets.samples import Sample
-from opjax.learn import train
+from opjax.learn.cli import train
+from opjax.samples import Sample
 from tests.compatibility.__main__ import CONFIG
 
 FOLDER = pathlib.Path(__file__).parent / "compatibility"

@@ -7,12 +7,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from flax import nnx
 from jax import lax
 
-from opjax import _winograd, nn
+from opjax import _winograd
 from opjax.convolution import grid_convolution
-from opjax.nn.models.orders import ByTiles
 from tests import oracles
 
 # Grid and stencil sizes.
@@ -263,23 +261,6 @@ def test_minimal_filtering_keeps_six_digits_of_float32(rng):
     rounded = [jnp.asarray(a, jnp.float64) for a in single]
     expected = everything(lambda v, k: native(v, k, grid_shape), *rounded)
     all_close(actual, expected, tolerance=1e-5)
-
-
-@pytest.mark.parametrize("grid_shape", GRIDS)
-def test_tiles_have_the_convolution_of_the_grid(rng, grid_shape):
-    order = ByTiles(grid_shape, grid_shape[0])
-    values, kernel, cotangent = problem(rng, grid_shape, (3, 3))
-
-    def function(values, kernel):
-        layer = nn.GridConvolution(3, 2, grid_shape=grid_shape, rngs=nnx.Rngs(0))
-        layer.kernel, layer.bias = nnx.Param(kernel), None
-        tiles = order.split(values).swapaxes(1, 2).reshape(4, 4, 3, *order.tiles)
-        found = layer.of_tiles(tiles, rows=grid_shape[0]).reshape(16, 2, -1)
-        return order.join(found.swapaxes(1, 2))
-
-    actual = everything(function, jnp.asarray(values), jnp.asarray(kernel), cotangent)
-    expected = looped_gradients(values, kernel, cotangent, grid_shape)
-    all_close(actual, [looped(values, kernel, grid_shape), *expected])
 
 
 @pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16, jnp.float32])

@@ -1,5 +1,6 @@
 """The examples of the site and of docstrings run, and its commands exist."""
 
+import ast
 import contextlib
 import dataclasses
 import doctest
@@ -49,7 +50,7 @@ def hooks():
 def folder(tmp_path_factory):
     """Where a reader of the Start page is after its commands."""
     from opjax.datasets import heat
-    from opjax.learn import train
+    from opjax.learn.cli import train
 
     place = tmp_path_factory.mktemp("reader")
     config = dataclasses.replace(train.PRESETS["smoke"], num_epochs=1)
@@ -60,7 +61,7 @@ def folder(tmp_path_factory):
     return place
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_every_python_example_of_the_site_runs(folder):
     for page in PAGES:
         names = {}
@@ -109,6 +110,22 @@ def test_every_command_of_the_site_exists(hooks):
             seen.add(command)
             assert values([command, *given])[1:] == [], f"{page}: {line}"
     assert {"opjax-train", "opjax-predict", "opjax-report"} < seen
+
+
+def docstrings():
+    """Module docstrings that `--help` prints or that the site shows, by file."""
+    for folder in ("benchmarks", "experiments", "opjax/learn"):
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            yield path, ast.get_docstring(ast.parse(path.read_text())) or ""
+
+
+def test_commands_of_docstrings_keep_their_line_breaks(hooks):
+    """A backslash at the end of a line, unless raw, would join it to the next one."""
+    texts = {uri: text for uri, _, text in hooks["programs"].pages()}
+    assert "--feature_names=k,f \\\n" in texts["programs/opjax-train.md"]
+    for place, text in [*texts.items(), *docstrings()]:
+        joined = re.findall(r"^ {4}.*\S {2,}--.*$", text, re.MULTILINE)
+        assert not joined, f"{place}: {joined}"
 
 
 def test_every_public_name_is_in_the_api(hooks):

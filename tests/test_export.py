@@ -42,16 +42,16 @@ def model(attention="functional", **changes):
 
 FUNCTIONAL = partial(nn.FunctionalAttention, num_heads=2, num_basis=8)
 FOURIER = partial(
-    nn.FixedBasis,
+    nn.bases.FixedBasis,
     functions=partial(opjax.fourier_basis, num_frequencies=1),
     num_basis=9,
 )
 OTHERS = {
     "orthogonal": partial(nn.OrthogonalAttention, num_heads=2, num_basis=8),
     "fourier basis": partial(nn.BasisAttention, num_heads=2, basis=FOURIER),
-    "performer": partial(nn.PerformerAttention, num_heads=2, num_features=8),
+    "performer": partial(nn.attention.PerformerAttention, num_heads=2, num_features=8),
     "flare": partial(nn.FlareAttention, num_heads=2, num_latents=8),
-    "eidetic": partial(nn.EideticAttention, num_heads=2, num_basis=8),
+    "eidetic": partial(nn.attention.EideticAttention, num_heads=2, num_basis=8),
     "subdomains": partial(nn.SubdomainAttention, attention=FUNCTIONAL, coarse=None),
 }
 
@@ -141,6 +141,35 @@ def test_operators_of_the_mesh_alone_take_no_features(rng, tmp_path):
     x, *_ = sample(rng, 50)
     actual = operator(tmp_path / "operator").call(x)
     np.testing.assert_allclose(actual, trained(x), atol=2e-6)
+
+
+@pytest.mark.parametrize("chunk_size", [None, 80])
+def test_grid_models_convolve_as_is_best_on_every_platform(chunk_size):
+    """Winograd's filters on a CPU only, wherever the program was exported."""
+    grid_shape = 32, 32
+    operator = nn.OperatorTransformer(
+        position=nn.Coordinates(2),
+        feature_dim=0,
+        out_features=1,
+        features=64,
+        num_layers=1,
+        attention=partial(
+            nn.BasisAttention,
+            num_heads=2,
+            basis=partial(nn.bases.SoftmaxBasis, num_basis=8, grid_shape=grid_shape),
+        ),
+        chunk_size=chunk_size,
+        rngs=nnx.Rngs(0),
+    )
+    points = jax.ShapeDtypeStruct((1024, 2), jnp.float32)
+
+    def convolutions(*platforms):
+        exported = jax.export.export(jax.jit(operator), platforms=platforms)(points)
+        return exported.mlir_module().count("stablehlo.convolution")
+
+    assert convolutions("cpu") == 0
+    assert convolutions("cuda") > 0
+    assert convolutions("cpu", "cuda") > 0
 
 
 def test_grid_models_have_the_number_of_points_of_their_grid(rng, tmp_path):

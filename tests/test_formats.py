@@ -7,8 +7,10 @@ import shutil
 import numpy as np
 import pytest
 
-from opjax import _formats, checkpoint, export
-from opjax.learn import folder, trained
+from opjax import _formats, export
+from opjax.learn.predict import trained
+from opjax.learn.run import folder
+from opjax.training import _manifest, checkpoint
 from tests.test_compatibility import FOLDER, unpack
 
 MESSAGE = r"has format 7 of {}\w+, and this opjax \(.+\) reads formats up to 1\. Update"
@@ -30,7 +32,7 @@ def manifest(directory, **changes):
     path = next(directory.rglob("opjax_manifest.json"))
     values = json.loads(path.read_text()) | changes
     kept = {k: v for k, v in values.items() if v is not None and k != "own"}
-    path.write_text(checkpoint._signed(kept))
+    path.write_text(_manifest.signed(kept))
     return path
 
 

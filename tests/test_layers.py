@@ -3,10 +3,9 @@
 import ast
 import graphlib
 import pathlib
+import re
 import subprocess
 import sys
-
-import pytest
 
 import opjax
 
@@ -17,15 +16,9 @@ PURE |= {"_winograd", "convolution", "schwarz", "spectral", "interpolation"}
 PURE |= {"point_clouds", "projection", "eigenfunctions", "adaptive_ridge"}
 PURE |= {"_stiffness", "_halo", "precision"}
 
-ALL = PURE | {"metrics", "normalize", "optimizers", "training", "checkpoint", "export"}
-ALL |= {"replicas", "sharding", "streaming", "matrix_optimizers", "weight_average"}
-ALL |= {
-    "_files",
-    "_formats",
-    "problems",
-    "datasets",
-    "nn",
-}  # and nothing imports `learn`
+ALL = PURE | {"metrics", "normalize", "training", "export", "streaming", "samples"}
+ALL |= {"_files", "_formats", "files", "problems", "datasets", "nn"}
+# and nothing imports `learn`
 
 # Part of opjax (a module or a subpackage): the parts that it may import.
 PARTS = {
@@ -38,7 +31,7 @@ PARTS = {
     "adaptive_ridge": {"_checks", "_sequential", "linalg"},
     "quadrature": {"_checks"},
     "_halo": set(),
-    "_winograd": {"_sequential"},
+    "_winograd": set(),
     "convolution": {"_checks", "_halo", "_sequential", "_winograd"},
     "precision": set(),
     "projection": {"_checks", "linalg", "precision", "quadrature"},
@@ -59,25 +52,13 @@ PARTS = {
     "point_clouds": {"_checks", "_sequential", "quadrature"},
     "metrics": {"_checks", "_halo", "quadrature"},
     "normalize": {"_checks"},
-    "optimizers": {"_checks"},
     "export": {"_checks", "_files", "_formats", "normalize"},
-    "matrix_optimizers": {"_checks", "optimizers"},
-    "weight_average": {"_checks"},
-    "sharding": set(),
-    "training": {
-        "_checks",
-        "matrix_optimizers",
-        "metrics",
-        "normalize",
-        "optimizers",
-        "sharding",
-        "weight_average",
-    },
-    "replicas": {"training"},
+    "training": {"_checks", "_files", "_formats"},
     "streaming": {"_checks", "nn", "precision", "quadrature", "training"},
-    "checkpoint": {"_checks", "_files", "_formats", "metrics", "normalize", "training"},
+    "samples": {"_checks", "normalize", "quadrature"},
+    "files": {"_files", "quadrature", "samples"},
     "problems": PURE,
-    "datasets": PURE | {"_files", "problems", "normalize"},  # some are generated
+    "datasets": PURE | {"_files", "files", "normalize", "problems", "samples"},
     "nn": PURE,
     "learn": ALL,
     "__init__": PURE | {"metrics", "normalize"},
@@ -85,12 +66,8 @@ PARTS = {
 
 # What a part may import from outside, beyond Python's library, JAX, jaxtyping, NumPy.
 OUTSIDE = {
-    "optimizers": {"optax"},
-    "matrix_optimizers": {"optax"},
-    "weight_average": {"optax"},
-    "training": {"optax"},
+    "training": {"optax", "orbax"},
     "streaming": {"optax"},
-    "checkpoint": {"optax", "orbax"},
     "nn": {"flax"},
     "learn": {"absl", "flax", "jaxlib", "optax"},
 }
@@ -99,19 +76,14 @@ OUTSIDE = {
 NESTED = {
     "_stiffness": {"scipy"},
     "eigenfunctions": {"scipy"},
-    "datasets": {
-        "h5py",
-        "scipy",
-        "pyvista",
-        "vtkmodules",
-    },  # optional readers of published files
+    "files": {"h5py", "scipy", "pyvista", "vtkmodules"},  # optional readers
+    "datasets": {"h5py", "scipy", "pyvista", "vtkmodules"},
     "problems": {"skfem", "scipy"},  # finite elements
     "learn": {"markdown_it", "matplotlib", "tensorboardX", "tqdm"},
     "schwarz": {"scipy"},  # graphs and trees; JAX depends on it anyway
 }
 
 FILES = sorted(ROOT.rglob("*.py"))
-NAMES = [str(path.relative_to(ROOT)) for path in FILES]
 
 
 def part_of(path):
@@ -181,23 +153,111 @@ def test_every_module_has_its_place():
     assert set(order) == set(PARTS)
 
 
-@pytest.mark.parametrize("path", FILES, ids=NAMES)
-def test_imports_inside_point_one_way(path):
-    part = part_of(path)
-    allowed = PARTS[part] | {part}
-    if part in ("nn", "learn"):
-        allowed = allowed | {"__init__"}  # `import opjax` for the pure functions
-    assert inner_imports(path.read_text()) <= allowed
+def strays(find):
+    """What files import and may not, by `find(part, source)`, for those that do."""
+    found = {
+        str(path.relative_to(ROOT)): find(part_of(path), path.read_text())
+        for path in FILES
+    }
+    return {name: stray for name, stray in found.items() if stray}
 
 
-@pytest.mark.parametrize("path", FILES, ids=NAMES)
-def test_imports_from_outside_are_those_of_the_layer(path):
-    allowed = {"jax", "jaxtyping", "numpy"} | set(sys.stdlib_module_names)
-    allowed |= OUTSIDE.get(part_of(path), set())
-    source = path.read_text()
-    assert outer_imports(source, nested=False) <= allowed
-    nested = NESTED.get(part_of(path), set())
-    assert outer_imports(source, nested=True) <= allowed | nested
+def test_imports_inside_point_one_way():
+    def inside(part, source):
+        # `import opjax` for the pure functions
+        whole = {"__init__"} if part in ("nn", "learn") else set()
+        return inner_imports(source) - PARTS[part] - {part} - whole
+
+    assert strays(inside) == {}
+
+
+def test_imports_from_outside_are_those_of_the_layer():
+    plain = {"jax", "jaxtyping", "numpy"} | set(sys.stdlib_module_names)
+
+    def outside(part, source):
+        allowed = plain | OUTSIDE.get(part, set())
+        anywhere = allowed | NESTED.get(part, set())
+        at_import = outer_imports(source, nested=False) - allowed
+        return at_import | (outer_imports(source, nested=True) - anywhere)
+
+    assert strays(outside) == {}
+
+
+def module_of(path):
+    """The dotted name of a module's file."""
+    parts = path.relative_to(ROOT.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {module_of(path): path for path in FILES}
+
+
+def modules_imported(source, known):
+    """Returns the modules among the known ones that a source imports, anywhere in it.
+
+    `from opjax.learn import config` is the module `opjax.learn.config`, and a name that
+    is none belongs to the module it is imported from.
+    """
+    found = set()
+    for name in imported(ast.walk(ast.parse(source))):
+        while name and name not in known:
+            name = name.rpartition(".")[0]
+        found |= {name} - {""}
+    return found
+
+
+def test_the_modules_of_an_import_are_found():
+    known = {"opjax", "opjax.nn", "opjax.nn.layers", "opjax.linalg"}
+    source = """
+from typing import TYPE_CHECKING
+from opjax.nn import layers, Linear
+if TYPE_CHECKING:
+    import opjax.linalg
+"""
+    assert modules_imported(source, known) == {
+        "opjax.nn",
+        "opjax.nn.layers",
+        "opjax.linalg",
+    }
+    inside = "def function():\n    from opjax.nn.layers.linear import Linear"
+    assert modules_imported(inside, known) == {"opjax.nn.layers"}
+
+
+def test_modules_do_not_import_each_other_in_circles():
+    graph = {
+        name: modules_imported(path.read_text(), MODULES) - {name}
+        for name, path in MODULES.items()
+    }
+    tuple(graphlib.TopologicalSorter(graph).static_order())  # CycleError names them
+
+
+# `jax._src.x`, `flax.core`, `orbax.checkpoint.experimental.v1._src` and the like.
+PRIVATE = re.compile(r"\b(?:jax|flax|orbax)(?:\.\w+)*\._[a-z]\w*|\bflax\.core\b")
+
+
+def test_what_is_private_is_recognised():
+    for text in (
+        "from jax._src.distributed import global_state",
+        "import jax._src.core",
+        "from flax.nnx._src import graph",
+        "from flax.core import freeze",
+        "from orbax.checkpoint.experimental.v1._src.saving import execution",
+    ):
+        assert PRIVATE.search(text), text
+    for text in (
+        "jax.core.Tracer",
+        "jaxlib.version.__version__",
+        "from flax import nnx",
+    ):
+        assert not PRIVATE.search(text), text
+
+
+def test_no_private_interface_of_a_library_is_used():
+    found = {
+        name: PRIVATE.findall(path.read_text())
+        for name, path in ((str(path.relative_to(ROOT)), path) for path in FILES)
+    }
+    assert {name: uses for name, uses in found.items() if uses} == {}
 
 
 def test_importing_opjax_leaves_the_outer_layers_alone():

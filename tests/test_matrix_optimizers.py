@@ -4,7 +4,7 @@ import numpy as np
 import optax
 
 from opjax import training
-from opjax.matrix_optimizers import is_matrix
+from opjax.training.matrix_optimizers import is_matrix
 
 RATE = 0.01
 

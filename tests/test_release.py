@@ -28,9 +28,12 @@ def test_version_and_date_are_the_same_everywhere():
     citation = (ROOT / "CITATION.cff").read_text()
     version = re.search(r"^version: (\S+)$", citation, re.MULTILINE)[1]
     date = re.search(r"^date-released: (\S+)$", citation, re.MULTILINE)[1]
-    heading = re.search(r"^## (.+)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    changelog = (ROOT / "CHANGELOG.md").read_text()
+    headings = re.findall(r"^## (.+)$", changelog, re.MULTILINE)
+    released = [text for text in headings if not text.endswith("(unreleased)")]
     assert version == PROJECT["version"]
-    assert heading[1] == f"{version} ({date})"
+    assert headings[-len(released) :] == released  # at most the first is not
+    assert released[0] == f"{version} ({date})"
     datetime.date.fromisoformat(date)
 
 

@@ -11,14 +11,14 @@ import pytest
 from flax import nnx
 
 from opjax import metrics, nn, streaming, training
-from opjax.precision import TYPES
+from opjax.precision import STORED_TYPES
 from opjax.streaming import plan
 from tests.nn.attention.layers import single
 from tests.nn.models.test_chunks import build
 from tests.nn.models.test_packing import ROUNDOFF, distance
 
 NAMES = ("mesh_points", "features", "target", "quadrature_weights")
-TIME = {"functional": {"time": 0.3}}
+TIME = {"functional": {"time": 0.3}, "flare": {"time": 0.3}}
 LOSSES = {"relative": streaming.RELATIVE_L2, "mean": streaming.MEAN_SQUARED_ERROR}
 
 
@@ -91,7 +91,12 @@ def deep():
 
 @pytest.mark.parametrize(
     ("name", "weighted"),
-    [("functional", True), ("least squares", True), ("fixed", False)],
+    [
+        *[("functional", True), ("least squares", True), ("fixed", False)],
+        *[("galerkin", True), ("galerkin", False), ("intention", False)],
+        *[("linear", True), ("latents", False), ("flare", True)],
+        *[("normalised flare", False), ("own projection", True)],
+    ],
 )
 def test_streams_have_the_loss_and_gradients_of_the_whole(name, weighted, mesh):
     if not weighted:
@@ -170,7 +175,7 @@ def test_a_step_is_the_step_of_the_whole(mesh):
     jax.tree.map(np.testing.assert_array_equal, frozen, state)
 
 
-@pytest.mark.parametrize("storage_dtype", TYPES)
+@pytest.mark.parametrize("storage_dtype", STORED_TYPES)
 def test_narrow_features_change_gradients_by_unit_roundoffs(
     storage_dtype, mesh, tmp_path
 ):
@@ -240,17 +245,20 @@ def test_what_cannot_be_streamed_is_refused(mesh, tmp_path):
     del mesh["features"]
     with pytest.raises(ValueError, match="has no features"):
         streaming.value_and_grad(model, mesh, chunk_size=5, time=0.3)
-    galerkin = nn.OperatorTransformer(
+    fourier = nn.OperatorTransformer(
         position=nn.Coordinates(2),
         feature_dim=0,
         out_features=1,
         features=8,
         num_layers=1,
-        attention=functools.partial(nn.GalerkinAttention, num_heads=2),
+        attention=functools.partial(nn.FourierAttention, num_heads=2),
         rngs=nnx.Rngs(0),
     )
-    with pytest.raises(ValueError, match="GalerkinAttention is no attention in a"):
-        streaming.value_and_grad(galerkin, mesh, chunk_size=5)
+    with pytest.raises(ValueError, match="FourierAttention knows more of points"):
+        streaming.value_and_grad(fourier, mesh, chunk_size=5)
+    perceptron = nn.MLP(2, 3, 1, rngs=nnx.Rngs(0))
+    with pytest.raises(ValueError, match="a MLP needs all points of a sample"):
+        streaming.value_and_grad(perceptron, mesh, chunk_size=5)
 
 
 def test_points_that_are_not_finite_are_named(mesh):

@@ -229,8 +229,8 @@ def layers() -> str:
             "#e8eef9",
         ),
         (
-            "opjax.training, streaming, sharding, export",
-            "steps of any pytree",
+            "opjax.training, streaming, export, samples, files",
+            "steps of any pytree; samples on meshes and their files",
             "#fbeedd",
         ),
         ("opjax.nn", "Flax NNX modules own parameters, and no mathematics", "#e3f2e8"),

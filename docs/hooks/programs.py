@@ -33,26 +33,26 @@ EXPERIMENTS = [
 ]
 # Command, module and a line of what it is for.
 OWN = {
-    "opjax-train": "opjax.learn.train",
-    "opjax-predict": "opjax.learn.predict",
-    "opjax-report": "opjax.learn.report",
+    "opjax-train": "opjax.learn.cli.train",
+    "opjax-predict": "opjax.learn.cli.predict",
+    "opjax-report": "opjax.learn.cli.report",
 }
 
 
 def flags_of(module: Any) -> dict[str, list[flags.Flag]]:
     """Flags of a program by groups, apart from those of other programs."""
-    from opjax.learn import options
+    from opjax.learn.cli import command_line
 
     if hasattr(module, "PROGRAM"):
         values, program = flags.FlagValues(), module.PROGRAM
-        groups = options.define_flags(
+        groups = command_line.define_flags(
             program.presets, program=program.name, flag_values=values
         )
         found = values.flags_by_module_dict()
         return {group: found[group] for group in groups}
     found = flags.FLAGS.flags_by_module_dict().get(module.__name__, [])
     if not found:
-        with _alone(), mock.patch.object(options, "start"):
+        with _alone(), mock.patch.object(command_line, "start"):
             module.main()  # defines its flags, and would start
             found = list(flags.FLAGS.flags_by_module_dict()[module.__name__])
             for flag in found:

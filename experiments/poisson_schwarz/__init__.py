@@ -1,15 +1,15 @@
-"""Learns the inverse Laplacian by two-level Schwarz attention.
+"""Two-level Schwarz attention: learns the inverse Laplacian.
 
     python -m experiments.poisson_schwarz --preset=quick
     python -m experiments.poisson_schwarz --preset=paper --sweep
     python -m experiments.poisson_schwarz --further=scaling,mesh --nobaselines
     python -m experiments.poisson_schwarz --coefficient=random --contrast=1000
 
-The first line trains our default beside the global baselines and a closed form. The
-second repeats the Schwarz paper, its tables and figures, and goes on to more points,
-two dimensions and an ablation. The third adds tables on what the paper leaves open, the
-fourth learns another operator. All write a folder with tables, figures and result, and
-continue it when they are interrupted and run again.
+The first command trains our default model, the global baselines and a closed form. The
+second reproduces the tables and figures of the Schwarz paper and adds more points, two
+dimensions and an ablation. The third adds studies of what the paper leaves open. The
+fourth learns the inverse of another operator. Each command writes a folder with tables,
+figures and results, and continues it when repeated after an interruption.
 """
 
 import dataclasses
@@ -40,24 +40,34 @@ from opjax.learn import Finished, Program, Report, UpdateOptions, option
 class Config(Structure, Equation, Training, UpdateOptions):
     """All that the numbers of a run depend on; the defaults are the quick preset."""
 
-    preset: str = option("quick", "Values of all flags that are not given")
-    dim: int = option(1, "Dimension", minimum=1, maximum=3)
-    num_points: int = option(256, "Interior points per axis", minimum=2)
-    global_rank: int = option(40, "Columns of the global baseline", minimum=1)
-    init: str = option("whitened", "How training starts", choices=STARTS)
+    preset: str = option(
+        "quick", "Named set of values for all flags that are not given"
+    )
+    dim: int = option(1, "Dimension of space, 1 to 3", minimum=1, maximum=3)
+    num_points: int = option(256, "Number of interior points per axis", minimum=2)
+    global_rank: int = option(40, "Rank of the global low-rank baseline", minimum=1)
+    init: str = option("whitened", "Initialisation of the factors", choices=STARTS)
     scaling: str = option(
-        "none", "Attention over sqrt(n d_k), see nn.scale_products", choices=SCALINGS
+        "none",
+        "Scaling of attention by 1 / sqrt(n d_k): n counts all points or those of "
+        "each block, start scales the initial factors only. See "
+        "nn.schwarz.scale_products",
+        choices=SCALINGS,
     )
-    learning_rate: float = option(0.0, "Rate; 0: the one of the start", minimum=0)
+    learning_rate: float = option(
+        0.0, "Learning rate. 0 takes the default of --init", minimum=0
+    )
     seeds: tuple[int, ...] = option(
-        tuple(range(10)), "Seeds, trained at once", minimum=0, below=2**31
+        tuple(range(10)), "Seeds, all trained at once", minimum=0, below=2**31
     )
-    sweep: bool = option(False, "Also train at all learning rates of the paper")
-    baselines: bool = option(True, "Also global models, and our default start")
-    beyond: bool = option(False, "Also more points, two dimensions and an ablation")
+    sweep: bool = option(False, "Also train with all learning rates of the paper")
+    baselines: bool = option(
+        True, "Also train the global baselines and our default initialisation"
+    )
+    beyond: bool = option(False, "Also run more points, two dimensions and an ablation")
     further: tuple[str, ...] = option(
         ("none",),
-        "Also what the paper leaves open",
+        "Additional studies of questions that the paper leaves open",
         choices=("none", *further.SECTIONS),
     )
 

@@ -17,8 +17,8 @@ from experiments.poisson_schwarz import figures_further, further
 from experiments.poisson_schwarz.studies import build
 from experiments.poisson_schwarz.tables import LABELS, PAPER, PAPER_FINAL, Row, Rows
 from opjax import schwarz
-from opjax.learn import outcome
-from opjax.learn.drawing import add_colorbar, new_figure, plain, save
+from opjax.learn.report.drawing import add_colorbar, new_figure, plain, save
+from opjax.learn.tasks import outcome
 from opjax.schwarz.boxes import interval_starts
 
 _MAX_STEPS = 500  # points of a curve; more are thinner than a pixel

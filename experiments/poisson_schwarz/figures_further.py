@@ -10,7 +10,7 @@ import numpy as np
 from experiments.poisson_schwarz.further import STARTS
 from experiments.poisson_schwarz.tables import Row, Rows
 from opjax import schwarz
-from opjax.learn.drawing import new_figure, plain, save
+from opjax.learn.report.drawing import new_figure, plain, save
 
 _ERROR = "weighted MSE (population)"
 SCALING_LABELS = {

@@ -1,4 +1,4 @@
-"""What the paper leaves open: scaling, coarse spaces, coefficients and a mesh."""
+"""Studies of what the paper leaves open: scaling, coarse spaces, coefficients, mesh."""
 
 import math
 from dataclasses import replace

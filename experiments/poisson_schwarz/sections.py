@@ -1,4 +1,4 @@
-"""What is compared with what: the paper, and the tables after it."""
+"""Sections of the report: the models that are compared in each."""
 
 from dataclasses import replace
 from typing import Any

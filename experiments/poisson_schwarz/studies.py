@@ -1,4 +1,4 @@
-"""Models of the inverse Laplacian, how they start, and what is compared with what."""
+"""Models of the inverse Laplacian, their initialisation and the studies."""
 
 import dataclasses
 from dataclasses import replace
@@ -28,13 +28,13 @@ class Start:
       cosine: 5 % warm-up and cosine decay to zero rather than a constant rate.
       beta1: decay of the optimizer's mean.
       beta2: decay of its mean square.
-      principal: keys from principal components, see `nn.principal_keys`.
-      whitening: of the coarse keys, see `nn.principal_keys`.
-      calibrated: scale and rate of every level from a batch, see `nn.calibrate`; the
-        learning rate is relative to them.
-      scaling: of all products by `1 / sqrt(n d_k)`, see `nn.scale_products`: "points",
-        with all points, "blocks", with those of each block, "start", as "points" but
-        of the starting factors only; "none" as in the paper.
+      principal: keys from principal components, see `nn.schwarz.principal_keys`.
+      whitening: of the coarse keys, see `nn.schwarz.principal_keys`.
+      calibrated: scale and rate of every level from a batch, see
+        `nn.schwarz.calibrate`; the learning rate is relative to them.
+      scaling: of all products by `1 / sqrt(n d_k)`, see `nn.schwarz.scale_products`:
+        "points", with all points, "blocks", with those of each block, "start", as
+        "points" but of the starting factors only; "none" as in the paper.
     """
 
     scale: float = 0.02
@@ -67,14 +67,30 @@ STARTS = {
 class Structure:
     """Model."""
 
-    num_boxes: int = option(8, "Subdomains per axis", minimum=1)
-    overlap: int = option(2, "Points by which subdomains grow", minimum=0)
-    local_rank: int = option(4, "Columns of local factors", minimum=1)
-    coarse_rank: int = option(8, "Columns of coarse factors", minimum=1)
-    coarse_space: str = option("interface", "Coarse functions", choices=COARSE_SPACES)
-    coarse_hats: int = option(7, "Hats per axis of the uniform space", minimum=1)
-    levels: int = option(2, "Levels; more than two divide the coarse block", minimum=2)
-    coarse_boxes: int = option(4, "Subdomains per axis of that", minimum=2)
+    num_boxes: int = option(8, "Number of subdomains per axis", minimum=1)
+    overlap: int = option(
+        2,
+        "Overlap of the subdomains: number of points that each one is extended by",
+        minimum=0,
+    )
+    local_rank: int = option(4, "Rank of the local factors", minimum=1)
+    coarse_rank: int = option(8, "Rank of the coarse factors", minimum=1)
+    coarse_space: str = option(
+        "interface", "Functions of the coarse space", choices=COARSE_SPACES
+    )
+    coarse_hats: int = option(
+        7, "Number of hat functions per axis in the uniform coarse space", minimum=1
+    )
+    levels: int = option(
+        2,
+        "Number of levels. With more than two, the coarse block is decomposed again",
+        minimum=2,
+    )
+    coarse_boxes: int = option(
+        4,
+        "Number of subdomains per axis of the coarse block, with more than two levels",
+        minimum=2,
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,10 +98,14 @@ class Equation:
     """Equation."""
 
     coefficient: str = option(
-        "constant", "Of -(a u')' = f", choices=poisson_coefficients.KINDS
+        "constant",
+        "Coefficient a of the equation -(a u')' = f",
+        choices=poisson_coefficients.KINDS,
     )
-    contrast: float = option(1.0, "Largest over smallest coefficient", minimum=1)
-    coefficient_seed: int = option(0, "Which random coefficient", minimum=0)
+    contrast: float = option(
+        1.0, "Largest value of the coefficient divided by the smallest", minimum=1
+    )
+    coefficient_seed: int = option(0, "Seed of the random coefficient", minimum=0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,7 +138,7 @@ class Setup(Equation, Structure):
                 schwarz.harmonic_hats(coefficient, self.num_boxes),
                 **given,
             )
-        return nn.box_attention(
+        return nn.schwarz.box_attention(
             self.grid_shape,
             num_boxes=self.num_boxes,
             rank=self.local_rank,
@@ -198,7 +218,7 @@ def _two_levels(
     setup: Any, cover: schwarz.Cover, space: schwarz.Cover, **given: Any
 ) -> nn.SchwarzAttention:
     count, rank = space.num_subdomains, setup.coarse_rank
-    coarse = nn.LowRankAttention(count, rank=rank, **given)
+    coarse = nn.schwarz.LowRankAttention(count, rank=rank, **given)
     given |= {"coarse_space": space, "coarse": coarse}
     return nn.SchwarzAttention(cover, rank=setup.local_rank, **given)
 
@@ -208,7 +228,7 @@ def build(setup: Setup | MeshSetup, start: Start, key: jax.Array) -> Any:
     init, rngs = jax.nn.initializers.normal(start.scale), nnx.Rngs(key)
     if setup.global_rank:
         size, rank = setup.domain.num_points, setup.global_rank
-        return nn.LowRankAttention(size, rank=rank, factor_init=init, rngs=rngs)
+        return nn.schwarz.LowRankAttention(size, rank=rank, factor_init=init, rngs=rngs)
     return setup.schwarz(factor_init=init, rngs=rngs)
 
 
@@ -225,10 +245,14 @@ PAPER, SMALL, DEFAULT = STARTS["paper"], STARTS["small"], STARTS["whitened"]
 class Training:
     """Right-hand sides and training."""
 
-    num_modes: int = option(16, "Sine and cosine modes per axis", minimum=1)
-    decay: float = option(1.5, "Damping exponent of combinations", minimum=0)
-    num_steps: int = option(2000, "Optimizer steps", minimum=1)
-    batch_size: int = option(256, "Right-hand sides of a step", minimum=2)
+    num_modes: int = option(
+        16,
+        "Number of sine and cosine modes per axis in the right-hand sides",
+        minimum=1,
+    )
+    decay: float = option(1.5, "Exponent with which higher modes are damped", minimum=0)
+    num_steps: int = option(2000, "Number of optimizer steps", minimum=1)
+    batch_size: int = option(256, "Number of right-hand sides in a step", minimum=2)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -16,9 +16,10 @@ import optax
 from experiments.poisson_schwarz.domains import Grid, LShape
 from experiments.poisson_schwarz.studies import MeshSetup, Study, build
 from opjax import metrics, nn, training
-from opjax.datasets.samples import Sample
-from opjax.learn import Replicas, Task, outcome
+from opjax.learn import FreshTask, Replicas
+from opjax.learn.tasks import outcome
 from opjax.problems import poisson
+from opjax.samples import Sample
 
 _COLUMNS = 256  # right-hand sides at once
 
@@ -75,7 +76,7 @@ def _tabulate(domain: Grid | LShape, num_modes: int, decay: float) -> Problem:
         )
 
 
-def make_task(study: Study, cache_dir: str | None = None) -> Task:
+def make_task(study: Study, cache_dir: str | None = None) -> FreshTask:
     """Replicas of a model for all rates and seeds; batches depend on seeds only."""
     del cache_dir
     data = problem(study)
@@ -88,9 +89,9 @@ def make_task(study: Study, cache_dir: str | None = None) -> Task:
         return jax.tree.map(lambda x: jnp.concatenate([x] * repeats), tree)
 
     rates = np.repeat(np.asarray(study.rates, np.float32), len(seeds))
-    return Task(
+    return FreshTask(
         # Batch 0 is the one that starts were made from.
-        train=lambda key, step: _batch(study, key, step + 1, data.single),
+        draw=lambda key, step: _batch(study, key, step + 1, data.single),
         build=lambda config, rngs: for_every_rate(model),
         loss=loss,
         evaluate=partial(_evaluate, study),
@@ -131,13 +132,13 @@ def _start(
     model = build(study.setup, start, jax.random.fold_in(key, 0))
     samples = _batch(study, jax.random.fold_in(key, 1), 0, data)
     if start.principal:
-        model = nn.principal_keys(model, *samples, whitening=start.whitening)
+        model = nn.schwarz.principal_keys(model, *samples, whitening=start.whitening)
     if start.calibrated:
-        return nn.calibrate(model, *samples)
+        return nn.schwarz.calibrate(model, *samples)
     if start.scaling == "none":
         return model, None
     everywhere = None if start.scaling == "blocks" else study.setup.domain.num_points
-    scaled, sizes = nn.scale_products(model, num_points=everywhere)
+    scaled, sizes = nn.schwarz.scale_products(model, num_points=everywhere)
     return scaled, (None if start.scaling == "start" else sizes)
 
 
@@ -270,6 +271,6 @@ def closed_form_errors(study: Study, data: Problem) -> dict[str, float] | None:
     inputs = np.asarray(data.double.modes) @ np.linalg.cholesky(data.moment)
     with jax.enable_x64(True):
         model = build(setup, study.start, jax.random.key(0))
-        model = nn.laplacian_factors(model, inputs, coefficient=values)
+        model = nn.schwarz.laplacian_factors(model, inputs, coefficient=values)
         single = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None, None], model)
     return {name: float(value[0, 0]) for name, value in evaluate(single, data).items()}

@@ -56,7 +56,7 @@ def basis_attention(
       query_weights: quadrature weights of the query points, shape `(m,)`; with weights
         the coefficients converge under refinement, and a zero masks a point.
       key_weights: quadrature weights of the mesh points, shape `(n,)`.
-      projection: how features become coefficients, see `basis.project`.
+      projection: how features become coefficients, see `projection.project`.
       projection_ridge: Tikhonov weight of `projection="pseudo_inverse"`.
 
     Returns:
@@ -170,11 +170,16 @@ def coefficients_of(
     def project(values: Array, basis: Array, weights: Array | None) -> Array:
         with_gram = projection == "pseudo_inverse"
         found = unchecked_moments(values, basis, weights, with_gram=with_gram)
-        projected = coefficients(found, projection, ridge=projection_ridge)
-        return projected.astype(values.dtype)
+        return coefficients(found, projection, ridge=projection_ridge)
 
-    return (
-        project(query, query_basis, query_weights),
-        project(key, key_basis, key_weights),
-        project(value, key_basis, key_weights),
-    )
+    projected = project(query, query_basis, query_weights).astype(query.dtype)
+    if key is value:
+        both = project(key, key_basis, key_weights).astype(key.dtype)
+        return projected, both, both
+    # Keys and values share a basis: one product, and one system to solve.
+    channels = key.shape[1]
+    together = jnp.result_type(key, value)
+    joined = jnp.concatenate([key.astype(together), value.astype(together)], axis=1)
+    both = project(joined, key_basis, key_weights)
+    keys, values = both[:, :channels], both[:, channels:]
+    return projected, keys.astype(key.dtype), values.astype(value.dtype)

@@ -127,8 +127,12 @@ def _softmax_means(
     weights: Float[Array, " n"] | None,
 ) -> Float[Array, "k d"]:
     top = highest_scores(scores, weights)
-    moments = softmax_moments(values, scores, weights, top)
-    return moments.means(offset=_OFFSET).astype(values.dtype)
+    return means_of(softmax_moments(values, scores, weights, top)).astype(values.dtype)
+
+
+def means_of(moments: Moments) -> Float[Array, "k d"]:
+    """Returns the averages of `softmax_means` from `softmax_moments` of all points."""
+    return moments.means(offset=_OFFSET)
 
 
 def highest_scores(

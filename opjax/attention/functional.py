@@ -10,7 +10,7 @@ from jaxtyping import Float
 
 from opjax import _checks, linalg
 from opjax.attention._arguments import check_weights, features
-from opjax.attention.bases import basis_attention, coefficients_of
+from opjax.attention.bases import coefficients_of
 from opjax.quadrature import active, select
 
 
@@ -137,6 +137,20 @@ def functional_attention(
     whatever the number of points: `basis_attention` of `transport`. Self-attention has
     the same points and basis twice; `functional_attention_map` returns the map.
 
+    The defaults are those of the paper's text; the layer `nn.FunctionalAttention` does
+    what the paper's code does, the same as this function with `projection="mean"` and
+    `regularization="convex"`:
+
+    | | default here | `nn.FunctionalAttention` |
+    |---|---|---|
+    | ridge | given | learned, `sigmoid(ridge_logit)` |
+    | regularization | `"additive"`, `K K^T + r I` | `"convex"`, `(1 - r) K K^T + r I` |
+    | projection | `"transpose"`, inner products | `"mean"`, weighted means |
+    | weights left out | ones: coefficients grow with `n` | equal ones cancel |
+    | query, key, value | features of points | linear maps of one set of means |
+
+    `basis_attention` and `physics_attention` have means by default.
+
     Complexity: `O((m + n) d k + d k min(k, d) + min(k, d)^3)`.
 
     Args:
@@ -149,7 +163,7 @@ def functional_attention(
       query_weights: quadrature weights of the query points, shape `(m,)`; with weights
         the coefficients converge under refinement, and a zero masks a point.
       key_weights: quadrature weights of the mesh points, shape `(n,)`.
-      projection: how features become coefficients, see `basis.project`.
+      projection: how features become coefficients, see `projection.project`.
       projection_ridge: Tikhonov weight of `projection="pseudo_inverse"`.
       regularization: `"additive"` or `"convex"`, see `functional_map`.
 
@@ -171,17 +185,22 @@ def functional_attention(
     References:
       Xiao et al., "Functional Attention", 2026, Eq. 4-8.
     """
-    return basis_attention(
-        functools.partial(transport, ridge=ridge, regularization=regularization),
-        query,
-        key,
-        value,
-        query_basis,
-        key_basis,
+    linalg.check_ridge(ridge, regularization)
+    to_points = jnp.asarray(query_basis)
+    q, k, v = coefficients_of(
+        jnp.asarray(query),
+        jnp.asarray(key),
+        jnp.asarray(value),
+        to_points,
+        jnp.asarray(key_basis),
         query_weights=query_weights,
         key_weights=key_weights,
         projection=projection,
         projection_ridge=projection_ridge,
+    )
+    return to_points @ (
+        q
+        @ linalg.unchecked_ridge_solve(k, v, ridge=ridge, regularization=regularization)
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from opjax.datasets import _files
+from opjax.files import variables
 
 FNO = (
     "the Google Drive folder 1UnbQh2WWc6knEHbLn-ZaXrKUZhp7pjt- of the Fourier neural "
@@ -19,7 +19,9 @@ GEO_FNO = (
 )
 
 
-def find(data_dir: str | os.PathLike, names: Sequence[str], *, source: str) -> Path:
+def find(
+    data_dir: str | os.PathLike[str], names: Sequence[str], *, source: str
+) -> Path:
     """First existing file among `names`, relative to `data_dir`.
 
     Raises:
@@ -38,7 +40,7 @@ def find(data_dir: str | os.PathLike, names: Sequence[str], *, source: str) -> P
     )
 
 
-def find_stem(data_dir: str | os.PathLike, stem: str, *, source: str) -> Path:
+def find_stem(data_dir: str | os.PathLike[str], stem: str, *, source: str) -> Path:
     """The file `stem` with suffix `.mat` or `.npz`, also in a folder called like it."""
     folders = ("", f"{stem}/", f"{stem}.mat/")
     names = [f"{f}{stem}{suffix}" for f in folders for suffix in (".mat", ".npz")]
@@ -73,7 +75,7 @@ def read(
     """
     array = _load_npy(path, source) if path.suffix == ".npy" else None
     if array is None:
-        array = _files.read_variable(path, key, source=source)
+        array = variables.read_variable(path, key, source=source)
     what = f"{key} in {path}" if key else str(path)
     expected = f"({', '.join('any' if n is None else str(n) for n in shape)})"
     if array.dtype.kind not in "fiu":

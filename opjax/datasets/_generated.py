@@ -5,7 +5,7 @@ import functools
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from functools import partial
 from typing import Any
 
@@ -43,13 +43,13 @@ def cached_build(
         def call(
             num_samples: int,
             seed: int,
-            cache_dir: str | os.PathLike | None,
+            cache_dir: str | os.PathLike[str] | None,
             **options: Any,
         ) -> dict[str, np.ndarray]:
             _checks.positive(num_samples=num_samples)
             _checks.non_negative(seed=seed)
-            given = {"num_samples": num_samples, "seed": seed, **options}
-            recipe = {key: _plain(value) for key, value in given.items()}
+            arguments = {"num_samples": num_samples, "seed": seed, **options}
+            recipe = {key: _plain(value) for key, value in arguments.items()}
             return cached(
                 lambda: build(**recipe),
                 name=name,
@@ -102,7 +102,7 @@ def draw(
 
 
 @contextlib.contextmanager
-def keys(seed: int) -> Iterator[Callable[[int], jax.Array]]:
+def keys(seed: int) -> Generator[Callable[[int], jax.Array]]:
     """Computes in float64 on the CPU; gives a function from sample to its PRNG key."""
     # The flags change the numbers, so they are part of the generator.
     with (
@@ -113,8 +113,8 @@ def keys(seed: int) -> Iterator[Callable[[int], jax.Array]]:
         yield partial(jax.random.fold_in, jax.random.key(seed, impl="threefry2x32"))
 
 
-def _cpu():
-    """The first CPU; None, the default device, where JAX was told to do without."""
+def _cpu() -> Any:
+    """Returns the first CPU; None if JAX was told to do without CPUs."""
     try:
         return jax.local_devices(backend="cpu")[0]
     except RuntimeError:

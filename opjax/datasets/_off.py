@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 
-def read_vertices(path: str | os.PathLike) -> np.ndarray:
+def read_vertices(path: str | os.PathLike[str]) -> np.ndarray:
     """Reads the vertices of an `.off` file; faces are counted and left out.
 
     The file has the word `OFF`, the numbers of vertices, faces and edges, three
@@ -63,7 +63,7 @@ def read_vertices(path: str | os.PathLike) -> np.ndarray:
     return vertices
 
 
-def read_triangles(path: str | os.PathLike) -> np.ndarray:
+def read_triangles(path: str | os.PathLike[str]) -> np.ndarray:
     """Reads the faces of an `.off` file that `read_vertices` has read.
 
     Args:
@@ -97,7 +97,9 @@ def read_triangles(path: str | os.PathLike) -> np.ndarray:
     return faces[:, 1:]
 
 
-def read_labels(path: str | os.PathLike, *, lowest: int, highest: int) -> np.ndarray:
+def read_labels(
+    path: str | os.PathLike[str], *, lowest: int, highest: int
+) -> np.ndarray:
     """Reads whole numbers, one for each vertex.
 
     Args:
@@ -128,7 +130,7 @@ def read_labels(path: str | os.PathLike, *, lowest: int, highest: int) -> np.nda
     return labels.astype(np.int32)
 
 
-def write(path: str | os.PathLike, vertices: np.ndarray) -> None:
+def write(path: str | os.PathLike[str], vertices: np.ndarray) -> None:
     """Writes vertices `(n, 3)` as a surface without faces, digit for digit."""
     rows = "".join(" ".join(map(str, row)) + "\n" for row in vertices.tolist())
     Path(path).write_text(f"OFF\n{len(vertices)} 0 0\n{rows}")

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
-from opjax.datasets import _arrays, _files, _off
-from opjax.datasets._sample import Sample, check
+from opjax.datasets import _arrays, _off
+from opjax.files import variables
+from opjax.samples import Sample, check
 
 NUM_CLASSES = 260
 PUBLISHED = {"train": 547, "test": 136}
@@ -83,7 +84,7 @@ def read_samples(
     points = _arrays.read(path, "points", shape=(None, None, 3), source=_SOURCE)
     shape = points.shape[:2]
     labels = _arrays.read(path, "labels", shape=shape, source=_SOURCE, dtype=np.int32)
-    names = _files.read_variable(path, "names", source=_SOURCE)
+    names = variables.read_variable(path, "names", source=_SOURCE)
     if names.shape != shape[:1] or names.dtype.kind != "U":
         raise ValueError(
             f"names in {path} has shape {names.shape} and dtype {names.dtype}, "

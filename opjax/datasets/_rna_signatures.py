@@ -15,8 +15,8 @@ import numpy as np
 from opjax import _checks
 from opjax.datasets import _off, _rna_files
 from opjax.datasets.cache import cached
-from opjax.datasets.samples import Sample
 from opjax.eigenfunctions import heat_kernel_signature, laplacian_eigenfunctions
+from opjax.samples import Sample
 
 _VERSION = 1  # raise it whenever the same surfaces give other signatures
 _FEWEST = 16  # points whose Laplacian is worth the name
@@ -27,8 +27,8 @@ def with_signatures(
     *,
     times: Sequence[float],
     num_functions: int = 128,
-    data_dir: str | os.PathLike = "",
-    cache_dir: str | os.PathLike | None = None,
+    data_dir: str | os.PathLike[str] = "",
+    cache_dir: str | os.PathLike[str] | None = None,
 ) -> list[Sample]:
     r"""Gives surfaces the logarithms of their heat kernel signatures as features.
 

@@ -7,8 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from opjax.datasets import _arrays, _files
-from opjax.datasets.samples import Sample, join
+from opjax.datasets import _arrays
+from opjax.files import variables
+from opjax.samples import Sample, join
 
 
 def unit_grid(
@@ -101,7 +102,7 @@ class Files(NamedTuple):
 
 
 def read(
-    data_dir: str | os.PathLike, files: Files
+    data_dir: str | os.PathLike[str], files: Files
 ) -> tuple[np.ndarray, np.ndarray, Path]:
     """Coordinates `(samples, h, w, 2)`, fields `(samples, channels, h, w)`, a path.
 
@@ -122,7 +123,9 @@ def read(
     return np.stack([x, y], axis=-1), fields, path
 
 
-def write(data_dir: str | os.PathLike, files: Files, samples: Sequence[Sample]) -> None:
+def write(
+    data_dir: str | os.PathLike[str], files: Files, samples: Sequence[Sample]
+) -> None:
     """Writes samples with all channels to files in a folder, made if missing.
 
     Raises:
@@ -145,7 +148,7 @@ def write(data_dir: str | os.PathLike, files: Files, samples: Sequence[Sample]) 
     fields = np.stack([np.asarray(s.target).T.reshape(-1, *shape) for s in samples])
     arrays = {"X": points[..., 0], "Y": points[..., 1], "Q": fields}
     named = {f"{files.stem}_{letter}.npy": array for letter, array in arrays.items()}
-    _files.save(Path(data_dir).expanduser(), named)
+    variables.save(Path(data_dir).expanduser(), named)
 
 
 def samples(

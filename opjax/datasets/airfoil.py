@@ -17,8 +17,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from opjax.datasets import _arrays, _generated, _structured
-from opjax.datasets.samples import Request, Sample, Splits, benchmark
+from opjax.datasets.requests import Request, benchmark
 from opjax.problems import airfoil
+from opjax.samples import Sample, Splits
 
 CHANNELS = ("density", "u", "v", "pressure", "mach")
 
@@ -37,7 +38,7 @@ def splits(
     tolerance: float = 1e-4,
     deviations: bool = False,
 ) -> Splits:
-    """The samples of a benchmark (`samples.benchmark`); the target is the Mach number.
+    """The samples of a benchmark (`requests.benchmark`); the target is the Mach number.
 
     With `deviations` features are the deviations of the mesh points from their mean
     over the training samples. Other options are as for `generate`.
@@ -63,7 +64,7 @@ def splits(
 
 
 def load(
-    data_dir: str | os.PathLike,
+    data_dir: str | os.PathLike[str],
     *,
     num_train: int = 1000,
     num_test: int = 200,
@@ -120,7 +121,7 @@ def generate(
     num_radial: int = 50,
     tolerance: float = 1e-4,
     channels: Sequence[str] = ("mach",),
-    cache_dir: str | os.PathLike | None = None,
+    cache_dir: str | os.PathLike[str] | None = None,
 ) -> list[Sample]:
     """Solves for samples with our own solver, or reads them from the cache.
 
@@ -162,7 +163,7 @@ def generate(
     return _structured.samples(arrays["points"], arrays["fields"], rows, name="airfoil")
 
 
-def save(data_dir: str | os.PathLike, samples: Sequence[Sample]) -> None:
+def save(data_dir: str | os.PathLike[str], samples: Sequence[Sample]) -> None:
     """Writes samples of all `CHANNELS` in the published layout, for `load`.
 
     Raises:

@@ -20,10 +20,12 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from opjax import _checks
-from opjax.datasets import _arrays, _files, _generated, samples
-from opjax.datasets.samples import Request, Sample, Splits, benchmark
+from opjax import _checks, samples
+from opjax.datasets import _airfrans_files, _arrays, _generated
+from opjax.datasets.requests import Request, benchmark, divide
+from opjax.files import variables
 from opjax.problems import airfoil_forces, joukowski
+from opjax.samples import Sample, Splits
 
 # Lists of `manifest.json` for training and tests; counts as published.
 SPLITS = {
@@ -63,7 +65,7 @@ def splits(
     num_radii: int = 24,
     num_angles: int = 64,
 ) -> Splits:
-    """The flows of a benchmark, see `samples.benchmark`, or potential flows instead.
+    """The flows of a benchmark, see `requests.benchmark`, or potential flows instead.
 
     The split is that of AirfRANS, as for `load`; other options are as for `generate`.
     """
@@ -81,11 +83,11 @@ def splits(
         for i, count in enumerate((sum(request.sizes[:2]), request.num_test))
     )
     source = f"potential flow, no AirfRANS data, seed {request.seed}"
-    return samples.divide([*first, *test], request.sizes, source)
+    return divide([*first, *test], request.sizes, source)
 
 
 def load(
-    data_dir: str | os.PathLike,
+    data_dir: str | os.PathLike[str],
     *,
     split: str = "full",
     num_train: int | None = None,
@@ -138,13 +140,15 @@ def load(
     return train, test
 
 
-def read_case(data_dir: str | os.PathLike, name: str) -> Sample:
+def read_case(data_dir: str | os.PathLike[str], name: str) -> Sample:
     """Reads one case; arguments and errors as for `load`."""
     root = Path(data_dir)
     converted = root / f"{name}.npz"
     if converted.is_file():
         keys = ("points", "cells", "surface", "fields", "distance", "normals")
-        arrays = {k: _files.read_variable(converted, k, source=_SOURCE) for k in keys}
+        arrays = {
+            k: variables.read_variable(converted, k, source=_SOURCE) for k in keys
+        }
         return _case(name, converted, **arrays)
     parts = ("internal.vtu", "aerofoil.vtp")
     paths = [root / name / f"{name}_{part}" for part in parts]
@@ -158,8 +162,8 @@ def read_case(data_dir: str | os.PathLike, name: str) -> Sample:
 
 
 def convert(
-    data_dir: str | os.PathLike,
-    out_dir: str | os.PathLike,
+    data_dir: str | os.PathLike[str],
+    out_dir: str | os.PathLike[str],
     *,
     names: Sequence[str] | None = None,
 ) -> None:
@@ -184,12 +188,12 @@ def convert(
     out.mkdir(parents=True, exist_ok=True)
     for name in names:
         if not (out / f"{name}.npz").exists():
-            _files.write(out / f"{name}.npz", _plain(read_case(root, name)))
+            variables.write(out / f"{name}.npz", _plain(read_case(root, name)))
     (out / "manifest.json").write_text(json.dumps(manifest))
 
 
 def save(
-    data_dir: str | os.PathLike,
+    data_dir: str | os.PathLike[str],
     cases: Sequence[Sample],
     manifest: dict[str, Sequence[str]],
 ) -> None:
@@ -204,13 +208,11 @@ def save(
       ImportError: if pyvista is missing.
       OSError: if a file cannot be written.
     """
-    from opjax.datasets import _vtk
-
     root = Path(data_dir).expanduser()
     for case in cases:
         name = case.name
         (root / name).mkdir(parents=True, exist_ok=True)
-        _vtk.write(root / name / name, _plain(case))
+        _airfrans_files.write(root / name / name, _plain(case))
     (root / "manifest.json").write_text(
         json.dumps({key: list(names) for key, names in manifest.items()})
     )
@@ -222,7 +224,7 @@ def generate(
     seed: int,
     num_radii: int = 24,
     num_angles: int = 64,
-    cache_dir: str | os.PathLike | None = None,
+    cache_dir: str | os.PathLike[str] | None = None,
 ) -> list[Sample]:
     """Makes potential flows around Joukowski airfoils; no AirfRANS data, no RANS.
 
@@ -292,12 +294,12 @@ def coefficients(case: Sample, fields: np.ndarray) -> np.ndarray:
     return np.asarray(found, np.float64)
 
 
-def _root(data_dir: str | os.PathLike) -> Path:
+def _root(data_dir: str | os.PathLike[str]) -> Path:
     names = ["manifest.json", "Dataset/manifest.json"]
     return _arrays.find(data_dir, names, source=_SOURCE).parent
 
 
-def _manifest(root: Path) -> dict[str, list[str]]:
+def _manifest(root: Path) -> dict[str, Any]:
     try:
         manifest = json.loads((root / "manifest.json").read_text())
     except ValueError as error:
@@ -310,9 +312,7 @@ def _manifest(root: Path) -> dict[str, list[str]]:
 
 
 def _read_vtk(internal: Path, aerofoil: Path) -> dict[str, np.ndarray]:
-    from opjax.datasets import _vtk
-
-    return _vtk.read(internal, aerofoil, source=_SOURCE)
+    return _airfrans_files.read(internal, aerofoil, source=_SOURCE)
 
 
 def _case(

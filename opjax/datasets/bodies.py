@@ -16,9 +16,10 @@ import numpy as np
 
 from opjax import _checks
 from opjax._files import replacing
-from opjax.datasets import _files, _generated
-from opjax.datasets.samples import Sample
+from opjax.datasets import _generated
+from opjax.files import extras
 from opjax.problems import bodies
+from opjax.samples import Sample
 
 TARGETS = ("pressure", "u", "v", "w")
 
@@ -29,7 +30,7 @@ def generate(
     seed: int,
     resolution: int = 52,
     num_bumps: int = 4,
-    cache_dir: str | os.PathLike | None = None,
+    cache_dir: str | os.PathLike[str] | None = None,
 ) -> list[Sample]:
     """Solves for samples with our own solver, or reads them from the cache.
 
@@ -52,8 +53,9 @@ def generate(
       ValueError: if a number is not positive, or `seed` is negative.
     """
     _checks.positive(resolution=resolution, num_bumps=num_bumps)
-    given = {"resolution": resolution, "num_bumps": num_bumps}
-    arrays = _build(num_samples, seed, cache_dir, **given)
+    arrays = _build(
+        num_samples, seed, cache_dir, resolution=resolution, num_bumps=num_bumps
+    )
     return [
         Sample(
             mesh_points=arrays["points"][i],
@@ -99,7 +101,7 @@ def flow(body: bodies.Body, mesh: bodies.Mesh) -> dict[str, np.ndarray]:
 
 
 def write(
-    data_dir: str | os.PathLike,
+    data_dir: str | os.PathLike[str],
     num_samples: int,
     *,
     seed: int,
@@ -115,7 +117,7 @@ def write(
       ImportError: if pyvista is missing.
       OSError: if a file cannot be written.
     """
-    pyvista = _files.optional("pyvista", Path(data_dir), extra="vtk")
+    pyvista = extras.optional("pyvista", Path(data_dir), extra="vtk")
     mesh = bodies.cubed_sphere(resolution)
     for i in range(num_samples):
         body = body_of(seed, i, num_bumps=num_bumps)

@@ -11,9 +11,11 @@ import jax
 import numpy as np
 
 from opjax import _checks
-from opjax.datasets import _arrays, _files, _generated, _structured
-from opjax.datasets.samples import Request, Sample, Splits, benchmark
+from opjax.datasets import _arrays, _generated, _structured
+from opjax.datasets.requests import Request, benchmark
+from opjax.files import variables
 from opjax.problems import burgers, grids
+from opjax.samples import Sample, Splits
 
 
 @benchmark
@@ -22,7 +24,7 @@ def splits(
     *,
     stride: int = 1,
 ) -> Splits:
-    """The samples of a benchmark (`samples.benchmark`), of the published 8192 points.
+    """The samples of a benchmark (`requests.benchmark`), of the published 8192 points.
 
     Keeps every `stride`-th point; for further grids there is `samples.coarsen`.
     """
@@ -37,7 +39,7 @@ def generate(
     seed: int,
     num_points: int = 8192,
     stride: int = 1,
-    cache_dir: str | os.PathLike | None = None,
+    cache_dir: str | os.PathLike[str] | None = None,
 ) -> list[Sample]:
     """Generates samples of the Burgers problem, or reads them from the cache.
 
@@ -65,7 +67,7 @@ def generate(
 
 
 def load(
-    data_dir: str | os.PathLike,
+    data_dir: str | os.PathLike[str],
     *,
     num_points: int = 8192,
     stride: int = 1,
@@ -149,7 +151,7 @@ def positions(num_points: int) -> np.ndarray:
     return _structured.unit_grid((num_points,), periodic=True)
 
 
-def save(path: str | os.PathLike, found: Sequence[Sample]) -> None:
+def save(path: str | os.PathLike[str], found: Sequence[Sample]) -> None:
     """Writes samples in the published layout, so that `load` reads them.
 
     Args:
@@ -163,7 +165,7 @@ def save(path: str | os.PathLike, found: Sequence[Sample]) -> None:
       OSError: if the file cannot be written; an old file then stays as it was.
     """
     a, u = _structured.fields(found)
-    _files.write(path, {"a": a[..., 0], "u": u[..., 0]})
+    variables.write(path, {"a": a[..., 0], "u": u[..., 0]})
 
 
 # The version is raised whenever the same arguments give other numbers.

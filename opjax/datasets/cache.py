@@ -11,7 +11,7 @@ import json
 import logging
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -34,7 +34,7 @@ def cached(
     *,
     name: str,
     recipe: Mapping[str, Any],
-    cache_dir: str | os.PathLike | None = None,
+    cache_dir: str | os.PathLike[str] | None = None,
 ) -> dict[str, np.ndarray]:
     """Returns the arrays of `build()`, from disk if this recipe was built before.
 
@@ -72,7 +72,7 @@ def cache_path(
     *,
     name: str,
     recipe: Mapping[str, Any],
-    cache_dir: str | os.PathLike | None = None,
+    cache_dir: str | os.PathLike[str] | None = None,
 ) -> Path:
     """Path of the file that `cached` uses; arguments and errors as there."""
     if not re.fullmatch(r"[A-Za-z0-9_-]+", name):
@@ -87,7 +87,7 @@ def cache_path(
     return root(cache_dir) / f"{name}-{digest}.npz"
 
 
-def root(cache_dir: str | os.PathLike | None = None) -> Path:
+def root(cache_dir: str | os.PathLike[str] | None = None) -> Path:
     """Returns the folder of the cache: `$OPJAX_CACHE` or `~/.cache/opjax`."""
     folder = cache_dir or os.environ.get("OPJAX_CACHE") or "~/.cache/opjax"
     # Unlike Path.expanduser this does not raise for a user without a home folder.
@@ -153,7 +153,7 @@ def _lock(file: IO[bytes], path: Path) -> None:
 
 
 @contextlib.contextmanager
-def _locked(path: Path) -> Iterator[bool]:
+def _locked(path: Path) -> Generator[bool]:
     """Holds the lock file of `path` where the system has one to give; tells whether.
 
     The lock only saves work: without it, racing processes each build and rename. The

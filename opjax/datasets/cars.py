@@ -22,20 +22,23 @@ from typing import Any
 
 import numpy as np
 
-from opjax.datasets import _vtk, samples
-from opjax.datasets.samples import Sample
+from opjax import samples
+from opjax.datasets import _airfrans_files
+from opjax.files import extras
+from opjax.files.vtk.mesh import Data, Mesh
 from opjax.quadrature import cell_weights
+from opjax.samples import Sample
 
 DRIVAERML = "huggingface.co/datasets/neashton/drivaerml"
 SHAPENET = "nobuyuki-umetani.com/publication/mlcfd_data.zip"
 FIELDS = ("pMeanTrim", "wallShearStressMeanTrim")
 # VTK's numbers of cells.
-_TRIANGLE, _QUADRILATERAL = 5, 9
+_TRIANGLE, _POLYGON, _QUADRILATERAL = 5, 7, 9
 _RUN = re.compile(r"run_([0-9]+)")
 
 
 def drivaerml(
-    data_dir: str | os.PathLike,
+    data_dir: str | os.PathLike[str],
     *,
     num_train: int,
     num_test: int,
@@ -77,7 +80,7 @@ def drivaerml(
 
 
 def shapenet_car(
-    data_dir: str | os.PathLike, *, num_train: int, num_test: int
+    data_dir: str | os.PathLike[str], *, num_train: int, num_test: int
 ) -> tuple[list[Sample], list[Sample]]:
     """Reads surfaces of ShapeNet-Car; the target is the pressure.
 
@@ -126,7 +129,13 @@ def _enough(
 
 def _cells(path: Path, fields: Sequence[str]) -> Sample:
     """A sample at the middles of the cells of a surface."""
-    surface = _open(path, DRIVAERML)
+    pyvista = extras.optional("pyvista", path, extra="vtk")
+    mesh = _open(path, DRIVAERML)
+    kinds = set(np.unique(mesh.types).tolist())
+    if other := kinds - {_TRIANGLE, _POLYGON, _QUADRILATERAL}:
+        raise ValueError(f"{path} has cells of VTK's kinds {other}, expected polygons.")
+    counted = np.insert(mesh.corners, mesh.offsets[:-1], np.diff(mesh.offsets))
+    surface: Any = pyvista.PolyData(mesh.points, counted)
     sized = surface.compute_cell_sizes(length=False, volume=False)
     normals = surface.compute_normals(
         point_normals=False, consistent_normals=False, auto_orient_normals=False
@@ -134,7 +143,7 @@ def _cells(path: Path, fields: Sequence[str]) -> Sample:
     return Sample(
         mesh_points=_single(surface.cell_centers().points),
         features=_single(normals.cell_data["Normals"]),
-        target=_columns(surface.cell_data, fields, path),
+        target=_columns(mesh.cell_data, fields, path),
         quadrature_weights=_single(sized.cell_data["Area"]),
         name=path.stem,
     )
@@ -142,19 +151,19 @@ def _cells(path: Path, fields: Sequence[str]) -> Sample:
 
 def _points(path: Path) -> Sample:
     """A sample at the points of a surface of triangles and quadrilaterals."""
-    mesh = _open(path, SHAPENET).cast_to_unstructured_grid()
-    name = mesh.point_data.active_scalars_name
+    mesh = _open(path, SHAPENET)
+    name = mesh.point_data.active.get("Scalars")
     if not name:
         raise ValueError(f"{path} has no scalar at its points, expected the pressure.")
-    cells = mesh.cells_dict
-    if other := set(cells) - {_TRIANGLE, _QUADRILATERAL}:
+    cells = mesh.cells()
+    if other := set(np.unique(mesh.types).tolist()) - {_TRIANGLE, _QUADRILATERAL}:
         raise ValueError(f"{path} has cells of VTK's kinds {other}; it is no surface.")
-    flat = [cells[_TRIANGLE]] if _TRIANGLE in cells else []
+    flat: list[np.ndarray] = [cells[_TRIANGLE]] if _TRIANGLE in cells else []
     for corners in ([0, 1, 2], [0, 2, 3]):
         if _QUADRILATERAL in cells:
             flat.append(cells[_QUADRILATERAL][:, corners])
     triangles = np.concatenate(flat)
-    points = np.asarray(mesh.points, np.float64)
+    points = mesh.points.astype(np.float64)
     return Sample(
         mesh_points=_single(points),
         features=_single(_normals(points, triangles)),
@@ -175,21 +184,22 @@ def _normals(points: np.ndarray, triangles: np.ndarray) -> np.ndarray:
     return total / np.where(length > 0, length, 1)
 
 
-def _open(path: Path, source: str) -> Any:
+def _open(path: Path, source: str) -> Mesh:
     """A mesh with cells."""
-    mesh = _vtk.open_mesh(path, source)
-    if not mesh.n_cells:
+    mesh = _airfrans_files.open_mesh(path, source)
+    if not mesh.num_cells:
         raise ValueError(f"{path} has no cells: it is damaged; get it from {source}.")
     return mesh
 
 
-def _columns(data: Any, fields: Sequence[str], path: Path) -> np.ndarray:
-    """Fields beside each other, `(n, q)`."""
-    if missing := [name for name in fields if name not in data]:
+def _columns(data: Data, fields: Sequence[str], path: Path) -> np.ndarray:
+    """Returns fields beside each other, `(n, q)`."""
+    arrays = data.arrays
+    if missing := [name for name in fields if name not in arrays]:
         raise ValueError(
-            f"{path} has fields {sorted(data.keys())}, expected {missing} among them."
+            f"{path} has fields {sorted(arrays)}, expected {missing} among them."
         )
-    columns = [np.reshape(data[name], (len(data[name]), -1)) for name in fields]
+    columns = [np.reshape(arrays[name], (len(arrays[name]), -1)) for name in fields]
     return _single(np.concatenate(columns, axis=1))
 
 

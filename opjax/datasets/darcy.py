@@ -12,9 +12,11 @@ import jax
 import numpy as np
 
 from opjax import _checks
-from opjax.datasets import _arrays, _files, _generated, _structured
-from opjax.datasets.samples import Request, Sample, Splits, benchmark
+from opjax.datasets import _arrays, _generated, _structured
+from opjax.datasets.requests import Request, benchmark
+from opjax.files import variables
 from opjax.problems import darcy, grids
+from opjax.samples import Sample, Splits
 
 _LOGGER = logging.getLogger(__name__)
 _SOURCE = (
@@ -31,7 +33,7 @@ def splits(
     stride: int = 5,
     tolerance: float = 1e-9,
 ) -> Splits:
-    """The samples of a benchmark (`samples.benchmark`); options as for `generate`."""
+    """The samples of a benchmark (`requests.benchmark`); options as for `generate`."""
     if request.data_dir:
         return request.read(load, num_points=num_points, stride=stride)
     source = f"own solver, {num_points} points"
@@ -47,7 +49,7 @@ def generate(
     num_points: int = 421,
     stride: int = 5,
     tolerance: float = 1e-9,
-    cache_dir: str | os.PathLike | None = None,
+    cache_dir: str | os.PathLike[str] | None = None,
 ) -> list[Sample]:
     """Generates samples of the Darcy problem, or reads them from the cache.
 
@@ -86,7 +88,7 @@ def generate(
 
 
 def load(
-    data_dir: str | os.PathLike,
+    data_dir: str | os.PathLike[str],
     *,
     num_points: int = 421,
     stride: int = 5,
@@ -174,7 +176,7 @@ def positions(num_points: int) -> np.ndarray:
     return _structured.unit_grid((num_points, num_points))
 
 
-def save(path: str | os.PathLike, found: Sequence[Sample]) -> None:
+def save(path: str | os.PathLike[str], found: Sequence[Sample]) -> None:
     """Writes samples in the published layout, so that `load` reads them.
 
     Args:
@@ -188,7 +190,7 @@ def save(path: str | os.PathLike, found: Sequence[Sample]) -> None:
       OSError: if the file cannot be written; an old file then stays as it was.
     """
     coeff, sol = _structured.fields(found)
-    _files.write(path, {"coeff": coeff[..., 0], "sol": sol[..., 0]})
+    variables.write(path, {"coeff": coeff[..., 0], "sol": sol[..., 0]})
 
 
 # The version is raised whenever the same arguments give other numbers.

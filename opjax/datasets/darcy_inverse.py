@@ -13,7 +13,8 @@ from numpy.typing import ArrayLike
 
 from opjax import _checks, normalize
 from opjax.datasets import _structured, darcy
-from opjax.datasets.samples import Request, Sample, Splits, benchmark
+from opjax.datasets.requests import Request, benchmark
+from opjax.samples import Sample, Splits
 
 # Sample numbers, which are folded into the same keys, do not reach it.
 _NOISE_STREAM = 2**31 - 1
@@ -29,7 +30,7 @@ def splits(
     noise: float = 0.01,
     tolerance: float = 1e-9,
 ) -> Splits:
-    """The samples of a benchmark, see `samples.benchmark` and `measure`."""
+    """The samples of a benchmark, see `requests.benchmark` and `measure`."""
     found = darcy.splits(
         **request._asdict(), num_points=num_points, stride=1, tolerance=tolerance
     )

@@ -25,9 +25,11 @@ from pathlib import Path
 import numpy as np
 
 from opjax import _checks
-from opjax.datasets import _arrays, _files, _generated
-from opjax.datasets.samples import Request, Sample, Splits, benchmark
+from opjax.datasets import _arrays, _generated
+from opjax.datasets.requests import Request, benchmark
+from opjax.files import variables
 from opjax.problems import darcy_notch
+from opjax.samples import Sample, Splits
 
 _LOGGER = logging.getLogger(__name__)
 LAYOUTS = {"mesh": "Darcy_Triangular", "grid": "Darcy_Triangular_FNO"}
@@ -44,7 +46,7 @@ def splits(
     num_points: int = 51,
     notch: str = "boundary",
 ) -> Splits:
-    """The samples of a benchmark (`samples.benchmark`); options as for `generate`.
+    """The samples of a benchmark (`requests.benchmark`); options as for `generate`.
 
     The stride is that of the grid of the file, as for `load`.
     """
@@ -72,7 +74,7 @@ def generate(
     num_columns: int = 46,
     num_points: int = 51,
     notch: str = "boundary",
-    cache_dir: str | os.PathLike | None = None,
+    cache_dir: str | os.PathLike[str] | None = None,
 ) -> list[Sample]:
     """Generates pairs of boundary function and solution, or reads them from the cache.
 
@@ -123,7 +125,7 @@ def generate(
 
 
 def load(
-    data_dir: str | os.PathLike,
+    data_dir: str | os.PathLike[str],
     *,
     layout: str = "mesh",
     stride: int = 2,
@@ -175,7 +177,7 @@ def load(
     return train, test
 
 
-def save(data_dir: str | os.PathLike, samples: Sequence[Sample]) -> Path:
+def save(data_dir: str | os.PathLike[str], samples: Sequence[Sample]) -> Path:
     """Writes samples in a published layout, so that `load` reads them.
 
     A grid is written as it is: load it with `stride=1`. For a mesh the boundary
@@ -218,7 +220,7 @@ def save(data_dir: str | os.PathLike, samples: Sequence[Sample]) -> Path:
     stem = LAYOUTS["mesh" if grid_shape is None else "grid"]
     path = Path(data_dir).expanduser() / f"{stem}.mat"
     path.parent.mkdir(parents=True, exist_ok=True)
-    _files.write(path, arrays)
+    variables.write(path, arrays)
     return path
 
 
@@ -262,7 +264,7 @@ def _read_grid(
 
 def _vector(path: Path, key: str) -> np.ndarray:
     """A row, column or plain vector; MATLAB has no arrays of one axis."""
-    array = np.asarray(_files.read_variable(path, key, source=_SOURCE))
+    array = np.asarray(variables.read_variable(path, key, source=_SOURCE))
     if array.dtype.kind not in "fiu" or array.size != max(array.shape, default=0):
         raise ValueError(
             f"{key} in {path} has shape {array.shape} and dtype {array.dtype}, "

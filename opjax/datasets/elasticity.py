@@ -13,9 +13,11 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from opjax.datasets import _arrays, _files, _generated
-from opjax.datasets.samples import Request, Sample, Splits, benchmark
+from opjax.datasets import _arrays, _generated
+from opjax.datasets.requests import Request, benchmark
+from opjax.files import variables
 from opjax.problems import elasticity
+from opjax.samples import Sample, Splits
 
 _POINTS, _STRESS = "Random_UnitCell_XY_10.npy", "Random_UnitCell_sigma_10.npy"
 _FOLDERS = ("elasticity/Meshes", "Meshes", "elasticity", ".")
@@ -28,7 +30,7 @@ def splits(
     num_around: int = 36,
     num_across: int = 3,
 ) -> Splits:
-    """The samples of a benchmark (`samples.benchmark`); options as for `generate`."""
+    """The samples of a benchmark (`requests.benchmark`); options as for `generate`."""
     if request.data_dir:
         return request.read(load, f"published files in {request.data_dir}")
     source = f"own solver on {num_around} x {num_across} elements"
@@ -43,7 +45,7 @@ def generate(
     seed: int,
     num_around: int = 36,
     num_across: int = 3,
-    cache_dir: str | os.PathLike | None = None,
+    cache_dir: str | os.PathLike[str] | None = None,
 ) -> list[Sample]:
     """Generates unit cells with random voids, or reads them from the cache.
 
@@ -73,7 +75,7 @@ def generate(
 
 
 def load(
-    data_dir: str | os.PathLike, *, num_train: int = 1000, num_test: int = 200
+    data_dir: str | os.PathLike[str], *, num_train: int = 1000, num_test: int = 200
 ) -> tuple[list[Sample], list[Sample]]:
     """Reads the published files, or files of the same layout made by `save`.
 
@@ -127,7 +129,7 @@ def load(
     return train, test
 
 
-def save(data_dir: str | os.PathLike, samples: Sequence[Sample]) -> None:
+def save(data_dir: str | os.PathLike[str], samples: Sequence[Sample]) -> None:
     """Writes samples in the published layout, so that `load` reads them.
 
     Args:
@@ -149,7 +151,7 @@ def save(data_dir: str | os.PathLike, samples: Sequence[Sample]) -> None:
     points = np.stack([s.mesh_points for s in samples], axis=-1)
     stress = np.concatenate([_target(s) for s in samples], axis=1)
     folder = Path(data_dir).expanduser() / _FOLDERS[0]
-    _files.save(folder, {_POINTS: points, _STRESS: stress})
+    variables.save(folder, {_POINTS: points, _STRESS: stress})
 
 
 def _target(sample: Sample) -> np.ndarray:

@@ -11,14 +11,14 @@ import pathlib
 
 import numpy as np
 
-from opjax.datasets import own
-from opjax.datasets.samples import Sample
+from opjax import files
+from opjax.samples import Sample
 
 _TIME = 0.02
 
 
 def write(
-    folder: str | os.PathLike,
+    folder: str | os.PathLike[str],
     num_samples: int,
     *,
     seed: int = 0,
@@ -38,7 +38,7 @@ def write(
     folder = pathlib.Path(folder)
     for i in range(num_samples):
         rng = np.random.default_rng((seed, i))
-        own.write(folder / f"heat_{i:04d}.npz", _sample(rng, num_points))
+        files.write(folder / f"heat_{i:04d}.npz", _sample(rng, num_points))
     return folder
 
 

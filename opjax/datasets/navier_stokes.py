@@ -23,9 +23,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from opjax import _checks
-from opjax.datasets import _arrays, _files, _generated, _structured
-from opjax.datasets.samples import Request, Sample, Splits, benchmark, check
+from opjax.datasets import _arrays, _generated, _structured
+from opjax.datasets.requests import Request, benchmark
+from opjax.files import variables
 from opjax.problems import grids, navier_stokes
+from opjax.samples import Sample, Splits, check
 
 _NAME = "NavierStokes_V1e-5_N1200_T20"
 COORDINATES = ("nodes", "published")
@@ -40,7 +42,7 @@ def splits(
     file_stride: int = 1,
     coordinates: str = "nodes",
 ) -> Splits:
-    """The flows of a benchmark (`samples.benchmark`); options as for `generate`.
+    """The flows of a benchmark (`requests.benchmark`); options as for `generate`.
 
     The stride is that of our own solver, `file_stride` that of the file.
     """
@@ -56,7 +58,7 @@ def splits(
 
 
 def load(
-    data_dir: str | os.PathLike,
+    data_dir: str | os.PathLike[str],
     *,
     num_train: int = 1000,
     num_test: int = 200,
@@ -124,7 +126,7 @@ def generate(
     stride: int = 4,
     courant: float = 2.0,
     coordinates: str = "nodes",
-    cache_dir: str | os.PathLike | None = None,
+    cache_dir: str | os.PathLike[str] | None = None,
 ) -> list[Sample]:
     """Generates flows as `trajectories` does, ten frames of input and ten of target.
 
@@ -165,7 +167,7 @@ def trajectories(
     num_points: int = 256,
     stride: int = 4,
     courant: float = 2.0,
-    cache_dir: str | os.PathLike | None = None,
+    cache_dir: str | os.PathLike[str] | None = None,
 ) -> dict[str, np.ndarray]:
     """Generates flows in the published layout, or reads them from the cache.
 
@@ -237,7 +239,7 @@ def positions(num_points: int, *, coordinates: str = "nodes") -> np.ndarray:
 
 
 def save(
-    data_dir: str | os.PathLike,
+    data_dir: str | os.PathLike[str],
     samples: Sequence[Sample],
     *,
     initial: np.ndarray | None = None,
@@ -270,7 +272,7 @@ def save(
                 f"initial has shape {np.shape(initial)}, expected {fields.shape[:3]}."
             )
         arrays["a"] = np.asarray(initial)
-    _files.write(Path(data_dir).expanduser() / name, arrays)
+    variables.write(Path(data_dir).expanduser() / name, arrays)
 
 
 def _check_axes(path: Path, fields: np.ndarray, num_frames: int) -> None:

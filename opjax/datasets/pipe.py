@@ -17,8 +17,9 @@ import numpy as np
 
 from opjax import _checks
 from opjax.datasets import _arrays, _generated, _structured
-from opjax.datasets.samples import Request, Sample, Splits, benchmark
+from opjax.datasets.requests import Request, benchmark
 from opjax.problems import grids, pipe
+from opjax.samples import Sample, Splits
 
 CHANNELS = ("u", "v", "p")
 SPLITS = ("transolver", "functional")
@@ -34,7 +35,7 @@ def splits(
     num_elements: int = 64,
     stride: int = 1,
 ) -> Splits:
-    """The samples of a benchmark, see `samples.benchmark`; the target is `u`.
+    """The samples of a benchmark, see `requests.benchmark`; the target is `u`.
 
     The split is as for `load`; of generated samples it says where mesh points are.
     Other options are as for `generate`.
@@ -56,7 +57,7 @@ def splits(
 
 
 def load(
-    data_dir: str | os.PathLike,
+    data_dir: str | os.PathLike[str],
     *,
     num_train: int = 1000,
     num_test: int = 200,
@@ -127,7 +128,7 @@ def generate(
     num_elements: int = 64,
     stride: int = 1,
     channels: Sequence[str] = ("u",),
-    cache_dir: str | os.PathLike | None = None,
+    cache_dir: str | os.PathLike[str] | None = None,
 ) -> list[Sample]:
     """Solves for samples with our own solver, or reads them from the cache.
 
@@ -160,7 +161,7 @@ def generate(
     return _structured.samples(arrays["points"], arrays["fields"], rows, name="pipe")
 
 
-def save(data_dir: str | os.PathLike, samples: Sequence[Sample]) -> None:
+def save(data_dir: str | os.PathLike[str], samples: Sequence[Sample]) -> None:
     """Writes samples of all `CHANNELS` in the published layout, for `load`.
 
     Raises:

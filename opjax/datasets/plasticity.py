@@ -24,9 +24,11 @@ import jax
 import numpy as np
 
 from opjax import _checks
-from opjax.datasets import _arrays, _files, _generated, _structured
-from opjax.datasets.samples import Request, Sample, Splits, benchmark, check
+from opjax.datasets import _arrays, _generated, _structured
+from opjax.datasets.requests import Request, benchmark
+from opjax.files import variables
 from opjax.problems import plasticity
+from opjax.samples import Sample, Splits, check
 
 _NAMES = ("plas_N987_T20", "buri_plas_N987_time")
 NUM_CHANNELS = 4  # x, y and their displacements
@@ -40,7 +42,7 @@ def splits(
     num_points: tuple[int, int] = (101, 31),
     coordinates: str = "nodes",
 ) -> Splits:
-    """The samples of a benchmark (`samples.benchmark`); options as for `generate`."""
+    """The samples of a benchmark (`requests.benchmark`); options as for `generate`."""
     if request.data_dir:
         return request.read(load, coordinates=coordinates)
     along, across = num_points
@@ -53,7 +55,7 @@ def splits(
 
 
 def load(
-    data_dir: str | os.PathLike,
+    data_dir: str | os.PathLike[str],
     *,
     num_train: int = 900,
     num_test: int = 80,
@@ -114,7 +116,7 @@ def generate(
     amplitude: float = 3.0,
     travel: float = 4.5,
     coordinates: str = "nodes",
-    cache_dir: str | os.PathLike | None = None,
+    cache_dir: str | os.PathLike[str] | None = None,
 ) -> list[Sample]:
     """Generates samples with our own solver, or reads them from the cache.
 
@@ -185,7 +187,7 @@ def positions(shape: tuple[int, ...], *, coordinates: str = "nodes") -> np.ndarr
 
 
 def save(
-    data_dir: str | os.PathLike,
+    data_dir: str | os.PathLike[str],
     samples: Sequence[Sample],
     *,
     name: str = f"{_NAMES[0]}.mat",
@@ -206,7 +208,7 @@ def save(
     features, target = _structured.fields(samples)
     motions = target.reshape(*target.shape[:3], -1, NUM_CHANNELS)
     arrays = {"input": features[:, :, 0, 0], "output": motions}
-    _files.write(Path(data_dir).expanduser() / name, arrays)
+    variables.write(Path(data_dir).expanduser() / name, arrays)
 
 
 def _check_axes(path: Path, motions: np.ndarray) -> None:

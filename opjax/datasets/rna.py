@@ -18,10 +18,11 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from opjax import _checks, point_clouds
-from opjax.datasets import _off, _rna_files, _rna_signatures, samples
+from opjax import _checks, point_clouds, samples
+from opjax.datasets import _off, _rna_files, _rna_signatures
 from opjax.datasets.cache import cached
-from opjax.datasets.samples import Request, Sample, Splits, benchmark
+from opjax.datasets.requests import Request, benchmark, divide
+from opjax.samples import Sample, Splits
 
 NUM_CLASSES = _rna_files.NUM_CLASSES
 with_signatures = _rna_signatures.with_signatures
@@ -46,7 +47,7 @@ class Vertices(NamedTuple):
 
 @benchmark
 def splits(request: Request, *, num_points: int = 4096) -> Splits:
-    """The surfaces of a benchmark, see `samples.benchmark`, or bumpy spheres instead.
+    """The surfaces of a benchmark, see `requests.benchmark`, or bumpy spheres instead.
 
     RNA surfaces have `num_points` points at most, spheres have 256.
     """
@@ -59,7 +60,7 @@ def splits(request: Request, *, num_points: int = 4096) -> Splits:
         )
     found = generate(sum(request.sizes), seed=request.seed)
     source = f"synthetic bumpy spheres, no RNA, seed {request.seed}"
-    return samples.divide(found, request.sizes, source)
+    return divide(found, request.sizes, source)
 
 
 def generate(num_samples: int, *, seed: int, num_points: int = 256) -> list[Sample]:
@@ -98,13 +99,13 @@ def generate(num_samples: int, *, seed: int, num_points: int = 256) -> list[Samp
 
 
 def load(
-    data_dir: str | os.PathLike,
+    data_dir: str | os.PathLike[str],
     *,
     num_points: int = 4096,
     num_train: int | None = None,
     num_test: int | None = None,
     replace: bool = False,
-    cache_dir: str | os.PathLike | None = None,
+    cache_dir: str | os.PathLike[str] | None = None,
 ) -> tuple[list[Sample], list[Sample]]:
     """Reads the surfaces as point clouds of at most `num_points` points.
 
@@ -157,14 +158,14 @@ def load(
     return train, test
 
 
-def has_meshes(data_dir: str | os.PathLike) -> bool:
+def has_meshes(data_dir: str | os.PathLike[str]) -> bool:
     """Whether a folder is the published one: it has `train.txt` or `test.txt`."""
     root = Path(data_dir).expanduser()
     return any((root / f"{split}.txt").is_file() for split in _rna_files.PUBLISHED)
 
 
 def read_meshes(
-    data_dir: str | os.PathLike, split: str, *, limit: int | None = None
+    data_dir: str | os.PathLike[str], split: str, *, limit: int | None = None
 ) -> list[Sample]:
     """Reads all vertices of the published meshes.
 
@@ -202,7 +203,7 @@ def read_meshes(
 
 
 def with_vertices(
-    data_dir: str | os.PathLike, tests: Sequence[Sample], *, num_points: int
+    data_dir: str | os.PathLike[str], tests: Sequence[Sample], *, num_points: int
 ) -> list[Sample]:
     """Gives test surfaces the `Vertices` of their meshes as `details`.
 
@@ -260,7 +261,7 @@ def sample_meshes(
     *,
     num_points: int,
     replace: bool = False,
-    cache_dir: str | os.PathLike | None = None,
+    cache_dir: str | os.PathLike[str] | None = None,
 ) -> list[Sample]:
     """Chooses points of meshes; arguments and result as for `load`.
 
@@ -299,7 +300,7 @@ def sample_meshes(
 
 
 def save(
-    data_dir: str | os.PathLike, train: Sequence[Sample], test: Sequence[Sample]
+    data_dir: str | os.PathLike[str], train: Sequence[Sample], test: Sequence[Sample]
 ) -> None:
     """Writes surfaces without faces in the published layout, so that `load` reads it.
 

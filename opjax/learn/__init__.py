@@ -6,25 +6,12 @@ learned. Models are named in `operators.REGISTRY`, figures in `figures.FIGURES`:
 for each.
 
 `--mesh=points:4,batch:2` of a program, `Settings.mesh`, splits the points of a sample
-and the samples of a batch over devices, see `opjax.sharding`: on a CPU over its cores,
-each of them a device with threads of its own. `batch` is for every model. These may be
-the devices of several processes, `--coordinator`, see `hosts`.
+and the samples of a batch over devices, see `training.sharding`: on a CPU over its
+cores, each of them a device with threads of its own. `batch` is for every model. These
+may be the devices of several processes, `--coordinator`, see `run.hosts`.
 """
 
-from opjax.datasets.samples import Splits
-from opjax.learn.benchmark import (
-    FAST,
-    FLARE,
-    GNOT,
-    LNO,
-    PAPER,
-    SMOKE,
-    BenchmarkOptions,
-    FieldOptions,
-    benchmark,
-    published,
-    quick,
-)
+from opjax.learn.cli.program import Program
 from opjax.learn.config import (
     DataOptions,
     ModelOptions,
@@ -35,22 +22,36 @@ from opjax.learn.config import (
     TrainingOptions,
     UpdateOptions,
 )
-from opjax.learn.field import Field
-from opjax.learn.fields import option
-from opjax.learn.fitting import Fitted, Settings, fit
-from opjax.learn.members import Finished, Report
-from opjax.learn.program import Program
-from opjax.learn.stopping import Stopped
-from opjax.learn.supervised import regression
-from opjax.learn.task import Task
-from opjax.learn.trained import Trained, load
-from opjax.replicas import Replicas
+from opjax.learn.config.fields import option
+from opjax.learn.predict.field import Field
+from opjax.learn.predict.trained import Trained, load
+from opjax.learn.report.members import Finished, Report
+from opjax.learn.run.fitting import Fitted, fit
+from opjax.learn.run.settings import Settings
+from opjax.learn.run.stopping import Stopped
+from opjax.learn.tasks.benchmark import (
+    FAST,
+    FLARE_RECIPE,
+    GNOT_RECIPE,
+    LNO_RECIPE,
+    PAPER,
+    SMOKE,
+    BenchmarkOptions,
+    FieldOptions,
+    benchmark,
+    published,
+    quick,
+)
+from opjax.learn.tasks.supervised import regression
+from opjax.learn.tasks.task import FreshTask, Task
+from opjax.samples import Splits
+from opjax.training.replicas import Replicas
 
 __all__ = [
     "FAST",
-    "FLARE",
-    "GNOT",
-    "LNO",
+    "FLARE_RECIPE",
+    "GNOT_RECIPE",
+    "LNO_RECIPE",
     "PAPER",
     "SMOKE",
     "BenchmarkOptions",
@@ -59,6 +60,7 @@ __all__ = [
     "FieldOptions",
     "Finished",
     "Fitted",
+    "FreshTask",
     "ModelOptions",
     "Options",
     "Program",

@@ -5,7 +5,7 @@ import json
 import math
 import os
 import pathlib
-from collections.abc import Iterator
+from collections.abc import Generator
 from typing import Any
 
 import jax
@@ -61,14 +61,14 @@ def write_text(path: pathlib.Path, text: str) -> None:
 
 
 @contextlib.contextmanager
-def replacing(path: str | os.PathLike) -> Iterator[pathlib.Path]:
+def replacing(path: str | os.PathLike[str]) -> Generator[pathlib.Path]:
     """Gives a temporary path to write to, which becomes `path` when complete."""
     with writing(path), _files.replacing(path) as temporary:
         yield temporary
 
 
 @contextlib.contextmanager
-def writing(path: str | os.PathLike) -> Iterator[None]:
+def writing(path: str | os.PathLike[str]) -> Generator[None]:
     """Raises OSErrors of its body with the name of the file and the way out."""
     try:
         yield

@@ -1,6 +1,6 @@
 """Pure, seeded generators of operator learning problems.
 
-They know no files: `opjax.datasets` stores what they make.
+They read and write no files: `opjax.datasets` stores their samples.
 """
 
 from opjax.problems import (

@@ -1,5 +1,6 @@
 """scikit-fem, imported when it is needed."""
 
+import importlib
 import logging
 from types import ModuleType
 
@@ -12,7 +13,8 @@ def skfem() -> ModuleType:
     """
     try:
         import skfem
-        import skfem.helpers
+
+        importlib.import_module("skfem.helpers")  # an attribute from now on
     except ImportError as error:
         raise ImportError(
             'Finite elements need scikit-fem: pip install "opjax[fem]".'

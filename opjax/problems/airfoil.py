@@ -8,16 +8,17 @@ box move vertically, and the profile with them:
 with `h = 0.1` and the cubic polynomials `L_k` of Lagrange for `x = -0.25, 0.25, 0.75,
 1.25`. A gas streams along `x` with Mach number 0.8; see `opjax.problems.euler`.
 
-Deformation, distribution and C-mesh are those of the published code. The solver is
-our own: cell-centred with the flux HLLC and the limiter of van Albada, where the
-published one is centred at nodes with the flux of Roe and a minmod limiter. There was
-no published sample to compare with, so shocks may lie elsewhere by a cell or more.
+Deformation, distribution and C-mesh are those of the published code. The solver is our
+own: cell-centred with the flux HLLC and the limiter of van Albada, where the published
+one is centred at nodes with the flux of Roe and a minmod limiter. No published sample
+was available for comparison, so shocks may be a cell or more away from the published
+ones.
 
-How far the mesh carries, for the undeformed profile at Mach 0.8 and 1.25 degrees: lift
-and drag are 0.28 and 0.042 on 111 x 26 points, 0.31 and 0.030 on the published 221 x
-51, where fine meshes give about 0.36 and 0.023 (AGARD AR-211). The mesh is coarse at
-the nose, where numerical entropy (5 and 3 % of `p / rho^gamma` at the wall, shocks
-included) arises that lowers the Mach number all along the wall.
+Accuracy, for the undeformed profile at Mach 0.8 and 1.25 degrees: lift and drag are
+0.28 and 0.042 on 111 x 26 points and 0.31 and 0.030 on the published 221 x 51 points;
+fine meshes give about 0.36 and 0.023 (AGARD AR-211). The mesh is coarse at the nose.
+The numerical entropy that arises there (5 and 3 % of `p / rho^gamma` at the wall,
+shocks included) lowers the Mach number all along the wall.
 """
 
 import math
@@ -66,7 +67,7 @@ def random_displacements(key: jax.Array) -> jax.Array:
       key: PRNG key.
 
     Returns:
-      Eight numbers, uniform on [-0.05, 0.05] but for the first, which is zero.
+      Eight numbers: the first is zero, the others are uniform on [-0.05, 0.05].
 
     References:
       Li et al., "Fourier Neural Operator with Learned Deformations", JMLR 24, 2023
@@ -174,11 +175,11 @@ def solve(
       courant_number: as in `euler.steady`.
       tolerance: residual to stop at, relative to that of a uniform stream. 1e-4 leaves
         an error of 0.1 % of the Mach number (relative L2), 1e-5 less than 0.01 %.
-      max_steps: time steps at most.
+      max_steps: maximum number of time steps.
 
     Returns:
-      The flow at the nodes, where density and pressure far away are one. If its
-      residual is above the tolerance, or NaN, it is not steady.
+      The flow at the nodes, where density and pressure far away are one. It is not
+      steady if its residual is above the tolerance or NaN.
 
     Raises:
       TypeError: if the points are not floating point.
@@ -205,12 +206,28 @@ def solve(
 @partial(
     jax.jit, static_argnames=("num_wake", "courant_number", "tolerance", "max_steps")
 )
-def _solve(mesh_points, mach, angle_of_attack, *, num_wake: int, **given) -> Flow:
+def _solve(
+    mesh_points: jax.Array,
+    mach: jax.Array,
+    angle_of_attack: jax.Array,
+    *,
+    num_wake: int,
+    courant_number: float,
+    tolerance: float,
+    max_steps: int,
+) -> Flow:
     angle = jnp.deg2rad(angle_of_attack)
     speed = mach * math.sqrt(euler.GAMMA)
     one = jnp.ones_like(speed)
     stream = jnp.stack([one, speed * jnp.cos(angle), speed * jnp.sin(angle), one])
-    found = euler.steady(euler.metrics(mesh_points), stream, num_wake=num_wake, **given)
+    found = euler.steady(
+        euler.metrics(mesh_points),
+        stream,
+        num_wake=num_wake,
+        courant_number=courant_number,
+        tolerance=tolerance,
+        max_steps=max_steps,
+    )
     nodes = euler.at_nodes(found.state, num_wake=num_wake)
     return Flow(
         density=nodes[0],
@@ -275,7 +292,7 @@ def _lagrange(x: np.ndarray) -> np.ndarray:
 def _stretched(count: int, first: float) -> np.ndarray:
     """Points from 0 to 1 whose `count` steps grow from `first` by constant factors.
 
-    Where a factor above 1.02 is needed, it is that in the first three quarters only.
+    If the factor exceeds 1.02, it applies to the first three quarters only.
     """
     if first * count >= 1:
         return np.linspace(0, 1, count + 1)

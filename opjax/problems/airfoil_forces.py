@@ -42,8 +42,8 @@ def force_coefficients(
 
     with the normal `n` out of the fluid, into the airfoil, and the direction `d` of the
     incoming flow for drag, a quarter turn counterclockwise from it for lift. The
-    contour is the polygon of the points, on whose sides `p` and `tau` are the means of
-    both ends: of second order in the length of the sides.
+    contour is the polygon of the points. On each side, `p` and `tau` are the means of
+    its two ends, so the error is of second order in the length of the sides.
 
     Args:
       points: around the airfoil in either direction, shape `(m, 2)`; the last one is
@@ -106,14 +106,15 @@ def wall_shear(
 
         tau = 2 nu (S - tr(S) I / 3) n,    S = (grad u + grad u^T) / 2,
 
-    with `grad u` the mean over the cells at a point of the gradient in its corner, that
-    of the bilinear interpolation; exact for linear velocities.
+    At a point of the wall, `grad u` is the mean over its cells of the gradient of the
+    bilinear interpolation in that corner. It is exact for linear velocities.
 
     Args:
       velocity: at the points of the mesh, shape `(n, 2)`.
       normals: of the wall, into the fluid, shape `(m, 2)`.
       stencil: from `wall_stencil`.
-      viscosity: kinematic, without that of turbulence, which vanishes at the wall.
+      viscosity: kinematic viscosity of the fluid; turbulent viscosity is zero at the
+        wall.
 
     Returns:
       The stress at the points of the wall, shape `(m, 2)`.

@@ -5,14 +5,14 @@ smooth bumps on the sphere and a stretch of each axis,
 
     r(w) = 1 + sum_j a_j exp(b_j (w . w_j - 1)).
 
-The fluid comes along x with unit speed and slips along the body: its velocity is that
-of the stream and of sources `q_j` inside, whose strengths make the flow through the
-body as small as possible in the mean square,
+The fluid arrives along x with unit speed and slips along the body. Its velocity is the
+sum of the stream and of sources `q_j` inside the body, whose strengths minimise the
+mean square of the flow through the surface,
 
     u(x) = e_x + sum_j q_j (x - y_j) / (4 pi |x - y_j|^3),    u . n = 0,
 
 with `sum_j q_j = 0`, and the pressure coefficient is `c_p = 1 - |u|^2`. There is no
-drag: the pressures of the whole body add up to nothing.
+drag: the pressure forces on the body add up to zero.
 
 References:
   Fairweather and Karageorghis, "The method of fundamental solutions for elliptic
@@ -29,7 +29,7 @@ class Body(NamedTuple):
 
     Attributes:
       stretch: of the axes, `s`, shape `(3,)`.
-      heights: `a_j`, shape `(m,)`, of which the radius must stay positive.
+      heights: `a_j`, shape `(m,)`; the radius must stay positive.
       sharpness: `b_j`, shape `(m,)`.
       centres: `w_j`, unit vectors, shape `(m, 3)`.
     """
@@ -111,12 +111,13 @@ def solve(body: Body, *, num_sources: int = 1000, depth: float = 0.2) -> Sources
 
     Args:
       body: the body.
-      num_sources: inside it; the flow through the body is looked at in three times as
-        many points.
-      depth: of the sources, as a share of the distance from the origin.
+      num_sources: number of sources inside the body; the flow through the surface is
+        fitted at three times as many points.
+      depth: depth of the sources below the surface, as a fraction of the distance from
+        the origin.
 
     Returns:
-      The sources, with what leaks through the body between the points.
+      The sources, and the flow that leaks through the surface between the points.
     """
     places = (1 - depth) * surface(body, spread(num_sources)).points
     looked = surface(body, spread(3 * num_sources))

@@ -25,7 +25,7 @@ from opjax.problems.laplacian import laplacian_inverse
 
 
 class Solution(NamedTuple):
-    """A discrete solution with what the iterative solver reached.
+    """A discrete solution, and the residual and iterations of the solver.
 
     `residual` is `|b - A u| / |b|` in the norm `|r|^2 = r^T L^-1 r` of the discrete
     Laplacian `L`: up to the contrast of the coefficient, the relative energy error.
@@ -81,21 +81,23 @@ def solve(
 
         h^-2 sum_{neighbours j of i} (a_i + a_j) / 2 (u_i - u_j) = f_i,
 
-    by conjugate gradients preconditioned with a fast Poisson solve, so the number of
-    iterations (about 30) grows with the contrast of `a` but not with `K`. The solution
-    is differentiable in `coefficient` and `source`, at the cost of a second solve.
+    by conjugate gradients preconditioned with a fast Poisson solve, so that the number
+    of iterations (about 30) grows with the contrast of `a` but not with `K`. The
+    solution is differentiable in `coefficient` and `source`, at the cost of a second
+    solve.
 
     Args:
       coefficient: permeability at the `K x K` cell centres, `K >= 4`.
       source: right-hand side, a number or an array like `coefficient`.
-      tolerance: iterate until the residual (see `Solution`) falls below this; no less
-        than the rounding unit of the dtype.
-      max_iterations: give up after this many; compare `residual` with `tolerance`.
+      tolerance: residual (see `Solution`) to stop at; at least the rounding unit of the
+        dtype is used.
+      max_iterations: maximum number of iterations; compare `residual` with `tolerance`
+        to see whether they sufficed.
 
     Returns:
       The solution at the cell centres, shape `(K, K)`, in the dtype of `coefficient`;
-      the true residual, recomputed from the solution; the number of iterations. With
-      a negative coefficient the system may be indefinite: `residual` tells.
+      the true residual, recomputed from the solution; the number of iterations. A
+      negative coefficient may make the system indefinite; check `residual`.
 
     Raises:
       ValueError: if `coefficient` is not square or too small, `source` is neither a
@@ -205,21 +207,26 @@ def _flux_balance(nodes: jax.Array, interior: jax.Array) -> jax.Array:
     return scale * (down[:-1] - down[1:] + right[:, :-1] - right[:, 1:])
 
 
+_Operator = Callable[[jax.Array], jax.Array]
+# Solution, residual, direction, energy of the residual, iterations.
+_State = tuple[jax.Array, jax.Array, jax.Array, jax.Array, jax.Array]
+
+
 def _conjugate_gradients(
-    apply: Callable[[jax.Array], jax.Array],
+    apply: _Operator,
     right_side: jax.Array,
     *,
-    inverse: Callable[[jax.Array], jax.Array],
+    inverse: _Operator,
     tolerance: float,
     max_iterations: int,
 ) -> tuple[jax.Array, jax.Array]:
     """Preconditioned conjugate gradients from zero; returns solution and iterations."""
 
-    def unfinished(state):
+    def unfinished(state: _State) -> jax.Array:
         _, _, _, energy, iterations = state
         return (energy > limit) & (iterations < max_iterations)
 
-    def iterate(state):
+    def iterate(state: _State) -> _State:
         solution, residual, direction, energy, iterations = state
         image = apply(direction)
         step = energy / jnp.vdot(direction, image)
@@ -240,7 +247,9 @@ def _conjugate_gradients(
     return solution, iterations
 
 
-def _relative_residual(apply, inverse, interior, right_side) -> jax.Array:
+def _relative_residual(
+    apply: _Operator, inverse: _Operator, interior: jax.Array, right_side: jax.Array
+) -> jax.Array:
     """Residual norm over that of the right side, without gradient; zero for zero."""
     right_side = jax.lax.stop_gradient(right_side)
     residual = jax.lax.stop_gradient(right_side - apply(interior))

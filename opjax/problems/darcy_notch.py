@@ -8,9 +8,9 @@ for a random function `f` given by its values at equidistant points, linear betw
 them. The solution is affine in these values, so the equation is solved once for each of
 them and every sample is a product of a matrix and a vector.
 
-The published generators are said to set `u = 0` on the notch; published data have
-`u = f(x)` there too, which is the default here. Papers write permeability 0.1 and right
-side 1, the same equation.
+The published generators are said to set `u = 0` on the notch. The published data have
+`u = f(x)` there too, which is the default here. Papers write permeability 0.1 and
+right-hand side 1, which is the same equation.
 """
 
 import functools
@@ -103,9 +103,9 @@ def operator(
     twice as fine; the work takes about a second.
 
     Args:
-      points: where to give the solution, shape `(n, 2)`; the nodes of `mesh` if left
-        out. Points outside get the value of the nearest point of the boundary; in the
-        published grids, that of the nearest node.
+      points: points at which the solution is evaluated, shape `(n, 2)`; by default the
+        nodes of `mesh`. A point outside gets the value of the nearest boundary point
+        (in the published grids: of the nearest node).
       num_columns: as for `mesh`.
       num_values: boundary values, at equidistant points of [0, 1].
       notch: `"boundary"` for `u = f(x)` on the notch too, `"zero"` for `u = 0` on its

@@ -1,13 +1,15 @@
 r"""A unit cell of rubber with a random void, pulled upwards: the Geo-FNO data.
 
 The square `[0, 1]^2` has a void around its centre, of radius `r(theta)` between 0.2 and
-0.4. Its lower side is clamped, on its upper side acts the traction `(0, 100)`, all else
-is free, and the output is the von Mises stress. Strains stay near 1e-3, so kinematics
-are linear, `e = (grad u + grad u^T) / 2`; the law is that of the published code.
+0.4. Its lower side is clamped, the traction `(0, 100)` acts on its upper side, and all
+other sides are free. The output is the von Mises stress. Strains stay near 1e-3, so
+kinematics are linear, `e = (grad u + grad u^T) / 2`; the law is that of the published
+code.
 
-Published points are the Gauss points of 108 quadratic elements, 972 in number. So are
-ours, but of a mesh of our own, rings of elements around the void. Both discretise with
-an error of 2 to 5 % in the stress, so the two sets agree in law, not in their points.
+The published points are the 972 Gauss points of 108 quadratic elements. Ours are too,
+but on a mesh of our own: rings of elements around the void. Both discretisations have
+an error of 2 to 5 % in the stress. So the two data sets agree up to this error, but not
+point by point.
 """
 
 from typing import Any, NamedTuple
@@ -53,8 +55,8 @@ def void_radius(modes: ArrayLike, angles: ArrayLike) -> np.ndarray:
         r(t) = 0.2 + 0.2 / (1 + exp(s(t))),
         s(t) = sum_{k=1}^5 16 / (sqrt(pi) (k^2 + 9)) (a_k cos(k t) + b_k sin(k t)).
 
-    The paper gives `s` the covariance `16 (-d^2/dt^2 + 9)^-1`. In the published data
-    the operator is the deviation instead, as here.
+    The paper gives `s` the covariance `16 (-d^2/dt^2 + 9)^-1`. In the published data,
+    and here, that operator is the standard deviation instead.
 
     Args:
       modes: `a` and `b`, shape `(2, 5)`.
@@ -104,7 +106,7 @@ def reference_mesh(*, num_around: int = 36, num_across: int = 3) -> Any:
         index.ravel() for index in np.indices((num_around, num_across), np.int32)
     )
 
-    def vertex(i, j):
+    def vertex(i: np.ndarray, j: np.ndarray) -> np.ndarray:
         return (i % num_around) * (num_across + 1) + j
 
     corners = ((0, 0), (1, 0), (1, 1), (0, 1))
@@ -155,8 +157,8 @@ def stress(strain: ArrayLike) -> np.ndarray:
 
         S = 2 c_1 I + 2 c_2 (C + I_1 I) - p C^-1,   c_1 = 1.863e5,   c_2 = 9.79e3.
 
-    At small strain this is `2 mu (e + tr(e) I)`, `mu = 2 c_1 + 10 c_2`, which at the
-    strains of the data set is off by 4e-4. The Rivlin-Saunders law of the paper has
+    At small strain this is `2 mu (e + tr(e) I)`, `mu = 2 c_1 + 10 c_2`, with an error
+    of 4e-4 at the strains of the data set. The Rivlin-Saunders law of the paper has
     `I_1 I - C` instead; published data were made with the plus sign.
 
     Args:
@@ -203,7 +205,8 @@ def solve(mesh: Any, *, traction: float = 100.0) -> Solution:
 
     Raises:
       ImportError: if scikit-fem is missing.
-      RuntimeError: if Newton's method does not converge, as the traction is too large.
+      RuntimeError: if Newton's method does not converge because the traction is too
+        large.
     """
     skfem = _finite_elements.skfem()
     basis = vector_basis(mesh)
@@ -222,7 +225,7 @@ def solve(mesh: Any, *, traction: float = 100.0) -> Solution:
 def vector_basis(mesh: Any) -> Any:
     """Quadratic displacements on a mesh, with three by three points per element.
 
-    Points go with the second coordinate of an element first.
+    The second coordinate of an element varies fastest over its points.
     """
     skfem = _finite_elements.skfem()
     nodes, weights = np.polynomial.legendre.leggauss(3)
@@ -237,8 +240,8 @@ def vector_basis(mesh: Any) -> Any:
 def equilibrium(basis: Any, load: np.ndarray) -> np.ndarray:
     """Finds the displacement that is zero on the lower side and balances a load.
 
-    Newton's method with the tangent at rest, which at small strain is as good as the
-    true one and is factorised once.
+    Newton's method with the tangent at rest: at small strain it converges as well as
+    with the true tangent, and it is factorised only once.
 
     Args:
       basis: from `vector_basis`.
@@ -257,13 +260,13 @@ def equilibrium(basis: Any, load: np.ndarray) -> np.ndarray:
     twice_shear = 4 * _C1 + 20 * _C2
 
     @skfem.BilinearForm
-    def tangent(u, v, _):
+    def tangent(u: Any, v: Any, _: Any) -> np.ndarray:
         e = helpers.sym_grad(u)
         isotropic = helpers.trace(e) * helpers.div(v)
         return twice_shear * (helpers.ddot(e, helpers.sym_grad(v)) + isotropic)
 
     @skfem.LinearForm
-    def inner_work(v, w):
+    def inner_work(v: Any, w: Any) -> np.ndarray:
         return helpers.ddot(w["stress"], helpers.sym_grad(v))
 
     free = basis.complement_dofs(basis.get_dofs(lambda x: np.isclose(x[1], 0)).all())

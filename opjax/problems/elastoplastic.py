@@ -2,14 +2,14 @@
 
     rho dv/dt = div sigma,    |dev sigma| <= (2/3)^(1/2) yield_stress,
 
-with linear elasticity in rates that turn with the material, and the associated flow of
-J2 plasticity without hardening; strains, turns and changes of thickness may be large.
-Bilinear quadrilaterals with one integration point, whose zero-energy modes a small
-stiffness holds; central differences in time.
+with linear elasticity in corotational rates and the associated flow of J2 plasticity
+without hardening. Strains, rotations and changes of thickness may be large. Bilinear
+quadrilaterals with one integration point, whose zero-energy modes a small stiffness
+holds; central differences in time.
 
 Arrays over nodes have shape `(2, n, m)`, over elements `(..., n - 1, m - 1)`; corners
 `(i, j)`, `(i + 1, j)`, `(i + 1, j + 1)`, `(i, j + 1)` go counterclockwise. Units are
-mm, ms, g, N and MPa, which fit together.
+mm, ms, g, N and MPa, a consistent system.
 
 References:
   Flanagan and Belytschko, "A uniform strain hexahedron and quadrilateral with
@@ -20,7 +20,7 @@ References:
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -198,8 +198,9 @@ def update_stress(
 
     Args:
       state: its velocity is that of the step.
-      middle: nodes in the middle of the step, shape `(2, n, m)`. Gradients there make
-        a turn of the whole sheet turn the stress, exactly, and change nothing else.
+      middle: nodes in the middle of the step, shape `(2, n, m)`. With gradients at
+        these nodes, a rotation of the whole sheet rotates the stress exactly and
+        changes nothing else.
       step: length of the step, ms.
       material: constants of the sheet.
 
@@ -214,7 +215,8 @@ def update_stress(
     along_x = (fp * q[1][None] - fq * p[1][None]) / double[None]
     along_y = (fq * p[0][None] - fp * q[0][None]) / double[None]
     modes = a - b + c - d - skew[0][None] * along_x - skew[1][None] * along_y
-    cosine, sine = _rotation(step / 2 * (along_x[1] - along_y[0]) / 2)
+    spin = (along_x[1] - along_y[0]) / 2
+    cosine, sine = _rotation(jnp.asarray(step / 2 * spin))
     xx, yy, xy = state.stress
     mean, half = (xx + yy) / 2, (xx - yy) / 2
     # Double angles for the tensor, single ones for the vector below.
@@ -257,7 +259,8 @@ def return_to_yield(
         m = m_trial / (1 + K l),    (h, t) = (h, t)_trial / (1 + 3 G l),
         K = E / (2 (1 - nu)),
 
-    with the `l >= 0` that makes it the yield stress, if the trial's is above.
+    with the `l >= 0` for which von Mises' stress equals the yield stress, if the trial
+    stress exceeds it.
 
     Args:
       trial: `m`, `h` and `t`, MPa, shape `(3, ...)`.
@@ -284,7 +287,10 @@ def return_to_yield(
     return trial * jnp.stack([u, v, v]), amount
 
 
-def _corners(values):
+_Values = TypeVar("_Values", jax.Array, np.ndarray)
+
+
+def _corners(values: _Values) -> tuple[_Values, _Values, _Values, _Values]:
     """Nodal values at the corners of every element, counterclockwise."""
     return (
         values[:, :-1, :-1],
@@ -294,7 +300,7 @@ def _corners(values):
     )
 
 
-def _rotation(tangent) -> tuple[jax.Array, jax.Array]:
+def _rotation(tangent: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Cosine and sine of twice the angle with this tangent."""
     scale = 1 / (1 + tangent**2)
     return (1 - tangent**2) * scale, 2 * tangent * scale

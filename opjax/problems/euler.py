@@ -8,8 +8,8 @@ means over cells, `(4, n, m)`: density, two velocities and pressure (primitive),
 density, momentum and energy (conserved).
 
 Second order: slopes of primitive variables with the limiter of van Albada, the Riemann
-flux HLLC, mirrored states at walls, free stream behind the outer boundary. Five-stage
-steps of local length go on until the residual has dropped.
+flux HLLC, mirrored states at walls, free stream behind the outer boundary. Local time
+steps with five stages continue until the residual has dropped.
 """
 
 from functools import partial
@@ -46,7 +46,7 @@ class Steady(NamedTuple):
     Attributes:
       state: primitive, shape `(4, n, m)`.
       num_steps: time steps, a multiple of 25.
-      residual: root mean square of the rate of density, relative to that of the start.
+      residual: root mean square of the rate of density, relative to its first value.
     """
 
     state: jax.Array
@@ -149,8 +149,8 @@ def residual(
       state: conserved, `(4, n, m)`.
       geometry: of the mesh.
       free_stream: primitive, `(4,)`.
-      num_wake: cells of the wake at either end of the first index, which touch those at
-        the other end; between them is the wall.
+      num_wake: number of wake cells at either end of the first index. Those of one end
+        touch those of the other end; the cells between them are at the wall.
 
     Returns:
       Flow of the conserved variables, `(4, n, m)`.
@@ -170,6 +170,9 @@ def residual(
     return jnp.diff(first, axis=1) + jnp.diff(second, axis=2)
 
 
+_Carry = tuple[jax.Array, jax.Array, jax.Array]  # state, residual, tests
+
+
 def steady(
     geometry: Metrics,
     free_stream: jax.Array,
@@ -185,12 +188,13 @@ def steady(
       geometry: of the mesh.
       free_stream: primitive, `(4,)`, of order one.
       num_wake: as in `residual`.
-      courant_number: length of the steps; 2.5 still converged in tests, 3 did not.
-      tolerance: largest residual at the end, as in `Steady`.
-      max_steps: steps at most.
+      courant_number: Courant number of the steps; in tests, 2.5 converged and 3 did
+        not.
+      tolerance: residual to stop at, as in `Steady`.
+      max_steps: maximum number of steps.
 
     Returns:
-      The state; its residual is above the tolerance if steps did not suffice, or NaN.
+      The state; its residual is NaN or above the tolerance if it did not converge.
 
     References:
       van Leer, Tai and Powell, AIAA paper 89-1933, 1989: the stages.
@@ -202,11 +206,11 @@ def steady(
     state = conserved(far)
     first = _size(residual(state, geometry, free_stream, num_wake=num_wake), geometry)
 
-    def unfinished(carry):
+    def unfinished(carry: _Carry) -> jax.Array:
         _, size, count = carry
         return (size > tolerance * first) & (count * _STEPS_PER_TEST < max_steps)
 
-    def steps(carry):
+    def steps(carry: _Carry) -> _Carry:
         state, _, count = carry
         state, sizes = lax.scan(advance, state, length=_STEPS_PER_TEST)
         return state, sizes[-1], count + 1
@@ -242,11 +246,19 @@ def at_nodes(state: jax.Array, *, num_wake: int) -> jax.Array:
     return values.at[:, :, 0].set(line)
 
 
-def _advance(geometry, free_stream, state, _, *, num_wake: int, cfl: float):
+def _advance(
+    geometry: Metrics,
+    free_stream: jax.Array,
+    state: jax.Array,
+    _: None,
+    *,
+    num_wake: int,
+    cfl: float,
+) -> tuple[jax.Array, jax.Array]:
     step = (cfl / _spectral_radius(state, geometry))[None]
     start = state
 
-    def stage(state, share):
+    def stage(state: jax.Array, share: jax.Array) -> tuple[jax.Array, jax.Array]:
         rate = residual(state, geometry, free_stream, num_wake=num_wake)
         return start - share * step * rate, _size(rate, geometry)
 
@@ -305,10 +317,12 @@ def _at_faces(padded: jax.Array, axis: int) -> tuple[jax.Array, jax.Array]:
     return left, lax.slice_in_dim(middle - half, 1, end, axis=axis)
 
 
-def _wave_speeds(left, right, nx, ny) -> tuple[jax.Array, jax.Array]:
+def _wave_speeds(
+    left: jax.Array, right: jax.Array, nx: jax.Array, ny: jax.Array
+) -> tuple[jax.Array, jax.Array]:
     """Bounds of the outer waves from both states and their mean of Roe."""
 
-    def each(state):
+    def each(state: jax.Array) -> tuple[jax.Array, ...]:
         density, u, v, pressure = state
         sound = GAMMA * pressure / density
         enthalpy = sound / (GAMMA - 1) + (u * u + v * v) / 2

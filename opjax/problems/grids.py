@@ -11,8 +11,7 @@ def check_stride(num_points: int, stride: int, *, periodic: bool) -> None:
     Args:
       num_points: points per axis.
       stride: keep every `stride`-th point.
-      periodic: the last point is one step before the first; otherwise a coarse grid
-        keeps both ends.
+      periodic: whether the grid is periodic. If not, the coarse grid keeps both ends.
     """
     _checks.positive(num_points=num_points, stride=stride)
     if periodic and num_points % stride:

@@ -4,7 +4,7 @@ The map `z = zeta + 1 / zeta` takes a circle through `zeta = 1` to an airfoil wi
 cusped trailing edge at `z = 2`, and the flow around the circle, whose circulation makes
 the velocity at that edge finite, to the flow around the airfoil. Lengths are scaled and
 shifted so that the airfoil reaches from `x = 0` to `x = 1`. The fluid has unit density
-and no viscosity, so unlike air it slips along the wall, and there is no drag.
+and no viscosity: it slips along the wall, and there is no drag.
 """
 
 from functools import partial
@@ -53,15 +53,15 @@ def flow(
         G = 4 pi U R sin(a + b),    b = asin(Im(mu) / R),
         p = (U^2 - u^2 - v^2) / 2,    c_l = 2 G / (U c),
 
-    by the theorem of Kutta and Joukowski, `c` being the chord. Nodes lie between the
+    by the theorem of Kutta and Joukowski, where `c` is the chord. Nodes lie between the
     angles of the trailing edge, where the map is singular.
 
     Args:
       speed: `U`, far away.
       angle: `a`, of the incoming flow with the chord, in radians.
-      centre: `mu`, shape `(2,)`, from the origin to the left, inside the unit circle;
-        the first coordinate is about `-0.77` of the thickness of the airfoil over its
-        chord, the second half its camber.
+      centre: `mu`, shape `(2,)`, left of the origin, inside the unit circle. The first
+        coordinate is about `-0.77` times the relative thickness of the airfoil, the
+        second coordinate is half its camber.
       num_radii: circles, with radii in geometric progression.
       num_angles: nodes of a circle.
       extent: ratio of the last radius to the first.

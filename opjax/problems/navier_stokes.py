@@ -4,9 +4,9 @@ r"""The vorticity equation of a viscous flow on a periodic square, as used for t
     -Laplace psi = w,    (x, y) in [0, 1)^2, periodic, w and f of mean zero.
 
 Fields are arrays `(n, n)` of the values at `(i, j) / n`, the first axis for `x`. At
-viscosity 1e-5 the smallest eddies are not resolved on a grid of 64 points per side: the
-flow computed there is another one, after 20 units of time by 8 percent (128 points: 2
-percent). So data are computed on a fine grid, and every fourth point is kept.
+viscosity 1e-5 a grid of 64 points per side does not resolve the smallest eddies: after
+20 units of time the computed flow is wrong by 8 percent (with 128 points by 2 percent).
+So data are computed on a fine grid, and every fourth point is kept.
 """
 
 from collections.abc import Callable
@@ -48,10 +48,10 @@ def solve(
         d/dt w_k = -viscosity |q|^2 w_k + (q_1^2 - q_2^2) (v_1 v_2)_k
                    + q_1 q_2 (v_2^2 - v_1^2)_k + f_k,
 
-    by the classical Runge-Kutta method of fourth order for `exp(viscosity |q|^2 t)
-    w_k`, so that viscosity limits no step. The products are free of aliasing: without
-    viscosity, forcing and errors in time, energy and enstrophy are constant. Higher
-    waves of `initial` and `forcing` and their means are left out.
+    by the classical fourth-order Runge-Kutta method for `exp(viscosity |q|^2 t) w_k`,
+    so that viscosity does not limit the step. The products are free of aliasing:
+    without viscosity, forcing and errors in time, energy and enstrophy are constant.
+    Higher waves of `initial` and `forcing` and their means are left out.
 
     The method is unstable for steps above about `2.8 / max |q . v|`. The forcing makes
     the published flow eight times as fast in 20 units of time, so by default the steps
@@ -65,15 +65,15 @@ def solve(
       initial: vorticity at time zero, shape `(n, n)`, `n >= 4`.
       forcing: `f`, constant in time, of the same shape; zero if left out.
       viscosity: non-negative, in units of `length^2 / time`.
-      frame_time: time between frames, the first of which is one such time after zero.
+      frame_time: time between frames; the first frame is at this time.
       num_frames: frames to return.
-      steps_per_frame: time steps between frames; None chooses them.
-      courant: length of the steps, if they are chosen.
+      steps_per_frame: time steps between frames; None chooses them by `courant`.
+      courant: Courant number of the steps, if `steps_per_frame` is None.
 
     Returns:
       The vorticity, shape `(num_frames, n, n)`, in the dtype of `initial`. NaN if the
-      steps were too long. With a given number of steps it is differentiable in all
-      arrays and numbers, with chosen ones in forward mode only.
+      steps were too long. If `steps_per_frame` is given, it is differentiable in all
+      arrays and numbers; otherwise in forward mode only.
 
     Raises:
       ValueError: if a field is not square, the shapes differ, there are fewer than four
@@ -186,10 +186,10 @@ def sample(
       key: PRNG key.
       num_points: points per side of the solve.
       stride: keep every `stride`-th point per side; must divide `num_points`.
-      viscosity: as in `solve`, likewise all below.
+      viscosity: as in `solve`, like the options below.
       num_frames: frames, one unit of time apart.
-      steps_per_frame: time steps between frames; None chooses them.
-      courant: length of the steps, if they are chosen.
+      steps_per_frame: time steps between frames; None chooses them by `courant`.
+      courant: Courant number of the steps, if `steps_per_frame` is None.
       dtype: floating-point dtype; JAX's default one if left out.
 
     Returns:
@@ -240,8 +240,15 @@ def _check_fields(initial: ArrayLike, forcing: ArrayLike | None) -> None:
 
 @partial(jax.jit, static_argnames=("num_frames", "steps_per_frame"))
 def _solve(
-    initial, forcing, viscosity, frame_time, courant, *, num_frames, steps_per_frame
-):
+    initial: ArrayLike,
+    forcing: ArrayLike,
+    viscosity: ArrayLike,
+    frame_time: ArrayLike,
+    courant: ArrayLike,
+    *,
+    num_frames: int,
+    steps_per_frame: int | None,
+) -> jax.Array:
     initial, forcing = jnp.asarray(initial), jnp.asarray(forcing)
     shape, dtype = initial.shape, initial.dtype
     viscosity, frame_time, courant = (
@@ -255,7 +262,7 @@ def _solve(
     )
     slope = partial(_slope, waves=waves, kept=kept, source=source, shape=shape)
 
-    def num_steps(state):
+    def num_steps(state: jax.Array) -> jax.Array | int:
         if steps_per_frame is not None:
             return steps_per_frame
         speed = jnp.sum(jnp.abs(_velocity(state, waves, shape)), axis=0)
@@ -264,7 +271,7 @@ def _solve(
         count = jnp.nan_to_num(jnp.ceil(frame_time * rate / courant), posinf=1)
         return jnp.clip(count, _FEWEST_STEPS).astype(jnp.int32)
 
-    def frame(state, _):
+    def frame(state: jax.Array, _: None) -> tuple[jax.Array, jax.Array]:
         count = num_steps(state)
         step = frame_time / jnp.asarray(count, dtype)
         decay = jnp.exp(-viscosity * step / 2 * squares)

@@ -2,16 +2,17 @@ r"""Steady incompressible flow through a deformed channel, as published with Geo
 
     (u . grad) u + grad p = viscosity Laplace u,    div u = 0,
 
-in the channel `0 < x < length`, `|y - centre(x)| < 1/2`. A parabola flows in at zero,
+in the channel `0 < x < length`, `|y - centre(x)| < 1/2`. The inflow is a parabola,
 
     u(0, y) = (max_velocity 4 t (1 - t), 0),    t = y - centre(0) + 1/2,
 
-walls do not slip, and at the right `viscosity du/dx = p (1, 0)`: the outlet does
-nothing. The centreline is a cubic Hermite spline of four pieces of equal length.
+the velocity at the walls is zero, and at the right `viscosity du/dx = p (1, 0)`, the
+do-nothing outlet. The centreline is a cubic Hermite spline of four pieces of equal
+length.
 
 Velocity is biquadratic and pressure bilinear on finite elements whose edges follow the
-channel. Compared with 64 x 64 elements, 32 x 32 are off by 0.5 to 1 % (relative L2 of
-the velocity), 16 x 16 by 5 %: the error is of third order.
+channel. Relative to 64 x 64 elements, the L2 error of the velocity is 0.5 to 1 % with
+32 x 32 elements and 5 % with 16 x 16: it is of third order.
 
 The published set was made on 64 x 64 elements by another code. One of its samples, seen
 in a plot, agrees with this problem to 2 %; the distributions of positions and slopes
@@ -47,8 +48,8 @@ class Centreline(NamedTuple):
 def random_centreline(key: jax.Array) -> Centreline:
     """Draws a centreline like those of the published set.
 
-    Heights are uniform on [-1, 1], but zero at the inlet; slopes, in the coordinate of
-    a piece, are uniform on [-2, 2].
+    Heights are zero at the inlet and otherwise uniform on [-1, 1]; slopes, in the
+    coordinate of a piece, are uniform on [-2, 2].
 
     Args:
       key: PRNG key.
@@ -142,14 +143,14 @@ def solve(
       length: of the channel, whose width is 1.
       tolerance: largest residual, relative to that of the first velocity without
         pressure.
-      max_iterations: Newton steps at most.
+      max_iterations: maximum number of Newton steps.
 
     Returns:
       The flow at the nodes.
 
     Raises:
-      RuntimeError: if Newton's method does not converge: the flow may have no steady
-        state that is stable for so small a viscosity.
+      RuntimeError: if Newton's method does not converge. For so small a viscosity the
+        flow may have no stable steady state.
       ValueError: if a number is not positive, or as in `height`.
 
     References:

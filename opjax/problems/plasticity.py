@@ -5,9 +5,9 @@ constant speed, without friction:
 
     rho dv/dt = div sigma,    |dev sigma| <= (2/3)^(1/2) yield_stress,
 
-with linear elasticity in rates that turn with the material, and the associated flow of
-J2 plasticity without hardening. Lengths are in mm, stresses in MPa, times in
-ms, forces in N, so densities are in g / mm^3 and energies in mJ.
+with linear elasticity in corotational rates and the associated flow of J2 plasticity
+without hardening. Lengths are in mm, stresses in MPa, times in ms, forces in N, so
+densities are in g / mm^3 and energies in mJ.
 
 The sheet is that of `opjax.problems.elastoplastic`; the die pushes the nodes of the
 upper side by penalties. Arrays over nodes have shape `(2, n, m)`. As in the published
@@ -57,7 +57,7 @@ def reference_mesh(num_points: tuple[int, int] = (101, 31)) -> np.ndarray:
       The nodes, float64, shape `(2, n, m)`.
 
     Raises:
-      ValueError: if there are fewer nodes.
+      ValueError: if an axis has fewer than two nodes.
     """
     if min(num_points) < 2:
         raise ValueError(f"{num_points=} must be at least 2 along both axes.")
@@ -73,12 +73,12 @@ def die_profile(
     amplitude: ArrayLike = 3.0,
     dtype: DTypeLike | None = None,
 ) -> jax.Array:
-    r"""Draws the profile of a die: heights of its lower side over its lowest place.
+    r"""Draws the profile of a die: heights of its lower side above its lowest point.
 
     Eight heights at equal distances, independent and uniform in `[0, amplitude]`, are
     joined by cubic Hermite polynomials whose slopes at the heights are central
-    differences, one-sided at the ends. The distribution of the published heights is
-    not known; theirs is another.
+    differences, one-sided at the ends. The distribution of the published heights is not
+    known; it differs from this one.
 
     Args:
       key: PRNG key.
@@ -125,26 +125,27 @@ def solve(
     are equal parts of `travel / speed`, the first is zero.
 
     On 51 x 16 nodes, displacements differ from those on 101 x 31 by 7 percent (relative
-    L2, one die); twice the speed makes 1 percent. Not modelled: contact of the sides
-    with the die, friction, hardening. Our hourglass and contact stiffness and the bulk
-    viscosity are not those of the published program, which are not known.
+    L2, one die); doubling the speed changes them by 1 percent. Not modelled: contact of
+    the sides with the die, friction, hardening. The hourglass stiffness, contact
+    stiffness and bulk viscosity of the published program are not known; the values here
+    are our own.
 
     Args:
       die: profile at the `n` nodes along the block, mm, shape `(n,)`.
       num_across: nodes across the block.
-      travel: way of the die, mm.
+      travel: distance that the die moves, mm.
       speed: of the die, mm / ms.
-      num_frames: times, at least two.
+      num_frames: number of times, at least two.
       material: constants of the sheet.
 
     Returns:
       Coordinates `x`, `y` of all nodes at all times and their displacements, mm, shape
-      `(n, num_across, num_frames, 4)`. NaN where an element collapses, as below dies
-      that are too deep or too steep.
+      `(n, num_across, num_frames, 4)`. NaN if an element collapses, which dies that are
+      too deep or too steep cause.
 
     Raises:
-      ValueError: if `die` has not one axis, there are fewer than two nodes or frames,
-        or a number is not positive.
+      ValueError: if `die` does not have one axis, there are fewer than two nodes or
+        frames, or a number is not positive.
       TypeError: if `die` is not floating point.
     """
     _checks.floating(die=die)
@@ -201,7 +202,7 @@ def sample(
       key: PRNG key.
       num_points: nodes along the block and across.
       amplitude: largest height of the die, mm, see `die_profile`.
-      travel: as in `solve`, likewise all below.
+      travel: as in `solve`, like the options below.
       speed: of the die, mm / ms.
       num_frames: times.
       material: constants of the sheet.
@@ -234,7 +235,7 @@ def contact_force(
     Args:
       nodes: of the upper side of the block, shape `(2, n)`.
       die: its profile, shape `(n,)`.
-      fall: way of the die so far, mm.
+      fall: distance that the die has moved so far, mm.
       stiffness: force over depth, N / mm^2.
 
     Returns:

@@ -1,8 +1,8 @@
 r"""Poisson's equation on the unit cube, with mixed Fourier right-hand sides.
 
 `-Laplace u = f`, `u = 0` on the boundary, by second-order finite differences at the
-interior points `i / (n + 1)` of each axis. The right-hand sides span few modes, so an
-error over all of them is a trace: `population_moment`.
+interior points `i / (n + 1)` of each axis. The right-hand sides span few modes, so the
+mean error over all of them is a trace, see `population_moment`.
 """
 
 import functools
@@ -26,8 +26,8 @@ class FourierProblem(NamedTuple):
     """The space of right-hand sides, with the exact discrete solutions.
 
     Attributes:
-      modes: right-hand sides `sin(pi m x)` and `cos(pi m x)`, alternating, in several
-        dimensions their products, shape `(n, k)`.
+      modes: right-hand sides `sin(pi m x)` and `cos(pi m x)` in turn, shape `(n, k)`;
+        in several dimensions products of them.
       solutions: the discrete solutions, shape `(n, k)`.
       damping: factors of the modes in random combinations, shape `(k,)`.
     """
@@ -87,7 +87,7 @@ def fourier_problem(
       grid_shape: interior points per axis, in row-major order; a number for 1-D.
       num_modes: modes `m = 1, ...` per axis; `k = (2 num_modes)^p` functions in all.
       decay: exponent of the damping `m^-decay`, a product over the axes.
-      solver: from right-hand sides on the grid to solutions, such as that of another
+      solver: function from right-hand sides on the grid to solutions, for another
         equation.
       dtype: floating-point dtype; JAX's default one if left out.
 
@@ -126,9 +126,10 @@ def fourier_problem(
 def sample(key: jax.Array, problem: FourierProblem, *, num_samples: int) -> Samples:
     """Draws mixed Fourier right-hand sides of unit norm, with their solutions.
 
-    Half of them, rounded down, are single modes with a random sign, the others random
-    combinations with normal coefficients times the damping. They take turns, where the
-    paper shuffles them: the same batches but for their order.
+    Half of them, rounded down, are single modes with a random sign. The others are
+    random combinations of modes, with normal coefficients times the damping. The two
+    kinds alternate here, where the paper shuffles them; only the order in a batch
+    differs.
 
     Args:
       key: PRNG key.
@@ -202,7 +203,8 @@ def population_moment(
 
         C = E[c c^T / |u|^2],    weighted MSE of M = trace(E^T E C),    E = M F - U,
 
-    for samples `f = F c`, `u = U c`: single modes exactly, combinations by Monte Carlo.
+    for samples `f = F c`, `u = U c`. Single modes count exactly, random combinations by
+    Monte Carlo.
 
     Args:
       key: PRNG key.
@@ -263,12 +265,12 @@ def operator_error(
 
         |M - A^{-1}|_F / |A^{-1}|_F,
 
-    with the exact discrete inverse, some columns at a time.
+    where `A^{-1}` is the exact discrete inverse, computed some columns at a time.
 
     Args:
       operator: linear, `M`, from `(n, c)` to `(n, c)`.
       grid_shape: interior points per axis.
-      solver: the inverse, from values on the grid to values there.
+      solver: the inverse, a function from values on the grid to values on the grid.
       dtype: floating-point dtype; JAX's default one if left out.
 
     Returns:

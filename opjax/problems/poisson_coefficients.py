@@ -33,7 +33,7 @@ def coefficient(
     Args:
       kind: one of `KINDS`.
       num_points: interior points `n`.
-      contrast: largest over smallest coefficient; one only where it is constant.
+      contrast: largest over smallest coefficient; must be one for the constant kind.
       seed: of a random coefficient.
 
     Returns:
@@ -41,7 +41,7 @@ def coefficient(
 
     Raises:
       ValueError: if the kind is unknown, the number of points is not positive, or the
-        contrast does not go with the kind.
+        contrast does not fit the kind.
     """
     _checks.option("kind", kind, KINDS)
     _checks.positive(num_points=num_points)
@@ -68,8 +68,8 @@ def solve(right_side: ArrayLike, coefficient: ArrayLike) -> jax.Array:
 
         (a_{i-1/2} (u_i - u_{i-1}) - a_{i+1/2} (u_{i+1} - u_i)) / h^2 = f_i,
 
-    with `h = 1 / (n + 1)`. The flux `a u'` is a constant less the sum of the right
-    side, and the boundary values determine the constant.
+    with `h = 1 / (n + 1)`. The flux `a u'` is a constant minus the sum of the
+    right-hand side; the boundary values determine the constant.
 
     Args:
       right_side: values `f` at the interior points, shape `(n,)`.

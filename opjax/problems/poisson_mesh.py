@@ -41,9 +41,9 @@ class Elements(NamedTuple):
 def l_shaped_mesh(*, num_columns: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     """Makes an unstructured Delaunay mesh of an L-shaped domain.
 
-    The domain is the unit square without its upper right quarter. Nodes are at equal
-    distances on the boundary, and inside those of a lattice of equilateral triangles,
-    each moved at random by up to a quarter of the spacing in both coordinates.
+    The domain is the unit square without its upper right quarter. Boundary nodes are
+    equidistant. Interior nodes are those of a lattice of equilateral triangles, each
+    moved at random by up to a quarter of the spacing in both coordinates.
 
     Args:
       num_columns: spacings along the longest side, even and at least 4.
@@ -150,8 +150,8 @@ def fourier_problem(
       decay: exponent of the damping `m^-decay`, a product over the axes.
 
     Returns:
-      The problem, with modes and solutions times `W^{1/2}`, masses relative to their
-      mean: functions of size one have entries of size one.
+      The problem, with modes and solutions multiplied by `W^{1/2}`. Masses are relative
+      to their mean, so that functions of size one have entries of size one.
 
     Raises:
       ValueError: if `num_modes` is not positive or the decay is negative.

@@ -2,8 +2,9 @@ r"""Few-shot regression of sine waves, each task a wave of its own.
 
     f(x) = amplitude sin(x - phase),    x in [-6, 6],
 
-amplitude and phase uniform in [0.1, 5] and [0, pi]. A model sees some points of a task
-with their values, the context, and predicts the values at others, the queries.
+with amplitude and phase uniform in [0.1, 5] and [0, pi]. A model is given the values at
+some points of a task, the context, and predicts the values at other points, the
+queries.
 """
 
 import math
@@ -54,7 +55,7 @@ def sample(
 ) -> Tasks:
     """Draws tasks, with points uniform in [-6, 6], all of them independent.
 
-    Wave and query points of a task do not depend on the number of context points.
+    The wave and the query points of a task do not depend on `num_context`.
 
     Args:
       key: PRNG key.
@@ -103,11 +104,12 @@ def errors_by_context(
     """Mean square errors at the queries for several numbers of context points.
 
     Args:
-      model: `model(context_points, context_values, query_points, context_weights=)`, of
-        one task, such as `nn.FunctionalRegressor`; a pytree.
+      model: a pytree that is called for one task, `model(context_points,
+        context_values, query_points, context_weights=)`, such as those of
+        `experiments.sinusoid`.
       tasks: with at least as many context points as the largest size.
-      sizes: every task is observed at so many of its context points, the first ones.
-      batch_size: tasks at once.
+      sizes: numbers of context points; the first ones of every task are used.
+      batch_size: number of tasks that are computed at once.
 
     Returns:
       The errors, shape `(num_tasks, len(sizes))`.
@@ -131,5 +133,11 @@ def errors_by_context(
     return jax.lax.map(of_task, tasks, batch_size=batch_size)
 
 
-def _uniform(key, shape, bounds, *, dtype):
+def _uniform(
+    key: jax.Array,
+    shape: tuple[int, ...],
+    bounds: tuple[float, float],
+    *,
+    dtype: DTypeLike,
+) -> jax.Array:
     return jax.random.uniform(key, shape, dtype, *bounds)

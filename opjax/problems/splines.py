@@ -25,7 +25,7 @@ def cells_to_nodes(values: ArrayLike) -> jax.Array:
 
     Raises:
       TypeError: if `values` is not floating point.
-      ValueError: if `values` has not two axes or there are fewer than four points.
+      ValueError: if `values` does not have two axes, or has fewer than four points.
     """
     values = jnp.asarray(values)
     _checks.floating(values=values)
@@ -56,8 +56,8 @@ def spline_matrix(num_points: int, *, to_nodes: bool) -> np.ndarray:
 
         m_{i-1} + 4 m_i + m_{i+1} = 6 (f_{i-1} - 2 f_i + f_{i+1}),
 
-    closed by continuous third derivatives at the second and last but one point,
-    `m_0 - 2 m_1 + m_2 = 0`. Outside the points the end polynomials are continued.
+    with continuous third derivatives at the second and the last but one point, `m_0 - 2
+    m_1 + m_2 = 0`. Outside the points, the polynomials of the ends are extrapolated.
 
     Args:
       num_points: `K >= 4` points per side, of cells and nodes alike.

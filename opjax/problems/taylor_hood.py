@@ -47,14 +47,14 @@ def newton(
     """Solves for velocity and pressure.
 
     Args:
-      mesh_points: nodes of `n x m` elements, shape `(2 n + 1, 2 m + 1, 2)`, such that
-        the coordinates' axes and those of the indices have the same orientation.
-      velocity: first guess, same shape. It keeps its values where the first index or
-        the second is at its start, and where the second is at its end.
+      mesh_points: nodes of `n x m` elements, shape `(2 n + 1, 2 m + 1, 2)`; the axes of
+        indices and coordinates must have the same orientation.
+      velocity: first guess, same shape. Its values are kept at the first entry of the
+        first axis and at both ends of the second axis.
       viscosity: kinematic viscosity.
       force: at the nodes, same shape; zero if left out.
       tolerance: largest residual, as in `Flow`.
-      max_iterations: Newton steps at most.
+      max_iterations: maximum number of Newton steps.
 
     Returns:
       The flow.
@@ -231,7 +231,7 @@ def _blocks(rows: int, columns: int, *, step: int, size: int) -> np.ndarray:
 def _dissection(places: np.ndarray, is_pressure: np.ndarray) -> np.ndarray:
     """Nested dissection: both halves of the grid before the line between them."""
 
-    def divide(chosen):
+    def divide(chosen: np.ndarray) -> list[np.ndarray]:
         spans = np.ptp(places[:, chosen], axis=1)
         along = places[np.argmax(spans), chosen]
         middle = 2 * int(np.median(along) // 2)  # a line between elements

@@ -1,11 +1,11 @@
 r"""Overlapping Schwarz decompositions: covers, coarse spaces, two-level attention.
 
-A `Cover` holds subdomains with a partition of unity; a coarse space is one too, its
-weights being the values of its functions. Operators take local and coarse solvers as
-callables and know no attention but the low-rank one, `Q (K^T f)`.
+A `Cover` holds subdomains with a partition of unity. A coarse space is a `Cover` too:
+its weights are the values of its functions. Operators take local and coarse solvers as
+callables; the only attention they know is the low-rank one, `Q (K^T f)`.
 
-Subdomains may be split over the devices of an axis of `jax.shard_map`, see `split`:
-operators are the same calls, exchange overlaps and add up coarse values.
+`split_cover` splits subdomains over the devices of an axis of `jax.shard_map`. Then
+operators are called in the same way, exchange overlaps and add up coarse values.
 
 Scope. Mathematical: subdomains and coarse functions are fixed sets of points, so moving
 a mesh point does not move them. Convenience: covers are built with NumPy on the host.
@@ -29,12 +29,17 @@ from opjax.schwarz.operators import (
     two_level_attention,
 )
 from opjax.schwarz.partitions import partition_graph, partition_points
-from opjax.schwarz.splitting import Split, order, split, split_space
+from opjax.schwarz.splitting import (
+    SplitCover,
+    order_by_subdomain,
+    split_coarse_space,
+    split_cover,
+)
 
 __all__ = [
     "Cover",
     "Exchange",
-    "Split",
+    "SplitCover",
     "additive",
     "assemble",
     "box_cover",
@@ -44,7 +49,7 @@ __all__ = [
     "harmonic_hats",
     "interface_hats",
     "low_rank_attention",
-    "order",
+    "order_by_subdomain",
     "partition_cover",
     "partition_graph",
     "partition_hats",
@@ -52,8 +57,8 @@ __all__ = [
     "prolong",
     "restrict",
     "smoothed_aggregates",
-    "split",
-    "split_space",
+    "split_coarse_space",
+    "split_cover",
     "two_level_attention",
     "uniform_hats",
 ]

@@ -15,9 +15,9 @@ from opjax.schwarz.meshes import checked_labels
 def harmonic_hats(coefficient: Float[ArrayLike, " e"], num_boxes: int) -> Cover:
     r"""Returns hats on interfaces of an interval, with `(a phi')' = 0` between them.
 
-    They have their maxima where `interface_hats` have them, and are linear in the
-    resistance `sum 1 / a` instead of the distance; where `a` is constant, they are the
-    same. With them the Galerkin solution of `-(a u')' = f` is exact at the maxima.
+    Their maxima are those of `interface_hats`. Between maxima they are linear in the
+    resistance `sum 1 / a` instead of the distance; for constant `a` both are the same.
+    The Galerkin solution of `-(a u')' = f` in their span is exact at the maxima.
 
     Args:
       coefficient: positive values `a` between neighbouring points and at both ends,

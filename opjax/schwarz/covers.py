@@ -19,12 +19,12 @@ from opjax import _checks
 )
 @dataclasses.dataclass(frozen=True, eq=False)
 class Exchange:
-    """Points that devices of an axis need of each other, see `split`.
+    """Points that the devices of an axis send each other, see `split_cover`.
 
     Attributes:
-      sends: for every offset, which of its points a device sends to the one that many
+      sends: for every offset, the points that a device sends to the device that many
         places after it, shape `(m_o,)`; padding repeats a point.
-      offsets: places, negative ones before it.
+      offsets: the offsets; a negative one is a device before it.
     """
 
     sends: tuple[Int[ArrayLike, " m"], ...]
@@ -40,17 +40,20 @@ class Exchange:
 class Cover:
     """Subdomains `I_i` of `n` points, padded to one size, with weights on them.
 
-    Built once, outside `jax.jit`, by the functions of this module. A pytree: pass it to
-    compiled functions like any array, and stack equally padded ones for `jax.vmap`.
+    Covers are built once, outside `jax.jit`, by the functions of this package. A cover
+    is a pytree: pass it to compiled functions like any array, and stack covers of equal
+    shapes for `jax.vmap`.
 
     Attributes:
       indices: points of the subdomains, shape `(s, m)`; padding repeats a point.
-      weights: positive weights of these points, zero on padding, shape `(s, m)`: of a
-        cover the partition of unity `D_i`, of a coarse space the values of its
-        functions.
-      num_points: number `n` of all points; of those of a device, if they are split.
-      exchange: what devices that have other subdomains send each other.
-      axis_name: axis of `jax.shard_map` over whose devices the points are split.
+      weights: weights of these points, positive, but zero on padding, shape `(s, m)`:
+        the partition of unity `D_i` of a cover, or the values of the functions of a
+        coarse space.
+      num_points: number `n` of all points; number of points of a device, if they are
+        split.
+      exchange: points that the devices send each other, if they are split.
+      axis_name: axis of `jax.shard_map` over whose devices the points are split, if
+        any.
     """
 
     indices: Int[ArrayLike, "s m"]

@@ -22,8 +22,8 @@ def partition_cover(
     Args:
       labels: the number of the part of every point, from zero, shape `(n,)`, such as
         those of `partition_points` or of a mesh partitioner.
-      overlap: with edges the number of layers of neighbours to add; with mesh points
-        the distance up to which points are added, in domain lengths.
+      overlap: if edges are given, the number of layers of neighbours to add; if mesh
+        points are given, the distance up to which points are added, in domain lengths.
       edges: pairs of neighbours in either order, shape `(e, 2)`.
       mesh_points: points, shape `(n, p)`, in domain lengths.
 

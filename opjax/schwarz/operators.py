@@ -61,8 +61,8 @@ def additive(
         symmetric:   sum_i R_i^T D_i^{1/2} G_i(D_i^{1/2} R_i f),
         restricted:  sum_i R_i^T D_i G_i(R_i f).
 
-    Symmetric weighting keeps symmetric operators symmetric; restricted weighting leaves
-    the input as it is, for operators that are not linear.
+    Symmetric weighting keeps symmetric operators symmetric. Restricted weighting does
+    not scale the input, which nonlinear operators need.
 
     Args:
       local: `local(*arguments_i, f_i)`, the operator `G_i` on one subdomain, from local

@@ -24,7 +24,7 @@ def partition_points(
 
     Args:
       mesh_points: points, shape `(n, p)`, in domain lengths.
-      num_subdomains: number of parts, at most `n`; their sizes differ by one at most.
+      num_subdomains: number of parts, at most `n`; their sizes differ by at most one.
 
     Returns:
       The number of the part of every point, shape `(n,)`.
@@ -53,16 +53,16 @@ def partition_graph(
 ) -> Int[np.ndarray, " n"]:
     """Splits points into equal parts by recursive bisection of their graph.
 
-    A set of points is numbered by breadth-first searches from two points far apart. The
+    Breadth-first searches from two points far apart number the points of a set. The
     difference of the numbers, smoothed by averages over neighbours, is a height that
-    rises from one end to the other, and the set is cut at half of its points, until
-    every part is one subdomain. Connected components are stacked. No coordinates are
-    needed; parts are compact, though not always connected.
+    rises from one end to the other. The set is cut at its median height, and so on
+    until every part is one subdomain. Connected components are stacked. No coordinates
+    are needed; parts are compact, though not always connected.
 
     Args:
       edges: pairs of neighbours in either order, shape `(e, 2)`.
       num_points: number `n` of all points.
-      num_subdomains: number of parts, at most `n`; their sizes differ by one at most.
+      num_subdomains: number of parts, at most `n`; their sizes differ by at most one.
 
     Returns:
       The number of the part of every point, shape `(n,)`.

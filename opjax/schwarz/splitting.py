@@ -1,10 +1,12 @@
 """Covers whose points and subdomains are split over devices.
 
-    parts, functions = split(cover, 4), split_space(coarse_space, 4)
+    parts = split_cover(cover, 4)
+    functions = split_coarse_space(coarse_space, 4)
     query, key = parts.arrange(model.query[...]), parts.arrange(model.key[...])
 
-With these, `two_level_attention` inside `jax.shard_map` is the module `model` on points
-that `sharding.place` has put on four devices; its coarse block is on all of them.
+With these four, `two_level_attention` inside `jax.shard_map` computes what the module
+`model` computes, on points that `sharding.place` has put on four devices. Every device
+has the whole coarse block.
 """
 
 import dataclasses
@@ -19,52 +21,66 @@ from opjax import _checks
 from opjax.schwarz.covers import Cover, Exchange
 
 
-class Split(NamedTuple):
-    """A cover for the devices of an axis.
+class SplitCover(NamedTuple):
+    """A cover whose subdomains are split over the devices of an axis.
 
     Attributes:
-      cover: arrays of all devices, one after the other along their first axis, for
-        `jax.shard_map` with `PartitionSpec(axis_name)`. Inside, it is the cover of the
-        points of a device.
-      subdomains: which subdomain of the whole cover each one is, shape `(d s,)`; -1
-        where a device has fewer than others.
+      cover: arrays of all devices, concatenated along their first axis, for
+        `jax.shard_map` with `PartitionSpec(axis_name)`. Inside `jax.shard_map` it is
+        the cover of the points of one device.
+      subdomains: numbers that the subdomains have in the whole cover, shape `(d s,)`;
+        -1 for padding, on devices that have fewer subdomains than others.
     """
 
     cover: Cover
     subdomains: np.ndarray
 
     def arrange(self, array: ArrayLike) -> jax.Array:
-        """Brings an array with a slice for each subdomain into the order of devices.
+        """Reorders an array with a slice for each subdomain, for the devices.
 
-        Slices of subdomains that are not there are zero. Gradients come back in the
-        order of the cover.
+        Args:
+          array: in the order of the whole cover, shape `(s, ...)`.
+
+        Returns:
+          The array in the order of `subdomains`, shape `(d s, ...)`, zero for padding.
+          Gradients flow back to the order of the whole cover.
         """
         array = jnp.asarray(array)
         there = (self.subdomains >= 0).reshape(-1, *(1,) * (array.ndim - 1))
         return jnp.where(there, array[np.maximum(self.subdomains, 0)], 0)
 
 
-def split(cover: Cover, num_devices: int, *, axis_name: str = "points") -> Split:
+def split_cover(
+    cover: Cover,
+    num_devices: int,
+    *,
+    axis_name: str = "points",
+    points_of_device: int | None = None,
+) -> SplitCover:
     r"""Splits subdomains over devices that have consecutive points.
 
-    Of `n` points, device `i` of `d` has those from `i ceil(n / d)` on, as
-    `sharding.place` puts them, and every subdomain that most of its points are in.
-    Values at the others are sent to it, and what it adds there sent back: of every
-    operator on the cover twice the overlap, if the points are sorted by subdomain, see
-    `order`. Operators on it and gradients through them are those on the whole cover.
+    Device `i` of `d` has `ceil(n / d)` of the `n` points, from `i ceil(n / d)` on, as
+    `sharding.place` puts them. On grids, where devices have whole rows,
+    `points_of_device` says how many points they have. A subdomain belongs to the device
+    that has most of its points. The other devices send it their values at the remaining
+    points and get back what it adds there. With points sorted by `order_by_subdomain`,
+    every operator sends twice the overlap. Operators and their gradients are those of
+    the whole cover.
 
     Args:
       cover: subdomains of all points, with their partition of unity.
       num_devices: number `d`.
-      axis_name: of the axis of `jax.shard_map`.
+      axis_name: name of the axis of `jax.shard_map`.
+      points_of_device: points of each device, `ceil(n / d)` by default.
 
     Returns:
       The cover of the devices, and the order of its subdomains.
 
     Raises:
-      ValueError: if the cover is split already or there are more devices than points.
+      ValueError: if the cover is split already, there are more devices than points, or
+        devices have fewer points than the cover.
     """
-    own = _points_of_a_device(cover, num_devices)
+    own = _points_of_a_device(cover, num_devices, points_of_device)
     indices, weights = np.asarray(cover.indices), np.asarray(cover.weights)
     inside, owner = weights > 0, indices // own
     counts = [np.sum(inside & (owner == i), axis=1) for i in range(num_devices)]
@@ -107,31 +123,35 @@ def split(cover: Cover, num_devices: int, *, axis_name: str = "points") -> Split
         exchange=exchange if offsets else None,
         axis_name=axis_name,
     )
-    return Split(found, order.reshape(-1))
+    return SplitCover(found, order.reshape(-1))
 
 
-def split_space(
-    coarse_space: Cover, num_devices: int, *, axis_name: str = "points"
+def split_coarse_space(
+    coarse_space: Cover,
+    num_devices: int,
+    *,
+    axis_name: str = "points",
+    points_of_device: int | None = None,
 ) -> Cover:
-    """Splits the supports of coarse functions over devices, see `split`.
+    """Splits the supports of coarse functions over devices, as `split_cover`.
 
-    Every device has all functions, at its own points; `coarse_restrict` adds inner
-    products up over the devices, which exchange coarse values, whatever the number of
-    points.
+    Every device has the values of all functions at its own points. `coarse_restrict`
+    adds up inner products over the devices, so that they exchange coarse values only,
+    whatever the number of points.
 
     Args:
       coarse_space: functions on all points.
-      num_devices: of the axis.
-      axis_name: of the axis of `jax.shard_map`.
+      num_devices: number of devices.
+      axis_name: name of the axis of `jax.shard_map`.
+      points_of_device: as for `split_cover`.
 
     Returns:
-      The functions, arrays of all devices one after the other.
+      The functions; arrays of all devices are concatenated along their first axis.
 
     Raises:
-      ValueError: if the functions are split already or there are more devices than
-        points.
+      ValueError: as from `split_cover`.
     """
-    own = _points_of_a_device(coarse_space, num_devices)
+    own = _points_of_a_device(coarse_space, num_devices, points_of_device)
     indices, weights = map(np.asarray, (coarse_space.indices, coarse_space.weights))
     found_indices, found_weights = [], []
     for i in range(num_devices):
@@ -158,11 +178,17 @@ def split_space(
     )
 
 
-def order(cover: Cover) -> np.ndarray:
-    """Returns points in the order of the first subdomain that each one is in.
+def order_by_subdomain(cover: Cover) -> np.ndarray:
+    """Sorts points by the first subdomain that contains them.
 
-    `values[order(cover)]` splits along subdomains, so that devices send each other no
-    more than overlaps, if subdomains with neighbouring numbers are neighbours.
+    Where subdomains with neighbouring numbers are neighbours, devices that share
+    `values[order_by_subdomain(cover)]` send each other no more than the overlaps.
+
+    Args:
+      cover: subdomains of all points.
+
+    Returns:
+      Indices of the points, shape `(n,)`.
     """
     indices, weights = map(np.asarray, (cover.indices, cover.weights))
     first = np.full(cover.num_points, len(indices))
@@ -171,7 +197,7 @@ def order(cover: Cover) -> np.ndarray:
     return np.argsort(first, kind="stable")
 
 
-def _points_of_a_device(cover: Cover, num_devices: int) -> int:
+def _points_of_a_device(cover: Cover, num_devices: int, given: int | None) -> int:
     _checks.positive(num_devices=num_devices)
     if cover.axis_name is not None:
         raise ValueError(f"The cover is split over {cover.axis_name!r} already.")
@@ -179,7 +205,12 @@ def _points_of_a_device(cover: Cover, num_devices: int) -> int:
         raise ValueError(
             f"{num_devices} devices cannot share {cover.num_points} points: take fewer."
         )
-    return -(-cover.num_points // num_devices)
+    if given is not None and given * num_devices < cover.num_points:
+        raise ValueError(
+            f"{num_devices} devices of {given} points are too few for the "
+            f"{cover.num_points} points of the cover."
+        )
+    return -(-cover.num_points // num_devices) if given is None else given
 
 
 def _stacked(points: list[np.ndarray]) -> np.ndarray:

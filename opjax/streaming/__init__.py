@@ -14,7 +14,7 @@ from opjax.streaming.evaluation import coefficients, evaluate, predict
 from opjax.streaming.gradients import value_and_grad
 from opjax.streaming.losses import MEAN_SQUARED_ERROR, RELATIVE_L2, SumLoss
 from opjax.streaming.plan import advice, needed_bytes
-from opjax.streaming.step import make_step
+from opjax.streaming.step import make_step, make_update
 
 __all__ = [
     "MEAN_SQUARED_ERROR",
@@ -24,6 +24,7 @@ __all__ = [
     "coefficients",
     "evaluate",
     "make_step",
+    "make_update",
     "needed_bytes",
     "predict",
     "value_and_grad",

@@ -2,16 +2,17 @@
 
 import dataclasses
 from collections.abc import Iterator
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 
+from opjax.nn import OperatorTransformer
 from opjax.streaming import programs
-from opjax.streaming.passes import Mesh, forward, open_mesh
+from opjax.streaming.passes import Folder, Mesh, forward, open_mesh
 from opjax.streaming.plan import Plan, sizes
-from opjax.streaming.source import Chunk, Source
+from opjax.streaming.source import Chunk, Reader, Source
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,13 +28,13 @@ class _Rolling(Plan):
 
 
 def coefficients(
-    model: Any,
+    model: OperatorTransformer,
     source: Source,
     *,
     chunk_size: int,
-    time: Any = None,
+    time: ArrayLike | None = None,
     store: bool = True,
-    storage: Any = None,
+    storage: Folder = None,
 ) -> np.ndarray:
     """Returns the coefficients of all layers, which are all that points know of others.
 
@@ -54,19 +55,25 @@ def coefficients(
       TypeError: if an array is not of real numbers.
       ValueError: as from `value_and_grad`.
     """
-    given = {"time": time, "store": store, "storage": storage}
-    mesh = _open(model, source, chunk_size=chunk_size, **given)
+    mesh = _open(
+        model,
+        source,
+        chunk_size=chunk_size,
+        time=time,
+        store=store,
+        storage=storage,
+    )
     with mesh.storage:
         return forward(mesh)[0]
 
 
 def evaluate(
-    model: Any,
-    coefficients: Any,
+    model: OperatorTransformer,
+    coefficients: ArrayLike,
     source: Source,
     *,
     chunk_size: int,
-    time: Any = None,
+    time: ArrayLike | None = None,
 ) -> Iterator[np.ndarray]:
     """Evaluates an operator at points, given the coefficients of a mesh.
 
@@ -90,13 +97,13 @@ def evaluate(
 
 
 def predict(
-    model: Any,
+    model: OperatorTransformer,
     source: Source,
     *,
     chunk_size: int,
-    time: Any = None,
+    time: ArrayLike | None = None,
     store: bool = True,
-    storage: Any = None,
+    storage: Folder = None,
 ) -> Iterator[np.ndarray]:
     """Evaluates an operator on a mesh of any size.
 
@@ -116,32 +123,54 @@ def predict(
       TypeError: if an array is not of real numbers.
       ValueError: as from `value_and_grad`.
     """
-    given = {"time": time, "store": store, "storage": storage}
-    mesh = _open(model, source, chunk_size=chunk_size, **given)
+    mesh = _open(
+        model,
+        source,
+        chunk_size=chunk_size,
+        time=time,
+        store=store,
+        storage=storage,
+    )
     with mesh.storage:
         yield from _values(mesh, jnp.asarray(forward(mesh)[0]))
 
 
-def _open(model, source, *, chunk_size, time, store, storage=None) -> Mesh:
+def _open(
+    model: OperatorTransformer,
+    source: Source,
+    *,
+    chunk_size: int,
+    time: ArrayLike | None,
+    store: bool,
+    storage: Folder = None,
+) -> Mesh:
     if storage is not None and not store:
         raise ValueError(f"Nothing is stored with {store=}; leave storage out.")
 
-    def plan(_: Any) -> Plan:
+    def plan(_: Reader) -> Plan:
         return _Rolling(sizes(model)[0], int(store))
 
-    given = {"chunk_size": chunk_size, "time": time, "storage": storage}
-    return open_mesh(model, source, (), plan=plan, **given)
+    return open_mesh(
+        model,
+        source,
+        (),
+        chunk_size=chunk_size,
+        plan=plan,
+        storage=storage,
+        time=time,
+    )
 
 
 def _values(mesh: Mesh, mixed: jax.Array) -> Iterator[np.ndarray]:
     start = mesh.plan.start(mesh.plan.num_layers - 1)
-    last: Any = None
+    last: tuple[Chunk, jax.Array] | None = None
     for chunk in mesh.reader:
         z = mesh.load(start, chunk)
         _, values = programs.finish(mesh.flat, mixed, z, chunk.given, start)
         if last is not None:
             yield _rows(*last)
         last = chunk, values
+    assert last is not None
     yield _rows(*last)
 
 

@@ -7,33 +7,47 @@ through the layer. Points whose features are not kept are computed again from th
 layer in front whose input is; where it was, the cotangent is kept.
 """
 
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 
 from opjax import precision
+from opjax.nn import OperatorTransformer
+from opjax.nn.attention.sums import Sums
 from opjax.nn.models import block_parts
 from opjax.streaming import programs
 from opjax.streaming.losses import RELATIVE_L2, SumLoss
-from opjax.streaming.passes import Mesh, Total, forward, open_mesh
+from opjax.streaming.passes import (
+    Folder,
+    Mesh,
+    Pass,
+    Total,
+    check_model,
+    forward,
+    open_mesh,
+)
 from opjax.streaming.plan import Plan, choose_store_every, sizes
+from opjax.streaming.programs import Fixed, Leaves
 from opjax.streaming.source import Chunk, Reader, Source
+
+_Model = TypeVar("_Model", bound=OperatorTransformer)
 
 
 def value_and_grad(
-    model: Any,
+    model: _Model,
     source: Source,
     *,
     chunk_size: int,
     loss: SumLoss = RELATIVE_L2,
-    time: Any = None,
+    time: ArrayLike | None = None,
     store_every: int | None = None,
     memory_limit: float | None = None,
-    storage: Any = None,
+    storage: Folder = None,
     storage_dtype: str | None = None,
-) -> tuple[jax.Array, Any]:
+) -> tuple[jax.Array, _Model]:
     r"""Returns the loss of a whole mesh and its gradients, in bounded memory.
 
     They are those of `jax.value_and_grad` of all points at once. In memory are arrays
@@ -77,32 +91,49 @@ def value_and_grad(
       ValueError: if the model has no chunks, an option or an array is not what it has
         to be, a value is not finite, or the source changes while it is read.
     """
-    layers, _, _ = sizes(model) if hasattr(model, "blocks") else (1, 1, 1)
+    check_model(model)
+    layers, _, _ = sizes(model)
     _check_options(layers, store_every, memory_limit, storage, storage_dtype)
 
     def plan(reader: Reader) -> Plan:
         if memory_limit is None:
             return Plan(layers, 1 if store_every is None else store_every)
-        given: Any = {"chunk_size": reader.size, "memory_limit": memory_limit}
-        given["storage_dtype"] = storage_dtype
-        return Plan(layers, choose_store_every(model, reader.num_points, **given))
+        chosen = choose_store_every(
+            model,
+            reader.num_points,
+            chunk_size=reader.size,
+            memory_limit=memory_limit,
+            storage_dtype=storage_dtype,
+        )
+        return Plan(layers, chosen)
 
-    names = ("target",)
-    given: Any = {"chunk_size": chunk_size, "storage": storage, "time": time}
-    given["storage_dtype"] = storage_dtype
-    mesh = open_mesh(model, source, names, plan=plan, **given)
+    mesh = open_mesh(
+        model,
+        source,
+        ("target",),
+        chunk_size=chunk_size,
+        plan=plan,
+        storage=storage,
+        storage_dtype=storage_dtype,
+        time=time,
+    )
     with mesh.storage:
-        mixed, moments = forward(mesh)
+        mixed, found = forward(mesh)
         fixed = jnp.asarray(mixed)
-        sums = _sums(mesh, fixed, loss)
-        value, of_sums = jax.value_and_grad(loss.value)(sums)
-        return value, _backward(mesh, fixed, moments, (loss, of_sums))
+        last = _Loss(mesh, fixed, loss)
+        mesh.run(last)
+        value, of_sums = jax.value_and_grad(loss.value)(last.total.cast(mesh.dtype))
+        return value, _Backward(mesh, fixed, found, loss, of_sums).gradients(model)
 
 
 def _check_options(
-    layers: int, store_every: Any, memory_limit: Any, storage: Any, storage_dtype: Any
+    layers: int,
+    store_every: int | None,
+    memory_limit: float | None,
+    storage: Folder,
+    storage_dtype: str | None,
 ) -> None:
-    precision.check(storage_dtype=storage_dtype)
+    precision.check_stored(storage_dtype=storage_dtype)
     if store_every is not None and not 0 <= store_every <= layers:
         raise ValueError(f"{store_every=} must lie between 0 and {layers} layers.")
     if memory_limit is not None and (store_every is not None or storage is not None):
@@ -118,122 +149,254 @@ def _check_options(
         )
 
 
-def _sums(mesh: Mesh, mixed: jax.Array, loss: SumLoss) -> Any:
-    """Sums of the loss; what leaves the last layer is kept."""
-    layers = mesh.plan.num_layers
-    start, total = mesh.plan.start(layers - 1), Total()
+class _Loss(Pass[tuple[jax.Array, Any]]):
+    """Adds up the sums of the loss; what leaves the last layer is kept.
 
-    def work(chunk):
-        z = mesh.load(start, chunk)
-        z, values = programs.finish(mesh.flat, mixed, z, chunk.given, start)
-        target = chunk.arrays["target"]
-        return z, programs.sums(values, target, chunk.weights, loss=loss)
-
-    def take(chunk, found):
-        mesh.keep(layers, chunk, found[0])
-        total.add(found[1])
-
-    mesh.run(work, take)
-    return total.cast(mesh.dtype)
-
-
-def _backward(mesh: Mesh, mixed: jax.Array, moments: list[Any], of_loss: Any) -> Any:
-    """Gradients like the model, from coefficients and moments of all layers."""
-    layers = mesh.plan.num_layers
-    of_found: Any = jax.tree.map(
-        lambda x: np.zeros((layers, *x.shape), x.dtype), moments[0]
-    )
-    outer, shared, blocks = Total(), Total(), [Total() for _ in range(layers)]
-    for low in range(layers, -1, -1):
-        fixed, of_mixed = (mixed, jax.tree.map(jnp.asarray, of_found)), Total()
-
-        def work(chunk, low=low, fixed=fixed):
-            g, z, found = _behind(mesh, chunk, low, fixed, of_loss)
-            if low == 0:
-                arrays = chunk.arrays
-                features = arrays.get("features")
-                given = arrays["mesh_points"], features, mesh.time
-                return g, found, programs.pull_encoder(mesh.flat, *given, g)
-            given = chunk.given
-            pulled = programs.pull_rest(mesh.flat, mixed, z, g, given, low - 1)
-            return g, found, pulled
-
-        def take(chunk, found, low=low, of_mixed=of_mixed):
-            g, (of_outer, of_block, of_shared), last = found
-            mesh.keep(low, chunk, g)
-            if of_outer is not None:
-                outer.add(of_outer)
-            if of_block is not None:
-                blocks[low].add(of_block)
-                shared.add(of_shared)
-            (of_mixed if low else outer).add(last)
-
-        mesh.run(work, take)
-        if low:
-            of_block, of_shared, of_moments = programs.pull_mix(
-                mesh.flat, low - 1, moments[low - 1], mesh.totals,
-                of_mixed.cast(mesh.dtype),
-            )  # fmt: skip
-            blocks[low - 1].add(of_block)
-            shared.add(of_shared)
-            _put(of_found, low - 1, of_moments)
-    return _gradients(mesh.model, outer, shared, blocks)
-
-
-def _behind(mesh: Mesh, chunk: Chunk, low: int, fixed: Any, of_loss: Any) -> Any:
-    """Goes back to the front of the layer `low`.
-
-    Returns:
-      The cotangent of the features in front of that layer, the features in front of
-      the layer before it, and cotangents of the decoder, the block `low` and the shared
-      basis; None for what other passes find.
+    Args:
+      mesh: that is gone over.
+      mixed: coefficients of all layers.
+      loss: of the whole mesh.
     """
-    model, plan, given = mesh.flat, mesh.plan, chunk.given
-    layers, mixed = plan.num_layers, fixed[0]
-    of_outer = of_block = of_shared = z = None
 
-    def states(start, stop):
-        z, depth = mesh.load(start, chunk), plan.depth
-        return programs.states(model, mixed, z, given, start, stop, depth=depth)
+    def __init__(self, mesh: Mesh, mixed: jax.Array, loss: SumLoss):
+        self.total: Total[Any] = Total()
+        self._mesh, self._mixed, self._loss = mesh, mixed, loss
+        self._start = mesh.plan.start(mesh.plan.num_layers - 1)
 
-    anew = low == 0 or low in plan.kept  # no need of features in front of `low`
-    start, end = low if anew else plan.start(low), plan.end(low)
-    if low == layers or not plan.kept:
-        found = states(start, end)
-        last, target = programs.state(found, end - start), chunk.arrays["target"]
-        loss, of_sums = of_loss
-        of_outer, g = programs.pull_loss(
-            model, last, target, chunk.weights, of_sums, loss=loss
+    def work(self, chunk: Chunk) -> tuple[jax.Array, Any]:
+        """Returns features behind the last layer, and the sums of a chunk."""
+        mesh, start = self._mesh, self._start
+        z = mesh.load(start, chunk)
+        z, values = programs.finish(mesh.flat, self._mixed, z, chunk.given, start)
+        target = jnp.asarray(chunk.arrays["target"])
+        weights = jnp.asarray(chunk.weights)
+        return z, programs.sums(values, target, weights, loss=self._loss)
+
+    def take(self, chunk: Chunk, found: tuple[jax.Array, Any]) -> None:
+        """Keeps the features, if the plan says so, and adds the sums."""
+        z, sums = found
+        self._mesh.keep(self._mesh.plan.num_layers, chunk, z)
+        self.total.add(sums)
+
+
+class _Backward:
+    """The backward passes: one from the loss, one through each layer.
+
+    Args:
+      mesh: that is gone over.
+      mixed: coefficients of all layers.
+      found: sums of all layers.
+      loss: of the whole mesh.
+      of_sums: cotangent of its sums.
+    """
+
+    def __init__(
+        self,
+        mesh: Mesh,
+        mixed: jax.Array,
+        found: list[Sums],
+        loss: SumLoss,
+        of_sums: Any,
+    ):
+        self.mesh, self.mixed = mesh, mixed
+        self._found, self._loss, self._of_sums = found, loss, of_sums
+        layers = mesh.plan.num_layers
+        # Cotangents of the sums of all layers, filled from the last one.
+        self._of_added: Any = jax.tree.map(
+            lambda x: np.zeros((layers, *x.shape), x.dtype), found[0].added
         )
-    else:
-        found, g = states(start, end - 1), mesh.load(end, chunk)
-    if low < layers:
-        of_outer = None  # which the first pass has found
-        weights, places = mesh.weights(chunk), (start, low, end)
+        highest = [sums.highest for sums in found if sums.highest is not None]
+        self._highest = jnp.stack(highest) if highest else None
+        self.outer: Total[Leaves] = Total()
+        self.shared: Total[Leaves] = Total()
+        self.blocks: list[Total[Leaves]] = [Total() for _ in range(layers)]
+
+    def gradients(self, model: _Model) -> _Model:
+        """Goes over the mesh, and returns gradients like the model."""
+        layers = self.mesh.plan.num_layers
+        loss = _FromLoss(self)
+        self.mesh.run(loss)
+        self._combine_back(layers - 1, loss.of_mixed)
+        for layer in range(layers - 1, 0, -1):
+            one = _ThroughLayer(self, layer)
+            self.mesh.run(one)
+            self._combine_back(layer - 1, one.of_mixed)
+        self.mesh.run(_ToEncoder(self))
+        return _gradients(model, self.outer, self.shared, self.blocks)
+
+    def _combine_back(self, layer: int, of_mixed: Total[jax.Array]) -> None:
+        """Takes cotangents of a layer's coefficients to those of its sums."""
+        mesh = self.mesh
+        of_block, of_shared, of_added = programs.pull_combine(
+            mesh.flat,
+            layer,
+            self._found[layer].added,
+            mesh.totals,
+            of_mixed.cast(mesh.dtype),
+        )
+        self.blocks[layer].add(of_block)
+        self.shared.add(of_shared)
+        _put(self._of_added, layer, of_added)
+
+    def fixed(self) -> Fixed:
+        """Returns what is known of all layers so far."""
+        of_added = jax.tree.map(jnp.asarray, self._of_added)
+        return Fixed(self.mixed, of_added, self._highest)
+
+    def states(self, chunk: Chunk, start: int, stop: int) -> jax.Array:
+        """Returns features in front of layers, from one whose input is kept."""
+        mesh = self.mesh
+        z, depth = mesh.load(start, chunk), mesh.plan.depth
+        return programs.states(
+            mesh.flat, self.mixed, z, chunk.given, start, stop, depth=depth
+        )
+
+    def from_loss(self, chunk: Chunk, z: jax.Array) -> tuple[Leaves, jax.Array]:
+        """Returns cotangents of the decoder and of features behind the last layer."""
+        target = jnp.asarray(chunk.arrays["target"])
+        weights = jnp.asarray(chunk.weights)
+        return programs.pull_loss(
+            self.mesh.flat, z, target, weights, self._of_sums, loss=self._loss
+        )
+
+    def through(
+        self, chunk: Chunk, low: int, fixed: Fixed
+    ) -> tuple[jax.Array, Leaves, Leaves, tuple[int, jax.Array]]:
+        """Goes back to the front of the layer `low`.
+
+        Returns:
+          The cotangent of the features there, those of the block `low` and of the
+          shared basis in it, and the first layer of `states` with these.
+        """
+        mesh, plan = self.mesh, self.mesh.plan
+        starts = low == 0 or low in plan.kept
+        start, end = low if starts else plan.start(low), plan.end(low)
+        if plan.kept:
+            found, behind = self.states(chunk, start, end - 1), mesh.load(end, chunk)
+        else:
+            found = self.states(chunk, start, end)
+            _, behind = self.from_loss(chunk, programs.state(found, end - start))
+        weights = mesh.weights(chunk)
         of_block, of_shared, g = programs.pull(
-            model, fixed, found, g, given, weights, places
+            mesh.flat, fixed, found, behind, chunk.given, weights, start, low, end
         )
-    if low > 0:
-        if anew:
-            start = plan.start(low - 1)
-            found = states(start, low - 1)
+        return g, of_block, of_shared, (start, found)
+
+    def of_coefficients(
+        self, chunk: Chunk, low: int, g: jax.Array, known: tuple[int, jax.Array]
+    ) -> jax.Array:
+        """Returns cotangents of the coefficients of the layer in front of `low`.
+
+        Args:
+          chunk: of the mesh.
+          low: the layer.
+          g: cotangent of the features in front of it.
+          known: first layer of some `states`, and these.
+        """
+        start, found = known
+        if start == low:  # they begin too late
+            start = self.mesh.plan.start(low - 1)
+            found = self.states(chunk, start, low - 1)
         z = programs.state(found, low - 1 - start)
-    return g, z, (of_outer, of_block, of_shared)
+        return programs.pull_rest(
+            self.mesh.flat, self.mixed, z, g, chunk.given, low - 1
+        )
+
+
+class _FromLoss(Pass[tuple[jax.Array, Leaves, jax.Array]]):
+    """From the loss to the features behind the last layer, and its coefficients."""
+
+    def __init__(self, backward: _Backward):
+        self.of_mixed: Total[jax.Array] = Total()
+        self._backward = backward
+        self._layers = backward.mesh.plan.num_layers
+
+    def work(self, chunk: Chunk) -> tuple[jax.Array, Leaves, jax.Array]:
+        """Returns cotangents of features, of the decoder and of coefficients."""
+        backward, layers = self._backward, self._layers
+        start = backward.mesh.plan.start(layers)
+        found = backward.states(chunk, start, layers)
+        of_outer, g = backward.from_loss(chunk, programs.state(found, layers - start))
+        pulled = backward.of_coefficients(chunk, layers, g, (start, found))
+        return g, of_outer, pulled
+
+    def take(self, chunk: Chunk, found: tuple[jax.Array, Leaves, jax.Array]) -> None:
+        """Keeps cotangents of features, if the plan says so, and adds the others."""
+        g, of_outer, of_mixed = found
+        self._backward.mesh.keep(self._layers, chunk, g)
+        self._backward.outer.add(of_outer)
+        self.of_mixed.add(of_mixed)
+
+
+class _ThroughLayer(Pass[tuple[jax.Array, Leaves, Leaves, jax.Array]]):
+    """Through a layer, to its front and to the coefficients of the one before."""
+
+    def __init__(self, backward: _Backward, layer: int):
+        self.of_mixed: Total[jax.Array] = Total()
+        self._backward, self._layer = backward, layer
+        self._fixed = backward.fixed()
+
+    def work(self, chunk: Chunk) -> tuple[jax.Array, Leaves, Leaves, jax.Array]:
+        """Returns cotangents of features, block, shared basis and coefficients."""
+        backward, layer = self._backward, self._layer
+        g, of_block, of_shared, known = backward.through(chunk, layer, self._fixed)
+        pulled = backward.of_coefficients(chunk, layer, g, known)
+        return g, of_block, of_shared, pulled
+
+    def take(
+        self, chunk: Chunk, found: tuple[jax.Array, Leaves, Leaves, jax.Array]
+    ) -> None:
+        """Keeps cotangents of features, if the plan says so, and adds the others."""
+        g, of_block, of_shared, of_mixed = found
+        self._backward.mesh.keep(self._layer, chunk, g)
+        self._backward.blocks[self._layer].add(of_block)
+        self._backward.shared.add(of_shared)
+        self.of_mixed.add(of_mixed)
+
+
+class _ToEncoder(Pass[tuple[Leaves, Leaves, Leaves]]):
+    """Through the first layer and the encoder."""
+
+    def __init__(self, backward: _Backward):
+        self._backward, self._fixed = backward, backward.fixed()
+
+    def work(self, chunk: Chunk) -> tuple[Leaves, Leaves, Leaves]:
+        """Returns cotangents of the block, the shared basis and the encoder."""
+        mesh, arrays = self._backward.mesh, chunk.arrays
+        g, of_block, of_shared, _ = self._backward.through(chunk, 0, self._fixed)
+        of_encoder = programs.pull_encoder(
+            mesh.flat, arrays["mesh_points"], arrays.get("features"), mesh.time, g
+        )
+        return of_block, of_shared, of_encoder
+
+    def take(self, chunk: Chunk, found: tuple[Leaves, Leaves, Leaves]) -> None:
+        """Adds the cotangents."""
+        del chunk
+        of_block, of_shared, of_encoder = found
+        self._backward.blocks[0].add(of_block)
+        self._backward.shared.add(of_shared)
+        self._backward.outer.add(of_encoder)
 
 
 def _put(trees: Any, layer: int, tree: Any) -> None:
-    def put(rows, row):
+    def put(rows: np.ndarray, row: jax.Array) -> None:
         rows[layer] = row
 
     jax.tree.map(put, trees, tree)
 
 
-def _gradients(model: Any, outer: Total, shared: Total, blocks: list[Total]) -> Any:
+def _gradients(
+    model: _Model,
+    outer: Total[Leaves],
+    shared: Total[Leaves],
+    blocks: list[Total[Leaves]],
+) -> _Model:
     """Puts gradients of the parts together."""
     stacked = [np.stack(rows) for rows in zip(*(b.tree for b in blocks), strict=True)]
-    of_outer, of_shared, of_blocks = map(iter, (outer.tree, shared.tree, stacked))
+    of_outer, of_shared = iter(outer.tree), iter(shared.tree)
+    of_blocks = iter(stacked)
     leaves, structure = jax.tree_util.tree_flatten_with_path(model)
-    found = []
+    found: list[jax.Array] = []
     for path, leaf in leaves:
         name = block_parts.first_name(path)
         gradient = next(of_blocks) if name == "blocks" else next(of_outer)

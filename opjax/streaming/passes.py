@@ -1,35 +1,75 @@
 """Passes over all points of a mesh, and the forward ones of a model."""
 
+import abc
 import dataclasses
+import os
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 
-from opjax.nn.models import chunks
+from opjax.nn import OperatorTransformer, division
+from opjax.nn.attention.sums import Sums
 from opjax.streaming import programs
-from opjax.streaming.plan import Plan, sizes
+from opjax.streaming.plan import Plan, attention_of, sizes
 from opjax.streaming.source import Chunk, Reader, Source, dtype_of
 from opjax.streaming.storage import Storage
 
+_Found = TypeVar("_Found")
+_Tree = TypeVar("_Tree")
+# The folder of a file, or None for memory.
+Folder = str | os.PathLike[str] | None
 
-class Total:
-    """A sum of arrays over chunks, in double precision on the host."""
 
-    def __init__(self):
-        self.tree: Any = None
+class Total(Generic[_Tree]):
+    """A sum over chunks, of pytrees of arrays, in double precision on the host."""
 
-    def add(self, tree: Any) -> None:
+    def __init__(self) -> None:
+        self._tree: _Tree | None = None
+
+    @property
+    def tree(self) -> _Tree:
+        """The sum, of at least one chunk."""
+        assert self._tree is not None
+        return self._tree
+
+    def add(self, tree: _Tree) -> None:
         """Adds arrays of a chunk."""
-        new = jax.tree.map(lambda x: np.asarray(x, np.float64), tree)
-        old = self.tree
-        self.tree = new if old is None else jax.tree.map(np.add, old, new)
+        new = jax.tree.map(_in_double, tree)
+        self._tree = new if self._tree is None else self._plus(self._tree, new)
 
-    def cast(self, dtype: Any) -> Any:
+    def cast(self, dtype: np.dtype) -> _Tree:
         """The sum in the type of a model."""
         return jax.tree.map(lambda x: jnp.asarray(x, dtype), self.tree)
+
+    def _plus(self, one: _Tree, other: _Tree) -> _Tree:
+        return jax.tree.map(np.add, one, other)
+
+
+class TotalSums(Total[Sums]):
+    """The sums that an attention knows of all points."""
+
+    def _plus(self, one: Sums, other: Sums) -> Sums:
+        return one + other
+
+
+def _in_double(x: jax.Array) -> np.ndarray:
+    return np.asarray(x, np.float64)
+
+
+class Pass(abc.ABC, Generic[_Found]):
+    """What is done with every chunk when all points are visited once."""
+
+    @abc.abstractmethod
+    def work(self, chunk: Chunk) -> _Found:
+        """Returns what the device finds."""
+
+    @abc.abstractmethod
+    def take(self, chunk: Chunk, found: _Found) -> None:
+        """Takes what the device found to the host."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,11 +85,11 @@ class Mesh:
       storage: where they are.
     """
 
-    model: Any
+    model: OperatorTransformer
     flat: programs.Flat
     reader: Reader
     plan: Plan
-    time: Any
+    time: jax.Array | None
     storage: Storage
 
     @property
@@ -66,28 +106,24 @@ class Mesh:
     @property
     def scale(self) -> float:
         """Of the weights of a mesh that has none: 1 / n, unless they cancel."""
-        attention, n = self.model.blocks.attention, self.reader.num_points
-        basis = attention.choose_basis(self.model.basis)
-        some = jnp.zeros((2, 1), self.dtype)
-        cancel = attention.weights(basis, some, None) is None
-        return 1.0 if self.reader.weighted or cancel else 1 / n
+        cancel = attention_of(self.model).equal_weights_cancel(self.model.basis)
+        return 1.0 if self.reader.weighted or cancel else 1 / self.reader.num_points
 
-    def run(
-        self, work: Callable[[Chunk], Any], take: Callable[[Chunk, Any], None]
-    ) -> None:
+    def run(self, one: Pass[Any]) -> None:
         """Goes once over all chunks.
 
         While the device works on one, the host takes what it found of the last.
         """
-        last: Any = None
+        last: tuple[Chunk, Any] | None = None
         for chunk in self.reader:
-            found = chunk, work(chunk)
+            found = chunk, one.work(chunk)
             if last is not None:
-                take(*last)
+                one.take(*last)
             last = found
-        take(*last)
+        assert last is not None
+        one.take(*last)
 
-    def load(self, layer: int, chunk: Chunk) -> Any:
+    def load(self, layer: int, chunk: Chunk) -> ArrayLike:
         """Features in front of a layer whose inputs are kept, or of the first."""
         if layer:
             return self.storage.get(self.plan.slot(layer), chunk.number)
@@ -95,26 +131,32 @@ class Mesh:
         features = arrays.get("features")
         return programs.encode(self.flat, arrays["mesh_points"], features, self.time)
 
-    def keep(self, layer: int, chunk: Chunk, z: Any) -> None:
+    def keep(self, layer: int, chunk: Chunk, z: jax.Array) -> None:
         """Keeps an array of a chunk where the inputs of a layer are kept."""
         if layer in self.plan.kept:
             self.storage.put(self.plan.slot(layer), chunk.number, np.asarray(z))
 
-    def weights(self, chunk: Chunk) -> np.ndarray:
+    def weights(self, chunk: Chunk) -> Any:
         """Weights of attention."""
         return chunk.weights * self.dtype.type(self.scale)
 
 
+def check_model(model: Any) -> None:
+    """Raises ValueError if a mesh cannot be streamed through a model."""
+    if reason := division.obstacle(model, "stream"):
+        raise ValueError(f"A mesh cannot be streamed: {reason}.")
+
+
 def open_mesh(
-    model: Any,
+    model: OperatorTransformer,
     source: Source,
     names: Iterable[str],
     *,
     chunk_size: int,
     plan: Callable[[Reader], Plan],
-    storage: Any,
+    storage: Folder,
     storage_dtype: str | None = None,
-    time: Any = None,
+    time: ArrayLike | None = None,
 ) -> Mesh:
     """Checks a model and its mesh, and makes place for what is kept of it.
 
@@ -123,58 +165,68 @@ def open_mesh(
       TypeError: if parameters or arrays have other types.
       ValueError: if the model has no chunks, or the source is not what it takes.
     """
-    if not hasattr(model, "blocks") or not hasattr(model, "basis"):
-        raise ValueError(f"{type(model).__name__} is no operator transformer.")
-    if reason := chunks.obstacle(model):
-        raise ValueError(f"A mesh cannot be streamed: {reason}.")
+    check_model(model)
     wanted = ["mesh_points", *(["features"] if model.feature_dim else []), *names]
-    basis = model.blocks.attention.choose_basis(model.basis)
-    if getattr(basis, "of_points", basis) is None:
-        wanted.append("basis_functions")
+    wanted.extend(attention_of(model).arrays(model.basis))
     dtype = dtype_of(model)
     reader = Reader(source, chunk_size=chunk_size, dtype=dtype, names=wanted)
     chosen = plan(reader)
     _, channels, _ = sizes(model)
-    shape = (channels, reader.size)
-    given = len(chosen.kept), reader.num_chunks, shape, dtype, storage
-    kept = Storage(*given, storage_dtype)
-    time = None if time is None else jnp.asarray(time, dtype)
-    flat = programs.flatten(model)
-    return Mesh(model, flat, reader, chosen, time, kept)
+    kept = Storage(
+        len(chosen.kept),
+        reader.num_chunks,
+        (channels, reader.size),
+        dtype,
+        storage,
+        storage_dtype,
+    )
+    when = None if time is None else jnp.asarray(time, dtype)
+    return Mesh(model, programs.flatten(model), reader, chosen, when, kept)
 
 
-def forward(mesh: Mesh) -> tuple[np.ndarray, list[Any]]:
+class _Accumulate(Pass[tuple[jax.Array, Sums]]):
+    """Adds up the sums of a layer.
+
+    Args:
+      mesh: that is gone over.
+      layer: whose sums are wanted.
+      known: coefficients of the layers in front.
+    """
+
+    def __init__(self, mesh: Mesh, layer: int, known: jax.Array):
+        self.total = TotalSums()
+        self._mesh, self._layer, self._known = mesh, layer, known
+        self._start = mesh.plan.start(max(layer - 1, 0))
+
+    def work(self, chunk: Chunk) -> tuple[jax.Array, Sums]:
+        """Returns features in front of the layer, and the sums of a chunk."""
+        mesh, start = self._mesh, self._start
+        z, weights = mesh.load(start, chunk), mesh.weights(chunk)
+        return programs.accumulate(
+            mesh.flat, self._known, z, chunk.given, weights, start, self._layer
+        )
+
+    def take(self, chunk: Chunk, found: tuple[jax.Array, Sums]) -> None:
+        """Keeps the features, if the plan says so, and adds the sums."""
+        z, sums = found
+        self._mesh.keep(self._layer, chunk, z)
+        self.total.add(sums)
+
+
+def forward(mesh: Mesh) -> tuple[np.ndarray, list[Sums]]:
     """Makes the coefficients of all layers from the mesh, in a pass for each.
 
     Returns:
-      The coefficients `(l, h, k, d)`, and the moments of every layer.
+      The coefficients `(l, h, k, d)`, and the sums of every layer.
     """
-    model, plan = mesh.model, mesh.plan
-    attention = model.blocks.attention
-    basis, heads = attention.choose_basis(model.basis), attention.num_heads
-    shape = (
-        plan.num_layers,
-        heads,
-        basis.num_basis,
-        attention.out.in_features // heads,
-    )
-    mixed, moments = np.zeros(shape, mesh.dtype), []
-    for layer in range(plan.num_layers):
-        start, total = plan.start(max(layer - 1, 0)), Total()
-        known = jnp.asarray(mixed)  # of the layers in front
-
-        def work(chunk, start=start, layer=layer, known=known):
-            z, weights = mesh.load(start, chunk), mesh.weights(chunk)
-            places = start, layer
-            return programs.accumulate(
-                mesh.flat, known, z, chunk.given, weights, places
-            )
-
-        def take(chunk, found, layer=layer, total=total):
-            mesh.keep(layer, chunk, found[0])
-            total.add(found[1])
-
-        mesh.run(work, take)
-        moments.append(total.cast(mesh.dtype))
-        mixed[layer] = programs.mix(mesh.flat, layer, moments[-1], mesh.totals)
-    return mixed, moments
+    layers = mesh.plan.num_layers
+    shape = attention_of(mesh.model).coefficient_shape(mesh.model.basis)
+    mixed = np.zeros((layers, *shape), mesh.dtype)
+    found: list[Sums] = []
+    for layer in range(layers):
+        one = _Accumulate(mesh, layer, jnp.asarray(mixed))
+        mesh.run(one)
+        sums = one.total.cast(mesh.dtype)
+        mixed[layer] = programs.combine(mesh.flat, layer, sums.added, mesh.totals)
+        found.append(sums)
+    return mixed, found

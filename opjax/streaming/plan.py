@@ -1,13 +1,14 @@
 """What is kept of a mesh between passes, and how much memory that takes."""
 
 import dataclasses
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from opjax import _checks
+from opjax.nn import OperatorTransformer
+from opjax.nn.attention import PointSums
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,14 +50,22 @@ class Plan:
         return min(self.store_every or self.num_layers, self.num_layers)
 
 
-def sizes(model: Any) -> tuple[int, int, int]:
+def sizes(model: OperatorTransformer) -> tuple[int, int, int]:
     """Returns layers, channels and bytes of a number of an operator transformer."""
     scale = model.blocks.attention_norm.scale[...]
-    return (*scale.shape, scale.dtype.itemsize)
+    layers, channels = scale.shape
+    return layers, channels, scale.dtype.itemsize
+
+
+def attention_of(model: OperatorTransformer) -> PointSums:
+    """Returns the attention of the blocks of a model whose points may be streamed."""
+    attention = model.blocks.attention
+    assert isinstance(attention, PointSums)
+    return attention
 
 
 def needed_bytes(
-    model: Any,
+    model: OperatorTransformer,
     num_points: int,
     *,
     chunk_size: int,
@@ -81,8 +90,8 @@ def needed_bytes(
     plan = Plan(layers, store_every)
     kept = len(plan.kept) * num_points * channels
     kept *= jnp.dtype(storage_dtype).itemsize if storage_dtype else width
-    basis = model.blocks.attention.choose_basis(model.basis)
-    functions = model.blocks.attention.num_heads * basis.num_basis
+    heads, count, _ = attention_of(model).coefficient_shape(model.basis)
+    functions = heads * count
     # Features of the layers of a group, and of one layer what its backward pass keeps.
     chunk = min(chunk_size, num_points) * width
     chunk *= (
@@ -98,7 +107,7 @@ def needed_bytes(
 
 
 def choose_store_every(
-    model: Any,
+    model: OperatorTransformer,
     num_points: int,
     *,
     chunk_size: int,
@@ -108,8 +117,13 @@ def choose_store_every(
     """Returns the fewest layers between stored ones, so the least work, that fit."""
     layers, _, _ = sizes(model)
     for store_every in (*range(1, layers + 1), 0):
-        given: Any = {"chunk_size": chunk_size, "storage_dtype": storage_dtype}
-        needed = needed_bytes(model, num_points, store_every=store_every, **given)
+        needed = needed_bytes(
+            model,
+            num_points,
+            chunk_size=chunk_size,
+            store_every=store_every,
+            storage_dtype=storage_dtype,
+        )
         if needed <= memory_limit:
             return store_every
     raise MemoryError(
@@ -119,7 +133,7 @@ def choose_store_every(
 
 
 def advice(
-    model: Any,
+    model: OperatorTransformer,
     num_points: int,
     *,
     chunk_size: int,
@@ -138,8 +152,9 @@ def advice(
     _checks.positive(chunk_size=chunk_size, num_points=num_points)
 
     def needed(size: int) -> int:
-        given = {"chunk_size": size, "store_every": 0, "backward": backward}
-        return needed_bytes(model, num_points, **given)
+        return needed_bytes(
+            model, num_points, chunk_size=size, store_every=0, backward=backward
+        )
 
     chunk_size = min(chunk_size, num_points)
     text = (

@@ -7,15 +7,30 @@ would be taken apart for every chunk, which takes as long as a hundred points.
 """
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.typing import ArrayLike
 
-from opjax.nn.models import block_parts
+from opjax.nn import OperatorTransformer
+from opjax.nn.attention.sums import Added, Sums
+from opjax.nn.bases import Basis
+from opjax.nn.models import Block, block_parts
+from opjax.streaming.losses import SumLoss
+
+_Rest = ParamSpec("_Rest")
+_Result = TypeVar("_Result")
+_Tree = TypeVar("_Tree")
+
+# Arrays `(m, ...)` of the points of a chunk, on the host, by name.
+Given = Mapping[str, Any]
+# Gradients of some of the parameters of a model, in the order of its leaves.
+Leaves = list[jax.Array]
+Totals = tuple[jax.Array, jax.Array]
 
 
 class _Structure:
@@ -35,16 +50,37 @@ class Flat(NamedTuple):
     leaves: list[Any]
 
 
-def flatten(model: Any) -> Flat:
+class Fixed(NamedTuple):
+    """What the backward passes know of all layers.
+
+    Attributes:
+      mixed: coefficients, `(l, h, k, d)`.
+      of_added: cotangents of the sums, `(l, h, ...)`.
+      highest: the exponents that sums are relative to, `(l, h, k)`, or None.
+    """
+
+    mixed: jax.Array
+    of_added: Added
+    highest: jax.Array | None
+
+
+def flatten(model: OperatorTransformer) -> Flat:
     """Takes a model apart."""
     leaves, tree = jax.tree.flatten(model)
     return Flat(_structure(tree), leaves)
 
 
-def _program(function: Callable[..., Any]) -> Callable[..., Any]:
+def _program(
+    function: Callable[Concatenate[OperatorTransformer, _Rest], _Result],
+) -> Callable[Concatenate[Flat, _Rest], _Result]:
     """Compiles a function of a model, and of `loss` and `depth`, which are static."""
 
-    def rebuilt(structure: _Structure, leaves: Any, *rest: Any, **static: Any) -> Any:
+    def rebuilt(
+        structure: _Structure,
+        leaves: list[Any],
+        *rest: _Rest.args,
+        **static: _Rest.kwargs,
+    ) -> _Result:
         return function(jax.tree.unflatten(structure.tree, leaves), *rest, **static)
 
     rebuilt.__name__ = function.__name__
@@ -52,79 +88,129 @@ def _program(function: Callable[..., Any]) -> Callable[..., Any]:
     compiled = jax.jit(rebuilt, static_argnums=0, static_argnames=static)
 
     @functools.wraps(function)
-    def call(model: Flat, *rest: Any, **static: Any) -> Any:
+    def call(model: Flat, *rest: _Rest.args, **static: _Rest.kwargs) -> _Result:
         return compiled(*model, *rest, **static)
 
     return call
 
 
-def block_of(model: Any, layer: Any) -> Any:
+def block_of(model: OperatorTransformer, layer: ArrayLike) -> Block:
     """One block of a model."""
-    return jax.tree.map(lambda leaf: _row(leaf, layer), model.blocks)
+    return _row(model.blocks, layer)
 
 
-def _row(tree: Any, layer: Any) -> Any:
-    def row(leaf: Any) -> Any:
+def _row(tree: _Tree, layer: ArrayLike) -> _Tree:
+    def row(leaf: jax.Array) -> jax.Array:
         return lax.dynamic_index_in_dim(leaf, layer, keepdims=False)
 
     return jax.tree.map(row, tree)
 
 
-def _advance(model: Any, mixed: Any, given: Any, layer: Any, z: Any) -> jax.Array:
+def _advance(
+    model: OperatorTransformer,
+    mixed: jax.Array,
+    given: Given,
+    layer: ArrayLike,
+    z: jax.Array,
+) -> jax.Array:
     block, mine = block_of(model, layer), _row(mixed, layer)
     return block_parts.advance(block, model.basis, z, given, mine)
 
 
 @_program
-def encode(model: Any, points: Any, features: Any, time: Any) -> jax.Array:
+def encode(
+    model: OperatorTransformer,
+    points: ArrayLike,
+    features: ArrayLike | None,
+    time: jax.Array | None,
+) -> jax.Array:
     """Features in front of the first layer."""
-    return model.encode(points, features, time=time).T
+    return _encoded(model, points, features, time)
+
+
+def _encoded(
+    model: OperatorTransformer,
+    points: ArrayLike,
+    features: ArrayLike | None,
+    time: jax.Array | None,
+) -> jax.Array:
+    inputs = None if features is None else jnp.asarray(features)
+    return model.encode(jnp.asarray(points), inputs, time=time).T
 
 
 @_program
 def accumulate(
-    model: Any, mixed: Any, z: Any, given: Any, weights: Any, places: tuple[Any, Any]
-) -> tuple[jax.Array, Any]:
-    """Features in front of a layer and its moments, from features at `places[0]`."""
-    start, layer = places
-    z = lax.fori_loop(start, layer, partial(_advance, model, mixed, given), z)
+    model: OperatorTransformer,
+    mixed: jax.Array,
+    z: ArrayLike,
+    given: Given,
+    weights: jax.Array,
+    start: ArrayLike,
+    layer: ArrayLike,
+) -> tuple[jax.Array, Sums]:
+    """Features in front of a layer and its sums, from features in front of `start`."""
+    step = partial(_advance, model, mixed, given)
+    here: jax.Array = lax.fori_loop(start, layer, step, jnp.asarray(z))
     block = block_of(model, layer)
-    found = block_parts.moments_of(block, model.basis, z, given, weights)
-    return z, found
+    return here, block_parts.sums(block, model.basis, here, given, weights)
 
 
 @_program
-def finish(model: Any, mixed: Any, z: Any, given: Any, start: Any) -> Any:
+def finish(
+    model: OperatorTransformer,
+    mixed: jax.Array,
+    z: ArrayLike,
+    given: Given,
+    start: ArrayLike,
+) -> tuple[jax.Array, jax.Array]:
     """Features behind the last layer, and values `(m, q)` of the output function."""
-    stop = len(mixed)
-    z = lax.fori_loop(start, stop, partial(_advance, model, mixed, given), z)
-    return z, model.decode(z.T)
+    step = partial(_advance, model, mixed, given)
+    behind: jax.Array = lax.fori_loop(start, len(mixed), step, jnp.asarray(z))
+    return behind, model.decode(behind.T)
 
 
 @_program
-def mix(model: Any, layer: Any, found: Any, totals: Any) -> jax.Array:
-    """Coefficients that a layer's attention makes of the moments of all points."""
-    return block_parts.mix(block_of(model, layer), model.basis, found, totals)
+def combine(
+    model: OperatorTransformer, layer: ArrayLike, added: Added, totals: Totals
+) -> jax.Array:
+    """Coefficients that a layer's attention makes of the sums over all points."""
+    return block_parts.combine(block_of(model, layer), model.basis, added, totals)
 
 
 @_program
-def pull_mix(model: Any, layer: Any, found: Any, totals: Any, cotangent: Any) -> Any:
-    """Cotangents of a block, the shared basis and moments, from coefficients'."""
+def pull_combine(
+    model: OperatorTransformer,
+    layer: ArrayLike,
+    added: Added,
+    totals: Totals,
+    cotangent: jax.Array,
+) -> tuple[Leaves, Leaves, Added]:
+    """Cotangents of a block, the shared basis and sums, from coefficients'."""
     block = block_of(model, layer)
     _, pull = jax.vjp(
-        partial(block_parts.mix, totals=totals), block, model.basis, found
+        partial(block_parts.combine, totals=totals), block, model.basis, added
     )
-    of_block, of_shared, of_found = pull(cotangent)
-    return jax.tree.leaves(of_block), jax.tree.leaves(of_shared), of_found
+    of_block, of_shared, of_added = pull(cotangent)
+    return jax.tree.leaves(of_block), jax.tree.leaves(of_shared), of_added
 
 
 @_program
 def states(
-    model: Any, mixed: Any, z: Any, given: Any, start: Any, stop: Any, *, depth: int
+    model: OperatorTransformer,
+    mixed: jax.Array,
+    z: ArrayLike,
+    given: Given,
+    start: ArrayLike,
+    stop: ArrayLike,
+    *,
+    depth: int,
 ) -> jax.Array:
     """Features in front of layers `start` to `stop`, `(depth + 1, c, m)`."""
+    z = jnp.asarray(z)
 
-    def body(layer, carry):
+    def body(
+        layer: jax.Array, carry: tuple[jax.Array, jax.Array]
+    ) -> tuple[jax.Array, jax.Array]:
         found, z = carry
         z = _advance(model, mixed, given, layer, z)
         return lax.dynamic_update_index_in_dim(found, z, layer - start + 1, 0), z
@@ -134,24 +220,32 @@ def states(
 
 
 @jax.jit
-def state(found: Any, place: Any) -> jax.Array:
+def state(found: jax.Array, place: ArrayLike) -> jax.Array:
     """One of `states`."""
     return _row(found, place)
 
 
 @partial(jax.jit, static_argnames="loss")
-def sums(values: Any, target: Any, weights: Any, *, loss: Any) -> Any:
+def sums(
+    values: jax.Array, target: jax.Array, weights: jax.Array, *, loss: SumLoss
+) -> Any:
     """Sums of the loss."""
     return loss.sums(values, target, weights)
 
 
 @_program
 def pull_loss(
-    model: Any, z: Any, target: Any, weights: Any, cotangent: Any, *, loss: Any
-) -> Any:
+    model: OperatorTransformer,
+    z: jax.Array,
+    target: jax.Array,
+    weights: jax.Array,
+    cotangent: Any,
+    *,
+    loss: SumLoss,
+) -> tuple[Leaves, jax.Array]:
     """Cotangents of the decoder and of features behind the last layer."""
 
-    def found(outer, z):
+    def found(outer: OperatorTransformer, z: jax.Array) -> Any:
         return loss.sums(outer.decode(z.T), target, weights)
 
     _, pull = jax.vjp(found, block_parts.without_blocks(model), z)
@@ -160,67 +254,85 @@ def pull_loss(
 
 
 @_program
-def pull_encoder(model: Any, points: Any, features: Any, time: Any, g: Any) -> Any:
+def pull_encoder(
+    model: OperatorTransformer,
+    points: ArrayLike,
+    features: ArrayLike | None,
+    time: jax.Array | None,
+    g: jax.Array,
+) -> Leaves:
     """Cotangents of the encoder."""
 
-    def found(outer):
-        return outer.encode(points, features, time=time).T
+    def found(outer: OperatorTransformer) -> jax.Array:
+        return _encoded(outer, points, features, time)
 
-    return jax.tree.leaves(jax.vjp(found, block_parts.without_blocks(model))[1](g)[0])
+    (of_outer,) = jax.vjp(found, block_parts.without_blocks(model))[1](g)
+    return jax.tree.leaves(of_outer)
 
 
 @_program
 def pull(
-    model: Any,
-    fixed: tuple[Any, Any],
-    found: Any,
-    g: Any,
-    given: Any,
-    weights: Any,
-    places: tuple[Any, Any, Any],
-) -> tuple[Any, Any, jax.Array]:
+    model: OperatorTransformer,
+    fixed: Fixed,
+    found: jax.Array,
+    g: ArrayLike,
+    given: Given,
+    weights: jax.Array,
+    start: int,
+    low: int,
+    end: int,
+) -> tuple[Leaves, Leaves, jax.Array]:
     """Pulls the cotangent behind layers back through them.
 
     Args:
       model: the operator transformer.
-      fixed: coefficients of all layers, and cotangents of their moments.
+      fixed: what is known of all layers.
       found: `states` from the layer `start` on.
       g: cotangent of the features in front of the layer `end`.
-      given: what calls of the basis take.
+      given: what calls of the attention take.
       weights: of the points.
-      places: `start`, `low` and `end`.
+      start: first layer of `found`.
+      low: the layer to go back to.
+      end: the layer to go back from.
 
     Returns:
       Cotangents of the block `low` and of the shared basis in it, lists, and of the
       features in front of it.
     """
-    mixed, of_found = fixed
-    start, low, end = places
 
-    def back(layer, g):
-        mine = _row(mixed, layer)
+    def back(
+        layer: int | jax.Array, g: jax.Array
+    ) -> tuple[Block, Basis | None, jax.Array]:
+        mine, of_added, highest = _row(fixed, layer)
 
-        def evaluate(block, shared, z):
-            values, phi = block_parts.values_and_basis(block, shared, z, given)
-            heads = block_parts.reconstruct(block, mine, phi)
-            moments = block_parts.moments(block, values, phi, weights)
-            return block_parts.rest(block, z, heads), moments
+        def evaluate(
+            block: Block, shared: Basis | None, z: jax.Array
+        ) -> tuple[jax.Array, Added]:
+            here = block_parts.local(block, shared, z, given)
+            heads = block.attention.spread(mine, here)
+            added = block.attention.sums(here, weights, highest).added
+            return block_parts.rest(block, z, heads), added
 
         z = _row(found, layer - start)
         _, pull = jax.vjp(evaluate, block_of(model, layer), model.basis, z)
-        return pull((g, _row(of_found, layer)))
+        return pull((g, of_added))
 
-    def only_features(step, g):
+    def only_features(step: jax.Array, g: jax.Array) -> jax.Array:
         return back(end - 1 - step, g)[2]
 
-    g = lax.fori_loop(0, end - 1 - low, only_features, g)
-    of_block, of_shared, g = back(low, g)
-    return jax.tree.leaves(of_block), jax.tree.leaves(of_shared), g
+    behind = lax.fori_loop(0, end - 1 - low, only_features, jnp.asarray(g))
+    of_block, of_shared, of_z = back(low, behind)
+    return jax.tree.leaves(of_block), jax.tree.leaves(of_shared), of_z
 
 
 @_program
 def pull_rest(
-    model: Any, mixed: Any, z: Any, g: Any, given: Any, layer: Any
+    model: OperatorTransformer,
+    mixed: jax.Array,
+    z: jax.Array,
+    g: jax.Array,
+    given: Given,
+    layer: ArrayLike,
 ) -> jax.Array:
     """Cotangents of a layer's coefficients, from those behind it."""
     block = block_of(model, layer)

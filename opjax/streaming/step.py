@@ -28,16 +28,7 @@ def make_step(
       "gradient_norm" and "finite". An update with a non-finite loss or gradient is not
       applied.
     """
-
-    @jax.jit
-    def update(state: TrainState, value: Array, gradients: Any) -> Any:
-        norm = optax.tree.norm(gradients)
-        finite = jnp.isfinite(value) & jnp.isfinite(norm)
-        model, old = state.model, state.optimizer_state
-        updates, new = optimizer.update(gradients, old, model)
-        new = TrainState(optax.apply_updates(model, updates), new, state.step + 1)
-        state = jax.tree.map(partial(jnp.where, finite), new, state)
-        return state, {"loss": value, "gradient_norm": norm, "finite": finite}
+    update = make_update(optimizer)
 
     def step(
         state: TrainState, source: Source, time: Any = None
@@ -46,3 +37,30 @@ def make_step(
         return update(state, value, gradients)
 
     return step
+
+
+def make_update(
+    optimizer: optax.GradientTransformation,
+) -> Callable[[TrainState, Array, Any], tuple[TrainState, dict[str, Array]]]:
+    """Builds the update of a loss and gradients that are known.
+
+    Args:
+      optimizer: gradient transformation.
+
+    Returns:
+      `update(state, value, gradients) -> (state, metrics)`, as of `make_step`.
+    """
+
+    @jax.jit
+    def update(
+        state: TrainState, value: Array, gradients: Any
+    ) -> tuple[TrainState, dict[str, Array]]:
+        norm = optax.tree.norm(gradients)
+        finite = jnp.isfinite(value) & jnp.isfinite(norm)
+        model, old = state.model, state.optimizer_state
+        updates, new = optimizer.update(gradients, old, model)
+        new = TrainState(optax.apply_updates(model, updates), new, state.step + 1)
+        state = jax.tree.map(partial(jnp.where, finite), new, state)
+        return state, {"loss": value, "gradient_norm": norm, "finite": finite}
+
+    return update

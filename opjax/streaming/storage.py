@@ -43,7 +43,7 @@ class Storage:
         folder: Any = None,
         storage_dtype: str | None = None,
     ):
-        precision.check(storage_dtype=storage_dtype)
+        precision.check_stored(storage_dtype=storage_dtype)
         self._shape, self._given = tuple(shape), np.dtype(dtype)
         self._dtype = jnp.dtype(storage_dtype or dtype)
         # Powers of two that arrays were scaled by.

@@ -17,7 +17,8 @@ import numpy as np
 
 import opjax
 from opjax import learn
-from opjax.learn import fitting, predict, train
+from opjax.learn.cli import predict, train
+from opjax.learn.run import fitting
 
 FOLDER = pathlib.Path(__file__).parent
 CONFIG = dataclasses.replace(

@@ -2,7 +2,8 @@ import jax
 import numpy as np
 import pytest
 
-from opjax.datasets import _generated, airfoil, samples
+from opjax import samples
+from opjax.datasets import _generated, airfoil
 from opjax.problems import airfoil as problem
 
 SMALL = {"num_airfoil": 16, "num_wake": 4, "num_radial": 8, "tolerance": 0.02}

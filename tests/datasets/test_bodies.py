@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
 
-from opjax.datasets import bodies, samples
+from opjax import samples
+from opjax.datasets import bodies
 from opjax.problems import bodies as problem
 
 

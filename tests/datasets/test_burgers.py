@@ -5,7 +5,8 @@ import jax
 import numpy as np
 import pytest
 
-from opjax.datasets import _generated, burgers, samples
+from opjax import samples
+from opjax.datasets import _generated, burgers
 from opjax.problems import burgers as problem
 
 SMALL = {"num_points": 24, "stride": 3}

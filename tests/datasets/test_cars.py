@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
 
-from opjax.datasets import bodies, cars, samples
+from opjax import samples
+from opjax.datasets import bodies, cars
 
 pyvista = pytest.importorskip("pyvista", reason="needs the extra opjax[vtk]")
 

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import scipy.io
 
-from opjax.datasets import _generated, darcy, samples
+from opjax import samples
+from opjax.datasets import _generated, darcy
 from opjax.problems import darcy as problem
 
 SMALL = {"num_points": 21, "stride": 4}

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from opjax import normalize
-from opjax.datasets import darcy, darcy_inverse, samples
+from opjax import normalize, samples
+from opjax.datasets import darcy, darcy_inverse, requests
 
 
 def direct_block_mean(field, block):
@@ -24,7 +24,7 @@ def data():
     rng = np.random.default_rng(0)
     coeff = np.where(rng.normal(size=(46, 13, 13)) > 0, 12.0, 3.0)
     sol = rng.normal(loc=2, size=(46, 13, 13))
-    return samples.divide(darcy.to_samples(coeff, sol), (40, 3, 3), "here")
+    return requests.divide(darcy.to_samples(coeff, sol), (40, 3, 3), "here")
 
 
 def measure(data, seed=0, noise=0.1):

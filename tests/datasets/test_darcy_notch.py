@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import scipy.io
 
-from opjax.datasets import darcy_notch, samples
+from opjax import samples
+from opjax.datasets import darcy_notch
 from opjax.problems import darcy_notch as problem
 
 pytest.importorskip("skfem")

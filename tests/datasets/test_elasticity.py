@@ -2,7 +2,8 @@ import jax
 import numpy as np
 import pytest
 
-from opjax.datasets import elasticity, samples
+from opjax import samples
+from opjax.datasets import elasticity
 from opjax.problems import elasticity as problem
 
 pytest.importorskip("skfem")

@@ -1,14 +1,15 @@
 import numpy as np
 import pytest
 
-from opjax.datasets import heat, own
+from opjax import files
+from opjax.datasets import heat
 
 
 def test_samples_solve_the_heat_equation(tmp_path):
     heat.write(tmp_path / "a", 2, num_points=(20000, 20000))
-    first, _ = own.read(tmp_path / "a")
+    first, _ = files.read(tmp_path / "a")
     heat.write(tmp_path / "b", 1, num_points=(20000, 20000))
-    np.testing.assert_array_equal(own.read(tmp_path / "b")[0].target, first.target)
+    np.testing.assert_array_equal(files.read(tmp_path / "b")[0].target, first.target)
     # u(0) by convolution of f with the heat kernel, over uniformly scattered points.
     r2 = np.sum(first.mesh_points.astype(float) ** 2, axis=1)
     inner = r2 < 0.49

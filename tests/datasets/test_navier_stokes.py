@@ -6,7 +6,8 @@ import jax
 import numpy as np
 import pytest
 
-from opjax.datasets import _generated, navier_stokes, samples
+from opjax import samples
+from opjax.datasets import _generated, navier_stokes
 
 SMALL: dict[str, Any] = {"num_points": 8, "stride": 2}
 NAME = "NavierStokes_V1e-5_N1200_T20"
@@ -25,7 +26,7 @@ def write(folder, u, *, kind=".npz", key="u"):
         with h5py.File(path, "w") as file:
             file[key] = u.T
     else:
-        navier_stokes._files.write(path, {key: u})
+        navier_stokes.variables.write(path, {key: u})
 
 
 def read(folder, **changes):

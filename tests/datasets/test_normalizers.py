@@ -1,8 +1,7 @@
 import numpy as np
 import pytest
 
-from opjax.datasets import normalizers
-from opjax.datasets.samples import Sample
+from opjax.samples import Sample, normalizers
 
 
 def make(rng, n):

@@ -5,8 +5,9 @@ import h5py
 import numpy as np
 import pytest
 
-from opjax.datasets import own
-from opjax.datasets.samples import Sample
+from opjax import files
+from opjax.files import writing
+from opjax.samples import Sample
 
 TRIANGLES = np.array([[0, 1, 2], [1, 3, 2], [2, 3, 4]])
 
@@ -35,7 +36,7 @@ def save(path, arrays):
 
 def raises(path, match, **options):
     with pytest.raises(ValueError, match=match) as info:
-        own.read(path, **options)
+        files.read(path, **options)
     assert str(path) in str(info.value)
 
 
@@ -51,7 +52,7 @@ def crafted(path, name, header, payload, declared=None):
 @pytest.mark.parametrize("suffix", [".npz", ".h5"])
 def test_all_arrays_arrive_in_single_precision(suffix, arrays, tmp_path):
     path = save(tmp_path / f"a{suffix}", arrays | {"grid_shape": [5]})
-    (sample,) = own.read(tmp_path)
+    (sample,) = files.read(tmp_path)
     for name, array in arrays.items():
         read = getattr(sample, name)
         assert read.dtype == (np.int64 if name == "cells" else np.float32)
@@ -65,7 +66,7 @@ def test_groups_of_one_file_are_samples_in_the_order_of_their_names(arrays, tmp_
         for name in ("b", "a"):
             for key, array in arrays.items():
                 file[f"{name}/{key}"] = array + (name == "b") * (key == "target")
-    first, second = own.read(tmp_path / "all.h5")
+    first, second = files.read(tmp_path / "all.h5")
     assert [first.name, second.name] == [str(tmp_path / "all.h5" / n) for n in "ab"]
     assert first.target is not None
     np.testing.assert_allclose(second.target, first.target + 1, rtol=1e-6)
@@ -78,41 +79,41 @@ def test_files_come_in_the_order_of_their_names_from_folders_and_patterns(
         save(tmp_path / f"{name}.npz", arrays)
     (tmp_path / "notes.txt").write_text("passed over")
     names = [str(tmp_path / f"{name}.npz") for name in "abc"]
-    assert [sample.name for sample in own.read(tmp_path)] == names
-    assert list(map(str, own.find(tmp_path / "[ab].npz"))) == names[:2]
-    assert list(map(str, own.find([names[2], tmp_path / "a.npz"]))) == names[::2]
+    assert [sample.name for sample in files.read(tmp_path)] == names
+    assert list(map(str, files.find(tmp_path / "[ab].npz"))) == names[:2]
+    assert list(map(str, files.find([names[2], tmp_path / "a.npz"]))) == names[::2]
 
 
 def test_fields_of_any_name_are_joined_in_the_order_asked_for(arrays, tmp_path):
     arrays |= {"k": np.arange(5), "wind": arrays.pop("features"), "on": np.eye(5)[0]}
     save(tmp_path / "a.npz", arrays | {"on": arrays["on"].astype(bool)})
-    (sample,) = own.read(tmp_path, features="k, wind", target=["on"])
+    (sample,) = files.read(tmp_path, features="k, wind", target=["on"])
     assert sample.features is not None
     np.testing.assert_array_equal(sample.features[:, 0], np.arange(5))
     np.testing.assert_allclose(sample.features[:, 1:], arrays["wind"], rtol=1e-6)
     np.testing.assert_array_equal(sample.target, [[1], [0], [0], [0], [0]])
-    assert own.channels(tmp_path, "k,wind") == ("k", "wind", "wind", "wind")
-    assert own.channels(tmp_path, "k,flux") is None
+    assert files.channels(tmp_path, "k,wind") == ("k", "wind", "wind", "wind")
+    assert files.channels(tmp_path, "k,flux") is None
 
 
 def test_a_target_may_be_missing_where_it_is_to_be_predicted(arrays, tmp_path):
     save(tmp_path / "a.npz", arrays)
-    (sample,) = own.read(tmp_path, target="u,v", need_target=False)
+    (sample,) = files.read(tmp_path, target="u,v", need_target=False)
     assert sample.target is None
     raises(tmp_path / "a.npz", "has no array 'u', only .*'target'", target="u,v")
     del arrays["target"]
     save(tmp_path / "a.npz", arrays)
-    assert own.read(tmp_path)[0].target is None
+    assert files.read(tmp_path)[0].target is None
 
 
 @pytest.mark.parametrize("suffix", [".npz", ".h5"])
 def test_a_written_prediction_lies_beside_all_that_was_there(suffix, arrays, tmp_path):
     path = save(tmp_path / f"a{suffix}", arrays | {"note": np.arange(3)})
-    (sample,) = own.read(path)
+    (sample,) = files.read(path)
     out = tmp_path / "out" / path.name
     prediction = np.arange(15.0, dtype=np.float32).reshape(5, 3)
-    own.write(out, sample, prediction, names=("u", "u", "p"))
-    (again,) = own.read(out, features="u,p")
+    files.write(out, sample, prediction, names=("u", "u", "p"))
+    (again,) = files.read(out, features="u,p")
     np.testing.assert_array_equal(again.features, prediction)
     kept = (
         np.load(out)["note"] if suffix == ".npz" else h5py.File(out, "r")["note"][()]  # pyright: ignore
@@ -126,11 +127,11 @@ def test_groups_are_written_one_by_one_and_again(arrays, tmp_path):
         for name in ("a", "b"):
             for key, array in arrays.items():
                 file[f"{name}/{key}"] = array
-    samples, out = own.read(tmp_path / "all.h5"), tmp_path / "out.h5"
+    samples, out = files.read(tmp_path / "all.h5"), tmp_path / "out.h5"
     for value in (1, 2):
         for sample in samples:
-            own.write(out, sample, np.full((5, 1), value, np.float32))
-    for sample in own.read(out, target="prediction"):
+            files.write(out, sample, np.full((5, 1), value, np.float32))
+    for sample in files.read(out, target="prediction"):
         np.testing.assert_array_equal(sample.target, np.full((5, 1), 2))
         np.testing.assert_array_equal(sample.features, samples[0].features)
 
@@ -139,8 +140,8 @@ def test_groups_are_written_one_by_one_and_again(arrays, tmp_path):
 def test_samples_from_nowhere_are_written_and_read_back(suffix, arrays, tmp_path):
     given = {k: v.astype(np.float32) for k, v in arrays.items() if k != "cells"}
     sample = Sample(**given, cells=TRIANGLES, grid_shape=(5, 1))
-    own.write(tmp_path / f"a{suffix}", sample)
-    (read,) = own.read(tmp_path)
+    files.write(tmp_path / f"a{suffix}", sample)
+    (read,) = files.read(tmp_path)
     for name, value in sample._asdict().items():
         if name != "name":
             np.testing.assert_array_equal(getattr(read, name), value)
@@ -170,18 +171,18 @@ def test_weights_from_cells_are_lumped_masses(tmp_path):
     ]
     for points, cells in cases:
         save(tmp_path / "a.npz", {"mesh_points": points, "cells": cells})
-        (sample,) = own.read(tmp_path, quadrature=True)
+        (sample,) = files.read(tmp_path, quadrature=True)
         np.testing.assert_allclose(
             sample.quadrature_weights, square_weights(cells, points), rtol=1e-6
         )
     save(tmp_path / "a.npz", {"mesh_points": np.arange(4.0), "cells": [[0, 1], [1, 2]]})
-    (sample,) = own.read(tmp_path, quadrature=True)
+    (sample,) = files.read(tmp_path, quadrature=True)
     np.testing.assert_allclose(sample.quadrature_weights, [0.5, 1, 0.5, 0])
 
 
 def test_weights_of_the_file_come_before_those_of_its_cells(arrays, tmp_path):
     save(tmp_path / "a.npz", arrays)
-    (sample,) = own.read(tmp_path, quadrature=True)
+    (sample,) = files.read(tmp_path, quadrature=True)
     expected = arrays["quadrature_weights"].astype(np.float32)
     np.testing.assert_array_equal(sample.quadrature_weights, expected)
     del arrays["quadrature_weights"]
@@ -196,25 +197,25 @@ def test_coinciding_points_are_counted_in_a_warning(arrays, tmp_path):
     path = save(tmp_path / "a.npz", arrays)
     save(tmp_path / "b.npz", arrays | {"mesh_points": arrays["mesh_points"] + 1e8})
     with pytest.warns(UserWarning, match="4 points in 1 of 2 samples.*b.npz") as seen:
-        own.read(tmp_path)
+        files.read(tmp_path)
     assert path.name not in str(seen[0].message)
 
 
 def test_missing_and_misnamed_files_are_refused(arrays, tmp_path):
     with pytest.raises(FileNotFoundError, match="No files were given"):
-        own.read([])
+        files.read([])
     with pytest.raises(FileNotFoundError, match=r"no .npz.* but 0 others"):
-        own.read(tmp_path)
+        files.read(tmp_path)
     (tmp_path / "a.csv").write_text("1,2")
     with pytest.raises(FileNotFoundError, match=r"1 others \['.csv'\]"):
-        own.read(tmp_path)
+        files.read(tmp_path)
     raises(tmp_path / "a.csv", "unknown suffix '.csv'")
     with pytest.raises(FileNotFoundError, match="matches none"):
-        own.read(tmp_path / "x*.npz")
+        files.read(tmp_path / "x*.npz")
     save(tmp_path / "a.npz", arrays)
     save(tmp_path / "b.h5", arrays)
     with pytest.raises(ValueError, match=r"1 .npz, 1 .h5 files.*'\*.npz'"):
-        own.read(tmp_path)
+        files.read(tmp_path)
 
 
 def test_disagreeing_samples_are_named_both(arrays, tmp_path):
@@ -228,7 +229,7 @@ def test_disagreeing_samples_are_named_both(arrays, tmp_path):
         other = {k: v for k, v in (arrays | change).items() if v is not None}
         path = save(tmp_path / "b.npz", other)
         with pytest.raises(ValueError, match=words) as info:
-            own.read(tmp_path)
+            files.read(tmp_path)
         assert str(path) in str(info.value)
         assert str(tmp_path / "a.npz") in str(info.value)
 
@@ -265,7 +266,9 @@ def test_pickled_arrays_are_refused_unread(arrays, tmp_path):
     path = tmp_path / "a.npz"
     save(path, arrays | {"features": np.array([{}, 1, 2, 3, 4], object)})
     raises(path, "pickled Python objects, which could run foreign code")
-    assert own.read(path, features="target")[0].features is not None  # unasked, unread
+    assert (
+        files.read(path, features="target")[0].features is not None
+    )  # unasked, unread
 
 
 def test_variable_length_arrays_of_hdf5_are_refused(arrays, tmp_path):
@@ -322,25 +325,86 @@ def test_hdf5_files_reach_nowhere_else(arrays, tmp_path):
 
 def test_writing_refuses_what_would_lose_something(arrays, tmp_path):
     path = save(tmp_path / "a.npz", arrays)
-    (sample,) = own.read(path)
+    (sample,) = files.read(path)
     good, out = np.zeros((5, 2), np.float32), tmp_path / "out.npz"
     with pytest.raises(ValueError, match="is the source itself"):
-        own.write(path, sample, good)
+        files.write(path, sample, good)
     with pytest.raises(ValueError, match=r"has fields \['target'\] already"):
-        own.write(out, sample, good, names=("target", "p"))
+        files.write(out, sample, good, names=("target", "p"))
     with pytest.raises(ValueError, match="same suffix"):
-        own.write(tmp_path / "out.h5", sample, good)
+        files.write(tmp_path / "out.h5", sample, good)
     with pytest.raises(ValueError, match="unknown suffix '.csv'"):
-        own.write(tmp_path / "out.csv", sample, good)
+        files.write(tmp_path / "out.csv", sample, good)
     with pytest.raises(ValueError, match=r"shape \(4, 2\), expected \(5, channels\)"):
-        own.write(out, sample, good[:4])
+        files.write(out, sample, good[:4])
     with pytest.raises(ValueError, match=r"names=\['p'\] must name the 2 channels"):
-        own.write(out, sample, good, names=("p",))
+        files.write(out, sample, good, names=("p",))
     with pytest.raises(FileNotFoundError, match="missing.npz"):
-        own.write(out, sample, good, source=tmp_path / "missing.npz")
+        files.write(out, sample, good, source=tmp_path / "missing.npz")
     with pytest.raises(ValueError, match="another mesh"):
-        own.write(out, sample._replace(mesh_points=good[:4]), good[:4])
+        files.write(out, sample._replace(mesh_points=good[:4]), good[:4])
     with pytest.raises(ValueError, match="named once"):
-        own.read(path, features="k,k")
+        files.read(path, features="k,k")
     assert not out.exists()
     assert not list(tmp_path.glob(".*"))
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".h5", ".vtu", ".vtk"])
+def test_extended_files_are_read_once_and_keep_everything(
+    suffix, arrays, tmp_path, monkeypatch
+):
+    if suffix in (".vtu", ".vtk"):
+        pytest.importorskip("pyvista", reason="needs opjax[vtk]")
+    path, out = tmp_path / f"a{suffix}", tmp_path / "out" / f"a{suffix}"
+    fields = {"features": arrays["features"], "later": arrays["target"]}
+    files.write(path, Sample(np.asarray(arrays["mesh_points"], np.float32)))
+    with files.extended(path, path.with_stem("b")) as (each,):
+        each.add(fields["features"], ["wind"] * 3)
+    path = path.with_stem("b")
+    opened = []
+    original = writing.How.open
+    monkeypatch.setattr(
+        writing.How, "open", lambda *given: opened.append(given) or original(*given)
+    )
+    with files.extended(path, out, features="wind", need_target=False) as (each,):
+        assert each.sample.name == str(path)
+        assert not out.exists()
+        with pytest.raises(ValueError, match=r"has fields \['wind'\] already"):
+            each.add(fields["features"], ["wind"] * 3)
+        each.add(2 * fields["features"], ["u", "u", "p"])
+    assert len(opened) == 1
+    (again,) = files.read(out, features="u,p", target="wind")
+    np.testing.assert_allclose(again.features, 2 * fields["features"], rtol=1e-6)
+    np.testing.assert_allclose(again.target, fields["features"], rtol=1e-6)
+    with pytest.raises(RuntimeError), files.extended(path, path.with_stem("c")):
+        raise RuntimeError
+    assert not path.with_stem("c").exists()
+    assert not list(tmp_path.rglob(".*"))
+
+
+def test_groups_of_an_extended_file_are_kept_with_the_rest(arrays, tmp_path):
+    path, out = tmp_path / "all.h5", tmp_path / "out.h5"
+    with h5py.File(path, "w") as file:
+        file.attrs["unit"] = "m"
+        for name in ("one", "two"):
+            for key, array in arrays.items():
+                file[f"{name}/{key}"] = array
+    with files.extended(path, out) as samples:
+        for value, each in enumerate(samples):
+            each.add(np.full((5, 1), value, np.float32))
+    for value, sample in enumerate(files.read(out, target="prediction")):
+        np.testing.assert_array_equal(sample.target, np.full((5, 1), value))
+    with h5py.File(out) as file:
+        assert file.attrs["unit"] == "m"
+
+
+def test_splits_name_the_channels_of_the_first_file(arrays, tmp_path):
+    for name in "abcdef":
+        save(tmp_path / f"{name}.npz", arrays | {"wind": np.ones((5, 2))})
+    found = files.splits([tmp_path], features="features,wind")
+    assert found.channels == {
+        "features": ("features",) * 3 + ("wind",) * 2,
+        "target": ("target",),
+    }
+    on_disk = files.splits([tmp_path], features="wind", in_memory=False)
+    assert on_disk.channels == {"features": ("wind",) * 2, "target": ("target",)}

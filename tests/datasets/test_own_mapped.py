@@ -5,7 +5,8 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from opjax.datasets import _vtu_bytes, _vtu_slices, own_mapped
+from opjax.files import mapped
+from opjax.files.vtk import vtu_bytes, vtu_slices
 
 pyvista = pytest.importorskip("pyvista", reason='needs `pip install "opjax[vtk]"`')
 
@@ -42,7 +43,7 @@ def save(mesh, path, *, mode="Binary", base64=True, compressor="None", **given):
 
 def copy(source, path, values, names, **asked):
     """Copies a file with fields, in slices of 999 points, and reads what it has."""
-    with own_mapped.copied(source, path, **asked) as (sample,):
+    with mapped.copied(source, path, **asked) as (sample,):
         arrays = {name: array[:] for name, array in sample.arrays.items()}
         written = sample.add(names)
         for start in range(0, len(values), 999):
@@ -101,7 +102,7 @@ def test_a_file_of_pyvista_and_a_copy_of_a_copy_have_slices(mesh, rng, tmp_path)
 
 @pytest.mark.parametrize("format", FORMATS[:4], ids=str)
 def test_memory_does_not_depend_on_the_mesh(format, rng, tmp_path, monkeypatch):
-    monkeypatch.setattr(_vtu_slices, "STEP", 2**16)
+    monkeypatch.setattr(vtu_slices, "STEP", 2**16)
     peaks = []
     for n in (2**16, 2**18):
         mesh = pyvista.PolyData(rng.uniform(size=(n, 3)))
@@ -109,7 +110,7 @@ def test_memory_does_not_depend_on_the_mesh(format, rng, tmp_path, monkeypatch):
         mesh.point_data["features"] = np.zeros((n, 2))
         save(mesh, tmp_path / "a.vtu", **format)
         tracemalloc.start()
-        with own_mapped.copied(tmp_path / "a.vtu", tmp_path / "b.vtu") as (sample,):
+        with mapped.copied(tmp_path / "a.vtu", tmp_path / "b.vtu") as (sample,):
             written = sample.add(["u"])
             for start in range(0, n, 1000):
                 part = sample.arrays["features"][start : start + 1000]
@@ -123,7 +124,7 @@ def refused(path, words, **asked):
     out = path.with_name("out") / path.name
     with (
         pytest.raises(ValueError, match=words) as info,
-        own_mapped.copied(path, out, **asked) as (sample,),
+        mapped.copied(path, out, **asked) as (sample,),
     ):
         sample.add(["u"]).put(0, np.zeros((len(sample.arrays["mesh_points"]), 1)))
     assert str(path) in str(info.value)
@@ -184,7 +185,7 @@ def test_damaged_values_are_refused_when_they_are_read(mesh, tmp_path, monkeypat
     path.write_bytes(content[:middle] + b"?" + content[middle + 1 :])
     refused(path, "Only base64 data is allowed")
     save(mesh, path, compressor="ZLib")
-    monkeypatch.setattr(_vtu_bytes, "MAX_BLOCK", 2**14)
+    monkeypatch.setattr(vtu_bytes, "MAX_BLOCK", 2**14)
     refused(path, "blocks of 32768 bytes")
 
 
@@ -206,7 +207,7 @@ def test_files_without_slices_are_refused_with_a_way_out(mesh, tmp_path):
     refused(path, "point_dim=1 must be", point_dim=1)
     with (
         pytest.raises(ValueError, match="the source itself"),
-        own_mapped.copied(path, path),
+        mapped.copied(path, path),
     ):
         pass
 
@@ -215,7 +216,7 @@ def test_a_copy_that_is_not_finished_does_not_appear(mesh, tmp_path):
     mesh.save(tmp_path / "a.vtu")
     with (
         pytest.raises(AssertionError),
-        own_mapped.copied(tmp_path / "a.vtu", tmp_path / "b.vtu") as (sample,),
+        mapped.copied(tmp_path / "a.vtu", tmp_path / "b.vtu") as (sample,),
     ):
         sample.add(["u"]).put(0, np.zeros((3999, 1)))
     assert [path.name for path in tmp_path.iterdir()] == ["a.vtu"]

@@ -4,7 +4,8 @@ import jax
 import numpy as np
 import pytest
 
-from opjax.datasets import pipe, samples
+from opjax import samples
+from opjax.datasets import pipe
 from opjax.problems import pipe as problem
 
 

@@ -29,7 +29,7 @@ def write(folder, arrays, *, kind=".npz", name="plas_N987_T20"):
             for key, value in arrays.items():
                 file[key] = value.T
     else:
-        plasticity._files.write(path, arrays)
+        plasticity.variables.write(path, arrays)
 
 
 def read(folder, **changes):

@@ -3,7 +3,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from opjax.datasets import samples
+from opjax import samples
 
 
 @pytest.fixture

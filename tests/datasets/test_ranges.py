@@ -1,8 +1,7 @@
 import numpy as np
 import pytest
 
-from opjax.datasets import ranges
-from opjax.datasets.samples import Sample
+from opjax.samples import Sample, ranges
 
 
 def test_ranges_say_how_far_outside_a_sample_is():

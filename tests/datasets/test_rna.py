@@ -3,9 +3,9 @@ import logging
 import numpy as np
 import pytest
 
-from opjax import point_clouds
-from opjax.datasets import rna, samples
-from opjax.datasets.samples import Sample
+from opjax import point_clouds, samples
+from opjax.datasets import rna
+from opjax.samples import Sample
 
 
 @pytest.fixture

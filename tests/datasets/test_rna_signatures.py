@@ -5,7 +5,7 @@ import pytest
 
 from opjax import point_clouds
 from opjax.datasets import _off, rna
-from opjax.datasets.samples import Sample
+from opjax.samples import Sample
 
 TIMES = (400.0, 1000.0)
 

@@ -5,8 +5,9 @@ import itertools
 import numpy as np
 import pytest
 
-from opjax.datasets import samples
-from opjax.datasets.samples import Sample
+from opjax import samples
+from opjax.datasets import requests
+from opjax.samples import Sample
 
 
 def make(rng, n, *, channels=2, **changes):
@@ -158,11 +159,11 @@ def test_equal_or_adjoining_arrays_are_stacked_without_a_copy(rng):
 
 
 def test_samples_are_divided_in_their_order(grids):
-    found = samples.divide([*grids, *grids], (3, 1, 2), "here")
+    found = requests.divide([*grids, *grids], (3, 1, 2), "here")
     assert found.train == grids
     assert [s.name for s in found.test] == [s.name for s in grids[1:]]
     with pytest.raises(ValueError, match=r"3 samples to divide into \(1, 1, 3\)"):
-        samples.divide(grids, (1, 1, 3), "here")
+        requests.divide(grids, (1, 1, 3), "here")
 
 
 NAN = np.full((4, 1), np.nan, np.float32)

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from opjax import samples
 from opjax.datasets import (
     airfoil,
     airfrans,
@@ -16,7 +17,6 @@ from opjax.datasets import (
     pipe,
     plasticity,
     rna,
-    samples,
 )
 
 SIZES: dict[str, Any] = {"num_train": 3, "num_validation": 1, "num_test": 2}

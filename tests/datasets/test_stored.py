@@ -4,9 +4,9 @@ import h5py
 import numpy as np
 import pytest
 
-from opjax.datasets import own, own_splits, summaries
-from opjax.datasets.samples import FIELDS, Sample
-from opjax.datasets.stored import Stored
+from opjax import files
+from opjax.samples import FIELDS, Sample, summaries
+from opjax.samples.stored import Stored
 
 
 @pytest.fixture
@@ -55,11 +55,11 @@ def test_samples_of_files_are_read_when_they_are_looked_up(suffix, found, tmp_pa
                     file[f"{row}/{name}"] = getattr(sample, name)
     else:
         for row, sample in enumerate(found):
-            own.write(tmp_path / f"{row}{suffix}", sample)
-    stored = own.stored(tmp_path)
-    equal(stored, own.read(tmp_path))
+            files.write(tmp_path / f"{row}{suffix}", sample)
+    stored = files.stored(tmp_path)
+    equal(stored, files.read(tmp_path))
     equal(stored, found)
-    assert [s.name for s in stored] == [s.name for s in own.read(tmp_path)]
+    assert [s.name for s in stored] == [s.name for s in files.read(tmp_path)]
     equal(stored[1:], found[1:])
     equal(stored.take([2, 0]) + stored[1:2], [found[i] for i in (2, 0, 1)])
     assert isinstance(stored[:2], Stored)
@@ -70,39 +70,41 @@ def test_samples_of_files_are_read_when_they_are_looked_up(suffix, found, tmp_pa
 def test_rows_of_arrays_are_samples(place, found, tmp_path):
     path = tmp_path / place
     write_stacked(path, stack(found))
-    equal(own.read(path, stacked=True), found)
-    stored = own.stored(path, stacked=True)
+    equal(files.read(path, stacked=True), found)
+    stored = files.stored(path, stacked=True)
     equal(stored, found)
     assert stored[1].name == str(path / "1")
     mesh = {"mesh_points": found[0].mesh_points, "quadrature_weights": np.ones(5)}
     write_stacked(path, stack(found, u=np.arange(15.0)) | mesh)
     with pytest.raises(ValueError, match="as many samples along axis 0 .*, u 15"):
-        own.stored(path, stacked=True)
+        files.stored(path, stacked=True)
     values = np.arange(15.0).reshape(3, 5)
     write_stacked(path, stack(found, grid_shape=np.array([5]), u=values) | mesh)
-    shared = own.stored(path, target="u", stacked=True)
+    shared = files.stored(path, target="u", stacked=True)
     for row, sample in enumerate(shared):
         np.testing.assert_array_equal(sample.mesh_points, found[0].mesh_points)
         np.testing.assert_array_equal(sample.target, values[row, :, None])
         assert sample.grid_shape == (5,)
-    assert own.channels(path, "features,u", stacked=True) == ("features",) * 3 + ("u",)
+    assert files.channels(path, "features,u", stacked=True) == ("features",) * 3 + (
+        "u",
+    )
 
 
 def test_what_cannot_be_stacked_is_named(found, tmp_path):
-    own.write(tmp_path / "a.npz", found[0])
+    files.write(tmp_path / "a.npz", found[0])
     with pytest.raises(ValueError, match="a.npz cannot be stacked"):
-        own.stored(tmp_path, stacked=True)
+        files.stored(tmp_path, stacked=True)
     with h5py.File(tmp_path / "groups.h5", "w") as file:
         file["0/mesh_points"] = found[0].mesh_points
     with pytest.raises(ValueError, match="'0' is not an array stored in this file"):
-        own.stored(tmp_path / "groups.h5", stacked=True)
+        files.stored(tmp_path / "groups.h5", stacked=True)
     write_stacked(tmp_path / "few", stack(found))
-    stored = own.stored(tmp_path / "few", stacked=True)
+    stored = files.stored(tmp_path / "few", stacked=True)
     write_stacked(tmp_path / "few", stack(found[:2]))
     with pytest.raises(ValueError, match="few has 2 samples, no 2"):
         stored[2]
     with pytest.raises(ValueError, match="'features' take 60 bytes, above the limit"):
-        own.stored(tmp_path / "few", stacked=True, max_bytes=50)
+        files.stored(tmp_path / "few", stacked=True, max_bytes=50)
     (tmp_path / "few" / "target.npy").write_bytes(b"damaged")
     with pytest.raises(ValueError, match="Cannot read .*target.npy"):
         stored[0]
@@ -111,7 +113,7 @@ def test_what_cannot_be_stacked_is_named(found, tmp_path):
 def test_samples_on_disk_are_divided_as_those_in_memory(found, tmp_path):
     write_stacked(tmp_path / "many.h5", stack(found * 4))
     given = {"stacked": True, "seed": 3, "num_train": 5}
-    in_memory = own_splits.splits([tmp_path / "many.h5"], **given)
-    on_disk = own_splits.splits([tmp_path / "many.h5"], in_memory=False, **given)
+    in_memory = files.splits([tmp_path / "many.h5"], **given)
+    on_disk = files.splits([tmp_path / "many.h5"], in_memory=False, **given)
     for name in ("train", "validation", "test"):
         equal(getattr(on_disk, name), getattr(in_memory, name))

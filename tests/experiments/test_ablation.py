@@ -19,8 +19,8 @@ from experiments import (
     elasticity,
 )
 from opjax import learn, training
-from opjax.datasets.samples import Sample, Splits
-from opjax.learn import operators
+from opjax.learn.registry import operators
+from opjax.samples import Sample, Splits
 from tests.experiments.results import read_result
 
 TINY = dataclasses.replace(
@@ -45,7 +45,9 @@ def finished(tmp_path_factory):
             raise training.NonFiniteError("Step 1 has loss nan.")
 
         task = make_task(config, cache_dir)
-        return task._replace(loss=loss) if config.ridge_logit < 0 else task
+        if config.ridge_logit < 0:
+            return dataclasses.replace(task, loss=loss)
+        return task
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ablation, "RIDGE_LOGITS", (0.0, -4.0))

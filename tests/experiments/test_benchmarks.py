@@ -13,7 +13,7 @@ from opjax.datasets import airfoil as airfoil_data
 from opjax.datasets import darcy_notch as notch_data
 from opjax.datasets import elasticity as elasticity_data
 from opjax.datasets import pipe as pipe_data
-from opjax.learn.benchmark import load
+from opjax.learn.tasks.benchmark import load
 
 pytest.importorskip("skfem")
 TINY = {"num_train": 2, "num_validation": 1, "num_test": 1, "batch_size": 1}
@@ -43,7 +43,7 @@ _NAMES = (
     "navier_stokes",
 )
 _NAMES += ("pipe", "plasticity", "rna")
-FAST_PROGRAMS = ("opjax.learn.train", *(f"experiments.{name}" for name in _NAMES))
+FAST_PROGRAMS = ("opjax.learn.cli.train", *(f"experiments.{name}" for name in _NAMES))
 
 
 def tiny(name, **changes):
@@ -98,7 +98,7 @@ def test_a_run_trains_evaluates_and_draws(name, tmp_path, capsys):
         assert stored["prediction_0"].shape == target.shape
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_rivals_run_end_to_end_and_resume(tmp_path, capsys):
     models = ("flare", "transolver_plus", "lno")
     config = tiny("elasticity", models=models)

@@ -9,6 +9,7 @@ from opjax.datasets import bodies as data
 SMOKE = bodies.PRESETS["smoke"]
 
 
+@pytest.mark.nightly
 def test_files_of_cars_are_learned_from_like_our_own_flows(tmp_path):
     pytest.importorskip("pyvista", reason="needs the extra opjax[vtk]")
     data.write(tmp_path / "files", 4, seed=0, resolution=2)

@@ -7,8 +7,9 @@ import pytest
 from flax import nnx
 
 from experiments import burgers
-from opjax.learn import fitting as common
-from opjax.learn import operators, outcome
+from opjax.learn.registry import operators
+from opjax.learn.run import fitting as common
+from opjax.learn.tasks import outcome
 from tests.experiments.results import read_result
 
 TINY = dataclasses.replace(

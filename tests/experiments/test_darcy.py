@@ -15,9 +15,11 @@ import pytest
 from flax import nnx
 
 from experiments import darcy
-from opjax import checkpoint, normalize
-from opjax.learn import metrics_file as common
-from opjax.learn import operators, outcome
+from opjax import normalize
+from opjax.learn.registry import operators
+from opjax.learn.run import metrics_file as common
+from opjax.learn.tasks import outcome
+from opjax.training import checkpoint
 from tests.experiments.results import read_result
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -274,7 +276,7 @@ def test_missing_matplotlib_is_noticed_before_training(tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("name", "change"),
     [
@@ -310,7 +312,7 @@ def start(*arguments, killed_after=None):
 
 _KILLED = """
 import os, runpy, signal
-from opjax.learn import metrics_file as common
+from opjax.learn.run import metrics_file as common
 write = common.MetricsWriter.write
 def write_then_kill(self, row):
     write(self, row)
@@ -333,7 +335,7 @@ def computed(workdir):
     return result, rows, arrays
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_same_seed_gives_the_same_bits_also_when_killed(tmp_path):
     cache = f"--cache_dir={tmp_path / 'cache'}"
     flags = ["--preset=smoke", "--num_epochs=5", cache]

@@ -9,7 +9,8 @@ from flax import nnx
 
 from experiments import darcy_inverse
 from opjax import learn
-from opjax.learn import operators, outcome
+from opjax.learn.registry import operators
+from opjax.learn.tasks import outcome
 
 TINY = dataclasses.replace(
     darcy_inverse.PRESETS["smoke"],

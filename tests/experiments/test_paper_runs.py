@@ -5,8 +5,8 @@ import pytest
 
 from experiments import paper_runs, published
 from experiments.published import SETUPS
-from opjax.learn import report
-from opjax.learn.stopping import STATUS
+from opjax.learn.cli import report
+from opjax.learn.run.stopping import STATUS
 
 SOME = SETUPS[:3]
 FINISH = """

@@ -9,7 +9,7 @@ from flax import nnx
 
 from experiments import plasticity
 from opjax.datasets import plasticity as dataset
-from opjax.learn import operators
+from opjax.learn.registry import operators
 
 TINY = dataclasses.replace(
     plasticity.PRESETS["smoke"],

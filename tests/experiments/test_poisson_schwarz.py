@@ -22,10 +22,10 @@ from experiments.poisson_schwarz import (
 )
 from experiments.poisson_schwarz.domains import Grid, LShape
 from experiments.poisson_schwarz.studies import STARTS, MeshSetup, Setup, Start, Study
-from opjax import checkpoint
-from opjax.learn import Finished, fit, study
-from opjax.learn.folder import read_config
-from opjax.training import NonFiniteError
+from opjax.learn import Finished, fit
+from opjax.learn.cli import study
+from opjax.learn.run.folder import read_config
+from opjax.training import NonFiniteError, checkpoint
 from tests.experiments.results import read_result
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -54,21 +54,9 @@ STUDY = Study(
 
 
 @pytest.fixture(scope="module", autouse=True)
-def user_session(tmp_path_factory):
-    """A user's session; equal programs are compiled once for the whole file."""
-    cache = tmp_path_factory.mktemp("compiled")
-    settings = {
-        "jax_compilation_cache_dir": str(cache),
-        "jax_persistent_cache_min_compile_time_secs": 0.0,
-        "jax_persistent_cache_min_entry_size_bytes": -1,
-    }
-    before = {name: getattr(jax.config, name) for name in settings}
+def user_session():
     with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
-        for name, value in settings.items():
-            jax.config.update(name, value)
-        yield {name.upper(): str(value) for name, value in settings.items()}
-        for name, value in before.items():
-            jax.config.update(name, value)
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +76,7 @@ def train(config, folder, **changes):
     """All replicas of a study, trained in a folder; their errors."""
     with jax.enable_x64(False):
         task = training.make_task(config)
-        settings = dataclasses.replace(study.settings(config, task), **changes)
+        settings = dataclasses.replace(task.settings(config), **changes)
         fitted = fit(task, task.build(config, None), settings, folder=folder)
         shape = len(config.rates), len(config.seeds)
         stacked = jax.tree.map(lambda x: x.reshape(*shape, *x.shape[1:]), fitted.model)
@@ -285,7 +273,7 @@ def outcome(result):
 _KILLED = """
 import os, signal
 from experiments import poisson_schwarz
-from opjax import checkpoint
+from opjax.training import checkpoint
 from tests.experiments import test_poisson_schwarz as tests
 save = checkpoint.save
 def save_then_kill(*args, **kwargs):
@@ -296,13 +284,14 @@ poisson_schwarz.run(tests.TINY, workdir={!r})
 """
 
 
+@pytest.mark.nightly
 def test_a_killed_run_resumes_to_the_same_bits(
     finished, tmp_path, user_session, monkeypatch, capsys
 ):
     paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
     killed = subprocess.run(
         [sys.executable, "-c", _KILLED.format(str(tmp_path))],
-        env=os.environ | user_session | {"PYTHONPATH": os.pathsep.join(paths)},
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)},
         capture_output=True,
         text=True,
     )
@@ -577,7 +566,7 @@ def population(folder, setup, start, rate=None, **options):
     ]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_default_reaches_what_the_start_of_the_paper_misses(tmp_path):
     options = {"seeds": (0, 1), "num_steps": 300, "batch_size": 64}
     ours, paper = (
@@ -589,7 +578,7 @@ def test_the_default_reaches_what_the_start_of_the_paper_misses(tmp_path):
     assert ours.max() < 1.5e-4 < paper.min()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_bars_of_the_paper_size(tmp_path):
     ours = population(tmp_path / "ours", Setup(), STARTS["whitened"], seeds=(0, 1))
     median = {name: np.median(value) for name, value in ours.items()}

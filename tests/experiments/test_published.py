@@ -16,7 +16,7 @@ from experiments import (
     plasticity,
     published,
 )
-from opjax.learn import fields
+from opjax.learn.config import fields
 
 
 def differences(one, other):

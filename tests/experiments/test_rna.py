@@ -190,7 +190,7 @@ def test_turned_surfaces_are_rotated_the_same_way_every_time():
     assert np.linalg.det(first) == pytest.approx(1, abs=1e-3)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize(("changes", "known"), [({"inputs": "hks"}, False), ({}, True)])
 def test_accuracy_under_rotations_is_told_where_poses_matter(changes, known, tmp_path):
     config = dataclasses.replace(TINY, **changes)

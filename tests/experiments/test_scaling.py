@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from experiments import scaling, scaling_flops, scaling_layers
-from opjax.learn import operators
+from opjax.learn.registry import operators
 
 TINY = dataclasses.replace(
     scaling.PRESETS["smoke"],
@@ -137,7 +137,7 @@ def test_a_run_writes_table_figure_and_result(tmp_path, capsys):
     assert scaling.run(TINY, workdir=tmp_path) == result  # read, not measured again
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_encoder_layers_stand_beside_the_published_numbers(tmp_path, capsys):
     paper = scaling.PRESETS["encoder"]
     assert paper.all_sizes() == [8192]

@@ -10,10 +10,10 @@ from flax import nnx
 pytest.importorskip("matplotlib")
 
 from experiments import sinusoid
-from opjax import checkpoint
-from opjax.learn import batches, study
+from opjax.learn.cli import study
+from opjax.learn.run.sources import make_batches
 from opjax.problems.sinusoid import sample
-from opjax.training import NonFiniteError
+from opjax.training import NonFiniteError, checkpoint
 from tests.experiments.results import read_result
 
 TINY = dataclasses.replace(
@@ -66,6 +66,7 @@ def member(name, seed, **changes):
         ({"ridges": (1.0,)}, "ridges=1.0 must be .*below 1"),
         ({"learning_rate": -1e-3}, "learning_rate=-0.001 must be .*at least 0"),
         ({"num_steps": 0}, "num_steps=0 must be .*at least 1"),
+        ({"contexts": (4, 5)}, "contexts=4,5 must have .*at least 10"),
     ],
 )
 def test_bad_hyper_parameters_are_refused_before_any_work(change, message):
@@ -76,23 +77,36 @@ def test_bad_hyper_parameters_are_refused_before_any_work(change, message):
 def test_the_paper_preset_is_the_paper():
     config = sinusoid.PRESETS["paper"]
     assert (config.num_steps, config.batch_size, config.num_basis) == (50_000, 8, 8)
+    assert (config.num_context, config.num_query, config.anneal) == (32, 200, True)
+    assert (config.contexts, config.test_tasks) == ((5, 10, 20, 40), 200)
+    assert (config.test_queries, config.ridge, config.clip_norm) == (200, 1e-4, 0)
+    four = sinusoid.PRESETS["paper_four"]
+    assert (four.num_context, four.num_basis) == (4, 2)
     assert config.models == sinusoid.PUBLISHED
     counts = {"attention": 593_409, "linear": 99_713, "transolver": 199_945}
     counts |= {"intention": 3_005_000, "functional": 50_825}
-    rates = {"attention": 1e-3, "transolver": 1e-4, "intention": 3e-4}
+    rates = {"attention": 1e-3, "intention": 3e-4}
     for (name, seed), one in config.members().items():
         if seed:
             continue
         model = jax.eval_shape(lambda one=one: sinusoid.build(one))
         assert sum(leaf.size for leaf in jax.tree.leaves(model)) == counts[name]
-        assert one.rate == rates.get(name, one.rate)
+        assert one.rate == rates.get(name, 1e-4)
         assert dataclasses.replace(one, learning_rate=1.0).rate == 1
-    assert dataclasses.replace(config, models=("functional",)).rate == 1e-4
-    for name, num_basis in (("code", 8), ("code_two", 2)):
-        code = sinusoid.PRESETS[name]
-        assert (code.ridge, code.num_basis) == (1e-4, num_basis)
-        same = {"preset": "paper", "ridges": config.ridges, "num_basis": 8}
-        assert dataclasses.replace(code, **same) == config
+    assert sinusoid.MODELS["intention"].num_heads == 4
+
+
+def test_the_rate_is_annealed_as_the_authors_scheduler_does():
+    config = dataclasses.replace(TINY, models=("functional",), anneal=True)
+    optimizer = sinusoid.make_optimizer(config, 10)
+    state = optimizer.init(jnp.zeros(()))
+    updates = []
+    for _ in range(10):  # of Adam with a constant gradient: the rate itself
+        update, state = optimizer.update(jnp.ones(()), state)
+        updates.append(-float(update))
+    # CosineAnnealingLR(T_max=10, eta_min=0): closed form of its documentation.
+    expected = 1e-4 * 0.5 * (1 + np.cos(np.pi * np.arange(10) / 10))
+    np.testing.assert_allclose(updates, expected, rtol=1e-4)
 
 
 def test_every_ridge_is_a_member_of_the_models_that_have_one():
@@ -163,6 +177,7 @@ def test_a_finished_run_is_read_and_not_repeated(finished, monkeypatch, capsys):
     assert json.loads(capsys.readouterr().out.splitlines()[-1]) == result
 
 
+@pytest.mark.nightly
 def test_an_interrupted_run_resumes_to_the_same_bits(
     finished, tmp_path, monkeypatch, capsys
 ):
@@ -211,7 +226,7 @@ def test_one_observation_is_enough_to_train():
     config = member("functional", 0, num_context=1, num_steps=2)
     task = sinusoid.make_task(config, None)
     with jax.enable_x64(False):
-        made = batches.make(task, study.settings(config, task))
+        made = make_batches(task, task.settings(config))
         state = made.start(sinusoid.build(config, nnx.Rngs(0)))
         made.prepare(state, 0)
         _, history = made.advance(state, 0, np.ones((), bool))
@@ -226,7 +241,9 @@ def test_errors_are_those_of_the_first_observations():
         return jnp.full((queries.shape[0], 1), average)
 
     with jax.enable_x64(False):
-        tasks, found = sinusoid.errors(jax.tree_util.Partial(mean), 7)
+        tasks, found = sinusoid.errors(
+            jax.tree_util.Partial(mean), dataclasses.replace(TINY, test_tasks=7)
+        )
         _, y, _, target = map(np.asarray, tasks[:4])
     assert found.shape == (7, 8)
     for size, error in zip(sinusoid.CONTEXTS, found.mean(axis=0), strict=True):
@@ -239,4 +256,4 @@ def test_errors_that_are_not_finite_are_refused():
         return queries * jnp.nan
 
     with jax.enable_x64(False), pytest.raises(NonFiniteError, match="raise the ridge"):
-        sinusoid.errors(jax.tree_util.Partial(bad), 2)
+        sinusoid.errors(jax.tree_util.Partial(bad), TINY)

@@ -8,9 +8,8 @@ from typing import Any
 
 import h5py
 import numpy as np
-from orbax.checkpoint import v1 as ocp
 
-from opjax import checkpoint
+from opjax.training import _arrays, checkpoint
 
 _DATE = re.compile(r"\b20\d\d-\d\d-\d\d\b")
 _STEP = re.compile(r"step_\d{10}")
@@ -58,9 +57,7 @@ def _visited(arrays: dict[str, str], name: str, item: Any) -> None:
 
 
 def _checkpoint(path: pathlib.Path) -> dict[str, Any]:
-    with checkpoint._quiet():
-        loaded = ocp.load_checkpointables(path)["arrays"]
-    arrays = {name: _array(np.asarray(array)) for name, array in loaded.items()}
+    arrays = {name: _array(array) for name, array in _arrays.read(path).items()}
     step = int(path.name.removeprefix("step_"))
     return {"arrays": arrays, "metadata": checkpoint.read_metadata(path.parent, step)}
 

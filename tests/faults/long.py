@@ -20,10 +20,11 @@ from unittest import mock
 import jax
 import numpy as np
 
-from opjax import checkpoint
-from opjax.learn import arenas, metrics_file
-from opjax.learn.folder import RunDirectory
-from opjax.learn.loop import Loop
+from opjax.learn.cli import arenas
+from opjax.learn.run import metrics_file
+from opjax.learn.run.folder import RunDirectory
+from opjax.learn.run.loop import Loop
+from opjax.training import checkpoint
 from tests.learn import resumable
 
 _FIRST = 100
@@ -57,16 +58,16 @@ def training(
 
     jax.monitoring.register_event_duration_secs_listener(listen)
     epochs = -(-steps // 11)
-    given: dict[str, Any] = {"num_epochs": epochs}
-    given |= {
-        "checkpoint_every": checkpoint_every,
-        "quiet": True,
-        "checkpoint_seconds": 1e9,
-    }
     try:
         with jax.enable_x64(False), mock.patch.object(Loop, "advance", watched):
             begin = time.monotonic()
-            found = resumable.run(folder, **given)
+            found = resumable.run(
+                folder,
+                num_epochs=epochs,
+                checkpoint_every=checkpoint_every,
+                quiet=True,
+                checkpoint_seconds=1e9,
+            )
             seconds = time.monotonic() - begin
     finally:
         jax.monitoring.unregister_event_duration_listener(listen)

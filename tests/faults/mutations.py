@@ -20,8 +20,8 @@ from typing import NamedTuple
 import flax.nnx
 import jax
 import optax
+import orbax.checkpoint as ocp
 import pytest
-from orbax.checkpoint import v1 as ocp
 
 _ROOT = pathlib.Path(__file__).parents[2]
 _FAULTS = "tests/faults/"
@@ -65,56 +65,56 @@ MUTATIONS = (
     ),
     Mutation(
         "checkpoints without a manifest count",
-        "opjax/checkpoint.py",
-        'p.parent.name for p in directory.glob(f"step_*/{_MANIFEST}")',
+        "opjax/training/checkpoint.py",
+        'p.parent.name for p in directory.glob(f"step_*/{_manifest.NAME}")',
         'p.name for p in directory.glob("step_*")',
         "tests/test_checkpoint.py -k killed_while_saving",
     ),
     Mutation(
         "no checksum of the files",
-        "opjax/checkpoint.py",
-        '    if info["crc32"] != _checksums(path):\n',
+        "opjax/training/checkpoint.py",
+        '    if info["crc32"] != _manifest.checksums(path):\n',
         "    if False:\n",
         f"{_FAULTS}test_disks.py -k flips",
     ),
     Mutation(
         "no checksum of the manifest",
-        "opjax/checkpoint.py",
+        "opjax/training/_manifest.py",
         "own not in (None, found)",
         "False",
         f"{_FAULTS}test_disks.py -k manifest_of",
     ),
     Mutation(
         "what a failed save leaves stays",
-        "opjax/checkpoint.py",
+        "opjax/training/checkpoint.py",
         "        if begun:  # what",
         "        if False:  # what",
         f"{_FAULTS}test_disks.py -k full_disk",
     ),
     Mutation(
         "old checkpoints stay",
-        "opjax/checkpoint.py",
+        "opjax/training/checkpoint.py",
         "if found <= step][:-keep]:\n",
         "if found <= step][:0]:\n",
         f"{_FAULTS}test_long.py -k checkpoints",
     ),
     Mutation(
         "later checkpoints stay",
-        "opjax/checkpoint.py",
+        "opjax/training/checkpoint.py",
         "        if later > step:\n",
         "        if False:\n",
         f"{_FAULTS}test_disks.py -k went_back",
     ),
     Mutation(
         "the lock is not taken",
-        "opjax/learn/folder.py",
+        "opjax/learn/run/folder.py",
         "            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)\n",
         "            pass\n",
         f"{_FAULTS}test_folders.py -k second_process",
     ),
     Mutation(
         "the lock is the file, not who holds it",
-        "opjax/learn/folder.py",
+        "opjax/learn/run/folder.py",
         "            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)\n",
         "            if (path / '.lock').stat().st_size:\n"
         "                raise BlockingIOError\n",
@@ -122,42 +122,42 @@ MUTATIONS = (
     ),
     Mutation(
         "rows after the checkpoint stay",
-        "opjax/learn/metrics_file.py",
+        "opjax/learn/run/metrics_file.py",
         "            self._file.truncate(self._size)\n            _files",
         "            _files",
         "tests/learn/test_fitting.py -k drop_the_rows",
     ),
     Mutation(
         "a full disk ends the metrics",
-        "opjax/learn/metrics_file.py",
+        "opjax/learn/run/metrics_file.py",
         "        except OSError as error:\n            with contextlib",
         "        except KeyError as error:\n            with contextlib",
         "tests/learn/test_fitting.py -k rows_wait",
     ),
     Mutation(
         "SIGTERM outside of training has no handler",
-        "opjax/learn/stopping.py",
+        "opjax/learn/run/stopping.py",
         "    before = signal.signal(signal.SIGTERM, end)\n",
         "    before = signal.getsignal(signal.SIGTERM)\n",
         f"{_FAULTS}test_folders.py -k sigterm",
     ),
     Mutation(
         "SIGTERM in training does not save",
-        "opjax/learn/fitting.py",
+        "opjax/learn/run/fitting.py",
         "            loop.save_if_due(now=stop or old)\n",
         "            loop.save_if_due(now=old)\n",
         "tests/learn/test_fitting.py -k told_to_stop",
     ),
     Mutation(
         "leftovers of killed processes stay",
-        "opjax/learn/folder.py",
+        "opjax/learn/run/folder.py",
         "            remove_leftovers(folder)\n",
         "            pass\n",
         f"{_FAULTS}test_folders.py -k killed_process_left",
     ),
     Mutation(
         "the mask: points that fill up a mesh have weight",
-        "opjax/datasets/samples.py",
+        "opjax/samples/padding.py",
         '    padded["quadrature_weights"][sample.num_points :] = 0\n',
         "",
         "tests/datasets/test_samples.py -k padding",
@@ -171,21 +171,22 @@ MUTATIONS = (
     ),
     Mutation(
         "kills: a run goes on with the first weights",
-        "opjax/learn/loop.py",
-        "            known = {",
-        "            self.progress = self._first(model)\n            known = {",
+        "opjax/learn/run/loop.py",
+        '            rows = found.metadata["rows"]\n',
+        "            self.progress = self._first(model)\n"
+        '            rows = found.metadata["rows"]\n',
         _KILLS,
     ),
     Mutation(
         "kills: a run does not know how many rows it had",
-        "opjax/learn/loop.py",
-        '            known = {"rows": found.metadata["rows"]}\n',
-        '            known = {"rows": 10**9}\n',
+        "opjax/learn/run/loop.py",
+        '            rows = found.metadata["rows"]\n',
+        "            rows = 10**9\n",
         _KILLS,
     ),
     Mutation(
         "kills: temporary files stay",
-        "opjax/learn/folder.py",
+        "opjax/learn/run/folder.py",
         "            remove_leftovers(folder)\n",
         "            pass\n",
         _KILLS,
@@ -220,7 +221,7 @@ def tested(folder: pathlib.Path, tests: str) -> tuple[bool, str]:
             os.environ["PYTHONPATH"] = str(folder)
             for name in [n for n in sys.modules if n.partition(".")[0] in _OWN]:
                 del sys.modules[name]
-            given = ["-n", "0", "-x", "-q", "-p", "no:cacheprovider"]
+            given = ["-n", "0", "-m", "", "-x", "-q", "-p", "no:cacheprovider"]
             status = int(pytest.main([*given, *tests.split()]))
         finally:
             sys.stdout.flush()

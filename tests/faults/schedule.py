@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from opjax.learn import stopping
+from opjax.learn.run import stopping
 from tests.faults import content, server, subjects
 from tests.faults.server import Ended, Moment
 

@@ -23,8 +23,8 @@ from unittest import mock
 
 import jax
 
-from opjax.learn import stopping
-from opjax.learn.loop import Loop
+from opjax.learn.run import stopping
+from opjax.learn.run.loop import Loop
 from tests.faults import content, subjects
 
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC

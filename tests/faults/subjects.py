@@ -18,17 +18,10 @@ import jax
 
 import tests.hosts as line
 from experiments import burgers
-from opjax import learn
-from opjax.datasets import heat, own
-from opjax.learn import (
-    batches,
-    loop,
-    predict,
-    program,
-    report,
-    study,
-    train,
-)
+from opjax import files, learn
+from opjax.datasets import heat
+from opjax.learn.cli import predict, program, report, study, train
+from opjax.learn.run import batches, loop
 from tests.learn import resumable
 
 _STILL = SimpleNamespace(monotonic=lambda: 0.0)
@@ -41,7 +34,7 @@ def inputs(folder: pathlib.Path) -> None:
     """Writes the files that subjects read."""
     heat.write(folder / "samples", 14, num_points=(24, 24))
     with h5py.File(folder / "new.h5", "w") as file:
-        for sample in own.read(folder / "samples")[:3]:
+        for sample in files.read(folder / "samples")[:3]:
             group = file.create_group(pathlib.Path(sample.name).stem)
             for name in ("mesh_points", "features", "target"):
                 group[name] = getattr(sample, name)

@@ -10,8 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from opjax import _files, checkpoint
-from opjax.learn import board, messages
+from opjax import _files
+from opjax.learn import messages
+from opjax.learn.run import board
+from opjax.training import checkpoint
 
 ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS)
 
@@ -130,7 +132,6 @@ def test_a_file_that_cannot_be_replaced_stays(tmp_path, monkeypatch):
             temporary.write_text("new")
     assert (names(tmp_path), path.read_text()) == (["a.json"], "old")
     (tmp_path / ".a.77.0123abcd.json").write_text("killed")
-    (tmp_path / "..a.77.0123abcd.77.4567abcd.npz").write_text("killed in its turn")
     (tmp_path / ".b.77.0123abcd").write_text("killed")
     (tmp_path / ".mine.json").write_text("no temporary file")
     _files.remove_leftovers(tmp_path, "a")

@@ -22,17 +22,10 @@ import pytest
 
 from opjax import learn
 from opjax.datasets import cache, heat
-from opjax.datasets.samples import Sample
-from opjax.learn import (
-    folder,
-    members,
-    metrics_file,
-    predict,
-    report,
-    stopping,
-    train,
-)
-from opjax.learn.metrics_file import MetricsWriter
+from opjax.learn.cli import predict, report, train
+from opjax.learn.report import members
+from opjax.learn.run import folder, metrics_file, stopping
+from opjax.learn.run.metrics_file import MetricsWriter
 from tests.learn import resumable
 from tests.learn.test_fitting import assert_identical
 
@@ -165,7 +158,7 @@ def test_another_place_time_and_full_disks_around_it_change_nothing(
 def test_outside_of_training_sigterm_ends_with_the_same_status():
     script = """
         import sys
-        from opjax.learn import stopping
+        from opjax.learn.run import stopping
         with stopping.at_once():
             print("ready", flush=True)
             while True:
@@ -188,8 +181,8 @@ def test_a_file_of_several_predictions_appears_when_all_are_made(tmp_path, monke
     class Trained:
         description: ClassVar = {"channels": {"target": 1}, "names": {}}
 
-        def read(self, file, *, point_dim):
-            return [Sample(np.zeros((3, 2)), name=f"{file}/{i}") for i in range(3)]
+        def read_options(self, *, point_dim):
+            return {"point_dim": point_dim, "need_target": False}
 
         def __call__(self, sample, **limits):
             if sample.name.endswith("2"):
@@ -199,7 +192,7 @@ def test_a_file_of_several_predictions_appears_when_all_are_made(tmp_path, monke
     source = tmp_path / "new.h5"
     with h5py.File(source, "w") as file:
         for i in range(3):
-            file[f"{i}/mesh_points"] = np.zeros((3, 2))
+            file[f"{i}/mesh_points"] = np.arange(6.0).reshape(3, 2)
     monkeypatch.setattr(predict, "_row", lambda *given: {})
     output = tmp_path / "predicted"
     given: Any = Trained(), str(source), output, None, {}

@@ -3,7 +3,7 @@
 import jax
 from flax import nnx
 
-from opjax import nn
+from experiments import sinusoid_regressors
 from tests.golden.adapters import Adapter, _assign_linear
 
 
@@ -24,7 +24,7 @@ def _tokens(model, params):
 
 
 def _functional(params, inputs, config):
-    model = nn.FunctionalRegressor(
+    model = sinusoid_regressors.FunctionalRegressor(
         config["latent_dim"],
         num_basis=config["num_groups"],
         ridge=config["ridge"],
@@ -35,7 +35,7 @@ def _functional(params, inputs, config):
 
 
 def _transolver(params, inputs, config):
-    model = nn.TransolverRegressor(
+    model = sinusoid_regressors.TransolverRegressor(
         config["latent_dim"],
         num_basis=config["num_groups"],
         num_heads=config["num_heads"],
@@ -46,7 +46,7 @@ def _transolver(params, inputs, config):
 
 
 def _intention(params, inputs, config):
-    model = nn.IntentionRegressor(
+    model = sinusoid_regressors.IntentionRegressor(
         config["latent_dim"],
         num_heads=config["num_heads"],
         # The reference code adds this to its ridge.
@@ -67,7 +67,7 @@ def _assign_decoded(model, params):
 
 
 def _softmax_attention(params, inputs, config):
-    model = nn.SoftmaxAttentionRegressor(
+    model = sinusoid_regressors.SoftmaxAttentionRegressor(
         config["d_model"], num_heads=config["num_heads"], rngs=nnx.Rngs(0)
     )
     _assign_decoded(model, params)
@@ -78,7 +78,9 @@ def _softmax_attention(params, inputs, config):
 
 
 def _linear_attention(params, inputs, config):
-    model = nn.LinearAttentionRegressor(config["d_model"], rngs=nnx.Rngs(0))
+    model = sinusoid_regressors.LinearAttentionRegressor(
+        config["d_model"], rngs=nnx.Rngs(0)
+    )
     _assign_decoded(model, params)
     return _predict(model, inputs)
 

@@ -191,9 +191,9 @@ def _nsl_model(params, inputs, config):
         modes=modes,
         features=config["hid"],
         block=functools.partial(
-            nn.FourierBlock,
+            nn.models.FourierBlock,
             channel_mlp_ratio=None,
-            kernel_init=nn.initializers.spectral_uniform,
+            kernel_init=nn.layers.initializers.spectral_uniform,
         ),
         projection_ratio=1,
         position=functools.partial(nn.ReferenceDistances, num_reference=config["ref"])
@@ -246,7 +246,7 @@ def _neuralop_model(params, inputs, config):
         features=config["hid"],
         num_layers=config["layers"],
         block=functools.partial(
-            nn.FourierBlock,
+            nn.models.FourierBlock,
             channel_mlp_ratio=0.5 if use_mlp else None,
             instance_norm=config.get("norm") == "instance_norm",
         ),

@@ -73,7 +73,7 @@ def _assign_encoder(layer, params, prefix=""):
 
 
 def _encoder(params, inputs, config):
-    layer = nn.EncoderLayer(
+    layer = nn.models.EncoderLayer(
         config["d_model"],
         hidden_features=config["dim_feedforward"],
         attention=partial(
@@ -108,7 +108,7 @@ def _on_grids(module, fields):
 
 
 def _convolution_block(params, inputs, config):
-    block = nn.ConvolutionBlock(
+    block = nn.layers.ConvolutionBlock(
         config["in_dim"],
         config["out_dim"],
         grid_shape=inputs["x"].shape[2:],
@@ -151,7 +151,7 @@ def _assign_up(scaler, params, prefix=""):
 
 def _down(params, inputs, config):
     middle, last = _sizes(config["size"], config["n"])
-    scaler = nn.DownScaler(
+    scaler = nn.layers.DownScaler(
         config["in_dim"],
         config["out_dim"],
         grid_shape=(config["n"], config["n"]),
@@ -166,7 +166,7 @@ def _down(params, inputs, config):
 
 def _up(params, inputs, config):
     middle, last = config["size"]
-    scaler = nn.UpScaler(
+    scaler = nn.layers.UpScaler(
         config["in_dim"],
         grid_shape=(config["n"], config["n"]),
         middle_shape=middle,
@@ -216,7 +216,7 @@ def _decode(decoder, inputs, config):
 
 
 def _spectral_decoder(params, inputs, config):
-    decoder = nn.SpectralDecoder(
+    decoder = nn.layers.SpectralDecoder(
         config["in_dim"],
         config["out_dim"],
         features=config["freq_dim"],
@@ -233,7 +233,7 @@ def _spectral_decoder(params, inputs, config):
 
 
 def _pointwise_decoder(params, inputs, config):
-    decoder = nn.PointwiseDecoder(
+    decoder = nn.layers.PointwiseDecoder(
         config["in_dim"],
         config["out_dim"],
         features=config["n_hidden"],
@@ -256,9 +256,11 @@ def _decoder(config, output):
     }
     if config["decoder_type"] == "pointwise":
         features = config["n_hidden"]
-        return functools.partial(nn.PointwiseDecoder, features=features, **options)
+        return functools.partial(
+            nn.layers.PointwiseDecoder, features=features, **options
+        )
     return functools.partial(
-        nn.SpectralDecoder,
+        nn.layers.SpectralDecoder,
         features=config["freq_dim"],
         grid_shape=output,
         modes=config["fourier_modes"],
@@ -273,13 +275,13 @@ def _transformer(params, inputs, config):
     spectral = config["decoder_type"] == "ifft2"
     if down:
         down = functools.partial(
-            nn.DownScaler,
+            nn.layers.DownScaler,
             middle_shape=_sizes(down, n)[0],
             new_shape=coarse,
             activation=config.get("downscaler_activation", "silu"),
         )
         up = functools.partial(
-            nn.UpScaler,
+            nn.layers.UpScaler,
             middle_shape=up[0] if up else None,
             new_shape=output,
             activation=config.get("upscaler_activation", "silu"),
@@ -346,7 +348,7 @@ def _initialization_follows_the_rule(arrays):
         numbers = re.fullmatch(r"weights\.d(.*)_eta(.*)_delta(.*)", name).groups()
         width, scale, diagonal = map(float, numbers)
         width = int(width)
-        init = nn.initializers.diagonal_xavier(scale, diagonal)
+        init = nn.layers.initializers.diagonal_xavier(scale, diagonal)
         keys = jax.random.split(jax.random.key(0), len(stored))
         ours = np.stack([init(key, (width, width), float) for key in keys])
         bound = (3 / width) ** 0.5

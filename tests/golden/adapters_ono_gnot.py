@@ -88,10 +88,13 @@ def _assign_shared_norm(layer, params, prefix):
 
 
 ONO_ATTENTIONS = {
-    "linear": (nn.MeanAttention, _assign_mean),
-    "selfAttention": (nn.EfficientAttention, _assign_efficient),
-    "nystrom": (partial(nn.NystromformerAttention, batch_axis=BATCH), _assign_nystrom),
-    "galerkin": (nn.SharedNormAttention, _assign_shared_norm),
+    "linear": (nn.attention.MeanAttention, _assign_mean),
+    "selfAttention": (nn.attention.EfficientAttention, _assign_efficient),
+    "nystrom": (
+        partial(nn.attention.NystromformerAttention, batch_axis=BATCH),
+        _assign_nystrom,
+    ),
+    "galerkin": (nn.attention.SharedNormAttention, _assign_shared_norm),
 }
 
 
@@ -113,7 +116,7 @@ def _assign_ono_block(block, params, prefix, config, *, last):
 
 
 def _ono_block(params, inputs, config):
-    block = nn.ONOBlock(
+    block = nn.models.ONOBlock(
         config["hid"],
         attention=_ono_attention(config),
         num_modes=config["psi_dim"],
@@ -212,10 +215,10 @@ def _assign_gnot_block(block, params, prefix, *, original=False):
 def _gnot_attention(params, inputs, config):
     options = {"num_heads": config["heads"], "rngs": nnx.Rngs(0)}
     if config["attn_type"] == "galerkin":
-        layer = nn.MeanAttention(config["dim"], **options)
+        layer = nn.attention.MeanAttention(config["dim"], **options)
         _assign_mean(layer, params, "")
         return jax.vmap(layer)(inputs["x"])
-    layer = nn.NormalizedCrossAttention(config["dim"], **options)
+    layer = nn.attention.NormalizedCrossAttention(config["dim"], **options)
     _assign_linear(layer.query, params, "query")
     _assign_linear(layer.keys[0], params, "key")
     _assign_linear(layer.values[0], params, "value")
@@ -224,7 +227,7 @@ def _gnot_attention(params, inputs, config):
 
 
 def _gnot_block(params, inputs, config):
-    block = nn.GNOTBlock(
+    block = nn.models.GNOTBlock(
         config["hid"],
         point_dim=config["sd"],
         num_heads=config["h"],
@@ -240,7 +243,7 @@ def _gnot_block(params, inputs, config):
 
 def _original_gnot_block(params, inputs, config):
     count = len(config["branch_points"])
-    block = nn.GNOTBlock(
+    block = nn.models.GNOTBlock(
         config["hid"],
         point_dim=config["sd"],
         num_heads=config["h"],
@@ -294,7 +297,7 @@ def _gnot(params, inputs, config):
 
 def _original_gnot(params, inputs, config):
     count = len(config["branch_sizes"])
-    model = nn.OriginalGNOT(
+    model = nn.models.OriginalGNOT(
         point_dim=config["sd"],
         feature_dim=0,
         out_features=config["out"],

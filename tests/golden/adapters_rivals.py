@@ -8,7 +8,7 @@ from flax import nnx
 
 import opjax
 from opjax import nn
-from opjax.nn.attention import adaptive
+from opjax.nn.bases import adaptive
 from tests.golden.adapters import (
     Adapter,
     _assign_linear,
@@ -34,7 +34,7 @@ def _stacked(model, params, prefix, num_layers, assign):
 
 def _perceptron(num_layers, **options):
     if num_layers >= 0:
-        return partial(nn.ResidualMLP, num_layers=num_layers, **options)
+        return partial(nn.layers.ResidualMLP, num_layers=num_layers, **options)
 
     def one_map(in_features, out_features, *, rngs):  # it adds to its input
         return nn.MLP(in_features, (), out_features, output_residual=True, rngs=rngs)
@@ -53,7 +53,7 @@ def _flare_layer(config, features):
         layers = 3 if layers is None else layers
         return _perceptron(layers, hidden_features=hidden, **common)
 
-    norm = nn.RMSNorm if config.get("rmsnorm") else nn.LayerNorm
+    norm = nn.layers.RMSNorm if config.get("rmsnorm") else nn.layers.LayerNorm
     return partial(
         nn.FlareAttention,
         num_heads=config["num_heads"],
@@ -77,7 +77,7 @@ def _assign_perceptron(mlp, params, name):
 
 
 def _assign_any_norm(norm, params, name):
-    if isinstance(norm, nn.RMSNorm):
+    if isinstance(norm, nn.layers.RMSNorm):
         norm.scale = nnx.Param(params[f"{name}.weight"])
     else:
         _assign_norm(norm, params, name)
@@ -123,7 +123,7 @@ def _flare_model(params, inputs, config):
             config.get("num_layers_ffn", 3), hidden_features=hidden, **common
         ),
         ends=_perceptron(config.get("num_layers_in_out_proj", 2), **common),
-        norm=nn.RMSNorm if config.get("rmsnorm") else nn.LayerNorm,
+        norm=nn.layers.RMSNorm if config.get("rmsnorm") else nn.layers.LayerNorm,
         decoder_norm=config.get("out_proj_norm", True),
         rngs=nnx.Rngs(0),
     )
@@ -165,7 +165,7 @@ def _assign_eidetic(layer, params, prefix=""):
 
 
 def _eidetic(params, config):
-    layer = nn.EideticAttention(
+    layer = nn.attention.EideticAttention(
         config["dim"],
         num_heads=config["heads"],
         num_basis=config["slice_num"],
@@ -210,7 +210,7 @@ def _transolver_plus_model(params, inputs, config):
     if unified:
         position = nn.ReferenceDistances(config["space_dim"], config["ref"], *_BOX)
     attention = partial(
-        nn.EideticAttention,
+        nn.attention.EideticAttention,
         num_heads=config["n_head"],
         num_basis=config["slice_num"],
     )

@@ -6,6 +6,7 @@ import jax
 import numpy as np
 from flax import nnx
 
+from experiments import sinusoid_regressors
 from opjax import nn
 from tests.builders import transformer
 
@@ -93,8 +94,10 @@ def attention(features, *, num_heads, mixer=(), use_bias=True, **options):
     layer = nn.BasisAttention(
         features,
         num_heads=num_heads,
-        basis=functools.partial(nn.SoftmaxBasis, use_bias=use_bias, **options),
-        mixer=functools.partial(nn.FunctionalMap, fan_in_init=True, **dict(mixer)),
+        basis=functools.partial(nn.bases.SoftmaxBasis, use_bias=use_bias, **options),
+        mixer=functools.partial(
+            nn.mixers.FunctionalMap, fan_in_init=True, **dict(mixer)
+        ),
         use_bias=use_bias,
         fan_in_init=True,
         rngs=nnx.Rngs(4),
@@ -130,7 +133,9 @@ def tokens(regressor, features):
 
 
 def intention():
-    model = nn.IntentionRegressor(1000, num_heads=8, ridge=0.1, rngs=nnx.Rngs(7))
+    model = sinusoid_regressors.IntentionRegressor(
+        1000, num_heads=8, ridge=0.1, rngs=nnx.Rngs(7)
+    )
     return perceptron_parameters(model.key, "enc_k")
 
 
@@ -184,20 +189,24 @@ OURS = {
     "Burgers": super_resolution,
     "fewshot_funcattn": functools.partial(
         tokens,
-        functools.partial(nn.FunctionalRegressor, num_basis=8, ridge=0.1),
+        functools.partial(
+            sinusoid_regressors.FunctionalRegressor, num_basis=8, ridge=0.1
+        ),
         128,
     ),
     "fewshot_transolver": functools.partial(
         tokens,
-        functools.partial(nn.TransolverRegressor, num_basis=8, num_heads=8),
+        functools.partial(
+            sinusoid_regressors.TransolverRegressor, num_basis=8, num_heads=8
+        ),
         256,
     ),
     "fewshot_intention": intention,
     "fewshot_attention": functools.partial(
-        decoded, nn.SoftmaxAttentionRegressor, 256, num_heads=8
+        decoded, sinusoid_regressors.SoftmaxAttentionRegressor, 256, num_heads=8
     ),
     "fewshot_linear_attention": functools.partial(
-        decoded, nn.LinearAttentionRegressor, 128
+        decoded, sinusoid_regressors.LinearAttentionRegressor, 128
     ),
     "RNA": functools.partial(
         operator_transformer,

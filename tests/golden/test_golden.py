@@ -25,6 +25,15 @@ def test_values_and_gradients_equal_the_reference_code(file):
     assert report.status == "ok", str(report)
 
 
+@pytest.mark.nightly
+def test_no_file_that_is_too_large_to_be_here_differs(shared_dir):
+    files = sorted((shared_dir / "golden").glob("*.npz"))
+    reports = [compare.compare(f) for f in files if not (HERE / f.name).is_file()]
+    assert [
+        str(report) for report in reports if report.status in ("FAIL", "ERROR")
+    ] == []
+
+
 TOO_LARGE = ("galerkin_darcy_dataset", "burgers_model")
 # Parts and variants of models that have a file here.
 ELSEWHERE = ("flare_attention", "transolver_plus_attention_nonoise")

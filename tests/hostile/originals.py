@@ -169,7 +169,7 @@ def config(seed: int) -> bytes:
     """The configuration of a run."""
     import dataclasses
 
-    from opjax.learn import train
+    from opjax.learn.cli import train
     from opjax.learn.json_files import to_json
 
     values = dataclasses.asdict(train.Config(num_layers=1 + seed % 3))

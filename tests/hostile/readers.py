@@ -11,8 +11,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import opjax
+from opjax import files
 from opjax._files import REFUSALS
-from opjax.datasets import _arrays, _off, _vtk, own, own_mapped
+from opjax.datasets import _airfrans_files, _arrays, _off
+from opjax.files import mapped
 from tests.hostile import crafted, mutations, originals
 
 MAX_BYTES = 2**24
@@ -59,23 +61,23 @@ def _places(path: Path) -> list[Path]:
 
 
 def _own(path: Path) -> None:
-    own.read([path], max_bytes=MAX_BYTES)
+    files.read([path], max_bytes=MAX_BYTES)
 
 
 def _own_weights(path: Path) -> None:
-    own.read([path], max_bytes=MAX_BYTES, quadrature=True, point_dim=2)
+    files.read([path], max_bytes=MAX_BYTES, quadrature=True, point_dim=2)
 
 
 def _own_stacked(path: Path) -> None:
-    own.read([path], max_bytes=MAX_BYTES, stacked=True)
+    files.read([path], max_bytes=MAX_BYTES, stacked=True)
 
 
 def _own_folder(path: Path) -> None:
-    own.read([path.parent], max_bytes=MAX_BYTES, stacked=True)
+    files.read([path.parent], max_bytes=MAX_BYTES, stacked=True)
 
 
 def _own_stored(path: Path) -> None:
-    found = own.stored([path], max_bytes=MAX_BYTES)
+    found = files.stored([path], max_bytes=MAX_BYTES)
     assert all(sample.num_points for sample in found)
 
 
@@ -83,7 +85,7 @@ def _mapped(path: Path) -> None:
     """Reads slices of a file, and writes a field beside them into a copy."""
     copy = path.with_name(f"copy{path.suffix}")
     try:
-        with own_mapped.copied(path, copy) as samples:
+        with mapped.copied(path, copy) as samples:
             for sample in samples:
                 added = sample.add(["prediction"])
                 for array in sample.arrays.values():
@@ -103,8 +105,8 @@ def _published(key: str, rank: int) -> Callable[[Path], None]:
 
 
 def _vtp(path: Path) -> None:
-    mesh = _vtk.open_mesh(path, "its authors")
-    assert np.asarray(mesh.points).size
+    mesh = _airfrans_files.open_mesh(path, "its authors")
+    assert mesh.points.size
 
 
 def _off_file(path: Path) -> None:
@@ -117,7 +119,8 @@ def _labels(path: Path) -> None:
 
 
 def _config(path: Path) -> None:
-    from opjax.learn import folder, train
+    from opjax.learn.cli import train
+    from opjax.learn.run import folder
 
     folder.read_config(path.parent, train.Config)
 
@@ -155,7 +158,7 @@ def _seal_operator(data: bytes, original: bytes) -> bytes:
 
 
 def _trained(path: Path) -> None:
-    from opjax.learn import trained
+    from opjax.learn.predict import trained
 
     trained.load(path.parents[2])
 
@@ -164,9 +167,11 @@ def _save_trained(path: Path) -> None:
     """Puts an operator there, whose manifest is the file to break."""
     from flax import nnx
 
-    from opjax.datasets.samples import Sample
-    from opjax.learn import operators, train, trained
+    from opjax.learn.cli import train
     from opjax.learn.json_files import write_json
+    from opjax.learn.predict import trained
+    from opjax.learn.registry import operators
+    from opjax.samples import Sample
 
     given = originals.arrays(0)
     given["target"] = given["target"][:, None].astype(np.float32)
@@ -192,12 +197,11 @@ def _manifest(seed: int) -> bytes:
 
 def _seal_manifest(data: bytes, original: bytes) -> bytes:
     """Gives a manifest the checksum of its own values, where manifests have one."""
-    from opjax import checkpoint
+    from opjax.training import _manifest as manifest
 
     try:
         found = json.loads(data)
-        sign = checkpoint._signed  # pyright: ignore
-        return sign({k: v for k, v in found.items() if k != "own"}).encode()
+        return manifest.signed({k: v for k, v in found.items() if k != "own"}).encode()
     except (AttributeError, ValueError, TypeError, RecursionError):
         return data
 

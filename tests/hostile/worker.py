@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from opjax.datasets import _archives
+from opjax.files import limits
 from tests.hostile import mutations, readers
 
 SECONDS = 10.0  # of a processor, for a file
@@ -31,14 +31,14 @@ _HANGS = 240.0  # on the clock, where many share a processor
 PEAK = 2**28  # bytes that memory may grow by for a file
 _SPACE = 2**30  # address space of a process, beside what it began with
 _SPACE_JAX = 2**33  # its threads and compilers reserve much that they never touch
-_EXPANDED = 2**24  # see `_archives.limit`
+_EXPANDED = 2**24  # see `limits.limit`
 # What happens while a file is read, and must not. Names of audit events of Python.
 _EVENTS = ("pickle.find_class", "socket.connect", "socket.bind", "subprocess.Popen")
 _EVENTS += ("os.system", "os.exec", "os.posix_spawn", "os.fork", "os.symlink")
 _WRITES = ("os.mkdir", "os.rename", "os.remove", "os.chmod", "shutil.copyfile")
 
 
-_PARSER = "_export_apart.py"
+_PARSERS = ("_export_apart.py", "_parse_apart.py")
 
 
 class _Watch:
@@ -51,8 +51,10 @@ class _Watch:
     def _hook(self, event: str, given: tuple[Any, ...]) -> None:
         if not self.on:
             return
-        if event == "subprocess.Popen" and _PARSER in str(given[1]):
-            return  # the process that parses an operator first
+        if event == "subprocess.Popen" and any(
+            str(word).endswith(_PARSERS) for word in given[1]
+        ):
+            return  # a process that parses a file instead of this one
         if event in _EVENTS or (event == "exec" and self._foreign(given[0])):
             self.seen.append(f"{event} {str(given)[:100]}")
         elif event == "open" and self._writes(*given):
@@ -166,7 +168,7 @@ def _child(pipe: int, job: list[Any], seed: int, deadline: float, folder: Path) 
     os.dup2(sink, 1)
     os.dup2(sink, 2)
     warnings.simplefilter("ignore")
-    _archives.EXPANDED_BYTES = _EXPANDED
+    limits.EXPANDED_BYTES = _EXPANDED
     reader = Reader(name, seed, folder)
     space = _SPACE_JAX if name in ("checkpoint", "exported") else _SPACE
     space += _memory("VmSize")
@@ -258,7 +260,7 @@ def main() -> None:
     if names & {"vtu", "vtp", "vtk"}:
         import pyvista  # noqa: F401
     if names & {"checkpoint", "exported", "config"}:
-        from opjax.learn import trained  # noqa: F401
+        pass
     deadline = given.get("deadline", float("inf"))
     for job in given["jobs"]:
         for row in _supervised(job, given["seed"], deadline):

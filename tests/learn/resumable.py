@@ -15,8 +15,8 @@ import jax.numpy as jnp
 from flax import nnx
 
 from opjax import learn, normalize, training
-from opjax.learn import folder
-from opjax.learn.metrics_file import MetricsWriter
+from opjax.learn.run import folder
+from opjax.learn.run.metrics_file import MetricsWriter
 
 
 @dataclasses.dataclass(frozen=True)

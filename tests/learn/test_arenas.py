@@ -3,7 +3,7 @@
 import ctypes
 import types
 
-from opjax.learn import arenas
+from opjax.learn.cli import arenas
 
 
 def test_the_environment_wins(monkeypatch):

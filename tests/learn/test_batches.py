@@ -1,5 +1,7 @@
 """Batches drawn anew in every step, and replicas that are trained at once."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,7 +9,7 @@ import optax
 import pytest
 
 from opjax import learn, training
-from opjax.learn.metrics_file import MetricsWriter
+from opjax.learn.run.metrics_file import MetricsWriter
 
 RATES, SEEDS = (0.1, 0.02), (0, 5)
 STEPS = {"num_steps": 7, "steps_per_call": 3}
@@ -28,8 +30,8 @@ def start(count=None):
 
 def replicas(folder, rates=RATES, seeds=SEEDS, **changes):
     hyper = jnp.repeat(jnp.asarray(rates, jnp.float32), len(seeds))
-    task = learn.Task(
-        train=sample, loss=loss, replicas=learn.Replicas(seeds, {"rate": hyper})
+    task = learn.FreshTask(
+        draw=sample, loss=loss, replicas=learn.Replicas(seeds, {"rate": hyper})
     )
     settings = learn.Settings(
         optimizer=lambda total, own: optax.sgd(own["rate"]), **(STEPS | changes)
@@ -51,7 +53,7 @@ def test_replicas_are_the_single_runs(tmp_path):
         settings = learn.Settings(
             seed=seed, optimizer=lambda total, rate=rate: optax.sgd(rate), **STEPS
         )
-        task = learn.Task(train=sample, loss=loss)
+        task = learn.FreshTask(draw=sample, loss=loss)
         alone = learn.fit(task, start(), settings, folder=tmp_path / f"{i}")
         np.testing.assert_allclose(found.losses[i], alone.losses, rtol=1e-5)
         np.testing.assert_allclose(found.model["w"][i], alone.model["w"], rtol=1e-5)
@@ -98,11 +100,12 @@ def test_replicas_resume_with_the_same_bits(tmp_path, monkeypatch):
 def test_what_replicas_cannot_do_is_refused(tmp_path):
     settings = learn.Settings(**STEPS)
     three = learn.Replicas((0, 1), {"rate": jnp.ones(3)})
-    task = learn.Task(train=sample, loss=loss, replicas=three)
+    task = learn.FreshTask(draw=sample, loss=loss, replicas=three)
     with pytest.raises(ValueError, match="3 replicas do not share 2 seeds"):
         learn.fit(task, start(3), settings, folder=tmp_path / "a")
     validation = (sample(jax.random.key(0), 0),)
-    task = task._replace(metric=loss, validation=validation)
-    task = task._replace(replicas=learn.Replicas((0,), {"rate": jnp.ones(1)}))
+    task = dataclasses.replace(task, metric=loss, validation=validation)
+    one = learn.Replicas((0,), {"rate": jnp.ones(1)})
+    task = dataclasses.replace(task, replicas=one)
     with pytest.raises(ValueError, match="Replicas are not validated"):
         learn.fit(task, start(1), settings, folder=tmp_path / "b")

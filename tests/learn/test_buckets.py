@@ -9,9 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from opjax import learn, training
-from opjax.datasets import heat, own, own_splits, samples, summaries
-from opjax.learn import batches, buckets
+from opjax import files, learn, samples, training
+from opjax.datasets import heat
+from opjax.learn.run import batches, buckets
+from opjax.samples import summaries
 
 OPTIONS = {"batch_size": 2, "num_buckets": 2}
 OPTIMIZER = functools.partial(
@@ -39,8 +40,8 @@ def encode(arrays):
 @pytest.mark.parametrize("sizes", [(7, 5, 6, 9, 9), (6, 6, 6)])
 def test_files_are_padded_and_stacked_as_arrays_are(sizes, tmp_path):
     folder = write(tmp_path, sizes)
-    expected = samples.stack(own.read(folder), **OPTIONS)
-    found = buckets.of(own.stored(folder), encode, **OPTIONS)
+    expected = samples.stack(files.read(folder), **OPTIONS)
+    found = buckets.of(files.stored(folder), encode, **OPTIONS)
     assert [len(bucket) for bucket in found] == [
         len(arrays["target"]) for arrays in expected
     ]
@@ -67,7 +68,7 @@ def loss(model, batch):
 
 
 def task(folder, *, in_memory=False):
-    found = own_splits.splits([folder], in_memory=in_memory)
+    found = files.splits([folder], in_memory=in_memory)
 
     def stacked(part):
         if in_memory:
@@ -178,7 +179,7 @@ def test_a_thread_reads_few_batches_ahead():
 
 def test_summaries_know_what_arrays_have(tmp_path):
     folder = write(tmp_path, (7, 5, 6))
-    found, stored = own.read(folder), own.stored(folder)
+    found, stored = files.read(folder), files.stored(folder)
     known = summaries.of(stored)
     assert known is stored.summaries
     assert summaries.num_points(stored) == summaries.num_points(found) == [7, 5, 6]

@@ -7,11 +7,11 @@ import sys
 import jax
 import pytest
 
-from opjax.learn import compiled
+from opjax.learn.cli import compiled
 
 PROGRAM = """
 import jax, sys
-from opjax.learn import compiled
+from opjax.learn.cli import compiled
 compiled._SHORTEST = 0
 compiled.keep()
 jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)

@@ -5,7 +5,8 @@ from types import SimpleNamespace
 import jax
 import pytest
 
-from opjax.learn import devices, operators
+from opjax.learn.registry import operators
+from opjax.learn.run import devices
 
 
 @pytest.mark.parametrize(
@@ -39,7 +40,8 @@ def test_auto_is_what_there_is_when_the_backend_has_started():
     ("models", "options", "expected"),
     [
         *[(("functional", "transolver", "hat:galerkin"), {}, True)],
-        *[((name,), {}, False) for name in ("galerkin", "flare", "fno")],
+        *[((name,), {}, True) for name in ("galerkin", "linear", "flare")],
+        *[((name,), {}, False) for name in ("fourier", "nystrom", "fno")],
         *[(("functional", "transolver_plus"), {}, False)],
         *[(("functional_schwarz",), {}, False), (("orthonormal:modes",), {}, False)],
         *[(("functional",), {"rematerialize": True}, False)],
@@ -48,3 +50,25 @@ def test_auto_is_what_there_is_when_the_backend_has_started():
 def test_auto_splits_points_for_operators_that_can(models, options, expected):
     config = SimpleNamespace(models=models, **options)
     assert operators.splits_points(config) == expected
+
+
+def test_auto_asks_for_points_once_and_only_where_batches_cannot_be_shared():
+    count, asked = jax.device_count(), []
+
+    def points():
+        asked.append(0)
+        return True
+
+    alone = SimpleNamespace(batch_size=1, microbatch=1)
+    shared = devices.Devices("auto", alone, points=True)
+    mesh = shared.mesh(points)
+    assert (1 if mesh is None else mesh.shape["points"]) == count
+    assert shared.mesh(points) is mesh
+    assert len(asked) == (count > 1)
+
+    asked.clear()
+    several = SimpleNamespace(batch_size=count, microbatch=1)
+    for config, known in ((several, True), (alone, False)):
+        devices.Devices("auto", config, points=known).mesh(points)
+    assert not asked
+    assert devices.Devices("auto", alone, points=True).mesh(lambda: False) is None

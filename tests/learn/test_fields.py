@@ -2,9 +2,8 @@ import dataclasses
 
 import pytest
 
-from opjax.learn import fields
-from opjax.learn.config import RunOptions, TrainingOptions
-from opjax.learn.fields import option
+from opjax.learn.config import RunOptions, TrainingOptions, fields
+from opjax.learn.config.fields import option
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,15 +7,9 @@ import numpy as np
 import pytest
 
 import opjax
-from opjax.datasets.samples import Sample
-from opjax.learn import (
-    drawing,
-    figures,
-    figures_fields,
-    figures_seeds,
-    latents,
-    outcome,
-)
+from opjax.learn.report import drawing, figures, figures_fields, figures_seeds
+from opjax.learn.tasks import latents, outcome
+from opjax.samples import Sample
 
 PNG = b"\x89PNG\r\n\x1a\n"
 

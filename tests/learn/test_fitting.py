@@ -12,11 +12,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from opjax import checkpoint, learn, training
-from opjax.learn import folder as run_directory
-from opjax.learn import metrics_file, options, stopping
+from opjax import learn, training
+from opjax.learn.cli import command_line
 from opjax.learn.json_files import replacing, to_json
-from opjax.learn.metrics_file import MetricsWriter
+from opjax.learn.run import folder as run_directory
+from opjax.learn.run import metrics_file, stopping
+from opjax.learn.run.metrics_file import MetricsWriter
+from opjax.training import checkpoint
 from tests.learn import resumable
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -41,7 +43,7 @@ def assert_identical(a, b):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("scan", [False, True])
+@pytest.mark.parametrize("scan", [False, pytest.param(True, marks=pytest.mark.nightly)])
 def test_a_run_resumed_anywhere_equals_the_uninterrupted_one(tmp_path, scan):
     class Stop(Exception):
         pass
@@ -123,7 +125,7 @@ def test_a_run_told_to_stop_saves_and_continues(tmp_path, monkeypatch):
 
 
 def test_a_stopped_program_has_a_status_of_its_own(capsys):
-    with pytest.raises(SystemExit) as ended, options.console():
+    with pytest.raises(SystemExit) as ended, command_line.console():
         raise learn.Stopped("Stopped after step 2 of 4, and saved.")
     assert ended.value.code == stopping.STATUS == 75
     assert capsys.readouterr().err == (

@@ -5,9 +5,9 @@ import json
 
 import pytest
 
-from opjax.learn import folder
 from opjax.learn.config import RunOptions, TrainingOptions
-from opjax.learn.fields import option
+from opjax.learn.config.fields import option
+from opjax.learn.run import folder
 
 
 @dataclasses.dataclass(frozen=True)

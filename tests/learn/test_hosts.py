@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 
 import tests.hosts as told
-from opjax import checkpoint, sharding
-from opjax.learn import hosts
-from opjax.learn.metrics_file import read_metrics
+from opjax.learn.run import hosts
+from opjax.learn.run.metrics_file import read_metrics
+from opjax.training import checkpoint, sharding
 from tests.learn import test_buckets
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -81,7 +81,7 @@ def found(folder):
     return *(json.loads((path / f"found.{i}").read_text()) for i in range(2)), states
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_processes_find_the_same_but_for_times(found):
     first, second, _ = found
     for name in ("whole", "one_two", "drawn", "points", "keyed", "two", "one"):
@@ -94,7 +94,7 @@ def close(actual, expected):
         assert np.linalg.norm(a - b) < 1e-6 * np.linalg.norm(b), name
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_two_processes_end_where_one_does(found, tmp_path):
     first, task = found[0], told.drawn()
     with jax.enable_x64(False):
@@ -108,7 +108,7 @@ def test_two_processes_end_where_one_does(found, tmp_path):
         close(first["points"], told.finished(*told.meshes(), None, tmp_path / "points"))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_each_process_puts_its_points_on_its_devices_and_reads_its_samples(
     found, folder, tmp_path
 ):
@@ -122,7 +122,7 @@ def test_each_process_puts_its_points_on_its_devices_and_reads_its_samples(
         assert of_process["reads"] == len(reads) // 2 > 0
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_checkpoints_of_one_layout_are_restored_bit_for_bit_on_another(found, folder):
     first, _, states = found
     assert first["one"][0] == states[-1]  # one process saved, two begin
@@ -136,7 +136,7 @@ def test_checkpoints_of_one_layout_are_restored_bit_for_bit_on_another(found, fo
     close(end, first["whole"])
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_first_process_alone_has_the_folder(found, folder):
     assert not (folder[0] / "elsewhere").exists()
     rows = read_metrics(folder[0] / "whole")
@@ -145,7 +145,7 @@ def test_the_first_process_alone_has_the_folder(found, folder):
     assert environment["processes"] == len(environment["devices"]) == 2
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_values_are_those_of_the_first_process(found):
     special = np.float32([-0.0, np.nan, np.inf, 1e-45, 1])
     for one in (of_process["copies"] for of_process in found[:2]):
@@ -158,7 +158,7 @@ def test_values_are_those_of_the_first_process(found):
         )
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_what_processes_cannot_share_is_refused(found):
     first, second = (of_process["refusals"] for of_process in found[:2])
     for said in (first, second):
@@ -248,7 +248,7 @@ def test_arrays_of_a_payload_are_mapped_with_their_types():
     np.testing.assert_array_equal(data, 2 * jax.random.key_data(payload["key"]))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_after_kill_9_the_other_process_stops_and_one_continues(tmp_path):
     ending = f"{signal.SIGKILL.value}:2"
     processes = programs(2, tmp_path / "run", ending=ending, number=1)
@@ -263,7 +263,7 @@ def test_after_kill_9_the_other_process_stops_and_one_continues(tmp_path):
     np.testing.assert_allclose(*resumed(tmp_path), rtol=1e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_four_processes_stop_together_and_one_continues(tmp_path):
     ending = f"{signal.SIGTERM.value}:2"
     processes = programs(4, tmp_path / "run", ending=ending, number=2)
@@ -273,7 +273,7 @@ def test_four_processes_stop_together_and_one_continues(tmp_path):
     np.testing.assert_allclose(*resumed(tmp_path), rtol=1e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_first_process_alone_prints_the_result(tmp_path):
     processes = programs(2, tmp_path / "run")
     said = outputs(processes)

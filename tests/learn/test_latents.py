@@ -4,7 +4,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from opjax.learn import Task, latents
+from opjax.learn import Task
+from opjax.learn.tasks import latents
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 import numpy as np
 
-from opjax.learn import members, tables
+from opjax.learn import tables
+from opjax.learn.report import members
 
 
 def test_a_summary_has_medians_and_ranges_over_the_seeds():

@@ -7,14 +7,15 @@ import pytest
 from flax import nnx
 
 from opjax import nn
-from opjax.datasets.samples import Sample
-from opjax.learn import Settings, Task, buckets, memory
+from opjax.learn import Settings, Task
+from opjax.learn.run import buckets, memory
+from opjax.samples import Sample
 
 EXHAUSTED = "RESOURCE_EXHAUSTED: Out of memory allocating 123 bytes.\nmore"
 
 
 def model(**changes):
-    basis = partial(nn.SoftmaxBasis, num_basis=3)
+    basis = partial(nn.bases.SoftmaxBasis, num_basis=3)
     return nn.OperatorTransformer(
         position=nn.Coordinates(2),
         feature_dim=0,

@@ -9,8 +9,8 @@ import pytest
 from flax import nnx
 
 from opjax import learn, nn
-from opjax.learn import noise
-from opjax.learn.metrics_file import MetricsWriter
+from opjax.learn.run import noise
+from opjax.learn.run.metrics_file import MetricsWriter
 
 N = 6
 
@@ -47,7 +47,7 @@ def task(function=loss, **options):
 
 
 def test_tasks_of_models_without_noise_are_left_alone():
-    plain = nn.Linear(2, 2, rngs=nnx.Rngs(0))
+    plain = nn.layers.Linear(2, 2, rngs=nnx.Rngs(0))
     given = task()
     assert noise.prepared(given, plain) is given
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import sys
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -10,9 +11,10 @@ import pytest
 from flax import nnx
 
 from opjax import nn
-from opjax.datasets.samples import Sample
-from opjax.learn import attentions, models, operators
 from opjax.learn.config import ModelOptions, RunOptions
+from opjax.learn.registry import attentions, models, operators
+from opjax.nn import division
+from opjax.samples import Sample
 
 OWN = """
 import jax.numpy as jnp
@@ -25,7 +27,7 @@ def build(config, *, point_dim, feature_dim, out_features, grid_shape,
 
 class Mine(nnx.Module):
     def __init__(self, inputs, outputs, rngs):
-        self.linear = nn.Linear(inputs, outputs, rngs=rngs)
+        self.linear = nn.layers.Linear(inputs, outputs, rngs=rngs)
 
     def __call__(self, mesh_points, features=None, *, quadrature_weights=None,
                  time=None):
@@ -35,7 +37,7 @@ class Mine(nnx.Module):
 class Attention(nnx.Module):
     def __init__(self, features, *, num_heads, rngs):
         self.num_heads = num_heads
-        self.linear = nn.Linear(features, features, rngs=rngs)
+        self.linear = nn.layers.Linear(features, features, rngs=rngs)
 
     def __call__(self, x, *, mesh_points=None, basis=None, quadrature_weights=None):
         return self.linear(x.mean(axis=0, keepdims=True)) + 0 * x
@@ -113,8 +115,8 @@ def test_rivals_are_what_their_names_say(rng):
     sample = grid(rng)
     plus = abstract("transolver_plus", sample, temperature=0.3)
     assert plus.basis is None
-    assert isinstance(plus.blocks.attention.basis, nn.AdaptiveBasis)
-    assert isinstance(plus.blocks.attention.mixer, nn.SoftmaxMap)
+    assert isinstance(plus.blocks.attention.basis, nn.bases.AdaptiveBasis)
+    assert isinstance(plus.blocks.attention.mixer, nn.mixers.SoftmaxMap)
     flare = abstract("flare", sample, num_basis=5, equal_parameters=False)
     assert isinstance(flare, nn.Flare)
     assert flare.blocks.attention.latents.shape == (2, 2, 5, 4)
@@ -123,7 +125,9 @@ def test_rivals_are_what_their_names_say(rng):
     assert len(lno.trunk.hidden) == 4
     # FLARE's attention goes into other models, the others' model is its own.
     sizes = operators.sizes([sample])
-    layer = operators.attention("flare", sizes, num_basis=5)(8, rngs=nnx.Rngs(0))
+    layer = operators.attention("flare", sizes, ModelOptions(num_basis=5))(
+        8, rngs=nnx.Rngs(0)
+    )
     assert isinstance(layer, nn.FlareAttention)
     with pytest.raises(ValueError, match="'lno' is a whole model"):
         operators.attention("lno", sizes)
@@ -289,12 +293,12 @@ def test_bases_have_as_many_functions_as_fit():
 
 def test_features_of_blocks_are_kept_in_16_bits(rng):
     sample = grid(rng)
-    given = {"storage_dtype": "bfloat16", "compute_dtype": "float16"}
+    given = {"storage_dtype": "float16", "compute_dtype": "bfloat16"}
     given["convolution"] = False
     for keeps in ({"chunk_size": 7}, {"rematerialize": True}):
         config = tiny("functional", **given, **keeps)
         model = operators.build(config, operators.sizes([sample]), rngs=nnx.Rngs(0))
-        assert model.precision == nn.Precision("float16", "bfloat16")
+        assert model.precision == nn.Precision("bfloat16", "float16")
     with pytest.raises(ValueError, match="means nothing without chunk_size or remat"):
         tiny("functional", **given)
     preset = tiny("fno", rematerialize=True, convolution=False)
@@ -307,3 +311,17 @@ def test_features_of_blocks_are_kept_in_16_bits(rng):
     config = tiny("galerkin", compute_dtype="bfloat16", convolution=False)
     with pytest.raises(ValueError, match="GalerkinAttention has no products in 16"):
         operators.build(config, operators.sizes([sample]), rngs=nnx.Rngs(0))
+
+
+@pytest.mark.parametrize("name", operators.ATTENTIONS)
+def test_devices_share_points_of_the_models_that_say_so(name):
+    sizes = operators.Sizes(2, 1, 1, None, 30, ((0, 0), (1, 1)))
+    config = tiny(name)
+    build = partial(operators.build, config, sizes)
+
+    def trained():
+        return nn.bases.with_noise(build(rngs=nnx.Rngs(0)), jax.random.key(0))
+
+    model = jax.eval_shape(trained)
+    expected = division.obstacle(model, "devices") is None
+    assert operators.splits_points(config) == expected

@@ -5,7 +5,10 @@ import math
 import pytest
 from absl import flags
 
-from opjax.learn import fields, folder, options, published
+from opjax.learn import published
+from opjax.learn.cli import command_line
+from opjax.learn.config import fields
+from opjax.learn.run import folder
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,9 +27,9 @@ PRESETS = {"small": Config(), "large": Config(preset="large", width=9)}
 
 def read(*arguments):
     flag_values = flags.FlagValues()
-    options.define_flags(PRESETS, flag_values=flag_values)
+    command_line.define_flags(PRESETS, flag_values=flag_values)
     flag_values(["program", *map(str, arguments)])
-    return options.read_flags(PRESETS, flag_values=flag_values)
+    return command_line.read_flags(PRESETS, flag_values=flag_values)
 
 
 def test_flags_override_the_preset_and_it_the_defaults():
@@ -38,7 +41,7 @@ def test_flags_override_the_preset_and_it_the_defaults():
 
 def test_help_names_the_value_of_every_preset():
     flag_values = flags.FlagValues()
-    options.define_flags(PRESETS, flag_values=flag_values)
+    command_line.define_flags(PRESETS, flag_values=flag_values)
     assert flag_values["width"].help == "Channels (small 4, large 9)"
     assert flag_values["rate"].help == "Learning rate (default 0.5)"
     assert flag_values["preset"].help == (
@@ -59,9 +62,9 @@ def test_a_workdir_alone_brings_its_configuration_back(tmp_path):
 def test_fast_is_the_default_where_there_is_one():
     presets = {**PRESETS, "fast": Config(preset="fast", width=7)}
     values = flags.FlagValues()
-    options.define_flags(presets, program="line", flag_values=values)
+    command_line.define_flags(presets, program="line", flag_values=values)
     values(["program"])
-    assert options.read_flags(presets, flag_values=values) == presets["fast"]
+    assert command_line.read_flags(presets, flag_values=values) == presets["fast"]
     assert values["preset"].help.endswith("(default fast)")
     assert "(default runs/line-fast, with" in " ".join(values["workdir"].help.split())
 
@@ -90,10 +93,10 @@ def test_a_number_out_of_range_names_the_range(name, value, words):
 def test_the_console_shows_the_message_and_not_the_traceback(monkeypatch):
     monkeypatch.setattr(logging.getLogger("jax"), "level", logging.NOTSET)
     message = "^ValueError: too wide"
-    with pytest.raises(SystemExit, match=message) as caught, options.console():
+    with pytest.raises(SystemExit, match=message) as caught, command_line.console():
         raise ValueError("too wide")
     assert "verbosity" in str(caught.value.code)
-    with pytest.raises(TypeError), options.console():
+    with pytest.raises(TypeError), command_line.console():
         raise TypeError("a bug of ours keeps its traceback")
 
 
@@ -108,9 +111,9 @@ def test_model_is_another_name_of_models():
     )
     presets = {"quick": several()}
     values = flags.FlagValues()
-    options.define_flags(presets, flag_values=values)
+    command_line.define_flags(presets, flag_values=values)
     values(["program", "--model=b"])
-    assert options.read_flags(presets, flag_values=values).models == ("b",)
+    assert command_line.read_flags(presets, flag_values=values).models == ("b",)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -125,9 +128,9 @@ def test_a_model_takes_the_preset_of_its_own():
 
     def read(*arguments):
         values = flags.FlagValues()
-        options.define_flags(presets, flag_values=values)
+        command_line.define_flags(presets, flag_values=values)
         values(["program", "--preset=paper", *arguments])
-        return options.read_flags(presets, flag_values=values)
+        return command_line.read_flags(presets, flag_values=values)
 
     one = read("--models=b", "--width=3")
     assert (one.preset, one.width, one.rate) == ("paper_b", 3, 0.25)
@@ -136,6 +139,6 @@ def test_a_model_takes_the_preset_of_its_own():
     with pytest.raises(ValueError, match="preset=paper is not one for all of models=b"):
         read("--models=b,c")
     values = flags.FlagValues()
-    options.define_flags(presets, flag_values=values)
+    command_line.define_flags(presets, flag_values=values)
     assert values["width"].help == "Channels (default 8)"
     assert values["rate"].help == "Learning rate (default 0.5)"  # without paper_b

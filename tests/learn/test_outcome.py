@@ -2,8 +2,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from opjax.datasets.samples import Sample, Splits
-from opjax.learn import outcome, supervised
+from opjax.learn.tasks import outcome, supervised
+from opjax.samples import Sample, Splits
 
 
 def flows(rng, shapes):

@@ -11,13 +11,16 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from opjax import normalize
-from opjax.datasets import heat, own
-from opjax.datasets.samples import Sample
-from opjax.learn import operators, predict, prediction, supervised, train
-from opjax.learn import trained as trained_operators
-from opjax.learn.trained import Trained
-from opjax.nn.models import chunks
+from opjax import files, normalize
+from opjax.datasets import heat
+from opjax.learn.cli import predict, train
+from opjax.learn.predict import prediction
+from opjax.learn.predict import trained as trained_operators
+from opjax.learn.predict.trained import Trained
+from opjax.learn.registry import operators
+from opjax.learn.tasks import supervised
+from opjax.nn import division
+from opjax.samples import Sample
 
 TINY = dataclasses.replace(
     train.PRESETS["quick"],
@@ -40,7 +43,7 @@ def make(rng, n, *, weighted=False, name="made up"):
     return Sample(points, target, features, name=name, **given)
 
 
-def operator(rng, folder, name="functional", *, options=None, **changes):
+def operator(rng, folder, name="functional", *, layout=None, **changes):
     """Returns an untrained operator, as if loaded."""
     weighted = changes.pop("weighted", False)
     when = {"time_embedding": changes.pop("time_embedding", False)}
@@ -54,15 +57,15 @@ def operator(rng, folder, name="functional", *, options=None, **changes):
     description = trained_operators.describe(samples, sizes=sizes, names=names)
     description["config"] = json.loads(json.dumps(dataclasses.asdict(config)))
 
-    model = build(config, sizes, tuple((options or {}).items()))
+    model = build(config, sizes, layout)
     return Trained(model, normalizers, description, folder)
 
 
 @functools.cache
-def build(config, sizes, options):
+def build(config, sizes, layout):
     def larger(key):
         rngs = nnx.Rngs(key)
-        model = operators.build(config, sizes, options=dict(options), rngs=rngs)
+        model = operators.build(config, sizes, layout=layout, rngs=rngs)
         # Larger parameters than the first ones, so that attention matters.
         return jax.tree.map(lambda leaf: 3 * leaf, model)
 
@@ -95,7 +98,9 @@ def expected_of(found, sample, **when):
     return np.asarray(whole((found.model, found.normalizers), arrays, when))
 
 
-@pytest.mark.parametrize("name", ["functional", "transolver", "fourier:galerkin"])
+@pytest.mark.parametrize(
+    "name", ["functional", "transolver", "fourier:galerkin", "galerkin", "flare"]
+)
 @pytest.mark.parametrize("weighted", [False, True])
 def test_chunks_change_nothing(name, weighted, rng, tmp_path):
     found = operator(rng, tmp_path, name, weighted=weighted)
@@ -103,7 +108,7 @@ def test_chunks_change_nothing(name, weighted, rng, tmp_path):
     if sample.quadrature_weights is not None:
         sample.quadrature_weights[::7] = 0
     expected = expected_of(found, sample)
-    assert chunks.can_be_chunked(found.model)
+    assert division.obstacle(found.model, "stream") is None
     assert np.std(expected) > 1e-2
     for chunk_size in (40, 200):
         actual = found(sample, chunk_size=chunk_size)
@@ -118,7 +123,7 @@ def test_chunks_are_encoded_as_the_whole(rng, tmp_path):
         shared_basis=False,
         projection="pseudo_inverse",
         time_embedding=True,
-        options={"residual_encoder": True},
+        layout=operators.Layout(residual_encoder=True),
     )
     sample = make(rng, 101)
     values = [found(sample, time=0.3, chunk_size=size) for size in (40, 200)]
@@ -164,18 +169,18 @@ def test_a_field_has_values_anywhere(rng, tmp_path):
         field.at(points)
     with pytest.raises(ValueError, match="with an array of points only"):
         field.at(sample, features)
-    galerkin = operator(rng, tmp_path, "galerkin")
+    fourier = operator(rng, tmp_path, "fourier")
     arrays = {"mesh_points": sample.mesh_points, "features": sample.features}
-    for refused, mesh in ((galerkin.field, sample), (galerkin.stream, arrays)):
-        with pytest.raises(ValueError, match="galerkin .* GalerkinAttention is no"):
+    for refused, mesh in ((fourier.field, sample), (fourier.stream, arrays)):
+        with pytest.raises(ValueError, match="fourier .* FourierAttention knows more"):
             refused(mesh)
 
 
-@pytest.mark.parametrize("name", ["galerkin", "softmax"])
+@pytest.mark.parametrize("name", ["fourier", "softmax"])
 def test_other_operators_are_evaluated_as_a_whole(name, rng, tmp_path):
     found, sample = operator(rng, tmp_path, name), make(rng, 101)
     expected = expected_of(found, sample)
-    assert not chunks.can_be_chunked(found.model)
+    assert division.obstacle(found.model, "stream")
     for chunk_size in (16, 200):
         actual = found(sample, chunk_size=chunk_size)
         np.testing.assert_allclose(actual, expected, rtol=2e-5, atol=2e-5)
@@ -245,11 +250,11 @@ def test_a_model_of_your_own_is_imported_if_it_is_named(rng, tmp_path, monkeypat
 def test_files_are_meshes_too(rng, tmp_path):
     found = operator(rng, tmp_path)
     sample = make(rng, 9, name="")
-    own.write(tmp_path / "a.npz", sample)
+    files.write(tmp_path / "a.npz", sample)
     np.testing.assert_array_equal(found(tmp_path / "a.npz"), found(sample))
     (tmp_path / "more").mkdir()
     for name in "bc":
-        own.write(tmp_path / "more" / f"{name}.npz", sample)
+        files.write(tmp_path / "more" / f"{name}.npz", sample)
     with pytest.raises(ValueError, match="more holds 2 samples"):
         found(tmp_path / "more")
 
@@ -289,17 +294,19 @@ def test_samples_that_do_not_fit_are_named(rng, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("suffix", [".npz", ".vtu"])
+@pytest.mark.parametrize(
+    "suffix", [".vtu", pytest.param(".npz", marks=pytest.mark.nightly)]
+)
 def test_from_files_to_predictions_in_the_same_format(suffix, tmp_path, monkeypatch):
     if suffix == ".vtu":
         pytest.importorskip("pyvista")
     monkeypatch.chdir(tmp_path)
     heat.write("raw", 13)
-    for number, sample in enumerate(own.read("raw")):
+    for number, sample in enumerate(files.read("raw")):
         folder = "train" if number < 10 else "new"
         fields = np.concatenate([sample.features, sample.target], axis=1)
         bare = Sample(sample.mesh_points)
-        own.write(f"{folder}/{number}{suffix}", bare, fields, names=("heat", "later"))
+        files.write(f"{folder}/{number}{suffix}", bare, fields, names=("heat", "later"))
     config = dataclasses.replace(
         TINY,
         train="train",
@@ -316,8 +323,8 @@ def test_from_files_to_predictions_in_the_same_format(suffix, tmp_path, monkeypa
     rows = json.loads((tmp_path / "out" / "report.json").read_text())
     assert [row["name"] for row in rows] == [f"new/{n}{suffix}" for n in (10, 11, 12)]
     for sample, old in zip(
-        own.read("out", features="heat,later", target="prediction_later"),
-        own.read("new", features="heat,later"),
+        files.read("out", features="heat,later", target="prediction_later"),
+        files.read("new", features="heat,later"),
         strict=True,
     ):
         np.testing.assert_array_equal(sample.features, old.features)
@@ -335,7 +342,9 @@ def test_from_files_to_predictions_in_the_same_format(suffix, tmp_path, monkeypa
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["orthogonal", "functional"])
+@pytest.mark.parametrize(
+    "name", ["functional", pytest.param("orthogonal", marks=pytest.mark.nightly)]
+)
 def test_the_exported_file_is_the_loaded_operator(name, rng, tmp_path):
     pytest.importorskip("flatbuffers")
     found = operator(rng, tmp_path, name, weighted=True)
@@ -356,7 +365,7 @@ def test_files_are_predicted_in_slices(suffix, rng, tmp_path, monkeypatch):
         pytest.importorskip("pyvista", reason='needs `pip install "opjax[vtk]"`')
     found = operator(rng, tmp_path, weighted=True)
     monkeypatch.setattr(trained_operators, "load", lambda _, **__: found)
-    own.write(tmp_path / f"a{suffix}", make(rng, 101, weighted=True))
+    files.write(tmp_path / f"a{suffix}", make(rng, 101, weighted=True))
     limits = {"inputs": str(tmp_path / f"a{suffix}"), "chunk_size": 40}
     lines, samples = [], []
     for stream in (False, True):
@@ -364,7 +373,7 @@ def test_files_are_predicted_in_slices(suffix, rng, tmp_path, monkeypatch):
         line = predict.run(found.folder, output=output, stream=stream, **limits)
         report = json.loads((output / "report.json").read_text())
         lines.append([report[0].pop("name"), *report, line["relative_l2"]])
-        samples += own.read(output, target="prediction_u")
+        samples += files.read(output, target="prediction_u")
     assert lines[0][0] == lines[1][0]
     for one, other in zip(lines[0][1:], lines[1][1:], strict=True):
         assert one == pytest.approx(other, rel=1e-5)
@@ -377,12 +386,12 @@ def test_files_are_predicted_in_slices(suffix, rng, tmp_path, monkeypatch):
 def test_what_cannot_be_predicted_in_slices_is_named(rng, tmp_path, monkeypatch):
     found, sample = operator(rng, tmp_path), make(rng, 9)
     monkeypatch.setattr(trained_operators, "load", lambda _, **__: found)
-    own.write(tmp_path / "a.npz", sample)
+    files.write(tmp_path / "a.npz", sample)
     given = {"stream": True, "output": tmp_path / "out"}
-    with pytest.raises(ValueError, match="only .h5 and .vtu files have slices"):
+    with pytest.raises(ValueError, match="only .h5 and .vtu files can"):
         predict.run(found.folder, inputs=str(tmp_path / "a.npz"), **given)
-    own.write(tmp_path / "a.h5", sample, sample.target, names=["prediction_u"])
-    with pytest.raises(ValueError, match="point_dim=2 means nothing for .*a.h5"):
+    files.write(tmp_path / "a.h5", sample, sample.target, names=["prediction_u"])
+    with pytest.raises(ValueError, match="point_dim=2 has no effect on .*a.h5"):
         predict.run(found.folder, inputs=str(tmp_path / "a.h5"), point_dim=2, **given)
     with pytest.raises(ValueError, match="has fields .'prediction_u'. already"):
         predict.run(found.folder, inputs=str(tmp_path / "a.h5"), **given)
@@ -402,7 +411,7 @@ def test_what_cannot_be_predicted_in_slices_is_named(rng, tmp_path, monkeypatch)
             predict.run(found.folder, inputs=str(tmp_path / "b.h5"), **given)
     found.description["config"]["quadrature"] = True
     pytest.importorskip("pyvista", reason='needs `pip install "opjax[vtk]"`')
-    own.write(tmp_path / "a.vtu", sample)
+    files.write(tmp_path / "a.vtu", sample)
     with pytest.raises(ValueError, match="weights, which are not made of cells in sli"):
         predict.run(found.folder, inputs=str(tmp_path / "a.vtu"), **given)
     assert not list((tmp_path / "out").iterdir())  # no file is left half done

@@ -11,14 +11,9 @@ import pytest
 from absl import flags
 
 from opjax import learn
-from opjax.learn import (
-    DataOptions,
-    RunOptions,
-    TrainingOptions,
-    option,
-    options,
-    outcome,
-)
+from opjax.learn import DataOptions, RunOptions, TrainingOptions, option
+from opjax.learn.cli import command_line
+from opjax.learn.tasks import outcome
 
 SCALES = {"small": 0.0, "large": 0.5}
 
@@ -87,7 +82,7 @@ class Line:
             probe=lambda model: {"size": jnp.sum(model["w"] ** 2)},
             source="a line",
         )
-        return task._replace(**self.changes)
+        return dataclasses.replace(task, **self.changes)
 
 
 def program(line, **given):
@@ -187,8 +182,8 @@ def test_replicas_are_one_member(tmp_path):
                 return {"loss": float(file["losses"][:, -1].mean())}
 
         rates = jnp.asarray([0.01, 0.02], jnp.float32)
-        return learn.Task(
-            train=sample,
+        return learn.FreshTask(
+            draw=sample,
             loss=loss,
             build=lambda config, rngs: {"w": jnp.zeros((2, 2), jnp.float32)},
             evaluate=evaluate,
@@ -245,7 +240,7 @@ def test_other_work_has_a_folder_and_a_last_line_too(tmp_path):
 
 def test_help_has_groups_choices_and_the_real_folder():
     values = flags.FlagValues()
-    groups = options.define_flags(PRESETS, program="line", flag_values=values)
+    groups = command_line.define_flags(PRESETS, program="line", flag_values=values)
     assert groups == [
         "This program",
         "What to run",

@@ -7,7 +7,8 @@ import sys
 
 import pytest
 
-from opjax.learn import report, tables
+from opjax.learn import tables
+from opjax.learn.cli import report
 
 PNG = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJ"

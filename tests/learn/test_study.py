@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from opjax.datasets import samples
-from opjax.datasets.samples import Sample
+from opjax import samples
 from opjax.learn import (
     DataOptions,
     ModelOptions,
@@ -18,10 +17,11 @@ from opjax.learn import (
     RunOptions,
     Splits,
     TrainingOptions,
-    operators,
-    prediction,
-    supervised,
 )
+from opjax.learn.predict import prediction
+from opjax.learn.registry import operators
+from opjax.learn.tasks import supervised
+from opjax.samples import Sample
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,7 +69,7 @@ _ANY_MESH = [
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=() if name == "functional" else pytest.mark.slow)
+        pytest.param(name, marks=() if name == "functional" else pytest.mark.nightly)
         for name in _ANY_MESH
     ],
 )
@@ -181,7 +181,7 @@ def test_the_loss_may_be_a_mean_and_normalisers_of_every_point(rng):
     np.testing.assert_allclose(encoded.mean(axis=0), 0, atol=1e-5)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_run_compiles_once_per_bucket_and_resumes_with_the_same_bits(rng, tmp_path):
     data = splits(rng)
     traced = []
@@ -193,7 +193,7 @@ def test_a_run_compiles_once_per_bucket_and_resumes_with_the_same_bits(rng, tmp_
             traced.append(batch["target"].shape)
             return task.loss(model, batch)
 
-        return task._replace(loss=loss)
+        return dataclasses.replace(task, loss=loss)
 
     def run(config, *, make_task=make_task, workdir):
         return Program("trial", {"quick": TINY}, make_task).run(config, workdir=workdir)
@@ -221,7 +221,7 @@ def test_a_run_compiles_once_per_bucket_and_resumes_with_the_same_bits(rng, tmp_
             calls.append(1)
             raise Killed
 
-        return task._replace(metric=metric, evaluate=evaluate)
+        return dataclasses.replace(task, metric=metric, evaluate=evaluate)
 
     with pytest.raises(Killed):
         run(config, make_task=killed_task, workdir=tmp_path / "killed")

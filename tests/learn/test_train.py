@@ -6,8 +6,9 @@ import os
 import numpy as np
 import pytest
 
-from opjax.datasets import heat, own
-from opjax.learn import train
+from opjax import files
+from opjax.datasets import heat
+from opjax.learn.cli import train
 
 CONFIG = dataclasses.replace(train.PRESETS["quick"], batch_size=2)
 
@@ -26,7 +27,7 @@ def test_every_sample_has_one_place(folder):
     splits, names = load(folder)
     parts = [[sample.name for sample in part] for part in splits[:3]]
     assert [len(part) for part in parts] == [7, 1, 2]
-    assert sorted(sum(parts, [])) == [sample.name for sample in own.read(folder)]
+    assert sorted(sum(parts, [])) == [sample.name for sample in files.read(folder)]
     assert names == {"features": ("features",), "target": ("target",)}
     other = load(folder, data_seed=1)[0]
     assert [s.name for s in other.test] != parts[2]
@@ -72,12 +73,12 @@ def test_what_cannot_be_trained_on_is_named(folder, tmp_path):
         load(folder, test_fraction=0.99)
     with pytest.raises(ValueError, match="7 training samples are left, fewer"):
         load(folder, batch_size=8)
-    (sample, *_) = own.read(folder)
+    (sample, *_) = files.read(folder)
     bare = sample._replace(target=None, name="")
-    own.write(tmp_path / "bare" / "a.npz", bare)
+    files.write(tmp_path / "bare" / "a.npz", bare)
     with pytest.raises(ValueError, match="no array 'target'; name what to predict"):
         load(tmp_path / "bare")
-    own.write(
+    files.write(
         folder / "more.npz",
         sample._replace(features=np.ones_like(sample.mesh_points), name=""),
     )
@@ -91,3 +92,23 @@ def test_paths_are_kept_as_absolute_ones(monkeypatch, tmp_path):
     assert config.train == f"{tmp_path}/a,{tmp_path}/b/*.npz"
     assert config.test == os.path.expanduser("~/c")
     assert train.PRESETS["smoke"].train == "demonstration"
+
+
+def test_samples_on_disk_are_described_as_those_in_memory(folder):
+    small = dataclasses.replace(
+        CONFIG,
+        train=str(folder),
+        features=8,
+        num_layers=1,
+        num_heads=2,
+        num_basis=4,
+        num_epochs=3,
+    )
+    whole, stored = (
+        train.PROGRAM.describe(dataclasses.replace(small, stream_samples=stream))
+        for stream in (False, True)
+    )
+    for name in ("data", "models", "parameters", "steps", "samples"):
+        assert stored[name] == whole[name], name
+    # The programs are the same; what stays on disk takes no memory.
+    assert 0 < stored["memory_mib"] < whole["memory_mib"]

@@ -12,13 +12,16 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from opjax.learn import operators
-from opjax.learn.attentions import BASES, MIXERS, Entry
+from opjax.learn.config import ModelOptions
+from opjax.learn.registry import operators
+from opjax.learn.registry.attentions import BASES, MIXERS
+from opjax.learn.registry.entries import Entry
 
 N, FEATURES = 9, 8
 SIZES = operators.Sizes(2, 0, 1, num_points=N, box=((-1.0, -1.0), (1.0, 1.0)))
-OPTIONS = {"num_heads": 2, "num_basis": 4, "num_landmarks": 4, "num_random": 8}
-OPTIONS |= {"convolution": False}
+OPTIONS = ModelOptions(
+    num_heads=2, num_basis=4, num_landmarks=4, num_random=8, convolution=False
+)
 NAMES = [f"softmax:{mixer}" for mixer in MIXERS]
 NAMES += [f"{basis}:functional" for basis in BASES if basis != "softmax"]
 # `functional` and its kin are compositions of the above.
@@ -63,7 +66,7 @@ def needs_points(name: str) -> bool:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_values_and_gradients_are_finite_whatever_the_input(name):
-    layer = operators.attention(name, SIZES, **OPTIONS)(FEATURES, rngs=nnx.Rngs(0))
+    layer = operators.attention(name, SIZES, OPTIONS)(FEATURES, rngs=nnx.Rngs(0))
     graph, state = nnx.split(layer)
     single = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), state)
 

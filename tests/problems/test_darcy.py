@@ -234,7 +234,7 @@ def test_published_sample_is_reproduced(shared_dir):
         )
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_statistics_of_the_published_set():
     """Against boundary mean and interior RMS of the 421 x 421 set (1024 samples)."""
     key = jax.random.key(0)

@@ -18,8 +18,9 @@ from jax.sharding import PartitionSpec as P
 
 import tests.conftest  # noqa: F401 - the strict session of all tests
 from benchmarks.communication import exchanged
-from opjax import nn, schwarz, sharding
-from opjax.nn import Subdomains
+from opjax import nn, schwarz
+from opjax.nn.attention import Subdomains
+from opjax.training import sharding
 from tests.sharded import distance
 
 along = P("points")
@@ -61,8 +62,8 @@ def operator(query, key, coarse_query, coarse_key, f, cover, space):
 
 def split_operator(devices, cover, space):
     """The operator on devices, of arrays as `problem` returns them."""
-    split = schwarz.split(cover, devices)
-    functions = schwarz.split_space(space, devices)
+    split = schwarz.split_cover(cover, devices)
+    functions = schwarz.split_coarse_space(space, devices)
     specs = (along, along, P(), P(), along, along, along)
     run = mapped(devices, operator, in_specs=specs, out_specs=along)
 
@@ -120,7 +121,7 @@ def communication():
 
 def module():
     """Distance of loss and gradients of three levels, factors of a module split."""
-    model = nn.box_attention(
+    model = nn.schwarz.box_attention(
         (41,),
         num_boxes=6,
         rank=3,
@@ -132,8 +133,8 @@ def module():
     )
     model = jax.tree.map(lambda leaf: leaf.astype(jnp.float64), model)
     parts, functions = (
-        schwarz.split(model.cover, 4),
-        schwarz.split_space(model.coarse_space, 4),
+        schwarz.split_cover(model.cover, 4),
+        schwarz.split_coarse_space(model.coarse_space, 4),
     )
 
     def local(query, key, coarse, f, cover, space):
@@ -168,7 +169,7 @@ def layer():
         ],
         num_points=n,
     )
-    place = schwarz.order(cover)
+    place = schwarz.order_by_subdomain(cover)
     back = np.argsort(place)
     cover = schwarz.cover(
         [back[i[w > 0]] for i, w in zip(cover.indices, cover.weights, strict=True)],
@@ -179,7 +180,7 @@ def layer():
     model = nn.SubdomainAttention(
         8,
         attention=partial(nn.FunctionalAttention, num_heads=2, num_basis=3),
-        coarse=nn.FunctionalMap,
+        coarse=nn.mixers.FunctionalMap,
         rngs=nnx.Rngs(0),
     )
     model = jax.tree.map(lambda leaf: leaf.astype(jnp.float64), model)
@@ -191,13 +192,45 @@ def layer():
     def part(*given):
         return jax.lax.psum(loss(*given), "points")
 
-    split = schwarz.split(cover, devices)
-    own = Subdomains(split.cover, schwarz.split_space(cover, devices))
+    split = schwarz.split_cover(cover, devices)
+    own = Subdomains(split.cover, schwarz.split_coarse_space(cover, devices))
     specs = (P(), along, along, along)
     run = mapped(devices, part, in_specs=specs, out_specs=P())
     arrays = padded(x, split), padded(weights, split)
     whole = jax.value_and_grad(loss)(model, x, weights, Subdomains(cover, cover))
     return distance(jax.value_and_grad(run)(model, *arrays, own), whole)
+
+
+def grid_layer():
+    """Distances of attention on boxes of a grid whose rows are split over devices."""
+    found = {}
+    for devices, (rows, columns) in ((2, (9, 7)), (4, (8, 6)), (4, (10, 5))):
+        n, rng = rows * columns, np.random.default_rng(0)
+        for coarse in (nn.mixers.FunctionalMap, None):
+            model = nn.SubdomainAttention(
+                8,
+                attention=partial(nn.FunctionalAttention, num_heads=2, num_basis=3),
+                coarse=coarse,
+                subdomains=nn.attention.GridSubdomains((rows, columns), 3, overlap=1),
+                rngs=nnx.Rngs(0),
+            )
+            model = jax.tree.map(lambda leaf: leaf.astype(jnp.float64), model)
+            x, weights = rng.normal(size=(n, 8)), rng.uniform(0.5, 1, n)
+
+            def loss(model, x, weights, axis_name=None):
+                y = model(x, quadrature_weights=weights, axis_name=axis_name)
+                return jnp.sum(weights[:, None] * jnp.sin(y + x))
+
+            def part(*given, loss=loss):
+                return jax.lax.psum(loss(*given, axis_name="points"), "points")
+
+            more = (-(-rows // devices) * devices - rows) * columns
+            own = (np.pad(x, [(0, more), (0, 0)]), np.pad(weights, (0, more)))
+            run = mapped(devices, part, in_specs=(P(), along, along), out_specs=P())
+            whole = jax.value_and_grad(loss)(model, x, weights)
+            name = f"{devices} {rows}x{columns} {coarse is not None}"
+            found[name] = distance(jax.value_and_grad(run)(model, *own), whole)
+    return found
 
 
 if __name__ == "__main__":
@@ -206,5 +239,6 @@ if __name__ == "__main__":
         "communication": communication(),
         "module": module(),
         "layer": layer(),
+        "grid_layer": grid_layer(),
     }
     pathlib.Path(sys.argv[1]).write_text(json.dumps(results))

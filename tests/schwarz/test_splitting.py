@@ -44,7 +44,7 @@ COVERS = {
 @pytest.mark.parametrize("devices", [2, 3, 5])
 def test_every_device_gets_the_values_on_its_subdomains(devices, name):
     cover = COVERS[name]()
-    split = schwarz.split(cover, devices)
+    split = schwarz.split_cover(cover, devices)
     values = np.arange(devices * split.cover.num_points) + 100.0
     found = by_hand(split.cover, values)
     expected = values[split.arrange(cover.indices)]
@@ -55,7 +55,7 @@ def test_every_device_gets_the_values_on_its_subdomains(devices, name):
 
 def test_every_subdomain_is_on_one_device():
     cover = schwarz.box_cover((6, 7), (3, 2), overlap=1)
-    split = schwarz.split(cover, 4)
+    split = schwarz.split_cover(cover, 4)
     assert sorted(split.subdomains[split.subdomains >= 0]) == list(range(6))
     assert len(split.subdomains) == len(split.cover.indices)
     arranged = split.arrange(np.arange(1, 7))
@@ -68,11 +68,11 @@ def test_points_sorted_by_subdomain_leave_the_overlap_to_send():
     shuffled = np.random.default_rng(0).permutation(n)
     sets = [shuffled[i[w > 0]] for i, w in zip(box.indices, box.weights, strict=True)]
     cover = schwarz.cover(sets, num_points=n)
-    place = np.argsort(schwarz.order(cover))
+    place = np.argsort(schwarz.order_by_subdomain(cover))
     ordered = schwarz.cover([place[s] for s in sets], num_points=n)
 
     def sent(cover):
-        sends = schwarz.split(cover, 4).cover.exchange.sends
+        sends = schwarz.split_cover(cover, 4).cover.exchange.sends
         return sum(points.size for points in sends) / 4
 
     # To either side; a subdomain begins with the overlap of the one before.
@@ -81,7 +81,7 @@ def test_points_sorted_by_subdomain_leave_the_overlap_to_send():
 
 def test_functions_at_the_points_of_devices_are_those_of_the_whole():
     space = schwarz.partition_hats(23, 5)
-    split = schwarz.split_space(space, 4)
+    split = schwarz.split_coarse_space(space, 4)
     shape = (4, 5, -1)
     dense = np.zeros((24, 5))
     indices, weights = split.indices.reshape(shape), split.weights.reshape(shape)
@@ -96,25 +96,25 @@ def test_functions_at_the_points_of_devices_are_those_of_the_whole():
 
 
 def test_one_device_sends_nothing():
-    split = schwarz.split(schwarz.box_cover(10, 2, overlap=1), 1)
+    split = schwarz.split_cover(schwarz.box_cover(10, 2, overlap=1), 1)
     assert split.cover.exchange is None
     np.testing.assert_array_equal(split.subdomains, [0, 1])
 
 
-@pytest.mark.parametrize("split", [schwarz.split, schwarz.split_space])
+@pytest.mark.parametrize("split", [schwarz.split_cover, schwarz.split_coarse_space])
 def test_what_cannot_be_split_is_refused(split):
     cover = schwarz.box_cover(10, 2, overlap=1)
     with pytest.raises(ValueError, match="11 devices cannot share 10 points"):
         split(cover, 11)
     with pytest.raises(ValueError, match="num_devices"):
         split(cover, 0)
-    once = schwarz.split(cover, 2).cover
+    once = schwarz.split_cover(cover, 2).cover
     with pytest.raises(ValueError, match="split over 'points' already"):
         split(once, 2)
 
 
 def test_modules_are_built_for_all_subdomains():
-    cover = schwarz.split(schwarz.box_cover(10, 2, overlap=1), 2).cover
+    cover = schwarz.split_cover(schwarz.box_cover(10, 2, overlap=1), 2).cover
     with pytest.raises(ValueError, match="split over 'points'"):
         nn.SchwarzAttention(cover, rank=1, rngs=nnx.Rngs(0))
 
@@ -130,7 +130,7 @@ def found(tmp_path_factory):
     return json.loads(file.read_text())
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_operators_and_gradients_are_those_of_one_device(found):
     for name, (images, gradients) in found["operators"].items():
         bar = 1e-12 if name.startswith("float64") else 1e-6
@@ -138,17 +138,23 @@ def test_operators_and_gradients_are_those_of_one_device(found):
         assert gradients < bar, name
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_module_of_three_levels_with_split_factors_is_that_of_one_device(found):
     assert found["module"] < 1e-12
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_attention_in_a_basis_on_subdomains_is_that_of_one_device(found):
     assert found["layer"] < 1e-12
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
+def test_layers_of_a_grid_split_their_own_boxes(found):
+    assert len(found["grid_layer"]) == 6
+    assert max(found["grid_layer"].values()) < 1e-12
+
+
+@pytest.mark.nightly
 def test_devices_exchange_overlaps_and_coarse_values(found):
     few, many, wide = found["communication"]
     assert few == many

@@ -1,1 +1,77 @@
-"""Attention layers: in a basis, among points, on subdomains."""
+"""Attention layers: in a basis, among points, on subdomains; all are called alike."""
+
+from opjax.nn.attention.basis import BasisAttention
+from opjax.nn.attention.flare import FlareAttention
+from opjax.nn.attention.named import (
+    EideticAttention,
+    FunctionalAttention,
+    OrthogonalAttention,
+    PhysicsAttention,
+)
+from opjax.nn.attention.nystromformer import NystromformerAttention
+from opjax.nn.attention.points import HeadNorm, PointAttention
+from opjax.nn.attention.pointwise import (
+    FourierAttention,
+    GalerkinAttention,
+    IntentionAttention,
+    LinearAttention,
+    LinformerAttention,
+    NystromAttention,
+    PerformerAttention,
+    SoftmaxAttention,
+)
+from opjax.nn.attention.projections import (
+    Projection,
+    inner_products,
+    least_squares,
+    means,
+)
+from opjax.nn.attention.softmaxed import (
+    EfficientAttention,
+    MeanAttention,
+    NormalizedAttention,
+    NormalizedCrossAttention,
+    SharedNormAttention,
+)
+from opjax.nn.attention.subdomains import (
+    GridSubdomains,
+    MapsOfLevels,
+    SubdomainAttention,
+    Subdomains,
+)
+from opjax.nn.attention.sums import PointSums, Sums
+
+__all__ = [
+    "BasisAttention",
+    "EfficientAttention",
+    "EideticAttention",
+    "FlareAttention",
+    "FourierAttention",
+    "FunctionalAttention",
+    "GalerkinAttention",
+    "GridSubdomains",
+    "HeadNorm",
+    "IntentionAttention",
+    "LinearAttention",
+    "LinformerAttention",
+    "MapsOfLevels",
+    "MeanAttention",
+    "NormalizedAttention",
+    "NormalizedCrossAttention",
+    "NystromAttention",
+    "NystromformerAttention",
+    "OrthogonalAttention",
+    "PerformerAttention",
+    "PhysicsAttention",
+    "PointAttention",
+    "PointSums",
+    "Projection",
+    "SharedNormAttention",
+    "SoftmaxAttention",
+    "SubdomainAttention",
+    "Subdomains",
+    "Sums",
+    "inner_products",
+    "least_squares",
+    "means",
+]

@@ -10,34 +10,22 @@ from jax.ad_checkpoint import checkpoint_name
 
 import opjax
 from opjax import Moments
-from opjax.nn.attention.bases import Basis, LinearInputs
+from opjax.nn import division
+from opjax.nn.attention import columns, projections
 from opjax.nn.attention.folding import Sizes
 from opjax.nn.attention.heads import head_width, map_heads, merge_heads
-from opjax.nn.attention.mixers import FunctionalMap, Mixer
-from opjax.nn.layers import FanInLinear, Linear
+from opjax.nn.attention.projections import Projection, inner_products, means
+from opjax.nn.attention.sums import Added, Given, Local, PointSums, Sums
+from opjax.nn.bases.expansions import Basis, LinearInputs
+from opjax.nn.division import Use
+from opjax.nn.layers import FanInLinear, GridConvolution, Linear
 from opjax.nn.layers.linear import promoted
+from opjax.nn.mixers import FunctionalMap, Mixer
 from opjax.precision import matmul, product
 from opjax.projection import check_weights, reconstruct, unchecked_moments
 
-
-def means(moments: Moments) -> jax.Array:
-    """Weighted means over basis functions of one sign, `Moments.means`."""
-    return moments.means()
-
-
-def inner_products(moments: Moments) -> jax.Array:
-    """Inner products with the basis functions, `Phi^T W f`."""
-    return moments.integrals
-
-
-def least_squares(moments: Moments) -> jax.Array:
-    """Best fit, with a ridge of a hundredth of the mean square of the functions."""
-    assert moments.gram is not None
-    ridge = 1e-2 * jnp.trace(moments.gram) / moments.gram.shape[0]
-    return moments.least_squares(ridge=ridge)
-
-
-Projection = Callable[[Moments], jax.Array]
+# Methods that evaluate the layer, besides the call itself.
+_STEPS = ("head", "merge", "moments", "mix", "expand", "weights", "projection_in")
 
 
 def head_moments(
@@ -49,11 +37,16 @@ def head_moments(
     compute_dtype: str | None = None,
 ) -> Moments:
     """Returns the moments of one head that a projection needs."""
-    given: Any = {"with_gram": project is least_squares, "compute_dtype": compute_dtype}
-    return unchecked_moments(values, phi, weights, **given)
+    return unchecked_moments(
+        values,
+        phi,
+        weights,
+        with_gram=project.needs_gram,
+        compute_dtype=compute_dtype,
+    )
 
 
-class BasisAttention(nnx.Module):
+class BasisAttention(nnx.Module, PointSums):
     r"""Multi-head self-attention among coefficients in a basis.
 
     Per head, with features `f` and functions `Phi` from a basis module and a mixer `C`,
@@ -72,8 +65,8 @@ class BasisAttention(nnx.Module):
         `functools.partial` of `SoftmaxBasis`; `None` for a layer that shares the basis
         passed with every call.
       mixer: constructor of the mixer, `mixer(width, num_heads=, rngs=)`.
-      projection: how moments become coefficients; by default `means` for functions of
-        one sign and `inner_products` for others.
+      projection: how moments become coefficients, a `Projection`; by default `means`
+        for functions of one sign and `inner_products` for others.
       head_features: channels `d` of a head, `c / h` by default; those of the basis.
       use_bias: whether the output map has a bias.
       fan_in_init: whether the output map starts from U(-b, b), `b = fan_in^{-1/2}`,
@@ -81,6 +74,7 @@ class BasisAttention(nnx.Module):
       rngs: source of the initial parameters.
 
     Raises:
+      TypeError: if the projection is a name, or lacks an attribute.
       ValueError: if the heads do not divide the features.
 
     References:
@@ -103,7 +97,8 @@ class BasisAttention(nnx.Module):
         rngs: nnx.Rngs,
     ):
         width = head_width(features, num_heads, head_features)
-        self.num_heads, self.projection = num_heads, projection
+        self.num_heads = num_heads
+        self.projection = None if projection is None else projections.check(projection)
         self.basis = (
             None if basis is None else basis(features, num_heads=num_heads, rngs=rngs)
         )
@@ -153,7 +148,9 @@ class BasisAttention(nnx.Module):
         # One head: the last map acts on the coefficients, if that is less.
         folds = self.num_heads == 1 and self._sizes(x).folds_output(module.num_basis)
 
-        def head(own, values, local, shared):
+        def head(
+            own: dict[str, jax.Array], values: jax.Array, local: jax.Array, shared: Any
+        ):
             phi = module.functions(local, shared, weights)
             last = self._last_maps(values)[0] if folds else None
             return attend(values, phi, weights, last=last, **own)
@@ -174,13 +171,19 @@ class BasisAttention(nnx.Module):
         """Maps coefficients, those of the input and those of the output, not points."""
         project = self.projection_in(module)
 
-        def evaluate(own, linear):
-            def coefficients(own, phi, kernel, bias, last):
+        def evaluate(own: dict[str, jax.Array], linear: LinearInputs):
+            def coefficients(
+                own: dict[str, jax.Array],
+                phi: jax.Array,
+                kernel: jax.Array,
+                bias: jax.Array | None,
+                last: jax.Array,
+            ):
                 found = self._moments(project, linear.x, phi, weights)
                 found = project(found.mapped(kernel, bias))
                 return self.mixer(found, **own).astype(last.dtype) @ last
 
-            def functions(shared):
+            def functions(shared: Any):
                 return module.functions(linear.local, shared, weights)
 
             one = module.same_for_heads
@@ -220,16 +223,30 @@ class BasisAttention(nnx.Module):
         project = self.projection_in(basis)
         mix = self.mixer if mixer is None else mixer
 
-        def attend(values, phi, weights, *, last=None, **own):
+        def attend(
+            values: jax.Array,
+            phi: jax.Array,
+            weights: jax.Array | None,
+            *,
+            last: jax.Array | None = None,
+            **own: jax.Array,
+        ):
             coefficients = project(self._moments(project, values, phi, weights))
             mixed = mix(coefficients, **own)
             return self._reconstruct(mixed if last is None else mixed @ last, phi)
 
         return attend
 
-    def _moments(self, project, values, phi, weights) -> Moments:
-        given = project, values, phi, weights
-        return head_moments(*given, compute_dtype=self.compute_dtype)
+    def _moments(
+        self,
+        project: Projection,
+        values: jax.Array,
+        phi: jax.Array,
+        weights: jax.Array | None,
+    ) -> Moments:
+        return head_moments(
+            project, values, phi, weights, compute_dtype=self.compute_dtype
+        )
 
     def _reconstruct(self, coefficients: jax.Array, phi: jax.Array) -> jax.Array:
         if self.compute_dtype is None:
@@ -264,14 +281,17 @@ class BasisAttention(nnx.Module):
                 "together; evaluate the layer as a whole."
             )
         project = self.projection_in(module)
-        if quadrature_weights is None and project not in (means, least_squares):
-            raise ValueError("Pass quadrature_weights: only in means do they cancel.")
+        if quadrature_weights is None and not project.weights_cancel:
+            raise ValueError(
+                f"Pass quadrature_weights: in {division.name(project)} they do not "
+                "cancel."
+            )
         weights = quadrature_weights
         if weights is not None:
             weights = check_weights(weights, x=x)
         values, phi = module(x, quadrature_weights=weights, **given)
 
-        def head(values, phi):
+        def head(values: jax.Array, phi: jax.Array):
             return self._moments(project, values, phi, weights)
 
         return jax.vmap(head)(values, phi)
@@ -280,7 +300,7 @@ class BasisAttention(nnx.Module):
         """Returns coefficients `(h, k, d)` from the moments of all points."""
         project = self.projection_in(self.choose_basis(basis))
 
-        def head(moments, own):
+        def head(moments: Moments, own: dict[str, jax.Array]):
             return self.mixer(project(moments), **own)
 
         return jax.vmap(head)(moments, self.mixer.own())
@@ -343,12 +363,14 @@ class BasisAttention(nnx.Module):
 
     def projection_in(self, basis: Basis) -> Projection:
         """Returns the projection to the coefficients of a basis."""
-        if self.projection is means and not basis.one_sign:
+        if self.projection is None:
+            return means if basis.one_sign else inner_products
+        if self.projection.needs_one_sign and not basis.one_sign:
             raise ValueError(
-                "projection=means needs basis functions of one sign; take "
-                "inner_products or least_squares for this basis."
+                f"projection={division.name(self.projection)} needs basis functions of "
+                "one sign; take inner_products or least_squares for this basis."
             )
-        return self.projection or (means if basis.one_sign else inner_products)
+        return self.projection
 
     def weights(
         self, basis: Basis, x: jax.Array, quadrature_weights: jax.Array | None
@@ -356,18 +378,83 @@ class BasisAttention(nnx.Module):
         """Returns the weights of the points; `None` where equal weights cancel."""
         if quadrature_weights is not None:
             return check_weights(quadrature_weights, x=x)
-        if self.projection_in(basis) is means and basis.pointwise:
+        if self.projection_in(basis).weights_cancel and basis.pointwise:
             return None
         return jnp.full(x.shape[0], 1 / x.shape[0], x.dtype)
 
-    def _look(self, function, x, basis, quadrature_weights, given: Any):
+    def obstacle(self, use: Use, shared: Basis | None = None) -> str | None:
+        """Returns what is in the way of a use, see `PointSums`."""
+        if division.redefines(self, "__call__", *_STEPS, known_by="sums"):
+            return f"{division.name(self)} does more than attention in a basis"
+        return self.choose_basis(shared).obstacle(use)
+
+    def local(self, x: jax.Array, given: Given, shared: Basis | None = None) -> Local:
+        """Returns features `(h, d, m)` and basis functions `(h, k, m)` of columns."""
+        return self.choose_basis(shared).columns(x, given)
+
+    def sums(
+        self, local: Local, weights: jax.Array, highest: jax.Array | None = None
+    ) -> Sums:
+        """Returns integrals, masses and Gram matrices of all heads."""
+        del highest  # nothing is exponential
+        values, phi = local
+        found = columns.moments(
+            values,
+            phi,
+            weights,
+            with_gram=self.projection is not None and self.projection.needs_gram,
+            compute_dtype=self.compute_dtype,
+        )
+        return Sums(found)
+
+    def combine(
+        self,
+        added: Added,
+        totals: tuple[jax.Array, jax.Array],
+        shared: Basis | None = None,
+    ) -> jax.Array:
+        """Returns coefficients `(h, k, d)`."""
+        return self.mix(columns.of_heads(added, *totals), basis=shared)
+
+    def spread(self, mixed: jax.Array, local: Local) -> jax.Array:
+        """Returns the expansions of coefficients, `(h d, m)`."""
+        _, phi = local
+        return columns.reconstruct(mixed, phi, compute_dtype=self.compute_dtype)
+
+    def equal_weights_cancel(self, shared: Basis | None = None) -> bool:
+        """Whether the projection divides by weights, see `PointSums`."""
+        basis = self.choose_basis(shared)
+        return self.projection_in(basis).weights_cancel and basis.pointwise
+
+    def coefficient_shape(self, shared: Basis | None = None) -> tuple[int, int, int]:
+        """Returns heads, basis functions and channels of a head."""
+        width = self.out.in_features // self.num_heads
+        return self.num_heads, self.choose_basis(shared).num_basis, width
+
+    def convolved_basis(self, shared: Basis | None = None) -> Basis | None:
+        """Returns the basis, if its projection is a convolution."""
+        basis = self.choose_basis(shared)
+        return basis if isinstance(basis.projection, GridConvolution) else None
+
+    def arrays(self, shared: Basis | None = None) -> tuple[str, ...]:
+        """Returns what the basis cannot do without."""
+        return self.choose_basis(shared).arrays()
+
+    def _look(
+        self,
+        function: Callable[..., jax.Array],
+        x: jax.Array,
+        basis: Basis | None,
+        quadrature_weights: jax.Array | None,
+        given: Any,
+    ):
         """Applies a function of one head's coefficients to all; adds their bases."""
         module = self.choose_basis(basis)
         weights = self.weights(module, x, quadrature_weights)
         values, phi = module(x, quadrature_weights=weights, **given)
         project = self.projection_in(module)
 
-        def head(values, phi, own):
+        def head(values: jax.Array, phi: jax.Array, own: dict[str, jax.Array]):
             coefficients = project(self._moments(project, values, phi, weights))
             return function(coefficients, **own)
 

@@ -4,20 +4,12 @@ With points last, every product has long rows, heads are split without a copy, a
 over channels and basis functions run over whole vectors of points.
 """
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 from flax import nnx
 from jax import lax
 
 from opjax import Moments
-from opjax.nn.attention.bases import (
-    Basis,
-    SoftmaxBasis,
-    refuse_functions,
-    with_points,
-)
 from opjax.precision import product
 
 
@@ -53,38 +45,6 @@ def _softmax_backward(phi: jax.Array, cotangent: jax.Array) -> tuple[jax.Array]:
 softmax.defvjp(_softmax_forward, _softmax_backward)
 
 
-def values_and_basis(
-    basis: Basis, x: jax.Array, given: dict[str, jax.Array]
-) -> tuple[jax.Array, jax.Array]:
-    """Returns features `(h, d, m)` and basis functions `(h, k, m)` of a block.
-
-    Args:
-      basis: whose functions depend on their point alone.
-      x: features `(c, m)`.
-      given: arrays of the points, `(m, ...)`, that a call of the basis takes; and
-        `projected`, `(e, m)`, if `Basis.project` has seen all points.
-
-    Raises:
-      ValueError: if the basis has no use for what is given, or misses something.
-    """
-    given = dict(given)
-    projected = given.pop("projected", None)
-    plain = projected is not None or isinstance(basis.projection, nnx.Linear)
-    if type(basis) is not SoftmaxBasis or not plain:
-        inputs = None if projected is None else projected.T
-        values, phi = basis(x.T, projected=inputs, **given)
-        return values.swapaxes(1, 2), phi.swapaxes(1, 2)
-    refuse_functions(given.get("basis_functions"))
-    if projected is None:
-        if basis.point_dim:
-            x = with_points(x.T, given.get("mesh_points"), basis.point_dim).T
-        projected = linear(basis.projection, x)
-    heads = projected.reshape(2, basis.num_heads, -1, x.shape[1])
-    kernel, bias = basis.score_map()
-    scores = product("hdk,hdm->hkm", kernel, heads[1], basis.compute_dtype)
-    return heads[0], softmax(scores + bias[:, :, None])
-
-
 def moments(
     values: jax.Array,
     phi: jax.Array,
@@ -118,9 +78,13 @@ def moments(
     return found[..., :-1], found[..., -1], gram
 
 
-def of_heads(found: Any, weight: jax.Array, count: jax.Array) -> Moments:
+def of_heads(
+    found: tuple[jax.Array | None, ...], weight: jax.Array, count: jax.Array
+) -> Moments:
     """Returns the moments of all heads, from the sums of all blocks."""
     integrals, masses, gram = found
+    assert integrals is not None
+    assert masses is not None
     heads = masses.shape[:1]
     weight, count = (jnp.broadcast_to(x, heads) for x in (weight, count))
     return Moments(integrals, masses, weight, count, gram)

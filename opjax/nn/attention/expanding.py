@@ -41,7 +41,13 @@ class ExpandingAttention(PointAttention):
     ) -> Expansion:
         """Returns functions `(n, r)` and coefficients `(r, c)` of values `(n, c)`."""
 
-    def attend(self, query, key, value, weights):
+    def attend(
+        self,
+        query: jax.Array,
+        key: jax.Array,
+        value: jax.Array,
+        weights: jax.Array | None,
+    ) -> jax.Array:
         """Returns the attention of one head, `(n, d + p)`."""
         functions, coefficients = self.expand(query, key, value, weights)
         functions = functions.astype(value.dtype)
@@ -59,7 +65,7 @@ class ExpandingAttention(PointAttention):
         )
         value = given.enriched() if folds else given.value()
 
-        def expand(query, key, value):
+        def expand(query: jax.Array, key: jax.Array, value: jax.Array):
             return self.expand(query, key, value, given.weights)
 
         by_head = jax.vmap(expand, in_axes=(0, 0, None if folds else 0))
@@ -110,7 +116,13 @@ class TrialAttention(ExpandingAttention):
     ) -> jax.Array:
         """Returns coefficients of keys `z key` and values `z value`, `(d, c)`."""
 
-    def expand(self, query, key, value, weights):
+    def expand(
+        self,
+        query: jax.Array,
+        key: jax.Array,
+        value: jax.Array,
+        weights: jax.Array | None,
+    ) -> Expansion:
         """Returns queries and coefficients of one head."""
         return Expansion(query, self.coefficients(key, value, weights))
 
@@ -128,14 +140,14 @@ class TrialAttention(ExpandingAttention):
         if linear and given.is_linear("key") and given.sizes.folds_keys_and_values():
             z = given.enriched()
 
-            def of_gram(key, value):
+            def of_gram(key: jax.Array, value: jax.Array):
                 return self.coefficients_of_gram(z, key, value, given.weights)
 
             return jax.vmap(of_gram)(given.map_of("key"), given.map_of("value"))
         folds = linear and given.sizes.folds_values(self.rank)
         value = given.enriched() if folds else given.value()
 
-        def coefficients(key, value):
+        def coefficients(key: jax.Array, value: jax.Array):
             return self.coefficients(key, value, given.weights)
 
         by_head = jax.vmap(coefficients, in_axes=(0, None if folds else 0))

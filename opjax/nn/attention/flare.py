@@ -1,6 +1,7 @@
 """Attention through latents, with deep projections."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -9,18 +10,24 @@ from flax import nnx
 from jax.ad_checkpoint import checkpoint_name
 
 import opjax
-from opjax import _checks
-from opjax.attention.flare import flare_expansion
+from opjax import _checks, linalg
+from opjax.attention.flare import flare_expansion, means_of
+from opjax.nn import division
+from opjax.nn.attention import columns
 from opjax.nn.attention.folding import Sizes
 from opjax.nn.attention.heads import head_width, map_heads, merge_heads, split_heads
-from opjax.nn.layers import MLP, Linear, ResidualMLP
+from opjax.nn.attention.key_sums import exponential_sums
+from opjax.nn.attention.sums import Added, Given, Local, PointSums, Sums
+from opjax.nn.bases.expansions import Basis
+from opjax.nn.division import Use
+from opjax.nn.layers import MLP, LayerNorm, Linear, ResidualMLP, RMSNorm
 from opjax.nn.layers.linear import promoted
 from opjax.projection import check_weights
 
 _LATENT_DEVIATION = 0.1
 
 
-class FlareAttention(nnx.Module):
+class FlareAttention(nnx.Module, PointSums):
     r"""Multi-head attention of every point to learned latents, and of them to points.
 
     Per head, with `K` and `V` from residual perceptrons of the input and latents `L`,
@@ -110,7 +117,7 @@ class FlareAttention(nnx.Module):
         if self._folds(x):
             return self._folded(x, weights)
 
-        def attend(latents, key, value):
+        def attend(latents: jax.Array, key: jax.Array, value: jax.Array):
             return opjax.flare_attention(
                 key, key, value, latents, key_weights=weights, scale=self.scale
             )
@@ -141,8 +148,20 @@ class FlareAttention(nnx.Module):
             split_heads(rows, self.num_heads) for rows in (key[1], value[1])
         )
 
-        def evaluate(key, value, latents, to_key, to_value, last):
-            def head(latents, to_key, to_value, last):
+        def evaluate(
+            key: jax.Array,
+            value: jax.Array,
+            latents: jax.Array,
+            to_key: jax.Array,
+            to_value: jax.Array,
+            last: jax.Array,
+        ):
+            def head(
+                latents: jax.Array,
+                to_key: jax.Array,
+                to_value: jax.Array,
+                last: jax.Array,
+            ):
                 scores = key @ (self.scale * (to_key @ latents.T))
                 shares, means = flare_expansion(scores, scores, value, weights)
                 return shares, means @ (to_value @ last)
@@ -154,6 +173,69 @@ class FlareAttention(nnx.Module):
         maps = self._latents(), to_key, to_value, last
         y = run(key[0], value[0], *maps)
         return y if last_bias is None else y + last_bias[None, :]
+
+    def obstacle(self, use: Use, shared: Basis | None = None) -> str | None:
+        """Returns what is in the way of a use, see `PointSums`."""
+        del shared
+        name = division.name(self)
+        if use == "narrow":
+            return f"{name} has no products in 16 bits"
+        if division.redefines(self, "__call__", "head_inputs", known_by="sums"):
+            return f"{name} computes more of its points than the sums it inherits"
+        for part in (self.key, self.value):
+            if not isinstance(part, MLP):
+                return f"whether a {division.name(part)} mixes points is not known"
+        if not isinstance(self.key_norm, LayerNorm | RMSNorm | None):
+            return f"whether a {division.name(self.key_norm)} mixes points is not known"
+        return None
+
+    def local(self, x: jax.Array, given: Given, shared: Basis | None = None) -> Local:
+        """Returns scores `(h, k, m)` and values `(h, d, m)` of columns."""
+        del given, shared
+        key, value = (
+            perceptron(x, linear=columns.linear).reshape(self.num_heads, -1, x.shape[1])
+            for perceptron in (self.key, self.value)
+        )
+        latents = self._latents()
+        if self.key_norm is not None and self.latent_norm is not None:
+            key = jax.vmap(partial(self.key_norm, axis=0))(key)
+            latents = jax.vmap(self.latent_norm)(latents)
+        scores = self.scale * jnp.einsum("hkd,hdm->hkm", latents, key)
+        return linalg.at_least_single(scores), value
+
+    def sums(
+        self, local: Local, weights: jax.Array, highest: jax.Array | None = None
+    ) -> Sums:
+        """Returns integrals and masses of the exponentials of the scores."""
+        scores, value = local
+        return exponential_sums(scores, value, weights, highest)
+
+    def combine(
+        self,
+        added: Added,
+        totals: tuple[jax.Array, jax.Array],
+        shared: Basis | None = None,
+    ) -> jax.Array:
+        """Returns the means of the values for every latent, `(h, k, d)`."""
+        del shared
+        return jax.vmap(means_of)(columns.of_heads((*added, None), *totals))
+
+    def spread(self, mixed: jax.Array, local: Local) -> jax.Array:
+        """Returns averages of those by the softmax over the latents, `(h d, m)`."""
+        scores, value = local
+        shares = columns.softmax(scores).astype(value.dtype)
+        return columns.reconstruct(mixed, shares)
+
+    def equal_weights_cancel(self, shared: Basis | None = None) -> bool:
+        """Whether a common factor of all weights changes nothing: so it is."""
+        del shared
+        return True
+
+    def coefficient_shape(self, shared: Basis | None = None) -> tuple[int, int, int]:
+        """Returns heads, latents and channels of a head."""
+        del shared
+        width = self.out.in_features // self.num_heads
+        return self.num_heads, self.latents.shape[-2], width
 
     def _latents(self) -> jax.Array:
         """Returns the latents of every head, `(h, k, d)`."""

@@ -11,7 +11,9 @@ from opjax._sequential import over_heads
 _ENTRIES_IN_CACHE = 2**20
 
 
-def map_heads(function: Callable, *arguments: Any, entries: int) -> jax.Array:
+def map_heads(
+    function: Callable[..., jax.Array], *arguments: Any, entries: Any
+) -> jax.Array:
     """Applies a function to every head; all bases together have so many entries.
 
     Their number is symbolic where a model is exported, and counts as large.

@@ -7,23 +7,29 @@ import jax
 from flax import nnx
 
 from opjax import _checks
-from opjax.nn.attention.bases import Basis, OrthonormalBasis, SoftmaxBasis
 from opjax.nn.attention.basis import BasisAttention
-from opjax.nn.attention.mixers import FunctionalMap, ModeGains, SoftmaxMap
+from opjax.nn.bases.adaptive import AdaptiveBasis
+from opjax.nn.bases.expansions import Basis, OrthonormalBasis, SoftmaxBasis
+from opjax.nn.division import Use
 from opjax.nn.layers import ACTIVATIONS, Linear
+from opjax.nn.mixers import FunctionalMap, ModeGains, SoftmaxMap
 
 
-def FunctionalAttention(  # noqa: N802 - reads as the class it configures
-    features: int,
-    *,
-    num_heads: int,
-    num_basis: int,
-    ridge_logit: float = 0.0,
-    ridge_per_head: bool = False,
-    rngs: nnx.Rngs,
-    **options: Any,
-) -> BasisAttention:
-    """Returns functional attention: a functional map in a softmax basis of its own.
+class FunctionalAttention(BasisAttention):
+    """Functional attention: a functional map in a softmax basis of its own.
+
+    The ridge is convex, `(1 - a) K K^T + a I` with `a = sigmoid(ridge_logit)` learned,
+    and coefficients are weighted means. `opjax.functional_attention` of one head's
+    queries, keys and values computes the same with `projection="mean"` and
+    `regularization="convex"`; by default the two differ:
+
+    | | `opjax.functional_attention` | this layer |
+    |---|---|---|
+    | ridge | given | learned, `sigmoid(ridge_logit)` |
+    | regularization | `"additive"`, `K K^T + r I` | `"convex"`, as the paper's code |
+    | projection | `"transpose"`, inner products | means |
+    | weights left out | ones | equal ones cancel |
+    | query, key, value | features of points | linear maps of one set of means |
 
     Args:
       features: channels of input and output.
@@ -31,42 +37,134 @@ def FunctionalAttention(  # noqa: N802 - reads as the class it configures
       num_basis: basis functions per head.
       ridge_logit: see `FunctionalMap`.
       ridge_per_head: see `FunctionalMap`.
+      head_features: channels of a head.
+      use_bias: whether the maps of features have biases.
       rngs: source of the initial parameters.
-      **options: further options of `SoftmaxBasis`.
+      **basis_options: further options of `SoftmaxBasis`.
 
     References:
       Xiao et al., "Functional Attention", 2026, Eq. 4-9 and App. C.2.
     """
-    mixer = partial(
-        FunctionalMap, ridge_logit=ridge_logit, ridge_per_head=ridge_per_head
-    )
-    return _in_softmax_basis(features, num_heads, num_basis, mixer, rngs, options)
+
+    def __init__(
+        self,
+        features: int,
+        *,
+        num_heads: int,
+        num_basis: int,
+        ridge_logit: float = 0.0,
+        ridge_per_head: bool = False,
+        head_features: int | None = None,
+        use_bias: bool = True,
+        rngs: nnx.Rngs,
+        **basis_options: Any,
+    ):
+        super().__init__(
+            features,
+            num_heads=num_heads,
+            basis=partial(
+                SoftmaxBasis,
+                num_basis=num_basis,
+                head_features=head_features,
+                use_bias=use_bias,
+                **basis_options,
+            ),
+            mixer=partial(
+                FunctionalMap, ridge_logit=ridge_logit, ridge_per_head=ridge_per_head
+            ),
+            head_features=head_features,
+            use_bias=use_bias,
+            rngs=rngs,
+        )
 
 
-def PhysicsAttention(  # noqa: N802 - reads as the class it configures
-    features: int, *, num_heads: int, num_basis: int, rngs: nnx.Rngs, **options: Any
-) -> BasisAttention:
-    """Returns the attention of Transolver: a softmax among tokens in soft slices.
+class PhysicsAttention(BasisAttention):
+    """The attention of Transolver: a softmax among tokens in soft slices.
 
-    Args and errors are those of `FunctionalAttention`. Published models clip
-    temperatures on grids and not on other meshes, `temperature_bounds=None`.
+    Published models clip temperatures on grids and not on other meshes,
+    `temperature_bounds=None`.
+
+    Args:
+      features: channels of input and output.
+      num_heads: heads, dividing `features` unless `head_features` is given.
+      num_basis: tokens per head.
+      head_features: channels of a head.
+      use_bias: whether the maps of features have biases.
+      rngs: source of the initial parameters.
+      **basis_options: further options of `SoftmaxBasis`.
 
     References:
       Wu et al., "Transolver", 2024, Eq. 1-4.
     """
-    return _in_softmax_basis(features, num_heads, num_basis, SoftmaxMap, rngs, options)
+
+    def __init__(
+        self,
+        features: int,
+        *,
+        num_heads: int,
+        num_basis: int,
+        head_features: int | None = None,
+        use_bias: bool = True,
+        rngs: nnx.Rngs,
+        **basis_options: Any,
+    ):
+        super().__init__(
+            features,
+            num_heads=num_heads,
+            basis=partial(
+                SoftmaxBasis,
+                num_basis=num_basis,
+                head_features=head_features,
+                use_bias=use_bias,
+                **basis_options,
+            ),
+            mixer=SoftmaxMap,
+            head_features=head_features,
+            use_bias=use_bias,
+            rngs=rngs,
+        )
 
 
-def _in_softmax_basis(features, num_heads, num_basis, mixer, rngs, options):
-    return BasisAttention(
-        features,
-        num_heads=num_heads,
-        basis=partial(SoftmaxBasis, num_basis=num_basis, **options),
-        mixer=mixer,
-        head_features=options.get("head_features"),
-        use_bias=options.get("use_bias", True),
-        rngs=rngs,
-    )
+class EideticAttention(BasisAttention):
+    """The attention of Transolver++: a softmax among tokens in an `AdaptiveBasis`.
+
+    Its noise is for training only, where the authors' code draws it in evaluation too.
+
+    Args:
+      features: channels of input and output.
+      num_heads: heads, dividing `features` unless `head_features` is given.
+      num_basis: tokens per head.
+      head_features: channels of a head.
+      temperature: see `AdaptiveBasis`.
+      rngs: source of the initial parameters.
+
+    References:
+      Luo et al., "Transolver++", ICML 2025 (arXiv:2502.02414).
+    """
+
+    def __init__(
+        self,
+        features: int,
+        *,
+        num_heads: int,
+        num_basis: int,
+        head_features: int | None = None,
+        temperature: float = 0.5,
+        rngs: nnx.Rngs,
+    ):
+        super().__init__(
+            features,
+            num_heads=num_heads,
+            basis=partial(
+                AdaptiveBasis,
+                num_basis=num_basis,
+                head_features=head_features,
+                temperature=temperature,
+            ),
+            mixer=SoftmaxMap,
+            head_features=head_features,
+            rngs=rngs,
+        )
 
 
 class OrthogonalAttention(BasisAttention):
@@ -139,3 +237,7 @@ class OrthogonalAttention(BasisAttention):
         )
         y = y + self.bypass(x)
         return y if self.activation is None else ACTIVATIONS[self.activation](y)
+
+    def obstacle(self, use: Use, shared: Basis | None = None) -> str | None:
+        """Returns that its basis is in the way: it is orthonormal over all points."""
+        return self.choose_basis(shared).obstacle(use)

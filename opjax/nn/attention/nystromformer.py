@@ -79,7 +79,14 @@ class NystromformerAttention(PointAttention):
         shape = (num_heads, filter_size)
         self.filters = nnx.Param(init(rngs.params(), shape, jnp.float32))
 
-    def attend(self, query, key, value, weights, start_norm=None):
+    def attend(
+        self,
+        query: jax.Array,
+        key: jax.Array,
+        value: jax.Array,
+        weights: jax.Array | None,
+        start_norm: jax.Array | None = None,
+    ) -> jax.Array:
         """Returns `opjax.nystrom_attention` of one head, without the convolution."""
         return opjax.nystrom_attention(
             query,
@@ -108,13 +115,13 @@ class NystromformerAttention(PointAttention):
         heads = self.head_inputs(x, mesh_points=mesh_points, quadrature_weights=weights)
         start_norm = self._start_norm(*heads[:2], weights)
 
-        def attend(query, key, value):
+        def attend(query: jax.Array, key: jax.Array, value: jax.Array):
             return self.attend(query, key, value, weights, start_norm)
 
         attended = jax.vmap(attend)(*heads)
         return self.out(merge_heads(attended + self._convolve(heads[2], weights)))
 
-    def _start_norm(self, query, key, weights):
+    def _start_norm(self, query: jax.Array, key: jax.Array, weights: jax.Array | None):
         """The largest row sum times the largest column sum of all heads."""
         sums = partial(
             row_and_column,

@@ -48,6 +48,11 @@ class HeadNorm(nnx.Module):
             y = normalized(x, axis=1, epsilon=self.epsilon, weights=quadrature_weights)
         return y * self.scale[...][:, None] + self.bias[...][:, None]
 
+    def columns(self, x: jax.Array) -> jax.Array:
+        """Maps heads `(h, d, m)` of some points to the same shape, by a layer norm."""
+        y = normalized(x, axis=1, epsilon=self.epsilon)
+        return y * self.scale[...][:, :, None] + self.bias[...][:, :, None]
+
 
 class PointAttention(nnx.Module, abc.ABC):
     r"""Multi-head self-attention among points with coordinates.
@@ -165,7 +170,7 @@ class PointAttention(nnx.Module, abc.ABC):
     def evaluate(self, given: "Given") -> jax.Array:
         """Returns features `(n, c)` of what a call was given."""
 
-        def attend(query, key, value):
+        def attend(query: jax.Array, key: jax.Array, value: jax.Array):
             return self.attend(query, key, value, given.weights)
 
         heads = given.query(), given.key(), given.value()
@@ -225,7 +230,7 @@ class Given:
         weights: jax.Array | None,
     ):
         self.layer, self.x, self.weights = layer, x, weights
-        self.points = _coordinates(x, mesh_points, layer.point_dim)
+        self.points = coordinates(x, mesh_points, layer.point_dim)
         bias = layer.query.bias is not None
         channels = layer.query.in_features
         self.sizes = Sizes(
@@ -293,9 +298,15 @@ class Given:
         return jnp.concatenate([points, made], axis=2)
 
 
-def _coordinates(
+def coordinates(
     x: jax.Array, mesh_points: jax.Array | None, point_dim: int
 ) -> jax.Array | None:
+    """Returns the coordinates of a layer that sees `point_dim`, checked; else `None`.
+
+    Raises:
+      TypeError: if they are not floating point.
+      ValueError: if they do not fit the layer or the points.
+    """
     if point_dim == 0:
         return None
     expected = (x.shape[0], point_dim)

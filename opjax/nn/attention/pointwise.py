@@ -1,11 +1,13 @@
 """Attentions that compare points with points, normalised per head."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 from flax import nnx
 
 import opjax
-from opjax import _checks
+from opjax import _checks, linalg
 from opjax.attention._expansion import Expansion
 from opjax.attention.functional import intention_coefficients, intention_of_gram
 from opjax.attention.linear import (
@@ -17,7 +19,10 @@ from opjax.attention.linformer import linformer_expansion, linformer_keys
 from opjax.attention.nystrom import nystrom_expansion
 from opjax.attention.performer import performer_expansion
 from opjax.nn.attention.expanding import ExpandingAttention, TrialAttention
-from opjax.nn.attention.points import PointAttention
+from opjax.nn.attention.key_sums import KeySums, SoftmaxKeySums, integrals
+from opjax.nn.attention.points import Given, PointAttention
+from opjax.nn.attention.sums import Added, Local, Sums
+from opjax.nn.bases.expansions import Basis
 from opjax.quadrature import active
 
 
@@ -28,18 +33,24 @@ def _or_equal(weights: jax.Array | None, values: jax.Array) -> jax.Array:
     return jnp.full(values.shape[0], 1 / values.shape[0], values.dtype)
 
 
-class GalerkinAttention(TrialAttention):
+class GalerkinAttention(TrialAttention, KeySums):
     """Galerkin-type attention, `Q (K^T V) / n`, see `PointAttention`."""
 
-    def coefficients(self, key, value, weights):
+    def coefficients(
+        self, key: jax.Array, value: jax.Array, weights: jax.Array | None
+    ) -> jax.Array:
         """Returns what `opjax.galerkin_attention` expands in the queries."""
         weights = _or_equal(weights, key)
         return galerkin_coefficients(key, value, key_weights=weights)
 
-    def coefficients_of_gram(self, z, key, value, weights):
+    def coefficients_of_gram(
+        self, z: jax.Array, key: jax.Array, value: jax.Array, weights: jax.Array | None
+    ) -> jax.Array:
         """Returns the same of keys `z key` and values `z value`."""
         gram = opjax.gram(z, quadrature_weights=_or_equal(weights, z))
         return galerkin_of_gram(gram, key, value)
+
+    sums = KeySums.sums
 
 
 class FourierAttention(PointAttention):
@@ -51,25 +62,50 @@ class FourierAttention(PointAttention):
     forms_pairs = True
     normalizes_queries = True
 
-    def attend(self, query, key, value, weights):
+    def attend(
+        self,
+        query: jax.Array,
+        key: jax.Array,
+        value: jax.Array,
+        weights: jax.Array | None,
+    ) -> jax.Array:
         """Returns `opjax.fourier_attention` of one head."""
         weights = _or_equal(weights, key)
         return opjax.fourier_attention(query, key, value, key_weights=weights)
 
 
-class LinearAttention(ExpandingAttention):
+class LinearAttention(ExpandingAttention, SoftmaxKeySums):
     """Linear attention by two softmax steps, over the number of points once more.
 
     As in the code of Cao (2021), its output vanishes under refinement of the mesh.
     """
 
-    def expand(self, query, key, value, weights):
+    def expand(
+        self,
+        query: jax.Array,
+        key: jax.Array,
+        value: jax.Array,
+        weights: jax.Array | None,
+    ) -> Expansion:
         """Factorises `opjax.linear_attention` of one head over the number of points."""
         functions, averages = linear_expansion(query, key, value, key_weights=weights)
         if weights is None:
             return Expansion(functions, averages / key.shape[0])
         count = jnp.maximum(jnp.sum(active(weights)), 1)
         return Expansion(functions, averages / count.astype(averages.dtype))
+
+    sums = SoftmaxKeySums.sums
+
+    def combine(
+        self,
+        added: Added,
+        totals: tuple[jax.Array, jax.Array],
+        shared: Basis | None = None,
+    ) -> jax.Array:
+        """Returns averages over the number of points."""
+        _, count = totals
+        averages = super().combine(added, totals, shared)
+        return averages / jnp.maximum(count, 1).astype(averages.dtype)
 
 
 class SoftmaxAttention(PointAttention):
@@ -81,12 +117,18 @@ class SoftmaxAttention(PointAttention):
     forms_pairs = True
     normalizes_queries = True
 
-    def attend(self, query, key, value, weights):
+    def attend(
+        self,
+        query: jax.Array,
+        key: jax.Array,
+        value: jax.Array,
+        weights: jax.Array | None,
+    ) -> jax.Array:
         """Returns `opjax.softmax_attention` of one head."""
         return opjax.softmax_attention(query, key, value, key_weights=weights)
 
 
-class IntentionAttention(TrialAttention):
+class IntentionAttention(TrialAttention, KeySums):
     """Ridge regression of values on keys, in linear time, see `opjax.intention`.
 
     Keys and values are normalised as in the other attentions, and heads may see
@@ -98,20 +140,45 @@ class IntentionAttention(TrialAttention):
       **options: those of `PointAttention`.
     """
 
-    def __init__(self, features: int, *, ridge: float = 1.0, **options):
+    def __init__(self, features: int, *, ridge: float = 1.0, **options: Any):
         super().__init__(features, **options)
         _checks.non_negative(ridge=ridge)
         self.ridge = ridge
 
-    def coefficients(self, key, value, weights):
+    def coefficients(
+        self, key: jax.Array, value: jax.Array, weights: jax.Array | None
+    ) -> jax.Array:
         """Returns the regression of `opjax.intention` of one head."""
         weights = _or_equal(weights, key)
         return intention_coefficients(key, value, ridge=self.ridge, key_weights=weights)
 
-    def coefficients_of_gram(self, z, key, value, weights):
+    def coefficients_of_gram(
+        self, z: jax.Array, key: jax.Array, value: jax.Array, weights: jax.Array | None
+    ) -> jax.Array:
         """Returns the same of keys `z key` and values `z value`."""
         gram = opjax.gram(z, quadrature_weights=_or_equal(weights, z))
         return intention_of_gram(gram, key, value, ridge=self.ridge)
+
+    def sums(
+        self, local: Local, weights: jax.Array, highest: jax.Array | None = None
+    ) -> Sums:
+        """Returns inner products of keys with keys and with values, `(h, d, 2 d)`."""
+        _, key, value = local
+        with jax.default_matmul_precision("highest"):
+            both = integrals(key, jnp.concatenate([key, value], axis=1), weights)
+        return Sums((both,))
+
+    def combine(
+        self,
+        added: Added,
+        totals: tuple[jax.Array, jax.Array],
+        shared: Basis | None = None,
+    ) -> jax.Array:
+        """Returns the regressions of values on keys."""
+        gram, right = jnp.split(super().combine(added, totals, shared), 2, axis=2)
+        identity = jnp.eye(gram.shape[1], dtype=gram.dtype)
+        system = gram + jnp.asarray(self.ridge, gram.dtype) * identity[None]
+        return jax.vmap(linalg.solve)(system, right)
 
 
 class PerformerAttention(ExpandingAttention):
@@ -129,7 +196,7 @@ class PerformerAttention(ExpandingAttention):
     normalizes_queries = True
 
     def __init__(
-        self, features: int, *, num_features: int = 64, seed: int = 0, **options
+        self, features: int, *, num_features: int = 64, seed: int = 0, **options: Any
     ):
         super().__init__(features, **options)
         _checks.positive(num_features=num_features)
@@ -140,7 +207,13 @@ class PerformerAttention(ExpandingAttention):
         """Number of random features."""
         return self.num_features
 
-    def expand(self, query, key, value, weights):
+    def expand(
+        self,
+        query: jax.Array,
+        key: jax.Array,
+        value: jax.Array,
+        weights: jax.Array | None,
+    ) -> Expansion:
         """Factorises `opjax.performer_attention` of one head."""
         # Not a parameter: an array in the module would be trained.
         directions = opjax.orthogonal_random_features(
@@ -166,7 +239,7 @@ class NystromAttention(ExpandingAttention):
 
     normalizes_queries = True
 
-    def __init__(self, features: int, *, num_landmarks: int = 64, **options):
+    def __init__(self, features: int, *, num_landmarks: int = 64, **options: Any):
         super().__init__(features, **options)
         _checks.positive(num_landmarks=num_landmarks)
         self.num_landmarks = num_landmarks
@@ -176,7 +249,13 @@ class NystromAttention(ExpandingAttention):
         """Number of landmarks."""
         return self.num_landmarks
 
-    def expand(self, query, key, value, weights):
+    def expand(
+        self,
+        query: jax.Array,
+        key: jax.Array,
+        value: jax.Array,
+        weights: jax.Array | None,
+    ) -> Expansion:
         """Factorises `opjax.nystrom_attention` of one head."""
         return nystrom_expansion(
             query,
@@ -209,7 +288,7 @@ class LinformerAttention(ExpandingAttention):
         num_points: int,
         num_projected: int = 64,
         rngs: nnx.Rngs,
-        **options,
+        **options: Any,
     ):
         super().__init__(features, rngs=rngs, **options)
         _checks.positive(num_points=num_points, num_projected=num_projected)
@@ -223,7 +302,7 @@ class LinformerAttention(ExpandingAttention):
         """Number of combinations."""
         return self.value_projection.shape[1]
 
-    def keys(self, given):
+    def keys(self, given: Given):
         """Returns combinations `(h, k, d + p)` of the keys, before or after their map.
 
         One combination of the input serves all heads.
@@ -232,7 +311,13 @@ class LinformerAttention(ExpandingAttention):
             return self._combined(given.enriched(), given.weights) @ given.map_of("key")
         return jax.vmap(lambda key: self._combined(key, given.weights))(given.key())
 
-    def expand(self, query, key, value, weights):
+    def expand(
+        self,
+        query: jax.Array,
+        key: jax.Array,
+        value: jax.Array,
+        weights: jax.Array | None,
+    ) -> Expansion:
         """Factorises `opjax.linformer_attention` of one head, of combined keys."""
         return linformer_expansion(
             query,
@@ -242,7 +327,13 @@ class LinformerAttention(ExpandingAttention):
             key_weights=_mask(weights, value),
         )
 
-    def attend(self, query, key, value, weights):
+    def attend(
+        self,
+        query: jax.Array,
+        key: jax.Array,
+        value: jax.Array,
+        weights: jax.Array | None,
+    ) -> jax.Array:
         """Returns `opjax.linformer_attention` of one head."""
         return super().attend(query, self._combined(key, weights), value, weights)
 

@@ -19,9 +19,13 @@ from opjax.attention.linear import (
     galerkin_of_gram,
     linear_expansion,
 )
+from opjax.nn.attention import columns
 from opjax.nn.attention.expanding import ExpandingAttention, TrialAttention
 from opjax.nn.attention.heads import head_width, merge_heads, split_heads
+from opjax.nn.attention.key_sums import MeanKeySums, SoftmaxKeySums
 from opjax.nn.attention.points import HeadNorm, PointAttention
+from opjax.nn.attention.sums import Added, Local, Sums
+from opjax.nn.bases.expansions import Basis
 from opjax.nn.layers import FanInLinear, Initializer, Linear
 from opjax.nn.layers.initializers import trunk_init
 from opjax.quadrature import active
@@ -87,13 +91,19 @@ class NormalizedAttention(_TrunkAttention):
       ICML 2023 (arXiv:2302.14376).
     """
 
-    def attend(self, query, key, value, weights):
+    def attend(
+        self,
+        query: jax.Array,
+        key: jax.Array,
+        value: jax.Array,
+        weights: jax.Array | None,
+    ) -> jax.Array:
         """Returns `opjax.normalized_attention` of one head, and its queries."""
         averages = opjax.normalized_attention(query, key, value, key_weights=weights)
         return averages + jax.nn.softmax(query, axis=1)
 
 
-class MeanAttention(_TrunkAttention, ExpandingAttention):
+class MeanAttention(_TrunkAttention, ExpandingAttention, MeanKeySums):
     r"""As `NormalizedAttention`, but a mean over the points in place of the average.
 
         q_i + sum_j w_j <q_i, k_j> v_j / sum_j w_j.
@@ -105,15 +115,42 @@ class MeanAttention(_TrunkAttention, ExpandingAttention):
 
     adds_functions = True
 
-    def expand(self, query, key, value, weights):
+    def expand(
+        self,
+        query: jax.Array,
+        key: jax.Array,
+        value: jax.Array,
+        weights: jax.Array | None,
+    ) -> Expansion:
         """Factorises the means of one head; its queries are added."""
         query, key = (jax.nn.softmax(a, axis=1) for a in (query, key))
         shares = _shares(weights, key)
         found = galerkin_coefficients(key, value, key_weights=shares)
         return Expansion(query, found)
 
+    def trial(self, query: jax.Array) -> jax.Array:
+        """Returns softmaxes of the queries over their features."""
+        return columns.softmax(query)
 
-class EfficientAttention(_TrunkAttention, ExpandingAttention):
+    def sums(
+        self, local: Local, weights: jax.Array, highest: jax.Array | None = None
+    ) -> Sums:
+        """Returns integrals of values against the softmaxes of the keys."""
+        query, key, value = local
+        return super().sums((query, columns.softmax(key), value), weights, highest)
+
+    def combine(
+        self,
+        added: Added,
+        totals: tuple[jax.Array, jax.Array],
+        shared: Basis | None = None,
+    ) -> jax.Array:
+        """Returns means, to which the queries are added as the identity."""
+        found = super().combine(added, totals, shared)
+        return found + jnp.eye(found.shape[1], dtype=found.dtype)[None]
+
+
+class EfficientAttention(_TrunkAttention, ExpandingAttention, SoftmaxKeySums):
     r"""Linear attention by a softmax over features and one over points.
 
     Per head,
@@ -139,13 +176,31 @@ class EfficientAttention(_TrunkAttention, ExpandingAttention):
     def __init__(self, features: int, *, num_heads: int, rngs: nnx.Rngs):
         super().__init__(features, num_heads=num_heads, use_bias=False, rngs=rngs)
 
-    def expand(self, query, key, value, weights):
+    def expand(
+        self,
+        query: jax.Array,
+        key: jax.Array,
+        value: jax.Array,
+        weights: jax.Array | None,
+    ) -> Expansion:
         """Factorises `opjax.linear_attention` of one head, scaled."""
         functions, averages = linear_expansion(query, key, value, key_weights=weights)
         return Expansion(functions, query.shape[1] ** -0.5 * averages)
 
+    sums = SoftmaxKeySums.sums
 
-class SharedNormAttention(TrialAttention):
+    def combine(
+        self,
+        added: Added,
+        totals: tuple[jax.Array, jax.Array],
+        shared: Basis | None = None,
+    ) -> jax.Array:
+        """Returns scaled averages."""
+        averages = super().combine(added, totals, shared)
+        return averages.shape[1] ** -0.5 * averages
+
+
+class SharedNormAttention(TrialAttention, MeanKeySums):
     r"""Galerkin-type attention, one layer norm of keys and one of values for all heads.
 
         q_i sum_j w_j N(k_j) N(v_j)^T / sum_j w_j,
@@ -167,28 +222,35 @@ class SharedNormAttention(TrialAttention):
     def __init__(
         self, features: int, *, num_heads: int, epsilon: float = 1e-5, rngs: nnx.Rngs
     ):
-        norm = {"normalization": "layer", "epsilon": epsilon}
         super().__init__(
             features,
             num_heads=num_heads,
             kernel_init=trunk_init,
             use_bias=False,
             out=Linear,
+            normalization="layer",
+            epsilon=epsilon,
             rngs=rngs,
-            **norm,
         )
-        self.key_norm = HeadNorm(1, features // num_heads, **norm)
-        self.partner_norm = HeadNorm(1, features // num_heads, **norm)
+        width = features // num_heads
+        self.key_norm = HeadNorm(1, width, normalization="layer", epsilon=epsilon)
+        self.partner_norm = HeadNorm(1, width, normalization="layer", epsilon=epsilon)
 
-    def coefficients(self, key, value, weights):
+    def coefficients(
+        self, key: jax.Array, value: jax.Array, weights: jax.Array | None
+    ) -> jax.Array:
         """Returns what `opjax.galerkin_attention` expands in the queries."""
         shares = _shares(weights, key)
         return galerkin_coefficients(key, value, key_weights=shares)
 
-    def coefficients_of_gram(self, z, key, value, weights):
+    def coefficients_of_gram(
+        self, z: jax.Array, key: jax.Array, value: jax.Array, weights: jax.Array | None
+    ) -> jax.Array:
         """Returns the same of keys `z key` and values `z value`."""
         gram = opjax.gram(z, quadrature_weights=_shares(weights, z))
         return galerkin_of_gram(gram, key, value)
+
+    sums = MeanKeySums.sums
 
 
 class NormalizedCrossAttention(nnx.Module):
@@ -277,7 +339,9 @@ class NormalizedCrossAttention(nnx.Module):
                 for linear in (to_key, to_value)
             )
 
-            def attend(q, k, v, w=w):
+            def attend(
+                q: jax.Array, k: jax.Array, v: jax.Array, w: jax.Array | None = w
+            ):
                 return opjax.normalized_attention(q, k, v, key_weights=w)
 
             out = out + jax.vmap(attend)(query, key, value)

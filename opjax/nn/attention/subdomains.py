@@ -3,17 +3,20 @@
 import dataclasses
 import functools
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import nnx
 
 from opjax import Moments, schwarz
-from opjax.nn.attention.bases import Basis
+from opjax.nn import division
 from opjax.nn.attention.basis import BasisAttention, head_moments
 from opjax.nn.attention.heads import map_heads
-from opjax.nn.attention.mixers import Mixer
+from opjax.nn.bases.expansions import Basis
+from opjax.nn.division import Use
+from opjax.nn.mixers import Mixer
 from opjax.quadrature import active
 from opjax.schwarz import Cover
 from opjax.schwarz.operators import total
@@ -60,6 +63,24 @@ class GridSubdomains:
         """Returns the subdomains; they are computed once."""
         return _grid_subdomains(self)
 
+    def part(self, axis_name: str, num_points: int) -> Subdomains:
+        """Returns the subdomains of one device, inside `jax.shard_map`.
+
+        Args:
+          axis_name: axis over whose devices the points of the grid are split, row by
+            row, see `schwarz.split_cover`.
+          num_points: points of a device, with padding behind those of the grid.
+        """
+        devices = jax.lax.axis_size(axis_name)
+        whole = _split_subdomains(self, devices, num_points, axis_name)
+        place = jax.lax.axis_index(axis_name)
+
+        def own(array: np.ndarray) -> jax.Array:
+            parts = jnp.asarray(array.reshape(devices, -1, *array.shape[1:]))
+            return jax.lax.dynamic_index_in_dim(parts, place, keepdims=False)
+
+        return jax.tree.map(own, whole)
+
 
 @functools.lru_cache(maxsize=16)
 def _grid_subdomains(grid: GridSubdomains) -> Subdomains:
@@ -69,6 +90,22 @@ def _grid_subdomains(grid: GridSubdomains) -> Subdomains:
         schwarz.box_cover(grid.grid_shape, boxes, overlap=grid.overlap),
         schwarz.partition_hats(grid.grid_shape, _per_axis(hats, len(boxes))),
     )
+
+
+@functools.lru_cache(maxsize=16)
+def _split_subdomains(
+    grid: GridSubdomains, devices: int, num_points: int, axis_name: str
+) -> Subdomains:
+    """The subdomains of all devices, one after the other."""
+    cover, coarse_space = _grid_subdomains(grid)
+    split = schwarz.split_cover(
+        cover, devices, axis_name=axis_name, points_of_device=num_points
+    )
+    assert coarse_space is not None
+    space = schwarz.split_coarse_space(
+        coarse_space, devices, axis_name=axis_name, points_of_device=num_points
+    )
+    return Subdomains(split.cover, space)
 
 
 class MapsOfLevels(NamedTuple):
@@ -150,6 +187,7 @@ class SubdomainAttention(nnx.Module):
         basis_functions: jax.Array | None = None,
         quadrature_weights: jax.Array | None = None,
         subdomains: Subdomains | None = None,
+        axis_name: str | None = None,
     ) -> jax.Array:
         """Evaluates the layer on one sample.
 
@@ -161,6 +199,10 @@ class SubdomainAttention(nnx.Module):
           quadrature_weights: weights of the points, shape `(n,)`; zero masks a point,
             see `BasisAttention`.
           subdomains: those of the mesh; by default those of the layer's grid.
+          axis_name: axis of `jax.shard_map` over whose devices the points of the
+            layer's grid are split; all other arrays are those of a device. Each has the
+            subdomains that most of their points are its own, and devices exchange
+            overlaps.
 
         Returns:
           Features at the points, shape `(n, c)`.
@@ -170,13 +212,20 @@ class SubdomainAttention(nnx.Module):
           ValueError: if points do not match, or a basis or subdomains are missing, or a
             coarse space is passed to a layer without a coarse level.
         """
+        if axis_name is not None:
+            subdomains = self._part(x, subdomains, quadrature_weights, axis_name, basis)
         module, inputs = self._inputs(x, basis, mesh_points, basis_functions)
         weights = self.local.weights(module, x, quadrature_weights)
         levels = self._levels(x, subdomains, weights)
         own, coarse_own = self._own()
 
-        def head(own, coarse_own, f, shared):
-            def local(weights, f):
+        def head(
+            own: dict[str, jax.Array],
+            coarse_own: dict[str, jax.Array],
+            f: jax.Array,
+            shared: Any,
+        ):
+            def local(weights: jax.Array | None, f: jax.Array):
                 return self._attend(module, own, f, shared, weights)
 
             y = schwarz.additive(
@@ -197,6 +246,32 @@ class SubdomainAttention(nnx.Module):
         )
         return self.local.merge(heads)
 
+    def obstacle(self, use: Use, shared: Basis | None = None) -> str | None:
+        """Returns what is in the way of a use, see `nn.division`, or `None`.
+
+        Args:
+          use: what is asked for.
+          shared: the basis that all layers share, if they do.
+        """
+        if use != "devices":
+            return division.needs_all_points(self)
+        if self.subdomains is None:
+            return "subdomains that are not boxes of a grid come with the points"
+        if not isinstance(self.local.choose_basis(shared).projection, nnx.Linear):
+            return "convolutional projections read the points of other devices"
+        return None
+
+    def exchange(self, axis_name: str, num_points: int) -> Subdomains:
+        """Returns the subdomains of one device, and what it exchanges with others.
+
+        Args:
+          axis_name: axis of `jax.shard_map` over whose devices points are split.
+          num_points: points of a device.
+        """
+        assert self.subdomains is not None
+        part = self.subdomains.part(axis_name, num_points)
+        return part if self.coarse is not None else Subdomains(part.cover)
+
     def inspect(
         self,
         x: jax.Array,
@@ -213,13 +288,24 @@ class SubdomainAttention(nnx.Module):
         levels = self._levels(x, subdomains, weights)
         project = self.local.projection_in(module)
 
-        def matrix(mixer, own, f, shared, weights):
+        def matrix(
+            mixer: Mixer,
+            own: dict[str, jax.Array],
+            f: jax.Array,
+            shared: Any,
+            weights: jax.Array | None,
+        ):
             values, phi = self._expand(module, f, shared, weights)
             coefficients = project(head_moments(project, values, phi, weights))
             return mixer.matrix(coefficients, **own)
 
-        def head(own, coarse_own, f, shared):
-            def local(weights, f):
+        def head(
+            own: dict[str, jax.Array],
+            coarse_own: dict[str, jax.Array],
+            f: jax.Array,
+            shared: Any,
+        ):
+            def local(weights: jax.Array | None, f: jax.Array):
                 return matrix(self.local.mixer, own, f, shared, weights)
 
             pieces = schwarz.restrict(levels.cover, f)
@@ -228,6 +314,7 @@ class SubdomainAttention(nnx.Module):
             if levels.coarse_space is None:
                 return MapsOfLevels(maps, None, phi)
             mean, weights = levels.means(f), levels.coarse_weights
+            assert self.coarse is not None
             coarse_map = matrix(self.coarse, coarse_own, mean, shared, weights)
             return MapsOfLevels(maps, coarse_map, phi)
 
@@ -238,17 +325,33 @@ class SubdomainAttention(nnx.Module):
         coarse = {} if self.coarse is None else self.coarse.own()
         return self.local.mixer.own(), coarse
 
-    def _attend(self, module, own, f, shared, weights, mixer=None):
+    def _attend(
+        self,
+        module: Basis,
+        own: dict[str, jax.Array],
+        f: jax.Array,
+        shared: Any,
+        weights: jax.Array | None,
+        mixer: Mixer | None = None,
+    ):
         values, phi = self._expand(module, f, shared, weights)
         return self.local.head(module, mixer)(values, phi, weights, **own)
 
-    def _expand(self, module, f, shared, weights):
+    def _expand(
+        self, module: Basis, f: jax.Array, shared: Any, weights: jax.Array | None
+    ):
         """Splits `(n, d + e)` into features and basis functions."""
         width = self.local.out.in_features // self.local.num_heads
         values, local = jnp.split(f, [width], axis=1)
         return values, module.functions(local, shared, weights)
 
-    def _inputs(self, x, shared, mesh_points, basis_functions):
+    def _inputs(
+        self,
+        x: jax.Array,
+        shared: Any,
+        mesh_points: jax.Array | None,
+        basis_functions: jax.Array | None,
+    ):
         """The basis, and per head features beside `local`, `(h, n, d + e)`."""
         module = self.local.choose_basis(shared)
         if not module.pointwise:
@@ -264,7 +367,38 @@ class SubdomainAttention(nnx.Module):
         # values, and spends a third of the time of the layer on their indices.
         return module, (jax.lax.optimization_barrier(heads), parameters)
 
-    def _levels(self, x, subdomains, weights):
+    def _part(
+        self,
+        x: jax.Array,
+        subdomains: Subdomains | None,
+        quadrature_weights: jax.Array | None,
+        axis_name: str,
+        basis: Basis | None,
+    ) -> Subdomains:
+        """The subdomains of a device.
+
+        Raises:
+          ValueError: if they are given, as those of no grid have to be, if features are
+            convolved, or if weights are missing that do not cancel.
+        """
+        if subdomains is not None:
+            raise ValueError(
+                f"{axis_name=} is for the boxes of the layer's own grid; pass "
+                "subdomains that are split, see schwarz.split_cover, without it."
+            )
+        if reason := self.obstacle("devices", basis):
+            raise ValueError(f"{axis_name=}: {reason}.")
+        module = self.local.choose_basis(basis)
+        if (
+            quadrature_weights is None
+            and self.local.weights(module, x, None) is not None
+        ):
+            raise ValueError("Pass quadrature_weights: only in means do they cancel.")
+        return self.exchange(axis_name, x.shape[0])
+
+    def _levels(
+        self, x: jax.Array, subdomains: Subdomains | None, weights: jax.Array | None
+    ):
         if subdomains is None:
             if self.subdomains is None:
                 raise ValueError(

@@ -1,5 +1,6 @@
 """Layers that the attentions and the models are made of."""
 
+from opjax.nn.layers import initializers
 from opjax.nn.layers.decoders import PointwiseDecoder, SpectralDecoder, SpectralLayer
 from opjax.nn.layers.embedding import TimeEmbedding, reference_distances
 from opjax.nn.layers.experts import Experts
@@ -30,6 +31,7 @@ __all__ = [
     "TimeEmbedding",
     "UpScaler",
     "fan_in_uniform",
+    "initializers",
     "normalized",
     "reference_distances",
     "trunk_init",

@@ -4,10 +4,8 @@ import math
 from collections.abc import Sequence
 
 import jax
-import jax.numpy as jnp
 from flax import nnx
 
-from opjax import _halo, _winograd
 from opjax.convolution import grid_convolution
 from opjax.nn.layers.initializers import fan_in_uniform
 
@@ -42,50 +40,17 @@ class GridConvolution(nnx.Module):
         )
 
     def __call__(self, x: jax.Array, *, axis_name: str | None = None) -> jax.Array:
-        """Maps values `(n, in_features)` on the grid to `(n, out_features)`.
-
-        `axis_name` is that of devices which have rows each, see `grid_convolution`.
-        """
-        given = {"grid_shape": self.grid_shape, "axis_name": axis_name}
-        y = grid_convolution(x, self.kernel[...], **given)
-        return y if self.bias is None else y + self.bias[...][None, :]
-
-    def local_shape(self, num_points: int, axis_name: str | None) -> tuple[int, ...]:
-        """Returns the shape of the rows of a device, all without other devices."""
-        return _halo.local_shape(num_points, self.grid_shape, axis_name)
-
-    def by_tiles(self, shape: Sequence[int]) -> bool:
-        """Whether convolving tiles of rows of that shape is faster than rows.
-
-        Also of several such layers, stacked.
-        """
-        stacked = self.kernel[...]
-        axes = len(self.grid_shape) + 2
-        kernel = jax.ShapeDtypeStruct(stacked.shape[-axes:], stacked.dtype)
-        padded = shape[0] + kernel.shape[0] - 1, *shape[1:], kernel.shape[-2]
-        field = jax.ShapeDtypeStruct(padded, kernel.dtype)
-        # Elsewhere the library's own convolution is, and products are less precise.
-        return jax.default_backend() == "cpu" and _winograd.pays_off(field, kernel)
-
-    def of_tiles(
-        self, x: jax.Array, *, rows: int, axis_name: str | None = None
-    ) -> jax.Array:
-        """Maps values by tiles, zeros beyond the grid, to values by tiles.
+        """Maps values on the grid to convolved values.
 
         Args:
-          x: values at row `i` and column `j` of all tiles, of shape `(4, 4,
-            in_features, rows / 4, columns / 4)`, rounded up.
-          rows: rows of the device.
-          axis_name: axis of the devices that have the other rows, if any.
+          x: values at the points in row-major order, shape `(n, in_features)`.
+          axis_name: axis of the devices that share the rows of the grid, if any; see
+            `grid_convolution`.
 
         Returns:
-          The convolved values, likewise, with `out_features`.
+          The convolved values, shape `(n, out_features)`.
         """
-        size = len(x)
-        tile, place = divmod(rows - 1, size)
-        before, after = _halo.neighbours(x[0, :, :, 0], x[place, :, :, tile], axis_name)
-        if rows % size:  # the row behind the last one is in its tile
-            x = x.at[rows % size, :, :, rows // size].set(after)
-            after = jnp.zeros_like(after)
-        y = _winograd.correlate_tiles(x, before, after, self.kernel[...])
-        return y if self.bias is None else y + self.bias[...][None, None, :, None, None]
+        y = grid_convolution(
+            x, self.kernel[...], grid_shape=self.grid_shape, axis_name=axis_name
+        )
+        return y if self.bias is None else y + self.bias[...][None, :]

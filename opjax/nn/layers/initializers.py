@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
+from jax.typing import DTypeLike
 
 from opjax import _checks
 from opjax._sequential import one_by_one
@@ -25,14 +26,18 @@ def fan_in_uniform(fan_in: int) -> Initializer:
     """Returns the initialiser U(-b, b), `b = fan_in^{-1/2}`: the default of PyTorch."""
     bound = fan_in**-0.5
 
-    def init(key: jax.Array, shape: Sequence[int], dtype=jnp.float32) -> jax.Array:
+    def init(
+        key: jax.Array, shape: Sequence[int], dtype: DTypeLike = jnp.float32
+    ) -> jax.Array:
         return jax.random.uniform(key, shape, dtype, -bound, bound)
 
     return init
 
 
 @functools.partial(jax.jit, static_argnames=("shape", "dtype"))
-def orthogonal(key: jax.Array, shape: Sequence[int], dtype=jnp.float32) -> jax.Array:
+def orthogonal(
+    key: jax.Array, shape: Sequence[int], dtype: DTypeLike = jnp.float32
+) -> jax.Array:
     """Returns a matrix with orthonormal columns, or rows, `jax.nn.initializers`' own.
 
     Its factorisations run one by one on the CPU when models are built together by
@@ -65,7 +70,9 @@ def diagonal_xavier(scale: float = 1e-2, diagonal: float = 1e-2) -> Initializer:
     _checks.non_negative(scale=scale, diagonal=diagonal)
     xavier = jax.nn.initializers.xavier_uniform()
 
-    def init(key: jax.Array, shape: Sequence[int], dtype=jnp.float32) -> jax.Array:
+    def init(
+        key: jax.Array, shape: Sequence[int], dtype: DTypeLike = jnp.float32
+    ) -> jax.Array:
         shape = tuple(shape)
         if len(shape) != 2 or shape[0] != shape[1]:
             raise ValueError(f"{shape=} must be square: the diagonal is an identity.")
@@ -76,12 +83,14 @@ def diagonal_xavier(scale: float = 1e-2, diagonal: float = 1e-2) -> Initializer:
     return init
 
 
-def _normal(key, shape, dtype, std):
+def _normal(
+    key: jax.Array, shape: Sequence[int], dtype: DTypeLike, std: float
+) -> jax.Array:
     return std * jax.random.normal(key, tuple(shape), dtype)
 
 
 def spectral_variance(
-    key: jax.Array, shape: Sequence[int], dtype=jnp.float32
+    key: jax.Array, shape: Sequence[int], dtype: DTypeLike = jnp.float32
 ) -> jax.Array:
     r"""Complex normal with `E |W|^2 = 2 / (c + o)`, as the neuraloperator package."""
     channels, out_channels = shape[-3:-1]
@@ -89,7 +98,7 @@ def spectral_variance(
 
 
 def spectral_uniform(
-    key: jax.Array, shape: Sequence[int], dtype=jnp.float32
+    key: jax.Array, shape: Sequence[int], dtype: DTypeLike = jnp.float32
 ) -> jax.Array:
     r"""Uniform parts on `[0, 1 / (c o))`, as the original Fourier neural operator."""
     channels, out_channels = shape[-3:-1]
@@ -98,7 +107,7 @@ def spectral_uniform(
 
 
 def spectral_galerkin(
-    key: jax.Array, shape: Sequence[int], dtype=jnp.float32
+    key: jax.Array, shape: Sequence[int], dtype: DTypeLike = jnp.float32
 ) -> jax.Array:
     r"""Normal parts of deviation `1 / (c o K)`, as the Galerkin Transformer."""
     last, channels, out_channels = shape[-4:-1]
@@ -106,7 +115,7 @@ def spectral_galerkin(
 
 
 def spectral_burgers(
-    key: jax.Array, shape: Sequence[int], dtype=jnp.float32
+    key: jax.Array, shape: Sequence[int], dtype: DTypeLike = jnp.float32
 ) -> jax.Array:
     r"""Normal parts of deviation `(c o)^{-1} (2 / ((c + o) 2 K))^{1/2}`.
 

@@ -24,39 +24,65 @@ ACTIVATIONS = {
 }
 
 
-def Linear(  # noqa: N802 - reads as the class it configures
-    in_features: int,
-    out_features: int,
-    *,
-    use_bias: bool = True,
-    kernel_init: Initializer = trunk_init,
-    bias_init: Initializer = jax.nn.initializers.zeros,
-    rngs: nnx.Rngs,
-) -> nnx.Linear:
-    """Returns an `nnx.Linear` with the trunk's initialisation."""
-    return nnx.Linear(
-        in_features,
-        out_features,
-        use_bias=use_bias,
-        kernel_init=kernel_init,
-        bias_init=bias_init,
-        rngs=rngs,
-    )
+class Linear(nnx.Linear):
+    """A linear map at every point, an `nnx.Linear` with the trunk's initialisation.
+
+    Args:
+      in_features: channels in.
+      out_features: channels out.
+      use_bias: whether there is a bias.
+      kernel_init: initialiser of the matrix, N(0, 0.02^2) by default.
+      bias_init: initialiser of the bias.
+      rngs: source of the initial parameters.
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        *,
+        use_bias: bool = True,
+        kernel_init: Initializer = trunk_init,
+        bias_init: Initializer = jax.nn.initializers.zeros,
+        rngs: nnx.Rngs,
+    ):
+        super().__init__(
+            in_features,
+            out_features,
+            use_bias=use_bias,
+            kernel_init=kernel_init,
+            bias_init=bias_init,
+            rngs=rngs,
+        )
 
 
-def FanInLinear(  # noqa: N802 - reads as the class it configures
-    in_features: int, out_features: int, *, use_bias: bool = True, rngs: nnx.Rngs
-) -> nnx.Linear:
-    """Returns an `nnx.Linear` with weights and biases `fan_in_uniform(in_features)`."""
-    init = fan_in_uniform(in_features)
-    return Linear(
-        in_features,
-        out_features,
-        use_bias=use_bias,
-        kernel_init=init,
-        bias_init=init,
-        rngs=rngs,
-    )
+class FanInLinear(Linear):
+    """A linear map whose weights and biases start as `fan_in_uniform(in_features)`.
+
+    Args:
+      in_features: channels in.
+      out_features: channels out.
+      use_bias: whether there is a bias.
+      rngs: source of the initial parameters.
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        *,
+        use_bias: bool = True,
+        rngs: nnx.Rngs,
+    ):
+        init = fan_in_uniform(in_features)
+        super().__init__(
+            in_features,
+            out_features,
+            use_bias=use_bias,
+            kernel_init=init,
+            bias_init=init,
+            rngs=rngs,
+        )
 
 
 def promoted(
@@ -164,18 +190,8 @@ class MLP(nnx.Module):
         return x
 
 
-def ResidualMLP(  # noqa: N802 - reads as the class it configures
-    in_features: int,
-    out_features: int,
-    *,
-    hidden_features: int | None = None,
-    num_layers: int = 3,
-    activation: str = "gelu_tanh",
-    input_residual: bool = True,
-    output_residual: bool = True,
-    rngs: nnx.Rngs,
-) -> MLP:
-    """Returns a perceptron that adds to its features wherever widths agree.
+class ResidualMLP(MLP):
+    """A perceptron that adds to its features wherever widths agree.
 
         y_0 = act(A x) [+ x],    y_l = y_{l-1} + act(W_l y_{l-1}),    B y_L [+ y_L].
 
@@ -197,15 +213,28 @@ def ResidualMLP(  # noqa: N802 - reads as the class it configures
       Puri et al., "FLARE: fast low-rank attention routing engine", 2025
       (arXiv:2508.12594).
     """
-    _checks.non_negative(num_layers=num_layers)
-    width = out_features if hidden_features is None else hidden_features
-    return MLP(
-        in_features,
-        (width,) * (num_layers + 1),
-        out_features,
-        activation=activation,
-        residual=num_layers > 0,
-        input_residual=input_residual and in_features == width,
-        output_residual=output_residual and out_features == width,
-        rngs=rngs,
-    )
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        *,
+        hidden_features: int | None = None,
+        num_layers: int = 3,
+        activation: str = "gelu_tanh",
+        input_residual: bool = True,
+        output_residual: bool = True,
+        rngs: nnx.Rngs,
+    ):
+        _checks.non_negative(num_layers=num_layers)
+        width = out_features if hidden_features is None else hidden_features
+        super().__init__(
+            in_features,
+            (width,) * (num_layers + 1),
+            out_features,
+            activation=activation,
+            residual=num_layers > 0,
+            input_residual=input_residual and in_features == width,
+            output_residual=output_residual and out_features == width,
+            rngs=rngs,
+        )

@@ -32,7 +32,7 @@ def normalized(
     """
     if weights is None:
 
-        def mean(values):
+        def mean(values: jax.Array) -> jax.Array:
             return jnp.mean(values, axis=axis, keepdims=True)
 
     else:
@@ -43,7 +43,7 @@ def normalized(
         ones[axis] = -1
         shares = shares.reshape(ones)
 
-        def mean(values):
+        def mean(values: jax.Array) -> jax.Array:
             return jnp.sum(shares * values, axis=axis, keepdims=True)
 
     centred = x - mean(x)
@@ -97,9 +97,10 @@ class RMSNorm(nnx.Module):
         self.epsilon = epsilon
         self.scale = nnx.Param(jnp.ones(features, jnp.float32))
 
-    def __call__(self, x: jax.Array) -> jax.Array:
-        """Maps features `(n, c)` to `(n, c)`."""
+    def __call__(self, x: jax.Array, *, axis: int = 1) -> jax.Array:
+        """Maps features `(n, c)` to `(n, c)`; or `(c, n)`, with channels on axis 0."""
         epsilon = jnp.finfo(x.dtype).eps if self.epsilon is None else self.epsilon
-        squares = jnp.mean(x**2, axis=1, keepdims=True)
+        squares = jnp.mean(x**2, axis=axis, keepdims=True)
         shift = jnp.asarray(epsilon, x.dtype)
-        return x * lax.rsqrt(squares + shift) * self.scale[...][None, :]
+        scale = jnp.expand_dims(self.scale[...], 1 - axis)
+        return x * lax.rsqrt(squares + shift) * scale

@@ -23,7 +23,7 @@ class SpectralConvolution(nnx.Module):
         that the grid resolves: on a leading axis of `n < 2 m` points, odd or even, all
         `n`. One number per axis gives the kernel's shape `(M_1, ..., M_{p-1}, K)`; the
         package's `n_modes` are `(n_1, ..., n_{p-1}, n_p // 2 + 1)`.
-      kernel_init: initialiser of the kernel, see `opjax.nn.initializers`.
+      kernel_init: initialiser of the kernel, see `opjax.nn.layers.initializers`.
       rngs: source of the initial parameters.
 
     Raises:

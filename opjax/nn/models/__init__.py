@@ -1,1 +1,48 @@
 """Models: operators between functions, all called alike."""
+
+from opjax.nn.models.darcy import darcy_transformer, inverse_transformer
+from opjax.nn.models.deeponet import DeepONet
+from opjax.nn.models.dropout import Dropout, with_dropout
+from opjax.nn.models.encoder import Block, EncoderLayer
+from opjax.nn.models.flare import Flare
+from opjax.nn.models.fourier import FourierBlock, FourierNeuralOperator
+from opjax.nn.models.galerkin2d import GalerkinTransformer2d
+from opjax.nn.models.gnot import GNOT, GNOTBlock
+from opjax.nn.models.gnot_original import OriginalGNOT
+from opjax.nn.models.latent import LatentNeuralOperator
+from opjax.nn.models.narrow import with_precision
+from opjax.nn.models.ono import ONO, ONOBlock
+from opjax.nn.models.operator import OperatorTransformer
+from opjax.nn.models.orthogonal import OrthogonalLayer, OrthogonalNetwork
+from opjax.nn.models.super_resolution import (
+    SuperResolutionTransformer,
+    coordinate_attention,
+)
+from opjax.nn.models.variance import unit_variance
+
+__all__ = [
+    "Block",
+    "DeepONet",
+    "Dropout",
+    "EncoderLayer",
+    "Flare",
+    "FourierBlock",
+    "FourierNeuralOperator",
+    "GNOT",
+    "GNOTBlock",
+    "GalerkinTransformer2d",
+    "LatentNeuralOperator",
+    "ONO",
+    "ONOBlock",
+    "OperatorTransformer",
+    "OriginalGNOT",
+    "OrthogonalLayer",
+    "OrthogonalNetwork",
+    "SuperResolutionTransformer",
+    "coordinate_attention",
+    "darcy_transformer",
+    "inverse_transformer",
+    "unit_variance",
+    "with_dropout",
+    "with_precision",
+]

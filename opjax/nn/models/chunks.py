@@ -1,14 +1,16 @@
 """Operator transformers on more points than fit at once, chunk by chunk.
 
-All that attention in a basis knows of the points are moments, which add up, where the
-functions of the basis depend on their point alone; all else acts on every point alone.
-So a layer is two passes over the points, forward and backward alike:
+All that some attentions know of the points are sums, `nn.attention.PointSums`; all else
+acts on every point alone. So a layer is two passes over the points, forward and
+backward alike:
 
-    forward      sum the moments;  map coefficients;  expand them at every point,
-    backward     what follows the expansion, which gives the cotangents of the
-                 coefficients;  those of the moments;  what precedes them.
+    forward      add up the sums;  combine them;  spread that to every point,
+    backward     what follows the spreading, which gives the cotangents of the
+                 coefficients;  those of the sums;  what precedes them.
 
-Kept are the features `z` in front of every layer and its moments; everything else is
+Exponentials are added relative to the highest exponent so far, and in the backward pass
+relative to the highest of all points, which is no function of the parameters. Kept are
+the features `z` in front of every layer and its sums; everything else is
 computed again, so that no array `(n, k)` is ever alive, and gradients are exact, or
 those of features rounded to 16 bits, see `packing`.
 
@@ -21,101 +23,137 @@ of the layer, and kept. Where rows of the grid are split over devices, neighbour
 exchange one row in every layer and direction.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import jax
 import jax.numpy as jnp
-from flax import nnx
 from jax import lax
 
 from opjax import _checks
-from opjax.nn.attention.adaptive import NoisyBasis
-from opjax.nn.attention.bases import Basis
-from opjax.nn.attention.basis import BasisAttention
-from opjax.nn.layers.position import check_points
-from opjax.nn.models import block_parts, orders, packing
+from opjax.nn.attention.sums import Added, Sums, nothing
+from opjax.nn.bases.expansions import Basis
+from opjax.nn.division import Use
+from opjax.nn.layers.position import Position, check_points
+from opjax.nn.models import block_parts, packing
 from opjax.nn.models.encoder import Block
-from opjax.nn.models.orders import ByTiles, InTurn
+from opjax.nn.models.equal_chunks import EqualChunks, equal_chunks
+from opjax.precision import Precision
+from opjax.projection import check_weights
 from opjax.quadrature import active
 
-# A pytree whose arrays have the axes: chunk, channel, point of the chunk.
-Chunks = Any
+# Arrays with the axes: chunk, channel, point of the chunk.
+Chunks = jax.Array
+# Arrays by name with the axes: chunk, point of the chunk, others.
+GivenChunks = Mapping[str, jax.Array]
+Totals = tuple[jax.Array, jax.Array]
+_Tree = TypeVar("_Tree")
+# Features, arrays by name and weights.
+_Chunk = tuple[jax.Array, GivenChunks, jax.Array]
 
 
-def obstacle(model: Any, *, together: bool = False) -> str | None:
-    """Says why an operator transformer cannot be evaluated in chunks, if so.
+class _Decoder(Protocol):
+    """What is left of a model when the blocks are done."""
 
-    Args:
-      model: the operator transformer.
-      together: whether the features of all points, of a device, are in memory together,
-        so that convolutions find neighbours.
-    """
-    blocks, shared = model.blocks, model.basis
-    if type(blocks) is not Block:
-        return f"only the parts of a Block are known, not those of {_name(blocks)}"
-    attention = blocks.attention
-    # A subclass may do more with the points than their moments say.
-    if type(attention) is not BasisAttention:
-        return f"{_name(attention)} is no attention in a basis"
-    basis = attention.choose_basis(shared)
-    if not basis.pointwise:
-        return f"functions of a {_name(basis)} depend on all points together"
-    if isinstance(basis, NoisyBasis):
-        return "the noise of a training step is drawn for all points together"
-    if isinstance(basis.projection, nnx.Linear):
-        return None
-    if block_parts.convolution(blocks, shared) is None:
-        return f"the projection of a {_name(basis)} is not known"
-    return None if together else "convolutional projections read neighbouring points"
+    def decode(self, z: jax.Array) -> jax.Array:
+        """Maps features `(n, c)` to output values."""
+        ...
 
 
-def _name(module: Any) -> str:
-    return type(module).__name__
+class Divided(_Decoder, Protocol):
+    """What an operator transformer has whose points are computed in chunks."""
+
+    @property
+    def blocks(self) -> Block:
+        """All blocks, stacked; their attention is one of `PointSums`."""
+        ...
+
+    @property
+    def basis(self) -> Basis | None:
+        """The basis that the blocks share, if they do."""
+        ...
+
+    @property
+    def position(self) -> Position:
+        """How points are seen."""
+        ...
+
+    @property
+    def rematerialize(self) -> bool:
+        """Whether blocks are recomputed in the backward pass."""
+        ...
+
+    @property
+    def precision(self) -> Precision:
+        """Types of products, and of features that are kept."""
+        ...
+
+    def obstacle(self, use: Use) -> str | None:
+        """Returns what is in the way of a use, or `None`."""
+        ...
+
+    def encode(
+        self,
+        mesh_points: jax.Array,
+        features: jax.Array | None = None,
+        *,
+        time: jax.Array | None = None,
+    ) -> jax.Array:
+        """Maps positions and input values to the features `(n, c)` of the blocks."""
+        ...
+
+
+class Residuals(NamedTuple):
+    """What a layer keeps for its backward pass: arguments, packed features and sums."""
+
+    block: Block
+    shared: Basis | None
+    kept: Any
+    given: GivenChunks
+    weights: jax.Array
+    totals: Totals
+    found: Sums
 
 
 def weights_of_chunks(
-    attention: BasisAttention,
-    basis: Basis,
     x: jax.Array,
     quadrature_weights: jax.Array | None,
-    order: InTurn | ByTiles,
+    order: EqualChunks,
+    *,
+    equal_cancel: bool,
     axis_name: str | None = None,
-) -> tuple[jax.Array, jax.Array, jax.Array]:
+) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
     """Returns weights of chunks `(chunks, m)`, zero in padding, and their totals.
 
     Args:
-      attention: says which weights are taken where none are given.
-      basis: of the attention.
       x: any array of the points, `(n, ...)`, of the dtype of the weights.
       quadrature_weights: weights of the points, shape `(n,)`, or None.
-      order: which points are in which chunk.
+      order: how points are split into chunks.
+      equal_cancel: whether ones will do where none are given, rather than `1 / n`.
       axis_name: axis of the devices that have the other points, which totals include.
 
     Returns:
-      The weights, their sum, and the number of positive ones.
+      The weights; their sum and the number of positive ones.
 
     Raises:
       ValueError: if a weight is negative or belongs to no point.
     """
-    weights = attention.weights(basis, x, quadrature_weights)
-    if weights is None:  # equal ones, which cancel
-        weights = jnp.ones(x.shape[0], x.dtype)
-    elif quadrature_weights is None and axis_name is not None:  # 1 / n, of all points
-        weights = weights / lax.axis_size(axis_name)
+    n = x.shape[0]
+    if quadrature_weights is not None:
+        weights = check_weights(quadrature_weights, x=x)
+    elif equal_cancel:
+        weights = jnp.ones(n, x.dtype)
+    else:
+        devices = 1 if axis_name is None else lax.axis_size(axis_name)
+        weights = jnp.full(n, 1 / n, x.dtype) / devices
     weights = jnp.where(active(weights), weights, 0).astype(x.dtype)
     parts = order.split_weights(weights)
     totals = jnp.sum(weights), jnp.sum(active(weights).astype(x.dtype))
-    return parts, *_sum_over(axis_name, totals)
+    return parts, totals if axis_name is None else lax.psum(totals, axis_name)
 
 
-def _sum_over(axis_name: str | None, tree: Any) -> Any:
-    """Adds up what the devices of an axis have; all of them get the sum."""
-    return tree if axis_name is None else lax.psum(tree, axis_name)
-
-
-def _vary(tree: Any, axes: Iterable[str]) -> Any:
+def _vary(tree: _Tree, axes: Iterable[str]) -> _Tree:
     """Says of arrays that devices have different ones, at least in their cotangents.
 
     Cotangents of parameters are then sums over the points of a device, and are added
@@ -133,12 +171,12 @@ def _vary(tree: Any, axes: Iterable[str]) -> Any:
 def layer(
     axis_name: str | None,
     storage_dtype: str | None,
-    block: Any,
+    block: Block,
     shared: Basis | None,
     z: Chunks,
-    given: Chunks,
+    given: GivenChunks,
     weights: jax.Array,
-    totals: tuple[jax.Array, jax.Array],
+    totals: Totals,
 ) -> Chunks:
     """Evaluates a block of the transformer on all chunks, in two passes over them.
 
@@ -148,7 +186,7 @@ def layer(
       block: the block.
       shared: the basis that all blocks share, if any.
       z: features, `(chunks, c, m)`.
-      given: what calls of the basis take, arrays `(chunks, m, ...)` by name.
+      given: what calls of the attention take, arrays `(chunks, m, ...)` by name.
       weights: `(chunks, m)`, zero for points that are not there.
       totals: sum of all weights, and how many are positive.
 
@@ -159,41 +197,54 @@ def layer(
     return _forward(axis_name, storage_dtype, *rest)[0]
 
 
-def _forward(axis_name, storage_dtype, block, shared, z, given, weights, totals):
-    def accumulate(total, chunk):
-        return _add(total, block_parts.moments_of(block, shared, *chunk)), None
+def _forward(
+    axis_name: str | None,
+    storage_dtype: str | None,
+    block: Block,
+    shared: Basis | None,
+    z: Chunks,
+    given: GivenChunks,
+    weights: jax.Array,
+    totals: Totals,
+) -> tuple[Chunks, Residuals]:
+    def accumulate(total: Sums, chunk: _Chunk) -> tuple[Sums, None]:
+        return total + block_parts.sums(block, shared, *chunk), None
 
-    chunks = z, given, weights
+    chunks: _Chunk = z, given, weights
     first = jax.tree.map(lambda x: x[0], chunks)
-    one = jax.eval_shape(block_parts.moments_of, block, shared, *first)
-    found, _ = lax.scan(accumulate, _zeros(one), chunks)
-    found = _vary(_sum_over(axis_name, found), _axes(found))
-    mixed = block_parts.mix(block, shared, found, totals)
+    one = jax.eval_shape(block_parts.sums, block, shared, *first)
+    found, _ = lax.scan(accumulate, nothing(one), chunks)
+    found = _vary(found.over(axis_name), _axes(found))
+    mixed = block_parts.combine(block, shared, found.added, totals)
 
-    def advance(_, chunk):
+    def advance(_: None, chunk: tuple[jax.Array, GivenChunks]) -> tuple[None, Chunks]:
         z, given = chunk
         return None, block_parts.advance(block, shared, z, given, mixed)
 
     _, after = lax.scan(advance, None, (z, given))
     kept = packing.pack(z, storage_dtype, leading=1)
-    return after, (block, shared, kept, given, weights, totals, found)
+    return after, Residuals(block, shared, kept, given, weights, totals, found)
 
 
-def _backward(axis_name, storage_dtype, residuals, cotangent):
+def _backward(
+    axis_name: str | None,
+    storage_dtype: str | None,
+    residuals: Residuals,
+    cotangent: Chunks,
+) -> tuple[Block, Basis | None, Chunks, GivenChunks, jax.Array, Totals]:
     block, shared, kept, given, weights, totals, found = residuals
-    mixed, pull_mix = jax.vjp(block_parts.mix, block, shared, found, totals)
+    combine = block_parts.combine
+    mixed, pull_mix = jax.vjp(combine, block, shared, found.added, totals)
 
-    def restore(part):
+    def restore(part: Any) -> jax.Array:
         return packing.unpack(part, storage_dtype, cotangent.dtype)
 
-    def behind(gradients, chunk):
+    def behind(gradients: tuple[Block, jax.Array], chunk: Any) -> Any:
         """From the end of the layer to what the heads found, and the coefficients."""
         part, given, after = chunk
         z = restore(part)
-        _, phi = block_parts.values_and_basis(block, shared, z, given)
-        heads, pull_mixed = jax.vjp(
-            lambda c: block_parts.reconstruct(block, c, phi), mixed
-        )
+        here = block_parts.local(block, shared, z, given)
+        heads, pull_mixed = jax.vjp(lambda c: block.attention.spread(c, here), mixed)
         _, pull = jax.vjp(block_parts.rest, block, z, heads)
         of_block, before, heads = pull(after)
         gradients = _add(gradients, (of_block, *pull_mixed(heads)))
@@ -204,21 +255,30 @@ def _backward(axis_name, storage_dtype, residuals, cotangent):
         behind, start, (kept, given, cotangent)
     )
     # Linear, so that the parts of the devices are pulled back before they are added.
-    more, of_shared, of_found, of_totals = pull_mix(of_mixed)
-    of_found = _vary(_sum_over(axis_name, of_found), _axes(of_found))
+    more, of_shared, of_added, of_totals = pull_mix(of_mixed)
+    axes = _axes(of_added)
+    if axis_name is not None:
+        of_added = lax.psum(of_added, axis_name)
+    of_added = _vary(of_added, axes)
 
-    def ahead(carry, chunk):
-        """From what the heads found, and the moments, to the start of the layer."""
+    def ahead(carry: tuple[Any, jax.Array], chunk: Any) -> Any:
+        """From what the heads found, and the sums, to the start of the layer."""
         gradients, of_z = carry
         number, part, given, weights, heads = chunk
 
-        def first(block, shared, z, given, weights):
-            values, phi = block_parts.values_and_basis(block, shared, z, given)
-            found = block_parts.moments(block, values, phi, weights)
-            return found, block_parts.reconstruct(block, mixed, phi)
+        def first(
+            block: Block,
+            shared: Basis | None,
+            z: jax.Array,
+            given: GivenChunks,
+            weights: jax.Array,
+        ) -> tuple[Added, jax.Array]:
+            here = block_parts.local(block, shared, z, given)
+            sums = block.attention.sums(here, weights, found.highest)
+            return sums.added, block.attention.spread(mixed, here)
 
         _, pull = jax.vjp(first, block, shared, restore(part), given, weights)
-        of_block, of_shared, more, *others = pull((of_found, restore(heads)))
+        of_block, of_shared, more, *others = pull((of_added, restore(heads)))
         # In place of the chunk of `before`: one array of all points less.
         of_z = _put(of_z, more + _row(of_z, number), number)
         return (_add(gradients, (of_block, of_shared)), of_z), others
@@ -236,19 +296,23 @@ layer.defvjp(_forward, _backward)
 
 
 @jax.custom_vjp
-def _decode(model, z):
+def _decode(model: _Decoder, z: Chunks) -> jax.Array:
     """Values of the output function, `(chunks, m, q)`."""
     return lax.map(lambda part: model.decode(part.T), z)
 
 
-def _decode_forward(model, z):
+def _decode_forward(
+    model: _Decoder, z: Chunks
+) -> tuple[jax.Array, tuple[_Decoder, Chunks]]:
     return _decode(model, z), (model, z)
 
 
-def _decode_backward(kept, cotangent):
+def _decode_backward(
+    kept: tuple[_Decoder, Chunks], cotangent: jax.Array
+) -> tuple[_Decoder, Chunks]:
     model, z = kept
 
-    def back(carry, chunk):
+    def back(carry: tuple[_Decoder, jax.Array], chunk: Any) -> Any:
         gradients, of_z = carry
         number, part, after = chunk
         _, pull = jax.vjp(lambda model, z: model.decode(z.T), model, part)
@@ -266,37 +330,33 @@ def _decode_backward(kept, cotangent):
 _decode.defvjp(_decode_forward, _decode_backward)
 
 
-def _row(array, number):
+def _row(array: jax.Array, number: jax.Array) -> jax.Array:
     return lax.dynamic_index_in_dim(array, number, keepdims=False)
 
 
-def _put(array, row, number):
+def _put(array: jax.Array, row: jax.Array, number: jax.Array) -> jax.Array:
     return lax.dynamic_update_index_in_dim(array, row, number, 0)
 
 
-def _add(one, other):
+def _add(one: _Tree, other: _Tree) -> _Tree:
     return jax.tree.map(jnp.add, one, other)
 
 
-def _zeros(like):
+def _zeros(like: _Tree) -> _Tree:
     return jax.tree.map(jnp.zeros_like, like)
 
 
 def _axes(tree: Any) -> frozenset[str]:
     """The axes of devices that have different arrays."""
     found = (jax.typeof(x).manual_axis_type.varying for x in jax.tree.leaves(tree))
-    return frozenset().union(*found)
+    return frozenset[str]().union(*found)
 
 
-def can_be_chunked(model: Any) -> bool:
-    """Whether a model has chunks; a call with `chunk_size` says why not."""
-    return hasattr(model, "blocks") and hasattr(model, "basis") and not obstacle(model)
-
-
-def check(model: Any, option: str, value: int | str) -> None:
+def check(model: Divided, option: str, value: int | str) -> None:
     """Raises ValueError if an option, `chunk_size` or `axis_name`, is for no model."""
     given = f"{option}={value!r}"
-    if reason := obstacle(model, together=True):
+    use: Use = "chunks" if option == "chunk_size" else "devices"
+    if reason := model.obstacle(use):
         raise ValueError(f"{given}: {reason}. Leave {option} out.")
     if model.rematerialize:
         raise ValueError(
@@ -306,7 +366,7 @@ def check(model: Any, option: str, value: int | str) -> None:
 
 
 def evaluate(
-    model: Any,
+    model: Divided,
     mesh_points: jax.Array,
     features: jax.Array | None,
     *,
@@ -349,29 +409,32 @@ def evaluate(
     mesh_points, features = arrays["mesh_points"], more.get("features")
     blocks, shared = model.blocks, model.basis
     n = mesh_points.shape[0]
-    basis = blocks.attention.choose_basis(shared)
-    convolution = block_parts.convolution(blocks, shared)
-    order = orders.choose(convolution, n, chunk_size, axis_name)
-    weights, *totals = weights_of_chunks(
-        blocks.attention, basis, mesh_points, quadrature_weights, order, axis_name
+    order = equal_chunks(n, chunk_size)
+    weights, totals = weights_of_chunks(
+        mesh_points,
+        quadrature_weights,
+        order,
+        equal_cancel=blocks.attention.equal_weights_cancel(shared),
+        axis_name=axis_name,
     )
-    weights, totals = _vary((weights, tuple(totals)), axes)
+    weights, totals = _vary((weights, totals), axes)
     parts = {name: order.split(array) for name, array in arrays.items()}
     inputs = None if features is None else order.split(features)
 
-    def encode(chunk):
+    def encode(chunk: tuple[jax.Array, jax.Array | None]) -> jax.Array:
         return model.encode(*chunk, time=time).T
 
     z = lax.map(
         jax.checkpoint(encode, prevent_cse=False), (parts["mesh_points"], inputs)
     )
 
-    def one(z, block):
+    def one(z: Chunks, block: Block) -> tuple[Chunks, None]:
         given = dict(parts)
-        if convolution is not None:
-            own = block.attention.choose_basis(shared)
-            local = own, block.attention_norm, z, parts["mesh_points"], axis_name
-            given["projected"] = order.project(*local)
+        basis = block.attention.convolved_basis(shared)
+        if basis is not None:
+            x = block.attention_norm(order.join(z.swapaxes(1, 2)))
+            x = basis.project(x, mesh_points=mesh_points, axis_name=axis_name)
+            given["projected"] = order.split(x).swapaxes(1, 2)
         rest = block, shared, z, given, weights, totals
         return layer(axis_name, model.precision.storage, *rest), None
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
 
 from flax import nnx
 
@@ -21,7 +20,7 @@ def darcy_transformer(
     features: int = 128,
     num_layers: int = 6,
     num_heads: int = 4,
-    attention: Callable[..., Any] = GalerkinAttention,
+    attention: Callable[..., nnx.Module] = GalerkinAttention,
     epsilon: float = EPSILON,
     outer_norm: bool = False,
     modes: int | Sequence[int] = 12,
@@ -88,7 +87,7 @@ def inverse_transformer(
     features: int = 192,
     num_layers: int = 6,
     num_heads: int = 4,
-    attention: Callable[..., Any] = GalerkinAttention,
+    attention: Callable[..., nnx.Module] = GalerkinAttention,
     rngs: nnx.Rngs,
 ) -> GalerkinTransformer2d:
     """Returns the model of inverse Darcy flow: the coefficient is rough.
@@ -121,5 +120,7 @@ def inverse_transformer(
     )
 
 
-def _attention(attention, num_heads, epsilon):
+def _attention(
+    attention: Callable[..., nnx.Module], num_heads: int, epsilon: float
+) -> Callable[..., nnx.Module]:
     return partial(attention, num_heads=num_heads, point_dim=POINT_DIM, epsilon=epsilon)

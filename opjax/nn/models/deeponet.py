@@ -160,7 +160,12 @@ class DeepONet(nnx.Module):
         )[:, :, 0]
         return values if self.bias is None else values + self.bias[...][None, :]
 
-    def _sensed(self, mesh_points, features, weights):
+    def _sensed(
+        self,
+        mesh_points: jax.Array,
+        features: jax.Array | None,
+        weights: jax.Array | None,
+    ) -> jax.Array:
         """Returns the values at the sensors, `(num_sensors, c)`."""
         values = mesh_points if features is None else features
         channels = self.feature_dim or self.position.point_dim
@@ -177,7 +182,12 @@ class DeepONet(nnx.Module):
             return select(values, weights)
         return values
 
-    def _functions(self, mesh_points, time, basis_functions):
+    def _functions(
+        self,
+        mesh_points: jax.Array,
+        time: jax.Array | None,
+        basis_functions: jax.Array | None,
+    ) -> jax.Array:
         """Returns all functions at the points, `(n, k)`."""
         parts = []
         expected = (mesh_points.shape[0], self.num_modes)

@@ -7,7 +7,18 @@ import jax
 from flax import nnx
 
 from opjax import _checks
-from opjax.nn.layers import MLP, FanInLinear, Initializer, LayerNorm, trunk_init
+from opjax.nn import division
+from opjax.nn.attention.sums import PointSums
+from opjax.nn.bases.expansions import Basis
+from opjax.nn.division import PointExchange, Use
+from opjax.nn.layers import (
+    MLP,
+    FanInLinear,
+    Initializer,
+    LayerNorm,
+    RMSNorm,
+    trunk_init,
+)
 
 Attention = Callable[..., Any]
 
@@ -37,6 +48,28 @@ class Block(nnx.Module):
         self.mlp_norm = LayerNorm(features)
         hidden = mlp_ratio * features
         self.mlp = MLP(features, hidden, features, kernel_init=kernel_init, rngs=rngs)
+
+    def obstacle(self, use: Use, shared: Basis | None = None) -> str | None:
+        """Returns what is in the way of a use, see `nn.division`, or `None`.
+
+        Args:
+          use: what is asked for.
+          shared: the basis that all blocks share, if they do.
+        """
+        if division.redefines(self, "__call__", "add", known_by="obstacle"):
+            return f"a {division.name(self)} has parts that are not known"
+        exchanges = use == "devices" and isinstance(self.attention, PointExchange)
+        if not (exchanges or isinstance(self.attention, PointSums)):
+            if use == "narrow":
+                return f"{division.name(self.attention)} has no products in 16 bits"
+            return f"{division.name(self.attention)} knows more of points than sums"
+        if reason := self.attention.obstacle(use, shared):
+            return reason
+        parts = (self.attention_norm, LayerNorm | RMSNorm), (self.mlp, MLP)
+        for part, known in (*parts, (self.mlp_norm, LayerNorm | RMSNorm)):
+            if not isinstance(part, known):
+                return f"whether a {division.name(part)} mixes points is not known"
+        return None
 
     def __call__(self, z: jax.Array, **given: Any) -> jax.Array:
         """Maps features `(n, c)`, and arguments of the attention, to `(n, c)`."""

@@ -10,6 +10,7 @@ from flax import nnx
 from opjax import _checks
 from opjax.nn.layers import LayerNorm, ResidualMLP, TimeEmbedding
 from opjax.nn.layers.position import Position
+from opjax.nn.models import chunks
 from opjax.nn.models.encoder import Attention, Block
 from opjax.nn.models.operator import OperatorTransformer
 
@@ -65,6 +66,7 @@ class Flare(OperatorTransformer):
       decoder_norm: whether the decoder normalises features first.
       time_embedding: whether calls take a scalar `time`.
       rematerialize: see `OperatorTransformer`.
+      chunk_size: see `OperatorTransformer`.
       rngs: source of the initial parameters.
 
     Raises:
@@ -90,6 +92,7 @@ class Flare(OperatorTransformer):
         decoder_norm: bool = True,
         time_embedding: bool = False,
         rematerialize: bool = False,
+        chunk_size: int | None = None,
         rngs: nnx.Rngs,
     ):
         # All parts are others; what they do together is inherited.
@@ -101,6 +104,7 @@ class Flare(OperatorTransformer):
         )
         self.position, self.feature_dim = position, feature_dim
         self.rematerialize, self.basis = rematerialize, None
+        self.chunk_size = chunk_size
         inputs = position.features + feature_dim
         self.encoder = ends(inputs, features, input_residual=False, rngs=rngs)
         self.time_embedding = (
@@ -125,3 +129,6 @@ class Flare(OperatorTransformer):
             output_residual=False,
             rngs=rngs,
         )
+        if chunk_size is not None:
+            _checks.positive(chunk_size=chunk_size)
+            chunks.check(self, "chunk_size", chunk_size)

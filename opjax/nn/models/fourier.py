@@ -82,7 +82,7 @@ class FourierBlock(nnx.Module):
         `activate` may be traced, so that a scan over the layers can stop activating.
         """
 
-        def activation(z):
+        def activation(z: jax.Array) -> jax.Array:
             return jnp.where(activate, jax.nn.gelu(z, approximate=False), z)
 
         y = self._norm(self.convolution(x, grid_shape=grid_shape))
@@ -233,7 +233,9 @@ class FourierNeuralOperator(nnx.Module):
         z = self.pad(z, grid_shape)
         padded = self.padded_shape(grid_shape)
 
-        def layer(z, block_and_activate):
+        def layer(
+            z: jax.Array, block_and_activate: tuple[FourierBlock, jax.Array]
+        ) -> tuple[jax.Array, None]:
             block, activate = block_and_activate
             return block(z, activate=activate, grid_shape=padded), None
 
@@ -316,7 +318,12 @@ def _per_axis(
     return widths
 
 
-def _expect(name, array, shape, grid_shape):
+def _expect(
+    name: str,
+    array: jax.Array | None,
+    shape: tuple[int, ...],
+    grid_shape: tuple[int, ...],
+) -> None:
     if array is None or jnp.shape(array) != shape:
         raise ValueError(
             f"{name} {None if array is None else jnp.shape(array)} must have shape "
@@ -329,7 +336,4 @@ def _mlp(
     in_features: int, hidden_features: int, out_features: int, *, rngs: nnx.Rngs
 ) -> MLP:
     """Returns a perceptron with the initialisation of PyTorch."""
-    # Keys that an earlier version drew and dropped: seeds keep their meaning.
-    for _ in range(4):
-        rngs.params()
     return MLP(in_features, hidden_features, out_features, kernel_init=None, rngs=rngs)

@@ -170,8 +170,8 @@ class GalerkinTransformer2d(nnx.Module):
                 "boundary_values are for a model built with boundary='dirichlet'; this "
                 "one has 'free'."
             )
-        coarse_points = self._coarse(mesh_points, features, coarse_points)
-        z = self.encode(self._extract(features, coarse_points), coarse_points)
+        values, points = self._checked(mesh_points, features, coarse_points)
+        z = self.encode(self._extract(values, points), points)
         if self.up is not None:
             z = self.up(z)
         z = self.decoder(z, mesh_points=mesh_points)
@@ -204,34 +204,48 @@ class GalerkinTransformer2d(nnx.Module):
         Returns:
           Shape `(num_layers + 1, n_coarse, c)`, on the grid `coarse_shape`.
         """
-        points = self._coarse(mesh_points, features, coarse_points)
-        first = self._extract(features, points)
+        values, points = self._checked(mesh_points, features, coarse_points)
+        first = self._extract(values, points)
         _, after = self._through(first, points, keep=True)
+        assert after is not None
         return jnp.concatenate([first[None], after])
 
-    def _through(self, z, points, *, keep: bool) -> tuple[jax.Array, Any]:
+    def _through(
+        self, z: jax.Array, points: jax.Array, *, keep: bool
+    ) -> tuple[jax.Array, jax.Array | None]:
         """Features after the encoder's layers, and after each, if they are kept."""
 
-        def layer(z, parameters):
-            z = parameters(z, mesh_points=points)
+        def layer(
+            z: jax.Array, encoder_layer: Callable[..., jax.Array]
+        ) -> tuple[jax.Array, jax.Array | None]:
+            z = encoder_layer(z, mesh_points=points)
             return z, z if keep else None
 
         if self.rematerialize:
             layer = jax.checkpoint(layer, prevent_cse=False)
         return lax.scan(layer, z, self.layers)
 
-    def _coarse(self, mesh_points, features, coarse_points) -> jax.Array:
-        """Checks the arrays of a call; returns the points of the attention."""
-        self._check("mesh_points", mesh_points, self.output_shape, POINT_DIM)
-        self._check("features", features, self.grid_shape, self.in_features)
+    def _checked(
+        self,
+        mesh_points: jax.Array,
+        features: jax.Array | None,
+        coarse_points: jax.Array | None,
+    ) -> tuple[jax.Array, jax.Array]:
+        """Checks the arrays of a call.
+
+        Returns:
+          The values of the input function, and the points of the attention.
+        """
+        _check("mesh_points", mesh_points, self.output_shape, POINT_DIM)
+        values = _check("features", features, self.grid_shape, self.in_features)
         if coarse_points is None:
             coarse_points = interpolate_grid(
                 mesh_points, grid_shape=self.output_shape, new_shape=self.coarse_shape
             )
-        self._check("coarse_points", coarse_points, self.coarse_shape, POINT_DIM)
-        return coarse_points
+        _check("coarse_points", coarse_points, self.coarse_shape, POINT_DIM)
+        return values, coarse_points
 
-    def _extract(self, values, coarse_points) -> jax.Array:
+    def _extract(self, values: jax.Array, coarse_points: jax.Array) -> jax.Array:
         """Returns the features `(n_coarse, c)` that enter the encoder."""
         if self.down is not None:
             return self.down(values)
@@ -239,18 +253,25 @@ class GalerkinTransformer2d(nnx.Module):
         points = coarse_points.astype(values.dtype)
         return self.lift(jnp.concatenate([values, points], axis=1))
 
-    def _check(self, name, array, grid_shape, channels) -> None:
-        shape, expected = jnp.shape(array), (int(np.prod(grid_shape)), channels)
-        if array is None or shape != expected:
-            raise ValueError(
-                f"{name} {None if array is None else shape} must have shape {expected} "
-                f"for one sample of this model, on the grid {grid_shape}; use "
-                "`jax.vmap` for batches."
-            )
-        _checks.floating(**{name: array})
+
+def _check(
+    name: str, array: jax.Array | None, grid_shape: tuple[int, ...], channels: int
+) -> jax.Array:
+    """Returns the values of one sample on a grid, if they have its shape."""
+    expected = (int(np.prod(grid_shape)), channels)
+    shape = None if array is None else jnp.shape(array)
+    if array is None or shape != expected:
+        raise ValueError(
+            f"{name} {shape} must have shape {expected} for one sample of this model, "
+            f"on the grid {grid_shape}; use `jax.vmap` for batches."
+        )
+    _checks.floating(**{name: array})
+    return array
 
 
-def _last_shape(scaler, grid_shape):
+def _last_shape(
+    scaler: DownScaler | UpScaler | None, grid_shape: tuple[int, ...]
+) -> tuple[int, ...]:
     """Returns the grid behind a scaler, if there is one."""
     return grid_shape if scaler is None else scaler.shapes[-1]
 

@@ -1,6 +1,7 @@
 """The general neural operator transformer as most papers compare it."""
 
 from collections.abc import Sequence
+from functools import partial
 
 import jax
 from flax import nnx
@@ -50,21 +51,37 @@ class GNOTBlock(nnx.Module):
     ):
         _checks.positive(num_experts=num_experts, mlp_ratio=mlp_ratio)
         hidden = mlp_ratio * features
-        start = {"kernel_init": kernel_init, "rngs": rngs}
-        self.gates = MLP(point_dim, (hidden, hidden), num_experts, **start)
+        experts = partial(
+            Experts,
+            features,
+            hidden_features=hidden,
+            num_experts=num_experts,
+            kernel_init=kernel_init,
+            rngs=rngs,
+        )
+        self.gates = MLP(
+            point_dim,
+            (hidden, hidden),
+            num_experts,
+            kernel_init=kernel_init,
+            rngs=rngs,
+        )
         self.cross_norm = LayerNorm(features)
         self.input_norms = nnx.List([LayerNorm(features) for _ in range(num_inputs)])
         self.cross_attention = NormalizedCrossAttention(
-            features, num_heads=num_heads, num_inputs=num_inputs, **start
+            features,
+            num_heads=num_heads,
+            num_inputs=num_inputs,
+            kernel_init=kernel_init,
+            rngs=rngs,
         )
-        sizes = {"hidden_features": hidden, "num_experts": num_experts}
-        self.cross_experts = Experts(features, **sizes, **start)
+        self.cross_experts = experts()
         self.cross_experts_norm = LayerNorm(features)
         self.self_norm = LayerNorm(features)
         self.self_attention = NormalizedAttention(
-            features, num_heads=num_heads, **start
+            features, num_heads=num_heads, kernel_init=kernel_init, rngs=rngs
         )
-        self.self_experts = Experts(features, **sizes, **start)
+        self.self_experts = experts()
         self.self_experts_norm = LayerNorm(features)
 
     def __call__(
@@ -107,8 +124,8 @@ class GNOT(nnx.Module):
 
     with position features `p`. The stream of a block starts from the embedding `x` of
     the points every time, and what the blocks before it found enters by cross-attention
-    only. This is the model of most tables that papers compare with; the authors' own is
-    `OriginalGNOT`, whose stream goes on.
+    only. Most papers compare with this model. The authors' own model is `OriginalGNOT`:
+    its stream continues from block to block, and it takes several input functions.
 
     Args:
       position: how points are seen, `Coordinates(p)` or `ReferenceDistances(p, ...)`;
@@ -214,7 +231,7 @@ class GNOT(nnx.Module):
         """Maps both embeddings `(n, c)`, at these points, to output values."""
         weights = quadrature_weights
 
-        def layer(f, block):
+        def layer(f: jax.Array, block: GNOTBlock) -> tuple[jax.Array, None]:
             return block(
                 x,
                 (f,),

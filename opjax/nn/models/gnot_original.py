@@ -20,10 +20,10 @@ class OriginalGNOT(nnx.Module):
         z = MLP([x, theta]),    y_f = MLP_f(f),    z <- Block_l(z, y_1, ...),
         u = MLP(z),
 
-    with any number of input functions `f`, each at points of its own, which all blocks
-    attend to, and numbers `theta` that belong to the whole sample. In the authors' code
-    samples of different sizes are padded with zeros that take part in the attentions;
-    here masked points do not.
+    with any number of input functions `f`, each at points of its own, to which all
+    blocks attend, and numbers `theta` of the whole sample. Most papers compare with
+    `GNOT` instead. In the authors' code, samples of different sizes are padded with
+    zeros that take part in the attentions; here masked points do not.
 
     Without `input_dims` there is one input function, coordinates and features at the
     mesh points.
@@ -151,8 +151,11 @@ class OriginalGNOT(nnx.Module):
             refuse("a model with input_dims", features=features)
             functions, weights = self._functions(inputs), input_weights
         else:
-            own = {"inputs": inputs, "input_weights": input_weights}
-            refuse("a model without input_dims", **own)
+            refuse(
+                "a model without input_dims",
+                inputs=inputs,
+                input_weights=input_weights,
+            )
             functions = [joined(mesh_points, features, self.feature_dim)]
             weights = [quadrature_weights]
         encoded = [
@@ -161,7 +164,7 @@ class OriginalGNOT(nnx.Module):
         numbers = self._numbers(mesh_points, time, parameters)
         z = self.point_encoder(jnp.concatenate([mesh_points, numbers], axis=1))
 
-        def layer(z, block):
+        def layer(z: jax.Array, block: GNOTBlock) -> tuple[jax.Array, None]:
             return block(
                 z,
                 encoded,
@@ -175,7 +178,7 @@ class OriginalGNOT(nnx.Module):
         z, _ = lax.scan(layer, z, self.blocks)
         return self.decoder(z)
 
-    def _functions(self, inputs):
+    def _functions(self, inputs: Sequence[jax.Array] | None) -> list[jax.Array]:
         """Returns the values of the input functions, checked."""
         functions = [] if inputs is None else list(inputs)
         shapes = [jnp.shape(f) for f in functions]
@@ -188,7 +191,12 @@ class OriginalGNOT(nnx.Module):
             _checks.rank(2, **{f"inputs[{i}]": function})
         return functions
 
-    def _numbers(self, mesh_points, time, parameters):
+    def _numbers(
+        self,
+        mesh_points: jax.Array,
+        time: jax.Array | None,
+        parameters: jax.Array | None,
+    ) -> jax.Array:
         """Returns the numbers of the whole sample at every point, `(n, t)`."""
         check_time(time, self.takes_time)
         expected = (self.num_parameters,)
@@ -200,5 +208,5 @@ class OriginalGNOT(nnx.Module):
         numbers = [] if time is None else [jnp.reshape(time, (1,))]
         numbers += [] if parameters is None else [parameters]
         dtype = mesh_points.dtype
-        numbers = jnp.concatenate([*numbers, jnp.zeros(0, dtype)]).astype(dtype)
-        return jnp.broadcast_to(numbers[None], (mesh_points.shape[0], *numbers.shape))
+        row = jnp.concatenate([*numbers, jnp.zeros(0, dtype)]).astype(dtype)
+        return jnp.broadcast_to(row[None], (mesh_points.shape[0], *row.shape))

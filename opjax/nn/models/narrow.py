@@ -20,27 +20,27 @@ those it was 2 and 40), and 6 and 12 for attention alone, by every mixer, with f
 times those (24 for gradients where the data choose the ridge).
 """
 
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from flax import nnx
 
 from opjax import precision
-from opjax.nn.attention.bases import FixedBasis, SoftmaxBasis
+from opjax.nn import division
 from opjax.nn.attention.basis import BasisAttention
+from opjax.nn.bases.expansions import Basis
 from opjax.nn.layers import MLP
-from opjax.nn.models.encoder import Block
+from opjax.nn.models.operator import OperatorTransformer
 from opjax.precision import Precision
 
-_Model = TypeVar("_Model", bound=Any)
+_Model = TypeVar("_Model", bound=nnx.Module)
 
 
 def with_precision(model: _Model, given: Precision) -> _Model:
     """Computes products of points, or keeps features of blocks, in 16 bits.
 
-    With `features`, values and gradients are those of rounded factors, within the
-    module's bounds: in bfloat16 faster where a device multiplies its numbers faster. In
-    float16, eight times as precise, factors are scaled so that nothing overflows, in
-    training either, which takes a maximum of every factor.
+    With `features`, factors of products are rounded, and errors of values and gradients
+    are within the module's bounds. That is faster where a device multiplies bfloat16
+    faster than float32.
 
     With `storage`, features in front of the blocks, which are what chunks and
     `rematerialize` need of memory, are kept in 16 bits for the backward pass. Values
@@ -58,15 +58,15 @@ def with_precision(model: _Model, given: Precision) -> _Model:
     Raises:
       ValueError: if a part of the model has no such precision, or it keeps no features.
     """
-    if not hasattr(model, "precision"):
-        raise ValueError(f"A {type(model).__name__} has no {given}.")
+    if not isinstance(model, OperatorTransformer):
+        raise ValueError(f"A {division.name(model)} has no {given}.")
     keeps = model.chunk_size is not None or model.rematerialize
     if given.storage is not None and not keeps:
         raise ValueError(
             f"storage={given.storage!r} means nothing to a model without chunk_size or "
             "rematerialize, which keep features of every block. Give it one of them."
         )
-    if given.features is not None and (reason := obstacle(model)):
+    if given.features is not None and (reason := division.obstacle(model, "narrow")):
         raise ValueError(
             f"features={given.features!r}: {reason}. Leave features out, which are "
             "then of the type of the parameters."
@@ -78,33 +78,19 @@ def with_precision(model: _Model, given: Precision) -> _Model:
     return model
 
 
-def obstacle(model: Any) -> str | None:
-    """Says why an operator transformer has no features in 16 bits, if so."""
-    blocks = model.blocks
-    if type(blocks) is not Block:
-        return f"a {_name(blocks)} has no products in 16 bits"
-    attention = blocks.attention
-    if type(attention) is not BasisAttention:
-        return f"{_name(attention)} has no products in 16 bits"
-    basis = attention.choose_basis(model.basis)
-    if type(basis) not in (SoftmaxBasis, FixedBasis):
-        return f"the functions of a {_name(basis)} are not computed in 16 bits"
-    if not isinstance(basis.projection, nnx.Linear):
-        return f"a {_name(basis.projection)} is not computed in 16 bits"
-    if basis.point_dim:
-        return "coordinates beside features of every layer would lose their digits"
-    return None
-
-
-def narrow_attention(attention: BasisAttention, basis: Any, dtype: str | None) -> None:
+def narrow_attention(
+    attention: BasisAttention, basis: Basis, dtype: str | None
+) -> None:
     """Rounds factors of an attention in a basis, its own or a shared one."""
     attention.compute_dtype = basis.compute_dtype = dtype
     for linear in (basis.projection, attention.out):
         linear.dot_general = precision.dot_general(dtype)
 
 
-def _narrow(model: Any, dtype: str | None) -> None:
+def _narrow(model: OperatorTransformer, dtype: str | None) -> None:
     attention = model.blocks.attention
+    if not isinstance(attention, BasisAttention):
+        return  # never narrowed, and is not to be
     narrow_attention(attention, attention.choose_basis(model.basis), dtype)
     _, *inside = _maps(model.encoder)  # the first one sees coordinates
     for linear in (*inside, *_maps(model.blocks.mlp)):
@@ -113,7 +99,3 @@ def _narrow(model: Any, dtype: str | None) -> None:
 
 def _maps(perceptron: MLP) -> list[nnx.Linear]:
     return [*perceptron.hidden, perceptron.out]
-
-
-def _name(module: Any) -> str:
-    return type(module).__name__

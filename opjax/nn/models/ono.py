@@ -89,7 +89,7 @@ class ONOBlock(nnx.Module):
         )
         return x, self.out(self.norm(f)), covariance
 
-    def _covariance(self, modes, weights) -> jax.Array:
+    def _covariance(self, modes: jax.Array, weights: jax.Array | None) -> jax.Array:
         """Returns the covariance of the modes, the mean of a batch with an axis."""
         own = opjax.feature_covariance(modes, quadrature_weights=weights)
         return own if self.batch_axis is None else lax.pmean(own, self.batch_axis)
@@ -215,8 +215,9 @@ class ONO(nnx.Module):
           TypeError: if an array is not floating point.
           ValueError: if shapes do not match the model or each other.
         """
-        given = {"quadrature_weights": quadrature_weights, "time": time}
-        return self._evaluate(mesh_points, features, covariances, **given)[0]
+        return self._evaluate(
+            mesh_points, features, quadrature_weights, time, covariances
+        )[0]
 
     def covariances(
         self,
@@ -230,12 +231,18 @@ class ONO(nnx.Module):
 
         Arguments are those of a call.
         """
-        given = {"quadrature_weights": quadrature_weights, "time": time}
-        return self._evaluate(mesh_points, features, None, **given)[1]
+        return self._evaluate(mesh_points, features, quadrature_weights, time, None)[1]
 
-    def _evaluate(self, mesh_points, features, covariances, *, time, **given):
+    def _evaluate(
+        self,
+        mesh_points: jax.Array,
+        features: jax.Array | None,
+        quadrature_weights: jax.Array | None,
+        time: jax.Array | None,
+        covariances: jax.Array | None,
+    ) -> tuple[jax.Array, jax.Array]:
+        """Returns values `(n, q)` and the covariances of all blocks, `(l, k, k)`."""
         x, f = self._encode(mesh_points, features, time)
-        given["mesh_points"] = mesh_points
         first, last = None, None
         if covariances is not None:
             k = self.last.gain_logits.shape[0]
@@ -247,21 +254,34 @@ class ONO(nnx.Module):
                 )
             first, last = covariances[:-1], covariances[-1]
 
-        def layer(streams, block_and_covariance):
+        def layer(
+            streams: tuple[jax.Array, jax.Array],
+            block_and_covariance: tuple[ONOBlock, jax.Array | None],
+        ) -> tuple[tuple[jax.Array, jax.Array], jax.Array]:
             block, covariance = block_and_covariance
-            *streams, found = block(*streams, covariance=covariance, **given)
-            return tuple(streams), found
+            x, f, found = block(
+                *streams,
+                covariance=covariance,
+                mesh_points=mesh_points,
+                quadrature_weights=quadrature_weights,
+            )
+            return (x, f), found
 
         if self.rematerialize:
             layer = jax.checkpoint(layer, prevent_cse=False)
-        found = []
+        found: list[jax.Array] = []
         if self.blocks is not None:
             (x, f), stacked = lax.scan(layer, (x, f), (self.blocks, first))
             found = [stacked]
         (_, values), one = layer((x, f), (self.last, last))
         return values, jnp.concatenate([*found, one[None]])
 
-    def _encode(self, mesh_points, features, time):
+    def _encode(
+        self,
+        mesh_points: jax.Array,
+        features: jax.Array | None,
+        time: jax.Array | None,
+    ) -> tuple[jax.Array, jax.Array]:
         """Returns the embeddings of the mesh and of the input function, `(n, c)`."""
         check_points(self.position, mesh_points)
         check_time(time, self.time_embedding is not None)

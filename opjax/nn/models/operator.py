@@ -10,8 +10,10 @@ from jax import lax
 
 import opjax
 from opjax import _checks
-from opjax.nn.attention.bases import Basis
+from opjax.nn import division
 from opjax.nn.attention.subdomains import MapsOfLevels, Subdomains
+from opjax.nn.bases.expansions import Basis
+from opjax.nn.division import PointExchange, Use
 from opjax.nn.layers import MLP, LayerNorm, Linear, TimeEmbedding
 from opjax.nn.layers.position import Position, check_points
 from opjax.nn.models import chunks, packing
@@ -137,15 +139,16 @@ class OperatorTransformer(nnx.Module):
           basis_functions: functions `(n, k)` of the mesh, for a `FixedBasis` without
             functions of its own.
           subdomains: for `SubdomainAttention` that is not of one grid.
-          chunk_size: points that are computed at once, for attention in a basis whose
-            functions depend on their point alone; the model's if None. Values and
-            gradients are the same. Memory is that of the features in front of every
+          chunk_size: points that are computed at once, for attention that knows points
+            by sums, see `obstacle`; the model's if None. Values and gradients are the
+            same. Memory is that of the features in front of every
             block; a chunk that fits the cache of a core, 256 to 1024 points, is fastest
             there. There is no forward mode of differentiation.
           axis_name: axis of `jax.shard_map` over whose devices the points are split,
-            for the same attention; the others are arrays of the points of a device,
-            as many for each: pad with zero weights. Values and gradients are those of
-            all points, if the loss adds up over the axis as well.
+            for the same attention, and for attention on boxes of a grid. The other
+            arrays are those of the points of a device, as many for each: pad with zero
+            weights. Values and gradients are those of all points, if the loss adds up
+            over the axis as well.
 
         Returns:
           Values of the output function at the mesh points, shape `(n, out_features)`.
@@ -162,7 +165,11 @@ class OperatorTransformer(nnx.Module):
             subdomains=subdomains,
         )
         chunk_size = self.chunk_size if chunk_size is None else chunk_size
-        if chunk_size is not None or axis_name is not None:
+        exchanges = isinstance(self.blocks.attention, PointExchange)
+        if axis_name is not None and exchanges and chunk_size is None:
+            chunks.check(self, "axis_name", axis_name)
+            given["axis_name"] = axis_name
+        elif chunk_size is not None or axis_name is not None:
             given = {
                 k: v for k, v in given.items() if k not in ("basis", "mesh_points")
             }
@@ -173,12 +180,12 @@ class OperatorTransformer(nnx.Module):
         dtype = self.precision.storage
         if self.rematerialize and dtype is not None:
 
-            def kept(z, block):
+            def kept(z: jax.Array, block: Block):
                 return packing.recomputed(_apply, dtype, z, block, given), None
 
             return self.decode(lax.scan(kept, z, self.blocks)[0])
 
-        def layer(z, block):
+        def layer(z: jax.Array, block: Block):
             return block(z, **given), None
 
         policies = jax.checkpoint_policies
@@ -191,6 +198,12 @@ class OperatorTransformer(nnx.Module):
         )
         z, _ = lax.scan(layer, z, self.blocks)
         return self.decode(z)
+
+    def obstacle(self, use: Use) -> str | None:
+        """Returns what is in the way of a use, see `nn.division`, or `None`."""
+        if division.redefines(self, "__call__", "watch", known_by="obstacle"):
+            return f"a {division.name(self)} has a call of its own"
+        return self.blocks.obstacle(use, self.basis)
 
     def encode(
         self,
@@ -281,7 +294,15 @@ class OperatorTransformer(nnx.Module):
         look = "condition_numbers"
         return self.watch(look, mesh_points, features, time=time, **given)
 
-    def watch(self, method: str, mesh_points, features, *, time=None, **given) -> Any:
+    def watch(
+        self,
+        method: str,
+        mesh_points: jax.Array,
+        features: jax.Array | None,
+        *,
+        time: jax.Array | None = None,
+        **given: Any,
+    ) -> Any:
         """Returns a method of the attentions on their inputs, stacked over layers."""
         attention = type(self.blocks.attention)
         if not hasattr(attention, method):
@@ -289,7 +310,7 @@ class OperatorTransformer(nnx.Module):
         z = self.encode(mesh_points, features, time=time)
         given = self.given(mesh_points=mesh_points, **given)
 
-        def layer(z, block):
+        def layer(z: jax.Array, block: Block):
             look = getattr(block.attention, method)
             return block(z, **given), look(block.attention_norm(z), **given)
 

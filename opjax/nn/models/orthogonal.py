@@ -12,6 +12,7 @@ from opjax.nn.layers import Linear
 from opjax.nn.layers.initializers import Initializer
 from opjax.nn.models._given import refuse
 
+Activation = Callable[[jax.Array], jax.Array]
 _RELUS = (jax.nn.relu, jax.nn.leaky_relu, jax.nn.relu6)
 
 
@@ -58,7 +59,7 @@ class OrthogonalLayer(nnx.Module):
         num_inputs: int,
         key_dim: int | None = None,
         use_bias: bool = True,
-        activation: Callable[[jax.Array], jax.Array] | None = None,
+        activation: Activation | None = None,
         kernel_init: Initializer | None = None,
         bias_init: Initializer = jax.nn.initializers.zeros,
         rngs: nnx.Rngs,
@@ -114,7 +115,7 @@ class OrthogonalLayer(nnx.Module):
         return v if self.activation is None else self.activation(v)
 
 
-def _default_init(activation: Callable | None) -> Initializer:
+def _default_init(activation: Activation | None) -> Initializer:
     initializers = jax.nn.initializers
     if activation is jax.nn.selu:
         return initializers.lecun_normal()
@@ -125,10 +126,10 @@ _glorot = jax.nn.initializers.glorot_uniform
 
 
 class OrthogonalNetwork(nnx.Module):
-    """Layers of orthogonal attention one after the other, and a dense readout.
+    """A model of several `OrthogonalLayer` in sequence and a dense readout.
 
-    It acts on all values at once, and so belongs to one number of points, whose
-    positions it sees only if there are no other features.
+    It acts on all values of a sample at once, so it is for one number of points. It
+    sees their positions only if there are no other features.
 
     Args:
       num_points: points `n` of every sample.
@@ -157,7 +158,7 @@ class OrthogonalNetwork(nnx.Module):
         num_hidden: int,
         num_layers: int,
         num_basis: int,
-        activation: Callable[[jax.Array], jax.Array] = jax.nn.silu,
+        activation: Activation = jax.nn.silu,
         rngs: nnx.Rngs,
     ):
         _checks.positive(

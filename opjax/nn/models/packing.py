@@ -22,7 +22,7 @@ def pack(z: jax.Array, storage_dtype: str | None, *, leading: int = 0) -> Any:
 
     Args:
       z: features.
-      storage_dtype: one of `TYPES`; None to leave them alone.
+      storage_dtype: one of `STORED_TYPES`; None to leave them alone.
       leading: number of leading axes whose every entry is an array of its own.
 
     Returns:
@@ -61,11 +61,18 @@ def recomputed(
     return function(z, *rest)
 
 
-def _forward(function, storage_dtype, z, *rest):
+def _forward(
+    function: Callable[..., jax.Array], storage_dtype: str, z: jax.Array, *rest: Any
+) -> tuple[jax.Array, Any]:
     return function(z, *rest), (pack(z, storage_dtype), rest)
 
 
-def _backward(function, storage_dtype, kept, cotangent):
+def _backward(
+    function: Callable[..., jax.Array],
+    storage_dtype: str,
+    kept: Any,
+    cotangent: jax.Array,
+) -> tuple[Any, ...]:
     packed, rest = kept
     z = unpack(packed, storage_dtype, cotangent.dtype)
     return jax.vjp(function, z, *rest)[1](cotangent)

@@ -10,11 +10,11 @@ from flax import nnx
 from jax import lax
 
 from opjax import _checks
-from opjax.nn.attention.bases import SoftmaxBasis
 from opjax.nn.attention.basis import BasisAttention
-from opjax.nn.attention.mixers import FunctionalMap
+from opjax.nn.bases.expansions import SoftmaxBasis
 from opjax.nn.layers import FanInLinear, SpectralDecoder
 from opjax.nn.layers.initializers import spectral_burgers
+from opjax.nn.mixers import FunctionalMap
 from opjax.nn.models._given import refuse
 from opjax.nn.models.encoder import EncoderLayer
 
@@ -171,9 +171,12 @@ class SuperResolutionTransformer(nnx.Module):
           Shape `(num_layers + 1, n, c)`.
         """
         _, (first, after) = self._encode(mesh_points, features, keep=True)
+        assert after is not None
         return jnp.concatenate([first[None], after])
 
-    def _encode(self, mesh_points, features, *, keep: bool) -> tuple[jax.Array, Any]:
+    def _encode(
+        self, mesh_points: jax.Array, features: jax.Array | None, *, keep: bool
+    ) -> tuple[jax.Array, tuple[jax.Array, jax.Array | None]]:
         """Features after the layers; before and after each, if they are kept."""
         if features is None:
             raise ValueError("features None must have shape (n, c) for this model.")
@@ -186,7 +189,9 @@ class SuperResolutionTransformer(nnx.Module):
                 f"{features.shape} shape (n, {self.feature_dim}) for this model."
             )
 
-        def step(z, layer):
+        def step(
+            z: jax.Array, layer: Callable[..., jax.Array]
+        ) -> tuple[jax.Array, jax.Array | None]:
             z = layer(z, mesh_points=mesh_points)
             return z, z if keep else None
 

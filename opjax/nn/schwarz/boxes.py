@@ -1,7 +1,6 @@
 """Schwarz attention on the boxes of a grid, with any number of levels."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from flax import nnx
 
@@ -59,9 +58,8 @@ def box_attention(
     shape, axes = tuple(grid_shape), len(grid_shape)
     boxes, hats = (num_boxes,) * axes, (num_hats,) * axes
     cover = schwarz.box_cover(shape, boxes, overlap=overlap)
-    given: Any = {"factor_init": factor_init, "rngs": rngs}
     if coarse_space == "none":
-        return SchwarzAttention(cover, rank=rank, **given)
+        return SchwarzAttention(cover, rank=rank, factor_init=factor_init, rngs=rngs)
     if coarse_space == "interface":
         space, length = schwarz.interface_hats(shape, boxes), num_boxes - 1
     elif coarse_space == "uniform":
@@ -77,10 +75,18 @@ def box_attention(
             overlap=overlap,
             levels=levels - 1,
             coarse_boxes=coarse_boxes,
-            **given,
+            factor_init=factor_init,
+            rngs=rngs,
         )
     else:
-        coarse = LowRankAttention(space.num_subdomains, rank=coarse_rank, **given)
+        coarse = LowRankAttention(
+            space.num_subdomains, rank=coarse_rank, factor_init=factor_init, rngs=rngs
+        )
     return SchwarzAttention(
-        cover, rank=rank, coarse_space=space, coarse=coarse, **given
+        cover,
+        rank=rank,
+        coarse_space=space,
+        coarse=coarse,
+        factor_init=factor_init,
+        rngs=rngs,
     )

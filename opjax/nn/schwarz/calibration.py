@@ -8,7 +8,7 @@ of every level, and their learning rates relative to a common one, the size at w
 level's output is as large as what it has to represent.
 """
 
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +18,8 @@ from opjax import _checks, schwarz
 from opjax._sequential import one_by_one
 from opjax.nn.schwarz.factors import LowRankAttention, SchwarzAttention
 
+# What owns factors: one block, or the blocks of one level and all coarser ones.
+Factored = LowRankAttention | SchwarzAttention
 Model = TypeVar("Model", LowRankAttention, SchwarzAttention)
 
 
@@ -159,7 +161,7 @@ def _left_singular(x: jax.Array) -> tuple[jax.Array, jax.Array]:
     return vectors, values
 
 
-def _levels(model: Any, inputs: jax.Array, targets: jax.Array) -> list[_Blocks]:
+def _levels(model: Factored, inputs: jax.Array, targets: jax.Array) -> list[_Blocks]:
     """Returns the blocks of all levels, the coarsest first, for normalised samples."""
     inputs, targets = jnp.asarray(inputs), jnp.asarray(targets)
     _checks.floating(inputs=inputs, targets=targets)
@@ -174,7 +176,12 @@ def _levels(model: Any, inputs: jax.Array, targets: jax.Array) -> list[_Blocks]:
     return _restricted(model, inputs * factor, targets * factor, weights)
 
 
-def _restricted(model, inputs, targets, weights) -> list[_Blocks]:
+def _restricted(
+    model: Factored,
+    inputs: jax.Array,
+    targets: jax.Array,
+    weights: jax.Array,
+) -> list[_Blocks]:
     if isinstance(model, LowRankAttention):
         points, rank = model.key.shape
         if len(inputs) != points:
@@ -184,14 +191,15 @@ def _restricted(model, inputs, targets, weights) -> list[_Blocks]:
             )
         used = jnp.ones((1, points, rank), bool)
         return [_Blocks(used, inputs[None], targets[None], weights[None], False)]
-    cover, space, coarser = model.cover, model.coarse_space, []
-    if space is not None:
+    cover, space, coarse = model.cover, model.coarse_space, coarse_factors(model)
+    coarser: list[_Blocks] = []
+    if space is not None and coarse is not None:
         coefficients = _best_coefficients(space, targets)
         squares = schwarz.Cover(
             space.indices, jnp.square(space.weights_as(inputs.dtype)), space.num_points
         )
         coarser = _restricted(
-            model.coarse,
+            coarse,
             schwarz.coarse_restrict(space, inputs),
             coefficients,
             schwarz.coarse_restrict(squares, weights[:, None])[:, 0],
@@ -208,9 +216,25 @@ def _restricted(model, inputs, targets, weights) -> list[_Blocks]:
     return [*coarser, local]
 
 
-def modules(model: Any) -> list[Any]:
+def coarse_factors(model: Factored) -> Factored | None:
+    """Returns the coarse block of a model, if it has one.
+
+    Raises:
+      TypeError: if the coarse block owns no factors that could be scaled.
+    """
+    if isinstance(model, LowRankAttention) or model.coarse is None:
+        return None
+    if not isinstance(model.coarse, (LowRankAttention, SchwarzAttention)):
+        raise TypeError(
+            f"The coarse block is a {type(model.coarse).__name__}; only "
+            "LowRankAttention and SchwarzAttention have factors to scale."
+        )
+    return model.coarse
+
+
+def modules(model: Factored) -> list[Factored]:
     """Returns the modules that own factors, the coarsest first, as `_levels`."""
-    coarse = getattr(model, "coarse", None)
+    coarse = coarse_factors(model)
     return [*([] if coarse is None else modules(coarse)), model]
 
 
@@ -226,7 +250,7 @@ def with_factors(model: Model, factors: list[tuple[jax.Array, jax.Array]]) -> Mo
 def _best_coefficients(space: schwarz.Cover, values: jax.Array) -> jax.Array:
     """Coefficients of the best approximation in the coarse space, in least squares."""
 
-    def gram(coefficients):
+    def gram(coefficients: jax.Array) -> jax.Array:
         prolonged = schwarz.coarse_prolong(space, coefficients)
         return schwarz.coarse_restrict(space, prolonged)
 

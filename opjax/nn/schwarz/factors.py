@@ -104,7 +104,7 @@ class SchwarzAttention(nnx.Module):
             if given is not None and given.axis_name is not None:
                 raise ValueError(
                     f"Subdomains split over {given.axis_name!r}: build the module for "
-                    "all of them and arrange its factors, see schwarz.splitting."
+                    "all of them and arrange its factors, see schwarz.split_cover."
                 )
         self._cover = _Fixed(cover)
         self._coarse_space = None if coarse_space is None else _Fixed(coarse_space)

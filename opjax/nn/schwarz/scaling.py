@@ -1,13 +1,11 @@
 """Attention divided by the root of points and rank, as the Schwarz paper proposes."""
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from opjax import _checks
-from opjax.nn.schwarz.calibration import Model, modules, with_factors
+from opjax.nn.schwarz.calibration import Factored, Model, modules, with_factors
 from opjax.nn.schwarz.factors import SchwarzAttention
 
 
@@ -49,7 +47,7 @@ def scale_products(
     return jax.tree.map(jnp.multiply, model, sizes), sizes
 
 
-def _products(level: Any, num_points: int | None) -> np.ndarray:
+def _products(level: Factored, num_points: int | None) -> np.ndarray:
     """`n d_k` of the blocks of a level, with one axis for each of its factors."""
     points, rank = level.key.shape[-2:]
     if not isinstance(level, SchwarzAttention):

@@ -13,30 +13,30 @@ from opjax import nn
 FEATURES, HEADS, BASIS = 12, 3, 5
 WIDTH = FEATURES // HEADS
 
-SOFTMAX = partial(nn.SoftmaxBasis, num_basis=BASIS)
+SOFTMAX = partial(nn.bases.SoftmaxBasis, num_basis=BASIS)
 WAVES = partial(opjax.fourier_basis, num_frequencies=2, lengths=(2.0,))
 HATS = partial(opjax.hat_basis, num_nodes=BASIS)
 BASES = {
     "softmax": SOFTMAX,
-    "indicator": partial(nn.IndicatorBasis, num_basis=BASIS),
-    "fourier": partial(nn.FixedBasis, functions=WAVES, num_basis=BASIS),
-    "hat": partial(nn.FixedBasis, functions=HATS, num_basis=BASIS, one_sign=True),
-    "given": partial(nn.FixedBasis, functions=None, num_basis=BASIS),
-    "orthonormal": partial(nn.OrthonormalBasis, inner=SOFTMAX),
+    "indicator": partial(nn.bases.IndicatorBasis, num_basis=BASIS),
+    "fourier": partial(nn.bases.FixedBasis, functions=WAVES, num_basis=BASIS),
+    "hat": partial(nn.bases.FixedBasis, functions=HATS, num_basis=BASIS, one_sign=True),
+    "given": partial(nn.bases.FixedBasis, functions=None, num_basis=BASIS),
+    "orthonormal": partial(nn.bases.OrthonormalBasis, inner=SOFTMAX),
 }
 ONE_SIGN = ("softmax", "indicator", "hat")
 MIXERS = {
-    "functional": nn.FunctionalMap,
-    "functional_gcv": nn.CrossValidatedMap,
-    "softmax": nn.SoftmaxMap,
-    "galerkin": nn.GalerkinMap,
-    "modes": nn.ModeGains,
-    "identity": nn.IdentityMap,
+    "functional": nn.mixers.FunctionalMap,
+    "functional_gcv": nn.mixers.CrossValidatedMap,
+    "softmax": nn.mixers.SoftmaxMap,
+    "galerkin": nn.mixers.GalerkinMap,
+    "modes": nn.mixers.ModeGains,
+    "identity": nn.mixers.IdentityMap,
 }
 PROJECTIONS = {
-    "means": nn.means,
-    "inner_products": nn.inner_products,
-    "least_squares": nn.least_squares,
+    "means": nn.attention.means,
+    "inner_products": nn.attention.inner_products,
+    "least_squares": nn.attention.least_squares,
 }
 # Every basis with every projection that it has.
 PAIRS = [

@@ -9,7 +9,7 @@ import pytest
 from flax import nnx
 
 from opjax import nn
-from opjax.nn.attention.adaptive import NoisyBasis
+from opjax.nn.bases.adaptive import NoisyBasis
 from tests import oracles
 from tests.nn.attention.layers import BASIS, FEATURES, HEADS, WIDTH, numpy
 from tests.nn.parameters import enlarged
@@ -20,11 +20,11 @@ KEY = jax.random.key(3)
 
 def basis_of(**options):
     options = {"num_heads": HEADS, "num_basis": BASIS} | options
-    return enlarged(nn.AdaptiveBasis(FEATURES, rngs=nnx.Rngs(0), **options))
+    return enlarged(nn.bases.AdaptiveBasis(FEATURES, rngs=nnx.Rngs(0), **options))
 
 
 def layer_of():
-    layer = nn.EideticAttention(
+    layer = nn.attention.EideticAttention(
         FEATURES, num_heads=HEADS, num_basis=BASIS, rngs=nnx.Rngs(0)
     )
     return enlarged(layer)
@@ -32,7 +32,9 @@ def layer_of():
 
 def model_of():
     def attention(features, *, rngs):
-        return nn.EideticAttention(features, num_heads=2, num_basis=4, rngs=rngs)
+        return nn.attention.EideticAttention(
+            features, num_heads=2, num_basis=4, rngs=rngs
+        )
 
     model = nn.OperatorTransformer(
         position=nn.Coordinates(2),
@@ -85,7 +87,7 @@ def test_clipped_temperatures_have_no_gradient(x):
 
 
 def test_parameters_start_small_and_temperatures_as_told():
-    basis = nn.AdaptiveBasis(
+    basis = nn.bases.AdaptiveBasis(
         64, num_heads=2, num_basis=32, temperature=0.7, rngs=nnx.Rngs(0)
     )
     np.testing.assert_array_equal(basis.temperature_bias[...], np.float32(0.7))
@@ -104,31 +106,31 @@ def test_the_layer_is_its_basis_with_softmax_among_tokens(x):
         rngs=nnx.Rngs(1),
     )
     same.out = layer.out
-    assert isinstance(layer.mixer, nn.SoftmaxMap)
+    assert isinstance(layer.mixer, nn.mixers.SoftmaxMap)
     np.testing.assert_allclose(layer(x), same(x), rtol=1e-12)
 
 
 def test_noise_belongs_to_key_head_layer_and_sample():
     model, points = model_of(), jnp.linspace(0, 1, 2 * N).reshape(N, 2)
-    assert nn.draws_noise(model)
+    assert nn.bases.draws_noise(model)
     keys = jnp.stack([KEY, KEY, jax.random.key(4)])
 
     @jax.jit
     def run(keys):
-        found = jax.vmap(lambda key: nn.with_noise(model, key)(points))(keys)
+        found = jax.vmap(lambda key: nn.bases.with_noise(model, key)(points))(keys)
         return found, model(points)
 
     (first, again, other), plain = run(keys)
     np.testing.assert_array_equal(again, first)
     for a, b in ((first, plain), (other, plain), (first, other)):
         assert np.max(np.abs(a - b)) > 1e-7 * np.max(np.abs(plain))
-    keys = nn.with_noise(model, KEY).blocks.attention.basis.keys[...]
+    keys = nn.bases.with_noise(model, KEY).blocks.attention.basis.keys[...]
     keys = np.asarray(jax.random.key_data(keys)).reshape(-1, 2)
     assert len({tuple(key) for key in keys}) == 2 * 2
 
 
 def test_noise_is_that_of_the_draws(x):
-    noisy = nn.with_noise(layer_of(), KEY)
+    noisy = nn.bases.with_noise(layer_of(), KEY)
     _, phi = noisy.basis(x)
     inner = noisy.basis.inner
     values, local, shared = inner.head_inputs(x)
@@ -145,7 +147,7 @@ def test_gradients_of_a_noisy_layer_are_those_of_its_parameters(x):
 
     @jax.jit
     def run(layer, x):
-        return jax.grad(lambda m: jnp.sum(nn.with_noise(m, KEY)(x) ** 2))(layer)
+        return jax.grad(lambda m: jnp.sum(nn.bases.with_noise(m, KEY)(x) ** 2))(layer)
 
     gradient = run(layer, x)
     assert jax.tree.structure(gradient) == jax.tree.structure(layer)
@@ -156,7 +158,7 @@ def test_gradients_of_a_noisy_layer_are_those_of_its_parameters(x):
     def along(t):
         moved = jax.tree.map(lambda leaf: leaf, layer)
         moved.basis.scores.kernel = nnx.Param(kernel + t * direction)
-        return jnp.sum(nn.with_noise(moved, KEY)(x) ** 2)
+        return jnp.sum(nn.bases.with_noise(moved, KEY)(x) ** 2)
 
     expected = (along(step) - along(-step)) / (2 * step)
     actual = jnp.sum(gradient.basis.scores.kernel[...] * direction)
@@ -164,7 +166,7 @@ def test_gradients_of_a_noisy_layer_are_those_of_its_parameters(x):
 
 
 def test_masked_points_change_nothing_with_noise(x):
-    noisy = nn.with_noise(layer_of(), KEY)
+    noisy = nn.bases.with_noise(layer_of(), KEY)
     weights = jnp.concatenate([jnp.full(N - 3, 1 / (N - 3)), jnp.zeros(3)])
     changed = noisy(x.at[N - 3 :].set(7.0), quadrature_weights=weights)
     expected = noisy(x, quadrature_weights=weights)
@@ -173,8 +175,8 @@ def test_masked_points_change_nothing_with_noise(x):
 
 def test_models_without_noise_are_left_alone():
     model = nn.FunctionalAttention(8, num_heads=2, num_basis=3, rngs=nnx.Rngs(0))
-    assert not nn.draws_noise(model)
-    same = nn.with_noise(model, KEY)
+    assert not nn.bases.draws_noise(model)
+    same = nn.bases.with_noise(model, KEY)
     assert jax.tree.structure(same) == jax.tree.structure(model)
 
 
@@ -186,7 +188,7 @@ class Dropout(nnx.Module):
 
 
 def test_layers_of_your_own_may_draw_noise():
-    found = nn.with_noise({"a": Dropout(), "b": jnp.ones(2)}, KEY)
+    found = nn.bases.with_noise({"a": Dropout(), "b": jnp.ones(2)}, KEY)
     assert isinstance(found["a"], NoisyBasis)
     np.testing.assert_array_equal(found["b"], 1)
 

@@ -314,7 +314,7 @@ def test_heads_one_by_one_or_together_are_the_same(x, monkeypatch, entries):
         return jnp.sum(layer(x) ** 2)
 
     gradient = jax.grad(loss)(layer)
-    monkeypatch.setattr(nn.heads, "_ENTRIES_IN_CACHE", entries)
+    monkeypatch.setattr(nn.attention.heads, "_ENTRIES_IN_CACHE", entries)
     np.testing.assert_allclose(layer(x), expected, rtol=1e-9)
     assert ("scan" in str(jax.make_jaxpr(layer)(x))) == (entries == 0)
     assert_close(jax.grad(loss)(layer), gradient, atol=1e-12)
@@ -322,7 +322,7 @@ def test_heads_one_by_one_or_together_are_the_same(x, monkeypatch, entries):
 
 def test_fan_in_starts_are_uniform_within_their_bounds():
     def mixer(width, **options):
-        return nn.FunctionalMap(width, fan_in_init=True, **options)
+        return nn.mixers.FunctionalMap(width, fan_in_init=True, **options)
 
     layer = nn.BasisAttention(
         48, num_heads=3, basis=SOFTMAX, mixer=mixer, fan_in_init=True, rngs=nnx.Rngs(0)
@@ -369,3 +369,57 @@ def test_weights_that_do_not_fit_are_named(x, weights, error, message):
     for call in (layer, layer.moments, layer.inspect):
         with pytest.raises(error, match=message):
             call(x, quadrature_weights=weights)
+
+
+class Ridge:
+    """A projection of a user."""
+
+    needs_gram, needs_one_sign, weights_cancel = True, False, False
+
+    def __call__(self, moments):
+        return moments.least_squares(ridge=0.3)
+
+
+def test_a_projection_of_ones_own_gets_the_gram_matrix_it_needs(x, weights):
+    layer = nn.BasisAttention(
+        FEATURES,
+        num_heads=HEADS,
+        basis=SOFTMAX,
+        mixer=nn.mixers.IdentityMap,
+        projection=Ridge(),
+        rngs=nnx.Rngs(0),
+    )
+    layer = jax.tree.map(lambda leaf: leaf.astype(x.dtype), layer)
+    y = layer(x, quadrature_weights=weights)
+    values, phi = (np.asarray(a)[:, :N] for a in layer.basis(x))
+    w, inside = np.asarray(weights)[:N], []
+    for f, p in zip(values, phi, strict=True):
+        fit = np.linalg.solve(
+            p.T @ (w[:, None] * p) + 0.3 * np.eye(BASIS), p.T @ (w[:, None] * f)
+        )
+        inside.append(p @ (fit @ np.asarray(layer.mixer.value.kernel[...])))
+    expected = layer.merge(jnp.asarray(np.stack(inside)))
+    np.testing.assert_allclose(y[:N], expected, rtol=1e-9, atol=1e-12)
+    assert layer.moments(x, quadrature_weights=weights).gram is not None
+    with pytest.raises(ValueError, match="Pass quadrature_weights: in Ridge"):
+        layer.moments(x)
+
+
+@pytest.mark.parametrize(
+    ("projection", "words"),
+    [
+        ("mean", "'mean' is a name; .* projection=nn.attention.means"),
+        ("pseudo_inverse", "projection=nn.attention.least_squares"),
+        ("wavelet", "means or .*inner_products or .*least_squares"),
+        (lambda moments: moments.integrals, "no needs_gram, needs_one_sign, weights"),
+    ],
+)
+def test_names_and_plain_functions_are_no_projections(projection, words):
+    with pytest.raises(TypeError, match=words):
+        nn.BasisAttention(
+            FEATURES,
+            num_heads=HEADS,
+            basis=SOFTMAX,
+            projection=projection,
+            rngs=nnx.Rngs(0),
+        )

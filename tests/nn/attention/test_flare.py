@@ -86,7 +86,7 @@ def test_weights_take_part_and_masked_points_do_not(x, rng):
 
 
 def test_norms_are_those_of_keys_and_latents(x):
-    layer = make(norm=nn.LayerNorm, scale=0.5)
+    layer = make(norm=nn.layers.LayerNorm, scale=0.5)
     by_hand = make(scale=0.5)
 
     def normalized(values, norm):

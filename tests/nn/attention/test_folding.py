@@ -18,9 +18,9 @@ FOLDS = [name for name in dir(folding.Sizes) if name.startswith("folds_")]
 points = partial(partial, point_dim=P)  # constructors of layers that see coordinates
 plain = partial(points, normalization=None)
 hats = partial(
-    nn.FixedBasis, functions=partial(opjax.hat_basis, num_nodes=K), num_basis=K
+    nn.bases.FixedBasis, functions=partial(opjax.hat_basis, num_nodes=K), num_basis=K
 )
-adaptive = partial(nn.AdaptiveBasis, num_basis=K)
+adaptive = partial(nn.bases.AdaptiveBasis, num_basis=K)
 
 # Layer, heads, and the folds that pay at 40 points of 8 channels.
 CASES = {
@@ -36,30 +36,34 @@ CASES = {
         1,
         {"queries", "keys_and_values"},
     ),
-    "shared_norm": (nn.SharedNormAttention, 1, {"queries"}),
+    "shared_norm": (nn.attention.SharedNormAttention, 1, {"queries"}),
     "linear": (points(nn.LinearAttention), 2, {"output"}),
     "linear_plain": (plain(nn.LinearAttention), 1, {"values", "output"}),
-    "mean": (nn.MeanAttention, 1, {"values", "output"}),
-    "efficient": (nn.EfficientAttention, 1, {"values", "output"}),
-    "intention": (points(nn.IntentionAttention), 2, {"queries"}),
+    "mean": (nn.attention.MeanAttention, 1, {"values", "output"}),
+    "efficient": (nn.attention.EfficientAttention, 1, {"values", "output"}),
+    "intention": (points(nn.attention.IntentionAttention), 2, {"queries"}),
     "intention_plain": (
-        plain(nn.IntentionAttention),
+        plain(nn.attention.IntentionAttention),
         1,
         {"queries", "keys_and_values"},
     ),
     "performer": (
-        points(nn.PerformerAttention, num_features=K),
+        points(nn.attention.PerformerAttention, num_features=K),
         1,
         {"values", "output"},
     ),
-    "nystrom": (points(nn.NystromAttention, num_landmarks=K), 1, {"values", "output"}),
+    "nystrom": (
+        points(nn.attention.NystromAttention, num_landmarks=K),
+        1,
+        {"values", "output"},
+    ),
     "linformer": (
-        points(nn.LinformerAttention, num_points=N, num_projected=K),
+        points(nn.attention.LinformerAttention, num_points=N, num_projected=K),
         2,
         {"values", "output"},
     ),
     "linformer_plain": (
-        plain(nn.LinformerAttention, num_points=N, num_projected=K),
+        plain(nn.attention.LinformerAttention, num_points=N, num_projected=K),
         1,
         {"values", "output"},
     ),
@@ -193,7 +197,9 @@ def test_mapped_moments_are_those_of_mapped_features(rng, masked):
 def test_a_perceptron_is_linear_in_its_last_hidden_features(rng):
     x = jnp.asarray(rng.normal(size=(5, C)))
     for residual in (False, True):
-        perceptron = nn.ResidualMLP(C, C, output_residual=residual, rngs=nnx.Rngs(0))
+        perceptron = nn.layers.ResidualMLP(
+            C, C, output_residual=residual, rngs=nnx.Rngs(0)
+        )
         perceptron = jax.tree.map(lambda leaf: leaf.astype(float), perceptron)
         hidden, kernel, bias = perceptron.last_map(x)
         expected = hidden @ kernel + bias[None, :]

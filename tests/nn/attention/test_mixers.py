@@ -68,7 +68,7 @@ def test_ridges_of_heads_are_keywords_of_the_methods(coefficients):
 def test_a_fixed_ridge_is_that_of_the_logit_and_no_parameter(coefficients):
     learned = mixer_of("functional", ridge_logit=0.25)
     options = {"num_heads": 3, "ridge_logit": 1.0, "rngs": nnx.Rngs(0)}
-    fixed = enlarged(nn.FixedRidgeMap(WIDTH, **options))  # not the logit
+    fixed = enlarged(nn.mixers.FixedRidgeMap(WIDTH, **options))  # not the logit
     for method in ("__call__", "matrix", "condition_number"):
         expected = getattr(learned, method)(coefficients)
         actual = getattr(fixed, method)(coefficients)
@@ -161,9 +161,9 @@ def test_the_start_is_a_map_rather_than_nearly_zero(coefficients):
     coefficients = coefficients.astype(jnp.float32)
     sizes = [
         np.linalg.norm(
-            nn.FunctionalMap(WIDTH, num_heads=3, ridge_unit=unit, rngs=nnx.Rngs(0))(
-                coefficients
-            )
+            nn.mixers.FunctionalMap(
+                WIDTH, num_heads=3, ridge_unit=unit, rngs=nnx.Rngs(0)
+            )(coefficients)
         )
         / np.linalg.norm(0.02 * WIDTH**0.5 * coefficients)  # of the values
         for unit in ("one", "mean")
@@ -186,4 +186,4 @@ def test_coefficients_of_no_size_have_finite_gradients():
 
 def test_unknown_units_are_refused():
     with pytest.raises(ValueError, match="choose from 'one', 'mean'"):
-        nn.FunctionalMap(4, num_heads=1, ridge_unit="two", rngs=nnx.Rngs(0))
+        nn.mixers.FunctionalMap(4, num_heads=1, ridge_unit="two", rngs=nnx.Rngs(0))

@@ -171,3 +171,30 @@ def test_functional_attention_starts_from_its_ridge():
         FEATURES, num_heads=HEADS, num_basis=BASIS, ridge_logit=1.5, rngs=nnx.Rngs(0)
     )
     assert float(layer.mixer.ridge) == pytest.approx(1 / (1 + np.exp(-1.5)))
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_functional_attention_is_the_function_with_the_options_it_names(weighted, rng):
+    layer = nn.FunctionalAttention(12, num_heads=3, num_basis=5, rngs=nnx.Rngs(0))
+    layer = enlarged(layer)
+    x = jnp.asarray(rng.normal(size=(20, 12)))
+    weights = jnp.asarray(rng.uniform(0.5, 2, 20)) if weighted else None
+    mixer = layer.mixer
+
+    def head(values, phi):
+        maps = mixer.query, mixer.key, mixer.value
+        return opjax.functional_attention(
+            *(linear(values) for linear in maps),
+            phi,
+            phi,
+            ridge=jax.nn.sigmoid(mixer.ridge_logit[...]),
+            query_weights=weights,
+            key_weights=weights,
+            projection="mean",
+            regularization="convex",
+        )
+
+    expected = layer.merge(jax.vmap(head)(*layer.basis(x)))
+    found = layer(x, quadrature_weights=weights)
+    np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12)
+    assert float(jnp.std(found)) > 1e-2

@@ -29,12 +29,14 @@ PAIRS = [
 
 LANDMARKS, RANDOM, PROJECTED = 4, 16, 3
 APPROXIMATE = {
-    "performer": partial(nn.PerformerAttention, num_features=RANDOM, seed=3),
-    "nystrom": partial(nn.NystromAttention, num_landmarks=LANDMARKS),
-    "linformer": partial(nn.LinformerAttention, num_points=N, num_projected=PROJECTED),
+    "performer": partial(nn.attention.PerformerAttention, num_features=RANDOM, seed=3),
+    "nystrom": partial(nn.attention.NystromAttention, num_landmarks=LANDMARKS),
+    "linformer": partial(
+        nn.attention.LinformerAttention, num_points=N, num_projected=PROJECTED
+    ),
 }
 RIDGE = 0.3
-INTENTION = {"intention": partial(nn.IntentionAttention, ridge=RIDGE)}
+INTENTION = {"intention": partial(nn.attention.IntentionAttention, ridge=RIDGE)}
 LAYERS = ATTENTIONS | APPROXIMATE | INTENTION
 approximate = pytest.mark.parametrize("attention", APPROXIMATE)
 layers = pytest.mark.parametrize("attention", LAYERS)
@@ -295,7 +297,7 @@ def test_more_random_features_are_closer_to_softmax_attention(data):
     scale = float(jnp.max(jnp.abs(exact - jnp.mean(exact, axis=0, keepdims=True))))
 
     def error(num_features):
-        estimate = output(nn.PerformerAttention, num_features=num_features)
+        estimate = output(nn.attention.PerformerAttention, num_features=num_features)
         return float(jnp.max(jnp.abs(estimate - exact))) / scale
 
     assert error(4096) < 0.2 < 0.4 < error(16)
@@ -339,7 +341,7 @@ def test_there_is_no_basis(data, attention):
 @pytest.mark.parametrize(("width", "scale", "diagonal"), [(40, 1e-2, 3e-2), (40, 1, 0)])
 def test_the_projections_start_near_a_multiple_of_the_identity(width, scale, diagonal):
     keys = jax.random.split(jax.random.key(0), 20)
-    init = nn.initializers.diagonal_xavier(scale, diagonal)
+    init = nn.layers.initializers.diagonal_xavier(scale, diagonal)
     weights = np.stack([init(key, (width, width)) for key in keys])
     assert weights.dtype == np.float32
     random = (weights - diagonal * np.eye(width)) / scale
@@ -392,6 +394,6 @@ def test_integer_coordinates_are_refused(data):
 
 def test_only_square_matrices_have_a_diagonal():
     with pytest.raises(ValueError, match=r"shape=\(3, 4\) must be square"):
-        nn.initializers.diagonal_xavier()(jax.random.key(0), (3, 4))
+        nn.layers.initializers.diagonal_xavier()(jax.random.key(0), (3, 4))
     with pytest.raises(ValueError, match="diagonal=-1"):
-        nn.initializers.diagonal_xavier(diagonal=-1)
+        nn.layers.initializers.diagonal_xavier(diagonal=-1)

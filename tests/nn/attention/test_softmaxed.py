@@ -13,11 +13,11 @@ from tests.nn.parameters import enlarged
 N, C, HEADS = 9, 6, 2
 D = C // HEADS
 LAYERS = {
-    "normalized": nn.NormalizedAttention,
-    "mean": nn.MeanAttention,
-    "efficient": nn.EfficientAttention,
-    "shared_norm": nn.SharedNormAttention,
-    "nystromformer": nn.NystromformerAttention,
+    "normalized": nn.attention.NormalizedAttention,
+    "mean": nn.attention.MeanAttention,
+    "efficient": nn.attention.EfficientAttention,
+    "shared_norm": nn.attention.SharedNormAttention,
+    "nystromformer": nn.attention.NystromformerAttention,
 }
 SMALL = {"nystromformer": {"num_landmarks": 4, "filter_size": 3}}
 layers = pytest.mark.parametrize("name", LAYERS)
@@ -140,7 +140,7 @@ def test_batches_single_precision_and_bad_input(name, x):
     assert output.dtype == jnp.float32
     np.testing.assert_allclose(output, batched[1], rtol=2e-3, atol=1e-3)
     with pytest.raises(ValueError, match="attends without a basis"):
-        layer(x, basis=nn.SoftmaxBasis)
+        layer(x, basis=nn.bases.SoftmaxBasis)
     with pytest.raises(ValueError, match="num_heads=4 must divide features=6"):
         make(name, num_heads=4)
 
@@ -152,7 +152,7 @@ def test_only_last_projections_have_biases_where_published_so():
         assert (found.query.bias is not None) == biased
         assert found.out.bias is not None
         assert float(jnp.std(found.query.kernel[...])) < 0.04  # the trunk's start
-    torch = nn.NormalizedAttention(
+    torch = nn.attention.NormalizedAttention(
         C, num_heads=HEADS, kernel_init=None, rngs=nnx.Rngs(0)
     )
     assert float(jnp.std(torch.query.bias[...])) > 0.1
@@ -160,7 +160,9 @@ def test_only_last_projections_have_biases_where_published_so():
 
 def test_several_input_functions_add_up(x, rng):
     layer = enlarged(
-        nn.NormalizedCrossAttention(C, num_heads=HEADS, num_inputs=2, rngs=nnx.Rngs(0))
+        nn.attention.NormalizedCrossAttention(
+            C, num_heads=HEADS, num_inputs=2, rngs=nnx.Rngs(0)
+        )
     )
     functions = [jnp.asarray(rng.normal(size=(n, C))) for n in (5, 7)]
     weights = [None, jnp.asarray(rng.uniform(0.5, 1.5, 7))]

@@ -70,7 +70,7 @@ def make(coarse=True, mixer="functional", subdomains=None, **options):
 
 def on(cover, coarse_space=None):
     """The keyword of a call."""
-    return {"subdomains": nn.Subdomains(cover, coarse_space)}
+    return {"subdomains": nn.attention.Subdomains(cover, coarse_space)}
 
 
 # Compiled once for all covers of the same shapes.
@@ -286,7 +286,7 @@ def test_gradients_of_batches(x, order):
 def test_heads_one_by_one_are_heads_together(x, monkeypatch):
     layer, cover = make(), COVERS["by hand"]()
     expected = run(layer, x, **on(cover, cover))
-    monkeypatch.setattr(nn.heads, "_ENTRIES_IN_CACHE", 0)
+    monkeypatch.setattr(nn.attention.heads, "_ENTRIES_IN_CACHE", 0)
     actual = jax.jit(lambda x: layer(x, **on(cover, cover)))(x)
     np.testing.assert_allclose(actual, expected, rtol=1e-9, atol=1e-12)
 
@@ -388,7 +388,7 @@ def test_every_mixer_acts_on_both_levels(x, mixer):
     assert float(jnp.max(jnp.abs(y - one_level))) > 1e-6
 
 
-GRID = nn.GridSubdomains((4, 5), 2, overlap=1)
+GRID = nn.attention.GridSubdomains((4, 5), 2, overlap=1)
 
 
 def test_subdomains_of_grids_are_boxes_with_hats(x):
@@ -405,7 +405,7 @@ def test_subdomains_of_grids_are_boxes_with_hats(x):
     whole = on(COVERS["one"](), COVERS["one"]())
     expected = run(make(), x, **whole)
     np.testing.assert_allclose(run(layer, x, **whole), expected, **close)
-    assert GRID.build() is nn.GridSubdomains([4, 5], 2, overlap=1).build()
+    assert GRID.build() is nn.attention.GridSubdomains([4, 5], 2, overlap=1).build()
 
 
 @pytest.mark.parametrize(
@@ -418,7 +418,7 @@ def test_subdomains_of_grids_are_boxes_with_hats(x):
 )
 def test_subdomains_that_do_not_fit_the_grid_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
-        nn.GridSubdomains((4, 5), **options)
+        nn.attention.GridSubdomains((4, 5), **options)
 
 
 ONE = schwarz.box_cover(POINTS, 1, overlap=0)

@@ -15,7 +15,7 @@ def silu(x):
 
 def spectral_decoder(**options):
     options = {"features": 4, "grid_shape": (16,), "modes": 3} | options
-    return enlarged(nn.SpectralDecoder(2, 1, rngs=nnx.Rngs(0), **options))
+    return enlarged(nn.layers.SpectralDecoder(2, 1, rngs=nnx.Rngs(0), **options))
 
 
 @pytest.mark.parametrize("last_activation", [False, True])
@@ -49,7 +49,7 @@ def test_one_linear_spectral_layer_commutes_with_refinement():
 
 
 def test_the_pointwise_decoder_is_the_chain_of_its_parts(rng):
-    decoder = nn.PointwiseDecoder(
+    decoder = nn.layers.PointwiseDecoder(
         2, 3, features=4, num_layers=2, point_dim=2, rngs=nnx.Rngs(0)
     )
     decoder = enlarged(decoder)
@@ -63,7 +63,7 @@ def test_the_pointwise_decoder_is_the_chain_of_its_parts(rng):
 
 @pytest.mark.parametrize("point_dim", [0, 2])
 def test_coordinates_of_a_decoder_that_do_not_fit_are_named(point_dim):
-    decoder = nn.PointwiseDecoder(
+    decoder = nn.layers.PointwiseDecoder(
         2, 1, features=4, point_dim=point_dim, rngs=nnx.Rngs(0)
     )
     with pytest.raises(ValueError, match=r"mesh_points \(7, 3\) do not fit"):
@@ -78,4 +78,4 @@ def test_bad_decoders_are_named():
     with pytest.raises(ValueError, match="modes"):
         spectral_decoder(modes=(20,))
     with pytest.raises(ValueError, match="num_layers=0 must be positive"):
-        nn.PointwiseDecoder(2, 1, features=4, num_layers=0, rngs=nnx.Rngs(0))
+        nn.layers.PointwiseDecoder(2, 1, features=4, num_layers=0, rngs=nnx.Rngs(0))

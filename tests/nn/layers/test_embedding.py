@@ -17,13 +17,13 @@ def test_reference_distances_are_euclidean(rng, p):
     points = rng.uniform(size=(6, p))
     grid = list(itertools.product(np.linspace(0, 1, 3), repeat=p))
     expected = [[math.dist(x, r) for r in grid] for x in points]
-    actual = nn.reference_distances(jnp.asarray(points), num_reference=3)
+    actual = nn.layers.reference_distances(jnp.asarray(points), num_reference=3)
     np.testing.assert_allclose(actual, expected, rtol=1e-12)
 
 
 def test_reference_distances_have_a_gradient_at_a_reference_point():
     def total(x):
-        return jnp.sum(nn.reference_distances(x, num_reference=2))
+        return jnp.sum(nn.layers.reference_distances(x, num_reference=2))
 
     gradient = jax.grad(total)(jnp.zeros((1, 2)))
     # Towards (0,1), (1,0) and (1,1); the coincident point contributes nothing.
@@ -31,7 +31,7 @@ def test_reference_distances_have_a_gradient_at_a_reference_point():
 
 
 def test_a_box_moves_the_reference_points():
-    actual = nn.reference_distances(
+    actual = nn.layers.reference_distances(
         jnp.asarray([[2.0, 3.0]]), num_reference=2, lower=(2.0, 3.0), upper=(3.0, 5.0)
     )
     np.testing.assert_allclose(actual, [[0, 2, 1, 5**0.5]], rtol=1e-12)
@@ -39,11 +39,11 @@ def test_a_box_moves_the_reference_points():
 
 def test_one_reference_point_is_refused():
     with pytest.raises(ValueError, match="num_reference=1"):
-        nn.reference_distances(jnp.zeros((1, 2)), num_reference=1)
+        nn.layers.reference_distances(jnp.zeros((1, 2)), num_reference=1)
 
 
 def test_time_embedding_equals_its_formula():
-    layer = nn.TimeEmbedding(6, rngs=nnx.Rngs(0))
+    layer = nn.layers.TimeEmbedding(6, rngs=nnx.Rngs(0))
     layer = jax.tree.map(lambda p: p.astype(float) * 20, layer)
     w = [10000 ** (-m / 3) for m in range(3)]
     waves = np.array([math.cos(0.3 * v) for v in w] + [math.sin(0.3 * v) for v in w])
@@ -54,11 +54,11 @@ def test_time_embedding_equals_its_formula():
 
 def test_an_odd_time_embedding_is_refused():
     with pytest.raises(ValueError, match="features=5"):
-        nn.TimeEmbedding(5, rngs=nnx.Rngs(0))
+        nn.layers.TimeEmbedding(5, rngs=nnx.Rngs(0))
 
 
 def test_a_time_that_is_no_floating_scalar_is_refused():
-    layer = nn.TimeEmbedding(4, rngs=nnx.Rngs(0))
+    layer = nn.layers.TimeEmbedding(4, rngs=nnx.Rngs(0))
     with pytest.raises(TypeError, match="time has dtype int"):
         layer(jnp.asarray(1))
     with pytest.raises(ValueError, match=r"time has shape \(2,\)"):

@@ -11,7 +11,7 @@ from opjax import nn
 
 def make(**options):
     options = {"hidden_features": 5, "num_experts": 3} | options
-    return nn.Experts(4, **options, rngs=nnx.Rngs(0))
+    return nn.layers.Experts(4, **options, rngs=nnx.Rngs(0))
 
 
 def test_a_mixture_is_the_weighted_sum_of_its_experts(rng):

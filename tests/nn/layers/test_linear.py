@@ -103,16 +103,16 @@ def test_weights_of_a_mean_repeat_entries_or_leave_them_out(rng):
 
 
 def test_initial_parameters_follow_the_reference_code():
-    basis = nn.SoftmaxBasis(128, num_heads=8, num_basis=64, rngs=nnx.Rngs(1))
+    basis = nn.bases.SoftmaxBasis(128, num_heads=8, num_basis=64, rngs=nnx.Rngs(1))
     kernel = np.asarray(basis.score_kernel[...])
     np.testing.assert_allclose(kernel @ kernel.T, np.eye(16), atol=1e-5)
     assert np.all(np.asarray(basis.temperature[...]) == 0.5)
     projection = np.asarray(basis.projection.kernel[...])
     assert np.max(np.abs(projection)) <= 128**-0.5
     assert abs(np.std(projection) - (3 * 128) ** -0.5) < 1e-3
-    trunk = np.asarray(nn.Linear(128, 128, rngs=nnx.Rngs(2)).kernel[...])
+    trunk = np.asarray(nn.layers.Linear(128, 128, rngs=nnx.Rngs(2)).kernel[...])
     assert abs(np.std(trunk) - 0.02) < 1e-3
-    grid = nn.GridConvolution(16, 32, grid_shape=(4, 4), rngs=nnx.Rngs(3))
+    grid = nn.layers.GridConvolution(16, 32, grid_shape=(4, 4), rngs=nnx.Rngs(3))
     assert np.max(np.abs(np.asarray(grid.kernel[...]))) <= (9 * 16) ** -0.5
 
 
@@ -130,7 +130,7 @@ def test_residuals_add_to_input_and_output(rng):
 
 def test_residual_perceptrons_add_wherever_widths_agree():
     def layout(*widths, **options):
-        found = nn.ResidualMLP(*widths, rngs=nnx.Rngs(0), **options)
+        found = nn.layers.ResidualMLP(*widths, rngs=nnx.Rngs(0), **options)
         flags = found.input_residual, found.residual, found.output_residual
         return len(found.hidden), found.hidden[0].kernel.shape[1], *map(int, flags)
 

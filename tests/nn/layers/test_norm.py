@@ -21,7 +21,7 @@ def normalized(x, scale, bias):
 
 def test_layer_norm_equals_its_formula_in_value_and_gradient(rng):
     def layer(x, scale, bias):
-        module = nn.LayerNorm(4)
+        module = nn.layers.LayerNorm(4)
         module.scale, module.bias = nnx.Param(scale), nnx.Param(bias)
         return module(x)
 
@@ -35,21 +35,23 @@ def test_layer_norm_adds_its_epsilon_to_the_variance(rng):
     expected = (x - x.mean(axis=1, keepdims=True)) / np.sqrt(
         x.var(axis=1, keepdims=True) + 0.5
     )
-    layer = jax.tree.map(lambda p: p.astype(float), nn.LayerNorm(4, epsilon=0.5))
+    layer = jax.tree.map(lambda p: p.astype(float), nn.layers.LayerNorm(4, epsilon=0.5))
     np.testing.assert_allclose(layer(x), expected, rtol=1e-12)
     with pytest.raises(ValueError, match="epsilon=0 must be positive"):
-        nn.LayerNorm(4, epsilon=0)
+        nn.layers.LayerNorm(4, epsilon=0)
 
 
 def test_layer_norm_does_not_cancel_in_single_precision():
     x = 1e4 + jnp.arange(8.0, dtype=jnp.float32)[None, :]
     expected = normalized(np.asarray(x, np.float64), 1, 0)
-    np.testing.assert_allclose(nn.LayerNorm(8)(x), expected, rtol=1e-4)
+    np.testing.assert_allclose(nn.layers.LayerNorm(8)(x), expected, rtol=1e-4)
 
 
 @pytest.mark.parametrize("grid_shape", [(7,), (3, 4), (2, 3, 2)])
 def test_grid_convolution_sums_over_neighbours(rng, grid_shape):
-    layer = enlarged(nn.GridConvolution(2, 3, grid_shape=grid_shape, rngs=nnx.Rngs(0)))
+    layer = enlarged(
+        nn.layers.GridConvolution(2, 3, grid_shape=grid_shape, rngs=nnx.Rngs(0))
+    )
     kernel, bias = np.asarray(layer.kernel[...]), np.asarray(layer.bias[...])
     x = rng.normal(size=(int(np.prod(grid_shape)), 2))
     field = x.reshape(*grid_shape, 2)
@@ -66,7 +68,7 @@ def test_grid_convolution_sums_over_neighbours(rng, grid_shape):
 
 def test_rms_norm_equals_its_formula_in_value_and_gradient(rng):
     def layer(x, scale):
-        module = nn.RMSNorm(4, epsilon=0.3)
+        module = nn.layers.RMSNorm(4, epsilon=0.3)
         module.scale = nnx.Param(scale)
         return module(x)
 
@@ -81,9 +83,9 @@ def test_rms_norm_equals_its_formula_in_value_and_gradient(rng):
 
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
 def test_rms_norm_adds_the_machine_epsilon_of_the_features(dtype):
-    layer = jax.tree.map(lambda p: p.astype(dtype), nn.RMSNorm(4))
+    layer = jax.tree.map(lambda p: p.astype(dtype), nn.layers.RMSNorm(4))
     epsilon = float(jnp.finfo(dtype).eps)
     x = jnp.full((1, 4), epsilon**0.5, dtype)
     np.testing.assert_allclose(layer(x), 2**-0.5, rtol=1e-6)
     with pytest.raises(ValueError, match="epsilon=0 must be positive"):
-        nn.RMSNorm(4, epsilon=0)
+        nn.layers.RMSNorm(4, epsilon=0)

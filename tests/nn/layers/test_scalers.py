@@ -21,7 +21,7 @@ def relu(x):
 @pytest.mark.parametrize("residual", [False, True])
 @pytest.mark.parametrize("double", [False, True])
 def test_a_convolution_block_activates_after_the_sum(rng, residual, double):
-    block = nn.ConvolutionBlock(
+    block = nn.layers.ConvolutionBlock(
         3, 4, grid_shape=(5, 4), residual=residual, double=double, rngs=nnx.Rngs(0)
     )
     block = enlarged(block)
@@ -36,7 +36,7 @@ def test_a_convolution_block_activates_after_the_sum(rng, residual, double):
 
 
 def test_a_residual_of_equal_channels_is_the_identity(rng):
-    block = nn.ConvolutionBlock(
+    block = nn.layers.ConvolutionBlock(
         3, 3, grid_shape=(4,), activation="relu", residual=True, rngs=nnx.Rngs(0)
     )
     assert block.shortcut is None
@@ -46,7 +46,7 @@ def test_a_residual_of_equal_channels_is_the_identity(rng):
 
 
 def test_a_convolution_without_bias_is_linear(rng):
-    layer = nn.GridConvolution(
+    layer = nn.layers.GridConvolution(
         2, 3, grid_shape=(4, 4), use_bias=False, rngs=nnx.Rngs(0)
     )
     x = jnp.asarray(rng.normal(size=(16, 2)), jnp.float32)
@@ -59,7 +59,7 @@ def test_the_down_scaler_activates_on_both_sides_of_an_interpolation(
     rng, activation, act
 ):
     shapes = (9, 7), (6, 5), (4, 3)
-    scaler = nn.DownScaler(
+    scaler = nn.layers.DownScaler(
         2,
         8,
         grid_shape=shapes[0],
@@ -86,7 +86,9 @@ def test_the_down_scaler_activates_on_both_sides_of_an_interpolation(
 
 
 def test_the_up_scaler_between_equal_grids_activates_twice(rng):
-    scaler = nn.UpScaler(3, grid_shape=(4, 5), new_shape=(4, 5), rngs=nnx.Rngs(0))
+    scaler = nn.layers.UpScaler(
+        3, grid_shape=(4, 5), new_shape=(4, 5), rngs=nnx.Rngs(0)
+    )
     scaler = enlarged(scaler)
     x = jnp.asarray(rng.normal(size=(20, 3)))
     expected = silu(silu(np.asarray(scaler.block.convolution(x))))
@@ -94,7 +96,7 @@ def test_the_up_scaler_between_equal_grids_activates_twice(rng):
 
 
 def test_the_middle_grid_is_the_geometric_mean():
-    scaler = nn.UpScaler(3, grid_shape=(71,), new_shape=(141,), rngs=nnx.Rngs(0))
+    scaler = nn.layers.UpScaler(3, grid_shape=(71,), new_shape=(141,), rngs=nnx.Rngs(0))
     assert scaler.shapes == ((71,), (100,), (141,))
 
 
@@ -110,11 +112,11 @@ def test_the_middle_grid_is_the_geometric_mean():
 def test_bad_scalers_are_named(options, match):
     options = {"grid_shape": (5, 5), "new_shape": (3, 3)} | options
     with pytest.raises(ValueError, match=match):
-        nn.UpScaler(3, rngs=nnx.Rngs(0), **options)
+        nn.layers.UpScaler(3, rngs=nnx.Rngs(0), **options)
     with pytest.raises(ValueError, match=match):
-        nn.DownScaler(1, 3, rngs=nnx.Rngs(0), **options)
+        nn.layers.DownScaler(1, 3, rngs=nnx.Rngs(0), **options)
 
 
 def test_the_down_scaler_needs_three_channels():
     with pytest.raises(ValueError, match="out_features=2 must be at least 3"):
-        nn.DownScaler(1, 2, grid_shape=(5,), new_shape=(3,), rngs=nnx.Rngs(0))
+        nn.layers.DownScaler(1, 2, grid_shape=(5,), new_shape=(3,), rngs=nnx.Rngs(0))

@@ -10,11 +10,11 @@ from flax import nnx
 
 import opjax
 from opjax import nn
-from opjax.nn import initializers
+from opjax.nn.layers import initializers
 
 
 def make(modes, grid_shape):
-    return nn.SpectralConvolution(
+    return nn.layers.SpectralConvolution(
         3, 4, grid_shape=grid_shape, modes=modes, rngs=nnx.Rngs(0)
     )
 
@@ -67,7 +67,9 @@ def test_modes_that_do_not_exist_are_refused(modes, message):
 
 
 def test_the_layer_calls_the_pure_function_on_its_grid_or_another(rng):
-    layer = nn.SpectralConvolution(2, 3, grid_shape=(4, 5), modes=2, rngs=nnx.Rngs(0))
+    layer = nn.layers.SpectralConvolution(
+        2, 3, grid_shape=(4, 5), modes=2, rngs=nnx.Rngs(0)
+    )
     for grid_shape, given in (((4, 5), None), ((3, 3), (3, 3))):
         x = jnp.asarray(rng.normal(size=(math.prod(grid_shape), 2)), jnp.float32)
         expected = opjax.spectral_convolution(

@@ -3,6 +3,7 @@
 from functools import partial
 
 import jax
+import jax.flatten_util
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -10,21 +11,20 @@ from flax import nnx
 
 import opjax
 from opjax import nn
-from opjax.nn.attention.basis import least_squares
-from opjax.nn.models import orders
+from opjax.nn.attention import least_squares
 from tests.nn.attention.layers import enlarged, single
 
 HEADS = {"num_heads": 2}
-SOFTMAX = partial(nn.SoftmaxBasis, num_basis=4)
+SOFTMAX = partial(nn.bases.SoftmaxBasis, num_basis=4)
 WAVES = partial(
-    nn.FixedBasis,
+    nn.bases.FixedBasis,
     functions=partial(opjax.fourier_basis, num_frequencies=1),
     num_basis=9,
 )
 MODELS = {
     "functional": {
         "attention": partial(nn.BasisAttention, basis=None, **HEADS),
-        "basis": partial(nn.SoftmaxBasis, num_basis=4, point_dim=2, **HEADS),
+        "basis": partial(nn.bases.SoftmaxBasis, num_basis=4, point_dim=2, **HEADS),
         "time_embedding": True,
     },
     "least squares": {
@@ -35,29 +35,65 @@ MODELS = {
     },
     "fixed": {
         "attention": partial(
-            nn.BasisAttention, basis=WAVES, mixer=nn.GalerkinMap, **HEADS
+            nn.BasisAttention, basis=WAVES, mixer=nn.mixers.GalerkinMap, **HEADS
         ),
     },
-    "adaptive": {"attention": partial(nn.EideticAttention, num_basis=4, **HEADS)},
+    "adaptive": {
+        "attention": partial(nn.attention.EideticAttention, num_basis=4, **HEADS)
+    },
     "grid": {
         "attention": partial(nn.BasisAttention, basis=None, **HEADS),
         "basis": partial(
-            nn.SoftmaxBasis, num_basis=4, point_dim=2, grid_shape=(23,), **HEADS
+            nn.bases.SoftmaxBasis, num_basis=4, point_dim=2, grid_shape=(23,), **HEADS
         ),
     },
     "fixed on a grid": {
         "attention": partial(
             nn.BasisAttention,
             basis=partial(WAVES, grid_shape=(23, 1)),
-            mixer=nn.GalerkinMap,
+            mixer=nn.mixers.GalerkinMap,
             **HEADS,
         ),
     },
 }
 
 
+class OwnLeastSquares:
+    """A projection of a user, whose ridge is a number."""
+
+    needs_gram, needs_one_sign, weights_cancel = True, False, False
+
+    def __call__(self, moments):
+        return moments.least_squares(ridge=1e-2)
+
+
+MODELS["own projection"] = {
+    "attention": partial(
+        nn.BasisAttention, basis=WAVES, projection=OwnLeastSquares(), **HEADS
+    ),
+}
+# Attentions that know the points by sums against their keys, or by exponential ones.
+SUMS = {
+    "galerkin": partial(nn.GalerkinAttention, point_dim=2),
+    "galerkin without norms": partial(nn.GalerkinAttention, normalization=None),
+    "intention": partial(nn.attention.IntentionAttention, point_dim=2),
+    "linear": partial(nn.LinearAttention, point_dim=2),
+    "mean": nn.attention.MeanAttention,
+    "efficient": nn.attention.EfficientAttention,
+    "shared norm": nn.attention.SharedNormAttention,
+    "latents": partial(nn.FlareAttention, num_latents=4, shared_latents=True),
+}
+MODELS |= {name: {"attention": partial(a, **HEADS)} for name, a in SUMS.items()}
+FLARE = partial(nn.FlareAttention, num_latents=5, **HEADS)
+RMS = nn.layers.RMSNorm
+MODELS |= {
+    "flare": {"attention": FLARE, "time_embedding": True},
+    "normalised flare": {"attention": partial(FLARE, norm=RMS), "norm": RMS},
+}
+
+
 def build(name):
-    model = nn.OperatorTransformer(
+    model = (nn.Flare if "flare" in name else nn.OperatorTransformer)(
         position=nn.Coordinates(2),
         feature_dim=1,
         out_features=2,
@@ -91,7 +127,7 @@ def value_and_gradients(model, sample, chunk_size, **when):
 @pytest.mark.parametrize("name", MODELS)
 def test_chunks_have_the_values_and_gradients_of_the_whole(name, sample):
     model = build(name)
-    when = {"time": jnp.asarray(0.3)} if name == "functional" else {}
+    when = {"time": jnp.asarray(0.3)} if model.time_embedding is not None else {}
     expected, found = (
         value_and_gradients(model, sample, size, **when) for size in (None, 5)
     )
@@ -101,6 +137,76 @@ def test_chunks_have_the_values_and_gradients_of_the_whole(name, sample):
         found,
         expected,
     )
+    assert relative_distance(found, expected) < 1e-12
+
+
+def relative_distance(found, expected):
+    """The norm of all differences over that of what is expected."""
+    both = (jax.flatten_util.ravel_pytree(tree)[0] for tree in (found, expected))
+    found, expected = both
+    return np.linalg.norm(found - expected) / np.linalg.norm(expected)
+
+
+def test_chunks_of_masked_points_and_scores_of_any_size_change_nothing(sample):
+    points, features, weights = sample
+    weights = weights.at[:10].set(0)  # two chunks of five and more
+    model = build("latents")
+    attention = model.blocks.attention
+    attention.latents[...] = 3e3 * attention.latents[...]  # exponents overflow
+    whole, chunked = (
+        jax.jit(partial(model, chunk_size=size))(
+            points, features, quadrature_weights=weights
+        )
+        for size in (None, 5)
+    )
+    assert np.all(np.isfinite(whole))
+    np.testing.assert_allclose(chunked, whole, rtol=1e-9, atol=1e-12)
+    nobody = jnp.zeros_like(weights)
+    for name in ("latents", "linear"):
+        one = jax.jit(partial(build(name), chunk_size=5))
+        assert np.all(np.isfinite(one(points, features, quadrature_weights=nobody)))
+
+
+class Doubled(nn.GalerkinAttention):
+    def coefficients(self, key, value, weights):
+        return 2 * super().coefficients(key, value, weights)
+
+
+class Bypassed(nn.FunctionalAttention):
+    def __call__(self, x, **given):
+        return x + super().__call__(x, **given)
+
+
+class Sharp(nn.bases.SoftmaxBasis):
+    def functions(self, local, shared, quadrature_weights):
+        return super().functions(local, shared, quadrature_weights) ** 2
+
+
+def test_what_a_subclass_changes_is_refused_or_taken(sample):
+    make = partial(
+        nn.OperatorTransformer,
+        position=nn.Coordinates(2),
+        feature_dim=1,
+        out_features=2,
+        features=8,
+        num_layers=1,
+        rngs=nnx.Rngs(0),
+    )
+    for attention, message in (
+        (partial(Doubled, **HEADS), "Doubled computes more of its points"),
+        (partial(Bypassed, num_basis=4, **HEADS), "Bypassed does more than"),
+        (
+            partial(nn.GalerkinAttention, normalization="instance", **HEADS),
+            "an instance norm takes means",
+        ),
+    ):
+        with pytest.raises(ValueError, match=message):
+            make(attention=attention, chunk_size=4)
+    basis = partial(Sharp, num_basis=4)
+    model = enlarged(make(attention=partial(nn.BasisAttention, basis=basis, **HEADS)))
+    expected, found = (value_and_gradients(model, sample, m) for m in (None, 5))
+    assert relative_distance(found, expected) < 1e-12
+    assert "functions of a Sharp" in model.obstacle("narrow")
 
 
 def test_any_size_of_chunks_will_do_in_single_precision_and_in_batches(sample):
@@ -156,6 +262,16 @@ def test_temporary_memory_of_gradients_is_that_of_the_features():
     assert bytes_per_point(2**14) < 400
 
 
+class Mixing(nnx.Module):
+    """A norm that is not known."""
+
+    def __init__(self, features):
+        del features
+
+    def __call__(self, x):
+        return x - jnp.mean(x)
+
+
 def test_what_cannot_be_chunked_says_why(sample):
     points, features, weights = sample
     make = partial(
@@ -168,15 +284,15 @@ def test_what_cannot_be_chunked_says_why(sample):
         rngs=nnx.Rngs(0),
     )
     cases = {
-        "GalerkinAttention is no attention in a basis": partial(
-            nn.GalerkinAttention, num_heads=2
+        "FourierAttention knows more of points than sums": partial(
+            nn.FourierAttention, num_heads=2
         ),
-        "OrthogonalAttention is no": partial(
+        "functions of a OrthonormalBasis depend": partial(
             nn.OrthogonalAttention, num_heads=2, num_basis=4
         ),
         "functions of a OrthonormalBasis depend on all points": partial(
             nn.BasisAttention,
-            basis=partial(nn.OrthonormalBasis, inner=SOFTMAX),
+            basis=partial(nn.bases.OrthonormalBasis, inner=SOFTMAX),
             **HEADS,
         ),
     }
@@ -185,18 +301,18 @@ def test_what_cannot_be_chunked_says_why(sample):
             make(attention=attention)(points, features, chunk_size=4)
         with pytest.raises(ValueError, match=message):
             make(attention=attention, chunk_size=4)
-    flare = nn.Flare(
-        position=nn.Coordinates(2),
-        feature_dim=1,
-        out_features=1,
-        attention=partial(nn.FlareAttention, num_heads=2, num_latents=4),
-        features=8,
-        num_layers=1,
-        rngs=nnx.Rngs(0),
-    )
-    with pytest.raises(ValueError, match="not those of FlareBlock"):
-        flare(points, features, chunk_size=4)
-    noisy = nn.with_noise(build("adaptive"), jax.random.key(0))
+    with pytest.raises(ValueError, match="whether a Mixing mixes points"):
+        nn.Flare(
+            position=nn.Coordinates(2),
+            feature_dim=1,
+            out_features=1,
+            attention=partial(FLARE, norm=Mixing),
+            features=8,
+            num_layers=1,
+            chunk_size=4,
+            rngs=nnx.Rngs(0),
+        )
+    noisy = nn.bases.with_noise(build("adaptive"), jax.random.key(0))
     with pytest.raises(ValueError, match="noise of a training step"):
         noisy(points, features, chunk_size=4)
     model = build("functional")
@@ -234,7 +350,7 @@ def test_arguments_that_do_not_fit_are_refused_as_without_chunks(sample):
         model(points, features, **when, chunk_size=5)
 
 
-def test_chunks_by_tiles_have_the_values_and_gradients_of_the_whole(rng):
+def test_chunks_of_a_grid_have_the_values_and_gradients_of_the_whole(rng):
     grid = 31, 33
     model = nn.OperatorTransformer(
         position=nn.Coordinates(2),
@@ -258,7 +374,3 @@ def test_chunks_by_tiles_have_the_values_and_gradients_of_the_whole(rng):
         found,
         expected,
     )
-    convolution = model.blocks.attention.basis.projection
-    assert isinstance(orders.choose(convolution, n, 80, None), orders.ByTiles)
-    assert isinstance(orders.choose(convolution, n, 70, None), orders.InTurn)
-    assert isinstance(orders.choose(convolution, n, None, None), orders.InTurn)

@@ -15,7 +15,7 @@ def layers(count):
     """Returns stacked encoder layers; their attention is the identity."""
 
     def layer(key):
-        return nn.EncoderLayer(
+        return nn.models.EncoderLayer(
             6, hidden_features=9, attention=Same, rngs=nnx.Rngs(params=key)
         )
 
@@ -36,9 +36,9 @@ def one(stacked, index):
 
 def test_evaluation_drops_nothing_and_training_what_a_mask_says(rng):
     plain, z = one(layers(1), 0), jnp.asarray(rng.normal(size=(5, 6)), jnp.float32)
-    layer = nn.Dropout(plain, RATE)
+    layer = nn.models.Dropout(plain, RATE)
     np.testing.assert_array_equal(layer(z), plain(z))
-    noisy = nn.with_noise(layer, jax.random.key(1))
+    noisy = nn.bases.with_noise(layer, jax.random.key(1))
 
     def kept(place, shape):
         dropped = np.asarray(noisy.drop(jnp.ones(shape, jnp.float32), place))
@@ -57,16 +57,20 @@ def test_evaluation_drops_nothing_and_training_what_a_mask_says(rng):
 
 
 def test_the_share_of_zeros_is_the_rate_and_the_mean_stays():
-    noisy = nn.with_noise(nn.Dropout(one(layers(1), 0), RATE), jax.random.key(2))
+    noisy = nn.bases.with_noise(
+        nn.models.Dropout(one(layers(1), 0), RATE), jax.random.key(2)
+    )
     dropped = np.asarray(noisy.drop(jnp.ones(40_000, jnp.float32), 0))
     np.testing.assert_allclose(np.mean(dropped == 0), RATE, atol=0.01)
     np.testing.assert_allclose(dropped.mean(), 1, atol=0.02)
 
 
 def test_layers_places_and_keys_have_masks_of_their_own():
-    stacked, ones = nn.Dropout(layers(3), RATE), jnp.ones(64, jnp.float32)
+    stacked, ones = nn.models.Dropout(layers(3), RATE), jnp.ones(64, jnp.float32)
     masks = {
-        np.asarray(one(nn.with_noise(stacked, key), index).drop(ones, place)).tobytes()
+        np.asarray(
+            one(nn.bases.with_noise(stacked, key), index).drop(ones, place)
+        ).tobytes()
         for key in jax.random.split(jax.random.key(3), 2)
         for index in range(3)
         for place in range(3)
@@ -79,16 +83,16 @@ def test_models_draw_noise_only_with_a_rate():
         **{"features": 4, "num_layers": 1, "hidden_features": 4, "modes": 3},
         **{"decoder_features": 2, "attention": Same, "rngs": nnx.Rngs(0)},
     )
-    assert not nn.draws_noise(nn.with_dropout(model, 0.0))
-    assert nn.draws_noise(nn.with_dropout(model, 0.5))
+    assert not nn.bases.draws_noise(nn.models.with_dropout(model, 0.0))
+    assert nn.bases.draws_noise(nn.models.with_dropout(model, 0.5))
 
 
 def test_scanned_layers_drop_alike_under_jit_and_have_gradients(rng):
-    stacked = nn.Dropout(layers(2), 0.5)
+    stacked = nn.models.Dropout(layers(2), 0.5)
     z = jnp.asarray(rng.normal(size=(5, 6)), jnp.float32)
 
     def value(scale, key):
-        noisy = nn.with_noise(stacked, key)
+        noisy = nn.bases.with_noise(stacked, key)
         out, _ = jax.lax.scan(lambda y, layer: (layer(y), None), scale * z, noisy)
         return jnp.sum(out**2)
 
@@ -100,11 +104,11 @@ def test_scanned_layers_drop_alike_under_jit_and_have_gradients(rng):
     assert len(np.unique(found)) == 3
     y = z
     for index in range(2):
-        y = one(nn.with_noise(stacked, keys[0]), index)(y)
+        y = one(nn.bases.with_noise(stacked, keys[0]), index)(y)
     np.testing.assert_allclose(found[0], jnp.sum(y**2), rtol=1e-5)
 
 
 @pytest.mark.parametrize("rate", [-0.1, 1.0])
 def test_a_rate_out_of_range_is_refused(rate):
     with pytest.raises(ValueError, match="must be at least 0 and below 1"):
-        nn.Dropout(one(layers(1), 0), rate)
+        nn.models.Dropout(one(layers(1), 0), rate)

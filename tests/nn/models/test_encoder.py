@@ -28,7 +28,7 @@ GALERKIN = partial(nn.GalerkinAttention, num_heads=2, point_dim=2)
 
 @pytest.mark.parametrize("outer_norm", [False, True])
 def test_an_encoder_layer_adds_attention_and_then_a_perceptron(x, points, outer_norm):
-    layer = nn.EncoderLayer(
+    layer = nn.models.EncoderLayer(
         C,
         hidden_features=5,
         attention=GALERKIN,
@@ -56,12 +56,14 @@ def test_an_encoder_layer_adds_attention_and_then_a_perceptron(x, points, outer_
 
 def test_an_encoder_layer_has_hidden_features():
     with pytest.raises(ValueError, match="hidden_features=0 must be positive"):
-        nn.EncoderLayer(C, hidden_features=0, attention=GALERKIN, rngs=nnx.Rngs(0))
+        nn.models.EncoderLayer(
+            C, hidden_features=0, attention=GALERKIN, rngs=nnx.Rngs(0)
+        )
 
 
 def test_a_block_adds_attention_and_then_a_perceptron(x):
     attention = partial(nn.FunctionalAttention, num_heads=2, num_basis=3)
-    block = nn.Block(C, mlp_ratio=2, attention=attention, rngs=nnx.Rngs(0))
+    block = nn.models.Block(C, mlp_ratio=2, attention=attention, rngs=nnx.Rngs(0))
     block = enlarged(block)
     attended = block.attention(block.attention_norm(x))
     middle = x + attended

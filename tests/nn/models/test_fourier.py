@@ -63,7 +63,7 @@ def test_grids_of_every_dimension(rng, grid_shape):
 def test_the_model_equals_a_loop_over_its_parts(rng, ratio, norm):
     model = make(
         block=functools.partial(
-            nn.FourierBlock, channel_mlp_ratio=ratio, instance_norm=norm
+            nn.models.FourierBlock, channel_mlp_ratio=ratio, instance_norm=norm
         )
     )
     x, values = sample(rng)
@@ -125,7 +125,7 @@ def test_on_one_axis_the_sample_is_the_grid(rng):
 
 def test_a_linear_model_of_band_limited_functions_has_no_resolution(rng):
     """Frequencies that both grids resolve: the same function on both."""
-    block = nn.FourierBlock(
+    block = nn.models.FourierBlock(
         2, grid_shape=(8,), modes=2, channel_mlp_ratio=None, rngs=nnx.Rngs(0)
     )
     block = jax.tree.map(lambda p: p.astype(jnp.float64), block)
@@ -195,7 +195,7 @@ COUNTS = {
     "original": (
         {
             "modes": 12,
-            "block": functools.partial(nn.FourierBlock, channel_mlp_ratio=None),
+            "block": functools.partial(nn.models.FourierBlock, channel_mlp_ratio=None),
             "projection_ratio": 1,
         },
         9_466_817,

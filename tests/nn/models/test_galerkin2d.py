@@ -16,19 +16,19 @@ from tests.nn.parameters import enlarged
 
 FINE, COARSE = (9, 8), (5, 4)
 SPECTRAL = partial(
-    nn.SpectralDecoder,
+    nn.layers.SpectralDecoder,
     out_features=1,
     features=4,
     grid_shape=FINE,
     modes=2,
     point_dim=2,
 )
-POINTWISE = partial(nn.PointwiseDecoder, out_features=1, features=4, point_dim=2)
+POINTWISE = partial(nn.layers.PointwiseDecoder, out_features=1, features=4, point_dim=2)
 GALERKIN = partial(nn.GalerkinAttention, num_heads=2, point_dim=2, epsilon=1e-7)
 SMALL = {
     "grid_shape": FINE,
-    "down": partial(nn.DownScaler, new_shape=COARSE),
-    "up": partial(nn.UpScaler, new_shape=FINE),
+    "down": partial(nn.layers.DownScaler, new_shape=COARSE),
+    "up": partial(nn.layers.UpScaler, new_shape=FINE),
     "decoder": SPECTRAL,
     "attention": GALERKIN,
     "features": 6,
@@ -73,8 +73,8 @@ def values(rng):
 @pytest.mark.parametrize(
     ("build", "expected"),
     [
-        (nn.darcy_transformer, 2_220_829),
-        (nn.inverse_transformer, 2_383_873),
+        (nn.models.darcy_transformer, 2_220_829),
+        (nn.models.inverse_transformer, 2_383_873),
     ],
 )
 def test_the_paper_s_models_have_its_numbers_of_parameters(build, expected):
@@ -90,7 +90,7 @@ def test_the_paper_s_models_have_its_numbers_of_parameters(build, expected):
 def test_the_paper_s_models_take_all_attentions(name):
     attention = ATTENTIONS[name]
     model = jax.eval_shape(
-        lambda: nn.inverse_transformer(
+        lambda: nn.models.inverse_transformer(
             (9, 9), (5, 5), features=8, attention=attention, rngs=nnx.Rngs(0)
         )
     )
@@ -179,7 +179,10 @@ def test_samples_are_batched_by_vmap_in_single_precision(values):
     [
         ({"boundary": "neumann"}, "boundary='neumann' is unknown"),
         ({"grid_shape": (9,)}, r"grid_shape=\(9,\) must have two axes"),
-        ({"down": partial(nn.DownScaler, new_shape=(9, 8, 2))}, "one entry per axis"),
+        (
+            {"down": partial(nn.layers.DownScaler, new_shape=(9, 8, 2))},
+            "one entry per axis",
+        ),
         ({"num_layers": 0}, "num_layers=0 must be positive"),
         ({"attention": partial(GALERKIN, num_heads=4)}, "num_heads=4 must divide"),
     ],
@@ -224,7 +227,7 @@ def test_integers_are_refused():
 
 @pytest.mark.parametrize("outer_norm", [False, True])
 def test_the_regular_rule_normalises_layers_in_place_of_heads(outer_norm):
-    build = partial(nn.darcy_transformer, (9, 9), (5, 5), features=8, modes=3)
+    build = partial(nn.models.darcy_transformer, (9, 9), (5, 5), features=8, modes=3)
     model = jax.eval_shape(
         lambda: build(num_layers=1, outer_norm=outer_norm, rngs=nnx.Rngs(0))
     )

@@ -53,7 +53,7 @@ def make(**options):
 def original(**options):
     sizes = {"point_dim": 2, "feature_dim": 1, "out_features": 2, "num_hidden": 1}
     sizes |= {"num_experts": 2} | SMALL
-    return enlarged(nn.OriginalGNOT(**sizes | options, rngs=nnx.Rngs(0)))
+    return enlarged(nn.models.OriginalGNOT(**sizes | options, rngs=nnx.Rngs(0)))
 
 
 @pytest.fixture

@@ -123,7 +123,7 @@ def test_parameters_of_transolver_plus(
         position=nn.Coordinates(p),
         feature_dim=0,
         out_features=out,
-        attention=partial(nn.EideticAttention, num_heads=8, num_basis=slices),
+        attention=partial(nn.attention.EideticAttention, num_heads=8, num_basis=slices),
         features=features,
         num_layers=layers,
         mlp_ratio=ratio,

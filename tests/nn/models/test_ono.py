@@ -13,7 +13,7 @@ from opjax import nn
 from tests.nn.parameters import enlarged
 
 N, MODES = 9, 3
-NYSTROM = partial(nn.NystromformerAttention, num_heads=8)
+NYSTROM = partial(nn.attention.NystromformerAttention, num_heads=8)
 # Published runs of Neural-Solver-Library: channels in, channels out, and parameters.
 PUBLISHED = {
     "darcy": (
@@ -24,7 +24,7 @@ PUBLISHED = {
         {
             "num_modes": 16,
             "feature_dim": 10,
-            "attention": partial(nn.EfficientAttention, num_heads=8),
+            "attention": partial(nn.attention.EfficientAttention, num_heads=8),
         },
         1_116_161,
     ),
@@ -55,7 +55,7 @@ def test_published_models_have_the_published_number_of_parameters(name):
 
 def make(**options):
     sizes = {"features": 6, "num_layers": 3, "num_modes": MODES, "feature_dim": 1}
-    attention = partial(nn.MeanAttention, num_heads=2)
+    attention = partial(nn.attention.MeanAttention, num_heads=2)
     options = {"out_features": 2, "attention": attention} | sizes | options
     model = nn.ONO(position=nn.Coordinates(2), **options, rngs=nnx.Rngs(0))
     return enlarged(model)
@@ -128,7 +128,9 @@ def test_a_batch_axis_shares_the_mean_covariance(data, rng):
 
 def test_a_sample_does_not_see_the_others_and_padding_changes_nothing(data):
     nystrom = {"num_heads": 2, "num_landmarks": 4}
-    model = make(attention=partial(nn.NystromformerAttention, **nystrom), num_layers=2)
+    model = make(
+        attention=partial(nn.attention.NystromformerAttention, **nystrom), num_layers=2
+    )
     points, features = data
     expected = run(model, points[:7], features[:7])
     batch = jnp.stack([features[:7], 5 * features[:7]])
@@ -172,9 +174,9 @@ def test_impossible_models_and_calls_are_refused(data):
 
 def test_block_is_that_of_the_pure_functions(data):
     block = enlarged(
-        nn.ONOBlock(
+        nn.models.ONOBlock(
             6,
-            attention=partial(nn.MeanAttention, num_heads=2),
+            attention=partial(nn.attention.MeanAttention, num_heads=2),
             num_modes=MODES,
             rngs=nnx.Rngs(0),
         )

@@ -34,10 +34,10 @@ def compose(factor=3, **options):
 
 call = jax.jit(lambda model, *args, **given: model(*args, **given))
 
-SOFTMAX = partial(nn.SoftmaxBasis, num_heads=2, num_basis=4)
+SOFTMAX = partial(nn.bases.SoftmaxBasis, num_heads=2, num_basis=4)
 
 
-def make_schwarz(subdomains=None, coarse=nn.FunctionalMap, **options):
+def make_schwarz(subdomains=None, coarse=nn.mixers.FunctionalMap, **options):
     """A model with functional attention on subdomains, in a basis of all blocks."""
     local = partial(nn.BasisAttention, num_heads=2, basis=None)
     attention = partial(
@@ -178,12 +178,12 @@ def test_condition_numbers_need_functional_attention(mesh, attention, message):
         model.condition_numbers(*mesh)
 
 
-GRID = nn.GridSubdomains((5, 6), 2, overlap=1)
+GRID = nn.attention.GridSubdomains((5, 6), 2, overlap=1)
 
 
 def test_schwarz_models_of_grids_build_their_levels(mesh):
     model = make_schwarz(GRID)
-    levels = nn.Subdomains(
+    levels = nn.attention.Subdomains(
         schwarz.box_cover((5, 6), (2, 2), overlap=1),
         schwarz.partition_hats((5, 6), (3, 3)),
     )
@@ -198,35 +198,39 @@ def test_schwarz_models_of_grids_build_their_levels(mesh):
     np.testing.assert_allclose(run(model), expected, rtol=1e-10)
     jitted = jax.jit(jax.vmap(model, in_axes=(None, 0)))(mesh[0], mesh[1][None])
     np.testing.assert_allclose(jitted[0], expected, rtol=1e-10)
-    other = make_schwarz(nn.GridSubdomains((5, 6), 2, overlap=1, num_hats=(2, 4)))
+    other = make_schwarz(
+        nn.attention.GridSubdomains((5, 6), 2, overlap=1, num_hats=(2, 4))
+    )
     hats = schwarz.partition_hats((5, 6), (2, 4))
-    expected = run(model, subdomains=nn.Subdomains(levels.cover, hats))
+    expected = run(model, subdomains=nn.attention.Subdomains(levels.cover, hats))
     np.testing.assert_allclose(run(other), expected, rtol=1e-12)
 
 
 def test_subdomains_of_the_call_win_and_a_cover_is_a_coarse_space(mesh):
     model = make_schwarz(GRID)
     cover = schwarz.box_cover((5, 6), (1, 3), overlap=1)
-    actual = call(model, *mesh, subdomains=nn.Subdomains(cover, cover))
+    actual = call(model, *mesh, subdomains=nn.attention.Subdomains(cover, cover))
     assert np.all(np.isfinite(actual))
     assert np.max(np.abs(actual - call(model, *mesh))) > 1e-6
     with pytest.raises(ValueError, match="coarse_space is missing"):
-        model(*mesh, subdomains=nn.Subdomains(cover))
+        model(*mesh, subdomains=nn.attention.Subdomains(cover))
 
 
 def test_schwarz_models_act_on_point_clouds(mesh):
     model = make_schwarz()
     labels = schwarz.partition_points(mesh[0], num_subdomains=4)
     cover = schwarz.partition_cover(labels, overlap=0.1, mesh_points=mesh[0])
-    output = call(model, *mesh, subdomains=nn.Subdomains(cover, cover))
+    output = call(model, *mesh, subdomains=nn.attention.Subdomains(cover, cover))
     order = np.random.default_rng(1).permutation(30)
     turned = schwarz.Cover(np.argsort(order)[cover.indices], cover.weights, 30)
     permuted = call(
-        model, *(a[order] for a in mesh), subdomains=nn.Subdomains(turned, turned)
+        model,
+        *(a[order] for a in mesh),
+        subdomains=nn.attention.Subdomains(turned, turned),
     )
     np.testing.assert_allclose(permuted, output[order], rtol=1e-9, atol=1e-11)
     seen = jax.eval_shape(
-        lambda: model.inspect(*mesh, subdomains=nn.Subdomains(cover, cover))
+        lambda: model.inspect(*mesh, subdomains=nn.attention.Subdomains(cover, cover))
     )
     assert seen.maps.shape == (3, 2, 4, 4, 4)
     assert seen.coarse_map.shape == (3, 2, 4, 4)
@@ -236,7 +240,7 @@ def test_schwarz_models_act_on_point_clouds(mesh):
 def test_one_level_models_have_the_parameters_of_functional_ones(mesh):
     cover = schwarz.box_cover(30, 1, overlap=0)
     model, plain = make_schwarz(coarse=None), make()
-    actual = call(model, *mesh, subdomains=nn.Subdomains(cover))
+    actual = call(model, *mesh, subdomains=nn.attention.Subdomains(cover))
     np.testing.assert_allclose(actual, call(plain, *mesh), rtol=1e-10, atol=1e-12)
     leaves = [jax.tree.leaves(m) for m in (model, plain)]
     assert [p.shape for p in leaves[0]] == [p.shape for p in leaves[1]]
@@ -247,7 +251,7 @@ def test_what_an_attention_does_not_take_is_refused(mesh, attention):
     model = make(attention=attention) if attention != "orthogonal" else orthogonal()
     cover = schwarz.box_cover(30, 1, overlap=0)
     with pytest.raises(ValueError, match="subdomains has no meaning for a model with"):
-        model(*mesh, subdomains=nn.Subdomains(cover))
+        model(*mesh, subdomains=nn.attention.Subdomains(cover))
     with pytest.raises(ValueError, match="basis_functions"):
         model(*mesh, basis_functions=jnp.ones((30, 4)))
 
@@ -264,7 +268,7 @@ def test_schwarz_models_without_a_grid_need_subdomains(mesh):
         model(*mesh)
     short = schwarz.box_cover(29, 1, overlap=0)
     with pytest.raises(ValueError, match=r"x \(30, 8\) must .* 29 points of cover"):
-        model(*mesh, subdomains=nn.Subdomains(short, short))
+        model(*mesh, subdomains=nn.attention.Subdomains(short, short))
 
 
 def orthogonal(**options):
@@ -312,7 +316,7 @@ def test_models_in_every_basis(rng, name, shared):
 
 def test_the_transolver_is_the_operator_transformer(mesh):
     model = make(attention="transolver", shared_basis=False)
-    assert isinstance(model.blocks.attention.mixer, nn.SoftmaxMap)
+    assert isinstance(model.blocks.attention.mixer, nn.mixers.SoftmaxMap)
     z = model.encoder(jnp.concatenate(mesh, axis=1))
     for layer in range(3):
         block = jax.tree.map(lambda p, layer=layer: p[layer], model.blocks)

@@ -13,7 +13,7 @@ N, M, K = 9, 6, 4
 
 def make(**options):
     options = {"num_inputs": N, "activation": jnp.tanh} | options
-    layer = nn.OrthogonalLayer(M, K, rngs=nnx.Rngs(0), **options)
+    layer = nn.models.OrthogonalLayer(M, K, rngs=nnx.Rngs(0), **options)
     return jax.tree.map(lambda p: jnp.asarray(p, float), layer)
 
 
@@ -52,7 +52,7 @@ def test_gradients_are_differences_of_the_equations(rng):
 @pytest.mark.parametrize("use_bias", [True, False])
 def test_the_number_of_parameters_is_the_documented_one(use_bias):
     layer = jax.eval_shape(
-        lambda: nn.OrthogonalLayer(
+        lambda: nn.models.OrthogonalLayer(
             128, 16, num_inputs=256, use_bias=use_bias, rngs=nnx.Rngs(0)
         )
     )
@@ -70,7 +70,7 @@ def test_the_number_of_parameters_is_the_documented_one(use_bias):
     ],
 )
 def test_initialisers_follow_the_activation(activation, deviation):
-    layer = nn.OrthogonalLayer(
+    layer = nn.models.OrthogonalLayer(
         200, 16, num_inputs=256, activation=activation, rngs=nnx.Rngs(0)
     )
     assert float(jnp.std(layer.value.kernel[...])) == pytest.approx(deviation, rel=0.02)
@@ -78,7 +78,7 @@ def test_initialisers_follow_the_activation(activation, deviation):
 
 
 def test_a_network_is_its_layers_and_a_readout(rng):
-    network = nn.OrthogonalNetwork(
+    network = nn.models.OrthogonalNetwork(
         num_points=N,
         in_features=2,
         out_features=3,

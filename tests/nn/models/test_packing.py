@@ -10,13 +10,13 @@ from flax import nnx
 
 from opjax import nn
 from opjax.nn.models import packing
-from opjax.precision import TYPES
+from opjax.precision import STORED_TYPES
 from tests.nn.attention.layers import enlarged
 
 ROUNDOFF = {"bfloat16": 2.0**-8, "float16": 2.0**-11}
 
 
-@pytest.mark.parametrize("storage_dtype", TYPES)
+@pytest.mark.parametrize("storage_dtype", STORED_TYPES)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_numbers_are_rounded_to_the_nearest(storage_dtype, dtype, rng):
     z = rng.normal(size=(4, 3, 50)) * 10.0 ** rng.uniform(-4, 0, (4, 3, 50))
@@ -126,8 +126,10 @@ def test_what_has_no_meaning_is_refused():
     for name in ("storage", "features"):
         with pytest.raises(ValueError, match=f"{name}='float8' must be one of bf"):
             nn.Precision(**{name: "float8"})
+    with pytest.raises(ValueError, match="features='float16' must be one of bfloat16,"):
+        nn.Precision(features="float16")
     narrow = nn.Precision(storage="bfloat16")
     with pytest.raises(ValueError, match="without chunk_size or rematerialize"):
         nn.with_precision(build(), narrow)
     with pytest.raises(ValueError, match="A LayerNorm has no Precision.*bfloat16"):
-        nn.with_precision(nn.LayerNorm(3), narrow)
+        nn.with_precision(nn.layers.LayerNorm(3), narrow)

@@ -8,22 +8,22 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from opjax import nn
+from experiments import sinusoid_regressors
 
 TINY = {
-    "attention": (nn.SoftmaxAttentionRegressor, {"num_heads": 2}),
+    "attention": (sinusoid_regressors.SoftmaxAttentionRegressor, {"num_heads": 2}),
     "funcattn": (
-        nn.FunctionalRegressor,
+        sinusoid_regressors.FunctionalRegressor,
         {"num_basis": 3, "ridge": 1e-2},
     ),
-    "cross_validated": (nn.CrossValidatedRegressor, {"num_basis": 3}),
+    "cross_validated": (sinusoid_regressors.CrossValidatedRegressor, {"num_basis": 3}),
     "intention": (
-        nn.IntentionRegressor,
+        sinusoid_regressors.IntentionRegressor,
         {"num_heads": 2, "ridge": 1e-2},
     ),
-    "linear_attention": (nn.LinearAttentionRegressor, {}),
+    "linear_attention": (sinusoid_regressors.LinearAttentionRegressor, {}),
     "transolver": (
-        nn.TransolverRegressor,
+        sinusoid_regressors.TransolverRegressor,
         {"num_basis": 3, "num_heads": 2},
     ),
 }

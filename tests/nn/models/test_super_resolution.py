@@ -22,7 +22,7 @@ SMALL = {
 
 def constructor(name, **options):
     if name == "functional":
-        return nn.coordinate_attention(num_basis=4, **options)
+        return nn.models.coordinate_attention(num_basis=4, **options)
     return partial(ATTENTIONS[name], point_dim=1, **({"num_heads": 2} | options))
 
 

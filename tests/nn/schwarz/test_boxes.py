@@ -10,7 +10,7 @@ from opjax import nn, schwarz
 
 def build(shape=(24,), **options):
     options = {"num_boxes": 4, "rank": 3, "coarse_rank": 9} | options
-    return nn.box_attention(shape, rngs=nnx.Rngs(0), **options)
+    return nn.schwarz.box_attention(shape, rngs=nnx.Rngs(0), **options)
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ def test_coarser_grids_have_boxes_of_their_own():
     model = build((64,), num_boxes=16, levels=3, coarse_boxes=5, overlap=1)
     assert model.coarse.cover.num_points == 15
     assert model.coarse.cover.num_subdomains == 5
-    assert isinstance(model.coarse.coarse, nn.LowRankAttention)
+    assert isinstance(model.coarse.coarse, nn.schwarz.LowRankAttention)
     assert model.coarse.coarse.query.shape == (4, 4)
     alone = build(coarse_space="none")
     assert alone.coarse is None

@@ -23,7 +23,9 @@ def normal(key, shape):
 
 
 def block(n, rank, key=0):
-    return nn.LowRankAttention(n, rank=rank, factor_init=normal, rngs=nnx.Rngs(key))
+    return nn.schwarz.LowRankAttention(
+        n, rank=rank, factor_init=normal, rngs=nnx.Rngs(key)
+    )
 
 
 def level(cover, space=None, coarse=None, *, rank=2):
@@ -63,7 +65,7 @@ def num_points(model):
 
 
 def is_block(model):
-    return isinstance(model, nn.LowRankAttention)
+    return isinstance(model, nn.schwarz.LowRankAttention)
 
 
 def data(model, num_samples=9, seed=1):
@@ -133,8 +135,8 @@ def factors_of(model, name):
     return factor[None] if is_block(model) else factor
 
 
-calibrate = jax.jit(nn.calibrate)
-_principal_keys = jax.jit(nn.principal_keys, static_argnames="whitening")
+calibrate = jax.jit(nn.schwarz.calibrate)
+_principal_keys = jax.jit(nn.schwarz.principal_keys, static_argnames="whitening")
 
 
 def principal_keys(model, f, u, whitening=1e-2):
@@ -203,7 +205,9 @@ def test_the_model_given_is_untouched():
 
     @jax.jit  # one compilation; the module is not an argument, so it is not copied
     def both():
-        return nn.calibrate(nn.principal_keys(model, inputs, targets), inputs, targets)
+        return nn.schwarz.calibrate(
+            nn.schwarz.principal_keys(model, inputs, targets), inputs, targets
+        )
 
     both()
     jax.tree.map(np.testing.assert_array_equal, before, model)
@@ -435,7 +439,7 @@ BAD_CALLS = {
 }
 
 
-@pytest.mark.parametrize("function", [nn.principal_keys, nn.calibrate])
+@pytest.mark.parametrize("function", [nn.schwarz.principal_keys, nn.schwarz.calibrate])
 @pytest.mark.parametrize("case", BAD_CALLS)
 def test_bad_input_is_named_in_the_error(case, function):
     call, message = BAD_CALLS[case]
@@ -443,7 +447,7 @@ def test_bad_input_is_named_in_the_error(case, function):
         call(function)
 
 
-@pytest.mark.parametrize("function", [nn.principal_keys, nn.calibrate])
+@pytest.mark.parametrize("function", [nn.schwarz.principal_keys, nn.schwarz.calibrate])
 def test_points_of_a_global_model_are_those_of_the_data(function):
     with pytest.raises(ValueError, match="9 points"):
         function(block(9, 2), X, X)
@@ -451,10 +455,10 @@ def test_points_of_a_global_model_are_those_of_the_data(function):
 
 def test_a_batch_holds_a_sample_for_each_column():
     with pytest.raises(ValueError, match="2 samples, but a block has 3 columns"):
-        nn.principal_keys(MODEL, X[:, :2], X[:, :2])
+        nn.schwarz.principal_keys(MODEL, X[:, :2], X[:, :2])
 
 
 @pytest.mark.parametrize("whitening", [0.0, -1.0, np.nan])
 def test_whitening_is_positive(whitening):
     with pytest.raises(ValueError, match=f"whitening={whitening} must be positive"):
-        nn.principal_keys(MODEL, X, X, whitening=whitening)
+        nn.schwarz.principal_keys(MODEL, X, X, whitening=whitening)

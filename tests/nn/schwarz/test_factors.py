@@ -71,7 +71,7 @@ def partition_of_unity(own, sets, n):
 def two_levels(cover, space, *, rank=2, coarse_rank=2, key=0, **options):
     rngs = nnx.Rngs(key)
     options = {"factor_init": normal} | options
-    coarse = nn.LowRankAttention(
+    coarse = nn.schwarz.LowRankAttention(
         space.num_subdomains, rank=coarse_rank, rngs=rngs, **options
     )
     return nn.SchwarzAttention(
@@ -116,7 +116,7 @@ def case(request):
 
 def test_parameters_of_the_global_models_of_the_paper_are_counted():
     for rank, count in ((40, 20480), (5, 2560)):
-        model = nn.LowRankAttention(256, rank=rank, rngs=nnx.Rngs(0))
+        model = nn.schwarz.LowRankAttention(256, rank=rank, rngs=nnx.Rngs(0))
         assert model.num_parameters == count
         assert sum(leaf.size for leaf in jax.tree.leaves(model)) == count
 
@@ -137,7 +137,7 @@ def test_only_parameters_are_leaves():
 
 
 def test_factors_start_with_standard_deviation_002():
-    wide = nn.LowRankAttention(8 * 1028, rank=10, rngs=nnx.Rngs(0))
+    wide = nn.schwarz.LowRankAttention(8 * 1028, rank=10, rngs=nnx.Rngs(0))
     cover = schwarz.box_cover(8192, 8, overlap=2)
     local = nn.SchwarzAttention(cover, rank=10, rngs=nnx.Rngs(0))
     sizes = np.array([1026, *[1028] * 6, 1026])
@@ -164,13 +164,13 @@ def test_keys_decide_the_factors():
 
 
 def test_low_rank_attention_is_its_matrix(rng):
-    model = nn.LowRankAttention(9, rank=3, factor_init=normal, rngs=nnx.Rngs(0))
+    model = nn.schwarz.LowRankAttention(9, rank=3, factor_init=normal, rngs=nnx.Rngs(0))
     f = rng.normal(size=(9, 4))
     np.testing.assert_allclose(model(f), low_rank(model) @ f, rtol=1e-12)
 
 
 def test_low_rank_attention_cuts_the_rank_to_the_points():
-    model = nn.LowRankAttention(3, rank=8, rngs=nnx.Rngs(0))
+    model = nn.schwarz.LowRankAttention(3, rank=8, rngs=nnx.Rngs(0))
     assert model.query.shape == model.key.shape == (3, 3)
 
 
@@ -380,7 +380,7 @@ RNGS = nnx.Rngs(0)
 
 
 def block(num_points=2):
-    return nn.LowRankAttention(num_points, rank=2, rngs=RNGS)
+    return nn.schwarz.LowRankAttention(num_points, rank=2, rngs=RNGS)
 
 
 def schwarz_module(cover=COVER, **options):
@@ -389,11 +389,11 @@ def schwarz_module(cover=COVER, **options):
 
 BAD_CALLS = {
     "points": (
-        lambda: nn.LowRankAttention(0, rank=2, rngs=RNGS),
+        lambda: nn.schwarz.LowRankAttention(0, rank=2, rngs=RNGS),
         "num_points=0 must be positive",
     ),
     "rank": (
-        lambda: nn.LowRankAttention(3, rank=0, rngs=RNGS),
+        lambda: nn.schwarz.LowRankAttention(3, rank=0, rngs=RNGS),
         "rank=0 must be positive",
     ),
     "local rank": (lambda: schwarz_module(rank=-1), "rank=-1 must be positive"),

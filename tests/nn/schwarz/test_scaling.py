@@ -49,7 +49,7 @@ def points(model):
 @pytest.mark.parametrize("num_points", [None, 100])
 def test_outputs_are_those_of_divided_attention(model, num_points, rng):
     f = rng.normal(size=(points(model), 2))
-    scaled, sizes = nn.scale_products(model, num_points=num_points)
+    scaled, sizes = nn.schwarz.scale_products(model, num_points=num_points)
     assert jax.tree.structure(scaled) == jax.tree.structure(model)
     assert jax.tree.structure(sizes) == jax.tree.structure(model)
     expected = divided(model, f, num_points)
@@ -59,9 +59,9 @@ def test_outputs_are_those_of_divided_attention(model, num_points, rng):
 @jax.numpy_dtype_promotion("standard")  # for Optax
 def test_adam_trains_it_as_attention_that_is_divided(rng):
     n, rank = 6, 2
-    model = nn.LowRankAttention(n, rank=rank, rngs=nnx.Rngs(3))
+    model = nn.schwarz.LowRankAttention(n, rank=rank, rngs=nnx.Rngs(3))
     f, u = rng.normal(size=(2, n, 4))
-    scaled, sizes = nn.scale_products(model)
+    scaled, sizes = nn.schwarz.scale_products(model)
     adam = optax.adam(0.1, eps=0.0)
 
     def train(loss, params, optimizer):
@@ -85,4 +85,4 @@ def test_adam_trains_it_as_attention_that_is_divided(rng):
 
 def test_no_points_are_refused():
     with pytest.raises(ValueError, match="num_points=0 must be positive"):
-        nn.scale_products(MODELS["global"](), num_points=0)
+        nn.schwarz.scale_products(MODELS["global"](), num_points=0)

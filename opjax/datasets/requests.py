@@ -1,0 +1,112 @@
+"""What every benchmark asks of its data set, and who answers."""
+
+import functools
+import os
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from opjax.samples import Sample, Splits
+
+
+class Request(NamedTuple):
+    """What every benchmark asks of its data set.
+
+    Attributes:
+      num_train: training samples.
+      num_validation: validation samples, zero for none. In files and where all
+        samples have one seed they come after those for training.
+      num_test: test samples.
+      data_dir: folder of published files; empty for samples of our own.
+      seed: of samples of our own.
+      cache_dir: folder of generated data; `$OPJAX_CACHE` or else `~/.cache/opjax`.
+    """
+
+    num_train: int
+    num_validation: int
+    num_test: int
+    data_dir: str = ""
+    seed: int = 0
+    cache_dir: str | os.PathLike[str] | None = None
+
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """Numbers of samples."""
+        return self[:3]
+
+    def read(
+        self, load: Callable[..., Any], source: str = "", **options: Any
+    ) -> Splits:
+        """Splits of files that `load` reads; says `data_dir` for no source."""
+        train, test = load(
+            self.data_dir,
+            num_train=self.num_train + self.num_validation,
+            num_test=self.num_test,
+            **options,
+        )
+        return divide([*train, *test], self.sizes, source or self.data_dir)
+
+    def generate(
+        self, make: Callable[..., Sequence[Sample]], source: str, **options: Any
+    ) -> Splits:
+        """Splits from a seed for each set: none changes with the size of another."""
+        train, validation, test = (
+            make(count, seed=3 * self.seed + i, cache_dir=self.cache_dir, **options)
+            if count
+            else []
+            for i, count in enumerate(self.sizes)
+        )
+        return Splits(train, validation, test, f"{source}, seed {self.seed}")
+
+    def generate_together(
+        self, make: Callable[..., Sequence[Sample]], source: str, **options: Any
+    ) -> Splits:
+        """Splits from one seed, for sets that are parts of one."""
+        count = sum(self.sizes)
+        found = make(count, seed=self.seed, cache_dir=self.cache_dir, **options)
+        return divide(found, self.sizes, f"{source}, seed {self.seed}")
+
+
+def benchmark(splits: Callable[..., Splits]) -> Callable[..., Splits]:
+    """Gives a data set's `splits` the arguments that all have in common.
+
+    Args:
+      splits: takes a `Request` and options of the data set.
+
+    Returns:
+      `splits` with the fields of the request as keyword arguments. It raises OSError
+      if a file is missing or cannot be read, and otherwise what `generate` and `load`
+      of the data set raise.
+    """
+
+    @functools.wraps(splits)
+    def call(
+        *,
+        num_train: int,
+        num_validation: int,
+        num_test: int,
+        data_dir: str = "",
+        seed: int = 0,
+        cache_dir: str | os.PathLike[str] | None = None,
+        **options: Any,
+    ) -> Splits:
+        sizes = num_train, num_validation, num_test
+        return splits(Request(*sizes, data_dir, seed, cache_dir), **options)
+
+    return call
+
+
+def divide(found: Sequence[Sample], sizes: Sequence[int], source: str) -> Splits:
+    """Divides samples into those for training, validation and tests, in this order.
+
+    Args:
+      found: as many as `sizes` say together.
+      sizes: numbers of the three.
+      source: where the samples come from.
+
+    Raises:
+      ValueError: if there are more or fewer samples.
+    """
+    if len(found) != sum(sizes):
+        raise ValueError(f"There are {len(found)} samples to divide into {sizes}.")
+    first, second = sizes[0], sizes[0] + sizes[1]
+    return Splits(found[:first], found[first:second], found[second:], source)

@@ -1,0 +1,316 @@
+"""A process that parses files with libraries that trust what files say.
+
+    python -P _parse_apart.py
+
+VTK and SciPy follow offsets and sizes without checking them, so a damaged file may end
+this process, fill its memory or keep it busy. `opjax.files.apart` starts it, sends
+requests, and survives all of that. It ends when its standard input does.
+
+A message is a line of JSON, and the values of the arrays that the line describes. The
+process imports nothing of opjax, since that would start JAX.
+"""
+
+import contextlib
+import importlib
+import json
+import math
+import os
+import signal
+import sys
+from collections.abc import Callable, Mapping
+from typing import IO, Any, NamedTuple
+
+import numpy as np
+
+# The longest line of JSON.
+_LINE = 2**24
+# Kinds of NumPy's types that are sent: numbers and texts, never Python objects.
+_KINDS = "fiubcSU"
+
+
+class Message(NamedTuple):
+    """A request or an answer: JSON values and arrays by name."""
+
+    values: dict[str, Any]
+    arrays: dict[str, np.ndarray]
+
+
+class TooLargeError(ValueError):
+    """A message announces more bytes than the receiver accepts."""
+
+    def __init__(self, size: int):
+        super().__init__(f"{size} bytes")
+        self.size = size
+
+
+def send(file: IO[bytes], message: Message) -> None:
+    """Writes a message."""
+    arrays = {k: np.ascontiguousarray(a) for k, a in message.arrays.items()}
+    described = [[k, a.dtype.str, a.shape] for k, a in arrays.items()]
+    line = json.dumps({"values": message.values, "arrays": described})
+    file.write(line.encode() + b"\n")
+    for array in arrays.values():
+        if array.size:
+            file.write(array.reshape(-1).view(np.uint8).data)
+    file.flush()
+
+
+def receive(file: IO[bytes], max_bytes: int) -> Message | None:
+    """Reads a message.
+
+    Args:
+      file: where it comes from.
+      max_bytes: largest size of all arrays together.
+
+    Returns:
+      The message; None if there is no other one.
+
+    Raises:
+      TooLargeError: if the arrays are larger.
+      ValueError: if the message is malformed or incomplete.
+    """
+    line = file.readline(_LINE)
+    if not line:
+        return None
+    found = json.loads(line)
+    described = [
+        (str(name), np.dtype(str(kind)), tuple(map(int, shape)))
+        for name, kind, shape in found["arrays"]
+    ]
+    if not all(d.kind in _KINDS and min(s, default=0) >= 0 for _, d, s in described):
+        raise ValueError("a message with arrays that are no arrays of numbers or texts")
+    total = sum(math.prod(s) * d.itemsize for _, d, s in described)
+    if total > max_bytes:
+        raise TooLargeError(total)
+    arrays: dict[str, np.ndarray] = {}
+    for name, dtype, shape in described:
+        arrays[name] = np.empty(shape, dtype)
+        if not arrays[name].size:
+            continue
+        view = arrays[name].reshape(-1).view(np.uint8).data
+        while len(view):
+            count = file.readinto(view)  # pyright: ignore[reportAttributeAccessIssue]
+            if not count:
+                raise ValueError("a message without its end")
+            view = view[count:]
+    return Message(found["values"], arrays)
+
+
+def _read_matlab(path: str, request: Message) -> Message:
+    """Reads the variable `key` of a file of MATLAB 4 to 7."""
+    from scipy import io
+
+    names = [name for name, *_ in io.whosmat(path)]
+    key = request.values["key"]
+    if key not in names:
+        return Message({"names": names}, {})
+    found = io.loadmat(path, variable_names=[key], mat_dtype=True)[key]
+    if not isinstance(found, np.ndarray) or found.dtype.kind not in "fiub":
+        raise ValueError(f"{key!r} is no array of real numbers")
+    native = found.astype(found.dtype.newbyteorder("="), copy=False)
+    return Message({"names": names}, {key: native})
+
+
+def _read_vtk(path: str, request: Message) -> Message:
+    """Reads a file of VTK's legacy format as an unstructured grid."""
+    from vtkmodules.vtkCommonExecutionModel import vtkAlgorithm
+    from vtkmodules.vtkFiltersCore import vtkAppendFilter
+
+    mesh = _legacy(path)
+    data = mesh.GetPointData()
+    active = data.GetScalars()
+    values = {"scalars": active.GetName() if active is not None else None}
+    if not mesh.IsA("vtkUnstructuredGrid"):
+        append = vtkAppendFilter()
+        append.SetInputData(mesh)
+        if not mesh.IsA("vtkPointSet"):  # whose coordinates are computed in float64
+            append.SetOutputPointsPrecision(vtkAlgorithm.DOUBLE_PRECISION)
+        append.Update()
+        mesh = append.GetOutput()
+    arrays = _geometry(mesh)
+    for place, found in (("point", data), ("cell", mesh.GetCellData())):
+        arrays |= {f"{place} {name}": array for name, array in _fields(found).items()}
+    return Message(values, arrays)
+
+
+def _legacy(path: str) -> Any:
+    from vtkmodules.vtkCommonCore import vtkOutputWindow, vtkStringOutputWindow
+    from vtkmodules.vtkIOLegacy import vtkDataSetReader
+
+    window = vtkStringOutputWindow()  # which keeps what VTK would print
+    vtkOutputWindow.SetInstance(window)
+    reader = vtkDataSetReader()
+    reader.SetFileName(path)
+    for kind in ("Scalars", "Vectors", "Normals", "Tensors", "ColorScalars"):
+        getattr(reader, f"ReadAll{kind}On")()
+    reader.ReadAllTCoordsOn()
+    reader.ReadAllFieldsOn()
+    reader.Update()
+    said = window.GetOutput()
+    mesh = reader.GetOutput()
+    # That binary values end early is a warning of VTK, which then returns noise.
+    if said or reader.GetErrorCode() or mesh is None:
+        reasons = said.strip().split("): ")  # behind the place in VTK's code
+        raise ValueError(reasons[min(1, len(reasons) - 1)] or "no mesh of VTK")
+    return mesh
+
+
+def _geometry(grid: Any) -> dict[str, np.ndarray]:
+    from vtkmodules.util.numpy_support import vtk_to_numpy
+
+    cells, empty = grid.GetCells(), np.zeros(0, np.int64)
+    found: dict[str, np.ndarray] = {
+        "points": np.zeros((0, 3)),
+        "offsets": np.zeros(1, np.int64),
+        "corners": empty,
+        "types": empty,
+    }
+    if grid.GetPoints() is not None and grid.GetNumberOfPoints():
+        found["points"] = vtk_to_numpy(grid.GetPoints().GetData())
+    if grid.GetNumberOfCells():
+        found["offsets"] = vtk_to_numpy(cells.GetOffsetsArray())
+        found["corners"] = vtk_to_numpy(cells.GetConnectivityArray())
+        found["types"] = vtk_to_numpy(grid.GetCellTypesArray())
+    return found
+
+
+def _fields(data: Any) -> dict[str, np.ndarray]:
+    from vtkmodules.util.numpy_support import vtk_to_numpy
+
+    found: dict[str, np.ndarray] = {}
+    for i in range(data.GetNumberOfArrays()):
+        array = data.GetAbstractArray(i)
+        name = array.GetName() or f"Unnamed_{i}"
+        if array.IsA("vtkStringArray"):
+            texts = [array.GetValue(j) for j in range(array.GetNumberOfValues())]
+            found[name] = np.array(texts, np.str_)
+        else:
+            found[name] = vtk_to_numpy(array)
+    return found
+
+
+def _write_vtk(path: str, request: Message) -> Message:
+    """Adds the arrays of a request to the points of a mesh, and writes `output`.
+
+    The mesh is that of the file, or of the request, where it has `points`.
+    """
+    from vtkmodules.util.numpy_support import numpy_to_vtk
+    from vtkmodules.vtkIOLegacy import vtkDataSetWriter
+
+    mesh = _grid(request) if "points" in request.arrays else _legacy(path)
+    for name, array in request.arrays.items():
+        if not name.startswith("point "):
+            continue
+        if len(array) != mesh.GetNumberOfPoints():
+            raise ValueError(f"{len(array)} rows for {mesh.GetNumberOfPoints()} points")
+        held = numpy_to_vtk(array, deep=True)
+        held.SetName(name.removeprefix("point "))
+        mesh.GetPointData().AddArray(held)
+    writer = vtkDataSetWriter()
+    writer.SetInputData(mesh)
+    writer.SetFileName(request.values["output"])
+    writer.SetFileTypeToBinary()
+    if not writer.Write():
+        raise OSError(f"VTK cannot write {request.values['output']}")
+    return Message({}, {})
+
+
+def _grid(request: Message) -> Any:
+    from vtkmodules.util.numpy_support import numpy_to_vtk, numpy_to_vtkIdTypeArray
+    from vtkmodules.vtkCommonCore import vtkPoints
+    from vtkmodules.vtkCommonDataModel import vtkCellArray, vtkUnstructuredGrid
+
+    given = request.arrays
+    points, cells, grid = vtkPoints(), vtkCellArray(), vtkUnstructuredGrid()
+    points.SetData(numpy_to_vtk(given["points"], deep=True))
+    cells.SetData(
+        *(numpy_to_vtkIdTypeArray(given[k], deep=True) for k in ("offsets", "corners"))
+    )
+    grid.SetPoints(points)
+    grid.SetCells(numpy_to_vtk(given["types"].astype(np.uint8), deep=True), cells)
+    return grid
+
+
+def _triangulate(path: str, request: Message) -> Message:
+    """Divides the cells of a grid into simplices."""
+    from vtkmodules.vtkFiltersGeneral import vtkDataSetTriangleFilter
+
+    simplices = vtkDataSetTriangleFilter()
+    simplices.SetInputData(_grid(request))
+    simplices.Update()
+    return Message({}, _geometry(simplices.GetOutput()))
+
+
+class _Operation(NamedTuple):
+    """What a request asks for, and the modules that it needs."""
+
+    run: Callable[[str, Message], Message]
+    modules: tuple[str, ...]
+
+
+_VTK = ("vtkmodules.util.numpy_support", "vtkmodules.vtkIOLegacy")
+_OPERATIONS: Mapping[str, _Operation] = {
+    "read_matlab": _Operation(_read_matlab, ("scipy.io",)),
+    "read_vtk": _Operation(_read_vtk, (*_VTK, "vtkmodules.vtkFiltersCore")),
+    "write_vtk": _Operation(_write_vtk, _VTK),
+    "triangulate": _Operation(_triangulate, (_VTK[0], "vtkmodules.vtkFiltersGeneral")),
+}
+
+
+def _limit(seconds: int, num_bytes: int) -> None:
+    """Bounds what the next request may use, where the system has such limits.
+
+    Args:
+      seconds: of processor time.
+      num_bytes: of memory, beside what the process has already.
+    """
+    try:
+        import resource
+    except ImportError:  # Windows
+        return
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    spent = math.ceil(used.ru_utime + used.ru_stime)
+    present = 0
+    with contextlib.suppress(OSError), open("/proc/self/statm") as file:
+        present = int(file.read().split()[5]) * resource.getpagesize()
+    for kind, value in (
+        (resource.RLIMIT_CPU, spent + seconds),
+        (resource.RLIMIT_DATA, present + num_bytes),
+    ):
+        _, hard = resource.getrlimit(kind)
+        if hard != resource.RLIM_INFINITY:
+            value = min(value, hard)
+        resource.setrlimit(kind, (value, hard))
+
+
+def _answer(request: Message) -> Message:
+    operation = _OPERATIONS[request.values["do"]]
+    try:
+        for module in operation.modules:
+            importlib.import_module(module)
+        _limit(request.values["seconds"], request.values["memory"])
+        return operation.run(request.values["path"], request)
+    except MemoryError:
+        return Message({"error": "it needs too much memory"}, {})
+    except Exception as error:  # a damaged file can raise any kind of error
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        return Message({"error": lines[0][:300] or type(error).__name__}, {})
+
+
+def main() -> None:
+    """Answers requests from standard input until it ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is meant for the parent
+    requests, answers = (os.fdopen(os.dup(stream), mode) for stream, mode in _PIPES)
+    with open(os.devnull, "r+b") as nowhere:  # libraries may print
+        for stream in (0, 1, 2):
+            os.dup2(nowhere.fileno(), stream)
+    while (request := receive(requests, sys.maxsize)) is not None:
+        send(answers, _answer(request))
+
+
+_PIPES = ((0, "rb"), (1, "wb"))
+
+
+if __name__ == "__main__":
+    main()

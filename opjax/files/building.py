@@ -1,0 +1,228 @@
+"""Samples built from the named arrays of a file, with errors that name it."""
+
+import warnings
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from opjax import quadrature as rules
+from opjax.files.npz import Arrays
+from opjax.samples import Sample
+
+
+class Wanted(NamedTuple):
+    """What a sample is made of.
+
+    Attributes:
+      features: names of the fields of the input function; empty for `features`, where
+        it exists.
+      target: names of the fields of the output function; empty for `target`, where it
+        exists.
+      need_target: whether a missing field of the target is an error.
+      quadrature: whether to make weights from the cells where there are none.
+    """
+
+    features: tuple[str, ...]
+    target: tuple[str, ...]
+    need_target: bool
+    quadrature: bool
+
+
+class Built(NamedTuple):
+    """A sample, and the names of the channels of its `features` and `target`."""
+
+    sample: Sample
+    channels: dict[str, tuple[str, ...]]
+
+
+def build(name: str, arrays: Arrays, wanted: Wanted) -> Built:
+    """Builds a sample of named arrays.
+
+    Args:
+      name: of the sample, for messages.
+      arrays: all arrays of the sample in its file.
+      wanted: which of them to use.
+
+    Raises:
+      ValueError: if an array is missing or not what it has to be.
+    """
+    if "mesh_points" not in arrays:
+        raise missing(name, "mesh_points", arrays)
+    points = _column(
+        numbers(name, "mesh_points", arrays["mesh_points"]), name, "mesh_points"
+    )
+    features = _field(name, "features", wanted.features, arrays, len(points), True)
+    target = _field(
+        name, "target", wanted.target, arrays, len(points), wanted.need_target
+    )
+    cells = None
+    if "cells" in arrays:
+        cells = _checked_cells(name, np.asarray(arrays["cells"]), len(points))
+    weights = None
+    if "quadrature_weights" in arrays:
+        weights = numbers(name, "quadrature_weights", arrays["quadrature_weights"])
+    elif wanted.quadrature:
+        weights = _weights(name, points, cells)
+    sample = Sample(
+        points,
+        target=target.values,
+        features=features.values,
+        quadrature_weights=weights,
+        cells=cells,
+        grid_shape=_grid_shape(name, arrays),
+        name=name,
+    )
+    return Built(sample, {"features": features.channels, "target": target.channels})
+
+
+class _Field(NamedTuple):
+    """Values of the fields of an input or output, and the name of each channel."""
+
+    values: np.ndarray | None
+    channels: tuple[str, ...]
+
+
+def _field(
+    name: str,
+    role: str,
+    names: tuple[str, ...],
+    arrays: Arrays,
+    num_points: int,
+    needed: bool,
+) -> _Field:
+    names = names or ((role,) if role in arrays else ())
+    absent = [n for n in names if n not in arrays]
+    if absent and needed:
+        raise missing(name, absent[0], arrays)
+    if absent or not names:
+        return _Field(None, ())
+    columns: list[np.ndarray] = []
+    channels: list[str] = []
+    for key in names:
+        column = _column(numbers(name, key, arrays[key]), name, key)
+        if len(column) != num_points:
+            raise ValueError(
+                f"{name}: {key} has {len(column)} rows, but mesh_points "
+                f"{num_points}: one row for each point is needed."
+            )
+        columns.append(column)
+        channels += [key] * column.shape[1]
+    values = columns[0] if len(columns) == 1 else np.concatenate(columns, axis=1)
+    return _Field(values, tuple(channels))
+
+
+def _weights(name: str, points: np.ndarray, cells: np.ndarray | None) -> np.ndarray:
+    if cells is None:
+        raise ValueError(
+            f"{name} has neither quadrature_weights nor cells to make them from."
+        )
+    try:
+        return rules.cell_weights(points, cells).astype(np.float32)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error} Or give quadrature_weights.") from error
+
+
+def _grid_shape(name: str, arrays: Arrays) -> tuple[int, ...] | None:
+    if "grid_shape" not in arrays:
+        return None
+    shape = np.asarray(arrays["grid_shape"])
+    if shape.ndim != 1 or shape.dtype.kind not in "iu":
+        raise ValueError(
+            f"{name}: grid_shape must be integers, one for each axis, not "
+            f"{shape.dtype} of shape {shape.shape}."
+        )
+    return tuple(map(int, shape))
+
+
+def numbers(name: str, key: str, array: Any) -> np.ndarray:
+    """Returns an array in single precision; raises ValueError unless it is real."""
+    array = np.asarray(array)
+    check_numbers(name, key, array.dtype)
+    with np.errstate(over="ignore"):  # infinite values are refused by name later
+        return np.ascontiguousarray(array, np.float32)
+
+
+def check_numbers(name: str, key: str, dtype: np.dtype[Any]) -> None:
+    """Raises ValueError unless a type holds real numbers."""
+    if dtype.kind not in "fiub":
+        raise ValueError(
+            f"{name}: {key} has dtype {dtype}, expected real numbers"
+            + ("; give real and imaginary part." if dtype.kind == "c" else ".")
+        )
+
+
+def _column(array: np.ndarray, name: str, key: str) -> np.ndarray:
+    if array.ndim not in (1, 2):
+        raise ValueError(
+            f"{name}: {key} has shape {array.shape}, expected (n, channels); reshape "
+            "grids to one axis of points, and give their grid_shape."
+        )
+    return array[:, None] if array.ndim == 1 else array
+
+
+def _checked_cells(name: str, cells: np.ndarray, num_points: int) -> np.ndarray:
+    if cells.dtype.kind not in "iu" or cells.ndim != 2:
+        raise ValueError(
+            f"{name}: cells must be point indices, integers of shape (m, corners), not "
+            f"{cells.dtype} of shape {cells.shape}."
+        )
+    if cells.size and not (cells.min() >= 0 and cells.max() < num_points):
+        raise ValueError(
+            f"{name}: cells name points from {cells.min()} to {cells.max()}, but there "
+            f"are points 0 to {num_points - 1} only."
+        )
+    return cells.astype(np.int64)
+
+
+def missing(name: str, key: str, arrays: Iterable[str]) -> ValueError:
+    """Returns the error for a missing array."""
+    note = ""
+    if Path(name).suffix.lower() in (".vtu", ".vtk"):
+        note = " Fields are point data; convert cell data first."
+    return ValueError(f"{name} has no array {key!r}, only {sorted(arrays)}.{note}")
+
+
+def check_agree(first: Sample, sample: Sample) -> None:
+    """Raises ValueError, naming both files, unless two samples fit one model."""
+    for field in ("mesh_points", "features", "target", "quadrature_weights"):
+        shapes: list[tuple[int, ...] | None] = []
+        for one in (first, sample):
+            array = getattr(one, field)
+            shapes.append(None if array is None else np.shape(array)[1:])
+        if shapes[0] != shapes[1]:
+            has = [f"{s[0]} channels of" if s else "no" for s in shapes]
+            if field == "quadrature_weights":
+                has = ["no" if s is None else "with" for s in shapes]
+            raise ValueError(
+                f"{first.name} has {has[0]} {field}, but {sample.name} {has[1]}: all "
+                "samples of a data set must agree."
+            )
+
+
+def warn_of_duplicates(counts: Iterable[tuple[str, int]]) -> None:
+    """Warns of points that coincide.
+
+    Args:
+      counts: what `num_duplicates` returns, of all samples.
+    """
+    known = dict(counts)
+    bad = {name: count for name, count in known.items() if count}
+    if bad:
+        name, count = next(iter(bad.items()))
+        warnings.warn(
+            f"{sum(bad.values())} points in {len(bad)} of {len(known)} samples are in "
+            f"the place of another point, in float32; {count} in {name}. They count "
+            "as points of their own: merge them unless they are meant, and subtract "
+            "large offsets of the coordinates.",
+            stacklevel=3,
+        )
+
+
+def num_duplicates(sample: Sample) -> tuple[str, int]:
+    """Returns the name of a sample and its number of points that repeat another."""
+    points = sample.mesh_points
+    ordered = points[np.lexsort(points.T)]
+    count = np.all(ordered[1:] == ordered[:-1], axis=1).sum()
+    return sample.name, int(count)

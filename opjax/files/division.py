@@ -1,0 +1,119 @@
+"""Samples of your own files, divided for training, validation and tests."""
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from opjax.files.building import Wanted
+from opjax.files.formats import OnePath, find
+from opjax.files.reading import (
+    MAX_BYTES,
+    How,
+    Names,
+    look_at_all,
+    parse_names,
+    read_all,
+)
+from opjax.samples import Sample, Splits
+from opjax.samples.stored import Stored
+
+
+def splits(
+    train: Sequence[OnePath],
+    test: Sequence[OnePath] = (),
+    *,
+    validation_fraction: float = 0.1,
+    test_fraction: float = 0.2,
+    num_train: int = 0,
+    num_validation: int = 0,
+    num_test: int = 0,
+    seed: int = 0,
+    in_memory: bool = True,
+    features: Names = None,
+    target: Names = None,
+    point_dim: int | None = None,
+    quadrature: bool = False,
+    stacked: bool = False,
+    max_bytes: int = MAX_BYTES,
+) -> Splits:
+    """Reads samples and divides them at random.
+
+    Args:
+      train: folders, files or patterns of the training samples, see `find`.
+      test: likewise, of the test set. If empty, a part of the training samples.
+      validation_fraction: part of the training samples for validation, at least one.
+      test_fraction: part of the training samples for the test set, if `test` is empty.
+      num_train: maximum number of training samples. 0 uses all of them.
+      num_validation: maximum number of validation samples, likewise.
+      num_test: maximum number of test samples, likewise.
+      seed: of the division.
+      in_memory: whether samples are kept in memory. Otherwise a sample is read from its
+        file whenever it is looked up, see `stored`.
+      features: see `read`; likewise the others.
+      target: names of the fields to predict.
+      point_dim: number of leading axes that are space.
+      quadrature: make weights of the points from the cells.
+      stacked: whether arrays have samples along axis 0.
+      max_bytes: largest size of the arrays of a file.
+
+    Returns:
+      The splits, with the names of the channels.
+
+    Raises:
+      OSError: if there are no files.
+      ValueError: if a file is damaged, has no target or is in both lists; samples do
+        not agree; or they are too few to be divided.
+    """
+    wanted = Wanted(parse_names(features), parse_names(target), True, quadrature)
+    how = How(wanted, point_dim, stacked, max_bytes)
+    read = read_all if in_memory else look_at_all
+    found, channels = read(train, how)
+    if found[0].target is None:
+        raise ValueError(
+            f"{found[0].name} has no array 'target'; name what to predict, "
+            "target_names=..."
+        )
+    order = np.random.default_rng(seed).permutation(len(found))
+    shuffled = _take(found, order.tolist())
+    if test:
+        _check_apart(train, test, stacked)
+        tests = read(test, how).samples
+    else:
+        shuffled, tests = _divide(shuffled, test_fraction, "test_fraction")
+    kept, validation = _divide(shuffled, validation_fraction, "validation_fraction")
+    return Splits(
+        kept[: num_train or None],
+        validation[: num_validation or None],
+        tests[: num_test or None],
+        f"own files ({','.join(map(str, train))})",
+        channels=channels,
+    )
+
+
+def _check_apart(
+    train: Sequence[OnePath], test: Sequence[OnePath], stacked: bool
+) -> None:
+    both = {p.resolve() for p in find(train, stacked=stacked)}
+    both &= {p.resolve() for p in find(test, stacked=stacked)}
+    if both:
+        raise ValueError(
+            f"{len(both)} files are in train and in test, such as {min(both)}; a "
+            "test needs other samples."
+        )
+
+
+def _take(found: Sequence[Sample], rows: Iterable[int]) -> Sequence[Sample]:
+    return found.take(rows) if isinstance(found, Stored) else [found[i] for i in rows]
+
+
+def _divide(
+    found: Sequence[Sample], fraction: float, name: str
+) -> tuple[Sequence[Sample], Sequence[Sample]]:
+    """Splits off a part of the samples, at least one."""
+    count = max(1, round(fraction * len(found)))
+    if count >= len(found):
+        raise ValueError(
+            f"{name}={fraction} of {len(found)} samples leaves none for training; give "
+            "more samples."
+        )
+    return found[:-count], found[-count:]

@@ -1,0 +1,238 @@
+"""Named arrays of HDF5 files, `.h5`, read without trusting what the files say."""
+
+import contextlib
+import math
+from collections.abc import Generator, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from opjax.files import extras, limits
+from opjax.files.limits import reading
+from opjax.files.npz import Arrays, Groups
+
+# Filters of HDF5 whose output has a known size: shuffling, checksums and compression,
+# which may be applied once.
+_COMPRESSIONS = {1, 4, 32000}
+_FILTERS = {2, 3, 6} | _COMPRESSIONS
+
+
+@contextlib.contextmanager
+def open_hdf5(
+    path: Path, max_bytes: int, *, group: str | None = None
+) -> Generator[Groups]:
+    """Opens a file of one sample, or of one group for each sample.
+
+    Args:
+      path: the file.
+      max_bytes: largest size of an array.
+      group: name of the only group to open. None opens all groups.
+
+    Raises:
+      ImportError: if h5py is missing.
+      ValueError: if the file is damaged, empty, or has arrays beside groups. A look-up
+        raises it if the array is too large or stored in another file.
+    """
+    with _open(path) as file:
+        found = _groups(path, file, group)
+        yield {n: _Datasets(path, g, max_bytes) for n, g in found.items()}
+
+
+@contextlib.contextmanager
+def open_datasets(path: Path) -> Generator[Mapping[str, "Dataset"]]:
+    """Opens a file of arrays and reads none of them.
+
+    Raises:
+      ImportError: if h5py is missing.
+      ValueError: if the file is damaged, or holds anything but arrays of its own.
+    """
+    with _open(path) as file:
+        yield {name: dataset(path, file, name) for name in names(path, file)}
+
+
+@contextlib.contextmanager
+def open_groups(path: Path) -> Generator[dict[str, Any]]:
+    """Opens the groups of a file, one for each sample, of which no array is read.
+
+    Raises:
+      ImportError: if h5py is missing.
+      ValueError: as from `open_hdf5`.
+    """
+    with _open(path) as file:
+        yield _groups(path, file)
+
+
+@contextlib.contextmanager
+def open_writable(source: Path, path: Path) -> Generator[dict[str, Any]]:
+    """Opens the groups of `path`, a copy of `source`, so that arrays can be added.
+
+    Args:
+      source: the original file, which messages name.
+      path: its copy.
+    """
+    with reading(source):
+        file = _h5py(path).File(path, "r+")
+    try:
+        yield _groups(source, file)
+    finally:
+        with reading(source):
+            file.close()
+
+
+@contextlib.contextmanager
+def _open(path: Path) -> Generator[Any]:
+    h5py = _h5py(path)
+    if not path.exists():
+        raise FileNotFoundError(f"{path} does not exist.")
+    with reading(path):
+        file = h5py.File(path, "r")
+    with file:
+        yield file
+
+
+def _groups(path: Path, file: Any, group: str | None = None) -> dict[str, Any]:
+    """Returns groups of samples by name; the file itself if it is one sample."""
+    h5py = _h5py(path)
+    present = names(path, file)
+    if group and group not in present:
+        raise ValueError(f"{path} has no group {group!r} any more.")
+    wanted = {n: _stored(path, file, n) for n in ([group] if group else present)}
+    groups = {n: g for n, g in sorted(wanted.items()) if isinstance(g, h5py.Group)}
+    if 0 < len(groups) < len(wanted):
+        raise ValueError(
+            f"{path} has groups {list(groups)[:5]} beside arrays "
+            f"{sorted(set(present) - set(groups))[:5]}: put the arrays of one sample "
+            "at the top, or every sample into a group of its own."
+        )
+    return groups or {"": file}
+
+
+def names(path: Path, group: Any) -> list[str]:
+    """Returns the names of the members of a group."""
+    with reading(path):
+        return list(group)
+
+
+class Dataset:
+    """An array of an HDF5 file that is stored in this file, read when it is indexed.
+
+    Attributes:
+      shape: of the array.
+      dtype: of the array.
+      num_bytes: size of its values, uncompressed.
+    """
+
+    def __init__(self, path: Path, name: str, array: Any):
+        self._path, self._array = path, array
+        with reading(path):
+            self.shape: tuple[int, ...] = tuple(map(int, array.shape))
+            self.dtype: np.dtype[Any] = array.dtype
+            self.num_bytes = math.prod(self.shape) * self.dtype.itemsize
+            chunk = math.prod(array.chunks or (0,)) * self.dtype.itemsize
+            properties = array.id.get_create_plist()
+            count = properties.get_nfilters()
+            filters = [properties.get_filter(i)[0] for i in range(count)]
+        limits.check_size(path, f"chunks of {name!r}", chunk, limits.limit(path))
+        several = sum(code in _COMPRESSIONS for code in filters) > 1
+        if several or not _FILTERS.issuperset(filters):
+            raise ValueError(
+                f"{path}: {name!r} is compressed by filters {filters}; supported are "
+                "gzip, lzf or szip, once. Write it again."
+            )
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, index: Any) -> np.ndarray:
+        with reading(self._path):
+            return self._array[index]
+
+
+def dataset(path: Path, group: Any, name: str) -> Dataset:
+    """Returns an array of a group, unread.
+
+    Args:
+      path: the file, or the file with the name of the group appended.
+      group: an open group.
+      name: of the array.
+
+    Raises:
+      ValueError: if the array is not stored in this file.
+    """
+    file, array = file_of(path), _stored(path, group, name)
+    stored = isinstance(array, _h5py(path).Dataset)
+    if stored:
+        with reading(file):
+            stored = not (array.external or array.is_virtual or array.shape is None)
+    if not stored:
+        raise ValueError(
+            f"{path}: {name!r} is not an array stored in this file; copy it there."
+        )
+    return Dataset(file, name, array)
+
+
+def file_of(path: Path) -> Path:
+    """Returns the file of a sample, whose name may end with the name of its group."""
+    while not path.is_file() and path != path.parent:
+        path = path.parent
+    return path
+
+
+def add(path: Path, group: str, arrays: Mapping[str, Any]) -> None:
+    """Adds arrays to a file or to one of its groups, which are created if missing."""
+    h5py = _h5py(path)
+    with h5py.File(path, "a") as file:
+        put(file.require_group(group) if group else file, arrays)
+
+
+def copy_group(source: Path, path: Path, group: str) -> None:
+    """Replaces a group of `path` by that of `source`; removes it if that has none."""
+    h5py = _h5py(path)
+    with h5py.File(path, "a") as file:
+        if group in file:
+            del file[group]
+        if source.is_file():
+            with h5py.File(source, "r") as original:
+                original.copy(group, file, name=group)
+
+
+def put(group: Any, arrays: Mapping[str, Any]) -> None:
+    """Creates arrays in an open group."""
+    for name, array in arrays.items():
+        group.create_dataset(name, data=array)
+
+
+class _Datasets(Arrays):
+    """Arrays of an HDF5 group by name."""
+
+    def __init__(self, path: Path, group: Any, max_bytes: int):
+        self._path, self._group, self._max_bytes = path, group, max_bytes
+        self._names = names(path, group)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._names
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        array, what = dataset(self._path, self._group, name), f"the values of {name!r}"
+        limits.check_size(self._path, what, array.num_bytes, self._max_bytes)
+        if array.dtype.hasobject:
+            return np.empty(array.shape, object)  # unread: its dtype is refused later
+        return array[()]
+
+
+def _stored(path: Path, group: Any, name: str) -> Any:
+    """Returns a group or array of this file; None for links, which may leave it."""
+    with reading(file_of(path)):
+        link = group.get(name, getlink=True)
+        return group[name] if isinstance(link, _h5py(path).HardLink) else None
+
+
+def _h5py(path: Path) -> Any:
+    return extras.optional("h5py", path)

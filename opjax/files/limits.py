@@ -1,0 +1,57 @@
+"""Limits on the sizes of files, and the error for a damaged file."""
+
+import contextlib
+from collections.abc import Generator
+from pathlib import Path
+
+# A file may claim to hold at most this many bytes, or this many times its own size.
+EXPANDED_BYTES = 2**28
+EXPANSION = 256
+
+
+def limit(path: Path) -> int:
+    """Returns the largest plausible size of the arrays of a file, in bytes.
+
+    Compression rarely makes arrays of numbers more than a few times smaller. A file
+    that claims a much higher ratio is made to exhaust the memory.
+    """
+    return max(EXPANDED_BYTES, EXPANSION * path.stat().st_size)
+
+
+def check_size(path: Path, what: str, size: int, max_bytes: int) -> None:
+    """Checks the size that a file claims before anything is allocated.
+
+    Args:
+      path: the file.
+      what: the claimed arrays, in the plural, for the message.
+      size: their size in bytes.
+      max_bytes: largest allowed size.
+
+    Raises:
+      ValueError: if the size exceeds the limit.
+    """
+    if size > max_bytes:
+        raise ValueError(
+            f"{path} ({path.stat().st_size} bytes) says that {what} take {size} bytes, "
+            f"above the limit of {max_bytes}: it is not what it seems, or too large "
+            "for this machine. If you trust it, raise max_bytes."
+        )
+
+
+def damaged(path: Path, error: object) -> ValueError:
+    """Returns the error for a file that cannot be read."""
+    reason = str(error).strip().splitlines()
+    return ValueError(
+        f"Cannot read {path} ({path.stat().st_size} bytes): "
+        f"{reason[0][:300] if reason else type(error).__name__}. It seems damaged, "
+        "incomplete or in another format; write it again."
+    )
+
+
+@contextlib.contextmanager
+def reading(path: Path) -> Generator[None]:
+    """Turns every error of a library into the ValueError for a damaged file."""
+    try:
+        yield
+    except Exception as error:  # a damaged file can raise any kind of error
+        raise damaged(path, error) from error

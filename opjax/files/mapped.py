@@ -1,0 +1,247 @@
+"""Samples of `.h5` and `.vtu` files that are read and written in slices of points."""
+
+import contextlib
+import math
+import shutil
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from opjax._files import replacing
+from opjax.files import building, hdf5, limits
+from opjax.files.vtk import fields as vtk_fields
+from opjax.files.vtk import vtu_slices
+from opjax.files.vtk.vtu_copy import Copy
+
+
+class Columns:
+    """Fields of a file, joined along their channels and read in slices as float32.
+
+    Args:
+      name: of the sample.
+      fields: arrays of the file by name, `(n,)` or `(n, channels)`.
+      flat: whether the only field keeps its shape `(n,)`.
+
+    Raises:
+      ValueError: if fields are not real numbers, or differ in axes or length.
+    """
+
+    def __init__(self, name: str, fields: Mapping[str, Any], *, flat: bool = False):
+        self._name, self._fields, self._flat = name, dict(fields), flat
+        for key, array in self._fields.items():
+            building.check_numbers(name, key, array.dtype)
+            if len(array.shape) not in ((1,) if flat else (1, 2)):
+                raise ValueError(f"{name}: {key} has shape {array.shape}, not (n, c).")
+        lengths = {array.shape[0] for array in self._fields.values()}
+        if len(lengths) > 1:
+            raise ValueError(
+                f"{name}: {', '.join(fields)} have {sorted(lengths)} rows."
+            )
+        channels = sum(math.prod(a.shape[1:]) for a in self._fields.values())
+        self.shape = (lengths.pop(),) if flat else (lengths.pop(), channels)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    @property
+    def channel_names(self) -> tuple[str, ...]:
+        """The name of a field for each of its channels."""
+        return tuple(
+            name
+            for name, array in self._fields.items()
+            for _ in range(math.prod(array.shape[1:]))
+        )
+
+    def __getitem__(self, rows: slice) -> np.ndarray:
+        parts = []
+        for key, array in self._fields.items():
+            part = building.numbers(self._name, key, array[rows])
+            parts.append(part if self._flat else part.reshape(len(part), -1))
+        return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
+
+
+class Mapped(NamedTuple):
+    """A sample in a file.
+
+    Attributes:
+      name: the file, with the group.
+      arrays: arrays of the `Sample` by name; missing ones are left out.
+      present: names of all arrays of the file.
+      create: allocates arrays of float32 with given names and shapes in the copy.
+    """
+
+    name: str
+    arrays: dict[str, Columns]
+    present: Collection[str]
+    create: Callable[[dict[str, tuple[int, ...]]], Mapping[str, Any]]
+
+    def add(self, names: Sequence[str]) -> "Written":
+        """Allocates fields in the copy. Call it once.
+
+        Args:
+          names: a name for each channel, as for `files.write`.
+
+        Returns:
+          The fields, to be written in slices.
+
+        Raises:
+          OSError: if the file cannot be written.
+          ValueError: if a field of that name exists, or the file is damaged.
+        """
+        taken = sorted(set(self.present) & set(names))
+        if taken:
+            raise ValueError(
+                f"{self.name} has fields {taken} already; choose other names."
+            )
+        n, shapes, channels = len(self.arrays["mesh_points"]), {}, {}
+        for name in dict.fromkeys(names):
+            chosen = [i for i, other in enumerate(names) if other == name]
+            shapes[name] = (n,) if len(chosen) == 1 else (n, len(chosen))
+            channels[name] = chosen[0] if len(chosen) == 1 else chosen
+        made = self.create(shapes)
+        return Written({name: (made[name], channels[name]) for name in shapes})
+
+
+class Written(NamedTuple):
+    """Fields that are written in slices, and the channels of each."""
+
+    columns: dict[str, tuple[Any, Any]]
+
+    def put(self, start: int, values: np.ndarray) -> None:
+        """Writes all channels `(m, q)` at the points `start` to `start + m`."""
+        for array, chosen in self.columns.values():
+            array[start : start + len(values)] = values[:, chosen]
+
+
+@contextlib.contextmanager
+def copied(
+    source: Path,
+    path: Path,
+    *,
+    features: Sequence[str] = (),
+    target: Sequence[str] = (),
+    point_dim: int | None = None,
+) -> Generator[list[Mapped]]:
+    """Copies a file and opens its samples, to which fields can be added.
+
+    The copy appears when the context ends without an error.
+
+    Args:
+      source: an `.h5` file of one sample, or of one group for each; or a `.vtu` file.
+      path: the copy.
+      features: names of fields that together are the input function; by default
+        `features`, where it exists.
+      target: likewise, of the output function, where all of them exist.
+      point_dim: of `.vtu` files, as for `files.read`.
+
+    Raises:
+      FileNotFoundError: if the source does not exist.
+      ImportError: if h5py is missing.
+      OSError: if the copy cannot be written.
+      ValueError: if the source is of another format or damaged, or a field is missing
+        or not what it has to be. Reading a slice raises it, too.
+    """
+    suffix = source.suffix.lower()
+    if suffix not in _OPENED:
+        known = " and ".join(_OPENED)
+        raise ValueError(f"{source} cannot be read in slices, only {known} files can.")
+    if point_dim is not None and suffix != ".vtu":
+        raise ValueError(
+            f"{point_dim=} has no effect on {source}, only on .vtu files; leave it out."
+        )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.exists() and path.samefile(source):
+        raise ValueError(f"{path} is the source itself; write to another folder.")
+    asked = {"features": tuple(features), "target": tuple(target)}
+    with (
+        replacing(path) as temporary,
+        _OPENED[suffix](source, temporary, asked, point_dim) as samples,
+    ):
+        yield samples
+
+
+@contextlib.contextmanager
+def _hdf5(
+    source: Path, path: Path, asked: Mapping[str, tuple[str, ...]], _: int | None
+) -> Generator[list[Mapped]]:
+    def mapped(key: str, group: Any) -> Mapped:
+        def lookup(field: str) -> Any:
+            return hdf5.dataset(Path(name), group, field)
+
+        def create(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
+            with limits.reading(source):
+                return {
+                    field: group.create_dataset(field, shape, np.float32)
+                    for field, shape in shapes.items()
+                }
+
+        name = str(source / key) if key else str(source)
+        present = set(hdf5.names(source, group))
+        arrays = columns(name, present, lookup, asked)
+        return Mapped(name, arrays, present, create)
+
+    shutil.copyfile(source, path)
+    with hdf5.open_writable(source, path) as groups:
+        yield [mapped(key, group) for key, group in groups.items()]
+
+
+@contextlib.contextmanager
+def _vtu(
+    source: Path,
+    path: Path,
+    asked: Mapping[str, tuple[str, ...]],
+    point_dim: int | None,
+) -> Generator[list[Mapped]]:
+    with vtu_slices.open_mesh(source) as mesh, open(path, "wb") as file:
+        axes = vtk_fields.axes(source, *mesh.ranges(), point_dim)
+        found = mesh.fields | {"mesh_points": vtu_slices.Axes(mesh.points, axes)}
+        arrays = columns(str(source), found, found.__getitem__, asked)
+        copy = Copy(file, mesh)
+        yield [Mapped(str(source), arrays, set(found), copy.create)]
+        copy.check()
+
+
+_OPENED = {".h5": _hdf5, ".vtu": _vtu}
+
+
+def columns(
+    name: str,
+    present: Collection[str],
+    lookup: Callable[[str], Any],
+    asked: Mapping[str, tuple[str, ...]],
+) -> dict[str, Columns]:
+    """Finds the arrays of a sample among those of a file.
+
+    Args:
+      name: of the sample.
+      present: names of all arrays of the file.
+      lookup: returns an array by its name.
+      asked: names of the fields that are `features` and `target`; none for the arrays
+        of these names.
+
+    Returns:
+      The arrays of `Sample` that there are. Targets are left out where one is missing.
+
+    Raises:
+      ValueError: if `mesh_points` or a feature is missing, or an array is not what it
+        has to be.
+    """
+
+    def fields(names: Sequence[str], *, flat: bool = False) -> Columns:
+        return Columns(name, {key: lookup(key) for key in names}, flat=flat)
+
+    if "mesh_points" not in present:
+        raise building.missing(name, "mesh_points", present)
+    arrays = {"mesh_points": fields(["mesh_points"])}
+    for key, names in asked.items():
+        names = names or ((key,) if key in present else ())
+        absent = [n for n in names if n not in present]
+        if absent and key == "features":
+            raise building.missing(name, absent[0], present)
+        if names and not absent:
+            arrays[key] = fields(names)
+    if "quadrature_weights" in present:
+        arrays["quadrature_weights"] = fields(["quadrature_weights"], flat=True)
+    return arrays

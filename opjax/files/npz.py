@@ -1,0 +1,105 @@
+"""Archives of arrays, `.npz`, whose claimed sizes are checked before reading."""
+
+import contextlib
+import math
+import zipfile
+from collections.abc import Generator, Iterator, Mapping
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from numpy.lib import format as npy
+
+from opjax.files import limits
+
+Arrays = Mapping[str, np.ndarray]
+Groups = Mapping[str, Arrays]
+
+
+@contextlib.contextmanager
+def open_npz(path: Path, max_bytes: int) -> Generator[Groups]:
+    """Opens an archive. An array is read when it is looked up.
+
+    Args:
+      path: the file.
+      max_bytes: largest size of all arrays together, uncompressed.
+
+    Raises:
+      ValueError: if the archive is damaged or too large. A look-up raises it if the
+        array is pickled, damaged or larger than its place in the archive.
+    """
+    with contextlib.ExitStack() as stack:
+        try:
+            archive = stack.enter_context(zipfile.ZipFile(path))
+        except OSError:
+            raise
+        except Exception as error:  # a damaged file can raise any kind of error
+            raise limits.damaged(path, error) from error
+        members = {
+            info.filename.removesuffix(".npy"): info for info in archive.infolist()
+        }
+        total = sum(info.file_size for info in members.values())
+        limits.check_size(path, "its arrays", total, max_bytes)
+        yield {"": _Members(path, archive, members)}
+
+
+def add(path: Path, arrays: Mapping[str, Any]) -> None:
+    """Adds arrays to an archive, which is created if it does not exist."""
+    with zipfile.ZipFile(path, "a", zipfile.ZIP_DEFLATED) as archive:
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                npy.write_array(member, np.asarray(array), allow_pickle=False)
+
+
+class _Members(Arrays):
+    """Arrays of an archive by name, each checked against its place before it is read.
+
+    `numpy.load` would allocate whatever the header of an array says.
+    """
+
+    def __init__(
+        self, path: Path, archive: zipfile.ZipFile, members: dict[str, zipfile.ZipInfo]
+    ):
+        self._path, self._archive, self._members = path, archive, members
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._members)
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._members
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        info = self._members[name]
+        try:
+            with self._archive.open(info) as member:
+                return _read_member(member, info.file_size)
+        except Exception as error:  # a damaged file can raise any kind of error
+            raise limits.damaged(self._path, f"array {name!r}: {error}") from error
+
+
+def _read_member(member: IO[bytes], size: int) -> np.ndarray:
+    version = npy.read_magic(member)
+    headers = {
+        (1, 0): npy.read_array_header_1_0,
+        (2, 0): npy.read_array_header_2_0,
+    }
+    if version not in headers:
+        raise ValueError(f"version {version} of the format is for structured arrays")
+    shape, fortran_order, dtype = headers[version](member)
+    if dtype.hasobject:
+        raise ValueError(
+            "it holds pickled Python objects, which could run foreign code; save it as "
+            "an array of numbers"
+        )
+    length = math.prod(shape) * dtype.itemsize
+    if member.tell() + length != size:
+        raise ValueError(
+            f"shape {shape} of {dtype} needs {length} bytes, it has "
+            f"{size - member.tell()}"
+        )
+    array = np.frombuffer(bytearray(member.read(length)), dtype)
+    member.read(1)  # zipfile compares the checksum only at the end of a member
+    return array.reshape(shape, order="F" if fortran_order else "C")

@@ -1,0 +1,259 @@
+"""Your own data: samples from `.npz`, `.h5`, `.vtu` and `.vtk` files, and back again.
+
+One file holds one sample on one mesh, or, in HDF5, a group does. Arrays are found by
+their names:
+
+    mesh_points         coordinates (n, p); in VTK files the points of the mesh
+    features            input function (n, c), or (n,), if there is one
+    target              output function (n, q), or (n,), where it is known
+    quadrature_weights  weights of the points (n,)
+    cells               point indices of the cells (m, corners)
+    grid_shape          points per axis, of a structured grid in row-major order
+
+and fields of other names are asked for: `read(folder, features="k,f", target="u")`.
+"""
+
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple, TypedDict
+
+from opjax import samples
+from opjax.files import building
+from opjax.files.building import Built, Wanted
+from opjax.files.formats import Paths, find, opened
+from opjax.files.npz import Arrays, Groups
+from opjax.samples import Sample, summaries
+from opjax.samples.stored import Place, Stored
+
+Names = str | Sequence[str] | None
+MAX_BYTES = 2**33
+
+
+class ReadOptions(TypedDict, total=False):
+    """Keyword arguments that `read` and `extended` share."""
+
+    features: Names
+    target: Names
+    point_dim: int | None
+    quadrature: bool
+    need_target: bool
+    max_bytes: int
+
+
+def read(
+    paths: Paths,
+    *,
+    features: Names = None,
+    target: Names = None,
+    point_dim: int | None = None,
+    quadrature: bool = False,
+    need_target: bool = True,
+    stacked: bool = False,
+    max_bytes: int = MAX_BYTES,
+) -> list[Sample]:
+    """Reads samples, never unpickling, and checks that all fit the same model.
+
+    Points that coincide (in float32, to which all is rounded) are kept, and counted in
+    a warning: meshes with cracks have them, and so have coordinates with a large
+    offset, which should be subtracted.
+
+    Args:
+      paths: folder or files, see `find`; they are read in the order of their names.
+      features: names of fields that together are the input function, as a sequence or
+        with commas; scalars and vectors. By default `features`, where it exists.
+      target: names of the fields to predict; by default `target`, where it exists.
+      point_dim: of VTK files, whose points have three coordinates: the number of
+        leading axes that are space, others being constant. By default all axes but
+        those where all coordinates are zero, so that a mesh in the plane is 2-D.
+      quadrature: make weights of the points from the cells where a file has none;
+        points of no cell get zero weight, which masks them.
+      need_target: whether missing fields of `target` are an error; samples have no
+        target otherwise.
+      stacked: whether every array of a file has samples along axis 0: `.h5` files, or
+        folders of one `.npy` file for each array. `mesh_points`, `cells`,
+        `quadrature_weights` and `grid_shape` may also be one for all samples, with an
+        axis less.
+      max_bytes: largest size of the arrays of a file, uncompressed; of a sample, if
+        they are stacked.
+
+    Returns:
+      The samples in float32; their `name` is the file, with the group or the row.
+
+    Raises:
+      FileNotFoundError: if there is no file.
+      ImportError: if h5py or VTK is needed and missing.
+      ValueError: if a file is damaged, pickled, too large or of an unknown format; an
+        array is missing, not of real numbers, not finite or of the wrong shape; cells
+        name points that do not exist; or samples differ in dimension or channels.
+    """
+    wanted = Wanted(parse_names(features), parse_names(target), need_target, quadrature)
+    how = How(wanted, point_dim, stacked, max_bytes)
+    return read_all(paths, how).samples
+
+
+def stored(
+    paths: Paths,
+    *,
+    features: Names = None,
+    target: Names = None,
+    point_dim: int | None = None,
+    quadrature: bool = False,
+    stacked: bool = False,
+    max_bytes: int = MAX_BYTES,
+) -> Stored:
+    """Looks at samples as `read` does, one after the other, and leaves them on disk.
+
+    Args:
+      paths: see `read`; likewise the others.
+      features: names of fields that together are the input function.
+      target: names of the fields to predict.
+      point_dim: number of leading axes that are space.
+      quadrature: make weights of the points from the cells.
+      stacked: whether arrays have samples along axis 0.
+      max_bytes: largest size of the arrays of a file.
+
+    Returns:
+      The same samples, each of which is read from its file when it is looked up.
+
+    Raises:
+      FileNotFoundError: if there is no file.
+      ImportError: if h5py or VTK is needed and missing.
+      ValueError: as for `read`.
+    """
+    wanted = Wanted(parse_names(features), parse_names(target), True, quadrature)
+    how = How(wanted, point_dim, stacked, max_bytes)
+    return look_at_all(paths, how).samples
+
+
+class How(NamedTuple):
+    """How files are read, see `read`."""
+
+    wanted: Wanted
+    point_dim: int | None
+    stacked: bool
+    max_bytes: int
+
+    @contextmanager
+    def open(self, file: Path, group: str | None = None) -> Generator[Groups]:
+        """Opens a file, or one group of it."""
+        with opened(
+            file,
+            max_bytes=self.max_bytes,
+            point_dim=self.point_dim,
+            quadrature=self.wanted.quadrature,
+            group=group,
+            stacked=self.stacked,
+        ) as groups:
+            yield groups
+
+    def build(self, place: Place, arrays: Arrays) -> Built:
+        """Builds a sample of its arrays."""
+        name = str(Path(place.file) / place.group) if place.group else place.file
+        return building.build(name, arrays, self.wanted)
+
+
+class InMemory(NamedTuple):
+    """Samples, and the names of the channels of `features` and `target`."""
+
+    samples: list[Sample]
+    channels: dict[str, tuple[str, ...]]
+
+
+class OnDisk(NamedTuple):
+    """Samples on disk, and the names of the channels of `features` and `target`."""
+
+    samples: Stored
+    channels: dict[str, tuple[str, ...]]
+
+
+def read_all(paths: Paths, how: How) -> InMemory:
+    """Reads samples, see `read`."""
+    found: list[Sample] = []
+    names: dict[str, tuple[str, ...]] = {}
+    for _, built in _each(find(paths, stacked=how.stacked), how):
+        names = names or built.channels
+        found.append(built.sample)
+        building.check_agree(found[0], built.sample)
+    samples.check(found)
+    building.warn_of_duplicates(map(building.num_duplicates, found))
+    return InMemory(found, names)
+
+
+def look_at_all(paths: Paths, how: How) -> OnDisk:
+    """Looks at samples and leaves them on disk, see `stored`."""
+    places: list[Place] = []
+    known: list[summaries.Summary] = []
+    duplicates: list[tuple[str, int]] = []
+    first: Built | None = None
+    for place, built in _each(find(paths, stacked=how.stacked), how):
+        first = first or built
+        building.check_agree(first.sample, built.sample)
+        samples.check([built.sample])
+        places.append(place)
+        known.append(summaries.summarize(built.sample))
+        duplicates.append(building.num_duplicates(built.sample))
+    building.warn_of_duplicates(duplicates)
+    names = first.channels if first is not None else {}
+    return OnDisk(Stored(places, known, partial(_one, how)), names)
+
+
+def _each(files: Iterable[Path], how: How) -> Iterator[tuple[Place, Built]]:
+    """Reads the samples of files, and says where they are."""
+    for file in files:
+        with how.open(file) as groups:
+            for group, arrays in groups.items():
+                place = Place(str(file), group)
+                yield place, how.build(place, arrays)
+
+
+def _one(how: How, place: Place) -> Sample:
+    """Reads one sample again."""
+    with how.open(Path(place.file), place.group) as groups:
+        return how.build(place, groups[place.group]).sample
+
+
+def channels(
+    paths: Paths, names: Names, *, stacked: bool = False, max_bytes: int = MAX_BYTES
+) -> tuple[str, ...] | None:
+    """Names of the channels that fields have, from the first file.
+
+    Args:
+      paths: as for `read`.
+      names: fields, as for `read`.
+      stacked: as for `read`.
+      max_bytes: as for `read`.
+
+    Returns:
+      One name for each channel, a vector's for each of its components; None if the
+      file lacks a field.
+
+    Raises:
+      FileNotFoundError: if there is no file.
+      ImportError: if h5py or VTK is needed and missing.
+      ValueError: as for `read`.
+    """
+    listed: list[str] = []
+    file = find(paths, stacked=stacked)[0]
+    with opened(file, max_bytes=max_bytes, stacked=stacked) as groups:
+        arrays = next(iter(groups.values()))
+        for name in parse_names(names):
+            if name not in arrays:
+                return None
+            array = arrays[name]
+            listed += [name] * (array.shape[1] if array.ndim == 2 else 1)
+    return tuple(listed)
+
+
+def parse_names(names: Names) -> tuple[str, ...]:
+    """Turns names with commas between them into a tuple.
+
+    Raises:
+      ValueError: if a name is given twice.
+    """
+    listed = names.split(",") if isinstance(names, str) else names or ()
+    stripped = tuple(name.strip() for name in listed if name.strip())
+    if len(set(stripped)) < len(stripped):
+        raise ValueError(f"Every field can be named once, not {','.join(stripped)!r}.")
+    return stripped

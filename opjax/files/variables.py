@@ -1,0 +1,117 @@
+"""Reading and writing single arrays of `.mat` and `.npz` files, without unpickling."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from opjax._files import replacing
+from opjax.files import apart, extras, hdf5, limits, npz
+
+
+def write(path: str | os.PathLike[str], arrays: Mapping[str, Any]) -> None:
+    """Writes arrays to a `.mat` or `.npz` file, which appears when it is complete.
+
+    Raises:
+      ValueError: if the suffix is another one.
+      ImportError: if scipy is needed and missing.
+      OSError: if the file cannot be written.
+    """
+    path = Path(path).expanduser()
+    if path.suffix not in (".mat", ".npz"):
+        raise ValueError(f"path={str(path)!r} must end in '.mat' or '.npz'.")
+    scipy_io = extras.optional("scipy.io", path) if path.suffix == ".mat" else None
+    with replacing(path) as temporary, open(temporary, "xb") as file:
+        if scipy_io is None:
+            np.savez(file, **arrays)
+        else:
+            scipy_io.savemat(file, dict(arrays))
+
+
+def save(folder: Path, arrays: Mapping[str, np.ndarray]) -> None:
+    """Writes arrays to `.npy` files, each of which appears when it is complete.
+
+    Raises:
+      OSError: if a file cannot be written.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, array in arrays.items():
+        with replacing(folder / name) as temporary:
+            np.save(temporary, array)
+
+
+def read_variable(path: Path, key: str, *, source: str) -> np.ndarray:
+    """Reads one array of a `.npz` or `.mat` file, never unpickling.
+
+    Args:
+      path: the file.
+      key: name of the array.
+      source: where to get the file, for messages.
+
+    Raises:
+      ImportError: if h5py is needed and missing.
+      OSError: if the file cannot be opened.
+      ValueError: if the file is damaged, lacks the array, or claims to hold more than
+        a file of its size can.
+    """
+    if path.suffix == ".npz":
+        load = _load_npz
+    elif _is_hdf5(path):
+        extras.optional("h5py", path)
+        load = _load_hdf5
+    else:
+        load = _load_matlab
+    try:
+        found = load(path, key)
+    except Exception as error:  # a damaged file can raise any kind of error
+        raise ValueError(
+            f"Cannot read {path} ({path.stat().st_size} bytes): "
+            f"{type(error).__name__}: {error}. It seems damaged or incomplete; "
+            f"download it again from {source}, or generate it again."
+        ) from error
+    if found.array is None:
+        raise ValueError(
+            f"{path} has arrays {sorted(found.names)}, expected {key!r}; "
+            f"rename them, or get the file from {source}."
+        )
+    return found.array
+
+
+class _Found(NamedTuple):
+    """The names of the arrays of a file, and the wanted one if the file has it."""
+
+    names: list[str]
+    array: np.ndarray | None
+
+
+def _is_hdf5(path: Path) -> bool:
+    """Whether a file is HDF5, as MATLAB 7.3 writes it behind a 512-byte header."""
+    with open(path, "rb") as file:
+        start = file.read(520)
+    signature = b"\x89HDF\r\n\x1a\n"
+    return start.startswith((b"MATLAB 7.3", signature)) or start[512:] == signature
+
+
+def _load_npz(path: Path, key: str) -> _Found:
+    with npz.open_npz(path, limits.limit(path)) as groups:
+        members = groups[""]
+        return _Found(list(members), members.get(key))
+
+
+def _load_matlab(path: Path, key: str) -> _Found:
+    values, arrays = apart.ask(
+        "read_matlab", path, {"key": key}, max_bytes=limits.limit(path)
+    )
+    return _Found(values["names"], arrays.get(key))
+
+
+def _load_hdf5(path: Path, key: str) -> _Found:
+    with hdf5.open_datasets(path) as found:
+        if key not in found:
+            return _Found(list(found), None)
+        most, array = limits.limit(path), found[key]
+        limits.check_size(path, f"the values of {key!r}", array.num_bytes, most)
+        # MATLAB stores columns first, so all axes arrive in reverse.
+        return _Found(list(found), array[()].T)

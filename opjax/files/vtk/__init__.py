@@ -1,0 +1,1 @@
+"""Meshes with fields of `.vtu` and `.vtk` files, whole or in slices of points."""

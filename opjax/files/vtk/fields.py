@@ -1,0 +1,190 @@
+"""Named arrays at the points of meshes in `.vtu` and `.vtk` files, read and written."""
+
+import contextlib
+from collections.abc import Generator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from opjax.files import limits
+from opjax.files.npz import Groups
+from opjax.files.vtk import legacy, vtu_write, xml_files
+from opjax.files.vtk.mesh import CURVED, Mesh
+from opjax.quadrature import cell_weights
+
+# VTK's numbers of the linear cells, by dimension: number of corners to kind.
+_LINEAR = {1: {2: 3}, 2: {3: 5, 4: 9}, 3: {4: 10, 8: 12, 6: 13, 5: 14}}
+_VERTEX = 1
+# Simplices of three, two and one dimension.
+_SIMPLICES = (10, 5, 3)
+
+
+class Fields(dict[str, np.ndarray]):
+    """Arrays of a mesh by name, and the mesh.
+
+    Args:
+      mesh: all that the file holds.
+      arrays: its arrays at the points, with `mesh_points` and `cells`.
+    """
+
+    def __init__(self, mesh: Mesh, arrays: Mapping[str, np.ndarray]):
+        super().__init__(arrays)
+        self.mesh = mesh
+
+
+@contextlib.contextmanager
+def open_vtk(
+    path: Path, max_bytes: int, *, point_dim: int | None, quadrature: bool
+) -> Generator[Groups]:
+    """Reads a mesh: its arrays by name, with `mesh_points`, `cells` and weights.
+
+    Args:
+      path: the file.
+      max_bytes: largest size of an array.
+      point_dim: number of leading axes that are space. None chooses all axes on which
+        a coordinate is not zero.
+      quadrature: whether to make `quadrature_weights` from the cells.
+
+    Raises:
+      ImportError: if VTK is needed and missing.
+      ValueError: if the file is damaged or too large, has no points, or the axes left
+        out vary.
+    """
+    mesh = load(path, max_bytes)
+    if not mesh.num_points:
+        raise ValueError(f"{path} has no points: the mesh is empty.")
+    points, arrays = mesh.points, Fields(mesh, mesh.point_data.arrays)
+    chosen = axes(path, points.min(axis=0), points.max(axis=0), point_dim)
+    arrays["mesh_points"] = points[:, chosen]
+    cells = _cells(mesh)
+    if cells is not None:
+        arrays["cells"] = cells
+    if quadrature and "quadrature_weights" not in arrays:
+        arrays["quadrature_weights"] = _weights(path, mesh)
+    yield {"": arrays}
+
+
+def load(path: Path, max_bytes: int) -> Mesh:
+    """Reads a mesh with all its data.
+
+    Args:
+      path: a `.vtk` file of the legacy format, or an XML file, `.vtu` or `.vtp`.
+      max_bytes: largest size of an array.
+
+    Raises:
+      ImportError: if VTK is needed and missing.
+      OSError: if the file cannot be read.
+      ValueError: if the file is damaged or too large.
+    """
+    read = legacy.read if path.suffix.lower() == ".vtk" else xml_files.read
+    return read(path, max_bytes)
+
+
+def extend(
+    path: Path, source: Path, mesh: Mesh, fields: Mapping[str, np.ndarray]
+) -> None:
+    """Writes a mesh that was read from a file, with more fields at its points.
+
+    Args:
+      path: file to write, of the suffix of the source.
+      source: the file that was read.
+      mesh: what it holds.
+      fields: arrays to add, by name.
+    """
+    if path.suffix.lower() == ".vtk":
+        legacy.write(path, None, fields, source)
+    else:
+        vtu_write.write(path, mesh, fields)
+
+
+def create(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
+    """Writes arrays at points: `mesh_points`, `cells` if there are any, and fields.
+
+    Raises:
+      ImportError: if VTK is needed and missing.
+      ValueError: if VTK has no such points or cells.
+    """
+    points = arrays["mesh_points"]
+    if points.shape[1] > 3:
+        raise ValueError(
+            f"{path}: points in {points.shape[1]} dimensions do not fit a VTK "
+            "file, which has three; write .npz."
+        )
+    cells, kind = _cells_of(arrays.get("cells"), points)
+    offsets = cells.shape[1] * np.arange(len(cells) + 1)
+    mesh = Mesh(
+        np.pad(points, [(0, 0), (0, 3 - points.shape[1])]),
+        offsets,
+        cells.reshape(-1).astype(np.int64),
+        np.full(len(cells), kind),
+    )
+    names = set(arrays) - {"mesh_points", "cells", "grid_shape"}
+    fields = {name: arrays[name] for name in sorted(names)}
+    if path.suffix.lower() == ".vtk":
+        legacy.write(path, mesh, fields, None)
+    else:
+        vtu_write.write(path, mesh, fields)
+
+
+def axes(
+    path: Path, low: np.ndarray, high: np.ndarray, point_dim: int | None
+) -> list[int]:
+    """Returns the axes of space of points between two corners.
+
+    Raises:
+      ValueError: if coordinates vary on an axis that is left out.
+    """
+    if point_dim is None:
+        return [a for a in range(3) if low[a] != 0 or high[a] != 0] or [0]
+    if not 1 <= point_dim <= 3 or (low[point_dim:] != high[point_dim:]).any():
+        raise ValueError(
+            f"{path}: {point_dim=} must be 1, 2 or 3, and axes beyond it constant; the "
+            f"mesh reaches from {low} to {high}."
+        )
+    return list(range(point_dim))
+
+
+def _cells(mesh: Mesh) -> np.ndarray | None:
+    """Returns the cells of the highest dimension, if all are linear and of one kind."""
+    linear = {kind for kinds in _LINEAR.values() for kind in kinds.values()}
+    if not set(np.unique(mesh.types).tolist()) <= linear | {_VERTEX}:
+        return None
+    cells = mesh.cells()
+    for kinds in reversed(_LINEAR.values()):
+        found = [cells[kind] for kind in kinds.values() if kind in cells]
+        if found:
+            return found[0] if len(found) == 1 else None
+    return None
+
+
+def _weights(path: Path, mesh: Mesh) -> np.ndarray:
+    kinds = set(np.unique(mesh.types).tolist())
+    if curved := CURVED & kinds:
+        raise ValueError(
+            f"{path} has cells of VTK's kinds {sorted(curved)}, for which quadrature "
+            "weights are not available: give quadrature_weights, or save "
+            "pyvista.read(old).triangulate()."
+        )
+    if not kinds <= {0, _VERTEX, *_SIMPLICES}:
+        mesh = legacy.simplices(path, mesh)
+    cells = mesh.cells()
+    for kind in _SIMPLICES:
+        if kind in cells:
+            with limits.reading(path):
+                return cell_weights(mesh.points, cells[kind])
+    raise ValueError(f"{path} has no cells to take quadrature weights from.")
+
+
+def _cells_of(cells: Any, points: np.ndarray) -> tuple[np.ndarray, int]:
+    """Returns the cells and VTK's number of their kind; vertices if there are none."""
+    if cells is None:
+        return np.arange(len(points))[:, None], _VERTEX
+    dimensions = [d for d, kinds in _LINEAR.items() if cells.shape[1] in kinds]
+    fitting = [d for d in dimensions if d <= points.shape[1]]
+    if not fitting:
+        raise ValueError(
+            f"Cells of {cells.shape[1]} corners in {points.shape[1]} dimensions are no "
+            "linear cells that VTK knows."
+        )
+    return cells, _LINEAR[fitting[-1]][cells.shape[1]]

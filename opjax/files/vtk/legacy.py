@@ -1,0 +1,96 @@
+"""Meshes of legacy files, `.vtk`, which VTK reads and writes in another process."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from opjax.files import apart, extras, limits
+from opjax.files.vtk import mesh as meshes
+from opjax.files.vtk.mesh import Data, Mesh
+
+_FAR = 2**62  # no limit on sizes
+
+
+def read(path: Path, max_bytes: int) -> Mesh:
+    """Reads a mesh, surface, grid or image as an unstructured mesh.
+
+    Args:
+      path: the file.
+      max_bytes: largest size of all arrays together.
+
+    Raises:
+      ImportError: if VTK is missing.
+      ValueError: if the file is damaged, too large or holds anything but one mesh.
+    """
+    extras.require("vtkmodules", path, extra="vtk")
+    values, arrays = apart.ask("read_vtk", path, max_bytes=max_bytes)
+    with limits.reading(path):
+        found = _mesh(path, arrays)
+        found.point_data = Data(_with_prefix(arrays, "point "))
+        found.cell_data = Data(_with_prefix(arrays, "cell "))
+        if values["scalars"] is not None:
+            found.point_data.active["Scalars"] = str(values["scalars"])
+    meshes.check(path, found)
+    return found
+
+
+def write(
+    path: Path, mesh: Mesh | None, fields: Mapping[str, np.ndarray], source: Path | None
+) -> None:
+    """Writes the mesh of a file, or a mesh of arrays, with more fields.
+
+    Args:
+      path: file to write.
+      mesh: the mesh, if there is no source.
+      fields: arrays at the points.
+      source: file whose mesh is kept.
+
+    Raises:
+      ImportError: if VTK is missing.
+      ValueError: if the source is damaged or the file cannot be written.
+    """
+    extras.require("vtkmodules", path, extra="vtk")
+    arrays = {} if mesh is None or source is not None else _geometry(mesh)
+    arrays |= {f"point {name}": np.asarray(a) for name, a in fields.items()}
+    values = {"output": str(path.absolute())}
+    apart.ask("write_vtk", source or path, values, arrays, max_bytes=_FAR)
+
+
+def simplices(path: Path, mesh: Mesh) -> Mesh:
+    """Divides the cells of a mesh into tetrahedra, triangles and segments.
+
+    Raises:
+      ImportError: if VTK is missing.
+      ValueError: if VTK fails.
+    """
+    extras.require("vtkmodules", path, extra="vtk")
+    _, arrays = apart.ask("triangulate", path, {}, _geometry(mesh), max_bytes=_FAR)
+    with limits.reading(path):
+        found = _mesh(path, arrays)
+    meshes.check(path, found)
+    return found
+
+
+def _geometry(mesh: Mesh) -> dict[str, np.ndarray]:
+    return {
+        "points": mesh.points,
+        "offsets": mesh.offsets,
+        "corners": mesh.corners,
+        "types": mesh.types,
+    }
+
+
+def _mesh(path: Path, arrays: Mapping[str, np.ndarray]) -> Mesh:
+    offsets, corners, types = (
+        meshes.integers(path, name, arrays[name])
+        for name in ("offsets", "corners", "types")
+    )
+    return Mesh(meshes.coordinates(arrays["points"]), offsets, corners, types)
+
+
+def _with_prefix(
+    arrays: Mapping[str, np.ndarray], prefix: str
+) -> dict[str, np.ndarray]:
+    names = [name for name in arrays if name.startswith(prefix)]
+    return {name.removeprefix(prefix): arrays[name] for name in names}

@@ -1,0 +1,168 @@
+"""Unstructured meshes with fields, as arrays that are checked to fit each other."""
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import numpy as np
+
+from opjax.files import limits
+
+# Number of corners of VTK's kinds of cells.
+_CORNERS = {
+    **{0: 0, 1: 1, 3: 2, 5: 3, 8: 4, 9: 4, 10: 4, 11: 8, 12: 8, 13: 6, 14: 5},
+    **{15: 10, 16: 12, 21: 3, 22: 6, 23: 8, 24: 10, 25: 20, 26: 15, 27: 13},
+    **{28: 9, 29: 27, 30: 6, 31: 12, 32: 18, 33: 24, 34: 7, 35: 4, 37: 19},
+}
+# Smallest number of corners of kinds that have any number of them.
+_FEWEST = {2: 1, 4: 2, 6: 3, 7: 3}
+# Curved cells, such as Lagrange's, whose number of corners depends on their order.
+CURVED = {36, 41, *range(60, 67), *range(68, 82)}
+_POLYHEDRON = 42
+# Attributes of VTK's data.
+ATTRIBUTES = ("Scalars", "Vectors", "Normals", "TCoords", "Tensors")
+
+
+@dataclasses.dataclass
+class Data:
+    """Named arrays.
+
+    Attributes:
+      arrays: by name.
+      active: names of the arrays that are the `Scalars`, the `Vectors` and so on.
+    """
+
+    arrays: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    active: dict[str, str] = dataclasses.field(default_factory=dict)
+
+    def add(self, name: str, array: np.ndarray) -> None:
+        """Adds an array, under a name of its own if it has none."""
+        self.arrays[name or f"Unnamed_{len(self.arrays)}"] = array
+
+
+@dataclasses.dataclass
+class Mesh:
+    """A mesh of cells of any kinds.
+
+    Attributes:
+      points: coordinates, `(n, 3)`.
+      offsets: where each cell begins in `corners`, and where the last one ends,
+        `(m + 1,)`.
+      corners: point indices of the cells, one cell after the other.
+      types: VTK's numbers of the kinds of the cells, `(m,)`.
+      point_data: arrays with one row for each point.
+      cell_data: arrays with one row for each cell.
+      field_data: arrays of any length.
+    """
+
+    points: np.ndarray
+    offsets: np.ndarray
+    corners: np.ndarray
+    types: np.ndarray
+    point_data: Data = dataclasses.field(default_factory=Data)
+    cell_data: Data = dataclasses.field(default_factory=Data)
+    field_data: Data = dataclasses.field(default_factory=Data)
+
+    @property
+    def num_points(self) -> int:
+        """Number of points."""
+        return len(self.points)
+
+    @property
+    def num_cells(self) -> int:
+        """Number of cells."""
+        return len(self.types)
+
+    def cells(self) -> dict[int, np.ndarray]:
+        """Returns point indices `(m, corners)` by kind, of kinds of one size."""
+        found: dict[int, np.ndarray] = {}
+        for kind in np.unique(self.types).tolist():
+            if size := _CORNERS.get(kind):
+                starts = self.offsets[:-1][self.types == kind]
+                found[kind] = self.corners[starts[:, None] + np.arange(size)]
+        return found
+
+
+def coordinates(array: np.ndarray) -> np.ndarray:
+    """Returns points in single or double precision."""
+    return array if array.dtype in ("f4", "f8") else array.astype(np.float32)
+
+
+def integers(path: Path, name: str, array: np.ndarray) -> np.ndarray:
+    """Returns an array of indices as int64.
+
+    Raises:
+      ValueError: if it is no list of whole numbers.
+    """
+    if array.dtype.kind not in "iu" or array.ndim != 1:
+        raise limits.damaged(path, f"{name} are no list of integers")
+    if array.dtype.kind == "u" and array.size and array.max() >= 2**62:
+        raise limits.damaged(path, f"{name} are too large")
+    return array.astype(np.int64, copy=False)
+
+
+def check(path: Path, mesh: Mesh) -> None:
+    """Checks that the arrays of a mesh fit each other.
+
+    Raises:
+      ValueError: if they do not. The message names the file.
+    """
+    if mesh.points.ndim != 2 or mesh.points.shape[1] != 3:
+        raise limits.damaged(path, f"points of shape {mesh.points.shape}")
+    if (mesh.types == _POLYHEDRON).any():
+        raise ValueError(
+            f"{path} has polyhedra, cells that are given by their faces, which are not "
+            "supported; split them into tetrahedra: pyvista.read(old).triangulate()."
+        )
+    _check_cells(path, mesh)
+    _check_types(path, mesh)
+    for data, rows in (
+        (mesh.point_data, mesh.num_points),
+        (mesh.cell_data, mesh.num_cells),
+    ):
+        for name, array in data.arrays.items():
+            if len(array) != rows:
+                what = f"{name!r} has {len(array)} rows, not {rows}"
+                raise limits.damaged(path, what)
+
+
+def _check_cells(path: Path, mesh: Mesh) -> None:
+    offsets, corners = mesh.offsets, mesh.corners
+    if len(offsets) != mesh.num_cells + 1:
+        what = f"{mesh.num_cells} types of {len(offsets) - 1} cells"
+        raise limits.damaged(path, what)
+    ends = (offsets[0], offsets[-1]) != (0, len(corners))
+    if ends or (np.diff(offsets) < 0).any():
+        raise limits.damaged(path, "cells do not follow one another")
+    if len(corners) and not (corners.min() >= 0 and corners.max() < mesh.num_points):
+        what = f"cells name points from {corners.min()} to {corners.max()}, there are "
+        raise limits.damaged(path, what + str(mesh.num_points))
+
+
+def _check_types(path: Path, mesh: Mesh) -> None:
+    kinds, every = np.unique(mesh.types).tolist(), np.diff(mesh.offsets)
+    for kind in kinds:
+        wanted, sizes = _CORNERS.get(kind), every[mesh.types == kind]
+        fits = (sizes == wanted).all() if wanted is not None else kind in CURVED
+        if kind in _FEWEST:
+            fits = (sizes >= _FEWEST[kind]).all()
+        if not fits:
+            what = f"cells of VTK's kind {kind} have {sizes[:5]} corners"
+            raise limits.damaged(path, what)
+
+
+def joined(
+    path: Path, several: Iterable[Mapping[str, np.ndarray]]
+) -> dict[str, np.ndarray]:
+    """Returns the arrays of pieces, one after the other.
+
+    Raises:
+      ValueError: if pieces have not the same arrays.
+    """
+    pieces = list(several)
+    shapes = [{k: (a.shape[1:], a.dtype) for k, a in p.items()} for p in pieces]
+    if any(shape != shapes[0] for shape in shapes):
+        raise limits.damaged(path, "pieces have not the same arrays")
+    if len(pieces) == 1:
+        return dict(pieces[0])
+    return {name: np.concatenate([p[name] for p in pieces]) for name in pieces[0]}

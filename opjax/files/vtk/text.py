@@ -1,0 +1,44 @@
+"""Numbers that VTK's XML files hold as text."""
+
+import numpy as np
+
+
+def parse(text: bytes, dtype: np.dtype) -> np.ndarray:
+    """Reads numbers with white space between them.
+
+    Raises:
+      ValueError: if a word is no number, or too large for its type.
+    """
+    words = count(text)
+    if not words:
+        return np.zeros(0, dtype.newbyteorder("="))
+    wide = {"f": np.float64, "i": np.int64, "u": np.uint64}[dtype.kind]
+    if dtype.kind == "u" and b"-" in text:
+        raise ValueError("a negative number where there is none")
+    try:
+        found = np.fromstring(text, wide, sep=" ")
+    except DeprecationWarning as error:
+        raise ValueError("a word that is no number") from error
+    if len(found) != words:
+        raise ValueError(f"{words} words, of which {len(found)} are numbers")
+    last = text.rsplit(maxsplit=1)[-1][:400]  # its end may be anything, so far
+    if wide(last) != found[-1] and found[-1] == found[-1]:
+        raise ValueError(f"{last[:40]!r} is no number")
+    if dtype.kind != "f" and dtype.itemsize < 8:
+        ends = np.iinfo(dtype)
+        if found.min() < ends.min or found.max() > ends.max:
+            raise ValueError(f"numbers beyond those of {dtype}")
+    with np.errstate(over="ignore"):  # refused later, as what is not finite
+        return found.astype(dtype.newbyteorder("="), copy=False)
+
+
+def ends(text: bytes) -> np.ndarray:
+    """Returns where words end."""
+    space = np.frombuffer(text, np.uint8) <= 32
+    inside = np.concatenate([~space, [False]])
+    return np.flatnonzero(inside[:-1] & ~inside[1:]) + 1
+
+
+def count(text: bytes) -> int:
+    """Counts the words."""
+    return len(ends(text))

@@ -1,0 +1,116 @@
+"""Writing a mesh with fields to a `.vtu` file: appended values, compressed by zlib."""
+
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from xml.etree.ElementTree import Element, SubElement, tostring
+
+import numpy as np
+
+from opjax.files.vtk.mesh import Data, Mesh
+from opjax.files.vtk.vtu_slices import TYPES
+
+_HEADER = np.dtype("<u8")
+_BLOCK = 2**18  # bytes that are compressed at once
+_LEVEL = 5  # of compression, VTK's
+_NAMES = {code: name for name, code in TYPES.items()}
+
+
+def write(path: Path, mesh: Mesh, fields: Mapping[str, np.ndarray]) -> None:
+    """Writes a mesh with all its data.
+
+    Args:
+      path: file to write.
+      mesh: the mesh.
+      fields: more arrays at the points, by name.
+
+    Raises:
+      OSError: if the file cannot be written.
+      ValueError: if an array has a type that VTK lacks.
+    """
+    root = Element("VTKFile", type="UnstructuredGrid", version="1.0")
+    root.attrib |= {"byte_order": "LittleEndian", "header_type": "UInt64"}
+    root.set("compressor", "vtkZLibDataCompressor")
+    grid, appended = SubElement(root, "UnstructuredGrid"), _Appended()
+    if mesh.field_data.arrays:
+        parent = SubElement(grid, "FieldData")
+        for name, array in mesh.field_data.arrays.items():
+            appended.add(parent, name, array).set("NumberOfTuples", str(len(array)))
+    counts = {
+        "NumberOfPoints": str(mesh.num_points),
+        "NumberOfCells": str(mesh.num_cells),
+    }
+    piece = SubElement(grid, "Piece", counts)
+    appended.add_data(
+        SubElement(piece, "PointData"),
+        mesh.point_data,
+        mesh.point_data.arrays | dict(fields),
+    )
+    appended.add_data(
+        SubElement(piece, "CellData"), mesh.cell_data, mesh.cell_data.arrays
+    )
+    appended.add(SubElement(piece, "Points"), "Points", mesh.points)
+    cells = SubElement(piece, "Cells")
+    appended.add(cells, "connectivity", mesh.corners)
+    appended.add(cells, "offsets", mesh.offsets[1:])
+    appended.add(cells, "types", mesh.types.astype(np.uint8))
+    head, closing, _ = tostring(root).rpartition(b"</VTKFile>")
+    with open(path, "wb") as file:
+        file.write(b'<?xml version="1.0"?>\n' + head)
+        file.write(b'<AppendedData encoding="raw">\n_')
+        file.writelines(appended.parts)
+        file.write(b"\n</AppendedData>\n" + closing + b"\n")
+
+
+class _Appended:
+    """Values of arrays, one after the other, and where they are."""
+
+    def __init__(self):
+        self.parts: list[bytes] = []
+        self._end = 0
+
+    def add_data(
+        self, parent: Element, data: Data, arrays: Mapping[str, np.ndarray]
+    ) -> None:
+        """Adds arrays, of which some are active."""
+        for name, array in arrays.items():
+            self.add(parent, name, array)
+        parent.attrib |= {k: v for k, v in data.active.items() if v in arrays}
+
+    def add(self, parent: Element, name: str, array: np.ndarray) -> Element:
+        """Adds an array `(n,)` or `(n, channels)`, of numbers or texts."""
+        described = {"Name": name, "format": "appended", "offset": str(self._end)}
+        if array.dtype.kind in "OUS":
+            tag, described["type"] = "Array", "String"
+            texts = [str(text).encode() + b"\0" for text in array.tolist()]
+            values = b"".join(texts)
+        else:
+            tag, array = "DataArray", _stored(name, array)
+            described["type"] = _NAMES[array.dtype.str[1:]]
+            if array.ndim > 1:
+                described["NumberOfComponents"] = str(array.shape[1])
+            values = array.tobytes()
+        for part in _compressed(values):
+            self.parts.append(part)
+            self._end += len(part)
+        return SubElement(parent, tag, described)
+
+
+def _stored(name: str, array: np.ndarray) -> np.ndarray:
+    """Returns an array in a type of VTK, little-endian."""
+    kind, size = array.dtype.kind, array.dtype.itemsize
+    if array.ndim > 2 or kind not in "fiub":
+        raise ValueError(
+            f"{name!r} has shape {array.shape} and type {array.dtype}, expected real "
+            "numbers (n,) or (n, channels)."
+        )
+    code = {"f": f"f{min(max(size, 4), 8)}", "b": "u1"}.get(kind, f"{kind}{size}")
+    return array.astype(f"<{code}", copy=False)
+
+
+def _compressed(values: bytes) -> list[bytes]:
+    """Returns the lengths of compressed blocks, and the blocks."""
+    parts = [values[i : i + _BLOCK] for i in range(0, len(values), _BLOCK)]
+    blocks = [zlib.compress(part, _LEVEL) for part in parts]
+    lengths = [len(blocks), _BLOCK, len(values) % _BLOCK, *map(len, blocks)]
+    return [np.array(lengths, _HEADER).tobytes(), *blocks]

@@ -1,0 +1,286 @@
+"""Writing samples with predictions, beside what their files hold already."""
+
+import contextlib
+import os
+import shutil
+from collections.abc import Collection, Generator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from opjax._files import replacing
+from opjax.files import building, hdf5, npz
+from opjax.files.building import Wanted
+from opjax.files.formats import check_suffix, opened
+from opjax.files.npz import Arrays
+from opjax.files.reading import MAX_BYTES, How, Names, parse_names
+from opjax.files.vtk import fields as vtk_fields
+from opjax.samples import Place, Sample, check
+
+_FAR = 2**62  # no limit on sizes
+
+
+def write(
+    path: str | os.PathLike[str],
+    sample: Sample,
+    prediction: np.ndarray | None = None,
+    *,
+    names: Sequence[str] | None = None,
+    source: str | os.PathLike[str] | None = None,
+) -> None:
+    """Writes a sample with a prediction beside its own arrays.
+
+    All of the file that a sample was read from is kept: other fields, cells and, in VTK
+    files, coordinates. A group is added to, or replaced in, an `.h5` file of groups;
+    other files appear when complete.
+
+    Args:
+      path: file to write; its suffix is the format, that of `source`.
+      sample: as returned by `read`, or any other.
+      prediction: values at its points, shape `(n, q)`; None to write the sample alone.
+      names: a name for each channel, `"prediction"` for all by default; channels of
+        the same name become one field.
+      source: file (for a group, with the group) whose arrays are kept; by default
+        where the sample was read, if that file exists.
+
+    Raises:
+      ImportError: if h5py or VTK is needed and missing.
+      OSError: if the file cannot be written.
+      ValueError: if the suffix is unknown or not that of the source, `path` is the
+        source, the prediction does not fit the sample or its names, or a field of that
+        name exists.
+    """
+    path = Path(path).expanduser()
+    check_suffix(path)
+    fields = _fields(sample, prediction, names)
+    file, group = _split(sample.name if source is None else os.fspath(source))
+    if file is None and source is not None:
+        raise FileNotFoundError(f"{source} does not exist; arrays of it were to keep.")
+    if file is None:
+        _create(path, _arrays(sample, fields))
+        return
+    _check_place(file, path)
+    with opened(file, max_bytes=_FAR) as groups:
+        if group not in groups:
+            raise ValueError(f"{file} has groups {sorted(groups)}, not {group!r}.")
+        arrays = groups[group]
+        _check_same_points(file, arrays, sample)
+        _check_free(file, arrays, fields)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if group:  # is added to a file that may exist
+            hdf5.copy_group(file, path, group)
+            hdf5.add(path, group, fields)
+            return
+        with replacing(path) as temporary:
+            _start_copy(file, temporary)
+            _extend(temporary, file, "", arrays, fields)
+
+
+class Extended(NamedTuple):
+    """A sample of a file that is being copied.
+
+    Attributes:
+      sample: the sample, whose name is that of the original.
+      path: the copy.
+      file: the original.
+      group: the group of the sample, if it has one.
+      arrays: what the original holds.
+    """
+
+    sample: Sample
+    path: Path
+    file: Path
+    group: str
+    arrays: Arrays
+
+    def add(self, prediction: np.ndarray, names: Sequence[str] | None = None) -> None:
+        """Adds a prediction to the copy; once.
+
+        Args:
+          prediction: values at the points of the sample, shape `(n, q)`.
+          names: a name for each channel, as for `write`.
+
+        Raises:
+          OSError: if the copy cannot be written.
+          ValueError: if the prediction does not fit the sample or its names, or a field
+            of that name exists.
+        """
+        fields = _fields(self.sample, prediction, names)
+        _check_free(self.file, self.arrays, fields)
+        _extend(self.path, self.file, self.group, self.arrays, fields)
+
+
+@contextlib.contextmanager
+def extended(
+    source: str | os.PathLike[str],
+    path: str | os.PathLike[str],
+    *,
+    features: Names = None,
+    target: Names = None,
+    point_dim: int | None = None,
+    quadrature: bool = False,
+    need_target: bool = True,
+    max_bytes: int = MAX_BYTES,
+) -> Generator[list[Extended]]:
+    """Reads the samples of a file once, and copies it with predictions beside them.
+
+        with files.extended("new/part.vtu", "predicted/part.vtu") as samples:
+            for each in samples:
+                each.add(trained(each.sample))
+
+    Args:
+      source: the file.
+      path: its copy, which appears when the context ends without an error.
+      features: see `read`; likewise the others.
+      target: names of the fields to predict.
+      point_dim: number of leading axes that are space.
+      quadrature: make weights of the points from the cells.
+      need_target: whether missing fields of `target` are an error.
+      max_bytes: largest size of the arrays of the file.
+
+    Raises:
+      FileNotFoundError: if there is no file.
+      ImportError: if h5py or VTK is needed and missing.
+      OSError: if the copy cannot be written.
+      ValueError: as for `read`, or if `path` is the source or has another suffix.
+    """
+    source, path = Path(source).expanduser(), Path(path).expanduser()
+    check_suffix(source)
+    _check_place(source, path)
+    wanted = Wanted(parse_names(features), parse_names(target), need_target, quadrature)
+    how = How(wanted, point_dim, False, max_bytes)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(path) as temporary, how.open(source) as groups:
+        _start_copy(source, temporary)
+        found: list[Extended] = []
+        for group, arrays in groups.items():
+            sample = how.build(Place(str(source), group), arrays).sample
+            found.append(Extended(sample, temporary, source, group, arrays))
+            building.check_agree(found[0].sample, sample)
+        read = [each.sample for each in found]
+        check(read)
+        building.warn_of_duplicates(map(building.num_duplicates, read))
+        yield found
+        if not temporary.exists():  # nothing was added to a mesh
+            _extend(temporary, source, "", found[0].arrays, {})
+
+
+def _arrays(sample: Sample, fields: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Returns all arrays of a sample, and fields.
+
+    Raises:
+      ValueError: if the sample has an array of the name of a field.
+    """
+    given = {
+        "mesh_points": sample.mesh_points,
+        "features": sample.features,
+        "target": sample.target,
+        "quadrature_weights": sample.quadrature_weights,
+        "cells": sample.cells,
+        "grid_shape": sample.grid_shape,
+    }
+    arrays = {name: np.asarray(a) for name, a in given.items() if a is not None}
+    _check_free(sample.name, arrays, fields)
+    return arrays | dict(fields)
+
+
+def _fields(
+    sample: Sample, prediction: np.ndarray | None, names: Sequence[str] | None
+) -> dict[str, np.ndarray]:
+    if prediction is None:
+        return {}
+    prediction = np.asarray(prediction)
+    if prediction.ndim != 2 or len(prediction) != sample.num_points:
+        raise ValueError(
+            f"prediction has shape {prediction.shape}, expected ({sample.num_points}, "
+            f"channels) for {sample.name or 'the sample'}."
+        )
+    listed = ["prediction"] * prediction.shape[1] if names is None else list(names)
+    if len(listed) != prediction.shape[1]:
+        raise ValueError(
+            f"names={listed} must name the {prediction.shape[1]} channels of the "
+            "prediction."
+        )
+    columns = {n: [i for i, m in enumerate(listed) if m == n] for n in listed}
+    return {
+        name: prediction[:, chosen[0] if len(chosen) == 1 else chosen]
+        for name, chosen in columns.items()
+    }
+
+
+def _split(name: str) -> tuple[Path | None, str]:
+    """Returns the file and group that the name of a sample says, if there is such."""
+    path = Path(name).expanduser()
+    if name and path.is_file():
+        return path, ""
+    if name and path.parent.suffix.lower() == ".h5" and path.parent.is_file():
+        return path.parent, path.name
+    return None, ""
+
+
+def _check_place(file: Path, path: Path) -> None:
+    if path.suffix.lower() != file.suffix.lower():
+        raise ValueError(
+            f"{path} and {file} must have the same suffix: the format is kept."
+        )
+    if path.exists() and path.samefile(file):
+        raise ValueError(f"{path} is the source itself; write to another folder.")
+
+
+def _check_same_points(file: Path, arrays: Arrays, sample: Sample) -> None:
+    if "mesh_points" in arrays and len(arrays["mesh_points"]) == sample.num_points:
+        return
+    raise ValueError(
+        f"{file} has another mesh than the sample of {sample.num_points} points that "
+        "was read from it."
+    )
+
+
+def _check_free(
+    file: str | Path, present: Collection[str], fields: Mapping[str, np.ndarray]
+) -> None:
+    if taken := sorted(set(present) & set(fields)):
+        raise ValueError(f"{file} has fields {taken} already; choose other names.")
+
+
+def _create(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
+    """Writes a file of arrays alone."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(path) as temporary:
+        if path.suffix.lower() == ".npz":
+            npz.add(temporary, arrays)
+        elif path.suffix.lower() == ".h5":
+            hdf5.add(temporary, "", arrays)
+        else:
+            vtk_fields.create(temporary, arrays)
+
+
+def _start_copy(file: Path, path: Path) -> None:
+    """Copies a file to which fields will be added; a mesh is written with them."""
+    if file.suffix.lower() in (".npz", ".h5"):
+        shutil.copyfile(file, path)
+
+
+def _extend(
+    path: Path,
+    file: Path,
+    group: str,
+    arrays: Arrays,
+    fields: Mapping[str, np.ndarray],
+) -> None:
+    """Adds fields to a copy.
+
+    Args:
+      path: the copy.
+      file: the original.
+      group: the group of the sample, if it has one.
+      arrays: what the original holds.
+      fields: arrays to add.
+    """
+    if isinstance(arrays, vtk_fields.Fields):
+        vtk_fields.extend(path, file, arrays.mesh, fields)
+    elif path.suffix.lower() == ".npz":
+        npz.add(path, fields)
+    else:
+        hdf5.add(path, group, fields)

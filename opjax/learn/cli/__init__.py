@@ -1,0 +1,1 @@
+"""Command lines: programs, their flags, and the three that are installed."""

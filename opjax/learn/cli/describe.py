@@ -1,0 +1,147 @@
+"""What a run would do: data, models, parameters, steps, memory and time."""
+
+import dataclasses
+import sys
+import time
+from typing import Any, NamedTuple, TypeVar
+
+import jax
+from jax.sharding import Mesh
+
+from opjax.learn.cli import study
+from opjax.learn.cli.study import MakeTask, StudyOptions
+from opjax.learn.config import fields
+from opjax.learn.run import batches, devices, hosts, noise
+from opjax.learn.run.devices import Devices
+from opjax.learn.run.sources import make_batches
+from opjax.learn.tasks.task import BaseTask
+
+_Config = TypeVar("_Config", bound=fields.Configuration)
+
+
+class Cost(NamedTuple):
+    """What the training of one model takes.
+
+    Attributes:
+      parameters: of the model.
+      steps: of its training.
+      memory_mib: of a step, and of the samples on the device.
+      step_seconds: of a step.
+      seconds: of all steps.
+    """
+
+    parameters: int
+    steps: int
+    memory_mib: float
+    step_seconds: float
+    seconds: float
+
+
+def describe(
+    config: StudyOptions,
+    make_task: MakeTask,
+    cache_dir: str | None,
+    shared: Devices,
+) -> dict[str, Any]:
+    """Builds every model and times one step of its training.
+
+    Where samples are generated, only a few are: as many as a batch.
+
+    Args:
+      config: of a study.
+      make_task: makes the task of a member.
+      cache_dir: folder of generated data.
+      shared: the devices that would train.
+
+    Returns:
+      JSON values. `parameters` and `steps` are those of the first model, `memory_mib`
+      is the most that one takes, `seconds` those of all steps, without validation,
+      evaluation and figures.
+    """
+    tasks, source = study.Tasks(make_task, cache_dir), ""
+    costs: dict[str, Cost] = {}
+    seeds: dict[str, int] = {}
+    members = {key: (one, fewest(one)) for key, one in config.members().items()}
+    with jax.enable_x64(False):
+        few_of_all = [few for _, few in members.values()]
+        mesh = shared.mesh(lambda: study.share_points(few_of_all, tasks))
+        for (name, _), (member, few) in members.items():
+            seeds[name] = seeds.get(name, 0) + 1
+            if name not in costs:
+                task = tasks(few)
+                costs[name] = _cost(member, few, task, mesh)
+                source = source or task.source
+                said = costs[name]._asdict().items()
+                if hosts.first():
+                    shown = ", ".join(f"{key} {value:.4g}" for key, value in said)
+                    print(f"{name}: {shown}", file=sys.stderr, flush=True)
+    first, device = next(iter(costs.values())), jax.devices()[0]
+    sizes = ("num_train", "num_validation", "num_test")
+    return {
+        "data": source,
+        "samples": {n[4:]: getattr(config, n) for n in sizes if hasattr(config, n)},
+        "models": list(costs),
+        "seeds": list(getattr(config, "seeds", ())),
+        "parameters": first.parameters,
+        "steps": first.steps,
+        "memory_mib": max(cost.memory_mib for cost in costs.values()),
+        "seconds": sum(cost.seconds * seeds[name] for name, cost in costs.items()),
+        "members": {name: cost._asdict() for name, cost in costs.items()},
+        "device": f"{device.platform} ({device.device_kind})",
+    }
+
+
+def fewest(config: _Config) -> _Config:
+    """Returns a configuration with just enough generated samples for one batch."""
+    options = {field.name: field.metadata for field in dataclasses.fields(config)}
+    if getattr(config, "data_dir", "") or "data_dir" not in options:
+        return config
+    wanted = {
+        "num_train": max(getattr(config, "batch_size", 1), 2),
+        "num_validation": min(getattr(config, "num_validation", 0), 1),
+        "num_test": 1,
+    }
+    changes = {
+        name: int(max(size, options[name]["limits"]["at least"]))
+        for name, size in wanted.items()
+        if name in options
+    }
+    return dataclasses.replace(config, **changes)
+
+
+def _cost(config: Any, few: Any, task: BaseTask, mesh: Mesh | None) -> Cost:
+    """What one model takes; `few` is its configuration with the samples of `task`."""
+    model = study.build(few, task)
+    devices.check(mesh, task, model)
+    task = noise.prepared(task, model)
+    settings = dataclasses.replace(task.settings(few, mesh=mesh), steps_per_call=1)
+    found = make_batches(task, settings)
+    steps, data = found.total, found.data_bytes
+    if data:
+        data += batches.num_bytes(task.validation)
+    if few is not config:
+        data *= config.num_train / few.num_train
+        steps = config.num_epochs * (config.num_train // config.batch_size)
+    call, state, given = found.one_step(model)
+    state = jax.block_until_ready(call(state, *given)[0])  # to warm up
+    begin = time.perf_counter()
+    jax.block_until_ready(call(state, *given)[0])
+    seconds = time.perf_counter() - begin
+    size = sum(leaf.size for leaf in jax.tree.leaves(model))
+    return Cost(
+        parameters=size // (found.shape[0] if found.shape else 1),
+        steps=steps,
+        memory_mib=memory_mib(call) + data / 2**20,
+        step_seconds=seconds,
+        seconds=seconds * steps,
+    )
+
+
+def memory_mib(call: jax.stages.Compiled) -> float:
+    """Arguments, outputs and temporary arrays of a compiled program; 0 if unknown."""
+    sizes = call.memory_analysis()
+    if sizes is None:
+        return 0.0
+    total = sizes.argument_size_in_bytes + sizes.output_size_in_bytes
+    total += sizes.temp_size_in_bytes - sizes.alias_size_in_bytes
+    return total / 2**20

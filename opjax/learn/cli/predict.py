@@ -1,0 +1,249 @@
+"""Predicts on your own meshes with a trained operator.
+
+    opjax-predict --workdir=runs/mine --input=new --output=predicted
+
+Writes a copy of every input file to the output folder, with the prediction beside its
+own arrays. `report.json` says for every sample how far it is from the training data
+and, if it has a target, the relative L2 error. The last line printed summarises it.
+
+With `--stream`, `.vtu` and `.h5` files of any size are read and written in slices of
+points. With `--export=FILE` the operator is written to a file that runs without opjax,
+see `opjax.export`.
+"""
+
+import os
+import pathlib
+import time
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from absl import app, flags
+
+from opjax import export, files, metrics
+from opjax._files import remove_leftovers
+from opjax.learn.cli import command_line
+from opjax.learn.json_files import to_json, write_json
+from opjax.learn.messages import say
+from opjax.learn.predict import in_slices, trained
+from opjax.learn.registry import operators
+from opjax.learn.tasks.supervised import mean_and_worst
+from opjax.samples import Sample, ranges
+
+
+def run(
+    workdir: str | os.PathLike[str],
+    *,
+    inputs: str | Sequence[str] = (),
+    output: str | os.PathLike[str] | None = None,
+    export_path: str | os.PathLike[str] | None = None,
+    point_dim: int | None = None,
+    stream: bool = False,
+    own_model: str | None = None,
+    **limits: Any,
+) -> dict[str, Any]:
+    """Predicts on all samples of the input, and exports the operator if asked.
+
+    Args:
+      workdir: see `learn.load`.
+      inputs: folder, files or patterns, see `files.find`.
+      output: folder for the files with predictions and `report.json`.
+      export_path: file for the exported operator; None for none.
+      point_dim: as for `files.read`; as in training by default.
+      stream: read and write `.vtu` or `.h5` files in slices, never all of a mesh.
+      own_model: see `learn.load`.
+      **limits: `chunk_size`, `memory_gib` and `scratch`, see `Trained.__call__`.
+
+    Returns:
+      What the last line of the program says.
+    """
+    begin = time.monotonic()
+    with jax.enable_x64(False):
+        found = trained.load(workdir, own_model=own_model)
+        result: dict[str, Any] = {"model": str(found.folder)}
+        if export_path is not None:
+            _export(found, export_path)
+            result["export"] = str(export_path)
+        if inputs:
+            if output is None:
+                raise ValueError("Name a folder for the predictions, --output=...")
+            place = pathlib.Path(output)
+            names = (file.stem for file in _files(inputs))
+            remove_leftovers(place, "report", *names)
+            predict = _stream_all if stream else _predict_all
+            rows = predict(found, inputs, place, point_dim, limits)
+            result |= _summary(rows) | {"output": str(output)}
+    return to_json(result | {"seconds": time.monotonic() - begin})
+
+
+def _files(inputs: str | Sequence[str]) -> list[pathlib.Path]:
+    found = files.find(inputs)
+    twice = [name for name, n in Counter(f.name for f in found).items() if n > 1]
+    if twice:
+        raise ValueError(
+            f"Several files of the input are called {twice[0]}; predict on their "
+            "folders one by one."
+        )
+    return found
+
+
+def _names(found: trained.Trained) -> list[str]:
+    """Of the channels of predictions."""
+    count = found.description["channels"]["target"]
+    targets = found.description["names"].get("target") or ["target"] * count
+    return ["prediction" if t == "target" else f"prediction_{t}" for t in targets]
+
+
+def _stream_all(
+    found: trained.Trained,
+    inputs: str | Sequence[str],
+    output: pathlib.Path,
+    point_dim: int | None,
+    limits: dict[str, Any],
+) -> list[dict[str, Any]]:
+    rows, names = [], _names(found)
+    for file in _files(inputs):
+        rows += in_slices.predict_file(
+            found, file, output / file.name, names, limits, point_dim=point_dim
+        )
+    for row in rows:
+        if note := ranges.sentence(row):
+            say(f"{row['name']}: {note}.")
+    write_json(output / "report.json", rows)
+    return [to_json(row) for row in rows]
+
+
+def _predict_all(
+    found: trained.Trained,
+    inputs: str | Sequence[str],
+    output: pathlib.Path,
+    point_dim: int | None,
+    limits: dict[str, Any],
+) -> list[dict[str, Any]]:
+    rows, names = [], _names(found)
+    output.mkdir(parents=True, exist_ok=True)
+    for file in _files(inputs):
+        place = output / file.name
+        if place.exists() and place.samefile(file):
+            raise ValueError(f"{place} is the input itself; give another --output.")
+        options = found.read_options(point_dim=point_dim)
+        with files.extended(file, place, **options) as several:
+            for each in several:
+                values = found(each.sample, **limits)
+                each.add(_finite(each.sample, values), names)
+                rows.append(_row(found, each.sample, values))
+    write_json(output / "report.json", rows)
+    return rows
+
+
+def _finite(sample: Sample, values: np.ndarray) -> np.ndarray:
+    if not np.isfinite(values).all():
+        raise ValueError(
+            f"The prediction for {sample.name} is not finite; its values are too far "
+            "from those of training."
+        )
+    return values
+
+
+def _row(found: trained.Trained, sample: Sample, values: np.ndarray) -> dict[str, Any]:
+    """What the report says of a sample; what is unusual about it is printed."""
+    row = {"name": sample.name, "num_points": sample.num_points}
+    row |= ranges.compare(found.description, sample)
+    if sample.target is not None:
+        weights: Any = sample.quadrature_weights
+        row["relative_l2"] = metrics.relative_l2(
+            jnp.asarray(values), sample.target, quadrature_weights=weights
+        )
+    if note := ranges.sentence(to_json(row)):
+        say(f"{sample.name}: {note}.")
+    return to_json(row)
+
+
+def _summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    errors = [row["relative_l2"] for row in rows if "relative_l2" in row]
+    keys = [key for key in rows[0] if key not in ("name", "num_points", "relative_l2")]
+    return {
+        **(mean_and_worst(np.asarray(errors)) if errors else {}),  # targets are known
+        "samples": len(rows),
+        "num_points": sum(row["num_points"] for row in rows),
+        **{f"{key}_worst": max(row[key] for row in rows) for key in keys},
+    }
+
+
+def _export(found: trained.Trained, path: str | os.PathLike[str]) -> None:
+    description, entry = found.description, operators.entry(found.name)
+    least = description["config"][entry.min_points] if entry.min_points else 1
+    export.save(
+        path,
+        found.model,
+        point_dim=description["channels"]["mesh_points"],
+        feature_dim=description["channels"]["features"],
+        normalizers=found.normalizers,
+        weighted=description["weighted"],
+        num_points=description["sizes"]["num_points"] if found.fixed_points else None,
+        min_points=least,
+    )
+
+
+def main() -> None:
+    """Runs the program on its flags."""
+    flags.DEFINE_string("workdir", None, "Folder of a finished run", required=True)
+    flags.DEFINE_list(
+        "input", [], "Folder, files or patterns of the input, separated by commas"
+    )
+    flags.DEFINE_string(
+        "output", None, "Folder for the files with predictions and for report.json"
+    )
+    flags.DEFINE_string(
+        "own_model",
+        None,
+        "Name of your own model, package.module:function, if the run trained one",
+    )
+    flags.DEFINE_string("export", None, "File to write the exported operator to")
+    flags.DEFINE_integer(
+        "point_dim",
+        None,
+        "Dimension of space, as for opjax-train. By default, as in training",
+        lower_bound=1,
+    )
+    flags.DEFINE_bool(
+        "stream",
+        False,
+        "Read and write .vtu or .h5 files in slices of points. A mesh then need not "
+        "fit into memory",
+    )
+    flags.DEFINE_integer(
+        "chunk_size", 2**14, "Number of points evaluated at a time", lower_bound=1
+    )
+    flags.DEFINE_float(
+        "memory_gib", 8.0, "Maximum memory of one evaluation, in GiB", lower_bound=0
+    )
+    flags.DEFINE_string(
+        "scratch", None, "Folder for a temporary file with the features of all points"
+    )
+    given = flags.FLAGS
+
+    def work() -> dict[str, Any]:
+        if not given.input and not given.export:
+            raise app.UsageError("Give --input and --output, or --export.")
+        return run(
+            given.workdir,
+            inputs=given.input,
+            output=given.output,
+            export_path=given.export,
+            point_dim=given.point_dim,
+            stream=given.stream,
+            chunk_size=given.chunk_size,
+            memory_gib=given.memory_gib,
+            scratch=given.scratch,
+            own_model=given.own_model,
+        )
+
+    command_line.start(work, [__name__])
+
+
+if __name__ == "__main__":
+    main()

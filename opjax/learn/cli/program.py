@@ -1,0 +1,257 @@
+"""A program: presets, a task, and everything around them.
+
+PROGRAM = learn.Program("elasticity", PRESETS, make_task)
+
+if __name__ == "__main__":
+    PROGRAM.launch()
+"""
+
+import dataclasses
+import json
+import os
+import pathlib
+import shutil
+import sys
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Generic, TypeGuard, TypeVar
+
+import jax
+
+from opjax.learn import tables
+from opjax.learn.cli import command_line, describe, study
+from opjax.learn.cli.study import MakeTask
+from opjax.learn.config import ModelOptions, RunOptions, fields
+from opjax.learn.messages import say
+from opjax.learn.registry import operators
+from opjax.learn.report import drawing
+from opjax.learn.report.members import Finished, Report, write_report, write_tables
+from opjax.learn.run import hosts
+from opjax.learn.run.devices import Devices
+from opjax.learn.run.folder import RunDirectory, run_once
+
+_Config = TypeVar("_Config", bound=fields.Preset)
+
+
+@dataclasses.dataclass(frozen=True)
+class Program(Generic[_Config]):
+    """What runs a configuration in its folder, and its command line.
+
+    Attributes:
+      name: of the program and of its folders.
+      presets: configurations by name.
+      make_task: `make_task(config, cache_dir)`, for a study of trained models.
+      title: of its tables; the name with a capital letter by default.
+      report: `report(finished)`, what it adds to the standard report of a study.
+      work: `work(config, directory, cache_dir)`, in place of a study.
+      describe_work: `describe_work(config)`, what that would do, as JSON values.
+      command: how it is started; `python -m experiments.<name>` by default.
+      grid_axes: axes of the grid that samples are on, zero for none; or a function of
+        the configuration. None where it is not known before they are read.
+    """
+
+    name: str
+    presets: Mapping[str, _Config]
+    make_task: MakeTask | None = None
+    title: str = ""
+    report: Callable[[Finished], Report] | None = None
+    work: Callable[[_Config, RunDirectory, str | None], Report] | None = None
+    describe_work: Callable[[_Config], dict[str, Any]] | None = None
+    command: str = ""
+    grid_axes: Callable[[Any], int] | int | None = None
+
+    def run(
+        self,
+        config: _Config,
+        *,
+        workdir: str | os.PathLike[str] | None = None,
+        cache_dir: str | None = None,
+        tensorboard: bool = False,
+        mesh: str = "",
+    ) -> dict[str, Any]:
+        """Runs a configuration, or continues, or reads a finished run.
+
+        Trains in float32 whatever the caller's settings, and prints the result as one
+        line of JSON. Several processes, see `hosts.joined`, call it alike.
+
+        Args:
+          config: all that the numbers depend on.
+          workdir: folder of the run; by default one in `runs` with the name of program
+            and preset and of what differs from the preset.
+          cache_dir: folder of generated data.
+          tensorboard: write TensorBoard files too.
+          mesh: devices that share points and samples, see `sharding.parse`; one, if
+            empty. No part of the configuration: a run may go on with another.
+
+        Returns:
+          What the last line of the program says: the numbers of `Task.evaluate`, of the
+          first model by their own names, of every model as `<number>_<model>`, medians
+          over the seeds with their ranges; parameters, seconds, and how they came
+          about.
+
+        Raises:
+          ImportError: if matplotlib is missing.
+          OSError: if data cannot be read or a folder cannot be written.
+          RuntimeError: if another process works in the folder.
+          ValueError: if the folder holds another configuration, data are damaged or
+            the mesh fits neither devices nor batch nor model.
+          opjax.training.NonFiniteError: if a loss diverges.
+        """
+        drawing.require_matplotlib()
+        config, base = self._ready(config)
+        start = self.command or f"python -m experiments.{self.name}"
+        command = fields.command(start, config, base)
+        command += f" --mesh={mesh}" * bool(mesh)
+        title = self.title or self.name.replace("_", " ").capitalize()
+        shared = self._devices(mesh, config)
+
+        def work(directory: RunDirectory) -> dict[str, Any]:
+            if self.make_task is None:
+                result = self._other_work(config, directory, title, cache_dir)
+            else:
+                assert isinstance(config, study.StudyOptions)
+                finished = study.run(
+                    config,
+                    self.make_task,
+                    directory.path,
+                    shared=shared,
+                    command=command,
+                    cache_dir=cache_dir,
+                    tensorboard=tensorboard,
+                )
+                result = hosts.tell(lambda: write_report(finished, title, self.report))
+            device = jax.devices()[0]
+            return {
+                **result,
+                "preset": config.preset,
+                "device": f"{device.platform} ({device.device_kind})",
+                **({"mesh": mesh} if mesh else {}),
+            }
+
+        workdir = os.path.abspath(workdir or self._default_workdir(config, base))
+        if hosts.first():
+            say(f"Folder: {workdir}")
+        result = run_once(workdir, config, work, command=command)
+        result["workdir"] = workdir  # where it is now; folders may be moved
+        if hosts.first():
+            _show(pathlib.Path(workdir, "tables.md"))
+            sys.stderr.flush()
+            print(json.dumps(result, allow_nan=False), flush=True)
+        return result
+
+    def _other_work(
+        self,
+        config: _Config,
+        directory: RunDirectory,
+        title: str,
+        cache_dir: str | None,
+    ) -> dict[str, Any]:
+        """What a program does that is no study."""
+        assert self.work is not None
+        begin = time.monotonic()
+        report = self.work(config, directory, cache_dir)
+        seconds = time.monotonic() - begin
+        write_tables(directory.path, title, report.head, report.text or "", seconds)
+        return {"seconds": seconds, **report.result}
+
+    def _devices(self, mesh: str, config: _Config) -> Devices:
+        """Claims the devices that `--mesh` names."""
+        if mesh and self.make_task is None:
+            raise ValueError(f"{mesh=} means nothing for {self.name}; leave it out.")
+        if hosts.count() > 1 and self.make_task is None:
+            raise ValueError(
+                f"{self.name} is for one process; leave --coordinator out."
+            )
+        points = _registered(config) and operators.splits_points(config)
+        return Devices(mesh, config, points=points)
+
+    def describe(
+        self, config: _Config, *, cache_dir: str | None = None, mesh: str = ""
+    ) -> dict[str, Any]:
+        """Says what `run` would do, without training.
+
+        Args:
+          config: as for `run`.
+          cache_dir: as for `run`.
+          mesh: as for `run`.
+
+        Returns:
+          JSON values, `models`, `parameters`, `steps`, `data`, `memory_mib` and
+          `seconds` among them.
+        """
+        config, base = self._ready(config)
+        shared = self._devices(mesh, config)
+        if self.make_task is not None:
+            assert isinstance(config, study.StudyOptions)
+            found = describe.describe(config, self.make_task, cache_dir, shared)
+        else:
+            assert self.describe_work is not None
+            found = self.describe_work(config)
+        return {
+            "program": self.name,
+            "preset": config.preset,
+            **found,
+            "workdir": self._default_workdir(config, base),
+        }
+
+    def launch(self) -> None:
+        """Runs the program on its flags; does not return."""
+        groups = command_line.define_flags(self.presets, program=self.name)
+
+        def work() -> dict[str, Any] | None:
+            config = command_line.read_flags(self.presets)
+            given = command_line.read_run_flags()
+            with hosts.joined(given.coordinator, given.num_processes, given.process_id):
+                if given.describe:
+                    found = self.describe(
+                        config, cache_dir=given.cache_dir, mesh=given.mesh
+                    )
+                    return found if hosts.first() else None
+                self.run(
+                    config,
+                    workdir=given.workdir,
+                    cache_dir=given.cache_dir,
+                    tensorboard=given.tensorboard,
+                    mesh=given.mesh,
+                )
+            return None
+
+        command_line.start(work, groups)
+
+    def _default_workdir(self, config: _Config, base: _Config) -> str:
+        return f"runs/{fields.run_name(self.name, config, base)}"
+
+    def _ready(self, config: _Config) -> tuple[_Config, _Config]:
+        """The configuration with absolute paths, its models checked, and its preset."""
+        base = fields.base_of(config, self.presets)
+        axes = self.grid_axes(config) if callable(self.grid_axes) else self.grid_axes
+        _check_models(config, base, axes)
+        folder = getattr(config, "data_dir", "")
+        if folder:
+            absolute = os.path.abspath(os.path.expanduser(folder))
+            config = dataclasses.replace(config, data_dir=absolute)
+        return config, base
+
+
+def _registered(config: object) -> TypeGuard[RunOptions]:
+    """Whether the models of a configuration are those of the registry."""
+    if not (isinstance(config, RunOptions) and isinstance(config, ModelOptions)):
+        return False
+    (models,) = (f for f in dataclasses.fields(config) if f.name == "models")
+    return models.metadata["choices"] is None
+
+
+def _check_models(config: object, base: object, axes: int | None) -> None:
+    """Raises ValueError if models of the registry do not fit options or grid."""
+    if _registered(config) and _registered(base):
+        operators.check_options(config, base)
+        if axes is not None:
+            operators.check_mesh(config.models, axes)
+
+
+def _show(page: pathlib.Path) -> None:
+    """Shows the tables of a finished run on the terminal."""
+    if page.is_file():
+        shown = tables.plain(page.read_text(), shutil.get_terminal_size().columns)
+        if shown:
+            say(f"\n{shown}\n")

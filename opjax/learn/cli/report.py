@@ -1,0 +1,213 @@
+r"""Puts finished runs on one page: tables, provenance and figures.
+
+    opjax-report --runs=runs/darcy-quick,runs/rna-quick --page=results/page.md --html
+
+Everything above the line `<!-- tables -->` of an existing Markdown page is kept. The
+rest is replaced by the tables of the runs, each with its command, commit, hardware,
+seeds and data. `--figures` copies the figures of the runs beside the page and shows
+them above the tables, and `--shown=seeds,fields` selects some of them. `--html` writes
+one HTML file with all figures inside, to be sent or read anywhere.
+"""
+
+import base64
+import html as markup
+import pathlib
+import re
+import shutil
+import urllib.parse
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from absl import flags
+
+from opjax._files import remove_leftovers
+from opjax.learn.cli import command_line
+from opjax.learn.json_files import replacing, write_text
+
+MARK = "<!-- tables -->"
+_STYLE = """
+:root { color-scheme: light dark; }
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 0 auto;
+  padding: 1rem; overflow-wrap: break-word; }
+h1, h2, h3 { line-height: 1.25; margin-top: 2rem; }
+table { border-collapse: collapse; font-size: .9rem; display: block; overflow-x: auto; }
+th, td { border-bottom: 1px solid #8886; padding: .25rem .6rem; text-align: left;
+  white-space: nowrap; }
+code { font-size: .9em; background: #8882; border-radius: .2rem; padding: 0 .2rem; }
+pre { overflow-x: auto; background: #8882; padding: .6rem; }
+pre code { background: none; }
+img { max-width: 100%; height: auto; background: #fff; }
+small { display: block; opacity: .8; margin-bottom: 1.5rem; }
+ul { padding-left: 1.2rem; }
+p:has(img) { overflow-x: auto; }
+@media (max-width: 40rem) { img { max-width: 44rem; }
+  small { position: sticky; left: 0; } }
+@media print { h2 { break-before: page; } img, tr { break-inside: avoid; } }
+""".strip()
+_POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
+
+
+def report(
+    page: pathlib.Path,
+    runs: Sequence[pathlib.Path],
+    *,
+    html: bool = False,
+    figures: bool = False,
+    shown: Sequence[str] = (),
+) -> dict[str, Any]:
+    """Writes a page of any number of runs.
+
+    Args:
+      page: Markdown file; created if missing.
+      runs: folders with a `tables.md`.
+      html: write `<page>.html` beside it too, with figures.
+      figures: show figures in the Markdown page too, from the folder
+        `<page>-figures` beside it.
+      shown: names of the figures to show, in this order; all if there is none.
+
+    Returns:
+      What the last line of the program says.
+    """
+    text = page.read_text() if page.exists() else f"{MARK}\n"
+    if text.count(MARK) != 1:
+        raise ValueError(f"{page} must have one line {MARK!r}, above the tables.")
+    head = text.split(MARK)[0] + MARK + "\n"
+    tables = [_tables(run) for run in runs]
+    # For readers of Markdown that take tags for HTML; in `code` too, where it is ugly.
+    escaped = [t.replace("&", "&amp;").replace("<", "&lt;") for t in tables]
+    page.parent.mkdir(parents=True, exist_ok=True)
+    beside = page.with_name(f"{page.stem}-figures") if figures or shown else None
+    remove_leftovers(page.parent, page.stem)
+    if beside is not None:
+        remove_leftovers(beside)
+    taken: dict[str, pathlib.Path] = {}
+    text = _joined(head, escaped, runs, taken, shown, beside and beside.name)
+    for name, figure in taken.items():
+        target = page.parent / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(target) as temporary:
+            shutil.copyfile(figure, temporary)
+    write_text(page, text)
+    written = {"page": str(page), "runs": len(tables)}
+    if html:
+        target, taken = page.with_suffix(".html"), {}
+        markdown = _joined(
+            head, tables, runs, taken, shown, "figures", tables_first=True
+        )
+        write_text(target, to_html(markdown, taken))
+        written["html"] = str(target)
+    return written
+
+
+def _tables(run: pathlib.Path) -> str:
+    """The tables of a run, its headings one level deeper: the page has a title."""
+    tables = run / "tables.md"
+    if not tables.is_file():
+        raise FileNotFoundError(f"{tables} does not exist: the run is unfinished.")
+    return re.sub("^#", "##", tables.read_text().rstrip(), flags=re.MULTILINE) + "\n"
+
+
+def _joined(
+    head: str,
+    tables: Sequence[str],
+    runs: Sequence[pathlib.Path],
+    taken: dict[str, pathlib.Path],
+    shown: Sequence[str],
+    folder: str | None,
+    *,
+    tables_first: bool = False,
+) -> str:
+    """The page; names in a folder, if there is one, of the figures that it takes."""
+    parts = [head]
+    for number, (text, run) in enumerate(zip(tables, runs, strict=True), start=1):
+        title, _, text = text.partition("\n")
+        parts.append(f"{title}\n")
+        drawn: list[str] = []
+        for figure in [] if folder is None else _figures(run, shown):
+            name = re.sub(r"[^\w.-]", "_", f"{number}-{run.name}-{figure.name}")
+            taken[f"{folder}/{name}"] = figure
+            words = figure.stem.replace("_", " ").capitalize()
+            caption = re.sub(r"[^\w, ]", " ", f"{words}, run {run.name}")
+            drawn.append(f"![{caption}]({folder}/{name})\n")
+        written = [text.lstrip("\n")]
+        parts += [*written, *drawn] if tables_first else [*drawn, *written]
+    return "\n".join(parts)
+
+
+def _figures(folder: pathlib.Path, shown: Sequence[str]) -> list[pathlib.Path]:
+    """Figures of a run; those of its only member where it has none of its own."""
+    found = sorted([*folder.glob("*.png"), *folder.glob("figures/*.png")])
+    members = sorted(path.parent for path in folder.glob("*/result.json"))
+    if not found and members:
+        found = sorted(members[0].glob("figures/*.png"))
+    if not shown:
+        return found
+    known = {figure.stem: figure for figure in found}
+    if unknown := [name for name in shown if name not in known]:
+        raise ValueError(
+            f"{folder} has no figure {', '.join(unknown)}; --shown may name "
+            f"{', '.join(known) or 'none: the run has no figures'}."
+        )
+    return [known[name] for name in shown]
+
+
+def to_html(text: str, images: Mapping[str, pathlib.Path]) -> str:
+    """Returns Markdown as one HTML page without outside resources.
+
+    What is text stays text: every character of it is escaped, and nothing in a file
+    becomes a tag or a script. Images with a name in `images`, `.png` files, become part
+    of the page; of others the captions are left.
+    """
+    from markdown_it import MarkdownIt
+
+    def image(_: object, tokens: Sequence[Any], index: int, *more: object) -> str:
+        token = tokens[index]
+        path = images.get(urllib.parse.unquote(token.attrs["src"]))
+        shown = markup.escape(token.content)
+        if path is None:
+            return shown
+        content = base64.b64encode(path.read_bytes()).decode()
+        source = f"data:image/png;base64,{content}"
+        return f'<img alt="{shown}" src="{source}"><small>{shown}</small>'
+
+    markdown = MarkdownIt("commonmark", {"html": False}).enable("table")
+    markdown.add_render_rule("image", image)
+    text = re.sub("^<!--.*-->$", "", text, flags=re.MULTILINE)
+    title = next((t[2:] for t in text.splitlines() if t.startswith("# ")), "Results")
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{markup.escape(title)}</title>\n<style>\n{_STYLE}\n</style>\n</head>\n"
+        f"<body>\n{markdown.render(text)}</body>\n</html>\n"
+    )
+
+
+def main() -> None:
+    """Writes the page that the flags ask for."""
+    flags.DEFINE_string("page", None, "Markdown page to write", required=True)
+    flags.DEFINE_list(
+        "runs", None, "Folders of finished runs, separated by commas", required=True
+    )
+    flags.DEFINE_bool(
+        "html", False, "Write an HTML page with all figures inside as well"
+    )
+    flags.DEFINE_bool("figures", False, "Show figures in the Markdown page as well")
+    flags.DEFINE_list(
+        "shown",
+        [],
+        "Names of the figures to show, as in the run's figures folder. All if empty",
+    )
+    given = flags.FLAGS
+
+    def work() -> dict[str, Any]:
+        page, *runs = (pathlib.Path(p).expanduser() for p in [given.page, *given.runs])
+        return report(
+            page, runs, html=given.html, figures=given.figures, shown=given.shown
+        )
+
+    command_line.start(work, [__name__])
+
+
+if __name__ == "__main__":
+    main()

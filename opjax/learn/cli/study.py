@@ -1,0 +1,215 @@
+"""Models, variants and seeds of one program, each in a folder of its own."""
+
+import pathlib
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Protocol, runtime_checkable
+
+import jax
+import numpy as np
+from flax import nnx
+
+from opjax import training
+from opjax.learn.config import fields
+from opjax.learn.json_files import replacing
+from opjax.learn.report import figures
+from opjax.learn.report.members import Finished
+from opjax.learn.run import devices, hosts
+from opjax.learn.run.devices import Devices
+from opjax.learn.run.fitting import Fitted, fit
+from opjax.learn.run.folder import RunDirectory, run_once
+from opjax.learn.run.settings import Settings
+from opjax.learn.tasks.task import BaseTask, MemberOptions
+
+# `make_task(config, cache_dir)`, of a member's configuration.
+MakeTask = Callable[[Any, str | None], BaseTask]
+
+
+@runtime_checkable
+class StudyOptions(fields.Preset, Protocol):
+    """What is asked of the configuration of a study."""
+
+    def members(self) -> Mapping[tuple[str, Any], Any]:
+        """Configurations of single models and seeds, by name and seed."""
+        ...
+
+
+class Tasks:
+    """The task of a member, kept while members differ in model and seed only."""
+
+    def __init__(self, make_task: MakeTask, cache_dir: str | None):
+        self._make, self._cache_dir = make_task, cache_dir
+        self._key: dict[str, Any] | None = None
+        self._task: BaseTask | None = None
+        self.seconds = 0.0  # spent making them
+
+    def __call__(self, config: object) -> BaseTask:
+        """Returns the task of a member's configuration."""
+        key = {k: v for k, v in vars(config).items() if k not in ("models", "seeds")}
+        if self._task is None or key != self._key:
+            begin = time.monotonic()
+            self._task, self._key = self._make(config, self._cache_dir), key
+            self.seconds += time.monotonic() - begin
+        return self._task
+
+
+def run(
+    config: StudyOptions,
+    make_task: MakeTask,
+    folder: pathlib.Path,
+    *,
+    shared: Devices,
+    command: str = "",
+    cache_dir: str | None = None,
+    tensorboard: bool = False,
+) -> Finished:
+    """Trains all members of a study, or reads those that are finished.
+
+    Args:
+      config: of the study.
+      make_task: makes the task of a member.
+      folder: of the study, open.
+      shared: the devices that train.
+      command: repeats the run.
+      cache_dir: folder of generated data.
+      tensorboard: write TensorBoard files too.
+
+    Returns:
+      What the members have found.
+
+    Raises:
+      ValueError: if devices do not fit the task or the model of a member.
+    """
+    begin = time.monotonic()
+    members, tasks = config.members(), Tasks(make_task, cache_dir)
+    first, *others = members.values()
+    task = tasks(first)
+    mesh = shared.mesh(lambda: share_points(members.values(), tasks))
+    if mesh is not None:  # the first member is checked when it is trained, at once
+        for member in others:
+            devices.check(mesh, tasks(member), _shapes(member, tasks(member)))
+    results: dict[str, list[dict[str, Any]]] = {}
+    for (name, seed), member in members.items():
+        place = name.replace(":", "_") + ("" if seed is None else f"-{seed}")
+
+        def work(directory: RunDirectory, member: Any = member) -> dict[str, Any]:
+            given = tasks(member)
+            how = given.settings(member, tensorboard=tensorboard, mesh=mesh)
+            return train(member, given, directory, how)
+
+        result = run_once(folder / place, member, work, command=command)
+        results.setdefault(name, []).append(result)
+    hosts.tell(lambda: _draw(folder))
+    return Finished(
+        config,
+        folder,
+        results,
+        task.source,
+        task.notes,
+        task.num_train,
+        task.num_test,
+        time.monotonic() - begin,
+        tasks.seconds,
+    )
+
+
+def _draw(folder: pathlib.Path) -> None:
+    """Draws the figures of several members together."""
+    groups: dict[pathlib.Path, list[figures.Member]] = {}
+    for one in figures.members(folder):
+        groups.setdefault(one.folder.parent, []).append(one)
+    for parent, shown in groups.items():  # one, or several with members of their own
+        if len(shown) > 1:
+            figures.draw(parent, shown)
+
+
+def share_points(members: Iterable[MemberOptions], tasks: Tasks) -> bool:
+    """Whether devices can share the points of the samples of all members."""
+    for member in members:
+        task = tasks(member)
+        if devices.obstacle(task, _shapes(member, task)) is not None:
+            return False
+    return True
+
+
+def _shapes(config: MemberOptions, task: BaseTask) -> object:
+    """The model of a member, with shapes in place of arrays."""
+    return jax.eval_shape(lambda: build(config, task))
+
+
+def build(config: MemberOptions, task: BaseTask) -> Any:
+    """Returns the model of a member before its training.
+
+    Raises:
+      ValueError: if the task says not how.
+    """
+    if task.build is None:
+        raise ValueError("The task of a program needs `build`, which makes its model.")
+    return task.build(config, nnx.Rngs(config.seed))
+
+
+def train(
+    config: MemberOptions, task: BaseTask, directory: RunDirectory, settings: Settings
+) -> dict[str, Any]:
+    """Trains one model with one seed and evaluates it on the test samples.
+
+    Of several processes the first one evaluates, on one of its devices.
+
+    Args:
+      config: of the member.
+      task: what it learns.
+      directory: its folder.
+      settings: as from `BaseTask.settings`.
+
+    Returns:
+      The numbers of `Task.evaluate`, `validation` if there are such samples,
+      `best_epoch`, without them the last one, `parameters`, `seconds` and the last
+      numbers of `Task.probe`; or "diverged" with the message, if that is a result.
+
+    Raises:
+      ValueError: if the task says not how to build or evaluate a model.
+    """
+    model = build(config, task)
+    parameters = sum(leaf.size for leaf in jax.tree.leaves(model))
+    try:
+        fitted = fit(task, model, settings, folder=directory)
+    except training.NonFiniteError as error:
+        if not task.diverge:
+            raise
+        return {"diverged": str(error), "parameters": 0}
+    return hosts.tell(
+        lambda: _finished(task, fitted, directory.path, settings, parameters)
+    )
+
+
+def _finished(
+    task: BaseTask,
+    fitted: Fitted[Any],
+    folder: pathlib.Path,
+    settings: Settings,
+    parameters: int,
+) -> dict[str, Any]:
+    """Leaves the files of a trained member in its folder, and returns its numbers."""
+    if task.evaluate is None:
+        raise ValueError("The task of a program needs `evaluate`, for its numbers.")
+    if task.keeps_losses:
+        with replacing(folder / "losses.npz") as path:
+            np.savez(
+                path,
+                losses=fitted.losses,
+                finite=fitted.finite,
+                compile_seconds=fitted.compile_seconds,
+                seconds=fitted.seconds,
+            )
+    result, last = dict(task.evaluate(fitted.best_model, folder)), fitted.history[-1]
+    figures.draw(folder, [figures.member(folder)])
+    if task.metric is not None:
+        steps = last["step"] // settings.num_epochs if settings.num_epochs else 1
+        if task.validation:
+            result["validation"] = fitted.best_metric
+        result["best_epoch"] = fitted.best_step // steps
+    if task.probe is not None:
+        shown = set(jax.eval_shape(task.probe, fitted.model))
+        result |= {name: last[name] for name in sorted(shown)}
+    result["parameters"] = parameters // max(fitted.finite.size, 1)
+    return result | {"seconds": fitted.seconds}

@@ -1,0 +1,267 @@
+r"""Trains operators on your own data: files of samples on meshes of any size.
+
+    opjax-train --train=data/train --test=data/test --feature_names=k,f \
+      --target_names=u --workdir=runs/mine
+    opjax-predict --workdir=runs/mine --input=new --output=predicted
+
+`opjax.files` describes the file formats and the names of the arrays. The run's folder
+holds a trained operator for each model, with its normalisers, its channels and the
+ranges of the training data, so that `opjax-predict` can warn about unusual inputs.
+
+Data larger than memory are trained on with `--stream_samples`, which reads samples
+batch by batch. The results are the same, bit for bit.
+`--models=package.module:function` trains your own model or attention, see
+`opjax.learn.registry.operators`.
+"""
+
+import contextlib
+import dataclasses
+import os
+import tempfile
+
+from opjax import files, learn
+from opjax.datasets import heat
+from opjax.learn.config import ModelOptions, RunOptions, TrainingOptions
+from opjax.learn.config.fields import option
+from opjax.learn.tasks.streamed import StreamedTask, Streaming, streamed_regression
+
+DEMONSTRATION = "demonstration"
+
+
+def _listed(paths: str) -> list[str]:
+    return [path.strip() for path in paths.split(",") if path.strip()]
+
+
+def _absolute(paths: str) -> str:
+    if paths == DEMONSTRATION:
+        return paths
+    return ",".join(os.path.abspath(os.path.expanduser(p)) for p in _listed(paths))
+
+
+@dataclasses.dataclass(frozen=True)
+class Config(RunOptions, ModelOptions, TrainingOptions):
+    """All that the numbers of a run depend on."""
+
+    train: str = option(
+        "",
+        "Folder, files or patterns of the training samples, separated by commas. "
+        f"{DEMONSTRATION} generates a few samples to try the program",
+    )
+    test: str = option(
+        "",
+        "Folder, files or patterns of the test set, separated by commas. If empty, "
+        "--test_fraction of the training files is held out",
+    )
+    feature_names: str = option(
+        "",
+        "Names of the input fields, separated by commas. If empty, the field "
+        "features, when the files have one",
+    )
+    target_names: str = option(
+        "",
+        "Names of the fields to predict, separated by commas. If empty, the field "
+        "target",
+    )
+    point_dim: int = option(
+        0,
+        "Dimension of space: the number of leading axes of VTK points that are used. "
+        "0 leaves out axes that are zero everywhere",
+        minimum=0,
+    )
+    quadrature: bool = option(
+        False, "Compute quadrature weights from the mesh cells when a file has none"
+    )
+    validation_fraction: float = option(
+        0.1,
+        "Fraction of the training samples that is held out to select the best epoch",
+        above=0,
+        below=1,
+    )
+    test_fraction: float = option(
+        0.2,
+        "Fraction of the training samples that is held out as the test set when "
+        "--test is empty",
+        above=0,
+        below=1,
+    )
+    data_seed: int = option(
+        0, "Seed of the split into training, validation and test sets", minimum=0
+    )
+    stacked: bool = option(
+        False,
+        "Read files that hold many samples along axis 0 of every array: .h5 files, or "
+        "folders with one .npy file per array",
+    )
+    stream_samples: bool = option(
+        False,
+        "Read samples from disk batch by batch instead of all at the start. For data "
+        "larger than memory. The results are the same",
+    )
+    num_train: int = option(
+        0, "Maximum number of training samples. 0 uses all of them", minimum=0
+    )
+    num_validation: int = option(
+        0, "Maximum number of validation samples. 0 uses all of them", minimum=0
+    )
+    num_test: int = option(
+        0, "Maximum number of test samples. 0 uses all of them", minimum=0
+    )
+    stream_points: int = option(
+        0,
+        "Number of points of a training mesh that are in memory at once, for .h5 and "
+        ".vtu files larger than memory. 0 reads whole meshes; 2048 is fast on one core",
+        minimum=0,
+    )
+    stream_memory: float = option(
+        4.0, "Memory of a training step in GiB, with --stream_points", above=0
+    )
+
+    def __post_init__(self):
+        """Makes paths absolute, so that the folder of a run says where they are."""
+        super().__post_init__()
+        for name in ("stream_samples", "stacked"):
+            if getattr(self, name) and self.train == DEMONSTRATION:
+                raise ValueError(
+                    f"{name} means nothing with train={DEMONSTRATION}, whose few "
+                    "samples are made on the spot; leave it out."
+                )
+        if self.stream_points:
+            self._refuse_with_stream_points()
+        elif self.stream_memory != Config.stream_memory:
+            raise ValueError(
+                f"stream_memory={self.stream_memory} means nothing without "
+                "stream_points; give it, or leave both out."
+            )
+        for name in ("train", "test"):
+            object.__setattr__(self, name, _absolute(getattr(self, name)))
+
+    def _refuse_with_stream_points(self) -> None:
+        """Raises ValueError for options that mean nothing where meshes are sliced."""
+        for field in dataclasses.fields(self):
+            if field.name not in _WHOLE_MESHES:
+                continue
+            value = getattr(self, field.name)
+            if value != field.default:
+                raise ValueError(
+                    f"{field.name}={value} means nothing with "
+                    f"stream_points={self.stream_points}; leave it out."
+                )
+
+
+# Options of meshes that are in memory as a whole.
+_WHOLE_MESHES = (
+    "quadrature",
+    "stacked",
+    "stream_samples",
+    "num_train",
+    "num_validation",
+    "num_test",
+    "num_buckets",
+    "microbatch",
+    "chunk_size",
+    "rematerialize",
+    "storage_dtype",
+)
+
+# Convolutions are off: they tie a model to one grid.
+_DEFAULT = Config(models=("functional",), num_epochs=100, convolution=False)
+PRESETS = {
+    "smoke": dataclasses.replace(
+        _DEFAULT,
+        **{**learn.SMOKE, "num_epochs": 30},
+        train=DEMONSTRATION,
+        num_buckets=1,
+    ),
+    **learn.quick(_DEFAULT),
+    "paper": dataclasses.replace(_DEFAULT, **learn.PAPER),
+}
+
+
+def make_task(
+    config: Config, cache_dir: str | None = None
+) -> learn.Task | StreamedTask:
+    """Reads the samples and builds the task, see `learn.regression`."""
+    del cache_dir
+    if config.stream_points:
+        return make_streamed_task(config)
+    splits, names = load(config)
+    return learn.regression(config, splits, encode_points=True, names=names)
+
+
+def make_streamed_task(config: Config) -> StreamedTask:
+    """Looks at the samples in slices and builds the task of streaming them."""
+    if not config.train or config.train == DEMONSTRATION:
+        raise ValueError(
+            "Give the training meshes of stream_points, --train=FOLDER or files."
+        )
+    splits = files.sliced_splits(
+        _listed(config.train),
+        _listed(config.test),
+        features=files.parse_names(config.feature_names),
+        target=files.parse_names(config.target_names),
+        point_dim=config.point_dim or None,
+        validation_fraction=config.validation_fraction,
+        test_fraction=config.test_fraction,
+        seed=config.data_seed,
+    )
+    if len(splits.train) < config.batch_size:
+        raise ValueError(
+            f"{len(splits.train)} training meshes are fewer than "
+            f"batch_size={config.batch_size}; lower it."
+        )
+    with splits.train.open(0) as arrays:
+        names = {
+            name: arrays[name].channel_names if name in arrays else ()
+            for name in ("features", "target")
+        }
+    how = Streaming(config.stream_points, config.stream_memory)
+    return streamed_regression(splits, how, names=names)
+
+
+def load(config: Config) -> tuple[learn.Splits, dict[str, tuple[str, ...]]]:
+    """Reads and divides the samples; names the channels of `features` and `target`."""
+    if not config.train:
+        raise ValueError(
+            "Give the training samples, --train=FOLDER or files; or "
+            f"--train={DEMONSTRATION} to try the program."
+        )
+    shown = config.train == DEMONSTRATION
+    with contextlib.ExitStack() as stack:
+        paths = _listed(config.train)
+        if shown:
+            folder = stack.enter_context(tempfile.TemporaryDirectory())
+            paths = [heat.write(folder, 40)]
+        splits = files.splits(
+            paths,
+            _listed(config.test),
+            features=config.feature_names,
+            target=config.target_names,
+            point_dim=config.point_dim or None,
+            seed=config.data_seed,
+            in_memory=not config.stream_samples,
+            quadrature=config.quadrature,
+            stacked=config.stacked,
+            validation_fraction=config.validation_fraction,
+            test_fraction=config.test_fraction,
+            num_train=config.num_train,
+            num_validation=config.num_validation,
+            num_test=config.num_test,
+        )
+    if len(splits.train) < config.batch_size:
+        raise ValueError(
+            f"{len(splits.train)} training samples are left, fewer than "
+            f"batch_size={config.batch_size}; give more samples."
+        )
+    if shown:
+        splits = splits._replace(source="our demonstration of heat that spreads")
+    return splits, dict(splits.channels or {})
+
+
+PROGRAM = learn.Program(
+    "train", PRESETS, make_task, title="Your own data", command="opjax-train"
+)
+run, main = PROGRAM.run, PROGRAM.launch
+
+
+if __name__ == "__main__":
+    main()

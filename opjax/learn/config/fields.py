@@ -1,0 +1,204 @@
+"""Fields of configurations: declared once, with limits and choices, and spelled.
+
+A configuration is a frozen dataclass of `option` fields. From them come the flags of
+a program, the checks, the name of its folder and the command that repeats a run.
+"""
+
+import dataclasses
+import math
+import os
+import re
+import shlex
+import zlib
+from collections.abc import Collection, Mapping
+from typing import Any, ClassVar, Protocol, TypeVar
+
+_LONGEST = 100  # characters of a default folder's name
+
+# Values of options, as of the flags.
+Value = bool | int | float | str
+Default = Value | tuple[Value, ...]
+
+
+class Configuration(Protocol):
+    """A dataclass of `option` fields."""
+
+    __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[Any]]]
+
+
+class Preset(Configuration, Protocol):
+    """A configuration that says which preset it began as."""
+
+    @property
+    def preset(self) -> str:
+        """Name of the preset."""
+        ...
+
+
+_Preset = TypeVar("_Preset", bound=Preset)
+
+
+def option(
+    default: Default,
+    text: str,
+    *,
+    minimum: float = -math.inf,
+    above: float = -math.inf,
+    maximum: float = math.inf,
+    below: float = math.inf,
+    choices: Collection[str] | None = None,
+    members: bool = False,
+) -> Any:
+    """Declares a field of a configuration.
+
+    Args:
+      default: a bool, int, float or str, or a tuple of them; its type is that of the
+        flag, the annotation `tuple[int, ...]` that of the elements.
+      text: help text of the flag.
+      minimum: smallest value of a number.
+      above: a number must be larger than this.
+      maximum: largest value of a number.
+      below: a number must be smaller than this.
+      choices: all values that a text may have.
+      members: whether the field chooses members of a study, each of which has a folder
+        of its own, so that it may change in the folder of the study.
+
+    Returns:
+      A dataclass field.
+    """
+    limits = {"at least": minimum, "above": above, "at most": maximum, "below": below}
+    choices = None if choices is None else tuple(choices)
+    given = {"text": text, "limits": limits, "choices": choices, "members": members}
+    return dataclasses.field(default=default, metadata=given)
+
+
+def check(config: Configuration) -> None:
+    """Raises ValueError if a value is not finite, out of range or not to be chosen."""
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        several = isinstance(value, tuple)
+        if several and not value:
+            raise ValueError(f"{field.name} is empty; name at least one.")
+        for element in value if several else (value,):
+            _check_value(field, element)
+            if several and value.count(element) > 1:
+                raise ValueError(f"{field.name}={spell(value)} has {element} twice.")
+
+
+def _check_value(field: dataclasses.Field[Any], value: Value) -> None:
+    choices, limits = field.metadata["choices"], field.metadata["limits"]
+    if isinstance(value, str):
+        if choices is not None and value not in choices:
+            raise ValueError(
+                f"{field.name}={value!r} is unknown; choose from {', '.join(choices)}."
+            )
+        return
+    inside = limits["at least"] <= value <= limits["at most"]
+    inside = inside and limits["above"] < value < limits["below"]
+    if not (math.isfinite(value) and inside):
+        words = [f"{k} {v}" for k, v in limits.items() if math.isfinite(v)]
+        words = " and ".join(["finite", *words])
+        raise ValueError(f"{field.name}={value} must be {words}.")
+
+
+def check_types(cls: type[Configuration], values: Mapping[str, object]) -> None:
+    """Raises ValueError if a value that was read is of another type than its field.
+
+    Args:
+      cls: a configuration.
+      values: by the names of its fields, all or some; others are passed over.
+    """
+    for field in dataclasses.fields(cls):
+        if field.name not in values:
+            continue
+        value, default = values[field.name], field.default
+        if isinstance(default, tuple) != isinstance(value, tuple):
+            raise ValueError(
+                f"{field.name}={repr(value)[:80]} must be like {default!r}."
+            )
+        elements = value if isinstance(value, tuple) else (value,)
+        of = default[0] if isinstance(default, tuple) and default else default
+        if isinstance(of, tuple):  # an empty one says nothing of its elements
+            continue
+        for element in elements:
+            kinds = (float, int) if type(of) is float else (type(of),)
+            if type(element) not in kinds or _is_too_large(element):
+                raise ValueError(
+                    f"{field.name}={repr(value)[:80]} must be like {default!r}."
+                )
+
+
+def _is_too_large(value: object) -> bool:
+    return isinstance(value, int) and abs(value) >= 2**63
+
+
+def base_of(config: _Preset, presets: Mapping[str, _Preset]) -> _Preset:
+    """Returns the preset that a configuration names, the defaults if there is none."""
+    return presets.get(config.preset) or type(config)()
+
+
+def preset_of(
+    presets: Mapping[str, _Preset], name: str, models: Collection[str]
+) -> _Preset:
+    """Returns the preset of a name, or that of the only model, which may have its own.
+
+    `paper_fno` is that of the model `fno` to the name `paper`. Several models have no
+    preset together if one has its own.
+    """
+    own = [f"{name}_{model}" for model in models if f"{name}_{model}" in presets]
+    if own and len(models) > 1:
+        raise ValueError(
+            f"preset={name} is not one for all of models={spell(tuple(models))}: there "
+            f"is {spell(tuple(own))}. Train these alone, as --preset={name} with one "
+            "model, or name the preset that all of them shall share."
+        )
+    return presets[own[0] if own else name]
+
+
+def _differences(config: _Preset, base: _Preset) -> dict[str, Default]:
+    """The fields that are not as in `base`: models, then others, then seeds."""
+    names = [field.name for field in dataclasses.fields(config)]
+    names.sort(key=lambda name: (name != "models") + (name == "seeds"))
+    pairs = {name: getattr(config, name) for name in names if name != "preset"}
+    return {name: v for name, v in pairs.items() if v != getattr(base, name)}
+
+
+def spell(value: Default) -> str:
+    """Spells a value as on the command line."""
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+def command(program: str, config: _Preset, base: _Preset) -> str:
+    """Returns the command that makes a configuration from its preset `base`."""
+    flags = [f"--preset={config.preset}"]
+    for name, value in _differences(config, base).items():
+        if isinstance(value, bool):
+            flags.append(f"--{'' if value else 'no'}{name}")
+        else:
+            flags.append(f"--{name}={shlex.quote(spell(value))}")
+    return " ".join([program, *flags])
+
+
+def run_name(program: str, config: _Preset, base: _Preset) -> str:
+    """Returns the name of a run's folder: program, preset and what differs from it."""
+    parts = [program, config.preset]
+    parts += [_short(*pair) for pair in _differences(config, base).items()]
+    name = "-".join(parts)
+    if len(name) <= _LONGEST:
+        return name
+    return f"{name[:_LONGEST]}-{zlib.crc32(name.encode()):08x}"
+
+
+def _short(name: str, value: Default) -> str:
+    """A value and its name as part of the name of a folder."""
+    if isinstance(value, bool):
+        return name if value else f"no_{name}"
+    plain = "+".join(map(_plain, value if isinstance(value, tuple) else (value,)))
+    if isinstance(value, str) and plain != value:  # folders may share their last name
+        plain = _plain(os.path.basename(value.rstrip("/")))
+        plain += f"_{zlib.crc32(value.encode()):08x}"
+    return plain if name == "models" else name.removeprefix("num_") + plain
+
+
+def _plain(value: Value) -> str:
+    return re.sub(r"[^A-Za-z0-9.-]+", "_", str(value))

@@ -1,0 +1,1 @@
+"""Trained operators: saved, loaded, and evaluated on meshes of any size."""

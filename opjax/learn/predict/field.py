@@ -1,0 +1,72 @@
+"""What an operator makes of a mesh, evaluated wherever it is wanted."""
+
+import os
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from opjax import streaming
+from opjax.learn.predict import prediction
+from opjax.learn.predict.learned import Learned
+from opjax.samples import Sample
+
+
+class Field(NamedTuple):
+    """The output function of an operator for one mesh, from `Trained.field`.
+
+    Points know others by the coefficients of the layers alone, which are those of the
+    mesh: at its points values are those of `trained(mesh)`, and values at any other
+    point cost that point's own layers. A point is seen as one of the mesh: an operator
+    with input features needs those of the point, the input function there.
+
+    Attributes:
+      trained: the operator.
+      coefficients: of all layers, `(l, h, k, d)`.
+      time: of an operator with a time embedding.
+    """
+
+    trained: Learned
+    coefficients: np.ndarray
+    time: float | None = None
+
+    def at(
+        self,
+        points: Sample | np.ndarray | str | os.PathLike[str],
+        features: np.ndarray | None = None,
+        *,
+        chunk_size: int = 2**14,
+    ) -> np.ndarray:
+        """Evaluates the field, in physical units.
+
+        Args:
+          points: where, `(m, p)`: another mesh of the same field, a slice, a line; or a
+            sample or file with points and features, whose weights have no meaning here.
+          features: the input function at these points, `(m, c)`, of an operator that
+            has one.
+          chunk_size: points that are evaluated at once.
+
+        Returns:
+          Values of the output function, float32 of shape `(m, q)`.
+
+        Raises:
+          OSError: if the file cannot be read.
+          ValueError: if points or features do not fit the operator.
+        """
+        if isinstance(points, np.ndarray):
+            sample = Sample(points, features=features, name="points")
+        elif features is None:
+            sample = self.trained.one(points)
+        else:
+            raise ValueError("Pass features with an array of points only.")
+        prediction.check(self.trained, sample, weights=False)
+        arrays: dict[str, Any] = {"mesh_points": sample.mesh_points}
+        if sample.features is not None:
+            arrays["features"] = sample.features
+        found = streaming.evaluate(
+            self.trained.model,
+            self.coefficients,
+            prediction.encoded(self.trained, arrays),
+            chunk_size=chunk_size,
+            time=self.time,
+        )
+        return prediction.decoded(self.trained, np.concatenate(list(found)))

@@ -1,0 +1,89 @@
+"""What a run has learned: a model, and how data for it are read."""
+
+import os
+import pathlib
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from opjax import files
+from opjax.learn.registry import operators
+from opjax.normalize import Normalizer
+from opjax.samples import Sample
+
+
+class Learned(NamedTuple):
+    """An operator with what belongs to it.
+
+    Attributes:
+      model: between encoded arrays.
+      normalizers: of `mesh_points`, `features` and `target`, where there are any.
+      description: as from `describe`, with the configuration under `config`.
+      folder: where it was found.
+    """
+
+    model: Any
+    normalizers: dict[str, Normalizer]
+    description: dict[str, Any]
+    folder: pathlib.Path
+
+    @property
+    def name(self) -> str:
+        """Name of the model in the registry."""
+        return self.description["config"]["models"][0]
+
+    @property
+    def fixed_points(self) -> bool:
+        """Whether the operator belongs to one grid, or to one number of points."""
+        entry, config = operators.entry(self.name), self.description["config"]
+        options = operators.options_of(self.name)
+        on_grid = self.description["sizes"]["grid_shape"] is not None
+        convolves = config.get("convolution", False) and "convolution" in options
+        own = entry.options is None  # nobody knows, so be careful
+        tied = bool(entry.grid_axes or convolves or own)
+        return entry.fixed_points or on_grid and tied
+
+    def one(self, mesh: Sample | str | os.PathLike[str]) -> Sample:
+        """Returns a sample, or the only one of a file.
+
+        Raises:
+          OSError: if the file cannot be read.
+          ValueError: if it is damaged or holds several samples.
+        """
+        if isinstance(mesh, Sample):
+            return mesh
+        found = self.read(mesh)
+        if len(found) != 1:
+            raise ValueError(
+                f"{mesh} holds {len(found)} samples; read them with `trained.read` "
+                "and predict on one after the other."
+            )
+        return found[0]
+
+    def read(
+        self,
+        paths: str | os.PathLike[str] | Sequence[str],
+        *,
+        point_dim: int | None = None,
+    ) -> list[Sample]:
+        """Reads samples as those of training were, with or without targets.
+
+        Args:
+          paths: as for `files.read`.
+          point_dim: as for `files.read`; as in training by default.
+        """
+        return files.read(paths, **self.read_options(point_dim=point_dim))
+
+    def read_options(self, *, point_dim: int | None = None) -> files.ReadOptions:
+        """Returns how `files.read` reads samples as those of training were.
+
+        Args:
+          point_dim: as for `files.read`; as in training by default.
+        """
+        config = self.description["config"]
+        return {
+            "features": config.get("feature_names"),
+            "target": config.get("target_names"),
+            "point_dim": point_dim or config.get("point_dim") or None,
+            "quadrature": config.get("quadrature", False),
+            "need_target": False,
+        }

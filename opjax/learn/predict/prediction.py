@@ -1,0 +1,221 @@
+"""Evaluation of trained operators on meshes of any size, in bounded memory."""
+
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from opjax import normalize, samples, streaming
+from opjax.learn.predict.learned import Learned
+from opjax.learn.registry import operators
+from opjax.nn import division
+from opjax.normalize import Normalizer
+from opjax.samples import Sample
+from opjax.samples.normalizers import encode
+from opjax.streaming import plan
+
+_ARRAYS = ("mesh_points", "features", "quadrature_weights")
+
+
+def predict_sample(
+    normalizers: Mapping[str, Normalizer], model: Any, sample: Any, **given: Any
+) -> jax.Array:
+    """Evaluates an operator on an encoded sample, in physical units, `(n, q)`."""
+    return _decode(normalizers, operators.call(model, sample, **given))
+
+
+def _decode(normalizers: Mapping[str, Normalizer], values: jax.Array) -> jax.Array:
+    if "target" not in normalizers:
+        return values
+    return normalize.decode(normalizers["target"], values)
+
+
+def predict(
+    trained: Learned,
+    sample: Sample,
+    *,
+    time: float | None,
+    chunk_size: int,
+    memory_gib: float,
+    scratch: str | os.PathLike[str] | None,
+) -> np.ndarray:
+    """Evaluates an operator on a mesh, see `Trained.__call__`.
+
+    Meshes up to `chunk_size` points are padded to one of a few sizes, for each of which
+    the operator is compiled once. Larger ones run chunk by chunk, where the operator
+    can, see `opjax.streaming`. Other operators are evaluated as a whole, where that
+    fits.
+    """
+    check(trained, sample, weights=True)
+    n, arrays = sample.num_points, arrays_of(sample)
+    if n > chunk_size and not obstacle(trained):
+        found = stream(
+            trained,
+            arrays,
+            time=time,
+            chunk_size=chunk_size,
+            memory_gib=memory_gib,
+            scratch=scratch,
+        )
+        return np.concatenate(list(found))
+    when = {} if time is None else {"time": jnp.asarray(time, jnp.float32)}
+    if not trained.fixed_points and n <= chunk_size:
+        arrays = samples.pad(sample._replace(target=None), padded_size(n))
+    if n > chunk_size:
+        _check_memory(trained, arrays, when, memory_gib)
+    return np.asarray(_whole(trained.model, trained.normalizers, arrays, when))[:n]
+
+
+def arrays_of(sample: Sample) -> dict[str, np.ndarray]:
+    """What a model takes of a sample."""
+    arrays = {k: getattr(sample, k) for k in _ARRAYS}
+    return {k: array for k, array in arrays.items() if array is not None}
+
+
+def obstacle(trained: Learned) -> str | None:
+    """Says why an operator cannot be evaluated in chunks, if so."""
+    model = trained.model
+    if any(jnp.ndim(n.mean) > 1 for n in trained.normalizers.values()):
+        return "its data are normalised point by point"
+    return division.obstacle(model, "stream")
+
+
+def stream(
+    trained: Learned,
+    source: Mapping[str, Any],
+    *,
+    time: float | None,
+    chunk_size: int,
+    memory_gib: float,
+    scratch: str | os.PathLike[str] | None,
+) -> Iterator[np.ndarray]:
+    """Evaluates an operator chunk by chunk, see `Trained.stream`."""
+    refuse_whole(trained)
+    n, model = len(source["mesh_points"]), trained.model
+    layers, channels, width = plan.sizes(model)
+    # Features of all points: in memory if they take little of it, else in a file.
+    small = n * channels * width <= memory_gib * 2**30 / 16
+    folder = None if small or layers == 1 else scratch or tempfile.gettempdir()
+    limit = memory_gib * 2**30
+    needed = plan.needed_bytes(
+        model, n, store_every=0, chunk_size=chunk_size, backward=False
+    )
+    if needed > limit:
+        text = plan.advice(
+            model, n, memory_limit=limit, chunk_size=chunk_size, backward=False
+        )
+        raise ValueError(f"{memory_gib=:g} is too little: {text}")
+    parts = streaming.predict(
+        model,
+        encoded(trained, source),
+        chunk_size=chunk_size,
+        time=time,
+        storage=folder,
+    )
+    return (decoded(trained, part) for part in parts)
+
+
+def refuse_whole(trained: Learned) -> None:
+    """Raises ValueError if an operator cannot be evaluated in chunks."""
+    if reason := obstacle(trained):
+        raise ValueError(
+            f"{trained.name} in {trained.folder} cannot be evaluated in chunks: "
+            f"{reason}. Call it on the whole mesh."
+        )
+
+
+class _Encoded:
+    """Rows of an array as the model sees them, encoded when they are read."""
+
+    def __init__(self, array: Any, normalizer: Normalizer):
+        self._array = array
+        self._mean, self._std = (np.asarray(x, np.float32) for x in normalizer)
+
+    def __len__(self) -> int:
+        return len(self._array)
+
+    def __getitem__(self, rows: slice) -> np.ndarray:
+        return (np.asarray(self._array[rows], np.float32) - self._mean) / self._std
+
+
+def encoded(trained: Learned, arrays: Mapping[str, Any]) -> dict[str, Any]:
+    """Sliceable arrays as the model sees them."""
+    normalizers = trained.normalizers
+    return {
+        k: _Encoded(a, normalizers[k]) if k in normalizers and k in _ARRAYS else a
+        for k, a in arrays.items()
+    }
+
+
+def decoded(trained: Learned, values: np.ndarray) -> np.ndarray:
+    """Values in physical units."""
+    if "target" not in trained.normalizers:
+        return values
+    mean, std = (np.asarray(x, values.dtype) for x in trained.normalizers["target"])
+    return values * std + mean
+
+
+def padded_size(num_points: int) -> int:
+    """The size that a mesh is padded to: an eighth more points at most, or 64."""
+    step = max(64, 2 ** max(num_points.bit_length() - 4, 0))
+    return -(-num_points // step) * step
+
+
+def check(trained: Learned, sample: Sample, *, weights: bool) -> None:
+    """Raises ValueError unless a sample has what an operator takes.
+
+    Without `weights`, it may have some or not.
+    """
+    description = trained.description
+    operator = f"the operator in {trained.folder}"
+    for name in ("mesh_points", "features"):
+        array, expected = getattr(sample, name), description["channels"][name]
+        count = 0 if array is None else array.shape[1]
+        if count != expected:
+            what = "coordinates" if name == "mesh_points" else "channels of features"
+            names = description["names"].get(name)
+            raise ValueError(
+                f"{sample.name} has {count} {what}, but {operator} was trained with "
+                f"{expected}"
+                + (f" ({', '.join(names)})." if names else "; see --point_dim.")
+            )
+    weighted = sample.quadrature_weights is not None
+    if weights and weighted != description["weighted"]:
+        has = ("without", "with")
+        raise ValueError(
+            f"{sample.name} comes {has[weighted]} quadrature_weights, but {operator} "
+            f"was trained {has[not weighted]} them."
+        )
+    num_points = description["sizes"]["num_points"]
+    if trained.fixed_points and sample.num_points != num_points:
+        raise ValueError(
+            f"{sample.name} has {sample.num_points} points, but {operator} is for "
+            f"meshes of {num_points} only."
+        )
+
+
+@jax.jit
+def _whole(model: Any, normalizers: Any, arrays: Any, when: Any) -> jax.Array:
+    return predict_sample(normalizers, model, encode(arrays, normalizers), **when)
+
+
+def _check_memory(trained: Learned, arrays: Any, when: Any, memory_gib: float) -> None:
+    """Asks the compiler for the memory of an evaluation before there is one."""
+    n = len(arrays["mesh_points"])
+    # Scores of one head, and their softmax.
+    needed = 8 * n**2 if operators.entry(trained.name).quadratic else 0
+    if needed <= memory_gib * 2**30:
+        lowered = _whole.lower(trained.model, trained.normalizers, arrays, when)
+        analysis = lowered.compile().memory_analysis()
+        needed = max(needed, getattr(analysis, "temp_size_in_bytes", 0))
+    if needed > memory_gib * 2**30:
+        raise ValueError(
+            f"{trained.name} needs about {needed / 2**30:.1f} GiB for a mesh of {n} "
+            f"points, above {memory_gib=:g}. Raise --memory_gib if the machine has "
+            "more, take a coarser mesh, or train functional or transolver without "
+            "convolutions, which are evaluated in chunks."
+        )

@@ -1,0 +1,323 @@
+"""Trained operators, saved with all that predictions on other meshes need."""
+
+import json
+import os
+import pathlib
+import types
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+
+from opjax import _formats, streaming
+from opjax.learn.config import ModelOptions, fields
+from opjax.learn.json_files import read_object, to_json, tuples
+from opjax.learn.predict import prediction
+from opjax.learn.predict.field import Field
+from opjax.learn.predict.learned import Learned
+from opjax.learn.registry import operators
+from opjax.learn.registry.entries import Operator
+from opjax.normalize import Normalizer
+from opjax.samples import Sample, ranges
+from opjax.samples.sliced import Sliced
+from opjax.training import checkpoint
+
+_FOLDER = "operator"
+_MAX_LAYERS = 10_000
+
+
+class Trained(Learned):
+    """An operator with what belongs to it; call it to predict.
+
+        trained = learn.load("runs/mine")
+        values = trained("new/mesh.vtu")
+
+    Attributes:
+      model: between encoded arrays.
+      normalizers: of `mesh_points`, `features` and `target`, where there are any.
+      description: as from `describe`, with the configuration under `config`.
+      folder: where it was found.
+    """
+
+    __slots__ = ()
+
+    def __call__(
+        self,
+        mesh: Sample | str | os.PathLike[str],
+        *,
+        time: float | None = None,
+        chunk_size: int = 2**14,
+        memory_gib: float = 8.0,
+        scratch: str | os.PathLike[str] | None = None,
+    ) -> np.ndarray:
+        """Predicts on a mesh, in physical units.
+
+        Args:
+          mesh: a sample, or a file with one, in one of the formats of `own`.
+          time: of an operator with a time embedding.
+          chunk_size: points that are evaluated at once, by operators that can.
+          memory_gib: largest memory of an evaluation, in GiB. Features of all points
+            are kept in memory if a sixteenth of it is enough.
+          scratch: folder for a file with them otherwise, 4 bytes for each channel and
+            point; the system's temporary one if None.
+
+        Returns:
+          Values of the output function, float32 of shape `(n, q)`.
+
+        Raises:
+          OSError: if the file cannot be read, or the folder not be written.
+          ValueError: if it is damaged or holds several samples, or the sample does not
+            fit the operator or the memory.
+        """
+        return prediction.predict(
+            self,
+            self.one(mesh),
+            time=time,
+            chunk_size=chunk_size,
+            memory_gib=memory_gib,
+            scratch=scratch,
+        )
+
+    def stream(
+        self,
+        arrays: Mapping[str, Any],
+        *,
+        time: float | None = None,
+        chunk_size: int = 2**14,
+        memory_gib: float = 8.0,
+        scratch: str | os.PathLike[str] | None = None,
+    ) -> Iterator[np.ndarray]:
+        """Predicts chunk by chunk on a mesh that need not fit into memory.
+
+        Args:
+          arrays: `mesh_points`, and `features` and `quadrature_weights` where the
+            operator was trained with them, of any kind that can be sliced: `np.memmap`,
+            HDF5 data sets.
+          time: see `__call__`; likewise the others.
+          chunk_size: points that are evaluated at once.
+          memory_gib: largest memory of an evaluation, in GiB.
+          scratch: folder for a file.
+
+        Returns:
+          An iterator of values of the output function, float32 of shape `(m, q)`.
+
+        Raises:
+          OSError: if the folder cannot be written.
+          ValueError: if the operator cannot be evaluated in chunks, or the arrays or
+            the memory do not fit it.
+        """
+        given: Any = dict(arrays)
+        prediction.check(self, Sample(**given, name="the mesh"), weights=True)
+        return prediction.stream(
+            self,
+            arrays,
+            time=time,
+            chunk_size=chunk_size,
+            memory_gib=memory_gib,
+            scratch=scratch,
+        )
+
+    def field(
+        self,
+        mesh: Sample | str | os.PathLike[str],
+        *,
+        time: float | None = None,
+        chunk_size: int = 2**14,
+    ) -> Field:
+        """Finds the coefficients of all layers, for predictions at other points.
+
+            field = trained.field("new/part.vtu")
+            probes = field.at(points)
+
+        Args:
+          mesh: where the input is given, as for `__call__`.
+          time: of an operator with a time embedding.
+          chunk_size: points that are evaluated at once.
+
+        Returns:
+          The field, which knows the mesh by its coefficients only.
+
+        Raises:
+          OSError: if the file cannot be read.
+          ValueError: as from `stream`.
+        """
+        sample = self.one(mesh)
+        prediction.check(self, sample, weights=True)
+        prediction.refuse_whole(self)
+        arrays = prediction.encoded(self, prediction.arrays_of(sample))
+        found = streaming.coefficients(
+            self.model, arrays, chunk_size=chunk_size, time=time
+        )
+        return Field(self, found, time)
+
+
+def describe(
+    train: Sequence[Sample] | Sliced,
+    *,
+    sizes: operators.Sizes,
+    names: Mapping[str, Sequence[str]] | None = None,
+) -> dict[str, Any]:
+    """Says what an operator is for: sizes and the ranges of the training samples.
+
+    Returns:
+      JSON values: `sizes`, `channels` of the arrays (zero for none), their `names`,
+      `weighted`, `num_train`, and what `ranges.measure` returns.
+    """
+    weighted = (
+        train.weighted
+        if isinstance(train, Sliced)
+        else train[0].quadrature_weights is not None
+    )
+    channels = {
+        "mesh_points": sizes.point_dim,
+        "features": sizes.feature_dim,
+        "target": sizes.out_features,
+    }
+    found = {
+        "sizes": sizes._asdict(),
+        "channels": channels,
+        "names": {k: list(listed) for k, listed in (names or {}).items()},
+        "weighted": weighted,
+        "num_train": len(train),
+    }
+    return to_json(found | ranges.measure(train))
+
+
+def save(
+    folder: pathlib.Path,
+    model: Any,
+    normalizers: Mapping[str, Normalizer],
+    description: Mapping[str, Any],
+) -> None:
+    """Saves the operator of a member in its folder, for `load`."""
+    payload = {"model": model, "normalizers": dict(normalizers)}
+    config = json.loads((folder / "config.json").read_text())
+    config.pop("format", None)  # the checkpoint has one
+    metadata = {
+        **description,
+        "config": config,
+        "normalizers": {k: jnp.shape(n.mean) for k, n in normalizers.items()},
+    }
+    checkpoint.save(folder / _FOLDER, 0, payload, metadata=to_json(metadata), keep=1)
+
+
+def load(workdir: str | os.PathLike[str], *, own_model: str | None = None) -> Trained:
+    """Reads the operator of a run: of the smallest validation error, else the first.
+
+    Nothing that the folder holds is run. A model of your own is imported again by its
+    name, which you have to give: no folder chooses what is imported.
+
+    Args:
+      workdir: folder of the run, or of one of its members.
+      own_model: the name of the model, if it is one of your own,
+        `package.module:function`.
+
+    Raises:
+      FileNotFoundError: if there is no finished run.
+      ValueError: if a model of your own is not the one of that name, or cannot be
+        imported; if a later opjax wrote the folder.
+      opjax.training.checkpoint.CheckpointError: if the operator is damaged.
+    """
+    root = pathlib.Path(workdir).expanduser()
+    finished = [
+        folder
+        for folder in [root, *sorted(path.parent for path in root.glob("*/operator"))]
+        if checkpoint.all_steps(folder / _FOLDER) and (folder / "result.json").is_file()
+    ]
+    if not finished:
+        raise FileNotFoundError(
+            f"{root} holds no trained operator; name the --workdir of a finished run."
+        )
+
+    def validation(folder: pathlib.Path) -> float:
+        found = read_object(folder / "result.json").get("validation")
+        return float("inf") if not isinstance(found, int | float) else found
+
+    folder = min(finished, key=validation)
+    description = _description(folder, own_model)
+    try:
+        template = _template(description)
+    except Exception as error:  # what is not as it was leads models anywhere
+        raise _damaged(folder, f"it describes no operator: {error!r}") from error
+    found = checkpoint.restore(folder / _FOLDER, template)
+    assert found is not None
+    payload = found.payload
+    return Trained(payload["model"], payload["normalizers"], description, folder)
+
+
+def _damaged(folder: pathlib.Path, reason: str) -> checkpoint.CheckpointError:
+    return checkpoint.CheckpointError(
+        f"The operator in {folder} is damaged, or of another version: {reason[:300]} "
+        "(restore the folder from a copy, or train again)."
+    )
+
+
+def _description(folder: pathlib.Path, own_model: str | None) -> dict[str, Any]:
+    """What was saved beside an operator, checked."""
+    try:
+        found = _checked(checkpoint.read_metadata(folder / _FOLDER, 0))
+    except _formats.NewerFormatError:
+        raise
+    except ValueError as error:
+        raise _damaged(folder, str(error)) from error
+    (name,) = found["config"]["models"]
+    if operators.is_own(name) and name != own_model:
+        raise ValueError(
+            f"{folder} holds a model that is not of opjax, {name!r}; to import and run "
+            f"it, if you trust it, give own_model={name!r} (--own_model={name})."
+        )
+    return found
+
+
+def _checked(found: Any) -> dict[str, Any]:
+    """Raises ValueError unless a description has the parts that `save` gives it."""
+    parts = {"sizes": dict, "channels": dict, "names": dict, "weighted": bool}
+    parts |= {"config": dict, "normalizers": dict, "ranges": dict, "num_points": list}
+    for part, kind in parts.items():
+        if not isinstance(found, dict) or not isinstance(found.get(part), kind):
+            raise ValueError(f"no {part} in its description")
+    config, sizes = found["config"], found["sizes"]
+    given = {name: tuples(value) for name, value in config.items()}
+    fields.check_types(ModelOptions, given)
+    models = config.get("models")
+    if not isinstance(models, list) or [type(m) for m in models] != [str]:
+        raise ValueError(f"models={models!r}, expected one")
+    if not 0 < config.get("num_layers", 1) <= _MAX_LAYERS:
+        raise ValueError(f"num_layers={config['num_layers']}")
+    if set(sizes) - set(operators.Sizes._fields):
+        raise ValueError(f"sizes of {sorted(sizes)}")
+    counts = [*_numbers(sizes), *found["channels"].values(), *found["num_points"]]
+    counts += [n for shape in found["normalizers"].values() for n in tuples(shape)]
+    if not all(type(n) in (int, float, bool) and abs(n) < 2**31 for n in counts):
+        raise ValueError("sizes that are none")
+    return found
+
+
+def _numbers(value: Any) -> list[Any]:
+    """All that is in nested lists and objects, but nothing that is null."""
+    if isinstance(value, dict | list):
+        inner = value.values() if isinstance(value, dict) else value
+        return [number for part in inner for number in _numbers(part)]
+    return [] if value is None else [value]
+
+
+def _template(description: dict[str, Any]) -> dict[str, Any]:
+    """Shapes of all that `save` saved."""
+    sizes = {name: tuples(value) for name, value in description["sizes"].items()}
+
+    def build(key: jax.Array) -> Operator:
+        return operators.build(
+            types.SimpleNamespace(**description["config"]),
+            operators.Sizes(**sizes),
+            rngs=nnx.Rngs(key),
+        )
+
+    normalizers = {}
+    for name, shape in description["normalizers"].items():
+        array: Any = jax.ShapeDtypeStruct(tuple(shape), jnp.float32)
+        normalizers[name] = Normalizer(array, array)
+    model = jax.eval_shape(build, jax.random.key(0))
+    return {"model": model, "normalizers": normalizers}

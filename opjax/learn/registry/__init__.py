@@ -1,0 +1,1 @@
+"""Operators by name: what a model is built from, and what it can do."""

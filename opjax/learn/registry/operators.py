@@ -1,0 +1,361 @@
+"""Operators between functions on any mesh, by name, for all programs.
+
+Names are those of `REGISTRY`, `basis:mixer` for any of `BASES` with any of `MIXERS`,
+such as `fourier:functional`, or `package.module:function`, your own:
+
+    def build(config, *, point_dim, feature_dim, out_features, grid_shape,
+              time_embedding, rngs):
+        ...  # a model, called as `nn.OperatorTransformer`
+
+is a whole model, and `attention(features, *, rngs)` an attention layer of an
+`nn.OperatorTransformer`; it also gets those of `num_heads`, `num_basis`, `point_dim`
+and `grid_shape` that its signature names. Modules are found as Python finds them, and
+in the current folder.
+"""
+
+import bisect
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+
+from opjax import nn, normalize
+from opjax.learn.config import ModelOptions
+from opjax.learn.registry import attentions, models, own_models
+from opjax.learn.registry.attentions import BASES, MIXERS
+from opjax.learn.registry.entries import (
+    Configuration,
+    Encoded,
+    Entry,
+    Layer,
+    Operator,
+    Sizes,
+)
+from opjax.learn.registry.models import Layout
+from opjax.samples import Sample, summaries
+
+__all__ = [
+    "ATTENTIONS",
+    "BASES",
+    "MIXERS",
+    "REGISTRY",
+    "Encoded",
+    "Entry",
+    "Layout",
+    "Operator",
+    "Sizes",
+    "attention",
+    "build",
+    "call",
+    "check_mesh",
+    "check_options",
+    "entry",
+    "is_own",
+    "options_of",
+    "sizes",
+    "slug",
+    "splits_points",
+]
+
+_DEFAULTS = dataclasses.asdict(ModelOptions())
+
+
+def sizes(
+    samples: Sequence[Sample],
+    normalizers: Mapping[str, normalize.Normalizer] | None = None,
+    *,
+    out_features: int | None = None,
+    box: tuple[tuple[float, ...], tuple[float, ...]] | None = None,
+    time_embedding: bool = False,
+) -> Sizes:
+    """Finds the sizes of all samples of a data set, in normalised coordinates.
+
+    Args:
+      samples: the data set.
+      normalizers: those of the task, by the name of the array.
+      out_features: channels of the output, if not those of the target.
+      box: corners of all meshes, if not those of the samples.
+      time_embedding: whether calls of the model take `time`.
+    """
+    first = samples[0]
+    known = summaries.of(samples)
+    grids = {summary.grid_shape for summary in known}
+    counts = {summary.num_points for summary in known}
+    corners = np.stack(summaries.limits(known, "mesh_points"))
+    if normalizers and "mesh_points" in normalizers:
+        corners = np.asarray(normalize.encode(normalizers["mesh_points"], corners))
+    lower, upper = (tuple(map(float, corner)) for corner in corners)
+    target, channels = first.target, 1
+    if target is not None and target.ndim == 2:
+        channels = target.shape[1]
+    return Sizes(
+        point_dim=first.mesh_points.shape[1],
+        feature_dim=0 if first.features is None else first.features.shape[1],
+        out_features=channels if out_features is None else out_features,
+        grid_shape=grids.pop() if len(grids) == 1 else None,
+        num_points=counts.pop() if len(counts) == 1 else None,
+        box=(lower, upper) if box is None else box,
+        time_embedding=time_embedding,
+    )
+
+
+def is_own(name: str) -> bool:
+    """Whether a name is one of your own, `package.module:function`."""
+    basis, _, mixer = name.partition(":")
+    return ":" in name and not (basis in BASES and mixer in MIXERS)
+
+
+def entry(name: str) -> Entry:
+    """Looks a name up, composes `basis:mixer`, or imports your own."""
+    if name in REGISTRY:
+        return REGISTRY[name]
+    basis, _, mixer = name.partition(":")
+    if basis in BASES and mixer in MIXERS:
+        return attentions.in_basis(basis, mixer)
+    if ":" not in name:
+        raise ValueError(
+            f"models={name!r} is unknown; choose from {', '.join(REGISTRY)}, compose "
+            f"basis:mixer of the bases {', '.join(BASES)} and the mixers "
+            f"{', '.join(MIXERS)}, or name your own, package.module:function."
+        )
+    return own_models.entry(name)
+
+
+def check_options(config: Configuration, preset: Configuration) -> None:
+    """Raises ValueError if an option that no model reads is not as in the preset."""
+    used = frozenset[str]().union(*(options_of(name) for name in config.models))
+    for name in sorted(_DEFAULTS.keys() - used):
+        value, before = getattr(config, name, None), getattr(preset, name, None)
+        if value != before:
+            raise ValueError(
+                f"{name}={value} means nothing to models={','.join(config.models)}; "
+                f"leave it out, it is {before}."
+            )
+
+
+def options_of(name: str) -> frozenset[str]:
+    """Names of the options that an operator reads."""
+    found = entry(name)
+    if found.options is None:  # a model of your own gets all of them
+        return frozenset(_DEFAULTS)
+    around = () if found.model else models.TRANSFORMER_OPTIONS
+    return frozenset(found.options) | {"equal_parameters", *around}
+
+
+def splits_points(config: Configuration) -> bool:
+    """Whether devices may share the points of a sample, for all operators."""
+    if getattr(config, "rematerialize", False):
+        return False
+    return all(entry(name).splits_points for name in config.models)
+
+
+def slug(name: str) -> str:
+    """The name as part of a file name."""
+    return name.replace(":", "_").replace("/", "_")
+
+
+def build(
+    config: Configuration,
+    sizes: Sizes,
+    *,
+    layout: Layout | None = None,
+    rngs: nnx.Rngs,
+) -> Operator:
+    """Builds the operator `config.models` names.
+
+    With `config.equal_parameters`, operators get the number of channels that brings
+    their number of parameters nearest to that of functional attention.
+
+    Args:
+      config: of one model, with fields of `ModelOptions`; the others are as there.
+      sizes: of the samples.
+      layout: ends of an `nn.OperatorTransformer`, as by default if None; other models
+        have none.
+      rngs: source of the initial parameters.
+
+    Returns:
+      An operator, called as `nn.OperatorTransformer`.
+
+    Raises:
+      ValueError: if the samples lack what the model needs, or an option is out of
+        range.
+    """
+    (name,) = config.models
+    found = entry(name)
+    _check_sizes(name, found, sizes)
+    # A program without the option has one model, of the size it says, and the sizes of
+    # a model of your own are your own.
+    given = {**_DEFAULTS, **vars(config)}
+    features = given["features"]
+    equal = getattr(config, "equal_parameters", False) and found.options is not None
+    if equal and name != "functional":
+        features = _equal_features(found, given, sizes, layout)
+    return _construct(found, {**given, "features": features}, sizes, layout, rngs)
+
+
+def _check_sizes(name: str, found: Entry, sizes: Sizes) -> None:
+    """Raises ValueError if the samples lack what a model needs."""
+    check_mesh([name], len(sizes.grid_shape or ()))
+    if found.fixed_points and sizes.num_points is None:
+        raise ValueError(
+            f"models={name!r} needs the same number of points in all samples; take "
+            "another model."
+        )
+    if sizes.time_embedding and not found.takes_time:
+        raise ValueError(f"models={name!r} has no time; take another model.")
+
+
+def _construct(
+    found: Entry,
+    given: Mapping[str, Any],
+    sizes: Sizes,
+    layout: Layout | None,
+    rngs: nnx.Rngs,
+) -> Operator:
+    if found.options is None:
+        everything: Any = SimpleNamespace(**given)  # with what only the program knows
+        assert found.model is not None
+        return found.model(everything, sizes, rngs)
+    config = ModelOptions(**{name: given[name] for name in _DEFAULTS})
+    if found.model is not None:
+        return found.model(config, sizes, rngs)
+    return models.transformer(found, config, sizes, rngs, layout=layout or Layout())
+
+
+def _equal_features(
+    found: Entry, given: Mapping[str, Any], sizes: Sizes, layout: Layout | None
+) -> int:
+    """Channels for about as many parameters as functional attention has."""
+
+    def count(found: Entry, features: int) -> int:
+        def abstract(key: jax.Array) -> Operator:
+            wide = {**given, "features": features}
+            return _construct(found, wide, sizes, layout, nnx.Rngs(key))
+
+        shapes = jax.eval_shape(abstract, jax.random.key(0))
+        return sum(leaf.size for leaf in jax.tree.leaves(shapes))
+
+    features, heads = given["features"], given["num_heads"]
+    wanted = count(REGISTRY["functional"], features)
+    own = functools.cache(partial(count, found))
+    widths = range(heads, 2 * features + 1, heads)
+    # Wider models have more parameters, so a few counts find the nearest.
+    above = bisect.bisect_left(widths, wanted, key=own)
+    near = widths[max(above - 1, 0) : above + 1]
+    return min(near, key=lambda width: abs(own(width) - wanted))
+
+
+def check_mesh(names: Sequence[str], grid_axes: int) -> None:
+    """Raises ValueError if an operator needs another grid than one of so many axes."""
+
+    def fits(name: str) -> bool:
+        wanted = entry(name).grid_axes
+        return not wanted or grid_axes in wanted
+
+    for name in names:
+        if not fits(name):
+            wanted = " or ".join(map(str, entry(name).grid_axes))
+            there = f"a grid of {grid_axes} axes" if grid_axes else "no common grid"
+            raise ValueError(
+                f"models={name!r} needs samples on one grid of {wanted} axes, but they "
+                f"are on {there}; choose from {', '.join(filter(fits, REGISTRY))}."
+            )
+
+
+# One line for each name.
+REGISTRY: dict[str, Entry] = {
+    "functional": attentions.in_basis("softmax", "functional"),
+    "transolver": attentions.TRANSOLVER,
+    "transolver_plus": attentions.TRANSOLVER_PLUS,
+    "flare": models.FLARE,
+    "lno": models.LNO,
+    "orthogonal": attentions.ORTHOGONAL,
+    "galerkin": attentions.between_points(nn.GalerkinAttention),
+    "linear": attentions.between_points(nn.LinearAttention),
+    "intention": attentions.between_points(nn.attention.IntentionAttention),
+    "fourier": attentions.between_points(nn.FourierAttention, quadratic=True),
+    "softmax": attentions.between_points(nn.SoftmaxAttention, quadratic=True),
+    "performer": attentions.PERFORMER,
+    "nystrom": attentions.NYSTROM,
+    "linformer": attentions.LINFORMER,
+    "functional_schwarz": attentions.on_boxes("softmax", "functional"),
+    "ono": models.ONO,
+    "ono_original": models.ONO_ORIGINAL,
+    "gnot": models.GNOT,
+    "gnot_original": models.GNOT_ORIGINAL,
+    "deeponet": models.DEEPONET,
+    "fno": models.FNO,
+    "orthogonal_network": models.ORTHOGONAL_NETWORK,
+    "galerkin2d": models.on_coarse_grid(nn.GalerkinAttention),
+    "linear2d": models.on_coarse_grid(nn.LinearAttention),
+    "fourier2d": models.on_coarse_grid(nn.FourierAttention, quadratic=True),
+    "softmax2d": models.on_coarse_grid(nn.SoftmaxAttention, quadratic=True),
+}
+
+
+# Every attention that does not belong to one grid or to one number of points.
+ATTENTIONS = tuple(
+    name
+    for name, found in REGISTRY.items()
+    if found.attention and not (found.grid_axes or found.fixed_points)
+)
+
+
+def attention(name: str, sizes: Sizes, config: ModelOptions | None = None) -> Layer:
+    """Returns the constructor of an attention layer, for models of your own.
+
+    Args:
+      name: of the registry, composed, or your own.
+      sizes: of the samples.
+      config: the options of the attention, the default ones if None.
+
+    Raises:
+      ValueError: if the name is unknown, or that of a whole model.
+    """
+    found, config = entry(name), config or ModelOptions()
+    if found.attention is None:
+        raise ValueError(f"models={name!r} is a whole model, not an attention.")
+    basis = None if found.basis is None else found.basis(config, sizes)
+    return found.attention(config, sizes, basis)
+
+
+def call(
+    model: Callable[..., jax.Array],
+    sample: Encoded,
+    *,
+    time: jax.Array | None = None,
+    axis_name: str | None = None,
+) -> jax.Array:
+    """Evaluates an operator on a sample of arrays, as from `samples.stack`.
+
+    A model gets only the arguments that there are, so it need not know the others.
+
+    Args:
+      model: an `Operator`, or one that takes fewer arguments.
+      sample: see `Encoded`.
+      time: of an operator with a time embedding.
+      axis_name: axis of the devices that share the points of the sample, if any.
+
+    Returns:
+      Values of the output function, `(n, q)`.
+    """
+    features, weights = sample.get("features"), sample.get("quadrature_weights")
+    evaluate = partial(
+        model,
+        jnp.asarray(sample["mesh_points"]),
+        None if features is None else jnp.asarray(features),
+    )
+    if weights is not None:
+        evaluate = partial(evaluate, quadrature_weights=jnp.asarray(weights))
+    if time is not None:
+        evaluate = partial(evaluate, time=time)
+    if axis_name is not None:
+        evaluate = partial(evaluate, axis_name=axis_name)
+    return evaluate()

@@ -1,0 +1,84 @@
+"""What all figures are drawn with, without touching matplotlib's global state."""
+
+import importlib.util
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from opjax.learn.json_files import replacing
+
+
+def require_matplotlib() -> None:
+    """Raises ModuleNotFoundError, naming the extra, if matplotlib is missing."""
+    if importlib.util.find_spec("matplotlib") is None:
+        raise ModuleNotFoundError(
+            "Figures need matplotlib: pip install 'opjax[learn]'."
+        )
+
+
+def new_figure(width: float, height: float, layout: Any = "compressed") -> Any:
+    """Returns an empty figure of so many inches, outside of matplotlib's state."""
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height), layout=layout)
+
+
+def save(figure: Any, path: str | os.PathLike[str]) -> None:
+    """Writes the file in one piece, without metadata that changes from run to run."""
+    with replacing(path) as temporary:
+        figure.savefig(temporary, dpi=100, format="png", metadata={"Software": None})
+
+
+def add_colorbar(figure: Any, image: Any, axes: Any) -> None:
+    """Draws the colours of an image beside its axes."""
+    bar = figure.colorbar(image, ax=axes, pad=0.02, aspect=15)
+    bar.formatter.set_powerlimits((-3, 4))
+
+
+def plain(axis: Any) -> None:
+    """Gives an axis of curves a light grid and no frame above and to the right."""
+    axis.grid(alpha=0.25, which="both", linewidth=0.5)
+    axis.spines[["top", "right"]].set_visible(False)
+
+
+def legend(axis: Any) -> None:
+    """Names the curves of an axis, beside it where there are many."""
+    many = len(axis.get_legend_handles_labels()[1]) > 5
+    place = {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0)} if many else {}
+    axis.legend(frameon=False, fontsize=8, **place)
+
+
+def curve(axis: Any, mesh_points: np.ndarray, values: np.ndarray, **style: Any) -> None:
+    """Draws values `(n,)` over the first coordinates of their points `(n, p)`."""
+    order = np.argsort(mesh_points[:, 0])
+    axis.plot(mesh_points[order, 0], values[order], linewidth=1.2, **style)
+
+
+def field(
+    axis: Any,
+    mesh_points: np.ndarray,
+    values: np.ndarray,
+    *,
+    grid_shape: Sequence[int] | None = None,
+    **colours: Any,
+) -> Any:
+    """Draws values `(n,)`: a curve over a line, colours on a grid or at points.
+
+    Points in space are projected on the plane of their first two coordinates.
+
+    Returns:
+      The image, for its colorbar; None for a curve.
+    """
+    if mesh_points.shape[1] == 1:
+        curve(axis, mesh_points, values)
+        return None
+    axis.set_aspect("equal")
+    x, y = mesh_points[:, 0], mesh_points[:, 1]
+    if grid_shape is not None and len(grid_shape) == 2:
+        x, y, values = (array.reshape(grid_shape) for array in (x, y, values))
+        colours |= {"shading": "gouraud", "rasterized": True}
+        return axis.pcolormesh(x, y, values, **colours)
+    size = float(np.clip(6e3 / len(x), 0.5, 16.0))
+    return axis.scatter(x, y, c=values, s=size, linewidths=0, **colours)

@@ -1,0 +1,279 @@
+"""Figures of every benchmark, drawn from the folders of its members alone.
+
+A figure is a function of members that returns a matplotlib figure, or None where the
+members lack what it shows. To add one to every benchmark, write it and list it in
+`FIGURES`.
+"""
+
+import dataclasses
+import functools
+import json
+import pathlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from opjax.learn.registry import operators
+from opjax.learn.report import (
+    drawing,
+    figures_bases,
+    figures_fields,
+    figures_latents,
+    figures_seeds,
+)
+from opjax.learn.run.metrics_file import read_metrics
+from opjax.learn.tasks import latents, outcome
+
+
+@dataclasses.dataclass(frozen=True)
+class Member:
+    """One model with one seed, in the folder of its finished run."""
+
+    name: str
+    seed: int
+    folder: pathlib.Path
+
+    @functools.cached_property
+    def history(self) -> list[dict[str, Any]]:
+        """Rows of `metrics.jsonl`."""
+        return read_metrics(self.folder)
+
+    @functools.cached_property
+    def outcome(self) -> outcome.Outcome | None:
+        """What `outcome.read` reads, if it is there."""
+        there = (self.folder / outcome.FILE).exists()
+        return outcome.read(self.folder) if there else None
+
+
+def member(folder: pathlib.Path) -> Member:
+    """Reads name and seed of a member from its configuration and its folder."""
+    config = json.loads((folder / "config.json").read_text())
+    name, *_ = config.get("models", [folder.name])
+    seed, *_ = config.get("seeds", [0])
+    # Variants of a model have names of their own, in those of their folders.
+    stem = folder.name.removesuffix(f"-{seed}")
+    if stem != folder.name and stem != operators.slug(name):
+        name = stem
+    return Member(name, int(seed), folder)
+
+
+def members(folder: pathlib.Path) -> list[Member]:
+    """Finds the members of a run, or a single one: models in its order, then seeds."""
+    found = sorted(path.parent for path in folder.rglob("metrics.jsonl"))
+    config = json.loads((folder / "config.json").read_text())
+    order = [operators.slug(name) for name in config.get("models", ())]
+
+    def place(one: Member) -> tuple[int, str, int]:
+        model = operators.slug(one.name)
+        known = order.index(model) if model in order else len(order)
+        return known, one.name, one.seed
+
+    return sorted(map(member, found), key=place)
+
+
+def draw(folder: pathlib.Path, shown: Sequence[Member]) -> list[pathlib.Path]:
+    """Draws all figures into the folder `figures` of a folder; returns the files."""
+    drawing.require_matplotlib()
+    written = []
+    for name, function in FIGURES.items():
+        figure = function(shown)
+        if figure is not None:
+            path = folder / "figures" / f"{name}.png"
+            path.parent.mkdir(exist_ok=True)
+            drawing.save(figure, path)
+            written.append(path)
+    return written
+
+
+def by_name(shown: Sequence[Member]) -> dict[str, list[Member]]:
+    """Groups members by model, the smallest seed first."""
+    groups: dict[str, list[Member]] = {}
+    for one in shown:
+        groups.setdefault(one.name, []).append(one)
+    return {k: sorted(group, key=lambda m: m.seed) for k, group in groups.items()}
+
+
+def _lines(shown: Sequence[Member]) -> Iterator[tuple[Member, dict[str, Any]]]:
+    """Members and the style of their lines: a colour for a model, named once."""
+    for number, (name, group) in enumerate(by_name(shown).items()):
+        for one in group:
+            label = name if one is group[0] else None
+            yield one, {"color": f"C{number % 10}", "label": label, "linewidth": 1.3}
+
+
+def _outcomes(shown: Sequence[Member]) -> list[tuple[outcome.Outcome, dict[str, Any]]]:
+    """What members did, of those that have finished, and the style of their lines."""
+    found = _lines([one for one in shown if one.outcome is not None])
+    return [(one.outcome, style) for one, style in found if one.outcome is not None]
+
+
+def curves(shown: Sequence[Member]) -> Any:
+    """Training loss, validation error and learning rate over the epochs, where known.
+
+    Condition numbers, too, where `Task.probe` measures them as `condition`.
+    """
+    rows = [row for one in shown for row in one.history]
+    if not rows:
+        return None
+    titles = {
+        "train_loss": "training loss of a batch",
+        "validation": "validation, best marked",
+        "learning_rate": "learning rate",
+        "condition": "condition number, mean",
+    }
+    known = {name for row in rows for name in row if row[name] is not None}
+    columns = [name for name in titles if name in known]
+    widths = [1 if name == "learning_rate" else 2 for name in columns]
+    figure = drawing.new_figure(2.2 * sum(widths), 3.3, "constrained")
+    axes = figure.subplots(1, len(columns), width_ratios=widths, squeeze=False)[0]
+    for axis, column in zip(axes, columns, strict=True):
+        for one, style in _lines(shown):
+            rows = [row for row in one.history if row.get(column) is not None]
+            _curve(axis, rows, column, **style)
+        drawing.plain(axis)
+        axis.set_title(titles[column], fontsize=10, pad=14)
+        axis.set_xlabel("epoch")
+        axis.locator_params(axis="x", integer=True)
+        if column == "learning_rate":
+            axis.ticklabel_format(axis="y", style="sci", scilimits=(0, 0))
+    axes[0].legend(frameon=False, fontsize=8)
+    return figure
+
+
+def _curve(
+    axis: Any, rows: Sequence[dict[str, Any]], column: str, **style: Any
+) -> None:
+    epochs = [row.get("epoch", row["step"]) for row in rows]
+    values = [row[column] for row in rows]
+    axis.plot(epochs, values, marker="." if len(rows) < 20 else "", **style)
+    if column == "validation" and rows:
+        best = int(np.argmin(values))
+        axis.plot(epochs[best], values[best], "o", color=style["color"])
+    if column != "learning_rate" and rows and min(values) > 0:
+        axis.set_yscale("log")
+
+
+def errors(shown: Sequence[Member]) -> Any:
+    """How the errors of the test samples are distributed: sorted, over their share."""
+    found = _outcomes(shown)
+    if not found:
+        return None
+    figure = drawing.new_figure(6.0, 3.4, "constrained")
+    axis, groups = figure.subplots(), by_name(shown)
+    for seen, style in found:
+        values = np.sort(seen.errors[np.isfinite(seen.errors)])
+        share = (np.arange(len(values)) + 0.5) / max(len(values), 1)
+        if style["label"] and len(values):
+            style["label"] += _mean_error(groups[style["label"]])
+        axis.plot(values, share, marker="." if len(values) < 60 else "", **style)
+    drawing.plain(axis)
+    if all((seen.errors > 0).all() for seen, _ in found):
+        axis.set_xscale("log")
+    axis.set(xlabel="error of a test sample", ylabel="share of the test samples below")
+    axis.set_ylim(0, 1)
+    drawing.legend(axis)
+    return figure
+
+
+def _mean_error(group: Sequence[Member]) -> str:
+    """The mean over the test samples; of several seeds the median of the means."""
+    found = [one.outcome.errors for one in group if one.outcome is not None]
+    means = [np.mean(e[np.isfinite(e)]) for e in found if np.isfinite(e).any()]
+    of = f", median of {len(means)} seeds" if len(means) > 1 else ""
+    return f", mean {np.median(means):.3g}{of}"
+
+
+def fields(shown: Sequence[Member]) -> Any:
+    """Truth, prediction and error of a few test samples, of the first seeds."""
+    found = {name: group[0].outcome for name, group in by_name(shown).items()}
+    return figures_fields.fields({k: v for k, v in found.items() if v is not None})
+
+
+def series(shown: Sequence[Member]) -> Any:
+    """Mean errors over the steps or frames of a sample, a line for each member.
+
+    Drawn from the arrays `series`, `(num_test, steps)`, `series_name`, what a step is,
+    and, if there are any, `series_steps`, `(steps,)`, their numbers, and
+    `series_baseline`, `(steps,)`, the error of a trivial prediction.
+    """
+    found = [(seen.arrays, style) for seen, style in _outcomes(shown)]
+    found = [(arrays, style) for arrays, style in found if "series" in arrays]
+    if not found:
+        return None
+    figure = drawing.new_figure(5.0, 3.4, "constrained")
+    axis, first = figure.subplots(), found[0][0]
+    means = [arrays["series"].mean(axis=0) for arrays, _ in found]
+    steps = first.get("series_steps", np.arange(1, len(means[0]) + 1))
+    for values, (_, style) in zip(means, found, strict=True):
+        axis.plot(steps, values, ".-", **style)
+    if "series_baseline" in first:
+        baseline = first["series_baseline"]
+        axis.plot(steps, baseline, "--", color="0.5", label="nothing moves")
+    drawing.plain(axis)
+    axis.set(xlabel=str(first["series_name"]), ylabel="error")
+    if 0 < 30 * np.min(means) < np.max(means):
+        axis.set_yscale("log")
+    else:
+        axis.set_ylim(0, None)
+    drawing.legend(axis)
+    return figure
+
+
+def basis_functions(shown: Sequence[Member]) -> Any:
+    """Basis functions of the first model that has them."""
+    return _first_with(shown, "basis", figures_bases.basis)
+
+
+def functional_maps(shown: Sequence[Member]) -> Any:
+    """Functional maps of the first model that has them."""
+    return _first_with(shown, "maps", figures_bases.maps)
+
+
+def bases(shown: Sequence[Member]) -> Any:
+    """Bases and maps of several models that have them, side by side."""
+    found = {name: group[0].outcome for name, group in by_name(shown).items()}
+    both = {k: v for k, v in found.items() if v is not None and "basis" in v.arrays}
+    return figures_bases.compared(both) if len(both) > 1 else None
+
+
+def seeds(shown: Sequence[Member]) -> Any:
+    """Training and validation over the epochs, median and range over the seeds."""
+    groups = by_name(shown)
+    histories = {k: [one.history for one in group] for k, group in groups.items()}
+    complete = {k: group for k, group in histories.items() if all(group)}
+    several = any(len(group) > 1 for group in complete.values())
+    return figures_seeds.seeds(complete) if several else None
+
+
+def layers(shown: Sequence[Member]) -> Any:
+    """Latents beside eigenfunctions, of the first model whose program compares them."""
+    for one in shown:
+        if (one.folder / latents.FILE).exists():
+            with np.load(one.folder / latents.FILE) as file:
+                return figures_latents.latents(one.name, dict(file))
+    return None
+
+
+def _first_with(
+    shown: Sequence[Member], array: str, function: Callable[..., Any]
+) -> Any:
+    for name, group in by_name(shown).items():
+        seen = group[0].outcome
+        if seen is not None and array in seen.arrays:
+            return function(name, seen)
+    return None
+
+
+# Files by name; a new figure of every benchmark is a function and a line here.
+FIGURES: dict[str, Callable[[Sequence[Member]], Any]] = {
+    "fields": fields,
+    "curves": curves,
+    "errors": errors,
+    "series": series,
+    "basis_functions": basis_functions,
+    "functional_maps": functional_maps,
+    "bases": bases,
+    "seeds": seeds,
+    "latents": layers,
+}

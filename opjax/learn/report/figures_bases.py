@@ -1,0 +1,102 @@
+"""Basis functions and functional maps of trained models, as figures."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from opjax.learn.report import drawing
+from opjax.learn.tasks.outcome import Outcome
+
+_COMPARED = 5  # functions of a model in the comparison of several
+
+
+def compared(found: Mapping[str, Outcome]) -> Any:
+    """Draws bases and maps of several models on one mesh, a row for each model.
+
+    Of the last layer that `outcome.inspect` looked at: the functions of the first head
+    that vary most, and its functional map.
+    """
+    columns = min(
+        _COMPARED, *(seen.arrays["basis"].shape[2] for seen in found.values())
+    )
+    figure = drawing.new_figure(1.9 * (columns + 1) + 0.6, 1.9 * len(found) + 0.4)
+    axes = figure.subplots(len(found), columns + 1, squeeze=False)
+    for row, (name, seen) in zip(axes, found.items(), strict=True):
+        functions, layer = seen.arrays["basis"][-1], seen.arrays["layers"][-1]
+        for axis, one in zip(row[:-1], functions.T, strict=False):
+            _function(axis, seen, one)
+        row[0].set_ylabel(f"{name}\nlayer {layer + 1}", fontsize=9)
+        one = seen.arrays["maps"][-1, 0]
+        image = row[-1].imshow(one, interpolation="nearest", **_around_zero(one))
+        row[-1].set(xticks=[], yticks=[])
+        row[-1].set_title(f"its map, {one.shape[0]} x {one.shape[1]}", fontsize=8)
+        figure.colorbar(image, ax=row[-1], shrink=0.8, pad=0.02, extend="both")
+    title = "basis functions of one head that vary most, each in its own colours"
+    figure.suptitle(title, fontsize=10)
+    return figure
+
+
+def _function(axis: Any, seen: Outcome, values: np.ndarray) -> None:
+    """Draws one basis function on the mesh of the first sample, with its range there.
+
+    The range and the colours are those of the points in the window, if there is one.
+    """
+    sample, window = seen.samples[0], seen.arrays.get("window")
+    axis.set(xticks=[], yticks=[])
+    visible = values
+    if window is not None:
+        low, high = window[[0, 2]], window[[1, 3]]
+        points = sample.mesh_points[:, :2]
+        inside = ((points >= low) & (points <= high)).all(axis=1)
+        visible = values[inside] if inside.any() else values
+        axis.set(xlim=window[:2], ylim=window[2:])
+    limits: dict[str, Any] = {}
+    if sample.mesh_points.shape[1] > 1:
+        limits = {"vmin": visible.min(), "vmax": visible.max()}
+    points, shape = sample.mesh_points, sample.grid_shape
+    drawing.field(axis, points, values, grid_shape=shape, **limits)
+    axis.set_title(f"{visible.min():.2g} to {visible.max():.2g}", fontsize=8)
+
+
+def _around_zero(values: np.ndarray) -> dict[str, Any]:
+    """Colours that leave zero white; a few largest entries would leave all blank."""
+    limit = float(np.quantile(np.abs(values), 0.995)) or 1.0
+    return {"cmap": "RdBu_r", "vmin": -limit, "vmax": limit}
+
+
+def basis(name: str, seen: Outcome) -> Any:
+    """Draws basis functions of the layers that `outcome.inspect` looked at."""
+    functions, layers = seen.arrays["basis"], seen.arrays["layers"]
+    columns = functions.shape[2]
+    figure = drawing.new_figure(1.6 * columns + 0.3, 1.75 * len(layers) + 0.4)
+    axes = figure.subplots(len(layers), columns, squeeze=False)
+    for row, layer, values in zip(axes, layers, functions, strict=True):
+        for axis, one in zip(row, values.T, strict=True):
+            _function(axis, seen, one)
+        row[0].set_ylabel(f"layer {layer + 1}")
+    title = "basis functions of the first head that vary most, each in its own colours"
+    figure.suptitle(f"{name}: {title}", fontsize=10)
+    return figure
+
+
+def maps(name: str, seen: Outcome) -> Any:
+    """Draws functional maps of the layers that `outcome.inspect` looked at."""
+    found, layers = seen.arrays["maps"], seen.arrays["layers"]
+    columns = found.shape[1]
+    figure = drawing.new_figure(2.3 * columns + 1.0, 2.3 * len(layers) + 0.5)
+    axes = figure.subplots(len(layers), columns, squeeze=False)
+    for row, layer, values in zip(axes, layers, found, strict=True):
+        # The largest entries of one head would leave the others blank.
+        colours = _around_zero(values)
+        images: list[Any] = []
+        for head, (axis, one) in enumerate(zip(row, values, strict=True)):
+            images.append(axis.imshow(one, interpolation="nearest", **colours))
+            axis.set_title(f"layer {layer + 1}, head {head + 1}", fontsize=9)
+            axis.set(xticks=[], yticks=[])
+        row[0].set_ylabel("query basis")
+        figure.colorbar(images[-1], ax=list(row), shrink=0.9, pad=0.01, extend="both")
+    for axis in axes[-1]:
+        axis.set_xlabel("key basis")
+    figure.suptitle(f"{name}: functional maps of one test sample", fontsize=10)
+    return figure

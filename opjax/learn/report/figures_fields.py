@@ -1,0 +1,170 @@
+"""Fields that trained models predict, as figures."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from opjax.interpolation import interpolate_grid
+from opjax.learn.report import drawing
+from opjax.learn.tasks.outcome import Outcome, extremes
+from opjax.samples import Sample
+
+_NUM_COMPARED = 2
+
+
+class _Row(NamedTuple):
+    """One test sample, and what models make of it."""
+
+    label: str
+    sample: Sample
+    predicted: dict[str, np.ndarray]  # the first channel, by model
+    errors: dict[str, float]
+
+
+def fields(found: Mapping[str, Outcome]) -> Any:
+    """Draws inputs, truths, predictions and errors of test samples, one to a row.
+
+    The best, median and worst samples of a single model; the first ones of several, of
+    those that were tested on the meshes of the first. On a line, truth and predictions
+    are curves in one axis.
+    """
+    if not found:
+        return None
+    first = next(iter(found.values()))
+    found = {name: seen for name, seen in found.items() if _comparable(seen, first)}
+    if len(found) == 1:
+        chosen = {row: f"{k} ({row})" for k, row in extremes(first.errors).items()}
+    else:
+        chosen = {row: f"sample {row}" for row in first.rows[:_NUM_COMPARED]}
+    rows = []
+    for number, label in chosen.items():
+        if all(number in seen.rows for seen in found.values()):
+            predicted = {
+                name: _channel(seen.predicted[seen.rows.index(number)])
+                for name, seen in found.items()
+            }
+            errors = {name: float(seen.errors[number]) for name, seen in found.items()}
+            sample = first.samples[first.rows.index(number)]
+            rows.append(_Row(label, sample, predicted, errors))
+    rows = [row for row in rows if row.sample.target is not None]
+    if not rows:
+        return None
+    if rows[0].sample.mesh_points.shape[1] == 1:
+        return _on_a_line(rows)
+    return _in_a_plane(rows, first.arrays.get("window"))
+
+
+def _comparable(seen: Outcome, first: Outcome) -> bool:
+    """Whether the samples shown of both are on the same meshes."""
+    pairs = [
+        (sample.mesh_points, first.samples[first.rows.index(row)].mesh_points)
+        for row, sample in zip(seen.rows, seen.samples, strict=True)
+        if row in first.rows
+    ]
+    return all(np.array_equal(one, other) for one, other in pairs)
+
+
+def _channel(values: Any) -> np.ndarray:
+    """The first channel, or the classes, as `(n,)`."""
+    return np.asarray(values, float).reshape(len(values), -1)[:, 0]
+
+
+def _in_a_plane(rows: list[_Row], window: np.ndarray | None) -> Any:
+    """Input, truth and predictions in a line, differences below (beside, if one)."""
+    names = list(rows[0].predicted)
+    lines, columns = (1, 4) if len(names) == 1 else (2, 2 + len(names))
+    points = np.concatenate([row.sample.mesh_points[:, :2] for row in rows])
+    low, high = points.min(axis=0), points.max(axis=0)
+    if window is not None:
+        low, high = window[[0, 2]], window[[1, 3]]
+    wide = float(np.clip((high - low)[0] / max((high - low)[1], 1e-9), 0.4, 3.0))
+    # Axes of about four square inches, and room for colorbars and titles.
+    size = 2.0 * np.asarray([wide**0.5, wide**-0.5])
+    figure = drawing.new_figure(
+        (size[0] + 0.6) * columns, (size[1] + 0.3) * lines * len(rows)
+    )
+    axes = figure.subplots(lines * len(rows), columns, squeeze=False)
+    for number, row in enumerate(rows):
+        block = axes[lines * number : lines * (number + 1)]
+        _draw_images(figure, block, row)
+        block[0, 0].set_ylabel(row.label, fontsize=9)
+    if window is not None:
+        for axis in axes.flat:
+            axis.set(xlim=window[:2], ylim=window[2:])
+    return figure
+
+
+def _draw_images(figure: Any, axes: Any, row: _Row) -> None:
+    sample, truth = row.sample, _channel(row.sample.target)
+    for axis in axes.flat:  # labels take most of the time of a figure
+        axis.set(xticks=[], yticks=[])
+
+    def image(
+        axis: Any, values: np.ndarray, title: str, bar: bool = True, **colours: Any
+    ) -> None:
+        points, shape = sample.mesh_points, sample.grid_shape
+        coarse = sample.target_grid
+        if shape is not None and coarse is not None and len(values) != len(points):
+            points = interpolate_grid(points, grid_shape=shape, new_shape=coarse)
+            points, shape = np.asarray(points), coarse
+        drawn = drawing.field(axis, points, values, grid_shape=shape, **colours)
+        axis.set_title(title, fontsize=9)
+        if bar:
+            drawing.add_colorbar(figure, drawn, axis)
+
+    first = axes[0, 0]
+    if sample.features is None:
+        first.scatter(*sample.mesh_points[:, :2].T, s=2, c="0.3", linewidths=0)
+        first.set_aspect("equal")
+        first.set_title("input: the mesh", fontsize=9)
+    else:
+        image(first, _channel(sample.features), "input", cmap="cividis")
+    # Truth and predictions share their colours, so they can be compared by eye.
+    limits = {"vmin": truth.min(), "vmax": truth.max()}
+    image(axes[0, 1], truth, "truth", **limits)
+    below = axes[-1, 2:] if len(axes) > 1 else axes[0, 3:]
+    for name, axis, under in zip(row.predicted, axes[0, 2:], below, strict=False):
+        predicted = row.predicted[name]
+        image(axis, predicted, name, bar=False, **limits)
+        largest = float(np.abs(predicted - truth).max()) or 1.0
+        title = f"difference; error {row.errors[name]:.3g}"
+        image(
+            under,
+            predicted - truth,
+            title,
+            cmap="RdBu_r",
+            vmin=-largest,
+            vmax=largest,
+        )
+    for axis in axes[1:, :2].flat:
+        axis.set_axis_off()
+
+
+def _on_a_line(rows: list[_Row]) -> Any:
+    columns = 2 if rows[0].sample.features is None else 3
+    figure = drawing.new_figure(3.8 * columns, 2.6 * len(rows), "constrained")
+    axes = figure.subplots(len(rows), columns, squeeze=False)
+    for axis_row, row in zip(axes, rows, strict=True):
+        _draw_curves(axis_row, row)
+    return figure
+
+
+def _draw_curves(axes: Any, row: _Row) -> None:
+    sample, points = row.sample, row.sample.mesh_points
+    truth = _channel(sample.target)
+    *first, fitted, left = axes  # without input functions the first one is missing
+    for axis in first:
+        drawing.curve(axis, points, _channel(sample.features), color="0.3")
+    drawing.curve(fitted, points, truth, color="k", label="truth")
+    for number, (name, predicted) in enumerate(row.predicted.items()):
+        style = {"color": f"C{number % 10}", "label": f"{name}: {row.errors[name]:.3g}"}
+        drawing.curve(fitted, points, predicted, linestyle="--", **style)
+        drawing.curve(left, points, predicted - truth, **style)
+    titles = ("input", "truth and prediction", "difference; errors")[-len(axes) :]
+    for axis, title in zip(axes, titles, strict=True):
+        drawing.plain(axis)
+        axis.set_title(title, fontsize=9)
+    axes[0].set_ylabel(row.label, fontsize=9)
+    for axis in (fitted, left):
+        axis.legend(frameon=False, fontsize=7)

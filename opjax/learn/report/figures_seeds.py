@@ -1,0 +1,66 @@
+"""Convergence of models over several seeds, as a figure."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from opjax.learn.report import drawing
+
+_TITLES = {"train_loss": "training loss of a batch", "validation": "validation"}
+
+
+def seeds(histories: Mapping[str, Sequence[Sequence[dict[str, Any]]]]) -> Any:
+    """Draws the median over the seeds and their range, a colour for each model.
+
+    Args:
+      histories: of models, the rows of `metrics.jsonl` of each seed.
+    """
+    known = {key for group in histories.values() for key in _shared(group)}
+    columns = [name for name in _TITLES if name in known]
+    figure = drawing.new_figure(4.6 * len(columns), 3.4, "constrained")
+    axes = figure.subplots(1, len(columns), squeeze=False)[0]
+    for axis, column in zip(axes, columns, strict=True):
+        lowest = np.inf
+        for number, (name, group) in enumerate(histories.items()):
+            if column in _shared(group):
+                epochs, values = _curves(group, column)
+                label = f"{name}, {len(group)} seeds" if len(group) > 1 else name
+                _band(axis, epochs, values, color=f"C{number % 10}", label=label)
+                lowest = min(lowest, values.min())
+        if lowest > 0:
+            axis.set_yscale("log")
+        drawing.plain(axis)
+        axis.set_title(f"{_TITLES[column]}: median and range", fontsize=10)
+        axis.set_xlabel("epoch")
+        axis.locator_params(axis="x", integer=True)
+    axes[0].legend(frameon=False, fontsize=8)
+    return figure
+
+
+def _shared(group: Sequence[Sequence[dict[str, Any]]]) -> set[str]:
+    """The columns that all seeds have a number of somewhere."""
+    known = [
+        {key for row in rows for key in row if row[key] is not None} for rows in group
+    ]
+    return set.intersection(*known)
+
+
+def _curves(
+    group: Sequence[Sequence[dict[str, Any]]], column: str
+) -> tuple[np.ndarray, np.ndarray]:
+    """Epochs `(e,)` that all seeds have, and their values `(seeds, e)`."""
+    curves = [
+        {row.get("epoch", row["step"]): row[column] for row in rows if column in row}
+        for rows in group
+    ]
+    shared = sorted(set.intersection(*({*curve} for curve in curves)))
+    values = [[curve[epoch] for epoch in shared] for curve in curves]
+    return np.asarray(shared), np.asarray(values, np.float64)
+
+
+def _band(axis: Any, epochs: np.ndarray, values: np.ndarray, **style: Any) -> None:
+    marker = "." if len(epochs) < 20 else ""
+    axis.plot(epochs, np.median(values, axis=0), marker=marker, linewidth=1.4, **style)
+    low, high = values.min(axis=0), values.max(axis=0)
+    axis.fill_between(epochs, low, high, color=style["color"], alpha=0.2, linewidth=0)

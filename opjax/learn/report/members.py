@@ -1,0 +1,181 @@
+"""Results of several models with several seeds: medians, tables, the last line."""
+
+import math
+import pathlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from opjax.learn.json_files import write_json, write_text
+from opjax.learn.run.folder import provenance
+from opjax.learn.tables import median_and_range, table
+
+# Numbers of a member that are not results.
+_NOT_SHOWN = ("best_epoch", "parameters")
+
+
+class Finished(NamedTuple):
+    """A finished study, for its report.
+
+    Attributes:
+      config: of the study.
+      folder: of the run, with a folder for every member.
+      results: by name, in the order of the seeds, what `train` returned.
+      source: where the samples come from.
+      notes: of the task.
+      num_train: training samples.
+      num_test: test samples.
+      seconds: wall time of this process.
+      data_seconds: of that, for making or reading samples.
+    """
+
+    config: Any
+    folder: pathlib.Path
+    results: dict[str, list[dict[str, Any]]]
+    source: str
+    notes: str
+    num_train: int
+    num_test: int
+    seconds: float
+    data_seconds: float
+
+
+class Report(NamedTuple):
+    """What a program adds to the standard report.
+
+    Attributes:
+      text: Markdown in place of the standard table; None to keep it.
+      result: keys of the last line, added or replaced.
+      head: paragraph in place of the standard one under the title.
+      alone: whether the last line has the keys of `result` only.
+    """
+
+    text: str | None = None
+    result: dict[str, Any] = {}  # noqa: RUF012 - never changed
+    head: str = ""
+    alone: bool = False
+
+
+def write_report(
+    finished: Finished, title: str, report: Callable[[Finished], Report] | None
+) -> dict[str, Any]:
+    """Writes `members.json` and `tables.md`; returns the result of the study."""
+    results, config = finished.results, finished.config
+    write_json(finished.folder / "members.json", results)
+    added = Report() if report is None else report(finished)
+    shown, text = _numbers(results), added.text
+    if text is None:
+        columns = {key: (key.replace("_", " "), 1.0) for key in shown}
+        text = comparison(results, columns)
+    head = added.head or _head(finished)
+    write_tables(finished.folder, title, head, text, finished.seconds)
+    if added.alone:
+        return dict(added.result)
+    first, medians = next(iter(results)), summary(results, shown)
+    return {
+        **{key: medians[f"{key}_{first}"] for key in shown if key != "seconds"},
+        **medians,
+        **{f"parameters_{n}": rows[0]["parameters"] for n, rows in results.items()},
+        "parameters": results[first][0]["parameters"],
+        "seconds": math.fsum(
+            row.get("seconds", 0.0) for rows in results.values() for row in rows
+        ),
+        "data_seconds": finished.data_seconds,
+        "preset": config.preset,
+        "models": list(results),
+        "seeds": list(config.seeds),
+        "data": finished.source,
+        **added.result,
+    }
+
+
+def write_tables(
+    folder: pathlib.Path, title: str, head: str, text: str, seconds: float
+) -> None:
+    """Writes `tables.md`, with what produced the numbers below its head."""
+    parts = [f"# {title}\n", head.rstrip() + "\n"]
+    parts += [provenance(folder, seconds=seconds), text]
+    write_text(folder / "tables.md", "\n".join(parts))
+
+
+def _numbers(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[str]:
+    """The keys of the members' numbers, in order."""
+    rows = [row for group in results.values() for row in group]
+    kept = [row for row in rows if "diverged" not in row] or rows
+    return [
+        key
+        for key, value in kept[0].items()
+        if isinstance(value, (int, float)) and key not in _NOT_SHOWN
+    ]
+
+
+def _head(finished: Finished) -> str:
+    config = finished.config
+    length = f"{finished.num_train} training and {finished.num_test} test samples, "
+    if hasattr(config, "num_epochs"):
+        length += f"{config.num_epochs} epochs"
+        rows = [row for group in finished.results.values() for row in group]
+        validated = any("validation" in row for row in rows)
+        if not (validated or getattr(config, "num_validation", 1)):
+            length += ", of which the last counts"
+    else:
+        length = f"{config.num_steps} steps of {config.batch_size} fresh samples"
+    seeds = f"seed {config.seeds[0]}"
+    if len(config.seeds) > 1:
+        seeds = ",".join(map(str, config.seeds))
+        seeds = f"median [smallest, largest] over the seeds {seeds}"
+    return f"{length}; {seeds}. Data: {finished.source}. {finished.notes}"
+
+
+def summary(
+    results: Mapping[str, Sequence[Mapping[str, Any]]], columns: Sequence[str]
+) -> dict[str, Any]:
+    """Returns `<column>_<name>`, medians over the seeds, and `..._range` of several.
+
+    A range is smallest and largest. A value that is None, as JSON has it for NaN, or
+    missing because its model diverged, makes all of them NaN.
+    """
+    found: dict[str, Any] = {}
+    for name, rows in results.items():
+        for column in columns:
+            if all(column not in row and "diverged" not in row for row in rows):
+                continue
+            values = np.array([row.get(column) for row in rows], np.float64)
+            found[f"{column}_{name}"] = float(np.median(values))
+            if len(values) > 1:
+                extremes = float(values.min()), float(values.max())
+                found[f"{column}_{name}_range"] = list(extremes)
+    return found
+
+
+def comparison(
+    results: Mapping[str, Sequence[Mapping[str, Any]]],
+    columns: Mapping[str, tuple[str, float]],
+) -> str:
+    """Returns a Markdown table of medians and ranges over the seeds.
+
+    Columns are heading and factor of every key to show. Rows with the key "diverged"
+    are counted, and the others are shown.
+    """
+    lines = []
+    for name, rows in results.items():
+        kept = [row for row in rows if "diverged" not in row]
+        lost, seeds = len(rows) - len(kept), str(len(rows))
+        cells = [_cell(kept, key, scale) for key, (_, scale) in columns.items()]
+        if lost:
+            seeds += f", {lost} diverged"
+        if not kept and cells:
+            cells[0] = "diverged"
+        parameters = max(row["parameters"] for row in rows)
+        lines.append([name, f"{parameters:,}" if parameters else "–", seeds, *cells])
+    headings = [heading for heading, _ in columns.values()]
+    return table(["model", "parameters", "seeds", *headings], lines)
+
+
+def _cell(rows: Sequence[Mapping[str, Any]], key: str, scale: float) -> str:
+    found = [row[key] for row in rows if key in row]
+    values = np.array(found, np.float64)  # None becomes NaN
+    if not values.size:
+        return "–"
+    return median_and_range(values, scale) if np.isfinite(values).all() else "∞"

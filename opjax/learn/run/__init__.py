@@ -1,0 +1,1 @@
+"""One resumable run: its folder, its batches, its loop and its processes."""

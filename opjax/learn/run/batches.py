@@ -1,0 +1,391 @@
+"""Where the batches of a training come from, and the updates they make.
+
+All kinds say how many steps an epoch has, begin a state, and advance it by some steps;
+what they advance by depends on the number of the step alone, so that a resumed run
+meets the same batches.
+"""
+
+import abc
+import functools
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh
+
+from opjax import training
+from opjax.learn.run import buckets
+from opjax.learn.run.buckets import Bucket
+from opjax.learn.run.settings import Settings
+from opjax.learn.tasks.task import FreshTask, Task
+from opjax.samples.sliced import Sliced
+from opjax.training import replicas, sharding
+
+# Members of a study that differ in their seeds share what is compiled.
+_epoch = functools.lru_cache(maxsize=4)(training.make_epoch)
+
+State = training.TrainState
+History = dict[str, Any]  # arrays with steps along their last axis
+
+
+class OneStep(NamedTuple):
+    """A compiled step of training: `state, history = call(state, *given)`."""
+
+    call: jax.stages.Compiled
+    state: State
+    given: tuple[Any, ...]
+
+
+class Batches(abc.ABC):
+    """Where the batches of a training come from.
+
+    Attributes:
+      shape: of a loss, `(r,)` with replicas.
+      total: steps of the whole training.
+      per_epoch: steps of an epoch.
+      per_call: most steps of an `advance`.
+      compile_seconds: of `prepare`.
+    """
+
+    shape: tuple[int, ...] = ()
+    total: int
+    per_epoch: int
+    per_call: int
+    compile_seconds: float = 0.0
+
+    @abc.abstractmethod
+    def start(self, model: Any) -> State:
+        """Returns the state before the first step; of every replica."""
+
+    @abc.abstractmethod
+    def prepare(self, state: State, step: int) -> None:
+        """Does what is to be done once before the steps from `step` on."""
+
+    @abc.abstractmethod
+    def advance(
+        self, state: State, step: int, good: np.ndarray | None
+    ) -> tuple[State, History]:
+        """Trains on the next batches; `good` as from `records`."""
+
+    @abc.abstractmethod
+    def describe(self, step: int, row: int) -> str:
+        """Says what is in a batch of the call that starts at `step`."""
+
+    @abc.abstractmethod
+    def records(self) -> dict[str, np.ndarray]:
+        """Returns what a checkpoint keeps of the steps, before the first one.
+
+        Returns:
+          "losses" and "norms", with steps along the last axis; "good", where training
+          goes on without the replicas that are not finite.
+        """
+
+    @abc.abstractmethod
+    def places(self, step: int, count: int) -> slice:
+        """Returns where `records` have `count` steps from `step` on, of one epoch."""
+
+    @abc.abstractmethod
+    def one_step(self, model: Any) -> OneStep:
+        """Compiles a step of training on the largest batch."""
+
+    @property
+    def data_bytes(self) -> int:
+        """Bytes of the training samples on the device."""
+        return 0
+
+
+class ArrayBatches(Batches):
+    """Batches gathered from arrays on the device, or from buckets of such arrays."""
+
+    def __init__(self, task: Task, settings: Settings):
+        self.mesh, self.row = settings.mesh, task.row
+        self.loss, self.microbatch = task.loss, settings.microbatch
+        self.train = placed(task.train, self.mesh, task.row)
+        self.samples = [buckets.num_samples("train", b) for b in self.train]
+        self.seed, self.batch_size = settings.seed, settings.batch_size
+        self.per_epoch = len(self._order(0)[0])
+        self.per_call = settings.steps_per_call or self.per_epoch
+        self.total = settings.num_epochs * self.per_epoch
+        self.optimizer = settings.optimizer(self.total)
+        key = jax.random.fold_in(jax.random.key(self.seed), 1)
+        self.key = key if task.needs_key else None
+        self.epoch = _epoch(
+            task.loss,
+            self.optimizer,
+            microbatch=settings.microbatch,
+            on_device_scan=settings.scan,
+            mesh=self.mesh,
+        )
+
+    def start(self, model: Any) -> State:
+        """Returns the state before the first step."""
+        state = training.init(model, self.optimizer)
+        return state if self.mesh is None else sharding.replicate(state, self.mesh)
+
+    def prepare(self, state: State, step: int) -> None:
+        """Nothing: programs are compiled at their first call."""
+
+    def advance(
+        self, state: State, step: int, good: np.ndarray | None
+    ) -> tuple[State, History]:
+        """Trains on the next batches; calls start at multiples of `per_call`."""
+        del good
+        which, batches = self._next(step)
+        if len(self.train) == 1:
+            return self.epoch(state, self.train[0], batches, self.key)
+        parts: list[History] = []
+        for bucket, rows in zip(which, batches, strict=True):
+            state, part = self.epoch(state, self.train[bucket], rows[None], self.key)
+            parts.append(part)
+        # Looked at once for all batches: waiting for each would cost as much as small
+        # steps do. After a refused update the next ones are of no use, nor kept.
+        history = jax.tree.map(lambda *values: np.concatenate(values), *parts)
+        return state, history
+
+    def describe(self, step: int, row: int) -> str:
+        """Names the samples of a batch of the call that starts at `step`."""
+        which, batches = self._next(step)
+        bucket = f" of bucket {which[row]}" if len(self.train) > 1 else ""
+        samples = np.asarray(batches[row]).tolist()
+        return f"its batch holds the training samples {samples}{bucket}"
+
+    def records(self) -> dict[str, np.ndarray]:
+        """Returns losses and norms of the steps of one epoch."""
+        return {name: np.zeros(self.per_epoch) for name in ("losses", "norms")}
+
+    def places(self, step: int, count: int) -> slice:
+        """Returns where `records` have steps of any epoch."""
+        first = step % self.per_epoch
+        return slice(first, first + count)
+
+    def one_step(self, model: Any) -> OneStep:
+        """Compiles a step of training on the largest batch."""
+        step = training.make_step(
+            self.loss, self.optimizer, microbatch=self.microbatch, mesh=self.mesh
+        )
+        state, given = self.start(model), (self.largest_batch(), self.key)
+        call = jax.jit(step, donate_argnums=0).lower(state, *given).compile()
+        return OneStep(call, state, given)
+
+    def largest_batch(self) -> Any:
+        """Returns a batch of the largest samples, as steps of training get it."""
+        rows = jnp.arange(self.batch_size)
+        pairs = zip(self.train, self.samples, strict=True)
+        bucket, _ = max(pairs, key=lambda pair: num_bytes(pair[0]) / pair[1])
+        return jax.tree.map(lambda x: jnp.take(x, rows, axis=0), bucket)
+
+    @property
+    def data_bytes(self) -> int:
+        """Bytes of the training samples on the device."""
+        return num_bytes(self.train)
+
+    def _next(self, step: int) -> tuple[np.ndarray, np.ndarray]:
+        first = step % self.per_epoch
+        which, batches = self._order(step // self.per_epoch)
+        now = slice(first, first + self.per_call)
+        return np.asarray(which[now]), np.asarray(batches[now])
+
+    def _order(self, epoch: int) -> tuple[jax.Array, jax.Array]:
+        return training.bucket_order(self.seed, epoch, self.samples, self.batch_size)
+
+
+class FreshBatches(Batches):
+    """Batches drawn anew in every step, for one model or for replicas of it."""
+
+    def __init__(self, task: FreshTask, settings: Settings):
+        self.total = settings.num_steps
+        self.per_epoch = self.per_call = settings.steps_per_call or 200
+        self.replicas = task.replicas
+        self.shape = () if self.replicas is None else (self.replicas.size,)
+        self.optimizer = partial(settings.optimizer, self.total)
+        self.steps = replicas.make_steps(
+            task.draw,
+            task.loss,
+            self.optimizer,
+            seed=settings.seed,
+            replicas=self.replicas,
+            needs_key=task.needs_key,
+            microbatch=settings.microbatch,
+            mesh=settings.mesh,
+        )
+        self.mesh = settings.mesh
+        self.compiled: dict[int, jax.stages.Compiled] = {}
+
+    def start(self, model: Any) -> State:
+        """Returns the state before the first step; of every replica."""
+        state = replicas.init(model, self.optimizer, self.replicas)
+        return state if self.mesh is None else sharding.replicate(state, self.mesh)
+
+    def prepare(self, state: State, step: int) -> None:
+        """Compiles the calls that remain, apart from training."""
+        begin = time.monotonic()
+        remaining = self.total - step
+        for length in {min(self.per_call, remaining), remaining % self.per_call} - {0}:
+            self.compiled[length] = self._compile(state, length)
+        self.compile_seconds = time.monotonic() - begin
+
+    def _compile(self, state: State, length: int) -> jax.stages.Compiled:
+        run = jax.jit(partial(self.steps, length), donate_argnums=0)
+        return run.lower(state, jnp.ones(self.shape, bool), jnp.int32(0)).compile()
+
+    def advance(
+        self, state: State, step: int, good: np.ndarray | None
+    ) -> tuple[State, History]:
+        """Trains for the steps of one call; histories have shape `(..., steps)`."""
+        call = self.compiled[min(self.per_call, self.total - step)]
+        state, history = call(state, jnp.asarray(good), jnp.int32(step))
+        return state, {k: np.moveaxis(np.asarray(v), 0, -1) for k, v in history.items()}
+
+    def describe(self, step: int, row: int) -> str:
+        """Says what is in a batch: nothing but numbers drawn for its step."""
+        return f"its batch is the one drawn for step {step + row}"
+
+    def records(self) -> dict[str, np.ndarray]:
+        """Returns losses and norms of all steps, and which replicas are finite."""
+        shape = (*self.shape, self.total)
+        losses, norms = (np.full(shape, np.nan, np.float32) for _ in range(2))
+        return {"losses": losses, "norms": norms, "good": np.ones(self.shape, bool)}
+
+    def places(self, step: int, count: int) -> slice:
+        """Returns where `records` have these steps."""
+        return slice(step, step + count)
+
+    def one_step(self, model: Any) -> OneStep:
+        """Compiles a call of one step."""
+        state = self.start(model)
+        given = jnp.ones(self.shape, bool), jnp.int32(0)
+        return OneStep(self._compile(state, 1), state, given)
+
+
+class StoredBatches(ArrayBatches):
+    """Batches that are read from files ahead of their step, see `learn.buckets`.
+
+    The same batches by the same program as from arrays on the device. Devices of a mesh
+    get their own samples only, and of several processes each reads those of its own.
+    """
+
+    train: tuple[Bucket, ...]
+
+    def __init__(self, task: Task, settings: Settings):
+        super().__init__(task, settings)
+        # Batches are dispatched one by one anyway, and large ones take long.
+        self.per_call = min(self.per_call, 16)
+        self.rows = np.arange(self.batch_size, dtype=np.int32)[None]
+        # The step of what comes next, and that.
+        self.ahead: tuple[int, Iterator[buckets.Arrays]] = (-1, iter(()))
+        self.own = np.arange(self.batch_size)
+        if self.mesh is not None:
+            sharding.check_batch(self.mesh, self.batch_size, settings.microbatch)
+            self.own = sharding.own_samples(self.mesh, self.batch_size)
+            update = training.make_update(
+                task.loss,
+                self.optimizer,
+                microbatch=settings.microbatch,
+                mesh=self.mesh,
+            )
+            self.update = jax.jit(update, donate_argnums=0)
+
+    def advance(
+        self, state: State, step: int, good: np.ndarray | None
+    ) -> tuple[State, History]:
+        """Trains on the next batches; calls start where the last one ended."""
+        del good
+        if self.ahead[0] != step:
+            wanted = ((bucket, rows[self.own]) for bucket, rows in self._wanted(step))
+            self.ahead = step, buckets.ahead(wanted)
+        parts: list[History] = []
+        source = self.ahead[1]
+        for _ in range(len(self._next(step)[0])):
+            state, part = self._step(state, next(source))
+            if parts:  # no more than two batches at once on the device
+                jax.block_until_ready(parts[-1])
+            parts.append(part)
+        self.ahead = step + len(parts), source
+        return state, jax.tree.map(lambda *values: np.hstack(values), *parts)
+
+    def _step(self, state: State, arrays: buckets.Arrays) -> tuple[State, History]:
+        batch = self._placed(arrays)
+        if self.mesh is None:
+            return self.epoch(state, batch, self.rows, self.key)
+        return self.update(state, batch, np.array(True), self.key)
+
+    def _placed(self, arrays: buckets.Arrays) -> Any:
+        """The samples of a batch that were read, on the devices."""
+        if self.mesh is None:
+            return placed((arrays,), None, self.row)[0]
+        count = self.batch_size
+        return sharding.place_batch(arrays, self.mesh, samples=count, row=self.row)
+
+    def describe(self, step: int, row: int) -> str:
+        """Names the files of a batch of the call that starts at `step`."""
+        bucket, rows = next(self._wanted(step + row))
+        places = [bucket.found.places[i] for i in rows]
+        return f"its batch holds {', '.join(map(str, places))}"
+
+    def largest_batch(self) -> Any:
+        """Reads the first samples of the bucket with the most points."""
+        bucket = max(self.train, key=lambda bucket: bucket.num_points)
+        return self._placed(buckets.rows(bucket, self.own))
+
+    def _wanted(self, step: int) -> Iterator[tuple[Bucket, np.ndarray]]:
+        """Buckets and rows of all batches from a step on."""
+        for epoch in range(step // self.per_epoch, self.total // self.per_epoch):
+            which, batches = map(np.asarray, self._order(epoch))
+            first = max(step - epoch * self.per_epoch, 0)
+            for bucket, rows in zip(which[first:], batches[first:], strict=True):
+                yield self.train[bucket], rows
+
+
+def evaluate(
+    metric: Callable[..., Any],
+    model: Any,
+    bucket: Any,
+    *,
+    batch_size: int,
+    mesh: Mesh | None = None,
+    row: int = 1,
+) -> Any:
+    """Applies `training.evaluate` to samples on the device or, in turn, on disk.
+
+    `row` is that of `Task`.
+    """
+    if isinstance(bucket, Sliced):
+        return np.asarray(
+            [bucket.apply(partial(metric, model), i) for i in range(len(bucket))]
+        )
+    look = partial(training.evaluate, metric, model, batch_size=batch_size, mesh=mesh)
+    if not isinstance(bucket, Bucket):
+        return look(bucket)
+    count, found = len(bucket), []
+    parts = (range(n, min(n + batch_size, count)) for n in range(0, count, batch_size))
+    for arrays in buckets.ahead((bucket, part) for part in parts):
+        (data,) = placed((arrays,), mesh, row)
+        found.append(jax.tree.map(np.asarray, look(data)))
+    return jax.tree.map(lambda *values: np.concatenate(values), *found)
+
+
+def placed(data: tuple[Any, ...], mesh: Mesh | None, row: int = 1) -> tuple[Any, ...]:
+    """Returns buckets of data on the device, or on those of a mesh.
+
+    Those on disk stay there. `row` is that of `Task`.
+    """
+    if on_disk(data):
+        return data
+    if mesh is None:
+        return jax.device_put(data)
+    return tuple(sharding.place(bucket, mesh, row=row) for bucket in data)
+
+
+def num_bytes(tree: Any) -> int:
+    """Returns the bytes of the arrays of a tree; samples in files have none."""
+    leaves = jax.tree.leaves(tree)
+    return sum(leaf.nbytes for leaf in leaves if not isinstance(leaf, Bucket | Sliced))
+
+
+def on_disk(data: tuple[Any, ...]) -> bool:
+    """Whether samples stay in their files."""
+    return any(isinstance(bucket, Bucket | Sliced) for bucket in data)

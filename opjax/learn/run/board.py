@@ -1,0 +1,82 @@
+"""Rows of metrics as files of TensorBoard, written at once and by this thread.
+
+The writer of tensorboardX hands rows to a thread, which a full disk ends: then the next
+rows wait for it forever. Here a disk that takes no more ends the files, not the run.
+"""
+
+import contextlib
+import pathlib
+import socket
+import time
+import warnings
+from collections.abc import Generator
+from typing import Any
+
+
+def require() -> None:
+    """Raises ModuleNotFoundError, naming the extra, if tensorboardX is missing."""
+    try:
+        import tensorboardX  # noqa: F401  # pyright: ignore
+    except ImportError:
+        raise ModuleNotFoundError(
+            "--tensorboard needs tensorboardX: pip install 'opjax[tensorboard]', or "
+            "leave the flag out: metrics.jsonl is written in any case."
+        ) from None
+
+
+class Board:
+    """The numbers of rows, in a file in `tensorboard/` of a run folder.
+
+    Steps from `step` on, of a run that went on where this one begins, are dropped.
+    """
+
+    def __init__(self, folder: pathlib.Path, *, step: int, suffix: str):
+        from tensorboardX import record_writer, summary  # pyright: ignore
+        from tensorboardX.proto import event_pb2  # pyright: ignore
+
+        made: Any = event_pb2
+        self._event, self._scalar = made.Event, summary.scalar
+        self._folder = folder / "tensorboard"
+        self._writer: Any = None
+        log = made.SessionLog
+        # Viewers look for this word, and take the files in the order of their times.
+        name = f"events.out.tfevents.{time.time():.0f}.{socket.gethostname()}{suffix}"
+        with self._ending():
+            self._folder.mkdir(exist_ok=True)
+            self._writer = record_writer.RecordWriter(str(self._folder / name))
+            self._put(file_version="brain.Event:2")
+            self._put(step=step, session_log=log(status=log.START))
+
+    def add(self, row: dict[str, Any]) -> None:
+        """Writes the numbers of a row, which has a "step"."""
+        for name, value in row.items():
+            if self._writer is not None and isinstance(value, (int, float)):
+                with self._ending():
+                    self._put(step=row["step"], summary=self._scalar(name, value))
+
+    def close(self) -> None:
+        """Closes the file."""
+        if self._writer is not None:
+            with self._ending():
+                self._writer.close()
+
+    def _put(self, **given: Any) -> None:
+        event = self._event(wall_time=time.time(), **given)
+        self._writer.write(event.SerializeToString())
+        self._writer.flush()
+
+    @contextlib.contextmanager
+    def _ending(self) -> Generator[None]:
+        """Ends the file where it cannot be written."""
+        try:
+            yield
+        except OSError as error:
+            warnings.warn(
+                f"Cannot write to {self._folder}: {error.strerror or error}. "
+                "TensorBoard shows no more of this run; metrics.jsonl goes on.",
+                stacklevel=3,
+            )
+            writer, self._writer = self._writer, None
+            if writer is not None:
+                with contextlib.suppress(OSError):
+                    writer.close()

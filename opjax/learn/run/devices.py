@@ -1,0 +1,182 @@
+"""--mesh: the devices that a run is split over, refused before any work is done."""
+
+import contextlib
+import os
+from collections.abc import Callable
+
+import jax
+from jax.sharding import Mesh
+
+from opjax.learn.run import hosts
+from opjax.learn.tasks.task import BaseTask
+from opjax.nn import OperatorTransformer, division
+from opjax.training import sharding
+
+HELP = (
+    "How to use several devices, for example points:4,batch:2. batch splits the "
+    "samples of a batch, for every model. points splits the points of a sample, for "
+    "attention in a basis (with convolutions: the rows of the grid). auto splits the "
+    "batch over as many devices as divide it, or else the points. Empty uses one "
+    "device. CPU cores count as devices. Results change only by rounding"
+)
+
+
+class Devices:
+    """The devices that `--mesh` names, claimed before the first one is used.
+
+    On a CPU whose backend has not started its cores become devices, as many as are
+    asked for, with an equal part of XLA's threads each; `JAX_NUM_CPU_DEVICES` in the
+    environment takes precedence.
+
+    What `auto` stands for is known when there is a task: it may split points.
+
+    Args:
+      text: see `sharding.parse`; `auto` for as many devices along the batch as there
+        are and divide it, or all along the points if none do; empty for one device.
+      config: its `batch_size` and `microbatch` must fit, if it has them.
+      points: whether `auto` may have to split points.
+
+    Raises:
+      ValueError: if there are too few devices, or they do not divide a batch; if there
+        are several processes that share nothing.
+    """
+
+    def __init__(self, text: str, config: object, *, points: bool = False):
+        hosts.require_same("--mesh", text)
+        self._config, self._points = config, points
+        self._mesh: Mesh | None = None
+        self._auto = text == "auto"
+        if self._auto:
+            cores = _cores() * hosts.count()
+            wanted = _fitting(cores, config)
+            _claim(cores if points and wanted == 1 else wanted)
+        else:
+            sizes = sharding.parse(text) if text else {}
+            if sizes:
+                _claim(sizes.get("points", 1) * sizes.get("batch", 1))
+            self._mesh = self._made(sizes)
+
+    def mesh(self, points: Callable[[], bool]) -> Mesh | None:
+        """Returns the mesh of a training, or None for one device.
+
+        Several processes have equally many of its devices, see `hosts.joined`.
+
+        Args:
+          points: whether the points of all samples may be split; called at most once,
+            where `auto` depends on it.
+
+        Raises:
+          ValueError: if there are several processes that share nothing.
+        """
+        if self._auto:
+            self._auto = False
+            self._mesh = self._made(self._automatic(points))
+        return self._mesh
+
+    def _automatic(self, points: Callable[[], bool]) -> dict[str, int]:
+        """Sizes of the mesh that `auto` stands for; none for one device."""
+        count = len(jax.devices())
+        found = _fitting(count, self._config)
+        if found > 1:
+            return {"batch": found}
+        return {"points": count} if self._points and count > 1 and points() else {}
+
+    def _made(self, sizes: dict[str, int]) -> Mesh | None:
+        if not sizes:
+            _refuse_several(self._config)
+            return None
+        mesh = sharding.device_mesh(**sizes)
+        samples = getattr(self._config, "batch_size", None)
+        if samples is not None:
+            sharding.check_batch(mesh, samples, _parts(self._config))
+        hosts.connect(mesh)
+        return mesh
+
+
+def start(text: str, config: object, *, points: bool = False) -> Mesh | None:
+    """Returns the devices that `--mesh` names, or None for one, see `Devices`.
+
+    Args:
+      text: as for `Devices`.
+      config: as for `Devices`.
+      points: whether `auto` may split points.
+    """
+    return Devices(text, config, points=points).mesh(lambda: points)
+
+
+def _refuse_several(config: object) -> None:
+    """Raises ValueError if there are several processes, which would do the same."""
+    count = hosts.count()
+    if count > 1:
+        raise ValueError(
+            f"{count} processes would all do the same; say with --mesh what they "
+            f"share, such as batch:{count}, which must divide "
+            f"batch_size={getattr(config, 'batch_size', 1)}."
+        )
+
+
+def _claim(count: int) -> None:
+    """Makes devices of the cores, if there are as many and no backend has started."""
+    cores, settings = _cores(), jax.config.values
+    count = max(count // hosts.count(), 1)
+    if settings["jax_num_cpu_devices"] < 0 and count <= cores:
+        with contextlib.suppress(RuntimeError):  # the backend has started
+            jax.config.update("jax_num_cpu_devices", count)
+            os.environ.setdefault("NPROC", str(cores // count))
+
+
+def _fitting(available: int, config: object) -> int:
+    """The largest number of devices that get equal parts of a batch."""
+    samples = getattr(config, "batch_size", 1)
+    parts = _parts(config) or 1
+    processes = hosts.count()
+    every = range(processes, available + 1, processes)
+    fits = (n for n in every if samples % (n * parts) == 0)
+    return max(fits, default=1)
+
+
+def _parts(config: object) -> int | None:
+    return getattr(config, "microbatch", 0) or None
+
+
+def _cores() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def check(mesh: Mesh | None, task: BaseTask, model: object) -> None:
+    """Raises ValueError if samples or points are split and cannot be.
+
+    Args:
+      mesh: of devices, if there are several.
+      task: what is to be learned.
+      model: of its own, or the shapes of one.
+    """
+    count = sharding.size(mesh, sharding.BATCH)
+    if count > 1 and not task.over_batch:
+        raise ValueError(
+            f"batch:{count} of the mesh: the loss of this program is no sum over the "
+            "samples of a batch. Leave the mesh out."
+        )
+    count = sharding.size(mesh, sharding.POINTS)
+    reason = obstacle(task, model) if count > 1 else None
+    if reason:
+        raise ValueError(f"points:{count} of the mesh: {reason}. Split batch alone.")
+
+
+def obstacle(task: BaseTask, model: object) -> str | None:
+    """Returns why devices cannot share the points of a sample; None if they can.
+
+    Args:
+      task: what is to be learned.
+      model: of its own, or the shapes of one.
+    """
+    if not task.over_points:
+        return (
+            "the loss of this program does not add up over parts of a sample, or "
+            "normalises every point by itself"
+        )
+    if isinstance(model, OperatorTransformer) and model.rematerialize:
+        return "its blocks are always computed again, so rematerialize means nothing"
+    return division.obstacle(model, "devices")

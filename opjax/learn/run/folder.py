@@ -1,0 +1,308 @@
+"""The folder of a run: its lock, configuration, environment and result."""
+
+import contextlib
+import dataclasses
+import datetime
+import importlib.metadata
+import json
+import logging
+import os
+import pathlib
+import platform
+import subprocess
+import sys
+from collections.abc import Callable, Generator
+from typing import IO, Any, NamedTuple, TypeVar
+
+import jax
+
+from opjax import _formats
+from opjax._files import remove_leftovers
+from opjax.learn.config import fields
+from opjax.learn.json_files import read_object, to_json, tuples, write_json, writing
+from opjax.learn.messages import say
+from opjax.learn.run import hosts
+
+try:
+    import fcntl
+except ImportError:  # Windows: nothing keeps a second process out
+    fcntl = None
+
+_LOGGER = logging.getLogger(__name__)
+_Config = TypeVar("_Config", bound=fields.Configuration)
+_PACKAGES = ("opjax", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
+
+
+class RunDirectory(NamedTuple):
+    """An open, locked run folder; of several processes, the first one's."""
+
+    path: pathlib.Path
+    config: dict[str, Any]  # as JSON values
+    resumed: bool  # whether it held a run of this configuration already
+
+    @property
+    def checkpoints(self) -> pathlib.Path:
+        """Folder of the checkpoints."""
+        return self.path / "checkpoints"
+
+
+@contextlib.contextmanager
+def open_run(
+    workdir: str | os.PathLike[str], config: fields.Configuration, *, command: str = ""
+) -> Generator[RunDirectory]:
+    """Creates or reopens the folder of a run and holds its lock.
+
+    A folder that holds a run of the same configuration is continued; in that of a study
+    the choice of its members may change: those that are finished are kept, and its
+    result is made anew. `command` is what repeats the run.
+
+    Of several processes the first one alone opens it; the others wait for that, need
+    not see it, and leave it alone.
+
+    Raises:
+      OSError: if it cannot be written.
+      RuntimeError: if another run is in it; if the first process cannot open it.
+      ValueError: if it holds another configuration, or processes have several.
+    """
+    path = pathlib.Path(workdir).absolute()
+    values = to_json(dataclasses.asdict(config))
+    hosts.require_same("their configuration", values)
+    with contextlib.ExitStack() as stack:
+        opened = _opened(path, config, values, command)
+        resumed = hosts.tell(lambda: stack.enter_context(opened))
+        yield RunDirectory(path, values, resumed)
+
+
+@contextlib.contextmanager
+def _opened(
+    path: pathlib.Path,
+    config: fields.Configuration,
+    values: dict[str, Any],
+    command: str,
+) -> Generator[bool]:
+    """Holds the lock of a folder; tells whether it held this run already."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        # Without a buffer nothing is left to be written when it is closed.
+        lock = open(path / ".lock", "ab+", buffering=0)  # noqa: SIM115
+    except OSError as error:
+        raise OSError(
+            f"Cannot write to the run folder {path}: {error.strerror or error}. Make "
+            "it writable or give another --workdir."
+        ) from error
+    with lock:
+        _take(lock, path)
+        for folder in (path, path / "figures"):
+            remove_leftovers(folder)
+        resumed = _begun(path) and (path / "config.json").exists()
+        if resumed:
+            _match(path, config, values)
+        written = {"format": _formats.CONFIGURATION, **values}
+        write_json(path / "config.json", written)
+        write_json(path / "environment.json", environment(path, command))
+        yield resumed
+
+
+def _take(lock: IO[bytes], path: pathlib.Path) -> None:
+    """Locks the open file, where the system has locks to give, and signs it."""
+    if fcntl is not None:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            lock.seek(0)
+            owner = lock.read().decode().strip() or "unknown"
+            raise RuntimeError(
+                f"Process {owner} is already running in {path}. Wait for it, stop it "
+                f"(kill {owner}), or give another --workdir."
+            ) from None
+        except OSError as error:  # a network file system without locks
+            _LOGGER.warning("No lock for %s, use it once at a time: %s", path, error)
+    with writing(path / ".lock"):
+        lock.truncate(0)
+        lock.write(str(os.getpid()).encode())
+
+
+def _begun(path: pathlib.Path) -> bool:
+    """Whether a run has begun to train; before, there is nothing to lose."""
+    traces = ("metrics.jsonl", "checkpoints", "result.json")
+    depths = ("", "*/", "*/*/")  # the run itself, members, members of its parts
+    return any(any(path.glob(f"{d}{name}")) for d in depths for name in traces)
+
+
+def _match(
+    path: pathlib.Path, config: fields.Configuration, now: dict[str, Any]
+) -> None:
+    """Raises ValueError for another configuration; makes room for other members."""
+    stored = _stored(path, type(config))
+    pairs = {
+        name: (stored.get(name, "(absent)"), now.get(name, "(unknown)"))
+        for name in sorted(stored.keys() | now.keys())
+    }
+    differing = {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+    members = {f.name for f in dataclasses.fields(config) if f.metadata.get("members")}
+    refused = [
+        f"{name}: {there!r} there, {here!r} now"
+        for name, (there, here) in differing.items()
+        if name not in members
+    ]
+    if refused:
+        raise ValueError(
+            f"{path} holds a run with another configuration ({'; '.join(refused)}). "
+            "Give another --workdir, or the same configuration to continue that run "
+            "(--workdir alone does)."
+        )
+    if differing:  # other members: finished ones stay, the result is made anew
+        (path / "result.json").unlink(missing_ok=True)
+
+
+def read_config(workdir: str | os.PathLike[str], cls: type[_Config]) -> _Config | None:
+    """Reads the configuration of a run, to continue it by `--workdir` alone.
+
+    Fields that an earlier version did not have take their defaults. None if the folder
+    has no configuration; ValueError if it is damaged, has unknown fields, or is of a
+    later opjax.
+    """
+    path = pathlib.Path(workdir)
+    if not (path / "config.json").exists():
+        return None
+    stored = _stored(path, cls)
+    unknown = stored.keys() - {field.name for field in dataclasses.fields(cls)}  # pyright: ignore
+    if unknown:
+        raise ValueError(
+            f"{path} holds a run of another program or version: its config.json has "
+            f"the unknown fields {sorted(unknown)}. Continue it with the program it "
+            "was started with, or give another --workdir."
+        )
+    given = {name: tuples(value) for name, value in stored.items()}
+    try:
+        fields.check_types(cls, given)
+        return cls(**given)
+    except (OverflowError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"{path} has a config.json that no run has: {error}"
+        ) from error
+
+
+def _stored(path: pathlib.Path, cls: type[fields.Configuration]) -> dict[str, Any]:
+    """The JSON values of `config.json`, and the defaults of absent fields."""
+    try:
+        values = read_object(path / "config.json")
+    except ValueError as error:
+        raise ValueError(
+            f"{path} has a damaged config.json ({error}). Restore it from a copy, "
+            "delete it where nothing is to be continued, or give another --workdir."
+        ) from error
+    found = values.pop("format", 0)
+    what = "configurations"
+    _formats.check(path / "config.json", found, _formats.CONFIGURATION, what=what)
+    defaults = {
+        field.name: to_json(field.default)
+        for field in dataclasses.fields(cls)
+        if field.default is not dataclasses.MISSING
+    }
+    return defaults | values
+
+
+def run_once(
+    workdir: str | os.PathLike[str],
+    config: fields.Configuration,
+    work: Callable[[RunDirectory], dict[str, Any]],
+    *,
+    command: str = "",
+) -> dict[str, Any]:
+    """Runs a program in float32 in its folder, or reads the result of a finished run.
+
+    Arguments are those of `open_run`; `work` continues from what the folder holds.
+    """
+    with jax.enable_x64(False), open_run(workdir, config, command=command) as directory:
+        result = hosts.tell(lambda: _result(directory.path))
+        if result is not None:
+            if hosts.first():
+                say(f"{directory.path} holds a finished run.")
+            return result
+        result = work(directory)
+        file = directory.path / "result.json"
+        hosts.tell(lambda: write_json(file, result))
+        return hosts.tell(lambda: json.loads(file.read_text()))
+
+
+def _result(path: pathlib.Path) -> dict[str, Any] | None:
+    """The result of a finished run; None if there is none that can be read."""
+    with contextlib.suppress(FileNotFoundError):
+        try:
+            result = json.loads((path / "result.json").read_text())
+            if isinstance(result, dict):
+                return result
+            reason = "it is no JSON object"
+        except ValueError as error:
+            reason = str(error)
+        say(f"{path} has a damaged result.json ({reason}), which is made anew.")
+    return None
+
+
+def provenance(folder: pathlib.Path, *, seconds: float) -> str:
+    """Returns a Markdown list of what `environment.json` in a folder says."""
+    found = json.loads((folder / "environment.json").read_text())
+    modified = " with uncommitted changes" if found["git_modified"] else ""
+    packages = ", ".join(
+        f"{k} {found['packages'][k]}" for k in ("jax", "flax", "optax")
+    )
+    return (
+        f"- command: `{found['command']}`\n"
+        f"- commit {found['git_commit']}{modified}, {found['starts'][-1][:10]}\n"
+        f"- {found['cpu_count']} cores{_of(found)}, {found['device_kind']}; "
+        f"{found['platform']}\n"
+        f"- Python {found['python']}, {packages}\n"
+        f"- {seconds:.0f} s for all studies of the last process, with compilation\n"
+    )
+
+
+def environment(path: pathlib.Path, command: str) -> dict[str, Any]:
+    """What a run in a folder is made with; its earlier starts are kept."""
+    versions, starts = {}, []
+    for name in _PACKAGES:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            versions[name] = importlib.metadata.version(name)
+    with contextlib.suppress(OSError, ValueError, KeyError):
+        starts = json.loads((path / "environment.json").read_text())["starts"]
+    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    return {
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "packages": versions,
+        "devices": [str(device) for device in jax.devices()],
+        "device_kind": jax.devices()[0].device_kind,
+        "processes": hosts.count(),
+        "x64": jax.dtypes.canonicalize_dtype("float64") == "float64",
+        "cpu_count": os.cpu_count(),
+        "processor": processor(),
+        "git_commit": _git("rev-parse", "HEAD"),
+        "git_modified": bool(_git("status", "--porcelain", "--untracked-files=no")),
+        "command": command or " ".join(sys.argv),
+        "starts": [*starts, now],
+    }
+
+
+def processor() -> str:
+    """The processor's name; what Python says of it where Linux does not."""
+    with contextlib.suppress(OSError):
+        lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
+        for line in lines:
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def _of(found: dict[str, Any]) -> str:
+    """The processor of a run; nothing for runs that did not write it down."""
+    return f" of {found['processor']}" if "processor" in found else ""
+
+
+def _git(*arguments: str) -> str | None:
+    """What git says of this package, if it is a clone."""
+    command = ["git", "-C", str(pathlib.Path(__file__).parent), *arguments]
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        return subprocess.check_output(
+            command, stderr=subprocess.DEVNULL, text=True, timeout=10
+        ).strip()
+    return None

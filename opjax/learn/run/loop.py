@@ -1,0 +1,298 @@
+"""What `fit` does between batches: validation, best model, checkpoints, errors."""
+
+import contextlib
+import sys
+import time
+import types
+from collections.abc import Callable, Generator
+from typing import Any, Protocol, TypeVar
+
+import jax
+import numpy as np
+import optax
+
+from opjax import training
+from opjax.learn.messages import say
+from opjax.learn.run import batches, buckets, hosts
+from opjax.learn.run.folder import RunDirectory
+from opjax.learn.run.metrics_file import MetricsWriter, Row
+from opjax.learn.run.settings import Settings
+from opjax.learn.run.sources import make_batches
+from opjax.learn.tasks.task import BaseTask
+from opjax.samples import summaries
+from opjax.training import checkpoint
+
+_Tree = TypeVar("_Tree")
+
+
+class Loop:
+    """The state of a run between batches, and what `fit` does with it.
+
+    Begins at step zero or at the newest checkpoint. `progress` is what a checkpoint
+    holds: all that the rest of the run depends on.
+    """
+
+    def __init__(
+        self, run: RunDirectory, task: BaseTask, settings: Settings, model: Any
+    ):
+        self.run, self.task, self.settings = run, task, settings
+        self.batches = make_batches(task, settings)
+        self.validation: tuple[Any, ...] = ()
+        if task.metric is not None:
+            self.validation = batches.placed(task.validation, settings.mesh, task.row)
+        for bucket in self.validation:
+            buckets.num_samples("validation", bucket)
+        if hosts.count() > 1:
+            hosts.require_same("their samples, by shapes and sizes", _summary(task))
+        if self.validation and self.batches.shape:
+            raise ValueError("Replicas are not validated; leave out the task's metric.")
+        self.probe = None if task.probe is None else jax.jit(task.probe)
+        self.progress = self._first(model)
+        found = hosts.restore(run.checkpoints, self.progress)
+        self.step = 0
+        self.saved: int | None = None
+        rows, waiting = 0, ()
+        if found is not None:
+            self.progress, self.step, self.saved = found.payload, found.step, found.step
+            rows = found.metadata["rows"]
+            waiting = found.metadata.get("waiting", ())
+            if hosts.first():
+                say(f"Continuing from {found.path}.")
+                checkpoint.tidy(run.checkpoints, found.step, keep=settings.keep)
+        self.batches.prepare(self.progress["state"], self.step)
+        self.writer = MetricsWriter(
+            run, rows=rows, waiting=waiting, tensorboard=settings.tensorboard
+        )
+        self.earlier: float = self.progress["seconds"]
+        self.begin = self.saved_at = time.monotonic()
+        self.paced: tuple[float, int] | None = None
+
+    def _first(self, model: Any) -> dict[str, Any]:
+        state = self.batches.start(model)
+        return {
+            "state": state,
+            "best_model": _copy(state.model) if self.validation else (),
+            "best_metric": np.float64(np.inf),
+            "best_step": 0,
+            "seconds": 0.0,
+            "extra": {} if self.task.extra is None else self.task.extra,
+            **self.batches.records(),
+        }
+
+    def seconds(self) -> float:
+        """Time spent in this and earlier parts of the run."""
+        return self.earlier + time.monotonic() - self.begin
+
+    def left(self) -> float | None:
+        """Seconds that the rest is going to take; None before the second call."""
+        if self.paced is None:
+            self.paced = time.monotonic(), self.step
+            return None
+        begin, first = self.paced
+        pace = (time.monotonic() - begin) / (self.step - first)
+        return pace * (self.batches.total - self.step)
+
+    def advance(self) -> None:
+        """Trains on the next batches, at most to the end of the epoch."""
+        progress, batches = self.progress, self.batches
+        good: np.ndarray | None = progress.get("good")
+        progress["state"], history = batches.advance(progress["state"], self.step, good)
+        finite = np.asarray(history["finite"])
+        losses = np.asarray(history["loss"])
+        norms = np.asarray(history["gradient_norm"])
+        if batches.shape:
+            assert good is not None
+            progress["good"] = good & finite.all(axis=-1)
+            if not progress["good"].any():
+                raise self._stop(
+                    f"All {good.size} replicas have met a NaN or infinite loss or "
+                    f"gradient after step {self.step}."
+                )
+        elif not finite.all():
+            bad = int(np.argmin(finite))
+            raise self._stop(
+                f"Step {self.step + bad} (epoch {self.step // batches.per_epoch}) has "
+                f"loss {losses[bad]} and gradient norm {norms[bad]}; "
+                f"{batches.describe(self.step, bad)}."
+            )
+        count = finite.shape[-1]
+        done = (..., batches.places(self.step, count))
+        progress["losses"][done], progress["norms"][done] = losses, norms
+        self.step += count
+
+    def look_if_due(self) -> Row | None:
+        """Validates at the end of an epoch; returns the row of metrics."""
+        epochs, within = divmod(self.step, self.batches.per_epoch)
+        last = self.step == self.batches.total
+        if (within and not last) or (epochs % self.settings.eval_every and not last):
+            return None
+        epochs += bool(within)
+        progress, state = self.progress, self.progress["state"]
+        row: Row = {"epoch": epochs, "step": self.step}
+        if not self.batches.shape:
+            rate = optax.tree.get(state.optimizer_state, "learning_rate")
+            row |= {} if rate is None else {"learning_rate": float(rate)}
+        row["train_loss"] = self._mean(progress["losses"])
+        row["grad_norm"] = self._mean(progress["norms"])
+        if self.batches.shape:
+            row["diverged"] = int(np.count_nonzero(~progress["good"]))
+        if self.probe is not None:
+            found = self.probe(training.averaged_model(state))
+            row |= {name: float(v) for name, v in found.items()}
+        if self.validation:
+            row["validation"] = self._validate(epochs)
+        return row | {"seconds": self.seconds()}
+
+    def _mean(self, values: np.ndarray) -> float:
+        """The mean over the steps of the epoch, and over the replicas that go on."""
+        begin = (self.step - 1) // self.batches.per_epoch * self.batches.per_epoch
+        values = values[..., self.batches.places(begin, self.step - begin)]
+        return float(np.mean(values[self.progress.get("good", ...)]))
+
+    def _validate(self, epochs: int) -> float:
+        """The mean metric of the validation samples; keeps the best model."""
+        progress, settings = self.progress, self.settings
+        model = training.averaged_model(progress["state"])
+        assert self.task.metric is not None
+        found = [
+            batches.evaluate(
+                self.task.metric,
+                model,
+                bucket,
+                batch_size=settings.batch_size,
+                mesh=settings.mesh,
+                row=self.task.row,
+            )
+            for bucket in self.validation
+        ]
+        values = np.concatenate([np.asarray(part, np.float64) for part in found])
+        bad = np.flatnonzero(~np.isfinite(values))
+        if bad.size:
+            raise self._stop(
+                f"After step {self.step} (epoch {epochs}) the metric is NaN or "
+                f"infinite on {bad.size} validation samples, first ones "
+                f"{bad[:8].tolist()}, though training was finite."
+            )
+        value = float(np.mean(values))
+        if value < progress["best_metric"]:
+            progress["best_metric"] = np.float64(value)
+            progress["best_step"] = self.step
+            progress["best_model"] = _copy(model)
+        return value
+
+    def is_old(self) -> bool:
+        """Whether the last checkpoint is, by the clock."""
+        return time.monotonic() - self.saved_at > self.settings.checkpoint_seconds
+
+    def save_if_due(self, *, now: bool = False) -> None:
+        """Saves after the last step, after some epochs, or now."""
+        epochs, within = divmod(self.step, self.batches.per_epoch)
+        due = not within and epochs % self.settings.checkpoint_every == 0
+        if not (now or due or self.step == self.batches.total):
+            return
+        if self.step != self.saved:
+            self.progress["seconds"] = self.seconds()
+            metadata = {"config": self.run.config, "rows": self.writer.rows}
+            metadata |= {"waiting": self.writer.waiting} if self.writer.waiting else {}
+            metadata |= {"step": self.step, "epoch": epochs, "batch": within}
+
+            def save() -> None:
+                checkpoint.save(
+                    self.run.checkpoints,
+                    self.step,
+                    self.progress,
+                    metadata=metadata,
+                    keep=self.settings.keep,
+                )
+
+            hosts.tell(save)
+            self.saved = self.step
+        self.saved_at = time.monotonic()
+
+    def _stop(self, what: str) -> training.NonFiniteError:
+        last = "none yet"
+        if self.saved is not None:
+            last = f"{self.run.checkpoints}/step_{self.saved:010d}"
+        return training.NonFiniteError(
+            f"{what} Last good checkpoint: {last}. Continuing would end the same. "
+            "Lower the learning rate, check those samples or clip the gradient, in "
+            "another --workdir."
+        )
+
+
+# `show(step, row, left)`: the row of an epoch that has ended, seconds to the end.
+Show = Callable[[int, Row | None, float | None], None]
+
+
+class _Bar(Protocol):
+    """What is used of a bar of tqdm."""
+
+    @property
+    def n(self) -> float: ...
+
+    def update(self, n: float) -> Any: ...
+
+    def set_postfix_str(self, s: str) -> None: ...
+
+    def __enter__(self) -> Any: ...
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_value: BaseException | None,
+        traceback: types.TracebackType | None,
+    ) -> bool | None: ...
+
+
+@contextlib.contextmanager
+def progress(name: str, total: int, step: int) -> Generator[Show]:
+    """Yields `show(step, row, left)`: a bar on a terminal, lines of rows elsewhere.
+
+    Of several processes the first one shows them.
+    """
+    if not hosts.first():
+        yield lambda step, row, left: None
+        return
+    bar: _Bar | None = None
+    if sys.stderr.isatty():
+        with contextlib.suppress(ImportError):
+            import tqdm
+
+            bar = tqdm.tqdm(total=total, initial=step, unit="step", desc=name)
+
+    def show(step: int, row: Row | None, left: float | None) -> None:
+        if bar is not None:
+            bar.update(step - bar.n)
+        if row is None:
+            return
+        text = f"loss {row['train_loss']:.4g}"
+        if "validation" in row:
+            text += f" validation {row['validation']:.4g}"
+        if row.get("diverged"):
+            text += f", {row['diverged']} diverged"
+        if bar is not None:
+            bar.set_postfix_str(text)
+            return
+        done = f"epoch {row['epoch']} step {row['step']}/{total}"
+        rest = "with compilation" if left is None else f"{left:.0f} s left"
+        spent = f"{row['seconds']:.0f} s, {rest}"
+        say(f"{name} {done} {text} ({spent})")
+
+    with bar or contextlib.nullcontext():
+        yield show
+
+
+def _summary(task: BaseTask) -> list[Any]:
+    """Shapes and mean sizes of samples, to three digits: processors may round apart."""
+    found: list[Any] = []
+    for bucket in (*task.known, *task.validation):
+        if isinstance(bucket, buckets.Bucket):
+            found.append([len(bucket), sum(summaries.num_points(bucket.found))])
+            continue
+        for leaf in map(np.asarray, jax.tree.leaves(bucket)):
+            found.append([leaf.shape, f"{np.abs(leaf).mean(dtype=np.float64):.2e}"])
+    return found
+
+
+def _copy(tree: _Tree) -> _Tree:
+    return jax.tree.map(lambda leaf: leaf.copy(), tree)

@@ -1,0 +1,69 @@
+"""Out of memory: what a step of training needs, and what would fit."""
+
+import contextlib
+from collections.abc import Generator
+
+import jax
+import numpy as np
+
+from opjax import nn
+from opjax.learn.run import buckets
+from opjax.learn.run.settings import Settings
+from opjax.learn.tasks.task import BaseTask
+from opjax.nn import division
+from opjax.streaming import plan
+
+_CHUNK = 512
+
+
+@contextlib.contextmanager
+def explained(task: BaseTask, model: object, settings: Settings) -> Generator[None]:
+    """Turns XLA's error of missing memory into one that says what would help.
+
+    Args:
+      task: what is to be learned.
+      model: that is trained.
+      settings: of the training.
+
+    Raises:
+      MemoryError: in place of XLA's, with the samples of a step, what it asked for, and
+        ways to need less; of attention that takes chunks what these would need.
+    """
+    try:
+        yield
+    except jax.errors.JaxRuntimeError as error:
+        if "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+        raise MemoryError(_advice(task, model, settings, str(error))) from error
+
+
+def _advice(task: BaseTask, model: object, settings: Settings, error: str) -> str:
+    """What a step needed and what would need less."""
+    told = error.splitlines()[0]
+    text = f"A step on {settings.batch_size} samples does not fit into memory: {told}. "
+    ways = [] if settings.microbatch == 1 else ["--microbatch=1, one at a time"]
+    points = max(map(_points, task.known), default=0)
+    if points and isinstance(model, nn.OperatorTransformer):
+        if division.obstacle(model, "stream") is None:
+            ways.append(_chunked(model, points))
+            ways.append("--storage_dtype=bfloat16 with it, half of that")
+        elif not model.rematerialize:
+            ways.append("--rematerialize")
+    ways.append("a smaller model, fewer points, or --mesh with more devices")
+    size = f"Samples have up to {points} points. " * bool(points)
+    return f"{text}{size}What needs less: {'; '.join(ways)}."
+
+
+def _points(bucket: object) -> int:
+    """Points of the samples of a bucket; zero if it is none of meshes."""
+    if isinstance(bucket, buckets.Bucket):
+        return bucket.num_points
+    points = np.shape(bucket.get("mesh_points", 0) if isinstance(bucket, dict) else 0)
+    return points[1] if len(points) == 3 else 0
+
+
+def _chunked(model: nn.OperatorTransformer, points: int) -> str:
+    """The size of chunks to take, and about what a sample needs with it."""
+    size = min(model.chunk_size or _CHUNK, _CHUNK)
+    needed = plan.needed_bytes(model, points, chunk_size=size, store_every=1)
+    return f"--chunk_size={size}, about {needed / 2**20:.0f} MiB for a sample"

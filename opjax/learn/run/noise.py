@@ -1,0 +1,47 @@
+"""Noise in the layers of a model while it is trained, whatever the task."""
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import jax
+import jax.numpy as jnp
+
+from opjax import nn, training
+from opjax.learn.tasks.task import BaseTask
+
+_Task = TypeVar("_Task", bound=BaseTask)
+
+
+def prepared(task: _Task, model: Any) -> _Task:
+    """Returns the task of training a model.
+
+    If layers of the model draw noise, see `nn.bases.with_noise`, every sample of a
+    batch gets its own, in the loss alone: validation, evaluation and prediction have
+    none.
+    """
+    if not nn.bases.draws_noise(model):
+        return task
+    return dataclasses.replace(
+        task, loss=_noisy(task.loss, task.needs_key), needs_key=True
+    )
+
+
+# The same function for the same loss, so that members of a study share their programs.
+@functools.lru_cache(maxsize=8)
+def _noisy(loss: Callable[..., Any], needs_key: bool) -> Callable[..., Any]:
+    """Makes a sum over samples one of losses of single samples, each with its noise."""
+
+    def total(model: Any, batch: Any, *, key: jax.Array) -> Any:
+        def one(sample: Any, key: jax.Array) -> Any:
+            noise, own = jax.random.split(key)
+            alone = jax.tree.map(lambda leaf: leaf[None], sample)
+            noisy = nn.bases.with_noise(model, noise)
+            return loss(noisy, alone, key=own) if needs_key else loss(noisy, alone)
+
+        size = jax.tree.leaves(batch)[0].shape[0]
+        values = training.over_samples(one)(batch, jax.random.split(key, size))
+        return jax.tree.map(functools.partial(jnp.sum, axis=0), values)
+
+    return total

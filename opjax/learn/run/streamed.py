@@ -1,0 +1,90 @@
+"""Batches of meshes that are larger than memory, and the updates they make."""
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from opjax import streaming, training
+from opjax.learn.run.batches import Batches, History, OneStep, State
+from opjax.learn.run.settings import Settings
+from opjax.learn.tasks.streamed import StreamedTask
+
+
+class StreamedBatches(Batches):
+    """One mesh after the other, each read in slices; an update after every batch."""
+
+    def __init__(self, task: StreamedTask, settings: Settings):
+        if settings.mesh is not None:
+            raise ValueError(
+                "Meshes that are read in slices are trained on by one device; leave "
+                "--mesh out."
+            )
+        self.task, self.seed = task, settings.seed
+        self.batch_size = settings.batch_size
+        self.per_epoch = len(self._order(0))
+        self.per_call = 1
+        self.total = settings.num_epochs * self.per_epoch
+        self.optimizer = settings.optimizer(self.total)
+        self.update = streaming.make_update(self.optimizer)
+
+    def start(self, model: Any) -> State:
+        """Returns the state before the first step."""
+        return training.init(model, self.optimizer)
+
+    def prepare(self, state: State, step: int) -> None:
+        """Nothing: programs are compiled at their first call."""
+
+    def advance(
+        self, state: State, step: int, good: np.ndarray | None
+    ) -> tuple[State, History]:
+        """Trains on the meshes of the next batch."""
+        del good
+        losses: list[jax.Array] = []
+        gradients: Any = None
+        for row in self._rows(step):
+            with self.task.train.open(row) as arrays:
+                encoded = self.task.encode(arrays)
+                loss, found = self.task.gradient(state.model, encoded)
+            losses.append(loss)
+            gradients = (
+                found if gradients is None else jax.tree.map(jnp.add, gradients, found)
+            )
+        state, metrics = self.update(state, sum(losses[1:], losses[0]), gradients)
+        return state, {name: np.asarray(value)[None] for name, value in metrics.items()}
+
+    def describe(self, step: int, row: int) -> str:
+        """Names the files of a batch."""
+        places = [self.task.train.places[i] for i in self._rows(step + row)]
+        return f"its batch holds {', '.join(map(str, places))}"
+
+    def records(self) -> dict[str, np.ndarray]:
+        """Returns losses and norms of the steps of an epoch."""
+        return {name: np.zeros(self.per_epoch) for name in ("losses", "norms")}
+
+    def places(self, step: int, count: int) -> slice:
+        """Returns where the records have steps."""
+        first = step % self.per_epoch
+        return slice(first, first + count)
+
+    def one_step(self, model: Any) -> OneStep:
+        """Refused: a step is many programs.
+
+        Raises:
+          ValueError: always.
+        """
+        raise ValueError(
+            "What a step takes is not known before it is made, where meshes are read "
+            "in slices; leave --describe out."
+        )
+
+    def _rows(self, step: int) -> list[int]:
+        return self._order(step // self.per_epoch)[step % self.per_epoch]
+
+    @functools.lru_cache(maxsize=2)  # noqa: B019 - lives as long as a run
+    def _order(self, epoch: int) -> list[list[int]]:
+        count = len(self.task.train)
+        order = training.sample_order(self.seed, epoch, count, self.batch_size)
+        return np.asarray(order).tolist()

@@ -1,0 +1,211 @@
+"""What a trained model did on the test samples, as a file that figures are drawn from.
+
+`predictions.npz` in the folder of a member holds
+
+    errors              of every test sample, (num_test,)
+    rows                test samples that are shown: the first two, in which models are
+                        compared, and best, median and worst
+    mesh_points_0, features_0, target_0, prediction_0, grid_shape_0, target_grid_0
+                        of the first of them, in physical units, and so on
+    basis, maps         basis functions of one head, `(layers, n, columns)`, and
+                        functional maps, `(layers, heads, k, k)`, for the first test
+                        sample, where the model has them; `layers` are their numbers
+    series, series_name errors of every test sample over steps, `(num_test, steps)`, and
+                        what a step is, of programs that predict step by step
+    window              left, right, bottom and top of what figures show, where it is
+                        not everything
+
+and whatever a program adds.
+"""
+
+import pathlib
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import ArrayLike
+
+from opjax import training
+from opjax.learn.json_files import replacing
+from opjax.learn.registry import operators
+from opjax.samples import Sample
+
+FILE = "predictions.npz"
+_FIRST = 2  # samples in which models are compared
+_COLUMNS = 6  # basis functions of a layer
+_HEADS = 4  # functional maps of a layer
+_MAX_BYTES = 2**30
+_ARRAYS = ("mesh_points", "features", "target")
+_GRIDS = ("grid_shape", "target_grid")
+
+
+class Outcome(NamedTuple):
+    """The content of `predictions.npz`, see `write`."""
+
+    errors: np.ndarray
+    rows: list[int]
+    samples: list[Sample]
+    predicted: list[np.ndarray]
+    arrays: dict[str, np.ndarray]  # everything in the file, by name
+
+
+def extremes(errors: ArrayLike) -> dict[str, int]:
+    """Numbers of the best, the median and the worst sample."""
+    order = np.argsort(np.asarray(errors), kind="stable")
+    chosen = order[[0, (len(order) - 1) // 2, -1]]
+    return dict(zip(("best", "median", "worst"), map(int, chosen), strict=True))
+
+
+def rows(errors: ArrayLike) -> list[int]:
+    """Numbers of the samples to show: the first two and the extremes, each once."""
+    first = range(min(_FIRST, np.size(errors)))
+    return list(dict.fromkeys([*first, *extremes(errors).values()]))
+
+
+def write(
+    folder: pathlib.Path,
+    *,
+    errors: ArrayLike,
+    rows: Sequence[int],
+    samples: Sequence[Sample],
+    predicted: Sequence[ArrayLike],
+    inspected: Mapping[str, ArrayLike] | None = None,
+    extra: Mapping[str, ArrayLike] | None = None,
+) -> None:
+    """Writes `predictions.npz` to the folder of a member.
+
+    Args:
+      folder: of the member.
+      errors: of every test sample.
+      rows: numbers of the samples to show, as from `rows`.
+      samples: those samples, in physical units.
+      predicted: predictions for them, `(n, q)`; `(n,)` for classes.
+      inspected: as from `inspect`.
+      extra: arrays of the program.
+    """
+    arrays: dict[str, Any] = {"errors": errors, "rows": np.asarray(rows, np.int64)}
+    for i, (sample, values) in enumerate(zip(samples, predicted, strict=True)):
+        arrays[f"prediction_{i}"] = values
+        for name in (*_ARRAYS, *_GRIDS):
+            if getattr(sample, name) is not None:
+                arrays[f"{name}_{i}"] = getattr(sample, name)
+    arrays |= {**(inspected or {}), **(extra or {})}
+    with replacing(folder / FILE) as path, open(path, "wb") as file:
+        content: Any = {k: np.asarray(v) for k, v in arrays.items()}
+        np.savez_compressed(file, **content)
+
+
+def evaluate_steps(
+    look: Callable[[Any, Any], tuple[jax.Array, ...]],
+    model: Any,
+    folder: pathlib.Path,
+    *,
+    samples: Sequence[Sample],
+    arrays: Any,
+    batch_size: int,
+    name: str,
+    inspected: Mapping[str, ArrayLike] | None = None,
+    extra: Mapping[str, ArrayLike] | None = None,
+) -> tuple[np.ndarray, ...]:
+    """Evaluates a model that predicts step by step, and writes `predictions.npz`.
+
+    Args:
+      look: `look(model, sample)` returns the error of all steps together, those of the
+        steps, `(steps,)`, the prediction to be shown, `(n, q)`, and further numbers.
+      model: as `look` takes it.
+      folder: of the member.
+      samples: the test samples, with the target of that prediction.
+      arrays: the same, stacked as `look` takes them.
+      batch_size: samples evaluated at once.
+      name: what a step is.
+      inspected: as from `inspect`.
+      extra: arrays of the program.
+
+    Returns:
+      The errors, `(num_test,)`, those of the steps, `(num_test, steps)`, and the
+      further numbers, float64.
+    """
+    batch = min(batch_size, len(samples))
+    found = training.evaluate(look, model, arrays, batch_size=batch)
+    shown = np.asarray(found[2])
+    numbers = (np.asarray(part, np.float64) for part in (*found[:2], *found[3:]))
+    errors, series, *more = numbers
+    chosen = rows(errors)
+    write(
+        folder,
+        errors=errors,
+        rows=chosen,
+        samples=[samples[row] for row in chosen],
+        predicted=[shown[row] for row in chosen],
+        inspected=inspected,
+        extra={"series": series, "series_name": name, **(extra or {})},
+    )
+    return errors, series, *more
+
+
+def read(folder: pathlib.Path) -> Outcome:
+    """Reads `predictions.npz` from the folder of a finished member."""
+    with np.load(folder / FILE) as file:
+        arrays = dict(file)
+    rows = [int(row) for row in arrays["rows"]]
+    samples = []
+    for i, row in enumerate(rows):
+        given: Any = {name: arrays.get(f"{name}_{i}") for name in (*_ARRAYS, *_GRIDS)}
+        for name in _GRIDS:
+            given[name] = None if given[name] is None else tuple(given[name].tolist())
+        samples.append(Sample(**given, name=f"test sample {row}"))
+    predicted = [arrays[f"prediction_{i}"] for i in range(len(rows))]
+    return Outcome(arrays["errors"], rows, samples, predicted, arrays)
+
+
+def inspect(
+    model: Any,
+    sample: Mapping[str, ArrayLike],
+    *,
+    num_points: int | None = None,
+    **given: Any,
+) -> dict[str, np.ndarray]:
+    """Looks at the basis functions and functional maps of a model.
+
+    A model without a method `inspect`, or whose attention has no maps, gives nothing,
+    nor does a mesh whose bases would take more than 1 GiB.
+
+    Args:
+      model: any.
+      sample: encoded, as for `operators.call`, maybe padded.
+      num_points: of the mesh without padding.
+      **given: further arguments of the model, such as `time`.
+    """
+    if not hasattr(model, "inspect"):
+        return {}
+    arrays = {name: jnp.asarray(array) for name, array in sample.items()}
+    look = jax.jit(partial(operators.call, model.inspect))
+    try:
+        shapes = jax.eval_shape(look, arrays, **given)
+    except ValueError:  # this model has a method, its attention has no maps
+        return {}
+    if sum(4 * leaf.size for leaf in jax.tree.leaves(shapes)) > _MAX_BYTES:
+        return {}
+    seen = look(arrays, **given)
+    # Attention on subdomains has many local maps; the coarse one, if any, is shown.
+    coarse = getattr(seen, "coarse_map", None)
+    local = seen.maps[:, :, 0] if hasattr(seen, "maps") else seen.functional_map
+    maps = np.asarray(local if coarse is None else coarse)
+    basis = np.asarray(seen.basis if hasattr(seen, "basis") else seen.key_basis)
+    basis = basis[:, :, :num_points]
+    layers = sorted({0, len(maps) // 2, len(maps) - 1})
+    shown = [_most_varying(basis[layer, 0]) for layer in layers]
+    return {
+        "layers": np.asarray(layers),
+        "maps": maps[layers, :_HEADS],
+        "basis": np.stack(shown),
+    }
+
+
+def _most_varying(basis: np.ndarray) -> np.ndarray:
+    """The columns `(n, k)` that vary most over the points, in their order."""
+    order = np.argsort(-np.std(basis, axis=0), kind="stable")
+    return basis[:, np.sort(order[:_COLUMNS])]

@@ -1,0 +1,286 @@
+"""The ordinary benchmark task: fields on meshes to fields on the same meshes."""
+
+import functools
+import math
+import pathlib
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+
+from opjax import metrics, normalize, samples, training
+from opjax.learn.predict import trained
+from opjax.learn.predict.prediction import predict_sample
+from opjax.learn.registry import operators
+from opjax.learn.run import batches, buckets
+from opjax.learn.tasks import outcome
+from opjax.learn.tasks.task import Task
+from opjax.normalize import Normalizer
+from opjax.samples import Sample, Splits, summaries
+from opjax.samples.normalizers import encode, fit_normalizers
+from opjax.samples.stored import Stored
+
+
+def regression(
+    config: Any,
+    splits: Splits,
+    *,
+    encode_points: bool = False,
+    encode_features: bool = True,
+    encode_target: bool = True,
+    notes: str = "",
+    names: Mapping[str, Sequence[str]] | None = None,
+    window: tuple[float, float, float, float] | None = None,
+    loss: Callable[..., jax.Array] | None = None,
+    build: Callable[[Any, nnx.Rngs], Any] | None = None,
+    numbers: Callable[[np.ndarray], dict[str, float]] | None = None,
+    pointwise: bool = False,
+    mean: bool = False,
+    over_points: bool = False,
+    **sizes: Any,
+) -> Task:
+    """Builds the task to predict the target from mesh and features.
+
+        loss = sum_b |p_b - t_b| / |t_b|,
+
+    in physical units, the relative L2 error over all points and channels of a sample,
+    summed over the batch, as in most published runs: with clipping, scale matters.
+
+    Args:
+      config: has `batch_size`, `num_buckets` and the fields of `ModelOptions`.
+      splits: the samples; their own normalisers, if they have some, take the place of
+        the fitted ones.
+      encode_points: map the box of the training meshes to [-1, 1] along its longest
+        side, for coordinates in any unit.
+      encode_features: normalise every channel of the features.
+      encode_target: normalise every channel of the target.
+      notes: as in `Task`.
+      names: of the channels of `features` and `target`, to be saved.
+      window: left, right, bottom and top of what figures show; None for all.
+      loss: `loss(prediction, sample, **split)` of a sample, in physical units, in
+        place of the error; `split` is `axis_name=`, see `Task.over_points`.
+      over_points: whether that loss takes it.
+      build: as in `Task`, for models that `operators.build` does not know; `learn.load`
+        cannot read them.
+      numbers: `numbers(errors)` of the test samples, `mean_and_worst` by default.
+      pointwise: normalise every point by itself, on grids that all samples share.
+      mean: divide the loss by the samples of the batch.
+      **sizes: those that are not to be found in the samples, see `operators.sizes`.
+
+    Returns:
+      The task. The folder of every member gets the operator, see `trained`, and
+      `predictions.npz`, see `outcome`.
+
+    Raises:
+      TypeError: if an array of a sample is not floating point.
+      ValueError: if samples are damaged or do not agree with each other.
+    """
+    check(splits)
+    given = dict(splits.normalizers or {})
+    fitted = fit_normalizers(
+        splits.train,
+        points=encode_points,
+        features=encode_features and "features" not in given,
+        target=encode_target and "target" not in given,
+        pointwise=pointwise,
+    )
+    normalizers = fitted | given
+    predict = partial(predict_sample, normalizers)
+    stacked = partial(_stacked, config, splits, fitted)
+    error = partial(_error, predict)
+
+    def one(model: Any, sample: Any, **split: str) -> jax.Array:
+        if loss:
+            return loss(predict(model, sample, **split), sample, **split)
+        return error(model, sample, **split)
+
+    def total(model: Any, batch: Any, **split: str) -> jax.Array:
+        each = training.over_samples(partial(one, model, **split))
+        value = jnp.sum(each(batch))
+        return value / config.batch_size if mean else value
+
+    found = operators.sizes(all_samples(splits), normalizers, **sizes)
+    description = trained.describe(splits.train, sizes=found, names=names)
+    physical: Sequence[Sample] = splits.test
+    if "features" in given:
+        physical = [_decoded(given["features"], sample) for sample in splits.test]
+    test = stacked("test")
+    look = evaluator(config, physical, test, error, predict, numbers)
+
+    def evaluate(model: Any, folder: pathlib.Path) -> dict[str, float]:
+        if build is None:
+            trained.save(folder, model, normalizers, description)
+        return look(model, folder, {} if window is None else {"window": window})
+
+    return Task(
+        train=stacked("train"),
+        validation=stacked("validation"),
+        test=test,
+        build=build or builder(found),
+        loss=total,
+        metric=error,
+        evaluate=evaluate,
+        extra=normalizers,
+        source=splits.source,
+        notes=notes,
+        # Normalisers of every point are whole on every device.
+        over_points=(loss is None or over_points) and not pointwise,
+        row=math.prod((found.grid_shape or (1,))[1:]),
+    )
+
+
+def _error(
+    predict: Callable[..., jax.Array], model: Any, sample: Any, **split: str
+) -> jax.Array:
+    """The relative error of a sample.
+
+    `split` is the axis of the devices that have the other points, if there are any.
+    """
+    return metrics.relative_l2(
+        predict(model, sample, **split),
+        sample["target"],
+        quadrature_weights=sample.get("quadrature_weights"),
+        **split,  # pyright: ignore
+    )
+
+
+def _stacked(
+    config: Any, splits: Splits, fitted: Mapping[str, Normalizer], name: str
+) -> tuple[Any, ...]:
+    """Returns buckets of the samples of one part, normalised."""
+    found, encoded = getattr(splits, name), partial(_encoded, fitted)
+    options = {
+        "batch_size": config.batch_size if name == "train" else 1,
+        "num_buckets": config.num_buckets,
+    }
+    if isinstance(found, Stored):
+        return buckets.of(found, encoded, **options)
+    return tuple(map(encoded, samples.stack(found, **options)))
+
+
+def _encoded(
+    fitted: Mapping[str, Normalizer], arrays: Mapping[str, np.ndarray]
+) -> dict[str, np.ndarray]:
+    return {name: np.asarray(array) for name, array in encode(arrays, fitted).items()}
+
+
+def check(splits: Splits) -> None:
+    """Raises an error unless all samples agree, see `samples.check`."""
+    for name in ("train", "validation", "test"):
+        found = getattr(splits, name)
+        if name == "validation" and not found:  # the last epoch is taken
+            continue
+        if isinstance(found, Stored):  # checked in the first pass, and when read
+            known = (summary.channels for summary in found.summaries)
+            targets = all("target" in channels for channels in known)
+        else:
+            try:
+                samples.check(found)
+            except (TypeError, ValueError) as error:
+                raise type(error)(f"{name} samples: {error}") from None
+            targets = all(sample.target is not None for sample in found)
+        if not targets:
+            raise ValueError(f"{name} samples: there are no targets to learn from.")
+        samples.check_same_channels(splits.train[0], found[0], names=("train", name))
+
+
+def all_samples(splits: Splits) -> Sequence[Sample]:
+    """All samples of a benchmark."""
+    parts = splits.train, splits.validation, splits.test
+    if all(isinstance(part, Stored) for part in parts):
+        return functools.reduce(Stored.__add__, parts)  # pyright: ignore
+    return [sample for part in parts for sample in part]
+
+
+def grid_sizes(splits: Splits, **changes: Any) -> operators.Sizes:
+    """Checks samples that share one grid, and finds their `operators.sizes`.
+
+    Raises:
+      ValueError: if they are on different grids, or as from `check`.
+    """
+    check(splits)
+    found = operators.sizes(all_samples(splits), **changes)
+    if found.grid_shape is None:
+        raise ValueError("The samples are on different grids; they must share one.")
+    return found
+
+
+def builder(sizes: operators.Sizes) -> Callable[[Any, nnx.Rngs], Any]:
+    """Makes `Task.build` of `operators.build`."""
+    return lambda config, rngs: operators.build(config, sizes, rngs=rngs)
+
+
+def _decoded(normalizer: Normalizer, sample: Sample) -> Sample:
+    """A sample whose features were encoded by its data set, in physical units."""
+    features = normalize.decode(normalizer, jnp.asarray(sample.features))
+    return sample._replace(features=np.asarray(features))
+
+
+def evaluator(
+    config: Any,
+    physical: Sequence[Sample],
+    test: tuple[Any, ...],
+    error: Callable[[Any, Any], Any],
+    predict: Callable[[Any, Any], Any],
+    numbers: Callable[[np.ndarray], dict[str, float]] | None = None,
+) -> Callable[[Any, pathlib.Path, Mapping[str, Any]], dict[str, float]]:
+    """Makes what evaluates a model on the test samples and writes `predictions.npz`.
+
+    Args:
+      config: has `batch_size` and `num_buckets`.
+      physical: the test samples, in physical units.
+      test: the same, encoded and stacked.
+      error: `error(model, sample)`, of one encoded sample.
+      predict: `predict(model, sample)`, in physical units.
+      numbers: `numbers(errors)`, what to return of them.
+    """
+    counts = summaries.num_points(physical)
+    sizes = samples.bucket_rows(counts, num_buckets=config.num_buckets)
+    places = {
+        int(row): (bucket, place)
+        for bucket, (_, rows) in zip(test, sizes, strict=True)
+        for place, row in enumerate(rows)
+    }
+
+    def one(row: int) -> dict[str, np.ndarray]:
+        bucket, place = places[row]
+        arrays = buckets.rows(bucket, [place])
+        return {name: np.asarray(array[0]) for name, array in arrays.items()}
+
+    def evaluate(
+        model: Any, folder: pathlib.Path, extra: Mapping[str, Any]
+    ) -> dict[str, float]:
+        errors = np.zeros(len(physical))
+        for bucket, (_, rows) in zip(test, sizes, strict=True):
+            batch = min(config.batch_size, len(rows))
+            found = batches.evaluate(error, model, bucket, batch_size=batch)
+            errors[rows] = np.asarray(found, np.float64)
+        chosen, shown = outcome.rows(errors), jax.jit(predict)
+        kept = [physical[row] for row in chosen]
+        outcome.write(
+            folder,
+            errors=errors,
+            rows=chosen,
+            samples=kept,
+            predicted=[
+                np.asarray(shown(model, one(row)))[: len(sample.target)]  # pyright: ignore
+                for row, sample in zip(chosen, kept, strict=True)
+            ],
+            inspected=outcome.inspect(
+                model, one(chosen[0]), num_points=kept[0].num_points
+            ),
+            extra=extra,
+        )
+        return (numbers or mean_and_worst)(errors)
+
+    return evaluate
+
+
+def mean_and_worst(errors: np.ndarray) -> dict[str, float]:
+    """Returns the mean and the largest error of the test samples."""
+    worst = float(errors.max())
+    return {"relative_l2": float(errors.mean()), "relative_l2_worst": worst}

@@ -1,0 +1,251 @@
+"""What is to be learned: samples, model, loss and evaluation.
+
+There are two kinds: `Task`, on training samples that are there before the training,
+and `FreshTask`, on samples that are drawn anew for every step.
+"""
+
+import abc
+import dataclasses
+import functools
+import pathlib
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import jax
+import optax
+from flax import nnx
+from jax.sharding import Mesh
+
+from opjax.learn.run import buckets
+from opjax.learn.run.settings import Settings
+from opjax.training.replicas import Replicas
+
+
+class MemberOptions(Protocol):
+    """What the training of every member is told, see `RunOptions`."""
+
+    @property
+    def seed(self) -> int:
+        """Seed of the parameters and of the sample order."""
+        ...
+
+    @property
+    def batch_size(self) -> int:
+        """Samples in a batch."""
+        ...
+
+
+class EpochOptions(MemberOptions, Protocol):
+    """What the training in epochs is told, see `TrainingOptions`."""
+
+    @property
+    def num_epochs(self) -> int:
+        """Passes over the training samples."""
+        ...
+
+    @property
+    def microbatch(self) -> int:
+        """Samples differentiated at once; zero for the default."""
+        ...
+
+    @property
+    def eval_every(self) -> int:
+        """Epochs between validations."""
+        ...
+
+    @property
+    def checkpoint_every(self) -> int:
+        """Epochs between checkpoints."""
+        ...
+
+    def make_optimizer(self, total_steps: int) -> optax.GradientTransformation:
+        """Returns the rule of the updates."""
+        ...
+
+
+class FreshOptions(MemberOptions, Protocol):
+    """What the training on fresh samples is told, see `StepOptions`."""
+
+    @property
+    def num_steps(self) -> int:
+        """Optimizer steps."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BaseTask(abc.ABC):
+    """What both kinds of task have.
+
+    Attributes:
+      loss: `loss(model, batch)`, a sum over the samples of the batch; takes `key=` if
+        `needs_key`.
+      build: `build(config, rngs)`, the model of a member's configuration.
+      evaluate: `evaluate(model, folder)`, numbers of the test samples, the headline
+        first; may leave files in the folder of the member.
+      metric: `metric(model, sample)`, to be minimised on validation samples; without,
+        the model after the last step is taken.
+      validation: arrays or `buckets.Bucket`, as `Task.train`; chooses the model. Empty:
+        that of the last epoch.
+      test: the same, for the test set; used once.
+      extra: pytree saved with the model, such as normalisers.
+      source: where the samples come from.
+      needs_key: whether the loss draws random numbers.
+      notes: sentences for the head of the tables.
+      optimizer: `optimizer(config, total_steps)` in place of `config.make_optimizer`.
+      probe: `probe(model)`, further numbers for the rows of the history; the last ones
+        are numbers of the member.
+      over_batch: whether the loss is a sum over samples, along axis 0 of the arrays of
+        a batch, so that devices may share them.
+      over_points: whether loss and metric take `axis_name=`, the axis of devices over
+        which points of a sample are split.
+      row: points of a sample that are on one device, those of a row of the grid.
+      diverge: whether a training that diverges is a result rather than an error.
+    """
+
+    loss: Callable[..., Any]
+    build: Callable[[Any, nnx.Rngs], Any] | None = None
+    evaluate: Callable[[Any, pathlib.Path], dict[str, Any]] | None = None
+    metric: Callable[..., Any] | None = None
+    validation: tuple[Any, ...] = ()
+    test: tuple[Any, ...] = ()
+    extra: Any = None
+    source: str = ""
+    needs_key: bool = False
+    notes: str = ""
+    optimizer: Callable[..., optax.GradientTransformation] | None = None
+    probe: Callable[[Any], dict[str, Any]] | None = None
+    over_batch: bool = True
+    over_points: bool = False
+    row: int = 1
+    diverge: bool = False
+
+    @property
+    @abc.abstractmethod
+    def known(self) -> tuple[Any, ...]:
+        """Training samples that are there before the training, in buckets."""
+
+    @property
+    @abc.abstractmethod
+    def keeps_losses(self) -> bool:
+        """Whether the losses of all steps are results."""
+
+    @abc.abstractmethod
+    def settings(
+        self, config: Any, *, tensorboard: bool = False, mesh: Mesh | None = None
+    ) -> Settings:
+        """Returns how a member is trained.
+
+        Args:
+          config: of the member.
+          tensorboard: write TensorBoard files too.
+          mesh: devices that share samples and points.
+        """
+
+    @property
+    def num_train(self) -> int:
+        """Training samples; zero if they are drawn anew."""
+        return sum(buckets.num_samples("train", bucket) for bucket in self.known)
+
+    @property
+    def num_test(self) -> int:
+        """Test samples."""
+        return sum(buckets.num_samples("test", bucket) for bucket in self.test)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Task(BaseTask):
+    """What is to be learned from samples that are there before the training.
+
+    Attributes:
+      train: pytrees of arrays with samples along axis 0, one for every size of mesh, as
+        from `samples.stack`, or `buckets.Bucket` of samples in files.
+      scan: one `lax.scan` for an epoch rather than one dispatch for each step; faster
+        where steps are short.
+    """
+
+    train: tuple[Any, ...]
+    scan: bool = False
+
+    @property
+    def known(self) -> tuple[Any, ...]:
+        """The training samples."""
+        return self.train
+
+    @property
+    def keeps_losses(self) -> bool:
+        """No: rows of the history have their means."""
+        return False
+
+    def settings(
+        self,
+        config: EpochOptions,
+        *,
+        tensorboard: bool = False,
+        mesh: Mesh | None = None,
+    ) -> Settings:
+        """Returns how a member is trained, see `BaseTask.settings`."""
+        own = self.optimizer
+        on_cpu = jax.default_backend() == "cpu"
+        return Settings(
+            num_epochs=config.num_epochs,
+            batch_size=config.batch_size,
+            seed=config.seed,
+            optimizer=functools.partial(own, config) if own else config.make_optimizer,
+            eval_every=config.eval_every,
+            checkpoint_every=config.checkpoint_every,
+            # Long epochs look at the clock, for checkpoints, and at NaN within.
+            steps_per_call=None if self.scan else 256,
+            scan=self.scan,
+            microbatch=config.microbatch or (1 if on_cpu else None),
+            tensorboard=tensorboard,
+            mesh=mesh,
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FreshTask(BaseTask):
+    """What is to be learned from samples that are drawn anew for every step.
+
+    Attributes:
+      draw: `draw(key, step)`, a batch; pure.
+      replicas: of the model that `build` returns, if it is several, stacked; then
+        `optimizer(config, total_steps, hyper)` is that of one of them.
+    """
+
+    draw: Callable[[jax.Array, jax.Array], Any]
+    replicas: Replicas | None = None
+
+    @property
+    def known(self) -> tuple[Any, ...]:
+        """None."""
+        return ()
+
+    @property
+    def keeps_losses(self) -> bool:
+        """Yes, and whether every replica was finite."""
+        return True
+
+    def settings(
+        self,
+        config: FreshOptions,
+        *,
+        tensorboard: bool = False,
+        mesh: Mesh | None = None,
+    ) -> Settings:
+        """Returns how a member is trained, see `BaseTask.settings`.
+
+        Raises:
+          ValueError: if the task has no optimizer.
+        """
+        if self.optimizer is None:
+            raise ValueError("A FreshTask needs an optimizer to be trained by options.")
+        return Settings(
+            num_steps=config.num_steps,
+            batch_size=config.batch_size,
+            seed=config.seed,
+            optimizer=functools.partial(self.optimizer, config),
+            checkpoint_every=10**9,  # by the clock
+            checkpoint_seconds=60.0,
+            tensorboard=tensorboard,
+            mesh=mesh,
+        )

@@ -1,0 +1,193 @@
+"""Sums of attentions among points whose keys weigh values, one function for each key.
+
+    y = sum_h F_h M_h W_h + b,    M_h made of sum_i w_i G_h(k_i) v_i,
+
+with functions `F_h` of the query of a point and `G_h` of its key.
+"""
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from opjax.nn import division
+from opjax.nn.attention import columns
+from opjax.nn.attention.points import PointAttention, coordinates
+from opjax.nn.attention.sums import Added, Given, Local, PointSums, Sums
+from opjax.nn.bases.expansions import Basis
+from opjax.nn.division import Use
+from opjax.quadrature import active
+
+
+def integrals(functions: jax.Array, values: jax.Array, weights: jax.Array) -> jax.Array:
+    """Returns `sum_i w_i g_i f_i^T` of all heads, `(h, r, d)`.
+
+    Args:
+      functions: shape `(h, r, m)`.
+      values: shape `(h, d, m)`.
+      weights: shape `(m,)`.
+    """
+    return jnp.einsum("hrm,hdm->hrd", functions, values * weights[None, None, :])
+
+
+def exponential_sums(
+    scores: jax.Array,
+    values: jax.Array,
+    weights: jax.Array,
+    highest: jax.Array | None = None,
+) -> Sums:
+    """Returns the sums that softmaxes over all points are made of.
+
+    Args:
+      scores: exponents, shape `(h, k, m)`.
+      values: what is averaged, shape `(h, d, m)`.
+      weights: shape `(m,)`; a zero leaves a point out.
+      highest: what exponentials are divided by, shape `(h, k)`, at least the scores of
+        these points; by default the highest of them.
+
+    Returns:
+      Integrals `(h, k, d)` and masses `(h, k)`.
+    """
+    counts = active(weights)[None, None, :]
+    if highest is None:
+        lowest = jnp.finfo(scores.dtype).min
+        highest = jnp.max(jnp.where(counts, scores, lowest), axis=2)
+    highest = lax.stop_gradient(highest)
+    top = highest[:, :, None]
+    # Scores of points that are left out must not overflow.
+    exponentials = jnp.exp(jnp.where(counts, scores, top) - top).astype(values.dtype)
+    masses = jnp.sum(exponentials * weights[None, None, :], axis=2)
+    return Sums((integrals(exponentials, values, weights), masses), highest)
+
+
+class KeySums(PointAttention, PointSums):
+    """An attention among points that knows them by integrals against their keys.
+
+    Keys and values have a layer norm or none: an instance norm takes means over all
+    points in front of the sums.
+    """
+
+    def trial(self, query: jax.Array) -> jax.Array:
+        """Returns functions `(h, r, m)` of the queries, by default themselves."""
+        return query
+
+    def obstacle(self, use: Use, shared: Basis | None = None) -> str | None:
+        """Returns what is in the way of a use, see `PointSums`."""
+        del shared
+        name = division.name(self)
+        if use == "narrow":
+            return f"{name} has no products in 16 bits"
+        steps = ("__call__", "evaluate", "expand", "attend", "coefficients", "norm_of")
+        if division.redefines(self, *steps, known_by="sums"):
+            return f"{name} computes more of its points than the sums it inherits"
+        norms = self.key_norm, self.partner_norm
+        if any(norm and norm.normalization == "instance" for norm in norms):
+            return "an instance norm takes means over all points together"
+        return None
+
+    def local(self, x: jax.Array, given: Given, shared: Basis | None = None) -> Local:
+        """Returns queries, keys and values, each `(h, d + p, m)`."""
+        del shared
+        points = coordinates(x.T, given.get("mesh_points"), self.point_dim)
+
+        def heads(name: str) -> jax.Array:
+            made = columns.linear(getattr(self, name), x)
+            made = made.reshape(self.num_heads, -1, x.shape[1])
+            norm = self.norm_of(name)
+            made = made if norm is None else norm.columns(made)
+            if points is None:
+                return made
+            rows = points.T.astype(x.dtype)
+            rows = jnp.broadcast_to(rows, (len(made), *rows.shape))
+            return jnp.concatenate([rows, made], axis=1)
+
+        return heads("query"), heads("key"), heads("value")
+
+    def sums(
+        self, local: Local, weights: jax.Array, highest: jax.Array | None = None
+    ) -> Sums:
+        """Returns integrals of values against the keys, `(h, d + p, d + p)`."""
+        del highest  # nothing is exponential
+        _, key, value = local
+        return Sums((integrals(key, value, weights),))
+
+    def combine(
+        self,
+        added: Added,
+        totals: tuple[jax.Array, jax.Array],
+        shared: Basis | None = None,
+    ) -> jax.Array:
+        """Returns the integrals."""
+        del totals, shared
+        (found,) = added
+        assert found is not None
+        return found
+
+    def spread(self, mixed: jax.Array, local: Local) -> jax.Array:
+        """Returns expansions in the functions of the queries, `(h (d + p), m)`."""
+        functions = self.trial(local[0])
+        heads = jnp.einsum("hrd,hrm->hdm", mixed, functions)
+        return heads.reshape(-1, functions.shape[2])
+
+    def equal_weights_cancel(self, shared: Basis | None = None) -> bool:
+        """Whether a common factor of all weights changes nothing: it does."""
+        del shared
+        return False
+
+    def coefficient_shape(self, shared: Basis | None = None) -> tuple[int, int, int]:
+        """Returns heads, and twice the channels of a head with coordinates."""
+        del shared
+        width = self.out.in_features // self.num_heads
+        return self.num_heads, width, width
+
+
+class MeanKeySums(KeySums):
+    """Integrals that are divided by the sum of all weights."""
+
+    def combine(
+        self,
+        added: Added,
+        totals: tuple[jax.Array, jax.Array],
+        shared: Basis | None = None,
+    ) -> jax.Array:
+        """Returns means over the points."""
+        weight, _ = totals
+        found = super().combine(added, totals, shared)
+        return found / jnp.where(weight > 0, weight, 1).astype(found.dtype)
+
+    def equal_weights_cancel(self, shared: Basis | None = None) -> bool:
+        """Whether a common factor of all weights changes nothing: so it is."""
+        del shared
+        return True
+
+
+class SoftmaxKeySums(KeySums):
+    """Averages of values by a softmax of every key over the points."""
+
+    def trial(self, query: jax.Array) -> jax.Array:
+        """Returns softmaxes of the queries over their features."""
+        return columns.softmax(query)
+
+    def sums(
+        self, local: Local, weights: jax.Array, highest: jax.Array | None = None
+    ) -> Sums:
+        """Returns integrals and masses of the exponentials of the keys."""
+        _, key, value = local
+        return exponential_sums(key, value, weights, highest)
+
+    def combine(
+        self,
+        added: Added,
+        totals: tuple[jax.Array, jax.Array],
+        shared: Basis | None = None,
+    ) -> jax.Array:
+        """Returns the averages; zero if all points are left out."""
+        del totals, shared
+        found, masses = added
+        assert found is not None
+        assert masses is not None
+        return found / jnp.where(masses > 0, masses, 1)[:, :, None]
+
+    def equal_weights_cancel(self, shared: Basis | None = None) -> bool:
+        """Whether a common factor of all weights changes nothing: so it is."""
+        del shared
+        return True

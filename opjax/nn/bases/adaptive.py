@@ -1,0 +1,173 @@
+"""The basis of Transolver++, and noise that layers draw while they are trained."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jax.ad_checkpoint import checkpoint_name
+
+import opjax
+from opjax import _checks
+from opjax.nn.attention.heads import head_width, split_heads
+from opjax.nn.bases.expansions import Basis, HeadInputs, refuse_functions, with_points
+from opjax.nn.division import Use
+from opjax.nn.layers import ACTIVATIONS, MLP, Linear
+
+
+class AdaptiveBasis(Basis):
+    r"""A softmax basis whose temperature belongs to the point.
+
+    One projection of the input gives features `f`, from which all else is computed,
+
+        phi = softmax(s(f) / tau(f)),    tau = max(gelu(t(f)) + b_h, min_temperature),
+
+    with a linear map `s` and a perceptron `t` that all heads share, and a number `b_h`
+    for each head. In training Gumbel noise is added to the scores, see `with_noise`.
+
+    Args:
+      features: channels `c` of the input.
+      num_heads: heads `h`, dividing `features` unless `head_features` is given.
+      num_basis: basis functions `k` per head, also the hidden width of `t`.
+      head_features: channels `d` of a head, `c / h` by default.
+      point_dim: coordinates that calls append to the channels.
+      temperature: initial value of every `b_h`.
+      min_temperature: smallest temperature; below it, there is no gradient.
+      rngs: source of the initial parameters, N(0, 0.02^2) with zero biases.
+
+    Raises:
+      ValueError: if the heads do not divide the features, or there is no basis function
+        or no positive temperature.
+
+    References:
+      Luo et al., "Transolver++: an accurate neural solver for PDEs on million-scale
+      geometries", ICML 2025 (arXiv:2502.02414); its code has a perceptron where the
+      text has a linear map.
+    """
+
+    def __init__(
+        self,
+        features: int,
+        *,
+        num_heads: int,
+        num_basis: int,
+        head_features: int | None = None,
+        point_dim: int = 0,
+        temperature: float = 0.5,
+        min_temperature: float = 0.01,
+        rngs: nnx.Rngs,
+    ):
+        width = head_width(features, num_heads, head_features)
+        _checks.positive(
+            num_basis=num_basis,
+            temperature=temperature,
+            min_temperature=min_temperature,
+        )
+        self.num_heads, self.num_basis = num_heads, num_basis
+        self.point_dim, self.min_temperature = point_dim, min_temperature
+        self.projection = Linear(features + point_dim, num_heads * width, rngs=rngs)
+        self.scores = Linear(width, num_basis, rngs=rngs)
+        self.temperature = MLP(width, num_basis, 1, rngs=rngs)
+        self.temperature_bias = nnx.Param(jnp.full(num_heads, temperature, jnp.float32))
+
+    def head_inputs(
+        self,
+        x: jax.Array,
+        *,
+        mesh_points: jax.Array | None = None,
+        basis_functions: jax.Array | None = None,
+    ) -> HeadInputs:
+        """Projects features `(n, c)`; `local` are the features themselves."""
+        refuse_functions(basis_functions)
+        projected = self.projection(with_points(x, mesh_points, self.point_dim))
+        values = split_heads(checkpoint_name(projected, "projected"), self.num_heads)
+        return HeadInputs(values, values, self.temperature_bias[...])
+
+    def functions(
+        self,
+        local: jax.Array,
+        shared: Any,
+        quadrature_weights: jax.Array | None,
+        *,
+        uniform: jax.Array | None = None,
+    ) -> jax.Array:
+        """Returns the softmax of the scores, `(n, k)`, with noise of draws `(n, k)`."""
+        temperature = ACTIVATIONS["gelu"](self.temperature(local)[:, 0]) + shared
+        temperature = jnp.maximum(temperature, self.min_temperature)
+        return opjax.softmax_basis(
+            self.scores(local), temperature=temperature, uniform=uniform
+        )
+
+    def with_noise(self, key: jax.Array) -> "NoisyBasis":
+        """Returns the basis of one training step."""
+        keys = jax.random.split(key, self.temperature_bias.shape)
+        return NoisyBasis(self, keys)
+
+
+class NoisyBasis(Basis):
+    """An `AdaptiveBasis` whose scores have Gumbel noise, drawn from a key.
+
+    Args:
+      inner: the basis without noise.
+      keys: a key for every head, shape `(h,)`.
+    """
+
+    def __init__(self, inner: AdaptiveBasis, keys: jax.Array):
+        self.inner, self.keys = inner, nnx.Variable(keys)
+        self.num_heads, self.num_basis = inner.num_heads, inner.num_basis
+        self.point_dim = inner.point_dim
+
+    def head_inputs(self, x: jax.Array, **given: jax.Array | None) -> HeadInputs:
+        """Returns what the basis without noise does, and the keys."""
+        inputs = self.inner.head_inputs(x, **given)
+        return inputs._replace(shared=(inputs.shared, self.keys[...]))
+
+    def functions(
+        self, local: jax.Array, shared: Any, quadrature_weights: jax.Array | None
+    ) -> jax.Array:
+        """Returns the functions `(n, k)`."""
+        inner, key = shared
+        shape = (local.shape[0], self.num_basis)
+        uniform = self.uniform(key, shape, local.dtype)
+        return self.inner.functions(local, inner, quadrature_weights, uniform=uniform)
+
+    def obstacle(self, use: Use) -> str | None:
+        """Returns that noise is in the way, which no chunk can draw for itself."""
+        if use == "narrow":
+            return super().obstacle(use)
+        return "the noise of a training step is drawn for all points together"
+
+    def uniform(self, key: jax.Array, shape: tuple[int, int], dtype: Any) -> jax.Array:
+        """Draws numbers on [0, 1)."""
+        return jax.random.uniform(key, shape, dtype)
+
+
+def draws_noise(model: Any) -> bool:
+    """Whether a model has layers that draw noise while they are trained."""
+    return any(map(_is_noisy, jax.tree.leaves(model, is_leaf=_is_noisy)))
+
+
+def with_noise(model: Any, key: jax.Array) -> Any:
+    """Returns a model as it is in one step of training, with noise in its layers.
+
+    Layers that draw any have a method `with_noise(key)`, which returns the layer to
+    take in their place; without it, as in evaluation, there is none. Every sample of a
+    batch needs a key of its own.
+
+    Args:
+      model: any pytree of modules.
+      key: PRNG key, of which every layer gets another part.
+
+    Returns:
+      The model; the same one if there is no such layer.
+    """
+    leaves, structure = jax.tree.flatten(model, is_leaf=_is_noisy)
+    noisy = [
+        leaf.with_noise(jax.random.fold_in(key, index)) if _is_noisy(leaf) else leaf
+        for index, leaf in enumerate(leaves)
+    ]
+    return jax.tree.unflatten(structure, noisy)
+
+
+def _is_noisy(node: Any) -> bool:
+    return isinstance(node, nnx.Module) and hasattr(node, "with_noise")

@@ -1,0 +1,616 @@
+"""Bases that heads expand their features in: learned, fixed or given.
+
+A basis module projects the input of a layer to the features of its heads and says which
+functions to expand them in. What a function needs to know of a point is `local`; so
+that attention can work on chunks of points and on subdomains.
+"""
+
+import abc
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jax.ad_checkpoint import checkpoint_name
+
+import opjax
+from opjax import _checks
+from opjax.nn import division
+from opjax.nn.attention import columns
+from opjax.nn.attention.heads import head_width, split_heads
+from opjax.nn.division import Use
+from opjax.nn.layers import FanInLinear, GridConvolution, fan_in_uniform
+from opjax.nn.layers.initializers import orthogonal
+from opjax.nn.layers.linear import promoted
+from opjax.precision import matmul, product
+
+
+class HeadInputs(NamedTuple):
+    """What a basis makes of the input of a layer, for every head.
+
+    Attributes:
+      values: features to expand, shape `(h, n, d)`.
+      local: what the basis functions are computed from, point by point, `(h, n, e)`.
+      shared: parameters of the functions, a pytree of arrays `(h, ...)`.
+    """
+
+    values: jax.Array
+    local: jax.Array
+    shared: Any
+
+
+class LinearInputs(NamedTuple):
+    """The input of a layer, and what a basis makes of it by linear maps.
+
+    Attributes:
+      x: features with coordinates, shape `(n, e)`.
+      kernel: maps to the features to expand, shape `(h, e, d)`.
+      bias: what is added to them, shape `(h, d)`, or `None`.
+      local: what the functions of all heads are computed from, shape `(n, q)`.
+      shared: parameters of the functions, as in `HeadInputs`.
+    """
+
+    x: jax.Array
+    kernel: jax.Array
+    bias: jax.Array | None
+    local: jax.Array
+    shared: Any
+
+
+class Basis(nnx.Module, abc.ABC):
+    """Features to expand and basis functions to expand them in, for every head.
+
+    Attributes:
+      num_heads: heads `h`.
+      num_basis: functions `k` per head.
+      point_dim: coordinates that calls append to the channels.
+      one_sign: whether functions are non-negative, so that means over them exist.
+      pointwise: whether a function's value at a point depends on this point alone.
+      same_for_heads: whether all heads have the same functions.
+    """
+
+    num_heads: int
+    num_basis: int
+    point_dim: int
+    one_sign: bool = True
+    pointwise: bool = True
+    same_for_heads: bool = False
+    projection: Any = None  # of features, where it is one map at the start
+    compute_dtype: str | None = None  # see `with_precision`
+
+    def project(
+        self,
+        x: jax.Array,
+        *,
+        mesh_points: jax.Array | None = None,
+        axis_name: str | None = None,
+    ) -> jax.Array:
+        """Maps features `(n, c)` to what `from_projected` takes, `(n, e)`.
+
+        `axis_name` is that of devices which have rows of a grid each.
+        """
+        x = with_points(x, mesh_points if self.point_dim else None, self.point_dim)
+        given = {} if axis_name is None else {"axis_name": axis_name}
+        return checkpoint_name(self.projection(x, **given), "projected")
+
+    def from_projected(
+        self,
+        projected: jax.Array,
+        *,
+        mesh_points: jax.Array | None = None,
+        basis_functions: jax.Array | None = None,
+    ) -> HeadInputs:
+        """Returns what `head_inputs` does, from what `project` does."""
+        raise NotImplementedError
+
+    @abc.abstractmethod
+    def head_inputs(
+        self,
+        x: jax.Array,
+        *,
+        mesh_points: jax.Array | None = None,
+        basis_functions: jax.Array | None = None,
+    ) -> HeadInputs:
+        """Projects features `(n, c)` at points `(n, p)` to what heads work on."""
+
+    @abc.abstractmethod
+    def functions(
+        self, local: jax.Array, shared: Any, quadrature_weights: jax.Array | None
+    ) -> jax.Array:
+        """Evaluates the functions `(n, k)` of one head from `local` `(n, e)`."""
+
+    def linear_inputs(
+        self,
+        x: jax.Array,
+        *,
+        mesh_points: jax.Array | None = None,
+        basis_functions: jax.Array | None = None,
+    ) -> LinearInputs | None:
+        """Returns what `head_inputs` makes of its arguments, before it is made.
+
+        `None` where more than linear maps at the points are in it.
+        """
+        del x, mesh_points, basis_functions
+        return None
+
+    def __call__(
+        self,
+        x: jax.Array,
+        *,
+        quadrature_weights: jax.Array | None = None,
+        projected: jax.Array | None = None,
+        **given: jax.Array | None,
+    ) -> tuple[jax.Array, jax.Array]:
+        """Maps `(n, c)` to features `(h, n, d)` and basis functions `(h, n, k)`.
+
+        `projected` is what `project` makes of the features, if it is known.
+        """
+        if projected is None:
+            inputs = self.head_inputs(x, **given)
+        else:
+            inputs = self.from_projected(projected, **given)
+        values, local, shared = inputs
+
+        def functions(local: jax.Array, shared: Any) -> jax.Array:
+            return self.functions(local, shared, quadrature_weights)
+
+        return values, jax.vmap(functions)(local, shared)
+
+    def columns(
+        self, x: jax.Array, given: Mapping[str, jax.Array]
+    ) -> tuple[jax.Array, jax.Array]:
+        """Maps `(c, m)` to features `(h, d, m)` and basis functions `(h, k, m)`.
+
+        Args:
+          x: features of some points, of functions that depend on their point alone.
+          given: arrays of the points, `(m, ...)`, that a call takes; and `projected`,
+            `(e, m)`, if `project` has seen all points.
+
+        Raises:
+          ValueError: if the basis has no use for what is given, or misses something.
+        """
+        arrays = dict(given)
+        projected = arrays.pop("projected", None)
+        inputs = None if projected is None else projected.T
+        values, phi = self(x.T, projected=inputs, **arrays)
+        return values.swapaxes(1, 2), phi.swapaxes(1, 2)
+
+    def arrays(self) -> tuple[str, ...]:
+        """Returns names of the arrays of points that a call cannot do without."""
+        return ()
+
+    def obstacle(self, use: Use) -> str | None:
+        """Returns what is in the way of a use, see `nn.division`, or `None`."""
+        name = division.name(self)
+        if use == "narrow":
+            return f"the functions of a {name} are not computed in 16 bits"
+        if not self.pointwise:
+            return f"functions of a {name} depend on all points together"
+        if isinstance(self.projection, nnx.Linear):
+            return None
+        if not isinstance(self.projection, GridConvolution):
+            return f"the projection of a {name} is not known"
+        if use == "stream":
+            return "convolutional projections read neighbouring points"
+        return None
+
+    def _obstacle_of_narrow_maps(self) -> str | None:
+        """Says why one linear map of the features is not taken in 16 bits, if so."""
+        if not isinstance(self.projection, nnx.Linear):
+            return f"a {division.name(self.projection)} is not computed in 16 bits"
+        if self.point_dim:
+            return "coordinates beside features of every layer would lose their digits"
+        return None
+
+
+class SoftmaxBasis(Basis):
+    """The softmax basis of scores that a linear map makes of projected features.
+
+    Two projections of the input, pointwise or 3 x ... x 3 convolutional, give the
+    features and what the basis is computed from; one linear map from head width to
+    scores serves all heads.
+
+    Args:
+      features: channels `c` of the input.
+      num_heads: heads `h`, dividing `features` unless `head_features` is given.
+      num_basis: basis functions `k` per head.
+      head_features: channels `d` of a head, `c / h` by default.
+      point_dim: coordinates that calls append to the channels.
+      grid_shape: points per axis of a uniform grid for convolutional projections;
+        `None` for pointwise projections on any mesh.
+      use_bias: whether projections and scores have biases.
+      temperature: initial temperature of the softmax, one per head.
+      temperature_bounds: the range temperatures are clipped to, or `None`.
+      rngs: source of the initial parameters; the map to scores starts orthogonal.
+
+    Raises:
+      ValueError: if the heads do not divide the features, or there is no basis function
+        or no positive temperature.
+
+    References:
+      Xiao et al., "Functional Attention", 2026, Eq. 9 and 10.
+    """
+
+    def __init__(
+        self,
+        features: int,
+        *,
+        num_heads: int,
+        num_basis: int,
+        head_features: int | None = None,
+        point_dim: int = 0,
+        grid_shape: Sequence[int] | None = None,
+        use_bias: bool = True,
+        temperature: float = 0.5,
+        temperature_bounds: tuple[float, float] | None = (0.1, 5.0),
+        rngs: nnx.Rngs,
+    ):
+        width = head_width(features, num_heads, head_features)
+        _checks.positive(num_basis=num_basis, temperature=temperature)
+        self.num_heads, self.num_basis = num_heads, num_basis
+        self.point_dim, self.temperature_bounds = point_dim, temperature_bounds
+        self.projection = _projection(
+            features + point_dim,
+            2 * num_heads * width,
+            grid_shape=grid_shape,
+            use_bias=use_bias,
+            rngs=rngs,
+        )
+        self.score_kernel = nnx.Param(
+            orthogonal(rngs.params(), (width, num_basis), jnp.float32)
+        )
+        bias_init = fan_in_uniform(width)
+        self.score_bias = (
+            nnx.Param(bias_init(rngs.params(), (num_basis,))) if use_bias else None
+        )
+        self.temperature = nnx.Param(jnp.full(num_heads, temperature, jnp.float32))
+
+    def head_inputs(
+        self,
+        x: jax.Array,
+        *,
+        mesh_points: jax.Array | None = None,
+        basis_functions: jax.Array | None = None,
+    ) -> HeadInputs:
+        """Projects features `(n, c)`; `local` are the features of the scores."""
+        refuse_functions(basis_functions)
+        return self.from_projected(self.project(x, mesh_points=mesh_points))
+
+    def from_projected(
+        self,
+        projected: jax.Array,
+        *,
+        mesh_points: jax.Array | None = None,
+        basis_functions: jax.Array | None = None,
+    ) -> HeadInputs:
+        """Splits features `(n, 2 h d)` into those to expand and those of the scores."""
+        del mesh_points
+        refuse_functions(basis_functions)
+        heads = split_heads(projected, 2 * self.num_heads)
+        values, local = heads[: self.num_heads], heads[self.num_heads :]
+        return HeadInputs(values, local, self.score_map())
+
+    def linear_inputs(
+        self,
+        x: jax.Array,
+        *,
+        mesh_points: jax.Array | None = None,
+        basis_functions: jax.Array | None = None,
+    ) -> LinearInputs | None:
+        """Returns the maps of a pointwise projection, of scores that of the input."""
+        refuse_functions(basis_functions)
+        if not isinstance(self.projection, nnx.Linear):
+            return None
+        x = with_points(x, mesh_points, self.point_dim)
+        x, kernel, bias = promoted(self.projection, x)
+        h = self.num_heads
+        to_values, to_local = jnp.split(split_heads(kernel, 2 * h), 2)
+        scores, score_bias = self.score_map()
+        if bias is None:
+            return LinearInputs(x, to_values, None, x, (to_local @ scores, score_bias))
+        value_bias, local_bias = jnp.split(bias.reshape(2 * h, -1), 2)
+        score_bias = score_bias + jnp.einsum("hd,hdk->hk", local_bias, scores)
+        shared = to_local @ scores, score_bias
+        return LinearInputs(x, to_values, value_bias, x, shared)
+
+    def score_map(self) -> tuple[jax.Array, jax.Array]:
+        """Returns kernels `(h, d, k)` and biases `(h, k)` of the scores of every head.
+
+        The temperature divides the weights of the scores rather than the scores: the
+        same numbers for a fraction of the work.
+        """
+        temperature = self.temperature[...]
+        if self.temperature_bounds is not None:
+            temperature = jnp.clip(temperature, *self.temperature_bounds)
+        kernel = self.score_kernel[...][None] / temperature[:, None, None]
+        if self.score_bias is None:
+            bias = jnp.zeros((self.num_heads, self.num_basis), temperature.dtype)
+        else:
+            bias = self.score_bias[...][None] / temperature[:, None]
+        return kernel, bias
+
+    def functions(
+        self, local: jax.Array, shared: Any, quadrature_weights: jax.Array | None
+    ) -> jax.Array:
+        """Returns the softmax of the scores, `(n, k)`."""
+        return opjax.softmax_basis(_scores(local, shared, self.compute_dtype))
+
+    def columns(
+        self, x: jax.Array, given: Mapping[str, jax.Array]
+    ) -> tuple[jax.Array, jax.Array]:
+        """Maps `(c, m)` to features and functions without transposing any."""
+        projected = given.get("projected")
+        plain = projected is not None or isinstance(self.projection, nnx.Linear)
+        if self._has_other_functions() or not plain:
+            return super().columns(x, given)
+        refuse_functions(given.get("basis_functions"))
+        if projected is None:
+            if self.point_dim:
+                x = with_points(x.T, given.get("mesh_points"), self.point_dim).T
+            projected = columns.linear(self.projection, x)
+        heads = projected.reshape(2, self.num_heads, -1, x.shape[1])
+        kernel, bias = self.score_map()
+        scores = product("hdk,hdm->hkm", kernel, heads[1], self.compute_dtype)
+        return heads[0], columns.softmax(scores + bias[:, :, None])
+
+    def obstacle(self, use: Use) -> str | None:
+        """Returns what is in the way of a use, see `Basis`."""
+        if use == "narrow" and not self._has_other_functions():
+            return self._obstacle_of_narrow_maps()
+        return super().obstacle(use)
+
+    def _has_other_functions(self) -> bool:
+        """Whether a subclass computes functions or inputs of its own."""
+        others = ("functions", "head_inputs", "from_projected", "score_map", "project")
+        return division.redefines(self, *others, known_by="columns")
+
+
+class IndicatorBasis(SoftmaxBasis):
+    """The limit of `SoftmaxBasis`: every point belongs to the function it scores most.
+
+    The choice has no gradient, so scores stay as they start.
+    """
+
+    def functions(
+        self, local: jax.Array, shared: Any, quadrature_weights: jax.Array | None
+    ) -> jax.Array:
+        """Returns zeros and ones, `(n, k)`."""
+        return opjax.indicator_basis(_scores(local, shared))
+
+
+class FixedBasis(Basis):
+    """Functions of the coordinates, the same for all heads; nothing in them is learned.
+
+    Args:
+      features: channels `c` of the input.
+      num_heads: heads `h`, dividing `features`.
+      functions: `functions(mesh_points)`, values `(n, k)`, such as a
+        `functools.partial` of `opjax.fourier_basis` or `opjax.hat_basis`; `None` for
+        functions `(n, num_basis)` that every call brings along, such as eigenfunctions
+        of the mesh.
+      num_basis: functions `k`.
+      one_sign: whether they are non-negative.
+      point_dim: coordinates that calls append to the channels.
+      grid_shape: see `SoftmaxBasis`.
+      use_bias: whether the projection has a bias.
+      rngs: source of the initial parameters.
+
+    Raises:
+      ValueError: if the heads do not divide the features.
+    """
+
+    same_for_heads = True
+
+    def __init__(
+        self,
+        features: int,
+        *,
+        num_heads: int,
+        functions: Callable[[jax.Array], jax.Array] | None,
+        num_basis: int,
+        one_sign: bool = False,
+        point_dim: int = 0,
+        grid_shape: Sequence[int] | None = None,
+        use_bias: bool = True,
+        rngs: nnx.Rngs,
+    ):
+        width = head_width(features, num_heads)
+        _checks.positive(num_basis=num_basis)
+        self.num_heads, self.num_basis, self.one_sign = num_heads, num_basis, one_sign
+        self.point_dim, self.of_points = point_dim, functions
+        self.projection = _projection(
+            features + point_dim,
+            num_heads * width,
+            grid_shape=grid_shape,
+            use_bias=use_bias,
+            rngs=rngs,
+        )
+
+    def head_inputs(
+        self,
+        x: jax.Array,
+        *,
+        mesh_points: jax.Array | None = None,
+        basis_functions: jax.Array | None = None,
+    ) -> HeadInputs:
+        """Projects features `(n, c)`; `local` are the functions themselves."""
+        given = {"mesh_points": mesh_points, "basis_functions": basis_functions}
+        return self.from_projected(self.project(x, mesh_points=mesh_points), **given)
+
+    def from_projected(
+        self,
+        projected: jax.Array,
+        *,
+        mesh_points: jax.Array | None = None,
+        basis_functions: jax.Array | None = None,
+    ) -> HeadInputs:
+        """Splits features `(n, h d)` into heads, and finds the functions."""
+        functions = self._functions(projected, mesh_points, basis_functions)
+        values = split_heads(projected, self.num_heads)
+        local = jnp.broadcast_to(functions, (self.num_heads, *functions.shape))
+        return HeadInputs(values, local, ())
+
+    def linear_inputs(
+        self,
+        x: jax.Array,
+        *,
+        mesh_points: jax.Array | None = None,
+        basis_functions: jax.Array | None = None,
+    ) -> LinearInputs | None:
+        """Returns the maps of a pointwise projection; `local` as in `head_inputs`."""
+        if not isinstance(self.projection, nnx.Linear):
+            return None
+        local = self._functions(x, mesh_points, basis_functions)
+        x = with_points(x, mesh_points if self.point_dim else None, self.point_dim)
+        x, kernel, bias = promoted(self.projection, x)
+        bias = None if bias is None else bias.reshape(self.num_heads, -1)
+        return LinearInputs(x, split_heads(kernel, self.num_heads), bias, local, ())
+
+    def _functions(
+        self,
+        x: jax.Array,
+        mesh_points: jax.Array | None,
+        basis_functions: jax.Array | None,
+    ) -> jax.Array:
+        """Returns the functions `(n, k)`, given or of the coordinates."""
+        if self.of_points is not None:
+            refuse_functions(basis_functions)
+            if mesh_points is None:
+                raise ValueError(
+                    "This basis has functions of the coordinates: pass mesh_points."
+                )
+            basis_functions = self.of_points(mesh_points)
+        expected = (x.shape[0], self.num_basis)
+        if basis_functions is None or basis_functions.shape != expected:
+            raise ValueError(
+                f"basis_functions "
+                f"{None if basis_functions is None else basis_functions.shape} must "
+                f"have shape {expected}: one row for every point of x {x.shape}, one "
+                f"column for each of num_basis={self.num_basis} functions."
+            )
+        return basis_functions.astype(x.dtype)
+
+    def functions(
+        self, local: jax.Array, shared: Any, quadrature_weights: jax.Array | None
+    ) -> jax.Array:
+        """Returns `local`, `(n, k)`."""
+        return local
+
+    def arrays(self) -> tuple[str, ...]:
+        """Returns `basis_functions`, if every call brings them along."""
+        return ("basis_functions",) if self.of_points is None else ()
+
+    def obstacle(self, use: Use) -> str | None:
+        """Returns what is in the way of a use, see `Basis`."""
+        others = ("functions", "head_inputs", "from_projected", "project")
+        known = not division.redefines(self, *others, known_by="obstacle")
+        if use == "narrow" and known:
+            return self._obstacle_of_narrow_maps()
+        return super().obstacle(use)
+
+
+class OrthonormalBasis(Basis):
+    """Orthonormal functions with the span of another basis, `Q^T W Q = I`.
+
+    Args:
+      features: channels `c` of the input.
+      num_heads: heads `h`.
+      inner: constructor of the other basis, `inner(features, num_heads=, rngs=)`.
+      rngs: source of the initial parameters.
+    """
+
+    one_sign = False
+    pointwise = False
+
+    def __init__(
+        self,
+        features: int,
+        *,
+        num_heads: int,
+        inner: Callable[..., Basis],
+        rngs: nnx.Rngs,
+    ):
+        self.inner = inner(features, num_heads=num_heads, rngs=rngs)
+        self.num_heads, self.num_basis = num_heads, self.inner.num_basis
+        self.point_dim = self.inner.point_dim
+
+    def head_inputs(
+        self,
+        x: jax.Array,
+        *,
+        mesh_points: jax.Array | None = None,
+        basis_functions: jax.Array | None = None,
+    ) -> HeadInputs:
+        """Returns what the other basis does."""
+        return self.inner.head_inputs(
+            x, mesh_points=mesh_points, basis_functions=basis_functions
+        )
+
+    def linear_inputs(
+        self,
+        x: jax.Array,
+        *,
+        mesh_points: jax.Array | None = None,
+        basis_functions: jax.Array | None = None,
+    ) -> LinearInputs | None:
+        """Returns what the other basis does."""
+        return self.inner.linear_inputs(
+            x, mesh_points=mesh_points, basis_functions=basis_functions
+        )
+
+    def functions(
+        self, local: jax.Array, shared: Any, quadrature_weights: jax.Array | None
+    ) -> jax.Array:
+        """Orthonormalises the functions `(n, k)` of the other basis."""
+        raw = self.inner.functions(local, shared, quadrature_weights)
+        return opjax.orthonormalize(raw, quadrature_weights=quadrature_weights)
+
+
+def with_points(
+    x: jax.Array, mesh_points: jax.Array | None, point_dim: int
+) -> jax.Array:
+    """Appends coordinates to features, for layers that want `point_dim` of them."""
+    if point_dim == 0:
+        return x
+    if mesh_points is None or jnp.shape(mesh_points)[-1] != point_dim:
+        shape = None if mesh_points is None else jnp.shape(mesh_points)
+        raise ValueError(
+            f"mesh_points {shape} do not fit a layer built with {point_dim=}."
+        )
+    _checks.floating(mesh_points=mesh_points)
+    _checks.same_points(x=x, mesh_points=mesh_points)
+    return jnp.concatenate([x, mesh_points.astype(x.dtype)], axis=1)
+
+
+def _projection(
+    in_features: int,
+    out_features: int,
+    *,
+    grid_shape: Sequence[int] | None,
+    use_bias: bool,
+    rngs: nnx.Rngs,
+):
+    if grid_shape is None:
+        return FanInLinear(in_features, out_features, use_bias=use_bias, rngs=rngs)
+    return GridConvolution(
+        in_features, out_features, grid_shape=grid_shape, use_bias=use_bias, rngs=rngs
+    )
+
+
+def _scores(
+    local: jax.Array,
+    shared: tuple[jax.Array, jax.Array],
+    compute_dtype: str | None = None,
+) -> jax.Array:
+    kernel, bias = shared
+    return matmul(local, kernel, compute_dtype) + bias[None, :]
+
+
+def refuse_functions(basis_functions: jax.Array | None) -> None:
+    """Raises ValueError if a call brings functions to a basis with its own."""
+    if basis_functions is not None:
+        raise ValueError(
+            "basis_functions are for a layer whose basis is given with every call "
+            "(FixedBasis with functions=None); this one has functions of its own."
+        )

@@ -1,0 +1,289 @@
+r"""Maps between the coefficients of a head: what attention in a basis is made of.
+
+A mixer owns the parameters that the heads of one layer share, and maps coefficients
+`(k, d)` of one head to such. `own()` are parameters that every head has for itself.
+"""
+
+import abc
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jax import lax
+
+import opjax
+from opjax import _checks, linalg
+from opjax.nn.layers import FanInLinear, Linear
+
+# What the ridge of a functional map is measured in.
+RIDGE_UNITS = ("one", "mean")
+_SMALLEST_UNIT = 1e-12
+
+
+class Mixer(nnx.Module, abc.ABC):
+    """Query, key and value maps of coefficients, and what a subclass makes of them.
+
+    Args:
+      width: channels `d` of a head.
+      num_heads: heads.
+      fan_in_init: whether kernels start from U(-b, b), `b = d^{-1/2}`, rather than
+        N(0, 0.02^2).
+      rngs: source of the initial parameters.
+    """
+
+    def __init__(
+        self, width: int, *, num_heads: int, fan_in_init: bool = False, rngs: nnx.Rngs
+    ):
+        del num_heads
+        linear = FanInLinear if fan_in_init else Linear
+        self.query = linear(width, width, use_bias=False, rngs=rngs)
+        self.key = linear(width, width, use_bias=False, rngs=rngs)
+        self.value = linear(width, width, use_bias=False, rngs=rngs)
+
+    def own(self) -> dict[str, jax.Array]:
+        """Returns what each head has of its own, keywords of methods, `(h, ...)`."""
+        return {}
+
+    def __call__(self, coefficients: jax.Array, **own: jax.Array) -> jax.Array:
+        """Maps coefficients `(k, d)` of one head to `(k, d)`."""
+        maps = self.query, self.key, self.value
+        return self.attend(*(linear(coefficients) for linear in maps), **own)
+
+    @abc.abstractmethod
+    def attend(
+        self, query: jax.Array, key: jax.Array, value: jax.Array, **own: jax.Array
+    ) -> jax.Array:
+        """Returns the coefficients `(k, d)` that attention makes of `value`."""
+
+    def matrix(self, coefficients: jax.Array, **own: jax.Array) -> jax.Array:
+        """Returns the map `(k, k)` that is applied to the value coefficients."""
+        query, key = self.query(coefficients), self.key(coefficients)
+        identity = jnp.eye(key.shape[0], dtype=key.dtype)
+        return self.attend(query, key, identity, **own)
+
+
+class FunctionalMap(Mixer):
+    r"""The regularised functional map of functional attention.
+
+        C = Q K^T ((1 - a) K K^T + a u I)^{-1},    a = sigmoid(ridge_logit) learned.
+
+    In the notation of the paper this is the ridge `exp(ridge_logit)` and a factor
+    `1 + exp(ridge_logit)`, with `u = 1`. Coefficients are small at the start, so that
+    this ridge outweighs `K K^T` and leaves next to nothing of the map. In the unit
+    `u = trace(K K^T) / k`, the mean of the eigenvalues that the ridge is added to, the
+    map is the same for coefficients of every scale.
+
+    Args:
+      width: channels `d` of a head.
+      num_heads: heads.
+      ridge_logit: initial value of the learned logit.
+      ridge_unit: `"one"`, as published, or `"mean"`, the mean eigenvalue.
+      ridge_per_head: whether every head learns a logit of its own.
+      fan_in_init: see `Mixer`.
+      rngs: source of the initial parameters.
+
+    References:
+      Xiao et al., "Functional Attention", 2026, Eq. 6-8 and App. C.2.
+    """
+
+    def __init__(
+        self,
+        width: int,
+        *,
+        num_heads: int,
+        ridge_logit: float = 0.0,
+        ridge_unit: str = "one",
+        ridge_per_head: bool = False,
+        fan_in_init: bool = False,
+        rngs: nnx.Rngs,
+    ):
+        super().__init__(width, num_heads=num_heads, fan_in_init=fan_in_init, rngs=rngs)
+        _checks.option("ridge_unit", ridge_unit, RIDGE_UNITS)
+        self.ridge_unit = ridge_unit
+        shape = (num_heads,) if ridge_per_head else ()
+        self.ridge_logit = nnx.Param(jnp.full(shape, ridge_logit, jnp.float32))
+
+    @property
+    def ridge(self) -> jax.Array:
+        """Weight of the convex regularisation, between zero and one."""
+        return jax.nn.sigmoid(self.ridge_logit[...])
+
+    def own(self) -> dict[str, jax.Array]:
+        """Returns the ridges `(h,)`, if every head has one of its own."""
+        return {"ridge": self.ridge} if self.ridge.ndim else {}
+
+    def attend(
+        self,
+        query: jax.Array,
+        key: jax.Array,
+        value: jax.Array,
+        **own: jax.Array,
+    ) -> jax.Array:
+        """Moves `value` by the functional map, see `opjax.transport`."""
+        ridge = own.get("ridge", self.ridge)
+        query, key = self._in_units(query, key)
+        return opjax.transport(query, key, value, ridge=ridge, regularization="convex")
+
+    def matrix(self, coefficients: jax.Array, **own: jax.Array) -> jax.Array:
+        """Returns the functional map `(k, k)`."""
+        return opjax.functional_map(
+            *self._in_units(self.query(coefficients), self.key(coefficients)),
+            ridge=own.get("ridge", self.ridge),
+            regularization="convex",
+        )
+
+    def condition_number(self, coefficients: jax.Array, **own: jax.Array) -> jax.Array:
+        """Returns the condition number of the system `(k, k)` that is solved."""
+        key = self.key(coefficients)
+        return opjax.condition_number(
+            self._in_units(key, key)[1],
+            ridge=own.get("ridge", self.ridge),
+            regularization="convex",
+        )
+
+    def _in_units(
+        self, query: jax.Array, key: jax.Array
+    ) -> tuple[jax.Array, jax.Array]:
+        """Divides both by `u^{1/2}`, which is as good as multiplying the ridge."""
+        if self.ridge_unit == "one":
+            return query, key
+        wide = linalg.at_least_single(key)
+        # Keys of no size at all keep a map with finite gradients, of next to nothing.
+        factor = lax.rsqrt(jnp.sum(wide**2) / key.shape[0] + _SMALLEST_UNIT)
+        return query * factor.astype(query.dtype), key * factor.astype(key.dtype)
+
+
+class FixedRidgeMap(FunctionalMap):
+    """A functional map whose ridge is a number, `sigmoid(ridge_logit)`, not learned.
+
+    Args:
+      width: channels `d` of a head.
+      num_heads: heads.
+      ridge_logit: logit of the ridge.
+      ridge_unit: see `FunctionalMap`.
+      fan_in_init: see `Mixer`.
+      rngs: source of the initial parameters.
+    """
+
+    def __init__(
+        self,
+        width: int,
+        *,
+        num_heads: int,
+        ridge_logit: float = 0.0,
+        ridge_unit: str = "one",
+        fan_in_init: bool = False,
+        rngs: nnx.Rngs,
+    ):
+        Mixer.__init__(
+            self, width, num_heads=num_heads, fan_in_init=fan_in_init, rngs=rngs
+        )
+        _checks.option("ridge_unit", ridge_unit, RIDGE_UNITS)
+        self.ridge_unit, self.fixed_logit = ridge_unit, ridge_logit
+
+    @property
+    def ridge(self) -> jax.Array:
+        """Weight of the convex regularisation, between zero and one."""
+        return jax.nn.sigmoid(self.fixed_logit)
+
+
+class CrossValidatedMap(Mixer):
+    r"""A functional map whose ridge the data choose, in every head of every sample.
+
+        C = Q K^T (K K^T + r I)^{-1},    r = gcv_ridge(K^T, Q^T),
+
+    the weight with which `C` best predicts channels of `Q` that it was not fitted to.
+    Nothing is learned of it, and it follows the scale of the keys.
+
+    References:
+      Xiao et al., "Functional Attention", 2026, Eq. 6-8, with the ridge that its App. D
+        sweeps; see `opjax.gcv_ridge`.
+    """
+
+    def attend(
+        self, query: jax.Array, key: jax.Array, value: jax.Array, **own: jax.Array
+    ) -> jax.Array:
+        """Moves `value` by the functional map, see `opjax.transport`."""
+        del own  # there are no such parameters
+        ridge = opjax.gcv_ridge(key.T, query.T)
+        return opjax.transport(query, key, value, ridge=ridge)
+
+    def matrix(self, coefficients: jax.Array, **own: jax.Array) -> jax.Array:
+        """Returns the functional map `(k, k)`."""
+        del own  # there are no such parameters
+        query, key = self.query(coefficients), self.key(coefficients)
+        ridge = opjax.gcv_ridge(key.T, query.T)
+        return opjax.functional_map(query, key, ridge=ridge)
+
+    def condition_number(self, coefficients: jax.Array, **own: jax.Array) -> jax.Array:
+        """Returns the condition number of the system `(k, k)` that is solved."""
+        del own  # there are no such parameters
+        query, key = self.query(coefficients), self.key(coefficients)
+        return opjax.condition_number(key, ridge=opjax.gcv_ridge(key.T, query.T))
+
+
+class SoftmaxMap(Mixer):
+    r"""Softmax attention among coefficients, the tokens of Transolver.
+
+        C = softmax(Q K^T / sqrt(d)).
+
+    References:
+      Wu et al., "Transolver", 2024, Eq. 3.
+    """
+
+    def attend(
+        self, query: jax.Array, key: jax.Array, value: jax.Array, **own: jax.Array
+    ) -> jax.Array:
+        """Returns averages `(k, d)` of `value` by the softmax of query and key."""
+        del own  # there are no such parameters
+        return opjax.softmax_attention(query, key, value)
+
+
+class GalerkinMap(Mixer):
+    """Galerkin-type attention among coefficients, `Q (K^T V) / k`."""
+
+    def attend(
+        self, query: jax.Array, key: jax.Array, value: jax.Array, **own: jax.Array
+    ) -> jax.Array:
+        """Returns inner products with the keys, expanded in the queries."""
+        del own  # there are no such parameters
+        return opjax.galerkin_attention(query, key, value) / key.shape[0]
+
+
+class ModeGains(Mixer):
+    r"""Gains of the modes of a basis, one for every coefficient.
+
+        c -> v + a * v,    a = softmax(tanh(q * k / sqrt(k_modes))),
+
+    with `q, k, v` linear in the coefficients and the softmax over the modes. In an
+    orthonormal basis this is the orthogonal attention layer.
+
+    References:
+      Documentation of `orthogonal_attention_layer_type` of the Fortran library athena.
+    """
+
+    def attend(
+        self, query: jax.Array, key: jax.Array, value: jax.Array, **own: jax.Array
+    ) -> jax.Array:
+        """Amplifies `value` by the gains of its modes."""
+        del own  # there are no such parameters
+        return opjax.mode_gains(query, key) * value
+
+    def matrix(self, coefficients: jax.Array, **own: jax.Array) -> jax.Array:
+        """Raises ValueError: every channel has gains of its own, there is no map."""
+        del own  # there are no such parameters
+        raise ValueError(
+            "Mode gains have no map between coefficients to look at: they multiply "
+            "every coefficient of every channel by a gain of its own."
+        )
+
+
+class IdentityMap(Mixer):
+    """Value maps only: coefficients are projected and expanded again."""
+
+    def attend(
+        self, query: jax.Array, key: jax.Array, value: jax.Array, **own: jax.Array
+    ) -> jax.Array:
+        """Returns `value`."""
+        del own  # there are no such parameters
+        return value

@@ -1,0 +1,46 @@
+"""Samples: a pair of functions on a mesh of any size, checked, padded and summarised.
+
+Every data set is a sequence of `Sample`s, and a benchmark is `Splits` of them.
+`check` refuses what does not fit together; `stack` pads samples to a few sizes for
+training; `Stored` leaves them on disk. Normalisers and the ranges of a training set are
+in `samples.normalizers` and `samples.ranges`, sizes and sums in `samples.summaries`.
+"""
+
+from opjax.samples.base import (
+    FIELDS,
+    Sample,
+    Splits,
+    check,
+    check_same_channels,
+)
+from opjax.samples.draw import draw_points
+from opjax.samples.padding import (
+    arrays,
+    bucket_rows,
+    bucket_sizes,
+    coarsen,
+    join,
+    pad,
+    stack,
+    unstack,
+)
+from opjax.samples.stored import Place, Stored
+
+__all__ = [
+    "FIELDS",
+    "Place",
+    "Sample",
+    "Splits",
+    "Stored",
+    "arrays",
+    "bucket_rows",
+    "bucket_sizes",
+    "check",
+    "check_same_channels",
+    "coarsen",
+    "draw_points",
+    "join",
+    "pad",
+    "stack",
+    "unstack",
+]

@@ -1,0 +1,203 @@
+"""A sample, the splits of a benchmark, and checks that samples fit each other."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+FIELDS = ("mesh_points", "features", "target", "quadrature_weights")
+
+
+class Sample(NamedTuple):
+    """One pair of functions on one mesh, on the host.
+
+    Attributes:
+      mesh_points: coordinates, shape `(n, p)`.
+      target: values of the output function, `(n, q)`; integers, shape `(n,)`, for the
+        classes of a segmentation; None where it is to be predicted.
+      features: values of the input function, `(n, c)`; None if the mesh is the input.
+      quadrature_weights: non-negative weights of the points, `(n,)`; None for `1 / n`
+        each.
+      cells: point indices of the mesh's cells, `(m, corners)`, for drawing and writing.
+      grid_shape: points per axis if the points are a structured grid in row-major
+        order.
+      name: what messages call it.
+      target_grid: points per axis of the target, where it is not at the mesh points but
+        on a grid of its own: it then has as many rows as that grid.
+      details: what else its data set says of it, for the evaluation.
+    """
+
+    mesh_points: np.ndarray
+    target: np.ndarray | None = None
+    features: np.ndarray | None = None
+    quadrature_weights: np.ndarray | None = None
+    cells: np.ndarray | None = None
+    grid_shape: tuple[int, ...] | None = None
+    name: str = ""
+    target_grid: tuple[int, ...] | None = None
+    details: Any = None
+
+    @property
+    def num_points(self) -> int:
+        """Number of mesh points."""
+        return len(self.mesh_points)
+
+
+class Splits(NamedTuple):
+    """The samples of a benchmark.
+
+    Attributes:
+      train: for training.
+      validation: chooses the model.
+      test: used once.
+      source: where they come from.
+      normalizers: of "features" and "target", where the data set fixes them: features
+        are encoded with theirs already, targets are physical. None to fit them to the
+        training samples.
+      channels: names of the channels of "features" and "target", where files name them.
+    """
+
+    train: Sequence[Sample]
+    validation: Sequence[Sample]
+    test: Sequence[Sample]
+    source: str
+    normalizers: Mapping[str, Any] | None = None
+    channels: Mapping[str, tuple[str, ...]] | None = None
+
+
+def check(samples: Sequence[Sample], *, num_classes: int | None = None) -> None:
+    """Raises an error unless every sample is complete and all agree.
+
+    Args:
+      samples: a data set.
+      num_classes: for a segmentation, the number of classes; targets are integers.
+
+    Raises:
+      TypeError: if an array is not of real floating-point numbers (or, for labels, of
+        integers).
+      ValueError: if there is no sample, a mesh is empty or its arrays disagree on the
+        number of points, a value is not finite, a weight is negative or all are zero,
+        a label is out of range, or samples differ in dimension, channels or in which
+        arrays they have. The message names the sample.
+    """
+    if not samples:
+        raise ValueError("The data set is empty; give at least one sample.")
+    first = _channels(samples[0])
+    for index, sample in enumerate(samples):
+        place = f"sample {index}" + (f" ({sample.name})" if sample.name else "")
+        _check_shapes(sample, place, num_classes is not None)
+        if _channels(sample) != first:
+            raise ValueError(
+                f"{place} has {_describe(_channels(sample))}, but sample 0 has "
+                f"{_describe(first)}: all samples of a data set must agree."
+            )
+        _check_values(sample, place, num_classes)
+
+
+def check_same_channels(first: Sample, second: Sample, *, names: Sequence[str]) -> None:
+    """Raises ValueError unless two data sets fit the same model.
+
+    Args:
+      first: a sample of the one data set, after `check`.
+      second: a sample of the other.
+      names: what the message calls the two.
+    """
+    one, other = _channels(first), _channels(second)
+    if second.target is None:
+        one, other = one | {"target": None}, other | {"target": None}
+    if one != other:
+        raise ValueError(
+            f"{names[0]} has {_describe(one)}, {names[1]} has {_describe(other)}: "
+            "both must have the same channels."
+        )
+
+
+def _channels(sample: Sample) -> dict[str, int | None]:
+    def count(array: Any) -> int | None:
+        if array is None:
+            return None
+        return np.shape(array)[1] if np.ndim(array) == 2 else 1
+
+    names = ("mesh_points", "features", "target")
+    found = {name: count(getattr(sample, name)) for name in names}
+    return found | {"quadrature_weights": count(sample.quadrature_weights)}
+
+
+def _describe(channels: dict[str, int | None]) -> str:
+    words = []
+    for name, count in channels.items():
+        if name == "mesh_points":
+            words.append(f"mesh_points in {count} dimensions")
+        elif name == "quadrature_weights":
+            words.append(f"{'no' if count is None else 'with'} quadrature_weights")
+        else:
+            words.append(f"{count or 'no'} channels of {name}")
+    return ", ".join(words)
+
+
+def _check_shapes(sample: Sample, place: str, labels: bool) -> None:
+    ranks = dict.fromkeys(("mesh_points", "features", "target"), 2)
+    ranks |= {"quadrature_weights": 1} | ({"target": 1} if labels else {})
+    for name, rank in ranks.items():
+        array = getattr(sample, name)
+        if array is None:
+            continue
+        kinds = "iu" if labels and name == "target" else "f"
+        if array.dtype.kind not in kinds:
+            wanted = "integers" if kinds == "iu" else "real floating-point numbers"
+            raise TypeError(f"{place}: {name} has dtype {array.dtype}, not {wanted}.")
+        if array.ndim != rank:
+            expected = "(n,)" if rank == 1 else "(n, channels)"
+            raise ValueError(
+                f"{place}: {name} has shape {array.shape}, expected {expected}."
+            )
+        grid = sample.target_grid if name == "target" else None
+        if grid is not None and len(array) != math.prod(grid):
+            raise ValueError(
+                f"{place}: target has shape {array.shape}, but target_grid {grid} has "
+                f"{math.prod(grid)} points: one row for each point is needed."
+            )
+        if grid is None and len(array) != len(sample.mesh_points):
+            raise ValueError(
+                f"{place}: {name} has shape {array.shape}, but mesh_points "
+                f"{sample.mesh_points.shape}: one row for each point is needed."
+            )
+    if not sample.mesh_points.size:
+        raise ValueError(
+            f"{place}: the mesh is empty, mesh_points has shape "
+            f"{sample.mesh_points.shape}."
+        )
+    shape = sample.grid_shape
+    if shape is not None and math.prod(shape) != sample.num_points:
+        raise ValueError(
+            f"{place}: grid_shape {shape} has {math.prod(shape)} points, mesh_points "
+            f"{sample.num_points}."
+        )
+
+
+def _check_values(sample: Sample, place: str, num_classes: int | None) -> None:
+    for name in FIELDS:
+        array = getattr(sample, name)
+        if array is None or array.dtype.kind != "f":
+            continue
+        bad = ~np.isfinite(array)
+        if bad.any():
+            point = int(np.argwhere(bad)[0][0])
+            raise ValueError(
+                f"{place}: {name} has {bad.sum()} values that are not finite, the "
+                f"first one at point {point}; remove the points or the sample."
+            )
+    weights = sample.quadrature_weights
+    if weights is not None and (weights.min() < 0 or not weights.any()):
+        raise ValueError(
+            f"{place}: quadrature_weights must be non-negative and not all zero; the "
+            f"smallest is {weights.min()}, the largest {weights.max()}."
+        )
+    if num_classes is not None and sample.target is not None:
+        low, high = sample.target.min(), sample.target.max()
+        if low < 0 or high >= num_classes:
+            raise ValueError(
+                f"{place}: labels lie between {low} and {high}, but must be at least 0 "
+                f"and below {num_classes}."
+            )

@@ -1,0 +1,79 @@
+"""Normalisers of the arrays of samples, fitted to those for training."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from opjax import normalize
+from opjax.normalize import Normalizer
+from opjax.samples import summaries
+from opjax.samples.base import Sample
+from opjax.samples.summaries import Summarized
+
+
+def fit_normalizers(
+    train: Sequence[Sample] | Summarized,
+    *,
+    points: bool,
+    features: bool,
+    target: bool,
+    pointwise: bool = False,
+) -> dict[str, Normalizer]:
+    """Fits a normaliser to every wanted array, over the points of all samples.
+
+    A channel without variation keeps its scale: it would be divided by rounding errors.
+
+    Args:
+      train: training samples.
+      points: map the box of the meshes to [-1, 1] along its longest side.
+      features: normalise every channel of the features, where there are any.
+      target: likewise, of the target.
+      pointwise: normalise every point by itself, on grids that all samples share.
+
+    Returns:
+      Normalisers by the names of the arrays.
+    """
+    found, known = {}, summaries.of(train)
+    for name, wanted in {"features": features, "target": target}.items():
+        if not wanted or name not in known[0].ranges:
+            continue
+        if pointwise and not isinstance(train, Summarized):
+            values = np.stack([getattr(sample, name) for sample in train])
+            fitted = normalize.fit(values, pointwise=True, unbiased=False)
+            largest = np.abs(values).max(axis=0)
+        else:
+            low, high = summaries.limits(known, name)
+            mean, std = summaries.mean_and_std(known, name)
+            largest, dtype = np.maximum(np.abs(low), np.abs(high)), low.dtype
+            fitted = Normalizer(
+                jnp.asarray(mean, dtype), jnp.asarray(std + 1e-8, dtype)
+            )
+        size = np.abs(np.asarray(fitted.mean)) + largest
+        constant = np.asarray(fitted.std) <= 1e-6 * size + 2e-8
+        found[name] = fitted._replace(std=jnp.where(constant, 1, fitted.std))
+    if points:
+        low, high = summaries.limits(known, "mesh_points")
+        half = np.full_like(low, np.max(high - low) / 2 or 1)
+        found["mesh_points"] = Normalizer(
+            jnp.asarray((low + high) / 2), jnp.asarray(half)
+        )
+    return found
+
+
+def encode(
+    arrays: Mapping[str, Any], normalizers: Mapping[str, Normalizer]
+) -> dict[str, Any]:
+    """Encodes the arrays of a sample, or of many; targets stay in physical units.
+
+    Args:
+      arrays: by their names, as from `samples.stack`.
+      normalizers: of some of them.
+    """
+    return {
+        name: normalize.encode(normalizers[name], array)
+        if name in normalizers and name != "target"
+        else array
+        for name, array in arrays.items()
+    }

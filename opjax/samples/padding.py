@@ -1,0 +1,265 @@
+"""Samples on meshes of any size, checked, and padded to a few sizes for training.
+
+Every data set is a sequence of `Sample`s, and a benchmark is `Splits` of them. XLA
+compiles a program for each shape, so samples are padded to a small number of sizes and
+stacked: one batch for each size. Padded points have zero quadrature weight, which
+removes them from attention, loss and metric; their coordinates and values are those of
+the sample's first point, so that nothing computed there can overflow.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import jax
+import numpy as np
+
+from opjax.samples.base import FIELDS, Sample
+
+
+def coarsen(found: Sequence[Sample], stride: int) -> list[Sample]:
+    """Keeps every `stride`-th point of structured grids, from the first one on.
+
+    Args:
+      found: samples on grids; mesh points that they share stay shared.
+      stride: along every axis.
+
+    Raises:
+      ValueError: if a sample has no `grid_shape`, or a target on another grid.
+    """
+    shared: dict[int, np.ndarray] = {}
+
+    def coarse(sample: Sample) -> Sample:
+        shape = sample.grid_shape
+        if shape is None or sample.target_grid is not None:
+            raise ValueError(
+                f"Only samples on one structured grid can be coarsened; {sample.name} "
+                f"has grid_shape {shape} and target_grid {sample.target_grid}."
+            )
+        rows = np.arange(sample.num_points).reshape(shape)
+        rows = rows[(slice(None, None, stride),) * len(shape)]
+        chosen = rows.ravel()
+        points = shared.get(id(sample.mesh_points))
+        if points is None:
+            points = sample.mesh_points[chosen]
+            shared[id(sample.mesh_points)] = points
+        target, features, weights = (
+            None if array is None else array[chosen]
+            for array in (sample.target, sample.features, sample.quadrature_weights)
+        )
+        return sample._replace(
+            mesh_points=points,
+            target=target,
+            features=features,
+            quadrature_weights=weights,
+            cells=None,
+            grid_shape=rows.shape,
+        )
+
+    return [coarse(sample) for sample in found]
+
+
+def bucket_sizes(counts: Sequence[int], *, num_buckets: int = 4) -> tuple[int, ...]:
+    """Chooses sizes to pad to, so that few points are wasted.
+
+    The sizes minimise the number of padded points, `sum_i (size(i) - counts[i])`, over
+    all choices of at most `num_buckets` sizes among the counts.
+
+    Args:
+      counts: points of every sample.
+      num_buckets: largest number of sizes.
+
+    Returns:
+      At most `num_buckets` sizes in rising order; the last is the largest count.
+
+    Raises:
+      ValueError: if there is no count or one is not positive, or `num_buckets` is not.
+    """
+    if num_buckets < 1 or not len(counts) or min(counts) < 1:
+        raise ValueError(
+            f"{num_buckets=} and all of the {len(counts)} counts must be positive."
+        )
+    sizes, numbers = np.unique(np.asarray(counts, np.int64), return_counts=True)
+    if len(sizes) > 512:  # quadratic below: take quantiles of the samples
+        ranks = np.linspace(0, len(counts) - 1, 512).round().astype(int)
+        chosen = np.unique(np.sort(counts)[ranks])
+        numbers = np.diff(np.searchsorted(np.sort(counts), chosen, "right"), prepend=0)
+        sizes = chosen
+    before = np.concatenate([[0], np.cumsum(numbers)])
+    # Padded points of the cheapest choice for the first j sizes, the j-th among them.
+    cost = np.where(np.arange(len(sizes) + 1) == 0, 0.0, np.inf)
+    choice = []
+    for _ in range(min(num_buckets, len(sizes))):
+        table = cost[None, :-1] + sizes[:, None] * (
+            before[1:, None] - before[None, :-1]
+        )
+        table[np.triu_indices(len(sizes), 1)] = np.inf
+        choice.append(np.argmin(table, axis=1))
+        cost = np.concatenate([[np.inf], np.min(table, axis=1)])
+    end, found = len(sizes), []
+    for row in reversed(choice):
+        found.append(int(sizes[end - 1]))
+        end = int(row[end - 1])
+        if end == 0:
+            break
+    return tuple(reversed(found))
+
+
+def arrays(sample: Sample) -> dict[str, np.ndarray]:
+    """Returns the arrays of a sample that models are given, by their names."""
+    found = {name: getattr(sample, name) for name in FIELDS}
+    return {name: array for name, array in found.items() if array is not None}
+
+
+def pad(sample: Sample, size: int) -> dict[str, np.ndarray]:
+    """Pads the arrays of a sample to `size` points.
+
+    Args:
+      sample: after `check`.
+      size: number of points afterwards.
+
+    Returns:
+      `mesh_points`, `quadrature_weights` (`1 / n` each, if the sample has none, which
+      models take for the same, and zero for padding), and `features` and `target` where
+      the sample has them.
+
+    Raises:
+      ValueError: if the sample has more points.
+    """
+    missing = size - sample.num_points
+    if missing < 0:
+        raise ValueError(f"A sample of {sample.num_points} points is above {size=}.")
+    weights = sample.quadrature_weights
+    if weights is None:
+        weights = np.full(
+            sample.num_points, 1 / sample.num_points, sample.mesh_points.dtype
+        )
+    arrays = {name: getattr(sample, name) for name in FIELDS}
+    arrays["quadrature_weights"] = weights
+    padded = {
+        name: np.concatenate([array, np.repeat(array[:1], missing, axis=0)])
+        for name, array in arrays.items()
+        if array is not None
+    }
+    padded["quadrature_weights"][sample.num_points :] = 0
+    return padded
+
+
+def join(arrays: Sequence[np.ndarray]) -> np.ndarray:
+    """Stacks arrays along axis 0, without a copy where that is possible.
+
+    That is where all are the same array, or lie in one, each behind the last.
+
+    Returns:
+      The arrays, read-only unless they were copied.
+    """
+    first = arrays[0]
+    if all(array is first for array in arrays):
+        return np.broadcast_to(first, (len(arrays), *first.shape))
+    if _adjoining(arrays):
+        shape, strides = (len(arrays), *first.shape), (first.nbytes, *first.strides)
+        return np.lib.stride_tricks.as_strided(first, shape, strides, writeable=False)
+    return np.stack(arrays)
+
+
+def _adjoining(arrays: Sequence[np.ndarray]) -> bool:
+    first = arrays[0]
+    begin = first.ctypes.data
+    return first.base is not None and all(
+        array.base is first.base
+        and (array.shape, array.dtype) == (first.shape, first.dtype)
+        and array.flags.c_contiguous
+        and array.ctypes.data == begin + row * first.nbytes
+        for row, array in enumerate(arrays)
+    )
+
+
+def stack(
+    samples: Sequence[Sample], *, batch_size: int = 1, num_buckets: int = 4
+) -> tuple[dict[str, np.ndarray], ...]:
+    """Pads and stacks samples, those of about the same size together.
+
+    Args:
+      samples: after `check`; none give no bucket.
+      batch_size: every bucket holds at least so many samples, if there are so many:
+        smaller ones join the next larger size.
+      num_buckets: largest number of sizes.
+
+    Returns:
+      A pytree of arrays for every size, in rising order, with the samples along axis 0,
+      in their order; `bucket_rows` says where a sample went. Without weights, where
+      all samples have the same number of points, there are no `quadrature_weights`:
+      models are faster without. Arrays may be read-only, see `join`.
+    """
+    if not samples:
+        return ()
+    if len({s.num_points for s in samples}) == 1:
+        kept = arrays(samples[0])
+        return ({n: join([getattr(s, n) for s in samples]) for n in kept},)
+    buckets = []
+    for size, rows in bucket_rows(
+        [s.num_points for s in samples], batch_size=batch_size, num_buckets=num_buckets
+    ):
+        padded = [pad(samples[row], size) for row in rows]
+        buckets.append({n: np.stack([p[n] for p in padded]) for n in padded[0]})
+    return tuple(buckets)
+
+
+def bucket_rows(
+    counts: Sequence[int], *, batch_size: int = 1, num_buckets: int = 4
+) -> list[tuple[int, np.ndarray]]:
+    """Divides samples among sizes to pad to.
+
+    Args:
+      counts: points of every sample.
+      batch_size: as for `stack`.
+      num_buckets: as for `stack`.
+
+    Returns:
+      Size and rows of the samples, in rising order, for every size.
+    """
+    points = np.asarray(counts)
+    found, waiting, lower = [], np.zeros(0, np.int64), 0
+    for size in bucket_sizes(counts, num_buckets=num_buckets):
+        rows = np.flatnonzero((points > lower) & (points <= size))
+        waiting, lower = np.sort(np.concatenate([waiting, rows])), size
+        if len(waiting) >= batch_size:
+            found.append((size, waiting))
+            waiting = np.zeros(0, np.int64)
+    if len(waiting):  # the largest samples are too few: those of the size below join
+        rows = found.pop()[1] if found else np.zeros(0, np.int64)
+        found.append((lower, np.sort(np.concatenate([rows, waiting]))))
+    return found
+
+
+def unstack(
+    buckets: Sequence[Any],
+    counts: Sequence[int],
+    *,
+    batch_size: int = 1,
+    num_buckets: int = 4,
+) -> list[Any]:
+    """Puts what was found for the buckets of `stack` back in the order of the samples.
+
+    Args:
+      buckets: for every size a pytree of arrays with the samples along axis 0 and,
+        where an array has more axes, the points along axis 1.
+      counts: points of every sample.
+      batch_size: as for `stack`.
+      num_buckets: as for `stack`.
+
+    Returns:
+      A pytree of arrays for every sample, without its padding.
+    """
+    found: list[Any] = [None] * len(counts)
+    rows = bucket_rows(counts, batch_size=batch_size, num_buckets=num_buckets)
+    for bucket, (_, indices) in zip(buckets, rows, strict=True):
+        arrays = jax.tree.map(np.asarray, bucket)
+        for place, row in enumerate(indices):
+            found[row] = jax.tree.map(partial(_one, place, counts[row]), arrays)
+    return found
+
+
+def _one(place: int, size: int, array: np.ndarray) -> np.ndarray:
+    """A sample of a bucket, without padding."""
+    return array[place, :size] if array.ndim > 1 else array[place]

@@ -1,0 +1,91 @@
+"""How far a sample is from the training samples of an operator."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from opjax.samples import summaries
+from opjax.samples.base import Sample
+from opjax.samples.summaries import Summarized
+
+
+def measure(train: Sequence[Sample] | Summarized) -> dict[str, Any]:
+    """Measures the ranges of the training samples.
+
+    Args:
+      train: training samples.
+
+    Returns:
+      `num_points`, fewest and most, and `ranges`, the smallest and the largest value of
+      every channel of `mesh_points`, `features` and `target`, where there are any.
+    """
+    known = summaries.of(train)
+    found = {n: list(summaries.limits(known, n)) for n in known[0].ranges}
+    counts = [summary.num_points for summary in known]
+    return {"num_points": [min(counts), max(counts)], "ranges": found}
+
+
+def compare(measured: Mapping[str, Any], sample: Sample) -> dict[str, Any]:
+    """Measures how far a sample lies outside the ranges of the training samples.
+
+    A sample inside all ranges may still be unlike any training sample; one outside
+    surely is.
+
+    Args:
+      measured: as from `measure`.
+      sample: any, of the same channels.
+
+    Returns:
+      `points_outside`, the share of points outside the box of the training meshes;
+      `points_distance`, the largest distance from the box along an axis, over its
+      width; `features_outside` and `features_distance`, likewise for the values at the
+      points (zero without features); `num_points_factor`, how many times as many points
+      as the largest training mesh, or as few as the smallest (1 in between).
+    """
+    found = {}
+    for name, label in (("mesh_points", "points"), ("features", "features")):
+        array = getattr(sample, name)
+        share, distance = 0.0, 0.0
+        if array is not None:
+            share, distance = _outside(array, *measured["ranges"][name])
+        found[f"{label}_outside"] = share
+        found[f"{label}_distance"] = distance
+    fewest, most = measured["num_points"]
+    n = sample.num_points
+    found["num_points_factor"] = max(n / most, fewest / n, 1.0)
+    return found
+
+
+def sentence(row: Mapping[str, Any]) -> str:
+    """Says what `compare` found, or nothing if all is inside.
+
+    Args:
+      row: as from `compare`.
+    """
+    words = [
+        f"{100 * row[f'{label}_outside']:.3g} % of the {label} lie outside the "
+        f"training range, by up to {row[f'{label}_distance']:.3g} of its width"
+        for label in ("points", "features")
+        if row[f"{label}_outside"]
+    ]
+    factor = row["num_points_factor"]
+    if factor > 4:
+        words += [f"the number of points is {factor:.3g} times off those of training"]
+    return "; ".join(words)
+
+
+def _outside(array: np.ndarray, low: Any, high: Any) -> tuple[float, float]:
+    """Share of rows outside a box, and the largest distance over the box's width.
+
+    Differences within float32 of the box's bounds count as inside. An axis without
+    width is measured by the widest one, or by the size of its value.
+    """
+    low, high = np.asarray(low, np.float64), np.asarray(high, np.float64)
+    width = high - low
+    size = np.maximum(np.abs(low), np.abs(high))
+    scale = np.where(width > 1e-6 * size, width, max(width.max(), 1e-30))
+    scale = np.where(scale > 1e-6 * size, scale, np.where(size > 0, size, 1))
+    beyond = np.maximum(np.maximum(low - array, array - high), 0)
+    distance = np.where(beyond > 1e-6 * np.maximum(size, scale), beyond / scale, 0)
+    return float((distance > 0).any(axis=1).mean()), float(distance.max())

@@ -1,0 +1,170 @@
+"""Samples that are larger than memory: arrays that are read in slices of points."""
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Protocol, TypeVar
+
+import numpy as np
+
+from opjax.samples.stored import Place
+from opjax.samples.summaries import FIELDS, Summary
+
+_T = TypeVar("_T")
+
+
+class Column(Protocol):
+    """An array of a file; slices of its points are read."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the whole array, `(n, c)` or `(n,)`."""
+        ...
+
+    @property
+    def channel_names(self) -> tuple[str, ...]:
+        """The name of a field for each of its channels."""
+        ...
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, rows: slice, /) -> np.ndarray: ...
+
+
+class Sliced:
+    """A data set of which no sample has to fit into memory.
+
+    Args:
+      places: of the samples.
+      known: their summaries, from one pass over all files.
+      weighted: whether they have quadrature weights.
+      opened: `opened(place)`, a context with the arrays of `Sample` of a place, by
+        name.
+    """
+
+    def __init__(
+        self,
+        places: Sequence[Place],
+        known: Sequence[Summary],
+        *,
+        weighted: bool,
+        opened: Callable[[Place], AbstractContextManager[Mapping[str, Column]]],
+    ):
+        self.places, self.summaries = list(places), list(known)
+        self.weighted, self._opened = weighted, opened
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def open(self, row: int) -> AbstractContextManager[Mapping[str, Column]]:
+        """Opens the arrays of one sample, by the names of `Sample`.
+
+        Raises:
+          OSError: if the file is missing.
+          ValueError: if it is damaged.
+        """
+        return self._opened(self.places[row])
+
+    def apply(self, function: Callable[[Mapping[str, Column]], _T], row: int) -> _T:
+        """Returns what a function finds in the arrays of one sample."""
+        with self.open(row) as arrays:
+            return function(arrays)
+
+    def take(self, rows: Iterable[int]) -> "Sliced":
+        """Returns some of the samples, in this order."""
+        chosen = list(rows)
+        return Sliced(
+            [self.places[row] for row in chosen],
+            [self.summaries[row] for row in chosen],
+            weighted=self.weighted,
+            opened=self._opened,
+        )
+
+
+def summarize(
+    name: str, arrays: Mapping[str, Column], *, chunk_size: int = 2**16
+) -> Summary:
+    r"""Looks once at the arrays of a sample, some points at a time.
+
+    Means and squares of the parts are put together as those of samples are,
+
+        m = sum_j n_j m_j / n,    q = sum_j (q_j + n_j (m_j - m)^2).
+
+    Args:
+      name: what messages call the sample.
+      arrays: as from `Sliced.open`.
+      chunk_size: points that are looked at at once.
+
+    Returns:
+      What `summaries.summarize` finds of a sample in memory.
+
+    Raises:
+      ValueError: if there is no point, lengths differ, a value is not finite, a weight
+        is negative or all are zero.
+    """
+    lengths = {key: len(array) for key, array in arrays.items()}
+    n = lengths["mesh_points"]
+    if not n or set(lengths.values()) != {n}:
+        raise ValueError(
+            f"{name}: arrays have {lengths} points; all must have as many."
+        )
+    looks = {key: _Look() for key in FIELDS if key in arrays}
+    largest_weight = 0.0
+    for start in range(0, n, chunk_size):
+        rows = slice(start, min(start + chunk_size, n))
+        for key, array in arrays.items():
+            part = np.asarray(array[rows])
+            if not np.isfinite(part).all():
+                raise ValueError(
+                    f"{name}: {key} is not finite at one of the points {rows.start} to "
+                    f"{rows.stop - 1}."
+                )
+            if key in looks:
+                looks[key].add(part.reshape(len(part), -1))
+            elif part.min() < 0:
+                raise ValueError(f"{name}: {key} has a negative value, {part.min()}.")
+            else:
+                largest_weight = max(largest_weight, float(part.max()))
+    if "quadrature_weights" in arrays and not largest_weight:
+        raise ValueError(f"{name}: all quadrature_weights are zero.")
+    return Summary(
+        n,
+        None,
+        {key: (look.low, look.high) for key, look in looks.items()},
+        {
+            key: (n, look.mean, look.squares)
+            for key, look in looks.items()
+            if key != "mesh_points"
+        },
+    )
+
+
+class _Look:
+    """Range, mean and squares of rows that come in parts."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.low = self.high = np.zeros(0)
+        self.mean = self.squares = np.zeros(0)
+
+    def add(self, rows: np.ndarray) -> None:
+        """Adds rows `(m, c)`."""
+        low, high = rows.min(axis=0), rows.max(axis=0)
+        mean = rows.mean(axis=0, dtype=np.float64)
+        squares = np.sum((rows - mean) ** 2, axis=0)
+        if not self.count:
+            self.low, self.high, self.mean, self.squares = low, high, mean, squares
+            self.count = len(rows)
+            return
+        total = self.count + len(rows)
+        step = mean - self.mean
+        self.squares = self.squares + squares
+        self.squares += step**2 * (self.count * len(rows) / total)
+        self.mean = self.mean + step * (len(rows) / total)
+        self.low, self.high = np.minimum(self.low, low), np.maximum(self.high, high)
+        self.count = total
+
+
+def channels(summary: Summary) -> dict[str, int]:
+    """Channels of the arrays of a sample, by name."""
+    return {key: math.prod(low.shape) for key, (low, _) in summary.ranges.items()}

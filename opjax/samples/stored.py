@@ -1,0 +1,83 @@
+"""Samples that stay in their files and are read when they are looked up."""
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple, overload
+
+from opjax.samples import base, summaries
+from opjax.samples.base import Sample
+from opjax.samples.summaries import Summary
+
+
+class Place(NamedTuple):
+    """Where a sample is: its file, and its group or row there, if it has any."""
+
+    file: str
+    group: str
+
+
+class Stored(Sequence[Sample]):
+    """A data set on disk. Only places and summaries of samples are in memory.
+
+    Args:
+      places: of the samples.
+      known: their summaries, from one pass over all files.
+      read: `read(place)` returns the sample.
+    """
+
+    def __init__(
+        self,
+        places: Sequence[Place],
+        known: Sequence[Summary],
+        read: Callable[[Place], Sample],
+    ):
+        self.places, self.summaries, self._read = list(places), list(known), read
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    @overload
+    def __getitem__(self, index: int) -> Sample: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> "Stored": ...
+
+    def __getitem__(self, index: Any) -> Any:
+        """Reads a sample; of a slice, says where its samples are.
+
+        Raises:
+          OSError: if the file is missing.
+          ValueError: if it is damaged, or not what it was in the first pass.
+        """
+        if isinstance(index, slice):
+            return self.take(range(len(self))[index])
+        place, before = self.places[index], self.summaries[index]
+        try:
+            sample = self._read(place)
+        except FileNotFoundError as error:
+            raise FileNotFoundError(
+                f"{place.file} was there when the run began, and is not any more."
+            ) from error
+        base.check([sample])
+        if _shapes(sample) != (before.num_points, before.grid_shape, before.channels):
+            raise ValueError(
+                f"{sample.name} has other points or channels than when the run began; "
+                "leave files alone while they are read."
+            )
+        return sample
+
+    def __add__(self, other: "Stored") -> "Stored":
+        places = self.places + other.places
+        return Stored(places, self.summaries + other.summaries, self._read)
+
+    def take(self, rows: Iterable[int]) -> "Stored":
+        """Returns some of the samples, in this order."""
+        chosen = list(rows)
+        places = [self.places[row] for row in chosen]
+        return Stored(places, [self.summaries[row] for row in chosen], self._read)
+
+
+def _shapes(sample: Sample) -> Any:
+    arrays = {name: getattr(sample, name) for name in summaries.FIELDS}
+    channels = {k: math.prod(a.shape[1:]) for k, a in arrays.items() if a is not None}
+    return sample.num_points, sample.grid_shape, channels

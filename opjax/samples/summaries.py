@@ -1,0 +1,106 @@
+"""Summaries of samples: sizes, ranges and sums, known without their arrays.
+
+Normalisers, ranges and sizes of a data set are made from the summaries of its samples,
+so that each is looked at once, and samples in memory and on disk have the same numbers.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
+
+from opjax.samples.base import Sample
+
+FIELDS = ("mesh_points", "features", "target")
+
+
+class Summary(NamedTuple):
+    """The summary of one sample.
+
+    Attributes:
+      num_points: number of mesh points.
+      grid_shape: as in `Sample`.
+      ranges: smallest and largest value of every channel of `mesh_points`, `features`
+        and `target`, where there are any.
+      sums: of `features` and `target`, the number of rows, and of every channel the
+        mean and the sum of squared deviations from it, in double precision.
+    """
+
+    num_points: int
+    grid_shape: tuple[int, ...] | None
+    ranges: dict[str, tuple[np.ndarray, np.ndarray]]
+    sums: dict[str, tuple[int, np.ndarray, np.ndarray]]
+
+    @property
+    def channels(self) -> dict[str, int]:
+        """Number of channels of each array that has ranges."""
+        return {name: len(low) for name, (low, _) in self.ranges.items()}
+
+
+def summarize(sample: Sample) -> Summary:
+    """Summarises a sample."""
+    ranges, sums = {}, {}
+    for name in FIELDS:
+        array = getattr(sample, name)
+        if array is None:
+            continue
+        rows = array.reshape(len(array), -1)
+        ranges[name] = rows.min(axis=0), rows.max(axis=0)
+        if name != "mesh_points":
+            mean = rows.mean(axis=0, dtype=np.float64)
+            sums[name] = len(rows), mean, np.sum((rows - mean) ** 2, axis=0)
+    return Summary(sample.num_points, sample.grid_shape, ranges, sums)
+
+
+@runtime_checkable
+class Summarized(Protocol):
+    """A data set in files, whose summaries are known already."""
+
+    @property
+    def summaries(self) -> Sequence[Summary]:
+        """Of the samples, in their order."""
+        ...
+
+    def __len__(self) -> int: ...
+
+
+def of(samples: Sequence[Sample] | Summarized) -> Sequence[Summary]:
+    """Returns the summaries of samples: those of files are known already."""
+    if isinstance(samples, Summarized):
+        return samples.summaries
+    return [summarize(sample) for sample in samples]
+
+
+def num_points(samples: Sequence[Sample]) -> list[int]:
+    """Returns how many points samples have, without reading any."""
+    known: Any = getattr(samples, "summaries", samples)
+    return [sample.num_points for sample in known]
+
+
+def limits(known: Sequence[Summary], name: str) -> tuple[np.ndarray, np.ndarray]:
+    """Returns smallest and largest value of every channel, over all samples."""
+    low, high = zip(*(summary.ranges[name] for summary in known), strict=True)
+    return np.min(low, axis=0), np.max(high, axis=0)
+
+
+def mean_and_std(known: Sequence[Summary], name: str) -> tuple[np.ndarray, np.ndarray]:
+    """Returns mean and standard deviation of every channel, over all points.
+
+        mean = sum_i n_i m_i / n,    std^2 = sum_i (q_i + n_i (m_i - mean)^2) / (n - 1),
+
+    from means `m_i` and sums of squares `q_i` of samples of `n_i` rows.
+
+    Raises:
+      ValueError: if there are fewer than two points.
+    """
+    counts, means, squares = (
+        np.stack(parts)
+        for parts in zip(*(summary.sums[name] for summary in known), strict=True)
+    )
+    counts = counts[:, None].astype(np.float64)
+    total = counts.sum()
+    if total < 2:
+        raise ValueError("A standard deviation needs two points, but there is one.")
+    mean = np.sum(counts * means, axis=0) / total
+    square = np.sum(squares + counts * (means - mean) ** 2, axis=0)
+    return mean, np.sqrt(square / (total - 1))

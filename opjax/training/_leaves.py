@@ -1,0 +1,90 @@
+"""The leaves of a pytree as NumPy arrays by name, and back."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+
+def arrays(tree: Any) -> dict[str, np.ndarray]:
+    """Returns all leaves as NumPy arrays, by their path in the tree.
+
+    Args:
+      tree: pytree of arrays, numbers and PRNG keys.
+
+    Raises:
+      TypeError: if a leaf is anything else.
+    """
+    return {
+        name: np.asarray(jax.random.key_data(leaf) if _is_key(leaf) else leaf)
+        for name, leaf in _named(tree)
+    }
+
+
+def shapes(tree: Any) -> dict[str, jax.ShapeDtypeStruct]:
+    """Returns shape and dtype of what `arrays` gives of a tree with such leaves.
+
+    Args:
+      tree: pytree as for `arrays`; leaves may be `jax.ShapeDtypeStruct`, too.
+
+    Raises:
+      TypeError: if a leaf is anything else.
+    """
+    found: dict[str, jax.ShapeDtypeStruct] = {}
+    for name, leaf in _named(tree, abstract=True):
+        leaf = jax.eval_shape(jax.random.key_data, leaf) if _is_key(leaf) else leaf
+        found[name] = jax.ShapeDtypeStruct(leaf.shape, leaf.dtype)
+    return found
+
+
+def rebuild(found: Mapping[str, np.ndarray], like: Any) -> Any:
+    """Builds a tree from arrays.
+
+    Args:
+      found: the arrays by name, see `arrays`.
+      like: template: the tree has its structure, types and devices.
+    """
+    leaves, structure = jax.tree.flatten(like)
+    values = (found[name] for name, _ in _named(like, abstract=True))
+    return structure.unflatten(map(_convert, values, leaves))
+
+
+def _named(tree: Any, *, abstract: bool = False) -> Iterator[tuple[str, Any]]:
+    """Yields name and leaf; numbers become NumPy arrays."""
+    kinds = (jax.Array, np.ndarray, np.generic, int, float)
+    for path, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]:
+        name = jax.tree_util.keystr(path).replace("/", "|") or "value"
+        if not isinstance(leaf, (*kinds, jax.ShapeDtypeStruct) if abstract else kinds):
+            raise TypeError(
+                f"Leaf {name} is a {type(leaf).__name__}; checkpoints hold arrays "
+                "and numbers, put anything else into `metadata`."
+            )
+        whole = isinstance(leaf, jax.Array | jax.ShapeDtypeStruct)
+        yield name, leaf if whole else np.asarray(leaf)
+
+
+def _convert(value: np.ndarray, leaf: Any) -> Any:
+    """Returns a value as the type of a template's leaf, on its devices."""
+    if isinstance(leaf, np.generic):  # first: np.float64 is a float
+        return value[()]
+    if isinstance(leaf, np.ndarray):
+        return value
+    if isinstance(leaf, bool | int | float):
+        return type(leaf)(value)
+    if _is_key(leaf):
+        found: list[Any] = []  # traced, because the template may be abstract
+        jax.eval_shape(lambda key: found.append(jax.random.key_impl(key)), leaf)
+        return jax.random.wrap_key_data(jnp.asarray(value), impl=found[0])
+    sharding = getattr(leaf, "sharding", None)
+    # Copied: device_put may alias a NumPy buffer, and donated buffers must be ours.
+    if sharding is not None and not sharding.is_fully_addressable:
+        data = np.array(value)
+        return jax.make_array_from_process_local_data(sharding, data, data.shape)
+    return jax.device_put(jnp.array(value), sharding)
+
+
+def _is_key(leaf: Any) -> bool:
+    dtype = getattr(leaf, "dtype", None)
+    return dtype is not None and bool(jnp.issubdtype(dtype, jax.dtypes.prng_key))

@@ -1,0 +1,74 @@
+"""The manifest of a checkpoint: its metadata, and the checksum of every file."""
+
+import json
+import pathlib
+import zlib
+from typing import Any
+
+from opjax import _formats
+
+NAME = "opjax_manifest.json"
+_KEYS = {"step", "metadata", "crc32"}  # the first manifests had no "own" and "format"
+
+
+def text(path: pathlib.Path, step: int, metadata: dict[str, Any]) -> str:
+    """Returns the text of the manifest of a checkpoint that is on the disk.
+
+    Args:
+      path: folder of the checkpoint.
+      step: its number.
+      metadata: JSON object.
+    """
+    return signed(
+        {
+            "step": step,
+            "metadata": metadata,
+            "format": _formats.CHECKPOINT,
+            "crc32": checksums(path),
+        }
+    )
+
+
+def signed(values: dict[str, Any]) -> str:
+    """Returns the text of a manifest, with the CRC-32 of its values under `own`."""
+    values = json.loads(json.dumps(values))  # as they will be read
+    own = zlib.crc32(json.dumps(values, sort_keys=True).encode())
+    return json.dumps(values | {"own": own}, indent=1)
+
+
+def read(path: pathlib.Path) -> dict[str, Any]:
+    """Reads a manifest: `step`, `metadata` and `crc32`, those of the files by name.
+
+    Its own checksum is compared first, whatever the format: damage is no newer format.
+
+    Args:
+      path: folder of the checkpoint.
+
+    Raises:
+      OSError: if its values have changed since they were written.
+      ValueError: if it is no JSON, or of a newer format.
+    """
+    file = path / NAME
+    values = json.loads(file.read_text())
+    own = values.pop("own", None)
+    found = zlib.crc32(json.dumps(values, sort_keys=True).encode())
+    if own not in (None, found):
+        raise OSError("its manifest has changed")
+    known = values.pop("format", 0)
+    _formats.check(file, known, _formats.CHECKPOINT, what="checkpoints")
+    if set(values) != _KEYS:
+        raise OSError("its manifest has changed")
+    return values
+
+
+def checksums(path: pathlib.Path) -> dict[str, int]:
+    """Returns the CRC-32 of every file; Orbax itself notices only some damage.
+
+    Args:
+      path: folder of the checkpoint.
+    """
+    return {
+        file.relative_to(path).as_posix(): zlib.crc32(file.read_bytes())
+        for file in sorted(path.rglob("*"))
+        if file.is_file() and not file.name.startswith(NAME)
+    }

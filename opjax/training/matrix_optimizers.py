@@ -1,0 +1,103 @@
+"""Muon for the matrices of a model, which may be stacked, and AdamW for the rest."""
+
+from typing import Any
+
+import jax
+import optax
+from jax import Array
+from optax.contrib import MuonDimensionNumbers
+
+from opjax.training.optimizers import Schedule, adamw
+
+# Updates of a matrix have this root mean square, about that of AdamW's, so that both
+# take the same learning rates.
+_RMS = 0.2
+_MOMENTUM = 0.95
+
+
+def muon(
+    learning_rate: float | Schedule,
+    *,
+    weight_decay: float,
+    b1: float | Schedule = 0.9,
+    b2: float = 0.999,
+    eps: float = 1e-8,
+) -> optax.GradientTransformation:
+    r"""Muon on the kernels of linear and convolutional maps, AdamW on all else.
+
+        p = p - r (0.2 max(m, n)^{1/2} U V^T + weight_decay p),
+
+    for a kernel with `m` inputs and `n` outputs, where `U S V^T` is the momentum of its
+    gradient (0.95, Nesterov), whose singular values five Newton-Schulz steps make about
+    one. The last two axes are those of a matrix: every layer of a stack `(l, m, n)` and
+    every point of a stencil `(3, 3, m, n)` has a `U V^T` of its own. The factor makes
+    updates as large as those of AdamW, so that rates are too. See `is_matrix` for what
+    is a kernel.
+
+    Args:
+      learning_rate: number, or function of the step counted from zero.
+      weight_decay: decoupled decay of all parameters, multiplied by the rate.
+      b1: decay of the mean of the gradient, of AdamW.
+      b2: decay of the mean of its square, of AdamW.
+      eps: added to the root mean square, of AdamW.
+
+    Returns:
+      The gradient transformation.
+
+    Raises:
+      ValueError: as `adamw`.
+
+    References:
+      Jordan et al., "Muon: an optimizer for hidden layers in neural networks", 2024;
+      Liu et al., "Muon is scalable for LLM training", 2025 (the factor);
+      `optax.contrib.muon`.
+    """
+
+    def names(params: Any) -> Any:
+        return jax.tree_util.tree_map_with_path(
+            lambda path, leaf: "matrices" if is_matrix(path, leaf) else "rest", params
+        )
+
+    matrices = optax.contrib.muon(
+        learning_rate,
+        beta=_MOMENTUM,
+        weight_decay=weight_decay,
+        consistent_rms=_RMS,
+        muon_weight_dimension_numbers=lambda params: jax.tree.map(_axes, params),
+    )
+    rest = adamw(learning_rate, weight_decay=weight_decay, b1=b1, b2=b2, eps=eps)
+    return optax.partition({"matrices": _lenient(matrices), "rest": rest}, names)
+
+
+def _lenient(rule: optax.GradientTransformation) -> optax.GradientTransformation:
+    """Lets optax mix dtypes, in sessions where JAX refuses to."""
+
+    def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
+        with jax.numpy_dtype_promotion("standard"):
+            return rule.update(updates, state, params)
+
+    return optax.GradientTransformation(rule.init, update)  # pyright: ignore[reportArgumentType]
+
+
+def is_matrix(path: tuple[Any, ...], leaf: Array) -> bool:
+    """Whether a leaf is a kernel, or a stack of kernels, to `muon`.
+
+    Its name ends in `kernel`, and it has at least two inputs and two outputs. Kernels
+    with four axes or more of which the last has two are spectral, with two parts of
+    complex numbers, and not meant. Biases, scales and temperatures are not, nor what a
+    layer stores under other names.
+    """
+    keys = [str(getattr(k, "name", getattr(k, "key", ""))) for k in path]
+    names = [key for key in keys if key not in ("", "value")]
+    spectral = leaf.ndim >= 4 and leaf.shape[-1] == 2
+    return (
+        bool(names)
+        and names[-1].endswith("kernel")
+        and leaf.ndim >= 2
+        and min(leaf.shape[-2:]) >= 2
+        and not spectral
+    )
+
+
+def _axes(_: Array) -> MuonDimensionNumbers:
+    return MuonDimensionNumbers((-2,), (-1,))

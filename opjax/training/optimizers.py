@@ -1,0 +1,293 @@
+"""Optimizers of published operator-learning runs: torch's AdamW under OneCycleLR.
+
+optax has both words and neither number: its one-cycle schedule peaks a step later, and
+torch also cycles beta1. These follow torch to rounding error, so learning curves can be
+compared, and stay accurate in float32.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax import Array
+
+from opjax import _checks
+
+Schedule = Callable[[Any], Array]
+
+
+def onecycle(
+    peak: float,
+    total_steps: int,
+    *,
+    pct_start: float = 0.3,
+    div_factor: float = 25.0,
+    final_div_factor: float = 1e4,
+) -> Schedule:
+    r"""The learning rate of torch's `OneCycleLR`, step for step.
+
+        r(i) = a cos^2(pi t / 2) + b sin^2(pi t / 2),
+
+    with (a, b, t) = (peak / div, peak, i / u) for i <= u = pct_start * total - 1, then
+    (peak, peak / (div * final_div), (i - u) / (total - 1 - u)). This is not
+    `optax.cosine_onecycle_schedule`: its peak is a step later and its floor differs.
+
+    Args:
+      peak: largest learning rate.
+      total_steps: number of optimizer steps of the run; the last value is kept after.
+      pct_start: fraction of the run spent rising.
+      div_factor: ratio of the peak to the first value.
+      final_div_factor: ratio of the first value to the last.
+
+    Returns:
+      A function of the step, counted from zero, in the default float dtype.
+
+    Raises:
+      ValueError: if an argument is out of range.
+
+    References:
+      Smith and Topin, "Super-convergence", 2018; `torch.optim.lr_scheduler.OneCycleLR`.
+    """
+    for name, value in (
+        ("peak", peak),
+        ("div_factor", div_factor),
+        ("final_div_factor", final_div_factor),
+    ):
+        if not 0 < value < math.inf:
+            raise ValueError(f"{name}={value} must be positive and finite.")
+    first = peak / div_factor
+    return _cycle(first, peak, first / final_div_factor, total_steps, pct_start)
+
+
+def onecycle_momentum(
+    total_steps: int,
+    *,
+    pct_start: float = 0.3,
+    base: float = 0.85,
+    largest: float = 0.95,
+) -> Schedule:
+    """Adam's beta1 under torch's `OneCycleLR`: `largest`, down to `base`, and back.
+
+    torch cycles beta1 by default (`cycle_momentum`), overriding the value AdamW was
+    given, so published one-cycle runs did not use beta1 = 0.9.
+
+    Args:
+      total_steps: number of optimizer steps of the run.
+      pct_start: fraction of the run spent falling.
+      base: smallest beta1, met when the learning rate peaks.
+      largest: first and last beta1.
+
+    Returns:
+      A function of the step, counted from zero.
+
+    Raises:
+      ValueError: if an argument is out of range.
+    """
+    if not 0 <= base <= largest < 1:
+        raise ValueError(
+            f"{base=} and {largest=} must satisfy 0 <= base <= largest < 1."
+        )
+    return _cycle(largest, base, largest, total_steps, pct_start)
+
+
+def _cycle(
+    first: float, middle: float, last: float, total_steps: int, pct_start: float
+) -> Schedule:
+    if total_steps < 1:
+        raise ValueError(f"{total_steps=} must be at least 1.")
+    if not 0 <= pct_start <= 1:
+        raise ValueError(f"{pct_start=} must lie between 0 and 1.")
+    turn, end = pct_start * total_steps - 1, total_steps - 1
+
+    def schedule(step: Any) -> Array:
+        step = jnp.asarray(step, float)
+        rise = step / turn if turn > 0 else jnp.ones_like(step)
+        fall = (step - turn) / (end - turn) if end > turn else jnp.ones_like(step)
+        rising = step <= turn
+        quarter = jnp.pi / 2 * jnp.clip(jnp.where(rising, rise, fall), 0, 1)
+        # cos^2 and sin^2 rather than 1 + cos: no cancellation where the rate is tiny.
+        old, new = jnp.cos(quarter) ** 2, jnp.sin(quarter) ** 2
+        return jnp.where(rising, first * old + middle * new, middle * old + last * new)
+
+    return schedule
+
+
+class AdamWState(NamedTuple):
+    """Step count, moments, and the rate and beta1 of the latest update (for logs)."""
+
+    count: Array  # pyright: ignore[reportIncompatibleMethodOverride]
+    mean: Any
+    square: Any
+    learning_rate: Array
+    beta1: Array
+
+
+def adamw(
+    learning_rate: float | Schedule,
+    *,
+    weight_decay: float,
+    b1: float | Schedule = 0.9,
+    b2: float = 0.999,
+    eps: float = 1e-8,
+) -> optax.GradientTransformation:
+    r"""AdamW as in torch, with a learning rate and a beta1 that may vary.
+
+        m = b1 m + (1 - b1) g,   v = b2 v + (1 - b2) g^2,
+        p = p - r (m / (1 - b1^t)) / ((v / (1 - b2^t))^{1/2} + eps) - r weight_decay p,
+
+    for all parameters alike, biases and scales included, with the current b1 in the
+    bias correction b1^t.
+
+    Args:
+      learning_rate: number, or function of the step counted from zero.
+      weight_decay: decoupled decay, multiplied by the learning rate.
+      b1: decay of the mean of the gradient; number or function of the step.
+      b2: decay of the mean of its square.
+      eps: positive, added to the root mean square.
+
+    Returns:
+      The gradient transformation; its state is an `AdamWState`.
+
+    Raises:
+      ValueError: if `b1` (when a number) or `b2` is not in [0, 1), `eps` is not
+        positive or `weight_decay` is negative.
+
+    References:
+      Loshchilov and Hutter, "Decoupled Weight Decay Regularization", ICLR 2019.
+    """
+    for name, beta in (("b1", b1), ("b2", b2)):
+        if isinstance(beta, int | float) and not 0 <= beta < 1:
+            raise ValueError(f"{name}={beta} must satisfy 0 <= {name} < 1.")
+    _checks.positive(eps=eps)
+    _checks.non_negative(weight_decay=weight_decay)
+    log_b2 = math.log(b2) if b2 > 0 else -math.inf
+
+    def at(value: float | Schedule, count: Array) -> Array:
+        return jnp.asarray(value(count) if callable(value) else value, float)
+
+    def init(params: Any) -> AdamWState:
+        count = jnp.zeros((), jnp.int32)
+        mean = jax.tree.map(jnp.zeros_like, params)
+        square = jax.tree.map(jnp.zeros_like, params)
+        return AdamWState(count, mean, square, at(learning_rate, count), at(b1, count))
+
+    def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, AdamWState]:
+        if params is None:
+            raise ValueError("adamw decays the parameters: pass params to update.")
+        rate, beta = at(learning_rate, state.count), at(b1, state.count)
+        count = state.count + 1
+        steps = count.astype(rate.dtype)
+        # 1 - b^t by expm1: float32 would lose four digits of 1 - 0.999.
+        unbias1 = -jnp.expm1(steps * jnp.log(beta))
+        unbias2 = -jnp.expm1(steps * log_b2)
+
+        def moment(m: Array, g: Array) -> Array:
+            return m + (1 - beta).astype(g.dtype) * (g - m)
+
+        def direction(m: Array, v: Array, p: Array) -> Array:
+            r, u1, u2 = (x.astype(p.dtype) for x in (rate, unbias1, unbias2))
+            return -r * (m / u1 / (jnp.sqrt(v / u2) + eps) + weight_decay * p)
+
+        mean = jax.tree.map(moment, state.mean, updates)
+        square = jax.tree.map(
+            lambda v, g: b2 * v + (1 - b2) * g * g, state.square, updates
+        )
+        updates = jax.tree.map(direction, mean, square, params)
+        return updates, AdamWState(count, mean, square, rate, beta)
+
+    return optax.GradientTransformation(init, update)  # pyright: ignore[reportArgumentType]
+
+
+def clip_gradient_norm(max_norm: float) -> optax.GradientTransformation:
+    """Scales gradients by `min(1, max_norm / (norm + 1e-6))`, as torch's clipping does.
+
+    Args:
+      max_norm: largest global Euclidean norm over all leaves.
+
+    Returns:
+      A stateless gradient transformation.
+
+    Raises:
+      ValueError: if `max_norm` is not positive.
+    """
+    if not max_norm > 0:
+        raise ValueError(f"{max_norm=} must be positive; leave it out for no clipping.")
+
+    def update(updates: Any, params: Any = None) -> Any:
+        del params
+        scale = jnp.minimum(1.0, max_norm / (optax.tree.norm(updates) + 1e-6))
+        return jax.tree.map(lambda g: g * scale.astype(g.dtype), updates)
+
+    return optax.stateless(update)
+
+
+def scale_updates(sizes: Any) -> optax.GradientTransformation:
+    """Multiplies updates by given sizes, so that rates are relative to them.
+
+    Chained after Adam, a rate of 0.1 moves every parameter by a tenth of its size.
+
+    Args:
+      sizes: numbers or arrays in the structure of the parameters, such as the second
+        result of `opjax.nn.schwarz.calibrate`.
+
+    Returns:
+      A stateless gradient transformation.
+    """
+
+    def update(updates: Any, params: Any = None) -> Any:
+        del params
+        return jax.tree.map(jnp.multiply, updates, sizes)
+
+    return optax.stateless(update)
+
+
+def adamw_onecycle(
+    peak: float,
+    total_steps: int,
+    *,
+    weight_decay: float,
+    clip_norm: float | None = None,
+    b1: float = 0.9,
+    b2: float = 0.999,
+    eps: float = 1e-8,
+    cycle_momentum: bool = True,
+    pct_start: float = 0.3,
+    div_factor: float = 25.0,
+    final_div_factor: float = 1e4,
+) -> optax.GradientTransformation:
+    """Gradient clipping, then AdamW under a one-cycle schedule, as torch runs them.
+
+    Args:
+      peak: largest learning rate.
+      total_steps: number of optimizer steps of the run.
+      weight_decay: decoupled decay of all parameters.
+      clip_norm: largest global gradient norm; None for no clipping.
+      b1: beta1 if it is not cycled; ignored otherwise, as in torch.
+      b2: decay of the mean squared gradient.
+      eps: added to the root mean square.
+      cycle_momentum: cycle beta1 0.95, 0.85, 0.95, torch's default.
+      pct_start: fraction of the run spent rising.
+      div_factor: ratio of the peak to the first learning rate.
+      final_div_factor: ratio of the first learning rate to the last.
+
+    Returns:
+      The gradient transformation.
+
+    Raises:
+      ValueError: if an argument is out of range.
+    """
+    rate = onecycle(
+        peak,
+        total_steps,
+        pct_start=pct_start,
+        div_factor=div_factor,
+        final_div_factor=final_div_factor,
+    )
+    beta = onecycle_momentum(total_steps, pct_start=pct_start) if cycle_momentum else b1
+    rule = adamw(rate, weight_decay=weight_decay, b1=beta, b2=b2, eps=eps)
+    return (
+        rule if clip_norm is None else optax.chain(clip_gradient_norm(clip_norm), rule)
+    )

@@ -1,0 +1,144 @@
+"""Training on samples that are drawn anew in every step, of one model or of many.
+
+Many are trained at once, stacked along axis 0. What a step draws depends on its number
+and on a seed alone, so that training in parts is training as a whole.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jax.sharding import Mesh
+
+from opjax.training.step import (
+    TrainState,
+    make_update,
+)
+from opjax.training.step import init as init_state
+
+
+class Replicas(NamedTuple):
+    """Models that are trained at once, stacked along axis 0.
+
+    Replica `i * len(seeds) + j` sees the batches that are drawn for seed `j`, once for
+    all `i`.
+
+    Attributes:
+      seeds: of the batches.
+      hyper: hyper-parameters of every replica, a pytree with leaves `(r, ...)`, such as
+        its learning rate.
+    """
+
+    seeds: tuple[int, ...]
+    hyper: Any
+
+    @property
+    def size(self) -> int:
+        """How many models; raises ValueError unless they share the seeds evenly."""
+        (size,) = {len(leaf) for leaf in jax.tree.leaves(self.hyper)}
+        if size % len(self.seeds):
+            raise ValueError(
+                f"{size} replicas do not share {len(self.seeds)} seeds evenly."
+            )
+        return size
+
+
+def init(
+    model: Any, optimizer: Callable[..., Any], replicas: Replicas | None = None
+) -> TrainState:
+    """Builds the state before the first step, of every replica.
+
+    Args:
+      model: pytree of arrays; replicas along axis 0.
+      optimizer: `optimizer()`, or `optimizer(hyper)` of one replica.
+      replicas: None for a single model.
+    """
+    if replicas is None:
+        return init_state(model, optimizer())
+
+    @jax.jit
+    @jax.vmap
+    def start(one: Any, own: Any) -> TrainState:
+        return init_state(one, optimizer(own))
+
+    # Copied, because jit gives arrays back that it does not change, and ours are
+    # going to be donated.
+    return jax.tree.map(lambda leaf: leaf.copy(), start(model, replicas.hyper))
+
+
+def make_steps(
+    sample: Callable[[Array, Array], Any],
+    loss: Callable[..., Any],
+    optimizer: Callable[..., Any],
+    *,
+    seed: int = 0,
+    replicas: Replicas | None = None,
+    needs_key: bool = False,
+    microbatch: int | None = None,
+    mesh: Mesh | None = None,
+) -> Callable[[int, TrainState, Array, Array], tuple[Any, dict[str, Array]]]:
+    """Builds steps on batches drawn anew; jit them with a static length.
+
+    Args:
+      sample: `sample(key, step)`, a batch; pure.
+      loss: as for `training.make_step`.
+      optimizer: as for `init`.
+      seed: of the batches, where there are no replicas.
+      replicas: None for a single model.
+      needs_key: whether the loss draws random numbers.
+      microbatch: as for `training.make_step`.
+      mesh: as for `training.make_step`.
+
+    Returns:
+      `steps(length, state, good, first) -> (state, history)`, from step `first` on,
+      with histories `(length, ...)` as in `training.make_epoch`. A model that is not
+      `good`, or meets a loss or gradient that is not finite, stays as it is from then.
+    """
+    seeds: Any = seed if replicas is None else jnp.asarray(replicas.seeds)
+    keys = _streams(seeds, 1)
+    noise = _streams(seeds, 2) if needs_key else None
+
+    def one(state: Any, good: Any, own: tuple[Any, ...], batch: Any, noise: Any) -> Any:
+        rule = optimizer(*own)
+        advance = make_update(loss, rule, microbatch=microbatch, mesh=mesh)
+        return advance(state, batch, good, noise)
+
+    def update(state: Any, good: Array, step: Array) -> Any:
+        if replicas is None:
+            return one(state, good, (), sample(keys, step), noise)
+        batches = jax.vmap(sample, in_axes=(0, None))(keys, step)
+        groups = jax.tree.map(
+            lambda leaf: leaf.reshape(-1, len(keys), *leaf.shape[1:]),
+            (state, good, (replicas.hyper,)),
+        )
+        over_seeds = jax.vmap(one, in_axes=(0, 0, 0, 0, 0 if needs_key else None))
+        # Batches depend on seeds only, so all groups share those of a seed.
+        over_all: Any = jax.vmap(over_seeds, in_axes=(0, 0, 0, None, None))
+        found = over_all(*groups, batches, noise)
+        return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), found)
+
+    def steps(length: int, state: Any, good: Array, first: Array) -> Any:
+        def body(carry: Any, step: Array) -> Any:
+            state, good = carry
+            state, metrics = update(state, good, step)
+            # What stopped once has no losses after: its model is the last good one.
+            metrics["finite"] &= good
+            metrics["loss"] = jnp.where(good, metrics["loss"], jnp.nan)
+            return (state, metrics["finite"]), metrics
+
+        numbers = first + jnp.arange(length, dtype=jnp.int32)
+        (state, _), history = jax.lax.scan(body, (state, good), numbers)
+        return state, history
+
+    return steps
+
+
+def _streams(seeds: Any, stream: int) -> Array:
+    """Keys of a stream of random numbers, one for each seed."""
+
+    def key(seed: Any) -> Array:
+        return jax.random.fold_in(jax.random.key(seed), stream)
+
+    return key(seeds) if jnp.ndim(seeds) == 0 else jax.vmap(key)(seeds)

@@ -1,0 +1,134 @@
+"""Samples that are read in slices of points; whole ones are the oracle."""
+
+import numpy as np
+import pytest
+
+from opjax import files
+from opjax.files import read_sliced, sliced_splits
+from opjax.samples import Sample, sliced, summaries
+
+h5py = pytest.importorskip("h5py", reason='needs `pip install "opjax[learn]"`')
+
+
+@pytest.fixture
+def folder(rng, tmp_path):
+    """Returns a folder of five samples, two of them in one file."""
+    place = tmp_path / "data"
+    place.mkdir()
+
+    def fill(group, n):
+        group["mesh_points"] = rng.normal(size=(n, 2))
+        group["k"] = rng.normal(size=n) + 3
+        group["u"] = rng.normal(size=(n, 2))
+        group["quadrature_weights"] = rng.uniform(size=n)
+
+    for i in range(3):
+        with h5py.File(place / f"{i}.h5", "w") as file:
+            fill(file, 50 + 7 * i)
+    with h5py.File(place / "two.h5", "w") as file:
+        for name in "ab":
+            fill(file.create_group(name), 40)
+    return place
+
+
+class Array(np.ndarray):
+    """An array in memory as a column of a file."""
+
+    channel_names = ("x",)
+
+
+def test_parts_have_the_summary_of_the_whole(rng):
+    whole = {
+        "mesh_points": rng.normal(size=(101, 2)),
+        "features": rng.normal(size=(101, 3)) * 1e3,
+        "target": rng.normal(size=(101, 1)) - 50,
+    }
+    expected = summaries.summarize(Sample(**whole))
+    arrays = {name: array.view(Array) for name, array in whole.items()}
+    for chunk_size in (1, 10, 101, 1000):
+        found = sliced.summarize("x", arrays, chunk_size=chunk_size)
+        assert found.num_points == 101
+        for key, pair in expected.ranges.items():
+            np.testing.assert_array_equal(found.ranges[key], pair)
+        assert found.sums.keys() == {"features", "target"}
+        for key, (count, mean, squares) in expected.sums.items():
+            assert found.sums[key][0] == count
+            np.testing.assert_allclose(found.sums[key][1], mean, rtol=1e-12)
+            np.testing.assert_allclose(found.sums[key][2], squares, rtol=1e-12)
+
+
+def test_samples_in_slices_are_those_in_memory(folder):
+    names = {"features": ["k"], "target": ["u"]}
+    whole = files.read(folder, **names)
+    found = read_sliced(folder, **names)
+    assert len(found) == len(whole) == 5
+    assert found.weighted
+    for row, sample in enumerate(whole):
+        with found.open(row) as arrays:
+            for key in ("mesh_points", "features", "target", "quadrature_weights"):
+                np.testing.assert_array_equal(arrays[key][0:1000], getattr(sample, key))
+        np.testing.assert_allclose(
+            found.summaries[row].sums["target"][1],
+            summaries.summarize(sample).sums["target"][1],
+            rtol=1e-6,
+        )
+    few = found.take([3, 1])
+    assert [p.file for p in few.places] == [found.places[i].file for i in (3, 1)]
+
+
+def test_vtu_files_are_read_in_slices(rng, tmp_path):
+    pyvista = pytest.importorskip("pyvista", reason='needs `pip install "opjax[vtk]"`')
+    points = np.pad(rng.uniform(size=(30, 2)), [(0, 0), (0, 1)])
+    mesh = pyvista.UnstructuredGrid([3, 0, 1, 2], [5], points)
+    mesh.point_data["u"] = rng.normal(size=(30, 3))
+    mesh.save(tmp_path / "a.vtu")
+    found = read_sliced(tmp_path, target=["u"])
+    with found.open(0) as arrays:
+        np.testing.assert_array_equal(
+            arrays["mesh_points"][3:9], points[3:9, :2].astype(np.float32)
+        )
+        assert arrays["target"].channel_names == ("u", "u", "u")
+        assert "features" not in arrays
+
+
+def test_every_sample_is_in_one_part(folder):
+    found = sliced_splits(
+        [folder], features=["k"], target=["u"], test_fraction=0.4, seed=1
+    )
+    parts = [found.train, found.validation, found.test]
+    assert [len(part) for part in parts] == [2, 1, 2]
+    assert len({place for part in parts for place in part.places}) == 5
+
+
+def test_one_mesh_is_trained_on_and_tested(folder):
+    found = sliced_splits([folder / "0.h5"], features=["k"], target=["u"])
+    assert [len(p) for p in found[:3]] == [1, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda f: f["u"].__setitem__((3, 1), np.nan), "u|target is not finite"),
+        (lambda f: f["quadrature_weights"].__setitem__(3, -1.0), "negative"),
+        (lambda f: f.__delitem__("u"), "no field u"),
+        (lambda f: f.__delitem__("quadrature_weights"), "must agree"),
+        (lambda f: f.__delitem__("k"), "k"),
+    ],
+)
+def test_bad_files_are_named(folder, change, message):
+    with h5py.File(folder / "1.h5", "r+") as file:
+        change(file)
+    with pytest.raises(ValueError, match=message) as info:
+        read_sliced(folder, features=["k"], target=["u"])
+    assert "1.h5" in str(info.value)
+
+
+def test_files_in_both_parts_are_refused(folder):
+    with pytest.raises(ValueError, match="are in train and in test"):
+        sliced_splits([folder], [folder / "1.h5"], features=["k"], target=["u"])
+
+
+def test_files_without_slices_are_refused(rng, tmp_path):
+    np.savez(tmp_path / "a.npz", mesh_points=rng.normal(size=(3, 2)))
+    with pytest.raises(ValueError, match="only .h5 and .vtu files"):
+        read_sliced(tmp_path)

@@ -1,0 +1,106 @@
+"""Training on meshes that are read in slices; training in memory is the oracle."""
+
+import dataclasses
+import json
+
+import jax
+import numpy as np
+import pytest
+
+from opjax import learn
+from opjax.learn.cli import train
+
+h5py = pytest.importorskip("h5py", reason='needs `pip install "opjax[learn]"`')
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Returns a folder of six meshes of different sizes."""
+    rng = np.random.default_rng(0)
+    place = tmp_path_factory.mktemp("data")
+    for i in range(6):
+        points = rng.uniform(size=(60 + 11 * i, 2))
+        k = np.sin(3 * points[:, 0] + i)
+        with h5py.File(place / f"{i}.h5", "w") as file:
+            file["mesh_points"] = points
+            file["k"] = k
+            file["u"] = 5 + 2 * k * points[:, 1]
+            file["quadrature_weights"] = rng.uniform(0.5, 1, size=len(points))
+    return place
+
+
+def config(folder, **changes):
+    return dataclasses.replace(
+        train.PRESETS["smoke"],
+        train=str(folder),
+        feature_names="k",
+        target_names="u",
+        num_epochs=2,
+        batch_size=2,
+        num_buckets=4,
+        **changes,
+    )
+
+
+def last(workdir):
+    return json.loads((workdir / "result.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def streamed(folder, tmp_path_factory):
+    """Returns the folder of a run in slices of 32 points."""
+    workdir = tmp_path_factory.mktemp("streamed")
+    train.run(config(folder, stream_points=32), workdir=workdir)
+    return workdir
+
+
+def test_it_ends_where_training_in_memory_does(folder, streamed, tmp_path):
+    whole = dataclasses.replace(config(folder), num_buckets=1)
+    train.run(whole, workdir=tmp_path / "whole")
+    found, expected = last(streamed), last(tmp_path / "whole")
+    assert found["parameters"] == expected["parameters"]
+    for name in ("relative_l2", "relative_l2_worst", "validation"):
+        np.testing.assert_allclose(found[name], expected[name], rtol=2e-3)
+
+
+def test_its_operator_predicts(folder, streamed):
+    trained = learn.load(streamed)
+    values = trained(folder / "0.h5")
+    assert values.shape == (60, 1)
+    assert np.isfinite(values).all()
+    assert trained.description["names"] == {"features": ["k"], "target": ["u"]}
+    assert trained.description["weighted"]
+
+
+def test_the_same_command_does_nothing_twice(folder, streamed):
+    before = last(streamed)
+    train.run(config(folder, stream_points=32), workdir=streamed)
+    assert last(streamed) == before
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"stacked": True}, "stacked=True means nothing with stream_points=32"),
+        ({"chunk_size": 64}, "chunk_size=64 means nothing with stream_points=32"),
+        ({"num_train": 3}, "num_train=3 means nothing"),
+        ({"stream_points": 0, "stream_memory": 1.0}, "means nothing without"),
+    ],
+)
+def test_options_of_whole_meshes_are_refused(folder, changes, message):
+    with pytest.raises(ValueError, match=message):
+        config(folder, **{"stream_points": 32, **changes})
+
+
+def test_models_without_chunks_are_refused_by_name(folder, tmp_path):
+    with pytest.raises(ValueError, match="[Ss]oftmaxAttention"):
+        train.run(
+            config(folder, stream_points=32, models=("softmax",)), workdir=tmp_path
+        )
+
+
+def test_other_devices_are_refused(folder, tmp_path):
+    if len(jax.devices()) > 1:
+        pytest.skip("for one device")
+    with pytest.raises(ValueError, match="mesh|device"):
+        train.run(config(folder, stream_points=32), workdir=tmp_path, mesh="points:2")
