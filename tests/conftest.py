@@ -57,7 +57,7 @@ def pytest_collection_finish() -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def programs(
+def compiled_programs(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[compiled.Folder]:
     """What tests compile is found by other processes and sessions."""
@@ -69,11 +69,11 @@ def programs(
 
 
 @pytest.fixture(scope="module", autouse=True)
-def lowering(programs: compiled.Folder) -> Iterator[None]:
+def lowering(compiled_programs: compiled.Folder) -> Iterator[None]:
     """Frees the constants of the programs of a file, which its set-up holds."""
     yield
     set_up.cache_clear()
-    programs.exchange()
+    compiled_programs.exchange()
 
 
 @pytest.fixture

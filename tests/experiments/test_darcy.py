@@ -270,7 +270,7 @@ def test_a_missing_data_file_costs_nothing(tmp_path):
 
 
 def test_missing_matplotlib_is_noticed_before_training(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(ModuleNotFoundError, match=r"opjax\["):
         darcy.run(TINY, workdir=tmp_path)
     assert not list(tmp_path.iterdir())
