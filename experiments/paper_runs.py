@@ -5,8 +5,11 @@
 Continues the set-up that was interrupted, then takes the next one of
 `experiments.published`, and stops in time. Repeating the command continues, also on
 another machine to which the state folder was copied, with the same bits as without
-interruption. Of a finished set-up only the numbers are kept, in `published.json` for
-`experiments.published`. The last line of output is JSON.
+interruption. Of a finished set-up the numbers are kept, in `published.json` for
+`experiments.published`, and the trained operator. The last line of output is JSON.
+
+SIGTERM and Ctrl-C stop the program under way as well, which saves. After SIGKILL that
+program goes on alone; the next queue stops it, and continues from what it saved.
 """
 
 import json
@@ -24,14 +27,16 @@ from absl import flags
 
 from experiments.published import SETUPS, Setup
 from opjax.learn.cli.command_line import start
-from opjax.learn.json_files import write_json
+from opjax.learn.json_files import read_object, write_json
 from opjax.learn.run.metrics_file import read_metrics
-from opjax.learn.run.stopping import STATUS
+from opjax.learn.run.stopping import STATUS, Stopped, put_off
 from opjax.learn.tables import table
 from opjax.training import checkpoint
 
 _GRACE = 45.0  # seconds to end the batches under way and to save
 _LEAST = 30.0  # seconds that are worth a start
+_LOOK = 0.2  # seconds between looks at the program under way
+_UNDER_WAY = "under_way.json"  # the process of the program under way
 _MIB = 2**20
 
 _MINUTES = flags.DEFINE_float("minutes", 9.0, "Time limit, in minutes", lower_bound=0.1)
@@ -77,6 +82,7 @@ def run(
       JSON values, see `summary`.
     """
     end = time.monotonic() + seconds
+    _stop_orphan(state)
     failed: set[str] = set()
     while (left := end - time.monotonic()) > _LEAST + _GRACE:
         waiting = [s for s in setups if _status(state, s) != "done"]
@@ -162,22 +168,59 @@ def _run_one(
     setup: Setup, state: pathlib.Path, seconds: float, data_dir: str | None
 ) -> int:
     """Runs one program, tells it to stop when the time is up; returns its status."""
-    command = _command(setup, _folder(state, setup), data_dir)
+    folder = _folder(state, setup)
+    command = _command(setup, folder, data_dir)
     print(f"{setup.name}: {' '.join(command[1:])}", file=sys.stderr, flush=True)
     root = str(pathlib.Path(__file__).parents[1])
     path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
-    with subprocess.Popen(
-        command, stdout=subprocess.DEVNULL, env=os.environ | {"PYTHONPATH": path}
-    ) as program:
-        try:
-            return program.wait(seconds)
-        except subprocess.TimeoutExpired:
-            program.send_signal(signal.SIGTERM)
-        try:
-            program.wait(_GRACE / 2)
-        except subprocess.TimeoutExpired:  # its last checkpoint is what is left
-            program.kill()
-    return STATUS
+    begin = time.monotonic()
+    with (
+        put_off() as told,
+        subprocess.Popen(
+            command, stdout=subprocess.DEVNULL, env=os.environ | {"PYTHONPATH": path}
+        ) as program,
+    ):
+        write_json(state / _UNDER_WAY, {"pid": program.pid, "folder": folder})
+        while (status := program.poll()) is None:
+            if told() or time.monotonic() - begin > seconds:
+                _end(program)
+                status = STATUS
+                break
+            time.sleep(_LOOK)
+        (state / _UNDER_WAY).unlink()
+        if told():
+            raise Stopped(f"{setup.name} was stopped, and saved.")
+    return status
+
+
+def _end(program: subprocess.Popen[bytes]) -> None:
+    """Tells a program to save and stop; kills it when it does not."""
+    program.send_signal(signal.SIGTERM)
+    try:
+        program.wait(_GRACE / 2)
+    except subprocess.TimeoutExpired:  # its last checkpoint is what is left
+        program.kill()
+
+
+def _stop_orphan(state: pathlib.Path) -> None:
+    """Stops the program of a queue that was killed, once it has saved."""
+    record = state / _UNDER_WAY
+    if not record.exists():
+        return
+    found = read_object(record)
+    end = time.monotonic() + _GRACE
+    while _is_running(found["pid"], found["folder"]):
+        late = time.monotonic() > end
+        os.kill(found["pid"], signal.SIGKILL if late else signal.SIGTERM)
+        time.sleep(_LOOK)
+    record.unlink()
+
+
+def _is_running(pid: int, folder: str) -> bool:
+    """Whether a process works in that folder, and is no later one of its number."""
+    asked = ["ps", "-ww", "-o", "stat=,args=", "-p", str(pid)]
+    shown = subprocess.run(asked, capture_output=True, text=True).stdout
+    return folder in shown and not shown.startswith("Z")
 
 
 def _command(setup: Setup, folder: pathlib.Path, data_dir: str | None) -> list[str]:

@@ -1,5 +1,9 @@
+import functools
 import json
+import signal
+import subprocess
 import sys
+import time
 
 import pytest
 
@@ -104,3 +108,60 @@ def test_the_commands_are_those_of_the_published_setups(tmp_path):
     assert f"--data_dir={tmp_path / 'darcy'}" in command
     command = paper_runs._command(SETUPS[1], tmp_path / "run", str(tmp_path))
     assert not [word for word in command if "data_dir" in word]
+
+
+# A program that saves when it is told to stop, and is slow otherwise.
+SLOW = (
+    FINISH
+    + """
+(folder / "result.json").unlink()
+import signal, time
+def end(*_):
+    (folder / "saved").touch()
+    sys.exit(75)
+signal.signal(signal.SIGTERM, end)
+(folder / "ready").touch()
+time.sleep(60)
+"""
+)
+QUEUE = """
+import sys, pathlib
+from experiments import paper_runs
+from experiments.published import SETUPS
+from opjax.learn import Stopped
+paper_runs._command = lambda setup, folder, _: [
+    sys.executable, "-S", "-c", sys.argv[2], str(folder)]
+try:
+    paper_runs.run(SETUPS[:1], pathlib.Path(sys.argv[1]), 100.0)
+except Stopped:
+    sys.exit(75)
+"""
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+def test_a_stopped_queue_leaves_no_program_behind(how, tmp_path, programs):
+    command = [sys.executable, "-c", QUEUE, str(tmp_path), SLOW]
+    queue = subprocess.Popen(command)
+    folder = paper_runs._folder(tmp_path, SETUPS[0])
+    wait_for((folder / "ready").exists)
+    under_way = json.loads((tmp_path / "under_way.json").read_text())
+    queue.send_signal(how)
+    assert queue.wait(60) == (75 if how == signal.SIGTERM else -how)
+    is_running = functools.partial(
+        paper_runs._is_running, under_way["pid"], under_way["folder"]
+    )
+    assert is_running() == (how == signal.SIGKILL)  # nobody could tell it to stop
+    programs[SETUPS[0].name] = FINISH
+    found = paper_runs.run(SETUPS[:1], tmp_path, 60.0)
+    assert found["done"] == 1
+    assert not is_running()
+    assert (folder / "saved").exists()
+    assert not (tmp_path / "under_way.json").exists()
+
+
+def wait_for(condition, seconds=60.0):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.05)
