@@ -1,12 +1,21 @@
-"""Attentions that compare every query with every key."""
+"""Attentions that compare every query with every key.
+
+Scores are computed for a tile of queries at a time, and again in the backward pass, so
+that memory grows linearly with the number of points. A tile fits in the cache of a CPU.
+"""
+
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
-from jax import Array
+from jax import Array, lax
 from jax.typing import ArrayLike
 from jaxtyping import Float
 
 from opjax.attention._arguments import attended, integrand, log_weights
+
+_TILE = 64  # queries
+_ENTRIES_IN_CACHE = 2**17
 
 
 def softmax_attention(
@@ -21,7 +30,7 @@ def softmax_attention(
         Attention(Q, K, V)_i = sum_j w_j e_ij V_j / sum_j w_j e_ij,
         e_ij = exp(<Q_i, K_j> / sqrt(d)).
 
-    Complexity: `O(m n (d + c))`.
+    Complexity: `O(m n (d + c))`, memory `O(m + n)`.
 
     Args:
       query: features at the query points, shape `(m, d)`.
@@ -41,8 +50,48 @@ def softmax_attention(
       Vaswani et al., "Attention is all you need", 2017; Xiao et al., 2026, Eq. 1.
     """
     query, key, value, weights = attended(query, key, value, key_weights)
-    averages = attention_matrix(query, key, weights)
-    return averages.astype(value.dtype) @ value
+    dtype = _score_dtype(query)
+    offsets = log_weights(weights, dtype).T
+
+    def averages(tile: jax.Array) -> jax.Array:
+        scores = offsets + _scores(tile, key, dtype)
+        # A softmax does not depend on what is subtracted, so neither do derivatives.
+        shifted = scores - lax.stop_gradient(jnp.max(scores, axis=0, keepdims=True))
+        factors = jnp.exp(shifted)
+        sums = jnp.matmul(
+            value.T, factors.astype(value.dtype), preferred_element_type=dtype
+        )
+        return (sums / jnp.sum(factors, axis=0, keepdims=True)).T.astype(value.dtype)
+
+    return _in_tiles(averages, query, key)
+
+
+def _in_tiles(
+    function: Callable[[jax.Array], jax.Array], query: jax.Array, key: jax.Array
+) -> jax.Array:
+    """Applies a function of queries `(b, d)` to tiles of them; returns `(m, c)`."""
+    m, n = query.shape[0], key.shape[0]
+    # Sizes are symbolic where a model is exported.
+    whole = not (isinstance(m, int) and isinstance(n, int)) or m <= _TILE
+    if whole or m * n <= _ENTRIES_IN_CACHE:
+        return function(query)
+    count = -(-m // _TILE)
+    padded = jnp.pad(query, ((0, count * _TILE - m), (0, 0)))
+    # No CSE crosses the body of a loop.
+    tile = jax.checkpoint(function, prevent_cse=False)
+    found = lax.map(tile, padded.reshape(count, _TILE, -1))
+    return found.reshape(count * _TILE, -1)[:m]
+
+
+def _scores(query: jax.Array, key: jax.Array, dtype: jax.typing.DTypeLike) -> jax.Array:
+    """Returns scaled dot products, `(n, b)`: keys first is twice as fast on a CPU."""
+    scaled = query.shape[1] ** -0.5 * query
+    return jnp.matmul(key, scaled.T, preferred_element_type=dtype)
+
+
+def _score_dtype(query: jax.Array) -> jax.typing.DTypeLike:
+    """At least single; `jax.nn.dot_product_attention` would round double to single."""
+    return jnp.float32 if jnp.finfo(query.dtype).bits < 32 else query.dtype
 
 
 def attention_matrix(
@@ -51,8 +100,7 @@ def attention_matrix(
     weights: Float[Array, " n"] | None,
 ) -> Float[Array, "m n"]:
     """Returns the averages of `softmax_attention` as a matrix, `(m, n)`, unchecked."""
-    # At least single; `jax.nn.dot_product_attention` would round double to single.
-    dtype = jnp.float32 if jnp.finfo(query.dtype).bits < 32 else query.dtype
+    dtype = _score_dtype(query)
     scores = jnp.matmul(query, key.T, preferred_element_type=dtype)
     scores = query.shape[1] ** -0.5 * scores + log_weights(weights, dtype)
     return jax.nn.softmax(scores, axis=1)
@@ -72,7 +120,7 @@ def fourier_attention(
     a quadrature of a Fredholm integral with a kernel of rank `d`; the products are
     formed in the order of the paper, `galerkin_attention` forms them in linear time.
 
-    Complexity: `O(m n (d + c))`.
+    Complexity: `O(m n (d + c))`, memory `O(m + n)`.
 
     Args:
       query: features at the query points, shape `(m, d)`.
@@ -93,5 +141,10 @@ def fourier_attention(
       the scale `1/sqrt(d)` of the code.
     """
     query, key, value, weights = attended(query, key, value, key_weights)
-    scores = query.shape[1] ** -0.5 * (query @ key.T)
-    return scores.astype(value.dtype) @ integrand(value, weights)
+    integrands = integrand(value, weights)
+
+    def integrals(tile: jax.Array) -> jax.Array:
+        scores = _scores(tile, key, query.dtype).astype(value.dtype)
+        return (integrands.T @ scores).T
+
+    return _in_tiles(integrals, query, key)

@@ -2,11 +2,14 @@
 
 import math
 
+import chex
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import opjax
+from opjax.attention import pairwise
 from tests.attention import oracles
 
 ATTENTIONS = {
@@ -83,3 +86,42 @@ def test_bad_input_is_named_in_the_error(points):
         opjax.fourier_attention(q, k, v, key_weights=np.ones(7))
     with pytest.raises(TypeError, match="query has dtype int64"):
         opjax.fourier_attention(q.astype(int), k, v)
+
+
+@each
+def test_tiles_of_queries_are_all_queries_at_once(attention, monkeypatch):
+    rng = np.random.default_rng(0)
+    m, n = 2 * pairwise._TILE + 3, 40
+    query, key, value = (jnp.asarray(rng.normal(size=(k, 3))) for k in (m, n, n))
+    weights = jnp.asarray(rng.uniform(0.5, 1.5, n)).at[3].set(0.0)
+
+    def all_derivatives(query, key, value, weights):
+        def loss(*given):
+            *features, weights = given
+            return jnp.sum(jnp.sin(attention(*features, key_weights=weights)))
+
+        given = (query, key, value, weights)
+        every = tuple(range(4))
+        directions = jax.tree.map(jnp.cos, given)
+        backward = jax.grad(loss, every)
+        _, forward = jax.jvp(loss, given, directions)
+        _, second = jax.jvp(backward, given, directions)
+        output = attention(*given[:3], key_weights=weights)
+        return output, backward(*given), forward, second
+
+    monkeypatch.setattr(pairwise, "_ENTRIES_IN_CACHE", 1)
+    tiled = jax.jit(all_derivatives)(query, key, value, weights)
+    monkeypatch.setattr(pairwise, "_TILE", m)
+    whole = jax.jit(lambda *given: all_derivatives(*given))(query, key, value, weights)
+    chex.assert_trees_all_close(tiled, whole, rtol=1e-11, atol=1e-12)
+
+
+@each
+def test_memory_of_a_gradient_grows_linearly(attention):
+    def temporary_bytes(n):
+        array = jax.ShapeDtypeStruct((n, 4), jnp.float32)
+        gradient = jax.grad(lambda q, k, v: jnp.sum(attention(q, k, v) ** 2), (0, 1, 2))
+        lowered = jax.jit(gradient).lower(array, array, array)
+        return lowered.compile().memory_analysis().temp_size_in_bytes
+
+    assert temporary_bytes(8192) < 2.5 * temporary_bytes(4096)

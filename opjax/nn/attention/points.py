@@ -180,10 +180,8 @@ class PointAttention(nnx.Module, abc.ABC):
         if folds:
             value_map = given.map_of("value") @ given.output_maps()
             heads = *heads[:2], given.enriched() @ value_map
-        # The matrices of pairs are computed again in the backward pass.
         entries = self.num_heads * given.x.shape[0] ** 2
-        head = jax.checkpoint(attend, prevent_cse=False)  # see `BasisAttention`
-        found = map_heads(head, *heads, entries=entries)
+        found = map_heads(attend, *heads, entries=entries)
         if folds:
             return given.with_output_bias(jnp.sum(found, axis=0))
         return self.out(merge_heads(found))
