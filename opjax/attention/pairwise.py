@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
-from jax import Array, lax
+from jax import Array, export, lax
 from jax.typing import ArrayLike
 from jaxtyping import Float
 
@@ -71,9 +71,8 @@ def _in_tiles(
 ) -> jax.Array:
     """Applies a function of queries `(b, d)` to tiles of them; returns `(m, c)`."""
     m, n = query.shape[0], key.shape[0]
-    # Sizes are symbolic where a model is exported.
-    whole = not (isinstance(m, int) and isinstance(n, int)) or m <= _TILE
-    if whole or m * n <= _ENTRIES_IN_CACHE:
+    symbolic = any(export.is_symbolic_dim(size) for size in (m, n))
+    if symbolic or m <= _TILE or m * n <= _ENTRIES_IN_CACHE:
         return function(query)
     count = -(-m // _TILE)
     padded = jnp.pad(query, ((0, count * _TILE - m), (0, 0)))
