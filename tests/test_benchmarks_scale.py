@@ -9,6 +9,7 @@ SIZES = {"points": 500, "steps": 1, "layers": 1, "features": 8, "heads": 2}
 SIZES |= {"bases": 32, "chunk_size": 50, "storage_dtype": "float32"}
 
 
+@pytest.mark.nightly
 def test_modes_differ_in_memory_only():
     dense, chunked = (scale.measure(mode, SIZES) for mode in ("dense", "chunked"))
     assert chunked["loss"] == pytest.approx(dense["loss"], rel=1e-5)

@@ -5,6 +5,7 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from flax import nnx
 
 from benchmarks import start
@@ -35,6 +36,7 @@ def loss(model, batch):
     return jnp.mean((predicted - batch["target"]) ** 2)
 
 
+@pytest.mark.nightly
 def test_the_published_ridge_swamps_the_map_and_the_scale_free_one_does_not():
     sample = {"mesh_points": POINTS, "target": jnp.sin(POINTS[:, :1])}
     one, mean = (start.measure(make(unit), loss, sample)[0] for unit in ("one", "mean"))

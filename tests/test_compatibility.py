@@ -12,12 +12,13 @@ from opjax import export, learn
 from opjax.learn.cli import train
 from opjax.samples import Sample
 from tests.compatibility.__main__ import CONFIG
+from tests.selection import by_day
 
 FOLDER = pathlib.Path(__file__).parent / "compatibility"
 VERSIONS = sorted(path.parent.name for path in FOLDER.glob("*/predicted.npz"))
 # Sums round differently in other versions of XLA.
 CLOSE = {"rtol": 1e-4, "atol": 1e-5}
-versions = pytest.mark.parametrize("version", VERSIONS)
+versions = pytest.mark.parametrize("version", by_day(VERSIONS, day=["0.2.0"]))
 
 
 def unpack(version, name, target):

@@ -12,7 +12,6 @@ pytest.importorskip(
 from tests import notebooks  # noqa: E402 - needs both
 
 # The one that is run by day.
-QUICKEST = "03_schwarz"
 # Tests train for fewer steps; what is committed has trained for all of them.
 FEWER = {
     "01_functional_attention": {"num_steps = 1024, 64, 512": "num_steps = 64, 64, 32"},
@@ -57,15 +56,8 @@ def test_committed_outputs_are_complete_and_small(source):
 
 # Asyncio and ZeroMQ sockets of nbclient may outlive the test for an instant.
 @pytest.mark.filterwarnings("default")
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "source",
-    [
-        pytest.param(path, marks=() if path.stem == QUICKEST else pytest.mark.nightly)
-        for path in notebooks.SOURCES
-    ],
-    ids=lambda path: path.stem,
-)
+@pytest.mark.nightly
+@pytest.mark.parametrize("source", notebooks.SOURCES, ids=lambda path: path.stem)
 def test_notebook_executes(source):
     # Raises CellExecutionError, with the cell's traceback.
     notebooks.execute(source, FEWER.get(source.stem))

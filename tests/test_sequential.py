@@ -177,6 +177,7 @@ for _ in range(40):
 """
 
 
+@pytest.mark.nightly
 def test_batches_of_solves_at_once_come_to_an_end():
     environment = dict(os.environ)
     environment.pop("NPROC", None)  # one thread has nobody to wait for

@@ -16,6 +16,7 @@ from opjax.streaming import plan
 from tests.nn.attention.layers import single
 from tests.nn.models.test_chunks import build
 from tests.nn.models.test_packing import ROUNDOFF, distance
+from tests.selection import by_day
 
 NAMES = ("mesh_points", "features", "target", "quadrature_weights")
 TIME = {"functional": {"time": 0.3}, "flare": {"time": 0.3}}
@@ -91,12 +92,15 @@ def deep():
 
 @pytest.mark.parametrize(
     ("name", "weighted"),
-    [
-        *[("functional", True), ("least squares", True), ("fixed", False)],
-        *[("galerkin", True), ("galerkin", False), ("intention", False)],
-        *[("linear", True), ("latents", False), ("flare", True)],
-        *[("normalised flare", False), ("own projection", True)],
-    ],
+    by_day(
+        [
+            *[("functional", True), ("least squares", True), ("fixed", False)],
+            *[("galerkin", True), ("galerkin", False), ("intention", False)],
+            *[("linear", True), ("latents", False), ("flare", True)],
+            *[("normalised flare", False), ("own projection", True)],
+        ],
+        day=[("functional", True), ("galerkin", False), ("flare", True)],
+    ),
 )
 def test_streams_have_the_loss_and_gradients_of_the_whole(name, weighted, mesh):
     if not weighted:
@@ -108,6 +112,7 @@ def test_streams_have_the_loss_and_gradients_of_the_whole(name, weighted, mesh):
         same(found, dense(model, mesh, loss, **when))
 
 
+@pytest.mark.nightly
 def test_whatever_is_stored_wherever_it_is_the_same_gradient(mesh, tmp_path):
     model = jax.tree.map(lambda p: jnp.asarray(p, float) * 2, deep())
     expected = dense(model, mesh)

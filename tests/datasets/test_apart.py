@@ -60,6 +60,7 @@ def bombs(tmp_path, monkeypatch):
     apart._PARSER.stop()
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("operation", "message"),
     [
@@ -80,6 +81,7 @@ def test_whatever_happens_there_is_an_error_with_the_file(operation, message, bo
     np.testing.assert_array_equal(answer.arrays["u"], np.arange(3.0))
 
 
+@pytest.mark.nightly
 def test_one_process_answers_many_threads_and_dies_with_its_parent(bombs):
     found = []
 

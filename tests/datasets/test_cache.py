@@ -189,6 +189,7 @@ print(x[0])
 """
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(cache.fcntl is None, reason="needs file locks")
 def test_of_two_racing_processes_one_builds_and_both_read(tmp_path):
     racers = [

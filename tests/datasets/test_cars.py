@@ -30,6 +30,7 @@ def shapenet(tmp_path):
     return tmp_path
 
 
+@pytest.mark.nightly
 def test_drivaerml_is_read_at_the_middles_of_the_cells(surfaces, tmp_path):
     fields = ("CpMeanTrim", "wallVelocity")
     train, test = cars.drivaerml(surfaces, num_train=1, num_test=1, fields=fields)

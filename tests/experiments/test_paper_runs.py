@@ -57,6 +57,7 @@ def programs(monkeypatch):
     return scripts
 
 
+@pytest.mark.nightly
 def test_a_queue_goes_on_where_it_was_stopped(tmp_path, programs):
     first, second, third = (setup.name for setup in SOME)
     programs.update({first: FINISH, second: STOP, third: FINISH})

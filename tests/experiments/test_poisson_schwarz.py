@@ -348,6 +348,7 @@ def test_the_paper_has_all_its_tables(tmp_path, rng):
     assert "| global, rank 73 | 149504 | 0.1 |" in text
 
 
+@pytest.mark.nightly
 def test_what_the_paper_leaves_open_has_its_tables_and_a_figure(tmp_path, rng):
     config = poisson_schwarz.Config(further=tuple(further.SECTIONS), seeds=(0, 1))
     rows = tables.rows(finished_with(config, tmp_path, rng))
@@ -384,6 +385,7 @@ def test_seeds_and_rates_differ(trained):
     assert np.all(losses[:, 0] > 0)
 
 
+@pytest.mark.nightly
 def test_a_study_stopped_within_resumes_to_the_same_bits(
     trained, tmp_path, monkeypatch
 ):

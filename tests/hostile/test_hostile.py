@@ -43,6 +43,7 @@ def tallies():
     return {tally.name: tally for tally in found}
 
 
+@pytest.mark.nightly
 def test_no_broken_file_of_any_format_escapes(tallies):
     assert {
         name: tally.escapes for name, tally in tallies.items() if tally.escapes

@@ -76,6 +76,7 @@ def test_a_run_resumed_anywhere_equals_the_uninterrupted_one(tmp_path, scan):
         assert_identical(resumable.run(tmp_path / "parts", **options), parts)
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_a_killed_process_resumes_by_its_workdir_alone(tmp_path, capsys):
     strict = {

@@ -50,6 +50,7 @@ def exponent(dtype: str) -> float:
     return 3.0 if dtype == "float16" else 30.0
 
 
+@pytest.mark.nightly
 @SETTINGS
 @hypothesis.given(
     st.sampled_from(DTYPES),

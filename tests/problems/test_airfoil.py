@@ -77,6 +77,7 @@ def test_total_enthalpy_is_constant_and_the_stagnation_pressure_isentropic():
     np.testing.assert_allclose(ahead, 1, atol=0.02)
 
 
+@pytest.mark.nightly
 def test_float32_gives_the_same_flow():
     mesh = airfoil.mesh(np.zeros(8, np.float32), **SIZES)
     flow = airfoil.solve(mesh, num_wake=12, tolerance=1e-4)
