@@ -5,7 +5,7 @@ them. `write` and `extended` put predictions beside what a file holds. `files.ma
 reads and writes meshes that do not fit into memory, in slices of points.
 """
 
-from opjax.files.division import splits
+from opjax.files.division import divide, splits
 from opjax.files.formats import find
 from opjax.files.reading import ReadOptions, channels, parse_names, read, stored
 from opjax.files.sliced import SlicedSplits, read_sliced, sliced_splits
@@ -15,6 +15,7 @@ __all__ = [
     "ReadOptions",
     "SlicedSplits",
     "channels",
+    "divide",
     "extended",
     "find",
     "parse_names",

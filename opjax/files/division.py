@@ -73,21 +73,52 @@ def splits(
             f"{found[0].name} has no array 'target'; name what to predict, "
             "target_names=..."
         )
-    order = np.random.default_rng(seed).permutation(len(found))
-    shuffled = _take(found, order.tolist())
+    tests = None
     if test:
         _check_apart(train, test, stacked)
         tests = read(test, how).samples
-    else:
-        shuffled, tests = _divide(shuffled, test_fraction, "test_fraction")
-    kept, validation = _divide(shuffled, validation_fraction, "validation_fraction")
+    divided = divide(
+        found,
+        tests,
+        validation_fraction=validation_fraction,
+        test_fraction=test_fraction,
+        seed=seed,
+    )
     return Splits(
-        kept[: num_train or None],
-        validation[: num_validation or None],
-        tests[: num_test or None],
+        divided.train[: num_train or None],
+        divided.validation[: num_validation or None],
+        divided.test[: num_test or None],
         f"own files ({','.join(map(str, train))})",
         channels=channels,
     )
+
+
+def divide(
+    found: Sequence[Sample],
+    tests: Sequence[Sample] | None = None,
+    *,
+    validation_fraction: float = 0.1,
+    test_fraction: float = 0.2,
+    seed: int = 0,
+) -> Splits:
+    """Divides samples at random for training, validation and tests.
+
+    Args:
+      found: the samples.
+      tests: the test set; a part of `found` if None.
+      validation_fraction: part of the training samples for validation, at least one.
+      test_fraction: part of the samples for the test set, if it is not given.
+      seed: of the division.
+
+    Raises:
+      ValueError: if they are too few to be divided.
+    """
+    order = np.random.default_rng(seed).permutation(len(found))
+    shuffled = _take(found, order.tolist())
+    if tests is None:
+        shuffled, tests = _divide(shuffled, test_fraction, "test_fraction")
+    kept, validation = _divide(shuffled, validation_fraction, "validation_fraction")
+    return Splits(kept, validation, tests, "own samples")
 
 
 def _check_apart(

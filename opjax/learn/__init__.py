@@ -12,6 +12,9 @@ may be the devices of several processes, `--coordinator`, see `run.hosts`.
 """
 
 from opjax.learn.cli.program import Program
+from opjax.learn.cli.train import PRESETS as TRAIN_PRESETS
+from opjax.learn.cli.train import Config as TrainConfig
+from opjax.learn.cli.train_samples import train
 from opjax.learn.config import (
     DataOptions,
     ModelOptions,
@@ -73,6 +76,8 @@ __all__ = [
     "StepOptions",
     "Stopped",
     "Task",
+    "TRAIN_PRESETS",
+    "TrainConfig",
     "Trained",
     "TrainingOptions",
     "UpdateOptions",
@@ -83,4 +88,5 @@ __all__ = [
     "published",
     "quick",
     "regression",
+    "train",
 ]

@@ -14,6 +14,7 @@ from opjax.samples.base import (
     check_same_channels,
 )
 from opjax.samples.draw import draw_points
+from opjax.samples.from_arrays import from_arrays, grid_points
 from opjax.samples.padding import (
     arrays,
     bucket_rows,
@@ -39,6 +40,8 @@ __all__ = [
     "check_same_channels",
     "coarsen",
     "draw_points",
+    "from_arrays",
+    "grid_points",
     "join",
     "pad",
     "stack",

@@ -19,13 +19,19 @@ import dataclasses
 import os
 import tempfile
 
-from opjax import files, learn
+from opjax import files
 from opjax.datasets import heat
+from opjax.learn.cli.program import Program
 from opjax.learn.config import ModelOptions, RunOptions, TrainingOptions
 from opjax.learn.config.fields import option
+from opjax.learn.tasks.benchmark import PAPER, SMOKE, quick
 from opjax.learn.tasks.streamed import StreamedTask, Streaming, streamed_regression
+from opjax.learn.tasks.supervised import regression
+from opjax.learn.tasks.task import Task
+from opjax.samples import Splits
 
 DEMONSTRATION = "demonstration"
+ARRAYS = "arrays:"  # and a digest: the samples of a call of `learn.train`
 
 
 def _listed(paths: str) -> list[str]:
@@ -33,7 +39,7 @@ def _listed(paths: str) -> list[str]:
 
 
 def _absolute(paths: str) -> str:
-    if paths == DEMONSTRATION:
+    if paths == DEMONSTRATION or paths.startswith(ARRAYS):
         return paths
     return ",".join(os.path.abspath(os.path.expanduser(p)) for p in _listed(paths))
 
@@ -168,24 +174,22 @@ _DEFAULT = Config(models=("functional",), num_epochs=100, convolution=False)
 PRESETS = {
     "smoke": dataclasses.replace(
         _DEFAULT,
-        **{**learn.SMOKE, "num_epochs": 30},
+        **{**SMOKE, "num_epochs": 30},
         train=DEMONSTRATION,
         num_buckets=1,
     ),
-    **learn.quick(_DEFAULT),
-    "paper": dataclasses.replace(_DEFAULT, **learn.PAPER),
+    **quick(_DEFAULT),
+    "paper": dataclasses.replace(_DEFAULT, **PAPER),
 }
 
 
-def make_task(
-    config: Config, cache_dir: str | None = None
-) -> learn.Task | StreamedTask:
+def make_task(config: Config, cache_dir: str | None = None) -> Task | StreamedTask:
     """Reads the samples and builds the task, see `learn.regression`."""
     del cache_dir
     if config.stream_points:
         return make_streamed_task(config)
     splits, names = load(config)
-    return learn.regression(config, splits, encode_points=True, names=names)
+    return regression(config, splits, encode_points=True, names=names)
 
 
 def make_streamed_task(config: Config) -> StreamedTask:
@@ -218,8 +222,13 @@ def make_streamed_task(config: Config) -> StreamedTask:
     return streamed_regression(splits, how, names=names)
 
 
-def load(config: Config) -> tuple[learn.Splits, dict[str, tuple[str, ...]]]:
+def load(config: Config) -> tuple[Splits, dict[str, tuple[str, ...]]]:
     """Reads and divides the samples; names the channels of `features` and `target`."""
+    if config.train.startswith(ARRAYS):
+        raise ValueError(
+            "This run was started with arrays; continue it by the same call of "
+            "learn.train."
+        )
     if not config.train:
         raise ValueError(
             "Give the training samples, --train=FOLDER or files; or "
@@ -257,7 +266,7 @@ def load(config: Config) -> tuple[learn.Splits, dict[str, tuple[str, ...]]]:
     return splits, dict(splits.channels or {})
 
 
-PROGRAM = learn.Program(
+PROGRAM = Program(
     "train", PRESETS, make_task, title="Your own data", command="opjax-train"
 )
 run, main = PROGRAM.run, PROGRAM.launch

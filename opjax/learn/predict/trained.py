@@ -1,5 +1,6 @@
 """Trained operators, saved with all that predictions on other meshes need."""
 
+import functools
 import json
 import os
 import pathlib
@@ -11,11 +12,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
+from jax.typing import ArrayLike
 
 from opjax import _formats, streaming
 from opjax.learn.config import ModelOptions, fields
-from opjax.learn.json_files import read_object, to_json, tuples
-from opjax.learn.predict import prediction
+from opjax.learn.json_files import read_object, to_json, tuples, write_json
+from opjax.learn.predict import grids, prediction
 from opjax.learn.predict.field import Field
 from opjax.learn.predict.learned import Learned
 from opjax.learn.registry import operators
@@ -24,6 +26,9 @@ from opjax.normalize import Normalizer
 from opjax.samples import Sample, ranges
 from opjax.samples.sliced import Sliced
 from opjax.training import checkpoint
+
+# A sample, a file, points of a mesh, or values on grids.
+Mesh = Sample | str | os.PathLike[str] | ArrayLike
 
 _FOLDER = "operator"
 _MAX_LAYERS = 10_000
@@ -34,6 +39,8 @@ class Trained(Learned):
 
         trained = learn.load("runs/mine")
         values = trained("new/mesh.vtu")
+        values = trained(points, features)
+        values = trained(grid)  # (h, w, c), or a batch (b, h, w, c)
 
     Attributes:
       model: between encoded arrays.
@@ -46,8 +53,10 @@ class Trained(Learned):
 
     def __call__(
         self,
-        mesh: Sample | str | os.PathLike[str],
+        mesh: Mesh,
+        features: ArrayLike | None = None,
         *,
+        quadrature_weights: ArrayLike | None = None,
         time: float | None = None,
         chunk_size: int = 2**14,
         memory_gib: float = 8.0,
@@ -56,7 +65,12 @@ class Trained(Learned):
         """Predicts on a mesh, in physical units.
 
         Args:
-          mesh: a sample, or a file with one, in one of the formats of `own`.
+          mesh: a sample; a file with one, in one of the formats of `opjax.files`; the
+            points of a mesh, `(n, p)`; or, of an operator of uniform grids, the values
+            on a grid `(h, w, c)` or on several `(b, h, w, c)`. The axis of channels may
+            be left out where there is one.
+          features: values at the points, `(n, c)` or `(n,)`; only with points.
+          quadrature_weights: weights of the points, `(n,)`; only with points.
           time: of an operator with a time embedding.
           chunk_size: points that are evaluated at once, by operators that can.
           memory_gib: largest memory of an evaluation, in GiB. Features of all points
@@ -65,21 +79,54 @@ class Trained(Learned):
             point; the system's temporary one if None.
 
         Returns:
-          Values of the output function, float32 of shape `(n, q)`.
+          Values of the output function, float32 of shape `(n, q)`; on grids, in the
+          shape of the grids, with channels where the input has them or where there are
+          several.
 
         Raises:
           OSError: if the file cannot be read, or the folder not be written.
+          TypeError: if the values are not floating point.
           ValueError: if it is damaged or holds several samples, or the sample does not
             fit the operator or the memory.
         """
-        return prediction.predict(
+        predict = functools.partial(
+            prediction.predict,
             self,
-            self.one(mesh),
             time=time,
             chunk_size=chunk_size,
             memory_gib=memory_gib,
             scratch=scratch,
         )
+        if isinstance(mesh, Sample | str | os.PathLike):
+            _refuse_beside(mesh, features=features, weights=quadrature_weights)
+            return predict(self.one(mesh))
+        if np.ndim(mesh) == 2 and (features is not None or grids.is_mesh(self)):
+            return predict(grids.of_points(mesh, features, quadrature_weights))
+        _refuse_beside("a grid", features=features, weights=quadrature_weights)
+        found = grids.of_grids(self, mesh)
+        values = [predict(sample) for sample in found.samples]
+        return np.reshape(values, found.output_shape)
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Saves the operator, for `learn.load` and `opjax-predict`.
+
+        Args:
+          folder: a new or empty one.
+
+        Raises:
+          FileExistsError: if the folder holds anything.
+          OSError: if it cannot be written.
+        """
+        path = pathlib.Path(folder).expanduser()
+        path.mkdir(parents=True, exist_ok=True)
+        if any(path.iterdir()):
+            raise FileExistsError(
+                f"{path} is not empty; give a new folder, so that nothing is lost."
+            )
+        config = {"format": _formats.CONFIGURATION, **self.description["config"]}
+        write_json(path / "config.json", config)
+        save(path, self.model, self.normalizers, self.description)
+        finish(path, {})
 
     def stream(
         self,
@@ -154,6 +201,19 @@ class Trained(Learned):
         return Field(self, found, time)
 
 
+def _refuse_beside(
+    mesh: object, *, features: ArrayLike | None, weights: ArrayLike | None
+) -> None:
+    """Raises ValueError for arrays beside a mesh that has its own."""
+    given = {"features": features, "quadrature_weights": weights}
+    for name, array in given.items():
+        if array is not None:
+            what = mesh.name if isinstance(mesh, Sample) else mesh
+            raise ValueError(
+                f"{name} belong to points given as an array (n, p); {what} has its own."
+            )
+
+
 def describe(
     train: Sequence[Sample] | Sliced,
     *,
@@ -183,7 +243,7 @@ def describe(
         "weighted": weighted,
         "num_train": len(train),
     }
-    return to_json(found | ranges.measure(train))
+    return to_json(found | ranges.measure(train) | {"uniform": grids.is_uniform(train)})
 
 
 def save(
@@ -202,6 +262,11 @@ def save(
         "normalizers": {k: jnp.shape(n.mean) for k, n in normalizers.items()},
     }
     checkpoint.save(folder / _FOLDER, 0, payload, metadata=to_json(metadata), keep=1)
+
+
+def finish(folder: pathlib.Path, result: Mapping[str, Any]) -> None:
+    """Marks the folder of an operator as finished, for `load`."""
+    write_json(folder / "result.json", dict(result))
 
 
 def load(workdir: str | os.PathLike[str], *, own_model: str | None = None) -> Trained:

@@ -1,0 +1,218 @@
+"""`learn.train`: what `opjax-train` does, for samples in memory.
+
+samples = opjax.samples.from_arrays(mesh_points=x, features=f, target=u)
+trained = learn.train(samples, preset="fast")
+values = trained(points, features)
+"""
+
+import dataclasses
+import hashlib
+import os
+import pathlib
+import tempfile
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax.typing import ArrayLike
+
+from opjax import files
+from opjax.learn.cli import study
+from opjax.learn.cli.train import ARRAYS, PRESETS, Config
+from opjax.learn.messages import say
+from opjax.learn.predict import trained as operator
+from opjax.learn.predict.trained import Trained
+from opjax.learn.registry import operators
+from opjax.learn.report.members import write_report
+from opjax.learn.run.devices import Devices
+from opjax.learn.run.fitting import fit
+from opjax.learn.run.folder import RunDirectory, open_run, run_once
+from opjax.learn.tasks.supervised import regression
+from opjax.learn.tasks.task import Task
+from opjax.samples import FIELDS, Sample, Splits, check, from_arrays
+
+
+def train(
+    data: Sequence[Sample] | Splits | Mapping[str, ArrayLike],
+    *,
+    preset: str = "fast",
+    model: str | None = None,
+    num_epochs: int | None = None,
+    batch_size: int | None = None,
+    learning_rate: float | None = None,
+    seed: int | None = None,
+    validation_fraction: float | None = None,
+    test_fraction: float | None = None,
+    config: Config | None = None,
+    workdir: str | os.PathLike[str] | None = None,
+) -> Trained:
+    """Trains an operator on samples or arrays, as `opjax-train` does on files.
+
+    Args:
+      data: samples; splits of them; or arrays by the names of the arguments of
+        `samples.from_arrays`.
+      preset: of `opjax-train`, with the values of all that is not given.
+      model: name of the model, see `opjax-train --help`.
+      num_epochs: passes over the training samples.
+      batch_size: samples in a batch.
+      learning_rate: maximum of the learning-rate schedule.
+      seed: of the initial parameters and the order of the samples.
+      validation_fraction: part of the training samples that selects the best epoch.
+      test_fraction: part of the samples that is held out for the test error. Neither
+        fraction is for `Splits`.
+      config: all options, in place of a preset; the arguments above change it.
+      workdir: folder of the run, with its report, from which a stopped run continues
+        if the same samples are given. None keeps nothing on the disk.
+
+    Returns:
+      The operator of the best epoch, with its normalisers, as from `learn.load`.
+
+    Raises:
+      TypeError: if an array is not floating point.
+      ValueError: if samples, options or the content of the folder do not fit.
+      opjax.training.NonFiniteError: if a loss diverges.
+    """
+    changes = {
+        "models": None if model is None else (model,),
+        "seeds": None if seed is None else (seed,),
+        "num_epochs": num_epochs,
+        "batch_size": batch_size,
+        "learning_rate": learning_rate,
+        "validation_fraction": validation_fraction,
+        "test_fraction": test_fraction,
+    }
+    chosen = {name: value for name, value in changes.items() if value is not None}
+    base = _preset(preset) if config is None else config
+    config = dataclasses.replace(base, **chosen, train="", test="")
+    if len(config.models) != 1 or len(config.seeds) != 1:
+        raise ValueError(
+            f"learn.train makes one operator, not models={config.models} with "
+            f"seeds={config.seeds}; give one of each."
+        )
+    operators.check_options(config, _preset(config.preset))
+    fractions = {"validation_fraction", "test_fraction"} & chosen.keys()
+    if isinstance(data, Splits) and fractions:
+        raise ValueError(f"{min(fractions)} is not for Splits, which are divided.")
+    splits = _divided(data, config)
+    config = dataclasses.replace(config, train=f"{ARRAYS}{_digest(splits)}")
+    if len(splits.train) < config.batch_size:
+        raise ValueError(
+            f"{len(splits.train)} training samples are left, fewer than "
+            f"batch_size={config.batch_size}; give more samples or lower it."
+        )
+    with jax.enable_x64(False):
+        if workdir is not None:
+            return _in_folder(config, splits, pathlib.Path(workdir).expanduser())
+        with tempfile.TemporaryDirectory() as folder:
+            name = config.model.replace(":", "_")
+            return _in_memory(config, splits, pathlib.Path(folder, name))
+
+
+def _preset(name: str) -> Config:
+    if name not in PRESETS:
+        raise ValueError(f"preset={name!r} is none of {', '.join(PRESETS)}.")
+    return PRESETS[name]
+
+
+def _divided(
+    data: Sequence[Sample] | Splits | Mapping[str, ArrayLike], config: Config
+) -> Splits:
+    if isinstance(data, Splits):
+        return data._replace(
+            train=_single(data.train),
+            validation=_single(data.validation),
+            test=_single(data.test),
+            source=data.source or "own samples",
+        )
+    if isinstance(data, Sample):
+        raise ValueError("One sample is too few to train; give a list of samples.")
+    found = _single(_stacked(data) if isinstance(data, Mapping) else data)
+    check(found)
+    return files.divide(
+        found,
+        validation_fraction=config.validation_fraction,
+        test_fraction=config.test_fraction,
+        seed=config.data_seed,
+    )
+
+
+def _stacked(data: Mapping[str, ArrayLike]) -> list[Sample]:
+    """Samples of arrays by name, see `samples.from_arrays`."""
+    if unknown := data.keys() - set(FIELDS):
+        raise ValueError(
+            f"{sorted(unknown)} are no arrays of samples; known are {list(FIELDS)}."
+        )
+    if "target" not in data:
+        raise ValueError(f"{sorted(data)} have no target; give what to predict.")
+    return from_arrays(
+        target=data["target"],
+        features=data.get("features"),
+        mesh_points=data.get("mesh_points"),
+        quadrature_weights=data.get("quadrature_weights"),
+    )
+
+
+def _single(found: Sequence[Sample]) -> list[Sample]:
+    """The same samples in single precision, as files are read."""
+
+    def single(array: np.ndarray | None) -> np.ndarray | None:
+        double = array is not None and np.asarray(array).dtype == np.float64
+        return np.asarray(array, np.float32) if double else array
+
+    return [
+        sample._replace(**{name: single(getattr(sample, name)) for name in FIELDS})
+        for sample in found
+    ]
+
+
+def _digest(splits: Splits) -> str:
+    """Twelve letters that change with the samples."""
+    found = hashlib.sha256()
+    for part in (splits.train, splits.validation, splits.test):
+        for sample in part:
+            for name in FIELDS:
+                array = getattr(sample, name)
+                found.update(f"{name}{np.shape(array)}".encode())
+                if array is not None:
+                    found.update(np.ascontiguousarray(array).tobytes())
+    return found.hexdigest()[:12]
+
+
+def _task(config: Config, splits: Splits) -> Task:
+    return regression(
+        config, splits, encode_points=True, names=dict(splits.channels or {})
+    )
+
+
+def _in_memory(config: Config, splits: Splits, folder: pathlib.Path) -> Trained:
+    """Trains without a report; the folder is not needed afterwards."""
+    task = _task(config, splits)
+    assert task.evaluate is not None
+    with open_run(folder, config, command="learn.train(...)") as directory:
+        model = study.build(config, task)
+        fitted = fit(task, model, task.settings(config), folder=directory)
+        numbers = task.evaluate(fitted.best_model, directory.path)
+        operator.finish(directory.path, {"validation": fitted.best_metric, **numbers})
+    shown = ", ".join(f"{name} {value:.4g}" for name, value in numbers.items())
+    say(f"Test samples: {shown}")
+    found = operator.load(folder, own_model=config.model)
+    return found._replace(folder=pathlib.Path("memory"))
+
+
+def _in_folder(config: Config, splits: Splits, folder: pathlib.Path) -> Trained:
+    """Trains as the program does, with its report."""
+    say(f"Folder: {folder.absolute()}")
+
+    def work(directory: RunDirectory) -> dict[str, Any]:
+        finished = study.run(
+            config,
+            lambda member, _: _task(member, splits),
+            directory.path,
+            shared=Devices("", config, points=operators.splits_points(config)),
+            command="learn.train(...)",
+        )
+        return write_report(finished, "Your own data", None)
+
+    run_once(folder, config, work, command="learn.train(...)")
+    return operator.load(folder, own_model=config.model)

@@ -1,0 +1,126 @@
+"""Meshes given as arrays, in place of samples: points, and values on uniform grids."""
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from jax.typing import ArrayLike
+
+from opjax.learn.predict.learned import Learned
+from opjax.samples import Sample, grid_points
+from opjax.samples.sliced import Sliced
+
+
+class Grids(NamedTuple):
+    """Values on one or several grids.
+
+    Attributes:
+      samples: one for each grid.
+      output_shape: of the predictions, in the layout of the input.
+    """
+
+    samples: list[Sample]
+    output_shape: tuple[int, ...]
+
+
+def is_uniform(train: Sequence[Sample] | Sliced) -> bool:
+    """Whether the first training sample is on a uniform grid that fills its box."""
+    if isinstance(train, Sliced) or train[0].grid_shape is None:
+        return False
+    points, shape = train[0].mesh_points, train[0].grid_shape
+    low, high = points.min(axis=0), points.max(axis=0)
+    expected = grid_points(shape, low.tolist(), high.tolist())
+    distance, width = np.abs(points - expected).max(), (high - low).max()
+    return bool(distance <= 1e-5 * width)
+
+
+def is_mesh(trained: Learned) -> bool:
+    """Whether an operator takes points alone: the mesh is its input."""
+    return not trained.description["channels"]["features"]
+
+
+def of_points(
+    mesh_points: ArrayLike,
+    features: ArrayLike | None,
+    quadrature_weights: ArrayLike | None,
+) -> Sample:
+    """Returns the sample of arrays: points `(n, p)`, features `(n, c)` or `(n,)`.
+
+    Raises:
+      TypeError: if an array is not floating point.
+      ValueError: if the arrays have different numbers of points.
+    """
+    points = _floating("mesh_points", mesh_points)
+    values = None if features is None else _floating("features", features)
+    if values is not None and values.ndim == 1:
+        values = values[:, None]
+    weights = quadrature_weights
+    weights = None if weights is None else _floating("quadrature_weights", weights)
+    for name, array, rank in (
+        ("features", values, 2),
+        ("quadrature_weights", weights, 1),
+    ):
+        if array is not None and (array.ndim != rank or len(array) != len(points)):
+            raise ValueError(
+                f"{name} have shape {array.shape}, but the mesh has {len(points)} "
+                f"points {points.shape}: one row for each point is needed."
+            )
+    return Sample(
+        points, features=values, quadrature_weights=weights, name="the mesh given"
+    )
+
+
+def of_grids(trained: Learned, values: ArrayLike) -> Grids:
+    """Returns the samples of values on uniform grids.
+
+    Args:
+      trained: an operator whose training samples are on uniform grids of `k` axes.
+      values: on one grid, `k` axes and channels; or on several, one axis before. A
+        single channel may go without its axis.
+
+    Raises:
+      TypeError: if the values are not floating point.
+      ValueError: if the operator is not for uniform grids, or the shape does not fit.
+    """
+    array = _floating("The values on a grid", values)
+    description = trained.description
+    trained_shape = description["sizes"]["grid_shape"]
+    if not description.get("uniform") or trained_shape is None:
+        raise ValueError(
+            f"An array of shape {array.shape} says nothing of its points, and the "
+            f"operator in {trained.folder} was not trained on uniform grids. Give "
+            "points (n, p) and features (n, c), or a sample."
+        )
+    axes, channels = len(trained_shape), description["channels"]["features"]
+    outputs = description["channels"]["target"]
+    bare = channels == 1 and not (array.ndim > axes and array.shape[-1] == 1)
+    batched = array.ndim == axes + 2 - bare
+    fits = batched or array.ndim == axes + 1 - bare
+    if not fits or not bare and array.shape[-1] != channels:
+        grid = ", ".join("hwd"[:axes])
+        raise ValueError(
+            f"The values on a grid have shape {array.shape}, expected ({grid}, "
+            f"{channels}) or a batch (b, {grid}, {channels})."
+        )
+    shape = array.shape[batched : batched + axes]
+    low, high = description["ranges"]["mesh_points"]
+    points = grid_points(shape, low, high).astype(np.float32)
+    rows = array.reshape(-1, math.prod(shape), channels)
+    samples = [
+        Sample(points, features=row, grid_shape=shape, name=f"grid {i}")
+        for i, row in enumerate(rows)
+    ]
+    tail = () if bare and outputs == 1 else (outputs,)
+    return Grids(samples, (*array.shape[: batched + axes], *tail))
+
+
+def _floating(name: str, values: ArrayLike) -> np.ndarray:
+    """Single precision, as samples of files."""
+    array = np.asarray(values)
+    if array.dtype.kind != "f":
+        raise TypeError(
+            f"{name} must be floating-point numbers, not {array.dtype}; convert them, "
+            "x.astype(float)."
+        )
+    return array.astype(np.float32)

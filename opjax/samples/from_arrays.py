@@ -1,0 +1,124 @@
+"""Samples of stacked arrays: meshes of equal size, and grids."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from jax.typing import ArrayLike
+
+from opjax.samples.base import Sample
+
+
+def from_arrays(
+    *,
+    target: ArrayLike,
+    features: ArrayLike | None = None,
+    mesh_points: ArrayLike | None = None,
+    quadrature_weights: ArrayLike | None = None,
+    grid_axes: int = 2,
+) -> list[Sample]:
+    """Divides arrays that hold many samples into samples.
+
+    With `mesh_points`, all meshes have `n` points. Without them the samples lie on a
+    uniform grid of the unit square (or interval, or cube), its borders included.
+
+    Args:
+      target: values to predict, shape `(b, n)` or `(b, n, q)`; on a grid of
+        `grid_axes = 2` axes `(b, h, w)` or `(b, h, w, q)`.
+      features: input values, likewise; None if the mesh is the input.
+      mesh_points: coordinates, shape `(b, n, p)`, or `(n, p)` if all samples share
+        them. None for a grid.
+      quadrature_weights: weights of the points, shape `(b, n)` or `(n,)`. Not for
+        grids.
+      grid_axes: number of axes of the grid.
+
+    Returns:
+      The samples, in their order. Arrays are not copied where they need not be.
+
+    Raises:
+      ValueError: if shapes do not fit each other.
+    """
+    arrays = {"target": np.asarray(target)}
+    if features is not None:
+        arrays["features"] = np.asarray(features)
+    if mesh_points is None:
+        if quadrature_weights is not None:
+            raise ValueError("quadrature_weights need mesh_points; grids have none.")
+        return _on_grid(arrays, grid_axes)
+    points, count = np.asarray(mesh_points), len(arrays["target"])
+    if points.ndim not in (2, 3):
+        raise ValueError(
+            f"mesh_points has shape {points.shape}, expected (b, n, p) for b samples, "
+            "or (n, p) for a mesh that all share."
+        )
+    shared = np.broadcast_to(points, (count, *points.shape[-2:]))
+    shape = (count, points.shape[-2])
+    weights: Sequence[np.ndarray | None] = [None] * count
+    if quadrature_weights is not None:
+        weights = list(np.broadcast_to(np.asarray(quadrature_weights), shape))
+    flat = {name: _flat(name, array, shape) for name, array in arrays.items()}
+    return [
+        Sample(
+            mesh_points=shared[i],
+            target=flat["target"][i],
+            features=flat["features"][i] if features is not None else None,
+            quadrature_weights=weights[i],
+            name=f"sample {i}",
+        )
+        for i in range(count)
+    ]
+
+
+def grid_points(
+    shape: Sequence[int],
+    low: Sequence[float] | None = None,
+    high: Sequence[float] | None = None,
+) -> np.ndarray:
+    """Returns the points of a uniform grid, row by row, shape `(prod(shape), p)`.
+
+    Args:
+      shape: points per axis.
+      low: lower corner of the box that they fill, zeros by default.
+      high: upper corner, ones by default.
+    """
+    low = [0.0] * len(shape) if low is None else low
+    high = [1.0] * len(shape) if high is None else high
+    axes = [np.linspace(*ends) for ends in zip(low, high, shape, strict=True)]
+    return np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, len(shape))
+
+
+def _on_grid(arrays: dict[str, np.ndarray], grid_axes: int) -> list[Sample]:
+    target = arrays["target"]
+    shape = target.shape[1 : 1 + grid_axes]
+    for name, array in arrays.items():
+        fits = array.ndim in (grid_axes + 1, grid_axes + 2)
+        if not fits or array.shape[: 1 + grid_axes] != target.shape[: 1 + grid_axes]:
+            raise ValueError(
+                f"{name} has shape {array.shape} and target {target.shape}; without "
+                f"mesh_points both need samples, {grid_axes} axes of the grid and, if "
+                "there are several, channels. Give mesh_points, or another grid_axes."
+            )
+    points = grid_points(shape)
+    flat = {
+        name: array.reshape(len(target), len(points), -1)
+        for name, array in arrays.items()
+    }
+    return [
+        Sample(
+            mesh_points=points,
+            target=flat["target"][i],
+            features=flat["features"][i] if "features" in flat else None,
+            grid_shape=shape,
+            name=f"sample {i}",
+        )
+        for i in range(len(target))
+    ]
+
+
+def _flat(name: str, array: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
+    """Values of points `(b, n, c)`; one channel may be left out."""
+    if array.ndim not in (2, 3) or array.shape[:2] != shape:
+        raise ValueError(
+            f"{name} has shape {array.shape}, but mesh_points are for {shape[0]} "
+            f"samples of {shape[1]} points: expected {shape} or {(*shape, 'c')}."
+        )
+    return array.reshape(*shape, -1)

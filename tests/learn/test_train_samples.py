@@ -1,0 +1,132 @@
+"""`learn.train`: arrays in, an operator out, with the bits of the program."""
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+
+from opjax import files, learn
+from opjax.datasets import heat
+from opjax.learn.cli import train as program
+from opjax.samples import Sample, from_arrays, grid_points
+
+TINY = dataclasses.replace(
+    learn.TRAIN_PRESETS["smoke"],
+    train="",
+    features=8,
+    num_layers=1,
+    num_basis=4,
+    num_epochs=2,
+    num_buckets=1,
+)
+
+
+@pytest.fixture(scope="module")
+def grids():
+    rng = np.random.default_rng(0)
+    features = rng.normal(size=(9, 6, 5))
+    return features, np.sin(features)
+
+
+@pytest.fixture(scope="module")
+def trained(grids):
+    features, target = grids
+    return learn.train({"features": features, "target": target}, config=TINY)
+
+
+def test_it_ends_with_the_bits_of_the_program(tmp_path, capsys):
+    data = heat.write(tmp_path / "data", 10, num_points=(20, 30))
+    given = dataclasses.replace(TINY, train=str(data))
+    program.run(given, workdir=tmp_path / "run")
+    expected = learn.load(tmp_path / "run")
+    samples = files.read(data)
+    found = learn.train(samples, config=TINY)
+    for tree in ("model", "normalizers"):
+        jax.tree.map(
+            np.testing.assert_array_equal, getattr(found, tree), getattr(expected, tree)
+        )
+    np.testing.assert_array_equal(found(samples[0]), expected(samples[0]))
+    assert "Test samples: relative_l2" in capsys.readouterr().err
+
+
+def test_grids_come_back_in_their_layout(trained, grids):
+    features, _ = grids
+    one = trained(features[0])
+    assert one.shape == (6, 5)
+    points = grid_points((6, 5)).astype(np.float32)
+    flat = features[0].reshape(-1).astype(np.float32)
+    np.testing.assert_allclose(trained(points, flat), one.reshape(-1, 1), rtol=1e-5)
+    np.testing.assert_array_equal(trained(points, flat[:, None]), trained(points, flat))
+    sample = Sample(points, features=flat[:, None], grid_shape=(6, 5))
+    np.testing.assert_allclose(trained(sample), one.reshape(-1, 1), rtol=1e-5)
+    np.testing.assert_array_equal(trained(features[:2])[0], one)
+    np.testing.assert_array_equal(trained(features[:2, ..., None])[0, ..., 0], one)
+    np.testing.assert_array_equal(trained(features[0][..., None])[..., 0], one)
+    assert trained(features[0][::2, ::2]).shape == (3, 3)  # of any resolution
+
+
+def test_a_saved_operator_predicts_the_same(trained, grids, tmp_path):
+    trained.save(tmp_path / "kept")
+    found = learn.load(tmp_path / "kept")
+    np.testing.assert_array_equal(found(grids[0][0]), trained(grids[0][0]))
+    with pytest.raises(FileExistsError, match="not empty"):
+        trained.save(tmp_path / "kept")
+
+
+def test_a_folder_has_a_report_and_takes_the_same_samples_only(grids, tmp_path):
+    features, target = grids
+    given = {"features": features, "target": target}
+    found = learn.train(given, config=TINY, workdir=tmp_path / "run")
+    assert (tmp_path / "run" / "tables.md").is_file()
+    again = learn.train(given, config=TINY, workdir=tmp_path / "run")
+    np.testing.assert_array_equal(again(features[0]), found(features[0]))
+    other = {"features": features, "target": 2 * target}
+    with pytest.raises(ValueError, match="another configuration"):
+        learn.train(other, config=TINY, workdir=tmp_path / "run")
+
+
+def test_what_does_not_fit_is_refused(trained, grids):
+    features, target = grids
+    given = {"features": features, "target": target}
+    for change, message in (
+        ({"preset": "fasst"}, "preset='fasst' is none of smoke, quick, fast"),
+        ({"model": "fuctional"}, "fuctional"),
+        ({"seed": -1}, "seeds"),
+        ({"batch_size": 8}, "7 training samples|6 training samples"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            learn.train(given, **change)
+    with pytest.raises(ValueError, match="'targets'"):
+        learn.train({"features": features, "targets": target})
+    with pytest.raises(ValueError, match="no target"):
+        learn.train({"features": features})
+    with pytest.raises(ValueError, match=r"\(4, 2, 3, 7\), expected \(h, w, 1\)"):
+        trained(np.zeros((4, 2, 3, 7)))
+    with pytest.raises(TypeError, match="int64"):
+        trained(np.zeros((6, 5), int))
+    with pytest.raises(ValueError, match="one row for each point"):
+        trained(np.zeros((6, 2)), np.zeros((5, 1)))
+    with pytest.raises(ValueError, match="features belong to points"):
+        trained(features[..., None], features[0])
+
+
+def test_samples_of_arrays_are_their_rows(rng):
+    points, target = rng.normal(size=(7, 2)), rng.normal(size=(3, 7))
+    found = from_arrays(mesh_points=points, target=target, features=target[..., None])
+    assert len(found) == 3
+    for sample, values in zip(found, target, strict=True):
+        np.testing.assert_array_equal(sample.mesh_points, points)
+        np.testing.assert_array_equal(sample.target[:, 0], values)
+        np.testing.assert_array_equal(sample.features[:, 0], values)
+    line = from_arrays(target=target, grid_axes=1)
+    np.testing.assert_allclose(line[0].mesh_points[:, 0], np.linspace(0, 1, 7))
+    assert line[0].grid_shape == (7,)
+    for given, message in (
+        ({"target": target}, r"target has shape \(3, 7\).*2 axes"),
+        ({"target": target[:, :6], "mesh_points": points}, r"\(3, 6\).*7 points"),
+        ({"target": target, "quadrature_weights": points}, "need mesh_points"),
+        ({"target": target, "mesh_points": points[0]}, r"expected \(b, n, p\)"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            from_arrays(**given)
