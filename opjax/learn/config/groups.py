@@ -300,7 +300,7 @@ class UpdateOptions(Options):
         """Returns the optimizer with what these options add to it."""
         if self.clip_norm:
             clip = training.clip_gradient_norm(self.clip_norm)
-            optimizer = optax.chain(clip, optimizer)
+            optimizer = training.chain(clip, optimizer)
         if self.average_decay:
             optimizer = training.averaged(optimizer, self.average_decay)
         return optimizer
