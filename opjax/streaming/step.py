@@ -51,7 +51,6 @@ def make_update(
     Returns:
       `update(state, value, gradients) -> (state, metrics)`, as of `make_step`.
     """
-
     return training.jit_with(optimizer, _update_of)
 
 

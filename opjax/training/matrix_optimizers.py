@@ -53,7 +53,6 @@ def muon(
       Liu et al., "Muon is scalable for LLM training", 2025 (the factor);
       `optax.contrib.muon`.
     """
-
     rest = adamw(learning_rate, weight_decay=weight_decay, b1=b1, b2=b2, eps=eps)
     numbers = (learning_rate, weight_decay, rest)
     return optax.GradientTransformation(

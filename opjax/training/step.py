@@ -55,6 +55,12 @@ def init(model: Any, optimizer: optax.GradientTransformation) -> TrainState:
       TypeError: if a leaf is complex.
       ValueError: if no leaf is floating point.
     """
+    # One program, where operations one by one would be dozens to compile.
+    return jit_with(optimizer, lambda rule: partial(_first, rule))(model)
+
+
+def _first(optimizer: optax.GradientTransformation, model: Any) -> TrainState:
+    """The state before the first step, in arrays of its own."""
     model = jax.tree.map(_copy, model)
     trained, _ = _partition(model)
     if not jax.tree.leaves(trained):
@@ -512,4 +518,4 @@ def _copy(leaf: Any) -> Array:
     key = isinstance(leaf, Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
     # With its dtype: a weakly typed leaf would turn strong in the first step, and the
     # second one be compiled again.
-    return leaf.copy() if key else jnp.array(leaf, jnp.result_type(leaf))
+    return jnp.copy(leaf if key else jnp.asarray(leaf, jnp.result_type(leaf)))

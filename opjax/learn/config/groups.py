@@ -321,7 +321,10 @@ class TrainingOptions(UpdateOptions):
         minimum=0,
     )
     num_buckets: int = option(
-        4, "Number of different sizes that meshes are padded to", minimum=1
+        0,
+        "Number of different sizes that meshes are padded to. Each size is compiled "
+        "once. 0 weighs compilation against padding",
+        minimum=0,
     )
     optimizer: str = option(
         "adamw",
