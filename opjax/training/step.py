@@ -276,9 +276,9 @@ class WithNumbers:
         """Calls the function."""
         return self._call(self._numbers, *given)
 
-    def compile(self, *given: Any) -> None:
-        """Compiles what a call with such arguments needs, and calls nothing."""
-        self._call.lower(self._numbers, *given).compile()
+    def lower(self, *given: Any) -> jax.stages.Lowered:
+        """Returns the program of a call with such arguments, and calls nothing."""
+        return self._call.lower(self._numbers, *given)
 
 
 class Epoch:
@@ -331,7 +331,7 @@ class Epoch:
     ) -> None:
         """Compiles ahead what a call with such arguments needs; trains nothing."""
         rows = order if self.on_device_scan else order[0]
-        self._advance.compile((state, jnp.array(True)), data, rows, key)
+        self._advance.lower((state, jnp.array(True)), data, rows, key).compile()
 
 
 def make_epoch(

@@ -317,7 +317,7 @@ class StoredBatches(ArrayBatches):
         if self.mesh is None:
             self.epoch.compile(state, batch, self.rows, self.key)
         else:
-            self.update.compile(state, batch, np.array(True), self.key)
+            self.update.lower(state, batch, np.array(True), self.key).compile()
 
     def advance(
         self, state: State, step: int, good: np.ndarray | None
