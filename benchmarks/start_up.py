@@ -7,6 +7,10 @@ processes: with an empty compilation cache (cold), with the cache that this run 
 (warm), and with that cache and other epochs, learning rate and seed (numbers). The
 phases of a process are timed from outside, by functions put around those of
 `opjax.learn`, so that the same program measures other commits, with `--tree`.
+
+Seconds are those of the processor: on one core that is free they are the seconds of a
+clock, and on a busy one they are still about the same. The totals are given by the
+clock, too.
 """
 
 import dataclasses
@@ -45,7 +49,7 @@ ROWS = {
     "imports": "imports",
     "data": "data: read, check, normalise, pad",
     "model": "model: initial parameters",
-    "set-up": "set-up: optimizer, checkpoints, files",
+    "set-up": "set-up: optimizer, files; since 0.3 compilation of the steps",
     "first epoch": "first epoch, with its compilation",
     "first validation": "first validation, with its compilation",
     "other epochs": "other epochs",
@@ -57,9 +61,11 @@ ROWS = {
     "total": "**total**",
     "silence": "**until the first line of progress**",
     "after": "**after the last epoch**",
+    "silence clock": "until the first line of progress, by the clock",
+    "total clock": "total, by the clock",
     "compiled": "programs compiled",
-    "compilation": "seconds in XLA's compiler",
-    "traced": "seconds of tracing and lowering",
+    "compilation": "XLA's compiler and cache, by the clock",
+    "traced": "tracing and lowering, by the clock",
 }
 _COUNTS = ("compiled",)
 
@@ -86,11 +92,11 @@ class Phases:
 
         @functools.wraps(function)
         def timed(*given: Any, **named: Any) -> Any:
-            begin = time.perf_counter()
+            begin = time.process_time()
             try:
                 return function(*given, **named)
             finally:
-                seconds = time.perf_counter() - begin
+                seconds = time.process_time() - begin
                 self.calls.setdefault(phase, []).append(seconds)
 
         setattr(owner, name, timed)
@@ -115,7 +121,15 @@ def work(file: str, arguments: Sequence[str], begin: float) -> None:
     from opjax.learn.cli import study, train
     from opjax.learn.run import loop
 
-    phases.calls["imports"] = [time.time() - begin]
+    phases.calls["imports"] = [time.process_time()]
+    say = loop.say
+
+    def shown(text: str) -> None:
+        if " epoch " in text and " step " in text:
+            phases.calls.setdefault("shown", []).append(time.process_time())
+        say(text)
+
+    loop.say = shown
     jax.monitoring.register_event_duration_secs_listener(phases.on_duration)
     jax.monitoring.register_event_listener(phases.on_event)
     phases.around(study.Tasks, "__call__", "data")
@@ -136,6 +150,8 @@ def work(file: str, arguments: Sequence[str], begin: float) -> None:
     except SystemExit as end:
         if end.code:
             raise
+    phases.calls["total"] = [time.process_time()]
+    phases.calls["clock"] = [time.time() - begin]
     pathlib.Path(file).write_text(json.dumps(dataclasses.asdict(phases)))
 
 
@@ -161,20 +177,19 @@ def measure(tree: str, folder: pathlib.Path, arguments: Sequence[str]) -> dict:
         stdout=subprocess.DEVNULL,
     )  # fmt: skip
     assert child.stderr is not None
-    shown, silence, last = [], 0.0, 0.0
+    shown, silence = [], 0.0
     for line in child.stderr:
         shown.append(line)
-        if " epoch " in line and " step " in line:
-            last = time.time() - begin
-            silence = silence or last
+        if not silence and " epoch " in line and " step " in line:
+            silence = time.time() - begin
     if child.wait():
         raise RuntimeError(f"{command} failed:\n{''.join(shown)}")
-    total = time.time() - begin
-    return _rows(json.loads(file.read_text()), total, silence, last)
+    return _rows(json.loads(file.read_text()), silence)
 
 
-def _rows(found: dict[str, Any], total: float, silence: float, last: float) -> dict:
+def _rows(found: dict[str, Any], silence: float) -> dict:
     calls = found["calls"]
+    total, first = calls["total"][0], calls["shown"][0]
     rows = {k: sum(calls[k]) for k in ("imports", "data", "model", "set-up")}
     for many, one in (("epochs", "epoch"), ("validations", "validation")):
         rows[f"first {one}"] = calls[many][0]
@@ -183,7 +198,8 @@ def _rows(found: dict[str, Any], total: float, silence: float, last: float) -> d
     rows["figures"] = sum(calls["figures"])
     rows["evaluation"] = sum(calls["finished"]) - calls["figures"][0]
     rows["rest"] = total - sum(rows.values())
-    rows |= {"total": total, "silence": silence, "after": total - last}
+    rows |= {"total": total, "silence": first, "after": total - calls["shown"][-1]}
+    rows |= {"silence clock": silence, "total clock": calls["clock"][0]}
     rows["compiled"] = len(found["compiled"]) - found["hits"]
     rows["compilation"] = sum(found["compiled"])
     return rows | {"traced": found["traced"]}
