@@ -263,6 +263,7 @@ class WithNumbers:
         leaves, structure = jax.tree.flatten(optimizer)
         places = [i for i, leaf in enumerate(leaves) if not callable(leaf)]
         self._numbers = [leaves[i] for i in places]
+        self._arrays: dict[Any, list[Any]] = {}
 
         def call(numbers: list[Any], *given: Any) -> Any:
             filled = list(leaves)
@@ -274,7 +275,20 @@ class WithNumbers:
 
     def __call__(self, *given: Any) -> Any:
         """Calls the function."""
-        return self._call(self._numbers, *given)
+        return self._call(self._as_arrays(), *given)
+
+    def _as_arrays(self) -> list[Any]:
+        """The numbers as arrays, which calls take faster; weakly typed, as numbers are.
+
+        Of several processes each has its own, so there they stay numbers.
+        """
+        if jax.process_count() > 1:
+            return self._numbers
+        dtype = jax.dtypes.canonicalize_dtype(float)
+        if dtype not in self._arrays:
+            with jax.ensure_compile_time_eval():
+                self._arrays[dtype] = jax.tree.map(jnp.asarray, self._numbers)
+        return self._arrays[dtype]
 
     def lower(self, *given: Any) -> jax.stages.Lowered:
         """Returns the program of a call with such arguments, and calls nothing."""
