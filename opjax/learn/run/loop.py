@@ -5,7 +5,7 @@ import sys
 import time
 import types
 from collections.abc import Callable, Generator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Protocol, TypeVar
 
 import jax
@@ -63,6 +63,7 @@ class Loop:
             if hosts.first():
                 say(f"Continuing from {found.path}.")
                 checkpoint.tidy(run.checkpoints, found.step, keep=settings.keep)
+        self._evaluation: Future[None] | None = None
         self.compile_seconds = self._compile()
         self.writer = MetricsWriter(
             run, rows=rows, waiting=waiting, tensorboard=settings.tensorboard
@@ -84,29 +85,45 @@ class Loop:
         }
 
     def _compile(self) -> float:
-        """Compiles all that the steps need, apart from training; returns seconds."""
+        """Compiles the steps, apart from training, and begins with the evaluation.
+
+        A thread compiles that while the first epoch runs. Returns seconds.
+        """
         if self.step == self.batches.total:
             return 0.0
         begin = time.monotonic()
-        x64 = jax.dtypes.canonicalize_dtype("float64") == "float64"
-
-        def evaluation() -> None:
-            assert self.task.metric is not None
-            with jax.enable_x64(x64):  # settings are those of a thread
-                batches.compile_evaluation(
-                    self.task.metric, self.progress["best_model"], self.validation
-                )
-
-        with ThreadPoolExecutor(1) as pool:  # which a second core works on
-            looking = pool.submit(evaluation) if self.validation else None
-            self.batches.prepare(self.progress["state"], self.step)
-            if looking is not None:
-                looking.result()
+        self.batches.prepare(self.progress["state"], self.step)
         seconds = time.monotonic() - begin
         if hosts.first():
             total = self.batches.total - self.step
             say(f"Compiled in {seconds:.0f} s. Training for {total} steps.")
+        if self.validation:
+            pool = ThreadPoolExecutor(1)
+            x64 = jax.dtypes.canonicalize_dtype("float64") == "float64"
+            model = self.progress["best_model"]
+            self._evaluation = pool.submit(self._compile_evaluation, model, x64)
+            pool.shutdown(wait=False)
         return seconds
+
+    def _compile_evaluation(self, model: Any, x64: bool) -> None:
+        assert self.task.metric is not None
+        with jax.enable_x64(x64):  # settings are those of a thread
+            batches.compile_evaluation(self.task.metric, model, self.validation)
+
+    def _wait_for_evaluation(self, epochs: int, loss: float) -> None:
+        """Says how the first epoch went, where its evaluation is not compiled yet."""
+        if self._evaluation is None:
+            return
+        waiting, self._evaluation = self._evaluation, None
+        if not waiting.done() and hosts.first():
+            done = f"epoch {epochs} step {self.step}/{self.batches.total}"
+            text = f"{self.run.path.name} {done} loss {loss:.4g}"
+            say(f"{text}, compiling the evaluation")
+        begin = time.monotonic()
+        waiting.result()
+        waited = time.monotonic() - begin
+        self.compile_seconds += waited
+        self.begin += waited
 
     def seconds(self) -> float:
         """Time spent in this and earlier parts of the run, without compilation."""
@@ -167,6 +184,7 @@ class Loop:
             found = self.probe(training.averaged_model(state))
             row |= {name: float(v) for name, v in found.items()}
         if self.validation:
+            self._wait_for_evaluation(epochs, row["train_loss"])
             row["validation"] = self._validate(epochs)
         return row | {"seconds": self.seconds()}
 
