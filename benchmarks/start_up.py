@@ -238,7 +238,10 @@ def write_samples(tree: str, folder: pathlib.Path, count: int) -> None:
 
 def table(found: dict[str, dict]) -> str:
     """Returns a Markdown table, a column for each case."""
-    lines = ["| phase, seconds | " + " | ".join(found) + " |", "|---" * 4 + "|"]
+    lines = [
+        "| phase, seconds | " + " | ".join(found) + " |",
+        "|---" * (len(found) + 1) + "|",
+    ]
     for row, name in ROWS.items():
         style = ".0f" if row in _COUNTS else ".1f"
         cells = [format(one[row], style) for one in found.values()]

@@ -9,6 +9,7 @@ import pytest
 from flax import nnx
 from jax.experimental.compilation_cache import compilation_cache
 
+from benchmarks import start_up
 from opjax import training
 from opjax.datasets import heat
 from opjax.learn.cli import study, train
@@ -121,3 +122,19 @@ def test_old_runs_keep_their_number_of_buckets(config, tmp_path):
         assert found.num_buckets == expected
     two = dataclasses.replace(config, num_buckets=2)
     assert program._with_stored_buckets(two, tmp_path) is two
+
+
+def test_the_benchmark_counts_every_second_once():
+    names = ("imports", "data", "model", "set-up", "checkpoints", "figures")
+    calls = {name: [1.0] for name in names}
+    calls |= {"epochs": [2.0, 1.0, 1.0], "validations": [1.0, 0.5], "finished": [3.0]}
+    calls |= {"shown": [8.0, 10.0], "total": [15.0], "clock": [30.0]}
+    found = {"calls": calls, "compiled": [1.0, 2.0], "hits": 1, "traced": 0.5}
+    rows = start_up._rows(found, 16.0)
+    assert rows.keys() == start_up.ROWS.keys()
+    named = list(start_up.ROWS)
+    parts = [rows[name] for name in named[: named.index("total")]]
+    assert sum(parts) == rows["total"] == 15.0
+    assert (rows["silence"], rows["after"], rows["compiled"]) == (8.0, 5.0, 1)
+    lines = start_up.table({"cold": rows, "warm": rows}).splitlines()
+    assert len(lines) == 2 + len(rows)
