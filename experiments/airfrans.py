@@ -106,7 +106,7 @@ def make_task(config: Config, cache_dir: str | None = None) -> learn.Task:
         cases.train, points=False, features=True, target=True
     )
     train, validation, test = (
-        _stack(part, normalizers, size, config.num_buckets)
+        _stack(part, normalizers, size, config.num_buckets or 4)
         for part, size in zip(cases[:3], (config.batch_size, 1, 1), strict=True)
     )
     return learn.Task(
@@ -115,6 +115,7 @@ def make_task(config: Config, cache_dir: str | None = None) -> learn.Task:
         test=test,
         build=build,
         loss=partial(loss, config),
+        mean=True,
         metric=partial(error, config),
         evaluate=partial(evaluate, config, cases.test, test, normalizers),
         extra=normalizers,
@@ -177,7 +178,7 @@ def evaluate(
     found = samples.unstack(
         [training.evaluate(one, model, bucket, batch_size=1) for bucket in test],
         [case.num_points for case in cases],
-        num_buckets=config.num_buckets,
+        num_buckets=config.num_buckets or 4,
     )
     errors = np.array([pair for pair, _ in found], np.float64)
     fields = [field for _, field in found]

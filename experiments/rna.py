@@ -219,7 +219,7 @@ def make_task(config: Config, cache_dir: str | None = None) -> learn.Task:
     """
     data = load(config, cache_dir=cache_dir)
     train, validation, test = (
-        samples.stack(part, batch_size=size, num_buckets=config.num_buckets)
+        samples.stack(part, batch_size=size, num_buckets=config.num_buckets or 4)
         for part, size in zip(data[:3], (config.batch_size, 1, 1), strict=True)
     )
     comparison = rna.untrained(seen(config, data.train), seen(config, data.test))
@@ -229,6 +229,7 @@ def make_task(config: Config, cache_dir: str | None = None) -> learn.Task:
         test=test,
         build=build,
         loss=partial(loss, config),
+        mean=True,
         metric=wrong,
         evaluate=partial(evaluate, config, data.test, test, comparison),
         source=data.source,
@@ -318,7 +319,7 @@ def evaluate(
 
     def predict(buckets: tuple[Any, ...]) -> list[np.ndarray]:
         found = list(map(classes, buckets))
-        return samples.unstack(found, counts, num_buckets=config.num_buckets)
+        return samples.unstack(found, counts, num_buckets=config.num_buckets or 4)
 
     predicted = predict(test)
     true = [np.asarray(surface.target) for surface in surfaces]
@@ -336,7 +337,7 @@ def evaluate(
         "accuracy_worst": right.min(),
     }
     if config.inputs == "xyz" and config.orientation != "principal":
-        again = samples.stack(turned(surfaces), num_buckets=config.num_buckets)
+        again = samples.stack(turned(surfaces), num_buckets=config.num_buckets or 4)
         found = np.concatenate(predict(again))
         numbers["accuracy_turned"] = np.mean(found == np.concatenate(true))
     if surfaces[0].details is not None:  # where there are meshes

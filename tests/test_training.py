@@ -140,6 +140,46 @@ def test_an_unclipped_gradient_passes_and_a_large_one_has_the_given_norm():
         )
 
 
+def test_a_chain_is_that_of_optax():
+    rules = training.clip_gradient_norm(0.5), training.adamw(1e-2, weight_decay=0.1)
+    ours, theirs = training.chain(*rules), optax.chain(*rules)
+    params, g = {"w": jnp.array([1.0, 2.0])}, {"w": jnp.array([3.0, 4.0])}
+    for _ in range(2):
+        found, state = ours.update(g, ours.init(params), params)
+        expected, other = theirs.update(g, theirs.init(params), params)
+        assert jax.tree.structure(state) == jax.tree.structure(other)
+        for a, b in zip(
+            *map(jax.tree.leaves, ((found, state), (expected, other))), strict=True
+        ):
+            np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("rule", [training.adamw, training.muon])
+def test_numbers_of_an_optimizer_are_arguments_of_its_program(rule, model, data):
+    """Other rates, lengths and decays: the same program, and the right numbers."""
+
+    def optimizer(scale, total):
+        rate = training.onecycle(1e-2 * scale, total, div_factor=10.0 * scale)
+        beta = training.onecycle_momentum(total, pct_start=0.2 * scale)
+        inner = rule(rate, b1=beta, weight_decay=0.1 * scale, b2=0.99, eps=1e-7 * scale)
+        inner = training.chain(training.clip_gradient_norm(scale), inner)
+        return training.averaged(inner, 0.5 / scale)
+
+    def make(rule):
+        return training.make_step(loss, rule)
+
+    texts = []
+    for scale, total in ((1.0, 10), (2.0, 30)):
+        own = optimizer(scale, total)
+        state, program = training.init(model, own), training.jit_with(own, make)
+        texts.append(program.lower(state, data).as_text())
+        found, expected = program(state, data), jax.jit(make(own))(state, data)
+        for a, b in zip(*map(jax.tree.leaves, (found, expected)), strict=True):
+            if jnp.issubdtype(a.dtype, jnp.floating):
+                np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12)
+    assert texts[0] == texts[1]
+
+
 def test_integer_and_key_leaves_are_carried_unchanged(model, data):
     rule = training.adamw_onecycle(1e-2, 5, weight_decay=0.1)
     state = training.init(model, rule)

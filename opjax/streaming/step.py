@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import optax
 from jax import Array
 
+from opjax import training
 from opjax.streaming.gradients import value_and_grad
 from opjax.streaming.source import Source
 from opjax.training import TrainState
@@ -50,15 +51,19 @@ def make_update(
     Returns:
       `update(state, value, gradients) -> (state, metrics)`, as of `make_step`.
     """
+    return training.jit_with(optimizer, _update_of)
 
-    @jax.jit
+
+def _update_of(rule: optax.GradientTransformation) -> Callable[..., Any]:
+    """The update of a rule, whose numbers may be arguments of a compiled program."""
+
     def update(
         state: TrainState, value: Array, gradients: Any
     ) -> tuple[TrainState, dict[str, Array]]:
         norm = optax.tree.norm(gradients)
         finite = jnp.isfinite(value) & jnp.isfinite(norm)
         model, old = state.model, state.optimizer_state
-        updates, new = optimizer.update(gradients, old, model)
+        updates, new = rule.update(gradients, old, model)
         new = TrainState(optax.apply_updates(model, updates), new, state.step + 1)
         state = jax.tree.map(partial(jnp.where, finite), new, state)
         return state, {"loss": value, "gradient_norm": norm, "finite": finite}

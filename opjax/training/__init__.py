@@ -12,12 +12,14 @@ from opjax.training.matrix_optimizers import muon
 from opjax.training.optimizers import (
     adamw,
     adamw_onecycle,
+    chain,
     clip_gradient_norm,
     onecycle,
     onecycle_momentum,
     scale_updates,
 )
 from opjax.training.step import (
+    Epoch,
     NonFiniteError,
     TrainState,
     averaged_model,
@@ -25,6 +27,7 @@ from opjax.training.step import (
     evaluate,
     first_non_finite,
     init,
+    jit_with,
     make_epoch,
     make_step,
     make_update,
@@ -33,6 +36,7 @@ from opjax.training.step import (
 )
 
 __all__ = [
+    "Epoch",
     "NonFiniteError",
     "TrainState",
     "adamw",
@@ -41,10 +45,12 @@ __all__ = [
     "averaged",
     "averaged_model",
     "bucket_order",
+    "chain",
     "clip_gradient_norm",
     "evaluate",
     "first_non_finite",
     "init",
+    "jit_with",
     "make_epoch",
     "make_step",
     "make_update",

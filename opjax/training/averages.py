@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import optax
 from jax import Array
+from jax.tree_util import Partial
 
 from opjax import _checks
 
@@ -56,25 +57,31 @@ def averaged(
     if not decay < 1:
         raise ValueError(f"{decay=} must be below 1.")
 
-    def init(params: Any) -> AverageState:
-        total = jax.tree.map(jnp.zeros_like, params)
-        return AverageState(optimizer.init(params), total, jnp.zeros((), float))
+    return optax.GradientTransformation(
+        Partial(_init, optimizer.init),
+        Partial(_update, optimizer.update, 1 - decay),  # pyright: ignore[reportArgumentType]
+    )
 
-    def update(
-        updates: Any, state: AverageState, params: Any = None
-    ) -> tuple[Any, AverageState]:
-        if params is None:
-            raise ValueError("averaged needs the parameters: pass params to update.")
-        updates, inner = optimizer.update(updates, state.inner, params)
-        new = jax.tree.map(jnp.add, params, updates)
-        total, weight = jax.tree.map(
-            lambda old, x: old + (1 - decay) * (x - old),
-            (state.total, state.weight),
-            (new, jnp.ones_like(state.weight)),
-        )
-        return updates, AverageState(inner, total, weight)
 
-    return optax.GradientTransformation(init, update)  # pyright: ignore[reportArgumentType]
+def _init(inner: Any, params: Any) -> AverageState:
+    total = jax.tree.map(jnp.zeros_like, params)
+    return AverageState(inner(params), total, jnp.zeros((), float))
+
+
+def _update(
+    inner: Any, rest: Any, updates: Any, state: Any, params: Any = None
+) -> tuple[Any, AverageState]:
+    """An update; `rest` is one minus the decay."""
+    if params is None:
+        raise ValueError("averaged needs the parameters: pass params to update.")
+    updates, kept = inner(updates, state.inner, params)
+    new = jax.tree.map(jnp.add, params, updates)
+    total, weight = jax.tree.map(
+        lambda old, x: old + rest * (x - old),
+        (state.total, state.weight),
+        (new, jnp.ones_like(state.weight)),
+    )
+    return updates, AverageState(kept, total, weight)
 
 
 def average_of(optimizer_state: Any, params: Any) -> Any:

@@ -5,6 +5,7 @@ from typing import Any
 import jax
 import optax
 from jax import Array
+from jax.tree_util import Partial
 from optax.contrib import MuonDimensionNumbers
 
 from opjax.training.optimizers import Schedule, adamw
@@ -52,6 +53,27 @@ def muon(
       Liu et al., "Muon is scalable for LLM training", 2025 (the factor);
       `optax.contrib.muon`.
     """
+    rest = adamw(learning_rate, weight_decay=weight_decay, b1=b1, b2=b2, eps=eps)
+    numbers = (learning_rate, weight_decay, rest)
+    return optax.GradientTransformation(
+        Partial(_init, numbers), Partial(_update, numbers)
+    )
+
+
+def _init(numbers: tuple[Any, ...], params: Any) -> Any:
+    return _rule(*numbers).init(params)
+
+
+def _update(
+    numbers: tuple[Any, ...], updates: Any, state: Any, params: Any = None
+) -> tuple[Any, Any]:
+    return _rule(*numbers).update(updates, state, params)
+
+
+def _rule(
+    learning_rate: Any, weight_decay: Any, rest: optax.GradientTransformation
+) -> optax.GradientTransformation:
+    """The rule of numbers that may be arguments of a compiled program."""
 
     def names(params: Any) -> Any:
         return jax.tree_util.tree_map_with_path(
@@ -65,7 +87,6 @@ def muon(
         consistent_rms=_RMS,
         muon_weight_dimension_numbers=lambda params: jax.tree.map(_axes, params),
     )
-    rest = adamw(learning_rate, weight_decay=weight_decay, b1=b1, b2=b2, eps=eps)
     return optax.partition({"matrices": _lenient(matrices), "rest": rest}, names)
 
 

@@ -3,6 +3,10 @@
 optax has both words and neither number: its one-cycle schedule peaks a step later, and
 torch also cycles beta1. These follow torch to rounding error, so learning curves can be
 compared, and stay accurate in float32.
+
+Schedules and rules are pytrees: their numbers, such as rates and lengths, are leaves.
+What `training.jit_with` compiles takes them as arguments, so that a training with other
+numbers finds its program in the compilation cache.
 """
 
 import math
@@ -13,6 +17,7 @@ import jax
 import jax.numpy as jnp
 import optax
 from jax import Array
+from jax.tree_util import Partial
 
 from opjax import _checks
 
@@ -101,18 +106,22 @@ def _cycle(
     if not 0 <= pct_start <= 1:
         raise ValueError(f"{pct_start=} must lie between 0 and 1.")
     turn, end = pct_start * total_steps - 1, total_steps - 1
+    rise = turn if turn > 0 else 1.0
+    fall = end - turn if end > turn else 1.0
+    return Partial(_at, first, middle, last, turn, rise, fall)
 
-    def schedule(step: Any) -> Array:
-        step = jnp.asarray(step, float)
-        rise = step / turn if turn > 0 else jnp.ones_like(step)
-        fall = (step - turn) / (end - turn) if end > turn else jnp.ones_like(step)
-        rising = step <= turn
-        quarter = jnp.pi / 2 * jnp.clip(jnp.where(rising, rise, fall), 0, 1)
-        # cos^2 and sin^2 rather than 1 + cos: no cancellation where the rate is tiny.
-        old, new = jnp.cos(quarter) ** 2, jnp.sin(quarter) ** 2
-        return jnp.where(rising, first * old + middle * new, middle * old + last * new)
 
-    return schedule
+def _at(
+    first: Any, middle: Any, last: Any, turn: Any, rise: Any, fall: Any, step: Any
+) -> Array:
+    """The value of a cycle: up to `turn`, in `rise` steps, and down in `fall` steps."""
+    step = jnp.asarray(step, float)
+    rising = (step <= turn) & (turn > 0)
+    part = jnp.where(rising, step / rise, (step - turn) / fall)
+    quarter = jnp.pi / 2 * jnp.clip(part, 0, 1)
+    # cos^2 and sin^2 rather than 1 + cos: no cancellation where the rate is tiny.
+    old, new = jnp.cos(quarter) ** 2, jnp.sin(quarter) ** 2
+    return jnp.where(rising, first * old + middle * new, middle * old + last * new)
 
 
 class AdamWState(NamedTuple):
@@ -163,42 +172,73 @@ def adamw(
             raise ValueError(f"{name}={beta} must satisfy 0 <= {name} < 1.")
     _checks.positive(eps=eps)
     _checks.non_negative(weight_decay=weight_decay)
-    log_b2 = math.log(b2) if b2 > 0 else -math.inf
+    numbers = _Numbers(
+        learning_rate,
+        b1,
+        b2,
+        1 - b2,
+        math.log(b2) if b2 > 0 else -math.inf,
+        eps,
+        weight_decay,
+    )
+    return optax.GradientTransformation(
+        Partial(_init_adamw, numbers),
+        Partial(_update_adamw, numbers),  # pyright: ignore[reportArgumentType]
+    )
 
-    def at(value: float | Schedule, count: Array) -> Array:
-        return jnp.asarray(value(count) if callable(value) else value, float)
 
-    def init(params: Any) -> AdamWState:
-        count = jnp.zeros((), jnp.int32)
-        mean = jax.tree.map(jnp.zeros_like, params)
-        square = jax.tree.map(jnp.zeros_like, params)
-        return AdamWState(count, mean, square, at(learning_rate, count), at(b1, count))
+class _Numbers(NamedTuple):
+    """Numbers of `adamw`; differences and logarithms of doubles, before rounding."""
 
-    def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, AdamWState]:
-        if params is None:
-            raise ValueError("adamw decays the parameters: pass params to update.")
-        rate, beta = at(learning_rate, state.count), at(b1, state.count)
-        count = state.count + 1
-        steps = count.astype(rate.dtype)
-        # 1 - b^t by expm1: float32 would lose four digits of 1 - 0.999.
-        unbias1 = -jnp.expm1(steps * jnp.log(beta))
-        unbias2 = -jnp.expm1(steps * log_b2)
+    learning_rate: Any
+    b1: Any
+    b2: Any
+    one_minus_b2: Any
+    log_b2: Any
+    eps: Any
+    weight_decay: Any
 
-        def moment(m: Array, g: Array) -> Array:
-            return m + (1 - beta).astype(g.dtype) * (g - m)
 
-        def direction(m: Array, v: Array, p: Array) -> Array:
-            r, u1, u2 = (x.astype(p.dtype) for x in (rate, unbias1, unbias2))
-            return -r * (m / u1 / (jnp.sqrt(v / u2) + eps) + weight_decay * p)
+def _value(number: Any, count: Array) -> Array:
+    """A number, or that of a schedule."""
+    return jnp.asarray(number(count) if callable(number) else number, float)
 
-        mean = jax.tree.map(moment, state.mean, updates)
-        square = jax.tree.map(
-            lambda v, g: b2 * v + (1 - b2) * g * g, state.square, updates
-        )
-        updates = jax.tree.map(direction, mean, square, params)
-        return updates, AdamWState(count, mean, square, rate, beta)
 
-    return optax.GradientTransformation(init, update)  # pyright: ignore[reportArgumentType]
+def _init_adamw(numbers: _Numbers, params: Any) -> AdamWState:
+    count = jnp.zeros((), jnp.int32)
+    mean = jax.tree.map(jnp.zeros_like, params)
+    square = jax.tree.map(jnp.zeros_like, params)
+    rate, beta = _value(numbers.learning_rate, count), _value(numbers.b1, count)
+    return AdamWState(count, mean, square, rate, beta)
+
+
+def _update_adamw(
+    numbers: _Numbers, updates: Any, state: Any, params: Any = None
+) -> tuple[Any, AdamWState]:
+    if params is None:
+        raise ValueError("adamw decays the parameters: pass params to update.")
+    b2, eps, decay = numbers.b2, numbers.eps, numbers.weight_decay
+    rate = _value(numbers.learning_rate, state.count)
+    beta = _value(numbers.b1, state.count)
+    count = state.count + 1
+    steps = count.astype(rate.dtype)
+    # 1 - b^t by expm1: float32 would lose four digits of 1 - 0.999.
+    unbias1 = -jnp.expm1(steps * jnp.log(beta))
+    unbias2 = -jnp.expm1(steps * numbers.log_b2)
+
+    def moment(m: Array, g: Array) -> Array:
+        return m + (1 - beta).astype(g.dtype) * (g - m)
+
+    def direction(m: Array, v: Array, p: Array) -> Array:
+        r, u1, u2 = (x.astype(p.dtype) for x in (rate, unbias1, unbias2))
+        return -r * (m / u1 / (jnp.sqrt(v / u2) + eps) + decay * p)
+
+    mean = jax.tree.map(moment, state.mean, updates)
+    square = jax.tree.map(
+        lambda v, g: b2 * v + numbers.one_minus_b2 * g * g, state.square, updates
+    )
+    updates = jax.tree.map(direction, mean, square, params)
+    return updates, AdamWState(count, mean, square, rate, beta)
 
 
 def clip_gradient_norm(max_norm: float) -> optax.GradientTransformation:
@@ -216,12 +256,50 @@ def clip_gradient_norm(max_norm: float) -> optax.GradientTransformation:
     if not max_norm > 0:
         raise ValueError(f"{max_norm=} must be positive; leave it out for no clipping.")
 
-    def update(updates: Any, params: Any = None) -> Any:
-        del params
-        scale = jnp.minimum(1.0, max_norm / (optax.tree.norm(updates) + 1e-6))
-        return jax.tree.map(lambda g: g * scale.astype(g.dtype), updates)
+    return optax.GradientTransformation(_no_state, Partial(_clip, max_norm))
 
-    return optax.stateless(update)
+
+def _no_state(params: Any) -> optax.EmptyState:
+    del params
+    return optax.EmptyState()
+
+
+def _clip(
+    max_norm: Any, updates: Any, state: Any, params: Any = None
+) -> tuple[Any, Any]:
+    del params
+    scale = jnp.minimum(1.0, max_norm / (optax.tree.norm(updates) + 1e-6))
+    return jax.tree.map(lambda g: g * scale.astype(g.dtype), updates), state
+
+
+def chain(*rules: optax.GradientTransformation) -> optax.GradientTransformation:
+    """Applies rules one after the other, as `optax.chain`, and keeps their numbers.
+
+    Args:
+      *rules: gradient transformations; their numbers stay leaves, where they are.
+
+    Returns:
+      The gradient transformation; its state is a tuple of theirs.
+    """
+    return optax.GradientTransformation(
+        Partial(_init_chain, *(rule.init for rule in rules)),
+        Partial(_update_chain, tuple(rule.update for rule in rules)),
+    )
+
+
+def _init_chain(*given: Any) -> tuple[Any, ...]:
+    *inits, params = given
+    return tuple(init(params) for init in inits)
+
+
+def _update_chain(
+    rules: tuple[Any, ...], updates: Any, state: Any, params: Any = None
+) -> tuple[Any, tuple[Any, ...]]:
+    found: list[Any] = []
+    for rule, old in zip(rules, state, strict=True):
+        updates, new = rule(updates, old, params)
+        found.append(new)
+    return updates, tuple(found)
 
 
 def scale_updates(sizes: Any) -> optax.GradientTransformation:
@@ -288,6 +366,4 @@ def adamw_onecycle(
     )
     beta = onecycle_momentum(total_steps, pct_start=pct_start) if cycle_momentum else b1
     rule = adamw(rate, weight_decay=weight_decay, b1=beta, b2=b2, eps=eps)
-    return (
-        rule if clip_norm is None else optax.chain(clip_gradient_norm(clip_norm), rule)
-    )
+    return rule if clip_norm is None else chain(clip_gradient_norm(clip_norm), rule)

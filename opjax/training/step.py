@@ -55,6 +55,12 @@ def init(model: Any, optimizer: optax.GradientTransformation) -> TrainState:
       TypeError: if a leaf is complex.
       ValueError: if no leaf is floating point.
     """
+    # One program, where operations one by one would be dozens to compile.
+    return jit_with(optimizer, lambda rule: partial(_first, rule))(model)
+
+
+def _first(optimizer: optax.GradientTransformation, model: Any) -> TrainState:
+    """The state before the first step, in arrays of its own."""
     model = jax.tree.map(_copy, model)
     trained, _ = _partition(model)
     if not jax.tree.leaves(trained):
@@ -220,6 +226,128 @@ def _in_parts(gradient: Callable[..., Any], microbatch: int) -> Callable[..., An
     return total
 
 
+def jit_with(
+    optimizer: optax.GradientTransformation,
+    make: Callable[[optax.GradientTransformation], Callable[..., Any]],
+    *,
+    donate: bool = False,
+) -> "WithNumbers":
+    """Compiles `make(optimizer)` with the numbers of the optimizer as arguments.
+
+    Rates, decays and lengths of schedules that are leaves of the optimizer, as those of
+    `opjax.training.optimizers` are, are then no constants of the program: a training
+    that differs in them alone finds it in the compilation cache. What is not a number,
+    such as the functions of other optimizers, stays part of the program.
+
+    Args:
+      optimizer: gradient transformation.
+      make: returns the function to compile.
+      donate: whether to donate the first argument of that function.
+
+    Returns:
+      The compiled function, called as that of `make(optimizer)`.
+    """
+    return WithNumbers(optimizer, make, donate=donate)
+
+
+class WithNumbers:
+    """A compiled function with the numbers of an optimizer, see `jit_with`."""
+
+    def __init__(
+        self,
+        optimizer: optax.GradientTransformation,
+        make: Callable[[optax.GradientTransformation], Callable[..., Any]],
+        *,
+        donate: bool = False,
+    ):
+        leaves, structure = jax.tree.flatten(optimizer)
+        places = [i for i, leaf in enumerate(leaves) if not callable(leaf)]
+        self._numbers = [leaves[i] for i in places]
+        self._arrays: dict[Any, list[Any]] = {}
+
+        def call(numbers: list[Any], *given: Any) -> Any:
+            filled = list(leaves)
+            for place, number in zip(places, numbers, strict=True):
+                filled[place] = number
+            return make(jax.tree.unflatten(structure, filled))(*given)
+
+        self._call = jax.jit(call, donate_argnums=(1,) if donate else ())
+
+    def __call__(self, *given: Any) -> Any:
+        """Calls the function."""
+        return self._call(self._as_arrays(), *given)
+
+    def _as_arrays(self) -> list[Any]:
+        """The numbers as arrays, which calls take faster; weakly typed, as numbers are.
+
+        Of several processes each has its own, so there they stay numbers.
+        """
+        if jax.process_count() > 1:
+            return self._numbers
+        dtype = jax.dtypes.canonicalize_dtype(float)
+        if dtype not in self._arrays:
+            with jax.ensure_compile_time_eval():
+                self._arrays[dtype] = jax.tree.map(jnp.asarray, self._numbers)
+        return self._arrays[dtype]
+
+    def lower(self, *given: Any) -> jax.stages.Lowered:
+        """Returns the program of a call with such arguments, and calls nothing."""
+        return self._call.lower(self._numbers, *given)
+
+
+class Epoch:
+    """The updates of many batches, as made by `make_epoch`."""
+
+    def __init__(
+        self,
+        loss: Callable[..., Any],
+        optimizer: optax.GradientTransformation,
+        *,
+        microbatch: int | None = None,
+        on_device_scan: bool = True,
+        mesh: Mesh | None = None,
+    ):
+        self.on_device_scan = on_device_scan
+
+        def make(rule: optax.GradientTransformation) -> Callable[..., Any]:
+            update = make_update(loss, rule, microbatch=microbatch, mesh=mesh)
+
+            def one(carry: Any, data: Any, rows: Array, key: Array | None) -> Any:
+                state, good = carry
+                batch = jax.tree.map(lambda x: jnp.take(x, rows, axis=0), data)
+                state, metrics = update(state, batch, good, key)
+                return (state, good & metrics["finite"]), metrics
+
+            def all_of(carry: Any, data: Any, order: Array, key: Array | None) -> Any:
+                return jax.lax.scan(
+                    lambda carry, rows: one(carry, data, rows, key), carry, order
+                )
+
+            return all_of if on_device_scan else one
+
+        self._advance = jit_with(optimizer, make, donate=True)
+
+    def __call__(
+        self, state: TrainState, data: Any, order: Any, key: Array | None = None
+    ) -> tuple[TrainState, dict[str, Array]]:
+        """Trains on the batches of an order, see `make_epoch`."""
+        carry, history = (state, jnp.array(True)), []
+        if self.on_device_scan:
+            (state, _), found = self._advance(carry, data, order, key)
+            return state, found
+        for rows in order:
+            carry, metrics = self._advance(carry, data, rows, key)
+            history.append(metrics)
+        return carry[0], jax.tree.map(lambda *rows: jnp.stack(rows), *history)
+
+    def compile(
+        self, state: TrainState, data: Any, order: Any, key: Array | None = None
+    ) -> None:
+        """Compiles ahead what a call with such arguments needs; trains nothing."""
+        rows = order if self.on_device_scan else order[0]
+        self._advance.lower((state, jnp.array(True)), data, rows, key).compile()
+
+
 def make_epoch(
     loss: Callable[..., Any],
     optimizer: optax.GradientTransformation,
@@ -227,7 +355,7 @@ def make_epoch(
     microbatch: int | None = None,
     on_device_scan: bool = True,
     mesh: Mesh | None = None,
-) -> Callable[..., tuple[TrainState, dict[str, Array]]]:
+) -> Epoch:
     """Builds the updates of many batches, gathered from data kept on the device.
 
     After the first non-finite loss or gradient the state is frozen, so the last good
@@ -235,7 +363,8 @@ def make_epoch(
 
     Args:
       loss: as for `make_step`.
-      optimizer: gradient transformation.
+      optimizer: gradient transformation; of those in `opjax.training.optimizers` the
+        numbers are arguments of the compiled program, see `jit_with`.
       microbatch: as for `make_step`.
       on_device_scan: one `lax.scan` for all batches, or one dispatch for each, for
         losses that XLA handles badly inside loops. The two may differ in rounding.
@@ -246,42 +375,16 @@ def make_epoch(
       arrays with samples along axis 0, `order` holds sample indices, shape
       `(num_steps, batch)`, `key` is as for the step of `make_step`, and `history` the
       metrics of `make_step`, each of shape `(num_steps,)`. The arrays of `state` are
-      donated: use the returned state only.
+      donated: use the returned state only. `epoch.compile`, with the same arguments,
+      compiles ahead.
     """
-    update = make_update(loss, optimizer, microbatch=microbatch, mesh=mesh)
-
-    def body(
-        data: Any, key: Array | None, carry: tuple[TrainState, Array], rows: Array
-    ) -> Any:
-        state, good = carry
-        batch = jax.tree.map(lambda x: jnp.take(x, rows, axis=0), data)
-        state, metrics = update(state, batch, good, key)
-        return (state, good & metrics["finite"]), metrics
-
-    @partial(jax.jit, donate_argnums=0)
-    def scan(
-        state: TrainState, data: Any, order: Array, key: Array | None = None
-    ) -> Any:
-        carry = (state, jnp.array(True))
-        (state, _), history = jax.lax.scan(partial(body, data, key), carry, order)
-        return state, history
-
-    @partial(jax.jit, donate_argnums=0)
-    def single(
-        carry: tuple[TrainState, Array], data: Any, rows: Array, key: Array | None
-    ) -> Any:
-        return body(data, key, carry, rows)
-
-    def loop(
-        state: TrainState, data: Any, order: Array, key: Array | None = None
-    ) -> Any:
-        carry, history = (state, jnp.array(True)), []
-        for rows in order:
-            carry, metrics = single(carry, data, rows, key)
-            history.append(metrics)
-        return carry[0], jax.tree.map(lambda *rows: jnp.stack(rows), *history)
-
-    return scan if on_device_scan else loop
+    return Epoch(
+        loss,
+        optimizer,
+        microbatch=microbatch,
+        on_device_scan=on_device_scan,
+        mesh=mesh,
+    )
 
 
 def first_non_finite(history: dict[str, Array]) -> int | None:
@@ -429,4 +532,4 @@ def _copy(leaf: Any) -> Array:
     key = isinstance(leaf, Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
     # With its dtype: a weakly typed leaf would turn strong in the first step, and the
     # second one be compiled again.
-    return leaf.copy() if key else jnp.array(leaf, jnp.result_type(leaf))
+    return jnp.copy(leaf if key else jnp.asarray(leaf, jnp.result_type(leaf)))

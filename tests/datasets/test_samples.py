@@ -2,12 +2,13 @@
 
 import itertools
 
+import jax
 import numpy as np
 import pytest
 
-from opjax import samples
+from opjax import normalize, samples
 from opjax.datasets import requests
-from opjax.samples import Sample
+from opjax.samples import Sample, normalizers
 
 
 def make(rng, n, *, channels=2, **changes):
@@ -41,6 +42,55 @@ def test_bucket_sizes_of_many_different_counts_waste_little(rng):
     assert found[-1] == counts.max()
     even = np.quantile(counts, np.arange(1, 9) / 8, method="higher")
     assert waste(found, counts) <= 1.05 * waste(even, counts)
+
+
+def test_few_samples_and_short_runs_get_few_sizes(rng):
+    few, many = rng.integers(80, 161, 29), rng.integers(500, 1501, 1000)
+    assert samples.cheapest_num_buckets(few, batch_size=2, num_epochs=100) == 1
+    assert samples.cheapest_num_buckets(many, batch_size=2, num_epochs=100) == 4
+    assert samples.cheapest_num_buckets(many, num_epochs=1) == 1
+    assert samples.cheapest_num_buckets([7] * 50, num_epochs=10**6) == 1
+    numbers = [
+        samples.cheapest_num_buckets(few, num_epochs=epochs)
+        for epochs in (1, 10, 100, 1000, 10_000)
+    ]
+    assert numbers == sorted(numbers)
+    assert numbers[-1] > 1
+    with pytest.raises(ValueError, match="counts must be positive"):
+        samples.cheapest_num_buckets([])
+
+
+def test_other_samples_get_given_sizes_where_these_fit(rng):
+    assert samples.fitting_sizes([9, 12, 15], (10, 20)) == (10, 20)
+    assert samples.fitting_sizes([12, 15], (10, 20)) == (20,)
+    assert samples.fitting_sizes([12, 25, 22], (10, 20)) == (20, 25)
+    assert samples.fitting_sizes([4, 4], (10, 20)) is None  # more than twice the points
+    data = [make(rng, n) for n in (9, 9, 15)]
+    first, second = samples.stack(data, sizes=(10, 20))
+    assert first["mesh_points"].shape[:2] == (2, 10)
+    assert second["mesh_points"].shape[:2] == (1, 20)
+    (same,) = samples.stack(data[:2], sizes=(10,))  # padded, though of one size
+    np.testing.assert_array_equal(
+        same["quadrature_weights"], first["quadrature_weights"]
+    )
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("x64", [False, True])
+def test_stored_arrays_are_encoded_to_the_same_bits(rng, dtype, x64):
+    arrays = {
+        name: rng.normal(size=(3, 5, 2)).astype(dtype)
+        for name in ("mesh_points", "features", "target")
+    }
+    with jax.enable_x64(x64):
+        fitted = {name: normalize.fit(arrays[name]) for name in ("features", "target")}
+        expected = normalizers.encode(arrays, fitted)
+        found = normalizers.encode_stored(arrays, fitted)
+    assert found.keys() == expected.keys()
+    assert found["target"] is arrays["target"]
+    for name in ("mesh_points", "features"):
+        np.testing.assert_array_equal(found[name], expected[name])
+    assert found["features"].dtype == expected["features"].dtype
 
 
 def test_every_sample_is_in_one_bucket_that_holds_it(rng):

@@ -2,6 +2,7 @@
 
 import json
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -172,6 +173,7 @@ def test_the_same_data_give_the_same_file(tmp_path, rng):
     assert (tmp_path / "one.png").read_bytes() == (tmp_path / "two.png").read_bytes()
 
 
+@jax.tree_util.register_static
 class Looking:
     """A model with maps and bases, or a method without them."""
 

@@ -6,6 +6,7 @@ if __name__ == "__main__":
     PROGRAM.launch()
 """
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -22,6 +23,7 @@ from opjax.learn import tables
 from opjax.learn.cli import command_line, describe, study
 from opjax.learn.cli.study import MakeTask
 from opjax.learn.config import ModelOptions, RunOptions, fields
+from opjax.learn.json_files import read_object
 from opjax.learn.messages import say
 from opjax.learn.registry import operators
 from opjax.learn.report import drawing
@@ -99,6 +101,8 @@ class Program(Generic[_Config]):
         """
         drawing.require_matplotlib()
         config, base = self._ready(config)
+        workdir = os.path.abspath(workdir or self._default_workdir(config, base))
+        config = _with_stored_buckets(config, pathlib.Path(workdir))
         start = self.command or f"python -m experiments.{self.name}"
         command = fields.command(start, config, base)
         command += f" --mesh={mesh}" * bool(mesh)
@@ -128,7 +132,6 @@ class Program(Generic[_Config]):
                 **({"mesh": mesh} if mesh else {}),
             }
 
-        workdir = os.path.abspath(workdir or self._default_workdir(config, base))
         if hosts.first():
             say(f"Folder: {workdir}")
         result = run_once(workdir, config, work, command=command)
@@ -231,6 +234,22 @@ class Program(Generic[_Config]):
             absolute = os.path.abspath(os.path.expanduser(folder))
             config = dataclasses.replace(config, data_dir=absolute)
         return config, base
+
+
+def _with_stored_buckets(config: _Config, folder: pathlib.Path) -> _Config:
+    """A configuration that goes on with as many buckets as the run in its folder."""
+    if getattr(config, "num_buckets", 1):
+        return config
+    stored = hosts.tell(lambda: _stored_buckets(folder))
+    return dataclasses.replace(config, num_buckets=stored) if stored else config
+
+
+def _stored_buckets(folder: pathlib.Path) -> int:
+    """The buckets that the run in a folder was told to have; 0 if it chooses."""
+    with contextlib.suppress(OSError, ValueError):  # said where the folder is opened
+        found = read_object(folder / "config.json").get("num_buckets", 0)
+        return found if isinstance(found, int) else 0
+    return 0
 
 
 def _registered(config: object) -> TypeGuard[RunOptions]:

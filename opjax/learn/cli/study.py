@@ -12,6 +12,7 @@ from flax import nnx
 from opjax import training
 from opjax.learn.config import fields
 from opjax.learn.json_files import replacing
+from opjax.learn.messages import say
 from opjax.learn.report import figures
 from opjax.learn.report.members import Finished
 from opjax.learn.run import devices, hosts
@@ -84,6 +85,12 @@ def run(
     members, tasks = config.members(), Tasks(make_task, cache_dir)
     first, *others = members.values()
     task = tasks(first)
+    if task.num_train and hosts.first():
+        parts = task.num_train, task.num_validation, task.num_test
+        say(
+            f"{sum(parts)} samples: {parts[0]} to train on, {parts[1]} to validate, "
+            f"{parts[2]} to test."
+        )
     mesh = shared.mesh(lambda: share_points(members.values(), tasks))
     if mesh is not None:  # the first member is checked when it is trained, at once
         for member in others:

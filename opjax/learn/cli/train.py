@@ -147,7 +147,7 @@ class Config(RunOptions, ModelOptions, TrainingOptions):
             if field.name not in _WHOLE_MESHES:
                 continue
             value = getattr(self, field.name)
-            if value != field.default:
+            if value not in (field.default, _BEFORE.get(field.name)):
                 raise ValueError(
                     f"{field.name}={value} means nothing with "
                     f"stream_points={self.stream_points}; leave it out."
@@ -168,6 +168,9 @@ _WHOLE_MESHES = (
     "rematerialize",
     "storage_dtype",
 )
+
+# Defaults of opjax 0.2, which the configurations of its runs have.
+_BEFORE = {"num_buckets": 4}
 
 # Convolutions are off: they tie a model to one grid.
 _DEFAULT = Config(models=("functional",), num_epochs=100, convolution=False)

@@ -300,7 +300,7 @@ class UpdateOptions(Options):
         """Returns the optimizer with what these options add to it."""
         if self.clip_norm:
             clip = training.clip_gradient_norm(self.clip_norm)
-            optimizer = optax.chain(clip, optimizer)
+            optimizer = training.chain(clip, optimizer)
         if self.average_decay:
             optimizer = training.averaged(optimizer, self.average_decay)
         return optimizer
@@ -321,7 +321,10 @@ class TrainingOptions(UpdateOptions):
         minimum=0,
     )
     num_buckets: int = option(
-        4, "Number of different sizes that meshes are padded to", minimum=1
+        0,
+        "Number of different sizes that meshes are padded to. Each size is compiled "
+        "once. 0 weighs compilation against padding",
+        minimum=0,
     )
     optimizer: str = option(
         "adamw",

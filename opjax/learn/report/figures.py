@@ -117,7 +117,7 @@ def curves(shown: Sequence[Member]) -> Any:
     if not rows:
         return None
     titles = {
-        "train_loss": "training loss of a batch",
+        "train_loss": "training loss, mean",
         "validation": "validation, best marked",
         "learning_rate": "learning rate",
         "condition": "condition number, mean",

@@ -7,7 +7,7 @@ import numpy as np
 
 from opjax.learn.report import drawing
 
-_TITLES = {"train_loss": "training loss of a batch", "validation": "validation"}
+_TITLES = {"train_loss": "training loss, mean", "validation": "validation"}
 
 
 def seeds(histories: Mapping[str, Sequence[Sequence[dict[str, Any]]]]) -> Any:

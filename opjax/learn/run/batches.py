@@ -8,7 +8,7 @@ meets the same batches.
 import abc
 import functools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -18,7 +18,8 @@ import numpy as np
 from jax.sharding import Mesh
 
 from opjax import training
-from opjax.learn.run import buckets
+from opjax.learn.messages import say
+from opjax.learn.run import buckets, hosts
 from opjax.learn.run.buckets import Bucket
 from opjax.learn.run.settings import Settings
 from opjax.learn.tasks.task import FreshTask, Task
@@ -48,14 +49,12 @@ class Batches(abc.ABC):
       total: steps of the whole training.
       per_epoch: steps of an epoch.
       per_call: most steps of an `advance`.
-      compile_seconds: of `prepare`.
     """
 
     shape: tuple[int, ...] = ()
     total: int
     per_epoch: int
     per_call: int
-    compile_seconds: float = 0.0
 
     @abc.abstractmethod
     def start(self, model: Any) -> State:
@@ -107,6 +106,7 @@ class ArrayBatches(Batches):
         self.train = placed(task.train, self.mesh, task.row)
         self.samples = [buckets.num_samples("train", b) for b in self.train]
         self.seed, self.batch_size = settings.seed, settings.batch_size
+        self.scan = settings.scan
         self.per_epoch = len(self._order(0)[0])
         self.per_call = settings.steps_per_call or self.per_epoch
         self.total = settings.num_epochs * self.per_epoch
@@ -127,7 +127,28 @@ class ArrayBatches(Batches):
         return state if self.mesh is None else sharding.replicate(state, self.mesh)
 
     def prepare(self, state: State, step: int) -> None:
-        """Nothing: programs are compiled at their first call."""
+        """Compiles the programs of the steps that remain, one for each size."""
+        said, calls = "", self._calls(step)
+        for number, (bucket, order) in enumerate(calls, start=1):
+            if hosts.first():
+                points = buckets.num_points(self.train[bucket])
+                size = f" ({points} points)" if points else ""
+                say(f"Compiling training step {number} of {len(calls)}{size}{said}.")
+            one = time.monotonic()
+            self._compile(state, bucket, order)
+            said = f", about {time.monotonic() - one:.0f} s"
+
+    def _calls(self, step: int) -> list[tuple[int, np.ndarray]]:
+        """Buckets and orders, of every shape that is met from a step on."""
+        order = np.zeros((1, self.batch_size), np.int32)
+        if len(self.train) > 1 or not self.scan:
+            return [(bucket, order) for bucket in range(len(self.train))]
+        left = self.per_epoch % self.per_call
+        lengths = {min(self.per_call, self.per_epoch), left} - {0}
+        return [(0, np.repeat(order, n, axis=0)) for n in sorted(lengths)]
+
+    def _compile(self, state: State, bucket: int, order: np.ndarray) -> None:
+        self.epoch.compile(state, self.train[bucket], order, self.key)
 
     def advance(
         self, state: State, step: int, good: np.ndarray | None
@@ -222,11 +243,9 @@ class FreshBatches(Batches):
 
     def prepare(self, state: State, step: int) -> None:
         """Compiles the calls that remain, apart from training."""
-        begin = time.monotonic()
         remaining = self.total - step
         for length in {min(self.per_call, remaining), remaining % self.per_call} - {0}:
             self.compiled[length] = self._compile(state, length)
-        self.compile_seconds = time.monotonic() - begin
 
     def _compile(self, state: State, length: int) -> jax.stages.Compiled:
         run = jax.jit(partial(self.steps, length), donate_argnums=0)
@@ -281,13 +300,24 @@ class StoredBatches(ArrayBatches):
         if self.mesh is not None:
             sharding.check_batch(self.mesh, self.batch_size, settings.microbatch)
             self.own = sharding.own_samples(self.mesh, self.batch_size)
-            update = training.make_update(
-                task.loss,
+            self.update = training.jit_with(
                 self.optimizer,
-                microbatch=settings.microbatch,
-                mesh=self.mesh,
+                partial(
+                    training.make_update,
+                    task.loss,
+                    microbatch=settings.microbatch,
+                    mesh=self.mesh,
+                ),
+                donate=True,
             )
-            self.update = jax.jit(update, donate_argnums=0)
+
+    def _compile(self, state: State, bucket: int, order: np.ndarray) -> None:
+        del order
+        batch = self._placed(buckets.rows(self.train[bucket], self.own))
+        if self.mesh is None:
+            self.epoch.compile(state, batch, self.rows, self.key)
+        else:
+            self.update.lower(state, batch, np.array(True), self.key).compile()
 
     def advance(
         self, state: State, step: int, good: np.ndarray | None
@@ -357,6 +387,83 @@ def evaluate(
         return np.asarray(
             [bucket.apply(partial(metric, model), i) for i in range(len(bucket))]
         )
+    if mesh is not None:
+        return _evaluate_on_mesh(metric, model, bucket, batch_size, mesh, row)
+    parts: Iterable[Any]
+    if isinstance(bucket, Bucket):
+        count = len(bucket)
+        rows = _rows_of_parts(count, batch_size)
+        parts = map(jax.device_put, buckets.ahead((bucket, part) for part in rows))
+    else:
+        parts, count = _in_parts(bucket, batch_size)
+    found = [_look(metric, model, part) for part in parts]
+    return jax.tree.map(lambda *values: np.concatenate(values)[:count], *found)
+
+
+def compile_evaluation(
+    metric: Callable[..., Any], model: Any, data: tuple[Any, ...]
+) -> None:
+    """Compiles ahead what `evaluate` needs of samples on the device, in `Parts`."""
+    for bucket in data:
+        if isinstance(bucket, Parts):
+            _look.lower(metric, model, bucket.parts[0]).compile()
+
+
+@partial(jax.jit, static_argnames="metric")
+def _look(metric: Callable[..., Any], model: Any, part: Any) -> Any:
+    """A metric of the samples of a part."""
+    return training.over_samples(partial(metric, model))(part)
+
+
+class Parts(NamedTuple):
+    """Samples on the device in parts of one size, so that one program is enough.
+
+    Attributes:
+      parts: the samples; the last part is filled up with its last sample.
+      num_samples: without those.
+    """
+
+    parts: tuple[Any, ...]
+    num_samples: int
+
+
+def _rows_of_parts(count: int, batch_size: int) -> list[np.ndarray]:
+    starts = range(0, count, batch_size)
+    return [np.minimum(np.arange(n, n + batch_size), count - 1) for n in starts]
+
+
+def _in_parts(bucket: Any, batch_size: int) -> Parts:
+    if isinstance(bucket, Parts):
+        return bucket
+    count = buckets.num_samples("evaluation", bucket)
+    arrays = jax.tree.map(np.asarray, bucket)
+    found = [
+        jax.device_put(jax.tree.map(lambda x, rows=rows: x[rows], arrays))
+        for rows in _rows_of_parts(count, batch_size)
+    ]
+    return Parts(tuple(found), count)
+
+
+def to_evaluate(
+    data: tuple[Any, ...], batch_size: int, mesh: Mesh | None, row: int = 1
+) -> tuple[Any, ...]:
+    """Returns buckets as `evaluate` takes them many times: on the device, in parts.
+
+    Those on disk stay there. `row` is that of `Task`.
+    """
+    if mesh is not None or on_disk(data):
+        return placed(data, mesh, row)
+    return tuple(_in_parts(bucket, batch_size) for bucket in data)
+
+
+def _evaluate_on_mesh(
+    metric: Callable[..., Any],
+    model: Any,
+    bucket: Any,
+    batch_size: int,
+    mesh: Mesh,
+    row: int,
+) -> Any:
     look = partial(training.evaluate, metric, model, batch_size=batch_size, mesh=mesh)
     if not isinstance(bucket, Bucket):
         return look(bucket)

@@ -11,7 +11,7 @@ it to do are the lines of `ahead`.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import jax
@@ -66,7 +66,8 @@ def of(
     encode: Callable[[Arrays], Arrays],
     *,
     batch_size: int,
-    num_buckets: int,
+    num_buckets: int = 4,
+    sizes: Sequence[int] | None = None,
 ) -> tuple[Bucket, ...]:
     """Divides samples on disk among buckets, as `samples.stack` does.
 
@@ -75,13 +76,16 @@ def of(
       encode: of stacked samples.
       batch_size: see `samples.stack`.
       num_buckets: likewise.
+      sizes: likewise.
     """
     if not found:
         return ()
     counts = summaries.num_points(found)
-    if len(set(counts)) == 1:
+    if sizes is None and len(set(counts)) == 1:
         return (Bucket(found, None, encode),)
-    rows = samples.bucket_rows(counts, batch_size=batch_size, num_buckets=num_buckets)
+    rows = samples.bucket_rows(
+        counts, batch_size=batch_size, num_buckets=num_buckets, sizes=sizes
+    )
     return tuple(Bucket(found.take(chosen), size, encode) for size, chosen in rows)
 
 
@@ -103,6 +107,14 @@ def num_samples(name: str, bucket: object) -> int:
             "must hold the same positive number."
         )
     return lengths.pop()
+
+
+def num_points(bucket: object) -> int:
+    """Returns the points of the samples of a bucket; zero if it is none of meshes."""
+    if isinstance(bucket, Bucket):
+        return bucket.num_points
+    points = np.shape(bucket.get("mesh_points", 0) if isinstance(bucket, dict) else 0)
+    return points[1] if len(points) == 3 else 0
 
 
 def ahead(wanted: Iterable[tuple[Bucket, Iterable[int]]]) -> Iterator[Arrays]:

@@ -31,8 +31,7 @@ class Fitted(NamedTuple, Generic[_Model]):
       extra: the task's, from the checkpoint if the run was resumed.
       history: rows of metrics.jsonl.
       seconds: time spent training, validating and saving, over all resumed parts.
-      compile_seconds: of compilation ahead of it, where every batch is drawn anew;
-        elsewhere it is part of `seconds`.
+      compile_seconds: of compilation ahead of it, in the last of these parts.
       losses: of every step, with replicas `(r, steps)`, where every batch is drawn
         anew; elsewhere of the steps of the last epoch.
       finite: whether a replica was finite to the end, `(r,)`; `True` without.
@@ -136,7 +135,7 @@ def fit(
         extra=found["extra"],
         history=hosts.tell(lambda: [*read_metrics(folder.path), *loop.writer.waiting]),
         seconds=loop.seconds(),
-        compile_seconds=loop.batches.compile_seconds,
+        compile_seconds=loop.compile_seconds,
         losses=found["losses"],
         finite=np.asarray(found.get("good", True)),
     )

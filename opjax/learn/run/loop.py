@@ -5,9 +5,11 @@ import sys
 import time
 import types
 from collections.abc import Callable, Generator
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Protocol, TypeVar
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 
@@ -39,9 +41,11 @@ class Loop:
         self.batches = make_batches(task, settings)
         self.validation: tuple[Any, ...] = ()
         if task.metric is not None:
-            self.validation = batches.placed(task.validation, settings.mesh, task.row)
-        for bucket in self.validation:
-            buckets.num_samples("validation", bucket)
+            for bucket in task.validation:
+                buckets.num_samples("validation", bucket)
+            self.validation = batches.to_evaluate(
+                task.validation, settings.batch_size, settings.mesh, task.row
+            )
         if hosts.count() > 1:
             hosts.require_same("their samples, by shapes and sizes", _summary(task))
         if self.validation and self.batches.shape:
@@ -59,13 +63,14 @@ class Loop:
             if hosts.first():
                 say(f"Continuing from {found.path}.")
                 checkpoint.tidy(run.checkpoints, found.step, keep=settings.keep)
-        self.batches.prepare(self.progress["state"], self.step)
+        self._evaluation: Future[None] | None = None
+        self.compile_seconds = self._compile()
         self.writer = MetricsWriter(
             run, rows=rows, waiting=waiting, tensorboard=settings.tensorboard
         )
         self.earlier: float = self.progress["seconds"]
         self.begin = self.saved_at = time.monotonic()
-        self.paced: tuple[float, int] | None = None
+        self.first_step = self.step
 
     def _first(self, model: Any) -> dict[str, Any]:
         state = self.batches.start(model)
@@ -79,18 +84,57 @@ class Loop:
             **self.batches.records(),
         }
 
+    def _compile(self) -> float:
+        """Compiles the steps, apart from training, and begins with the evaluation.
+
+        A thread compiles that while the first epoch runs. Returns seconds.
+        """
+        if self.step == self.batches.total:
+            return 0.0
+        begin = time.monotonic()
+        self.batches.prepare(self.progress["state"], self.step)
+        seconds = time.monotonic() - begin
+        if hosts.first():
+            total = self.batches.total - self.step
+            say(f"Compiled in {seconds:.0f} s. Training for {total} steps.")
+        if self.validation:
+            pool = ThreadPoolExecutor(1)
+            x64 = jax.dtypes.canonicalize_dtype("float64") == "float64"
+            model = self.progress["best_model"]
+            self._evaluation = pool.submit(self._compile_evaluation, model, x64)
+            pool.shutdown(wait=False)
+        return seconds
+
+    def _compile_evaluation(self, model: Any, x64: bool) -> None:
+        assert self.task.metric is not None
+        with jax.enable_x64(x64):  # settings are those of a thread
+            batches.compile_evaluation(self.task.metric, model, self.validation)
+
+    def _wait_for_evaluation(self, epochs: int, loss: float) -> None:
+        """Says how the first epoch went, where its evaluation is not compiled yet."""
+        if self._evaluation is None:
+            return
+        waiting, self._evaluation = self._evaluation, None
+        if not waiting.done() and hosts.first():
+            done = f"epoch {epochs} step {self.step}/{self.batches.total}"
+            text = f"{self.run.path.name} {done} loss {loss:.4g}"
+            say(f"{text}, compiling the evaluation")
+        begin = time.monotonic()
+        waiting.result()
+        waited = time.monotonic() - begin
+        self.compile_seconds += waited
+        self.begin += waited
+
     def seconds(self) -> float:
-        """Time spent in this and earlier parts of the run."""
+        """Time spent in this and earlier parts of the run, without compilation."""
         return self.earlier + time.monotonic() - self.begin
 
     def left(self) -> float | None:
-        """Seconds that the rest is going to take; None before the second call."""
-        if self.paced is None:
-            self.paced = time.monotonic(), self.step
+        """Seconds that the rest is going to take; None before the first call."""
+        done = self.step - self.first_step
+        if not done:
             return None
-        begin, first = self.paced
-        pace = (time.monotonic() - begin) / (self.step - first)
-        return pace * (self.batches.total - self.step)
+        return (time.monotonic() - self.begin) / done * (self.batches.total - self.step)
 
     def advance(self) -> None:
         """Trains on the next batches, at most to the end of the epoch."""
@@ -132,7 +176,7 @@ class Loop:
         if not self.batches.shape:
             rate = optax.tree.get(state.optimizer_state, "learning_rate")
             row |= {} if rate is None else {"learning_rate": float(rate)}
-        row["train_loss"] = self._mean(progress["losses"])
+        row["train_loss"] = self._mean(progress["losses"]) / self._samples()
         row["grad_norm"] = self._mean(progress["norms"])
         if self.batches.shape:
             row["diverged"] = int(np.count_nonzero(~progress["good"]))
@@ -140,8 +184,14 @@ class Loop:
             found = self.probe(training.averaged_model(state))
             row |= {name: float(v) for name, v in found.items()}
         if self.validation:
+            self._wait_for_evaluation(epochs, row["train_loss"])
             row["validation"] = self._validate(epochs)
         return row | {"seconds": self.seconds()}
+
+    def _samples(self) -> int:
+        """Samples that a loss is the sum of."""
+        summed = self.task.over_batch and not self.task.mean
+        return self.settings.batch_size if summed else 1
 
     def _mean(self, values: np.ndarray) -> float:
         """The mean over the steps of the epoch, and over the replicas that go on."""
@@ -274,8 +324,7 @@ def progress(name: str, total: int, step: int) -> Generator[Show]:
             bar.set_postfix_str(text)
             return
         done = f"epoch {row['epoch']} step {row['step']}/{total}"
-        rest = "with compilation" if left is None else f"{left:.0f} s left"
-        spent = f"{row['seconds']:.0f} s, {rest}"
+        spent = f"{row['seconds']:.0f} s, {left or 0:.0f} s left"
         say(f"{name} {done} {text} ({spent})")
 
     with bar or contextlib.nullcontext():
@@ -294,5 +343,6 @@ def _summary(task: BaseTask) -> list[Any]:
     return found
 
 
+@jax.jit
 def _copy(tree: _Tree) -> _Tree:
-    return jax.tree.map(lambda leaf: leaf.copy(), tree)
+    return jax.tree.map(jnp.copy, tree)

@@ -4,7 +4,6 @@ import contextlib
 from collections.abc import Generator
 
 import jax
-import numpy as np
 
 from opjax import nn
 from opjax.learn.run import buckets
@@ -42,7 +41,7 @@ def _advice(task: BaseTask, model: object, settings: Settings, error: str) -> st
     told = error.splitlines()[0]
     text = f"A step on {settings.batch_size} samples does not fit into memory: {told}. "
     ways = [] if settings.microbatch == 1 else ["--microbatch=1, one at a time"]
-    points = max(map(_points, task.known), default=0)
+    points = max(map(buckets.num_points, task.known), default=0)
     if points and isinstance(model, nn.OperatorTransformer):
         if division.obstacle(model, "stream") is None:
             ways.append(_chunked(model, points))
@@ -52,14 +51,6 @@ def _advice(task: BaseTask, model: object, settings: Settings, error: str) -> st
     ways.append("a smaller model, fewer points, or --mesh with more devices")
     size = f"Samples have up to {points} points. " * bool(points)
     return f"{text}{size}What needs less: {'; '.join(ways)}."
-
-
-def _points(bucket: object) -> int:
-    """Points of the samples of a bucket; zero if it is none of meshes."""
-    if isinstance(bucket, buckets.Bucket):
-        return bucket.num_points
-    points = np.shape(bucket.get("mesh_points", 0) if isinstance(bucket, dict) else 0)
-    return points[1] if len(points) == 3 else 0
 
 
 def _chunked(model: nn.OperatorTransformer, points: int) -> str:

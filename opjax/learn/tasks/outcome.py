@@ -20,7 +20,6 @@ and whatever a program adds.
 
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -182,14 +181,18 @@ def inspect(
     if not hasattr(model, "inspect"):
         return {}
     arrays = {name: jnp.asarray(array) for name, array in sample.items()}
-    look = jax.jit(partial(operators.call, model.inspect))
+
+    @jax.jit  # with the parameters as an argument, so that the next run finds it
+    def look(model: Any, arrays: Any, given: dict[str, Any]) -> Any:
+        return operators.call(model.inspect, arrays, **given)
+
     try:
-        shapes = jax.eval_shape(look, arrays, **given)
+        shapes = jax.eval_shape(look, model, arrays, given)
     except ValueError:  # this model has a method, its attention has no maps
         return {}
     if sum(4 * leaf.size for leaf in jax.tree.leaves(shapes)) > _MAX_BYTES:
         return {}
-    seen = look(arrays, **given)
+    seen = look(model, arrays, given)
     # Attention on subdomains has many local maps; the coarse one, if any, is shown.
     coarse = getattr(seen, "coarse_map", None)
     local = seen.maps[:, :, 0] if hasattr(seen, "maps") else seen.functional_map

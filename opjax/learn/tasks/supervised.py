@@ -21,7 +21,7 @@ from opjax.learn.tasks import outcome
 from opjax.learn.tasks.task import Task
 from opjax.normalize import Normalizer
 from opjax.samples import Sample, Splits, summaries
-from opjax.samples.normalizers import encode, fit_normalizers
+from opjax.samples.normalizers import encode_stored, fit_normalizers
 from opjax.samples.stored import Stored
 
 
@@ -90,7 +90,7 @@ def regression(
     )
     normalizers = fitted | given
     predict = partial(predict_sample, normalizers)
-    stacked = partial(_stacked, config, splits, fitted)
+    stacked = partial(_stacked, config, splits, _encoder(fitted))
     error = partial(_error, predict)
 
     def one(model: Any, sample: Any, **split: str) -> jax.Array:
@@ -109,7 +109,8 @@ def regression(
     if "features" in given:
         physical = [_decoded(given["features"], sample) for sample in splits.test]
     test = stacked("test")
-    look = evaluator(config, physical, test, error, predict, numbers)
+    rows = [chosen for _, chosen in _rows(config, splits, "test")]
+    look = evaluator(config, physical, test, error, predict, numbers, rows=rows)
 
     def evaluate(model: Any, folder: pathlib.Path) -> dict[str, float]:
         if build is None:
@@ -130,6 +131,7 @@ def regression(
         # Normalisers of every point are whole on every device.
         over_points=(loss is None or over_points) and not pointwise,
         row=math.prod((found.grid_shape or (1,))[1:]),
+        mean=mean,
     )
 
 
@@ -149,23 +151,57 @@ def _error(
 
 
 def _stacked(
-    config: Any, splits: Splits, fitted: Mapping[str, Normalizer], name: str
+    config: Any,
+    splits: Splits,
+    encode: Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]],
+    name: str,
 ) -> tuple[Any, ...]:
     """Returns buckets of the samples of one part, normalised."""
-    found, encoded = getattr(splits, name), partial(_encoded, fitted)
-    options = {
-        "batch_size": config.batch_size if name == "train" else 1,
-        "num_buckets": config.num_buckets,
-    }
+    found, sizes = getattr(splits, name), _sizes(config, splits, name)
+    batch_size = config.batch_size if name == "train" else 1
     if isinstance(found, Stored):
-        return buckets.of(found, encoded, **options)
-    return tuple(map(encoded, samples.stack(found, **options)))
+        return buckets.of(found, encode, batch_size=batch_size, sizes=sizes)
+    return tuple(map(encode, samples.stack(found, batch_size=batch_size, sizes=sizes)))
 
 
-def _encoded(
-    fitted: Mapping[str, Normalizer], arrays: Mapping[str, np.ndarray]
-) -> dict[str, np.ndarray]:
-    return {name: np.asarray(array) for name, array in encode(arrays, fitted).items()}
+def _sizes(config: Any, splits: Splits, name: str) -> tuple[int, ...] | None:
+    """Sizes that the samples of one part are padded to; None if all have one size.
+
+    Those of the training where they fit, so that all parts share what is compiled.
+    """
+    found = getattr(splits, name)
+    if not found:
+        return None
+    counts = summaries.num_points(found)
+    batch_size, epochs = 1, 1
+    if name == "train":
+        batch_size, epochs = config.batch_size, getattr(config, "num_epochs", 1)
+    else:
+        sizes = _sizes(config, splits, "train")
+        fitting = None if sizes is None else samples.fitting_sizes(counts, sizes)
+        if fitting is not None:
+            return fitting
+    if len(set(counts)) == 1:
+        return None
+    number = config.num_buckets or samples.cheapest_num_buckets(
+        counts, batch_size=batch_size, num_epochs=epochs
+    )
+    rows = samples.bucket_rows(counts, batch_size=batch_size, num_buckets=number)
+    return tuple(size for size, _ in rows)
+
+
+def _rows(config: Any, splits: Splits, name: str) -> list[tuple[int, np.ndarray]]:
+    """Sizes and rows of the samples of one part, as in `_stacked`, but for training."""
+    counts = summaries.num_points(getattr(splits, name))
+    return samples.bucket_rows(counts, sizes=_sizes(config, splits, name))
+
+
+def _encoder(
+    fitted: Mapping[str, Normalizer],
+) -> Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]:
+    """Makes what encodes stacked samples, outside of JAX."""
+    known = {name: Normalizer(*map(np.asarray, one)) for name, one in fitted.items()}  # pyright: ignore
+    return partial(encode_stored, normalizers=known)
 
 
 def check(splits: Splits) -> None:
@@ -210,8 +246,25 @@ def grid_sizes(splits: Splits, **changes: Any) -> operators.Sizes:
 
 
 def builder(sizes: operators.Sizes) -> Callable[[Any, nnx.Rngs], Any]:
-    """Makes `Task.build` of `operators.build`."""
-    return lambda config, rngs: operators.build(config, sizes, rngs=rngs)
+    """Makes `Task.build` of `operators.build`, compiled in one piece.
+
+    One by one, the operations that draw the parameters take three times as long to
+    compile. The parameters are those of `operators.build` but for rounding. A model of
+    your own is built as it is: it may do what cannot be compiled.
+    """
+
+    def build(config: Any, rngs: nnx.Rngs) -> Any:
+        def whole(rngs: nnx.Rngs) -> Any:
+            return operators.build(config, sizes, rngs=rngs)
+
+        if any(map(operators.is_own, config.models)):
+            return whole(rngs)
+        # The program runs once: the compiler need not optimise it.
+        on_cpu = jax.default_backend() == "cpu"
+        fast = {"xla_backend_optimization_level": 0} if on_cpu else None
+        return jax.jit(whole, compiler_options=fast)(rngs)
+
+    return build
 
 
 def _decoded(normalizer: Normalizer, sample: Sample) -> Sample:
@@ -227,27 +280,32 @@ def evaluator(
     error: Callable[[Any, Any], Any],
     predict: Callable[[Any, Any], Any],
     numbers: Callable[[np.ndarray], dict[str, float]] | None = None,
+    *,
+    rows: Sequence[np.ndarray] | None = None,
 ) -> Callable[[Any, pathlib.Path, Mapping[str, Any]], dict[str, float]]:
     """Makes what evaluates a model on the test samples and writes `predictions.npz`.
 
     Args:
-      config: has `batch_size` and `num_buckets`.
+      config: has `batch_size`.
       physical: the test samples, in physical units.
       test: the same, encoded and stacked.
       error: `error(model, sample)`, of one encoded sample.
       predict: `predict(model, sample)`, in physical units.
       numbers: `numbers(errors)`, what to return of them.
+      rows: places of the samples of every bucket in `physical`; those of
+        `samples.stack` if None.
     """
-    counts = summaries.num_points(physical)
-    sizes = samples.bucket_rows(counts, num_buckets=config.num_buckets)
-    places = {
+    if rows is None:
+        counts = summaries.num_points(physical)
+        rows = [chosen for _, chosen in samples.bucket_rows(counts)]
+    where = {
         int(row): (bucket, place)
-        for bucket, (_, rows) in zip(test, sizes, strict=True)
-        for place, row in enumerate(rows)
+        for bucket, chosen in zip(test, rows, strict=True)
+        for place, row in enumerate(chosen)
     }
 
     def one(row: int) -> dict[str, np.ndarray]:
-        bucket, place = places[row]
+        bucket, place = where[row]
         arrays = buckets.rows(bucket, [place])
         return {name: np.asarray(array[0]) for name, array in arrays.items()}
 
@@ -255,10 +313,9 @@ def evaluator(
         model: Any, folder: pathlib.Path, extra: Mapping[str, Any]
     ) -> dict[str, float]:
         errors = np.zeros(len(physical))
-        for bucket, (_, rows) in zip(test, sizes, strict=True):
-            batch = min(config.batch_size, len(rows))
-            found = batches.evaluate(error, model, bucket, batch_size=batch)
-            errors[rows] = np.asarray(found, np.float64)
+        for bucket, places in zip(test, rows, strict=True):
+            found = batches.evaluate(error, model, bucket, batch_size=config.batch_size)
+            errors[places] = np.asarray(found, np.float64)
         chosen, shown = outcome.rows(errors), jax.jit(predict)
         kept = [physical[row] for row in chosen]
         outcome.write(

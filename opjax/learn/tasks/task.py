@@ -99,6 +99,8 @@ class BaseTask(abc.ABC):
       over_points: whether loss and metric take `axis_name=`, the axis of devices over
         which points of a sample are split.
       row: points of a sample that are on one device, those of a row of the grid.
+      mean: whether the loss is the mean over the samples of a batch already. A sum is
+        divided by their number where it is shown.
       diverge: whether a training that diverges is a result rather than an error.
     """
 
@@ -117,6 +119,7 @@ class BaseTask(abc.ABC):
     over_batch: bool = True
     over_points: bool = False
     row: int = 1
+    mean: bool = False
     diverge: bool = False
 
     @property
@@ -145,6 +148,12 @@ class BaseTask(abc.ABC):
     def num_train(self) -> int:
         """Training samples; zero if they are drawn anew."""
         return sum(buckets.num_samples("train", bucket) for bucket in self.known)
+
+    @property
+    def num_validation(self) -> int:
+        """Validation samples."""
+        found = self.validation
+        return sum(buckets.num_samples("validation", bucket) for bucket in found)
 
     @property
     def num_test(self) -> int:
@@ -212,6 +221,7 @@ class FreshTask(BaseTask):
         `optimizer(config, total_steps, hyper)` is that of one of them.
     """
 
+    mean: bool = True
     draw: Callable[[jax.Array, jax.Array], Any]
     replicas: Replicas | None = None
 
