@@ -107,22 +107,31 @@ def test_a_killed_process_resumes_by_its_workdir_alone(tmp_path, capsys):
     assert {"jax", "flax", "optax"} <= environment["packages"].keys()
 
 
-def test_a_run_told_to_stop_saves_and_continues(tmp_path, monkeypatch):
-    handler, write = signal.getsignal(signal.SIGTERM), MetricsWriter.write
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_run_told_to_stop_saves_and_continues(number, tmp_path, monkeypatch):
+    handler, write = signal.getsignal(number), MetricsWriter.write
 
     def write_and_tell(self, row):
         write(self, row)
         if self.rows == 3:
-            os.kill(os.getpid(), signal.SIGTERM)
+            os.kill(os.getpid(), number)
 
     with monkeypatch.context() as context:
         context.setattr(MetricsWriter, "write", write_and_tell)
         with pytest.raises(learn.Stopped, match="after step 33 of 66, and saved"):
             resumable.run(tmp_path / "a")
-    assert signal.getsignal(signal.SIGTERM) is handler
+    assert signal.getsignal(number) is handler
     assert checkpoint.all_steps(tmp_path / "a" / "checkpoints")[-1] == 33
     resumed, whole = resumable.run(tmp_path / "a"), resumable.run(tmp_path / "b")
     assert_identical(resumed, whole)
+
+
+def test_a_second_interrupt_does_not_wait():
+    with stopping.put_off() as told:
+        signal.raise_signal(signal.SIGINT)
+        assert told()
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
 
 
 def test_a_stopped_program_has_a_status_of_its_own(capsys):

@@ -287,6 +287,9 @@ def console() -> Generator[None]:
     except stopping.Stopped as stopped:
         print(f"{stopped} The same command continues.", file=sys.stderr)
         sys.exit(stopping.STATUS)
+    except KeyboardInterrupt:  # the second one
+        print("Stopped at once. The same command continues.", file=sys.stderr)
+        sys.exit(stopping.STATUS)
     except _REPORTED as error:
         if verbose:
             raise

@@ -70,8 +70,8 @@ def fit(
 
     A resumed run ends with the same bits as the uninterrupted one (on the same machine
     and software); only the seconds differ. A replica that meets a NaN or infinite loss
-    or gradient keeps its last good model while the others go on. After SIGTERM it saves
-    a checkpoint as soon as the batches under way are done.
+    or gradient keeps its last good model while the others go on. After SIGTERM or
+    Ctrl-C it saves a checkpoint as soon as the batches under way are done.
 
     Several processes, see `hosts`, call this alike, each with the whole task: the mesh
     says what each of them computes. They stop and save together. The first one has the
@@ -90,7 +90,7 @@ def fit(
     Raises:
       opjax.training.NonFiniteError: at the first NaN or infinite loss, gradient or
         validation metric; with replicas, when none is left.
-      opjax.learn.Stopped: after SIGTERM, with everything saved.
+      opjax.learn.Stopped: after SIGTERM or Ctrl-C, with everything saved.
       opjax.training.checkpoint.CheckpointError: if a checkpoint cannot be written.
       MemoryError: if a step does not fit, with what would.
       ValueError: if sizes do not match, or devices do not fit the task or the model.

@@ -1,4 +1,4 @@
-"""SIGTERM: a training saves all that it needs to continue, and ends."""
+"""SIGTERM and Ctrl-C: a training saves all that it needs to continue, and ends."""
 
 import contextlib
 import os
@@ -13,41 +13,53 @@ class Stopped(Exception):
     """A training was told to stop; what it saved is continued by the same call."""
 
 
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
 @contextlib.contextmanager
 def put_off() -> Generator[Callable[[], bool]]:
-    """Puts SIGTERM off while inside, and tells whether it has come.
+    """Puts SIGTERM and Ctrl-C off while inside, and tells whether one has come.
 
-    Outside of the main thread, which gets no signals, it never has.
+    A second Ctrl-C raises KeyboardInterrupt. Outside of the main thread, which gets no
+    signals, none ever has come.
     """
-    if threading.current_thread() is not threading.main_thread():
-        yield lambda: False
-        return
     came = threading.Event()
-    before = signal.signal(signal.SIGTERM, lambda *_: came.set())
-    try:
+
+    def note(number: int, _: object) -> None:
+        if number == signal.SIGINT and came.is_set():
+            raise KeyboardInterrupt
+        came.set()
+
+    with _handled(note):
         yield came.is_set
-    finally:
-        signal.signal(signal.SIGTERM, before or signal.SIG_DFL)
 
 
 @contextlib.contextmanager
 def at_once() -> Generator[None]:
-    """Ends the process with `STATUS` when SIGTERM comes while inside.
+    """Ends the process with `STATUS` when SIGTERM or Ctrl-C comes while inside.
 
     For all that a program does but training: what is complete is on the disk, so there
     is nothing to save, and nothing that another library does can hold the end up.
     """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
 
     def end(*_: object) -> None:
         with contextlib.suppress(OSError):
             os.write(2, b"Stopped. The same command continues.\n")
         os._exit(STATUS)
 
-    before = signal.signal(signal.SIGTERM, end)
+    with _handled(end):
+        yield
+
+
+@contextlib.contextmanager
+def _handled(handler: Callable[[int, object], None]) -> Generator[None]:
+    """Handles signals while inside, in the main thread, which alone gets them."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, handler) for number in _SIGNALS}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before or signal.SIG_DFL)
+        for number, former in before.items():
+            signal.signal(number, former or signal.SIG_DFL)
