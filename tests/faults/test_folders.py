@@ -105,6 +105,7 @@ class Elsewhere(datetime.datetime):
         return datetime.datetime.fromtimestamp(1.7e9 + next(cls.jumps), tz)
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_another_place_time_and_full_disks_around_it_change_nothing(
     tmp_path, small, monkeypatch

@@ -53,6 +53,7 @@ def test_no_broken_file_of_any_format_escapes(tallies):
     }
 
 
+@pytest.mark.nightly
 def test_most_broken_files_are_refused_and_some_are_read(tallies):
     """So the files are broken, and readers do not refuse everything."""
     for tally in tallies.values():

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import itertools
 import json
 import sys
 
@@ -21,6 +22,7 @@ from opjax.learn.registry import operators
 from opjax.learn.tasks import supervised
 from opjax.nn import division
 from opjax.samples import Sample
+from tests.selection import by_day
 
 TINY = dataclasses.replace(
     train.PRESETS["quick"],
@@ -99,9 +101,15 @@ def expected_of(found, sample, **when):
 
 
 @pytest.mark.parametrize(
-    "name", ["functional", "transolver", "fourier:galerkin", "galerkin", "flare"]
+    ("name", "weighted"),
+    by_day(
+        itertools.product(
+            ["functional", "transolver", "fourier:galerkin", "galerkin", "flare"],
+            [False, True],
+        ),
+        day=[("functional", True), ("galerkin", False), ("flare", True)],
+    ),
 )
-@pytest.mark.parametrize("weighted", [False, True])
 def test_chunks_change_nothing(name, weighted, rng, tmp_path):
     found = operator(rng, tmp_path, name, weighted=weighted)
     sample = make(rng, 101, weighted=weighted)

@@ -56,6 +56,7 @@ def test_the_mesh_is_the_published_one():
     np.testing.assert_allclose(growth[37:], growth[37], rtol=1e-6)
 
 
+@pytest.mark.nightly
 def test_a_symmetric_airfoil_has_a_symmetric_flow():
     flow = solved()
     np.testing.assert_allclose(flow.mach, flow.mach[::-1], atol=1e-10)

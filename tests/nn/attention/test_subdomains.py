@@ -26,6 +26,7 @@ from tests.nn.attention.layers import (
     single,
 )
 from tests.schwarz.test_covers import dense
+from tests.selection import by_day
 
 POINTS = 20
 # By hand: different sizes, a point in three subdomains, not in order.
@@ -355,7 +356,7 @@ def test_the_coarse_level_costs_three_maps_and_a_ridge():
 LOCAL = [pair for pair in PAIRS if pair[0] != "orthonormal"]
 
 
-@pytest.mark.parametrize(("basis", "projection"), LOCAL)
+@pytest.mark.parametrize(("basis", "projection"), by_day(LOCAL, day=LOCAL[::3]))
 def test_every_basis_and_projection_of_points_is_restricted(
     x, rng, weights, basis, projection
 ):
