@@ -110,5 +110,8 @@ def test_samples_on_disk_are_described_as_those_in_memory(folder):
     )
     for name in ("data", "models", "parameters", "steps", "samples"):
         assert stored[name] == whole[name], name
+    assert min(whole["samples"].values()) > 0
+    (cost,) = whole["members"].values()
+    assert whole["seconds"] > cost["compile_seconds"] > 0
     # The programs are the same; what stays on disk takes no memory.
     assert 0 < stored["memory_mib"] < whole["memory_mib"]

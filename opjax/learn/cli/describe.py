@@ -26,13 +26,16 @@ class Cost(NamedTuple):
       parameters: of the model.
       steps: of its training.
       memory_mib: of a step, and of the samples on the device.
+      compile_seconds: of the compilation of a step. That of the evaluation comes while
+        the first epoch runs.
       step_seconds: of a step.
-      seconds: of all steps.
+      seconds: of the compilation, all steps, validations and the test.
     """
 
     parameters: int
     steps: int
     memory_mib: float
+    compile_seconds: float
     step_seconds: float
     seconds: float
 
@@ -55,11 +58,12 @@ def describe(
 
     Returns:
       JSON values. `parameters` and `steps` are those of the first model, `memory_mib`
-      is the most that one takes, `seconds` those of all steps, without validation,
-      evaluation and figures.
+      is the most that one takes, `seconds` what compilation, steps, validations and
+      test take together, without figures. `samples` are counted.
     """
     tasks, source = study.Tasks(make_task, cache_dir), ""
     costs: dict[str, Cost] = {}
+    counts: dict[str, int] = {}
     seeds: dict[str, int] = {}
     members = {key: (one, fewest(one)) for key, one in config.members().items()}
     with jax.enable_x64(False):
@@ -71,15 +75,15 @@ def describe(
                 task = tasks(few)
                 costs[name] = _cost(member, few, task, mesh)
                 source = source or task.source
+                counts = counts or _samples(member, few, task)
                 said = costs[name]._asdict().items()
                 if hosts.first():
                     shown = ", ".join(f"{key} {value:.4g}" for key, value in said)
                     print(f"{name}: {shown}", file=sys.stderr, flush=True)
     first, device = next(iter(costs.values())), jax.devices()[0]
-    sizes = ("num_train", "num_validation", "num_test")
     return {
         "data": source,
-        "samples": {n[4:]: getattr(config, n) for n in sizes if hasattr(config, n)},
+        "samples": counts,
         "models": list(costs),
         "seeds": list(getattr(config, "seeds", ())),
         "parameters": first.parameters,
@@ -109,6 +113,14 @@ def fewest(config: _Config) -> _Config:
     return dataclasses.replace(config, **changes)
 
 
+def _samples(config: Any, few: Any, task: BaseTask) -> dict[str, int]:
+    """Samples of training, validation and test; `few` is what `task` was made of."""
+    names = ("train", "validation", "test")
+    # A few are generated in place of all, as many as the configuration asks for.
+    counted = task if few is config else config
+    return {name: getattr(counted, f"num_{name}") for name in names}
+
+
 def _cost(config: Any, few: Any, task: BaseTask, mesh: Mesh | None) -> Cost:
     """What one model takes; `few` is its configuration with the samples of `task`."""
     model = study.build(few, task)
@@ -122,18 +134,26 @@ def _cost(config: Any, few: Any, task: BaseTask, mesh: Mesh | None) -> Cost:
     if few is not config:
         data *= config.num_train / few.num_train
         steps = config.num_epochs * (config.num_train // config.batch_size)
+    begin = time.perf_counter()
     call, state, given = found.one_step(model)
+    compiling = time.perf_counter() - begin
     state = jax.block_until_ready(call(state, *given)[0])  # to warm up
     begin = time.perf_counter()
     jax.block_until_ready(call(state, *given)[0])
     seconds = time.perf_counter() - begin
+    counts = _samples(config, few, task)
+    looks = settings.num_epochs // settings.eval_every
+    evaluated = looks * counts["validation"] + counts["test"]
+    # A forward pass takes about a third of a step.
+    evaluation = seconds / 3 * evaluated / settings.batch_size
     size = sum(leaf.size for leaf in jax.tree.leaves(model))
     return Cost(
         parameters=size // (found.shape[0] if found.shape else 1),
         steps=steps,
         memory_mib=memory_mib(call) + data / 2**20,
+        compile_seconds=compiling,
         step_seconds=seconds,
-        seconds=seconds * steps,
+        seconds=compiling + seconds * steps + evaluation,
     )
 
 
