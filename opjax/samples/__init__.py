@@ -14,7 +14,7 @@ from opjax.samples.base import (
     check_same_channels,
 )
 from opjax.samples.draw import draw_points
-from opjax.samples.from_arrays import from_arrays, grid_points
+from opjax.samples.from_arrays import columns, from_arrays, grid_points
 from opjax.samples.padding import (
     arrays,
     bucket_rows,
@@ -42,6 +42,7 @@ __all__ = [
     "check",
     "check_same_channels",
     "coarsen",
+    "columns",
     "draw_points",
     "fitting_sizes",
     "from_arrays",

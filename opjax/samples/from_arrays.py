@@ -68,6 +68,13 @@ def from_arrays(
     ]
 
 
+def columns(sample: Sample) -> Sample:
+    """Returns a sample whose values are `(n, channels)`, also of one channel `(n,)`."""
+    arrays = {name: getattr(sample, name) for name in ("features", "target")}
+    bare = {k: a[:, None] for k, a in arrays.items() if a is not None and a.ndim == 1}
+    return sample._replace(**bare)
+
+
 def grid_points(
     shape: Sequence[int],
     low: Sequence[float] | None = None,

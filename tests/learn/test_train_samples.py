@@ -63,6 +63,8 @@ def test_grids_come_back_in_their_layout(trained, grids):
     np.testing.assert_array_equal(trained(features[:2])[0], one)
     np.testing.assert_array_equal(trained(features[:2, ..., None])[0, ..., 0], one)
     np.testing.assert_array_equal(trained(features[0][..., None])[..., 0], one)
+    bare = sample._replace(features=flat)
+    np.testing.assert_array_equal(trained(bare), trained(sample))
     assert trained(features[0][::2, ::2]).shape == (3, 3)  # of any resolution
 
 
@@ -107,7 +109,7 @@ def test_what_does_not_fit_is_refused(trained, grids):
         trained(np.zeros((6, 5), int))
     with pytest.raises(ValueError, match="one row for each point"):
         trained(np.zeros((6, 2)), np.zeros((5, 1)))
-    with pytest.raises(ValueError, match="features belong to points"):
+    with pytest.raises(ValueError, match="features belong to the points of one mesh"):
         trained(features[..., None], features[0])
 
 

@@ -28,9 +28,10 @@ from opjax.learn.report.members import write_report
 from opjax.learn.run.devices import Devices
 from opjax.learn.run.fitting import fit
 from opjax.learn.run.folder import RunDirectory, open_run, run_once
+from opjax.learn.run.stopping import Stopped
 from opjax.learn.tasks.supervised import regression
 from opjax.learn.tasks.task import Task
-from opjax.samples import FIELDS, Sample, Splits, check, from_arrays
+from opjax.samples import FIELDS, Sample, Splits, check, columns, from_arrays
 
 
 def train(
@@ -71,6 +72,7 @@ def train(
     Raises:
       TypeError: if an array is not floating point.
       ValueError: if samples, options or the content of the folder do not fit.
+      opjax.learn.Stopped: after Ctrl-C; with a folder, the same call continues.
       opjax.training.NonFiniteError: if a loss diverges.
     """
     changes = {
@@ -154,14 +156,16 @@ def _stacked(data: Mapping[str, ArrayLike]) -> list[Sample]:
 
 
 def _single(found: Sequence[Sample]) -> list[Sample]:
-    """The same samples in single precision, as files are read."""
+    """The same samples as files are read: single precision, values in columns."""
 
     def single(array: np.ndarray | None) -> np.ndarray | None:
         double = array is not None and np.asarray(array).dtype == np.float64
         return np.asarray(array, np.float32) if double else array
 
     return [
-        sample._replace(**{name: single(getattr(sample, name)) for name in FIELDS})
+        columns(
+            sample._replace(**{name: single(getattr(sample, name)) for name in FIELDS})
+        )
         for sample in found
     ]
 
@@ -191,7 +195,12 @@ def _in_memory(config: Config, splits: Splits, folder: pathlib.Path) -> Trained:
     assert task.evaluate is not None
     with open_run(folder, config, command="learn.train(...)") as directory:
         model = study.build(config, task)
-        fitted = fit(task, model, task.settings(config), folder=directory)
+        try:
+            fitted = fit(task, model, task.settings(config), folder=directory)
+        except Stopped as stopped:
+            raise Stopped(
+                "Stopped, and nothing was kept: give workdir= for a run that continues."
+            ) from stopped
         numbers = task.evaluate(fitted.best_model, directory.path)
         operator.finish(directory.path, {"validation": fitted.best_metric, **numbers})
     shown = ", ".join(f"{name} {value:.4g}" for name, value in numbers.items())

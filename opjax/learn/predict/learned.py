@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from opjax import files
 from opjax.learn.registry import operators
 from opjax.normalize import Normalizer
-from opjax.samples import Sample
+from opjax.samples import Sample, columns
 
 
 class Learned(NamedTuple):
@@ -50,7 +50,7 @@ class Learned(NamedTuple):
           ValueError: if it is damaged or holds several samples.
         """
         if isinstance(mesh, Sample):
-            return mesh
+            return columns(mesh)
         found = self.read(mesh)
         if len(found) != 1:
             raise ValueError(

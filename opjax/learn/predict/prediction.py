@@ -206,12 +206,9 @@ def _whole(model: Any, normalizers: Any, arrays: Any, when: Any) -> jax.Array:
 def _check_memory(trained: Learned, arrays: Any, when: Any, memory_gib: float) -> None:
     """Asks the compiler for the memory of an evaluation before there is one."""
     n = len(arrays["mesh_points"])
-    # Scores of one head, and their softmax.
-    needed = 8 * n**2 if operators.entry(trained.name).quadratic else 0
-    if needed <= memory_gib * 2**30:
-        lowered = _whole.lower(trained.model, trained.normalizers, arrays, when)
-        analysis = lowered.compile().memory_analysis()
-        needed = max(needed, getattr(analysis, "temp_size_in_bytes", 0))
+    lowered = _whole.lower(trained.model, trained.normalizers, arrays, when)
+    analysis = lowered.compile().memory_analysis()
+    needed = getattr(analysis, "temp_size_in_bytes", 0)
     if needed > memory_gib * 2**30:
         raise ValueError(
             f"{trained.name} needs about {needed / 2**30:.1f} GiB for a mesh of {n} "

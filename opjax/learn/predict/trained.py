@@ -102,7 +102,8 @@ class Trained(Learned):
             return predict(self.one(mesh))
         if np.ndim(mesh) == 2 and (features is not None or grids.is_mesh(self)):
             return predict(grids.of_points(mesh, features, quadrature_weights))
-        _refuse_beside("a grid", features=features, weights=quadrature_weights)
+        what = f"an array of shape {np.shape(mesh)} is taken as grids, which"
+        _refuse_beside(what, features=features, weights=quadrature_weights)
         found = grids.of_grids(self, mesh)
         values = [predict(sample) for sample in found.samples]
         return np.reshape(values, found.output_shape)
@@ -210,7 +211,8 @@ def _refuse_beside(
         if array is not None:
             what = mesh.name if isinstance(mesh, Sample) else mesh
             raise ValueError(
-                f"{name} belong to points given as an array (n, p); {what} has its own."
+                f"{name} belong to the points of one mesh, an array (n, p); {what} "
+                "has its own."
             )
 
 

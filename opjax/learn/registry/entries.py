@@ -105,7 +105,7 @@ class Entry(NamedTuple):
         None stands for all options, of a model of your own.
       grid_axes: numbers of axes that the grid may have, of an entry that needs a grid.
       fixed_points: whether the model belongs to one number of points.
-      quadratic: whether memory grows as the square of the number of points.
+      quadratic: whether time grows as the square of the number of points.
       splits_points: whether devices may share the points of a sample in training.
       min_points: name of the option that is the smallest number of points, if any.
       takes_time: whether the model can be built with `Sizes.time_embedding`.

@@ -81,6 +81,7 @@ def _opened(
     command: str,
 ) -> Generator[bool]:
     """Holds the lock of a folder; tells whether it held this run already."""
+    fresh = not path.exists()
     try:
         path.mkdir(parents=True, exist_ok=True)
         # Without a buffer nothing is left to be written when it is closed.
@@ -100,7 +101,20 @@ def _opened(
         written = {"format": _formats.CONFIGURATION, **values}
         write_json(path / "config.json", written)
         write_json(path / "environment.json", environment(path, command))
-        yield resumed
+        try:
+            yield resumed
+        except BaseException:
+            if fresh and not _begun(path):
+                _remove(path)
+            raise
+
+
+def _remove(path: pathlib.Path) -> None:
+    """Removes a folder that a run has made and left before it trained."""
+    for name in ("config.json", "environment.json", ".lock"):
+        (path / name).unlink(missing_ok=True)
+    with contextlib.suppress(OSError):  # it holds something else
+        path.rmdir()
 
 
 def _take(lock: IO[bytes], path: pathlib.Path) -> None:
