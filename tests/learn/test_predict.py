@@ -196,10 +196,12 @@ def test_other_operators_are_evaluated_as_a_whole(name, rng, tmp_path):
         found(sample, chunk_size=16, memory_gib=1e-6)
 
 
-def test_a_million_points_of_pairs_are_refused_before_they_are_formed(rng, tmp_path):
-    found, sample = operator(rng, tmp_path, "softmax"), make(rng, 10**6)
-    with pytest.raises(ValueError, match="7450.6 GiB .* 1000000 .* or transolver"):
-        found(sample)
+def test_pairs_of_a_million_points_are_warned_of(rng, tmp_path):
+    found = operator(rng, tmp_path, "softmax")
+    with pytest.warns(UserWarning, match=r"1000000 points, 1\.0e\+12 .* transolver"):
+        prediction.warn_of_pairs(found, 10**6)
+    prediction.warn_of_pairs(found, 10**4)
+    prediction.warn_of_pairs(operator(rng, tmp_path, "galerkin"), 10**6)
 
 
 @pytest.mark.parametrize("n", [1, 64, 65, 1000, 1025, 10**6])

@@ -2,6 +2,7 @@
 
 import os
 import tempfile
+import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -18,6 +19,7 @@ from opjax.samples import Sample
 from opjax.samples.normalizers import encode
 from opjax.streaming import plan
 
+_MANY_POINTS = 2**17  # seconds for each layer and head
 _ARRAYS = ("mesh_points", "features", "quadrature_weights")
 
 
@@ -66,6 +68,7 @@ def predict(
     if not trained.fixed_points and n <= chunk_size:
         arrays = samples.pad(sample._replace(target=None), padded_size(n))
     if n > chunk_size:
+        warn_of_pairs(trained, n)
         _check_memory(trained, arrays, when, memory_gib)
     return np.asarray(_whole(trained.model, trained.normalizers, arrays, when))[:n]
 
@@ -201,6 +204,18 @@ def check(trained: Learned, sample: Sample, *, weights: bool) -> None:
 @jax.jit
 def _whole(model: Any, normalizers: Any, arrays: Any, when: Any) -> jax.Array:
     return predict_sample(normalizers, model, encode(arrays, normalizers), **when)
+
+
+def warn_of_pairs(trained: Learned, num_points: int) -> None:
+    """Warns that an evaluation takes long, where it compares many pairs of points."""
+    if num_points > _MANY_POINTS and operators.entry(trained.name).quadratic:
+        warnings.warn(
+            f"{trained.name} compares all pairs of {num_points} points, "
+            f"{num_points**2:.1e} in every layer and head, which may take hours. Take "
+            "a coarser mesh, or train functional or transolver, whose time grows "
+            "linearly.",
+            stacklevel=2,
+        )
 
 
 def _check_memory(trained: Learned, arrays: Any, when: Any, memory_gib: float) -> None:
