@@ -137,8 +137,8 @@ MUTATIONS = (
     Mutation(
         "SIGTERM outside of training has no handler",
         "opjax/learn/run/stopping.py",
-        "    before = signal.signal(signal.SIGTERM, end)\n",
-        "    before = signal.getsignal(signal.SIGTERM)\n",
+        "    with _handled(end):\n",
+        "    with contextlib.nullcontext():\n",
         f"{_FAULTS}test_folders.py -k sigterm",
     ),
     Mutation(
