@@ -94,7 +94,7 @@ _OTHERS: Any = {"fourier2d": _SLOW, "softmax2d": _SLOW, "linear2d": _CAO}
 # Its program has another grid, clips before and ends lower than the text says.
 _CAO_CODE = {**_CAO, "coarse_points": 71, "clip_norm": 0.999, "final_div_factor": 1e4}
 # FNO2d in the same table, trained without the penalty.
-_FNO = {**_CAO, "features": 32, "num_layers": 4, "gradient_weight": 0.0}
+_FNO = {**_CAO, "width": 32, "num_layers": 4, "gradient_weight": 0.0}
 _FLARE = {**FLARE_RECIPE, "num_heads": 16, "num_basis": 256}
 # Grids of 241 points per side of another file, and no penalty.
 _LNO = {

@@ -239,7 +239,7 @@ def main() -> None:
     )
     command_line.start(
         lambda: write(flags.FLAGS.state and pathlib.Path(flags.FLAGS.state)),
-        [__name__],
+        {"Flags": ["state"]},
     )
 
 

@@ -120,7 +120,7 @@ def test_the_errors_of_float32_grow_as_the_ridge_falls(monkeypatch):
         ({"seeds": (0, 0)}, "has 0 twice"),
         ({"base": "tiny"}, "choose from smoke, quick, paper"),
         ({"problem": "pipe"}, "problem='pipe' is unknown; choose from darcy, elastic"),
-        ({"features": 10}, "num_heads=4 must divide features=10"),
+        ({"width": 10}, "num_heads=4 must divide width=10"),
         ({"data_dir": "files"}, "run it by itself"),
         ({"num_points": 96}, "A grid of 96 points must divide the 8192"),
     ],

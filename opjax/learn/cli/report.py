@@ -206,7 +206,8 @@ def main() -> None:
             page, runs, html=given.html, figures=given.figures, shown=given.shown
         )
 
-    command_line.start(work, [__name__])
+    names = ("page", "runs", "html", "figures", "shown")
+    command_line.start(work, {"Flags": names})
 
 
 if __name__ == "__main__":

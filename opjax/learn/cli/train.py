@@ -22,7 +22,7 @@ import tempfile
 from opjax import files
 from opjax.datasets import heat
 from opjax.learn.cli.program import Program
-from opjax.learn.config import ModelOptions, RunOptions, TrainingOptions
+from opjax.learn.config import ModelOptions, Options, RunOptions, TrainingOptions
 from opjax.learn.config.fields import option
 from opjax.learn.tasks.benchmark import PAPER, SMOKE, quick
 from opjax.learn.tasks.streamed import StreamedTask, Streaming, streamed_regression
@@ -45,8 +45,8 @@ def _absolute(paths: str) -> str:
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(RunOptions, ModelOptions, TrainingOptions):
-    """All that the numbers of a run depend on."""
+class FileOptions(Options):
+    """Your data."""
 
     train: str = option(
         "",
@@ -121,6 +121,11 @@ class Config(RunOptions, ModelOptions, TrainingOptions):
     stream_memory: float = option(
         4.0, "Memory of a training step in GiB, with --stream_points", above=0
     )
+
+
+@dataclasses.dataclass(frozen=True)
+class Config(RunOptions, ModelOptions, TrainingOptions, FileOptions):
+    """All that the numbers of a run depend on."""
 
     def __post_init__(self):
         """Makes paths absolute, so that the folder of a run says where they are."""

@@ -93,6 +93,7 @@ def train(
             f"seeds={config.seeds}; give one of each."
         )
     operators.check_options(config, _preset(config.preset))
+    config = config.of_model(config.model)
     fractions = {"validation_fraction", "test_fraction"} & chosen.keys()
     if isinstance(data, Splits) and fractions:
         raise ValueError(f"{min(fractions)} is not for Splits, which are divided.")

@@ -18,7 +18,7 @@ import jax
 
 from opjax import _formats
 from opjax._files import remove_leftovers
-from opjax.learn.config import fields
+from opjax.learn.config import fields, renamed
 from opjax.learn.json_files import read_object, to_json, tuples, write_json, writing
 from opjax.learn.messages import say
 from opjax.learn.run import hosts
@@ -209,6 +209,10 @@ def _stored(path: pathlib.Path, cls: type[fields.Configuration]) -> dict[str, An
     found = values.pop("format", 0)
     what = "configurations"
     _formats.check(path / "config.json", found, _formats.CONFIGURATION, what=what)
+    if found in renamed.FORMATS:
+        values = renamed.current(
+            values, [field.name for field in dataclasses.fields(cls)]
+        )
     defaults = {
         field.name: to_json(field.default)
         for field in dataclasses.fields(cls)
