@@ -82,7 +82,7 @@ _FEW |= {"num_points": 61}
 _SOME: dict[str, Any] = {"num_train": 900, "num_validation": 100, "num_test": 200}
 _MANY: dict[str, Any] = {"num_train": 1000, "num_test": 200, "num_points": 421}
 # Cao, "Choose a Transformer", 2021, Table 2b with 141 and 43 points per side, App. C.1;
-# its 211 and 61 points are --stride=2 --coarse_points=61.
+# its 211 and 61 points are --stride=2 --model_options=coarse_points=61.
 _CAO: dict[str, Any] = {"num_train": 1024, "num_test": 100, "stride": 3}
 _CAO |= {"pointwise": True, "mean_loss": True, "penalty": "flux"}
 _CAO |= {"gradient_weight": 0.5, "num_epochs": 100, "weight_decay": 0.0}

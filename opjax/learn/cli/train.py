@@ -24,7 +24,11 @@ from opjax.datasets import heat
 from opjax.learn.cli.program import Program
 from opjax.learn.config import ModelOptions, Options, RunOptions, TrainingOptions
 from opjax.learn.config.fields import option
+from opjax.learn.messages import say
+from opjax.learn.predict import trained
+from opjax.learn.predict.trained import Trained
 from opjax.learn.tasks.benchmark import PAPER, SMOKE, quick
+from opjax.learn.tasks.start import check_options
 from opjax.learn.tasks.streamed import StreamedTask, Streaming, streamed_regression
 from opjax.learn.tasks.supervised import regression
 from opjax.learn.tasks.task import Task
@@ -33,13 +37,15 @@ from opjax.samples import Splits
 DEMONSTRATION = "demonstration"
 ARRAYS = "arrays:"  # and a digest: the samples of a call of `learn.train`
 
+OPERATOR = "operator:"  # and a digest: the `init_from` of such a call
+
 
 def _listed(paths: str) -> list[str]:
     return [path.strip() for path in paths.split(",") if path.strip()]
 
 
 def _absolute(paths: str) -> str:
-    if paths == DEMONSTRATION or paths.startswith(ARRAYS):
+    if paths == DEMONSTRATION or paths.startswith((ARRAYS, OPERATOR)):
         return paths
     return ",".join(os.path.abspath(os.path.expanduser(p)) for p in _listed(paths))
 
@@ -124,7 +130,19 @@ class FileOptions(Options):
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(RunOptions, ModelOptions, TrainingOptions, FileOptions):
+class StartOptions(Options):
+    """Start."""
+
+    init_from: str = option(
+        "",
+        "Folder of a finished run whose operator the training starts with, with its "
+        "normalisers. The model must have the same options. If empty, parameters are "
+        "drawn from --seeds",
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Config(RunOptions, ModelOptions, TrainingOptions, StartOptions, FileOptions):
     """All that the numbers of a run depend on."""
 
     def __post_init__(self):
@@ -143,7 +161,12 @@ class Config(RunOptions, ModelOptions, TrainingOptions, FileOptions):
                 f"stream_memory={self.stream_memory} means nothing without "
                 "stream_points; give it, or leave both out."
             )
-        for name in ("train", "test"):
+        if self.init_from and len(self.models) > 1:
+            raise ValueError(
+                f"init_from has one operator, not models={','.join(self.models)}; give "
+                "one model."
+            )
+        for name in ("train", "test", "init_from"):
             object.__setattr__(self, name, _absolute(getattr(self, name)))
 
     def _refuse_with_stream_points(self) -> None:
@@ -196,8 +219,35 @@ def make_task(config: Config, cache_dir: str | None = None) -> Task | StreamedTa
     del cache_dir
     if config.stream_points:
         return make_streamed_task(config)
+    start = start_of(config)
     splits, names = load(config)
-    return regression(config, splits, encode_points=True, names=names)
+    return regression(config, splits, encode_points=True, names=names, start=start)
+
+
+def start_of(config: Config) -> Trained | None:
+    """Reads the operator that the training starts with, if there is one.
+
+    Raises:
+      FileNotFoundError: if the folder holds no finished run.
+      ValueError: if its model is another one.
+    """
+    if not config.init_from:
+        return None
+    if config.init_from.startswith(OPERATOR):
+        raise ValueError(
+            "This run started from an operator in memory; continue it by the same "
+            "call of learn.train."
+        )
+    start = trained.load(config.init_from, own_model=config.model)
+    check_options(start, config)
+    tell(start)
+    return start
+
+
+def tell(start: Trained) -> None:
+    """Says what a training starts from."""
+    kept = ", ".join(start.normalizers) or "none"
+    say(f"Starting from {start.folder}; its normalisers are kept: {kept}.")
 
 
 def make_streamed_task(config: Config) -> StreamedTask:
@@ -227,7 +277,7 @@ def make_streamed_task(config: Config) -> StreamedTask:
             for name in ("features", "target")
         }
     how = Streaming(config.stream_points, config.stream_memory)
-    return streamed_regression(splits, how, names=names)
+    return streamed_regression(splits, how, names=names, start=start_of(config))
 
 
 def load(config: Config) -> tuple[Splits, dict[str, tuple[str, ...]]]:

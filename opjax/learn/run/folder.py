@@ -160,10 +160,13 @@ def _match(
         if name not in members
     ]
     if refused:
+        way = ""
+        if "init_from" in now and (path / "result.json").exists():
+            way = f" Or train its operator further: --init_from={path} --workdir=NEW."
         raise ValueError(
             f"{path} holds a run with another configuration ({'; '.join(refused)}). "
             "Give another --workdir, or the same configuration to continue that run "
-            "(--workdir alone does)."
+            f"(--workdir alone does).{way}"
         )
     if differing:  # other members: finished ones stay, the result is made anew
         (path / "result.json").unlink(missing_ok=True)
