@@ -116,7 +116,7 @@ def build(config: Any, name: str, num_heads: int, num_points: int) -> Any:
         attention = partial(_FourierBlock, grid_shape=grid, modes=modes)
     else:
         given: dict[str, Any] = {
-            "features": config.width,
+            "width": config.width,
             "num_heads": num_heads,
             "convolution": False,
             **dict.fromkeys(_COUNTS, config.num_basis),

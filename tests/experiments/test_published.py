@@ -171,7 +171,7 @@ def test_a_model_with_a_published_set_up_of_its_own_gets_it():
     assert fields.preset_of(presets, "paper", ["fno"]).num_layers == 4
     assert fields.preset_of(presets, "paper", ["galerkin"]) == presets["paper"]
     assert fields.preset_of(presets, "paper", []) == presets["paper"]
-    assert fields.preset_of(presets, "paper_fno", ["galerkin"]).features == 32
+    assert fields.preset_of(presets, "paper_fno", ["galerkin"]).width == 32
     with pytest.raises(ValueError, match="models=functional,fno: there is paper_fno"):
         fields.preset_of(presets, "paper", ["functional", "fno"])
 

@@ -99,10 +99,17 @@ class FileOptions(Options):
     data_seed: int = option(
         0, "Seed of the split into training, validation and test sets", minimum=0
     )
+    grid_axes: int = option(
+        0,
+        "Number of axes of the grid that fields lie on, in files without mesh_points: "
+        "2 for arrays (h, w) or (h, w, channels). 0 reads files with points",
+        minimum=0,
+        maximum=3,
+    )
     stacked: bool = option(
         False,
-        "Read files that hold many samples along axis 0 of every array: .h5 files, or "
-        "folders with one .npy file per array",
+        "Read files that hold many samples along axis 0 of every array: .npz or .h5 "
+        "files, or folders with one .npy file per array",
     )
     stream_samples: bool = option(
         False,
@@ -148,7 +155,7 @@ class Config(RunOptions, ModelOptions, TrainingOptions, StartOptions, FileOption
     def __post_init__(self):
         """Makes paths absolute, so that the folder of a run says where they are."""
         super().__post_init__()
-        for name in ("stream_samples", "stacked"):
+        for name in ("stream_samples", "stacked", "grid_axes"):
             if getattr(self, name) and self.train == DEMONSTRATION:
                 raise ValueError(
                     f"{name} means nothing with train={DEMONSTRATION}, whose few "
@@ -185,6 +192,7 @@ class Config(RunOptions, ModelOptions, TrainingOptions, StartOptions, FileOption
 # Options of meshes that are in memory as a whole.
 _WHOLE_MESHES = (
     "quadrature",
+    "grid_axes",
     "stacked",
     "stream_samples",
     "num_train",
@@ -307,6 +315,7 @@ def load(config: Config) -> tuple[Splits, dict[str, tuple[str, ...]]]:
             seed=config.data_seed,
             in_memory=not config.stream_samples,
             quadrature=config.quadrature,
+            grid_axes=config.grid_axes,
             stacked=config.stacked,
             validation_fraction=config.validation_fraction,
             test_fraction=config.test_fraction,

@@ -93,5 +93,6 @@ class Learned(NamedTuple):
             "target": config.get("target_names"),
             "point_dim": point_dim or config.get("point_dim") or None,
             "quadrature": config.get("quadrature", False),
+            "grid_axes": config.get("grid_axes", 0),
             "need_target": False,
         }

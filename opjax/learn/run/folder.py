@@ -264,13 +264,16 @@ def _result(path: pathlib.Path) -> dict[str, Any] | None:
 def provenance(folder: pathlib.Path, *, seconds: float) -> str:
     """Returns a Markdown list of what `environment.json` in a folder says."""
     found = json.loads((folder / "environment.json").read_text())
-    modified = " with uncommitted changes" if found["git_modified"] else ""
+    source = f"opjax {found['packages'].get('opjax', 'of unknown version')}"
+    if found["git_commit"]:
+        modified = " with uncommitted changes" if found["git_modified"] else ""
+        source = f"commit {found['git_commit']}{modified}"
     packages = ", ".join(
         f"{k} {found['packages'][k]}" for k in ("jax", "flax", "optax")
     )
     return (
         f"- command: `{found['command']}`\n"
-        f"- commit {found['git_commit']}{modified}, {found['starts'][-1][:10]}\n"
+        f"- {source}, {found['starts'][-1][:10]}\n"
         f"- {found['cpu_count']} cores{_of(found)}, {found['device_kind']}; "
         f"{found['platform']}\n"
         f"- Python {found['python']}, {packages}\n"
@@ -320,10 +323,18 @@ def _of(found: dict[str, Any]) -> str:
 
 
 def _git(*arguments: str) -> str | None:
-    """What git says of this package, if it is a clone."""
-    command = ["git", "-C", str(pathlib.Path(__file__).parent), *arguments]
-    with contextlib.suppress(OSError, subprocess.SubprocessError):
+    """What git says of this package, if it is a clone.
+
+    An installed package may be inside of a user's own clone, which does not count.
+    """
+    command = ["git", "-C", str(pathlib.Path(__file__).parent)]
+
+    def said(*arguments: str) -> str:
         return subprocess.check_output(
-            command, stderr=subprocess.DEVNULL, text=True, timeout=10
+            [*command, *arguments], stderr=subprocess.DEVNULL, text=True, timeout=10
         ).strip()
+
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        said("ls-files", "--error-unmatch", pathlib.Path(__file__).name)
+        return said(*arguments)
     return None

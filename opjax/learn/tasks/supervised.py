@@ -116,6 +116,9 @@ def regression(
         return value / config.batch_size if mean else value
 
     make = build or builder(found)
+    shown: dict[str, Any] = {} if window is None else {"window": window}
+    for role, listed in (names or {}).items():
+        shown[f"{role}_names"] = np.asarray(listed, str)
     description = trained.describe(splits.train, sizes=found, names=names)
     physical: Sequence[Sample] = splits.test
     if "features" in given:
@@ -127,7 +130,7 @@ def regression(
     def evaluate(model: Any, folder: pathlib.Path) -> dict[str, float]:
         if build is None:
             trained.save(folder, model, normalizers, description)
-        return look(model, folder, {} if window is None else {"window": window})
+        return look(model, folder, shown)
 
     return Task(
         train=stacked("train"),
