@@ -108,7 +108,7 @@ def make(
         grid_shape=grid,
         feature_dim=channels,
         out_features=target.shape[-1],
-        features=config.features,
+        features=config.width,
         num_layers=config.num_layers,
         num_heads=config.num_heads,
         num_basis=config.num_basis,

@@ -90,7 +90,7 @@ class Config(SizeOptions):
     num_epochs: int = option(
         10, "Number of passes over the training samples", minimum=1
     )
-    features: int = option(32, "Width of the models, in channels", minimum=1)
+    width: int = option(32, "Width of the models, in channels", minimum=1)
     num_layers: int = option(2, "Number of layers", minimum=1)
     num_heads: int = option(
         4, "Number of attention heads in the studies of 001", minimum=1
@@ -129,7 +129,7 @@ class Config(SizeOptions):
 
 def variants(config: Config, study: str) -> dict[str, Any]:
     """Returns the configurations of a study by what they vary."""
-    names = ["num_train", "num_epochs", "features", "num_layers", "data_dir"]
+    names = ["num_train", "num_epochs", "width", "num_layers", "data_dir"]
     given: dict[str, Any] = {}
     if study == "initialization":
         base: Any = burgers.PRESETS[config.base]
@@ -215,7 +215,7 @@ PRESETS = {
         num_train=16,
         num_test=4,
         num_epochs=2,
-        features=8,
+        width=8,
         num_layers=1,
         num_points=64,
     ),
@@ -228,7 +228,7 @@ PRESETS = {
         num_train=1000,
         num_test=200,
         num_epochs=500,
-        features=128,
+        width=128,
         num_layers=8,
         num_heads=8,
         num_basis=64,
@@ -241,7 +241,7 @@ PRESETS = {
         base="paper",
         num_train=1000,
         num_epochs=100,
-        features=96,
+        width=96,
         num_layers=4,
         num_points=2048,
     ),

@@ -97,7 +97,7 @@ def _head(finished: learn.Finished) -> str:
         "Relative L2 error on test samples, median [smallest, largest] over the seeds "
         f"{','.join(map(str, config.seeds))}. A seed that diverged has no part in "
         f"them; it is counted. {config.num_train} training samples, "
-        f"{config.num_epochs} epochs, {config.features} channels, {config.num_layers} "
+        f"{config.num_epochs} epochs, {config.width} channels, {config.num_layers} "
         f"layers. Data: {finished.source}. Where models are smaller than the published "
         "ones or trained for less, orders and ratios compare, values do not."
     )

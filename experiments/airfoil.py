@@ -71,7 +71,7 @@ PRESETS = {
         tolerance=1e-2,
     ),
     # Smaller and shorter than of other programs: there are 2886 points.
-    **quick(Config(features=32, num_epochs=16)),
+    **quick(Config(width=32, num_epochs=16)),
     # Table 10, and the authors' program for what it leaves open.
     **published(
         Config(

@@ -57,7 +57,7 @@ class Config(FieldOptions):
 
 _SOME: dict[str, Any] = {"num_train": 120, "num_validation": 10, "num_test": 20}
 _ALL: dict[str, Any] = {"models": ("functional",), "chunk_size": 512, "batch_size": 1}
-_SIZE: dict[str, Any] = {"features": 64, "num_layers": 4, "num_heads": 4}
+_SIZE: dict[str, Any] = {"width": 64, "num_layers": 4, "num_heads": 4}
 PRESETS = {
     "smoke": Config(
         **{**SMOKE, **_ALL, "chunk_size": 0},

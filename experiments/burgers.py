@@ -49,7 +49,7 @@ class Config(
     num_modes: int = option(
         16, "Number of Fourier modes of the spectral decoder", minimum=1
     )
-    decoder_features: int = option(
+    decoder_width: int = option(
         32, "Number of channels of the spectral decoder", minimum=1
     )
     normalization: str = option(
@@ -93,14 +93,14 @@ _FEW: dict[str, Any] = {"num_train": 16, "num_validation": 8, "num_test": 8}
 _FEW |= {"num_points": 128, "test_points": (128, 512)}
 _SOME: dict[str, Any] = {"num_train": 512, "num_validation": 50, "num_test": 100}
 _MANY: dict[str, Any] = {"num_train": 1024, "num_validation": 0, "num_test": 100}
-_TINY: dict[str, Any] = {"features": 16, "num_layers": 2, "num_basis": 8}
-_TINY |= {"feedforward": 16, "num_modes": 8, "decoder_features": 8, "num_epochs": 2}
-_LARGE: dict[str, Any] = {"features": 92, "num_basis": 64, "feedforward": 200}
-_LARGE |= {"decoder_features": 48, "num_epochs": 100, "models": ("functional",)}
-_CAO: dict[str, Any] = {"features": 96, "feedforward": 192}
+_TINY: dict[str, Any] = {"width": 16, "num_layers": 2, "num_basis": 8}
+_TINY |= {"feedforward": 16, "num_modes": 8, "decoder_width": 8, "num_epochs": 2}
+_LARGE: dict[str, Any] = {"width": 92, "num_basis": 64, "feedforward": 200}
+_LARGE |= {"decoder_width": 48, "num_epochs": 100, "models": ("functional",)}
+_CAO: dict[str, Any] = {"width": 96, "feedforward": 192}
 PRESETS = {
     "smoke": Config(preset="smoke", **_ALL, **_FEW, **_TINY),
-    "quick": Config(features=48, **_ALL, **_SOME),
+    "quick": Config(width=48, **_ALL, **_SOME),
     # The authors' program; other sizes are those of Cao, 2021, Table 5.
     **learn.published(
         Config(preset="paper", **_ALL, **_MANY, **_LARGE),
@@ -108,14 +108,14 @@ PRESETS = {
         fourier={**_CAO, "dropout": 0.05},
         softmax={**_CAO, "dropout": 0.1},
         linear={**_CAO, "dropout": 0.1},
-        fno={"features": 64},
+        fno={"width": 64},
     ),
 }
 
 
 def build(config: Config, rngs: nnx.Rngs) -> nnx.Module:
     """Builds a model, which acts on grids of any size."""
-    sizes: Any = {"features": config.features, "num_layers": config.num_layers}
+    sizes: Any = {"features": config.width, "num_layers": config.num_layers}
     if config.model == "fno":
         return nn.FourierNeuralOperator(
             grid_shape=(config.num_points,),
@@ -131,7 +131,7 @@ def build(config: Config, rngs: nnx.Rngs) -> nnx.Module:
         attention=attention,
         hidden_features=config.feedforward,
         modes=config.num_modes,
-        decoder_features=config.decoder_features,
+        decoder_features=config.decoder_width,
         outer_norm=between_points and config.normalization == "features",
         rngs=rngs,
         **sizes,
@@ -145,7 +145,7 @@ def attention_of(config: Config) -> Any:
     if config.model == "functional":
         return nn.models.coordinate_attention(num_heads=heads, num_basis=functions)
     options = learn.ModelOptions(
-        features=config.features, num_heads=heads, num_basis=functions
+        width=config.width, num_heads=heads, num_basis=functions
     )
     layer = operators.attention(config.model, operators.Sizes(1, 1, 1), options)
     of = layer.func

@@ -82,7 +82,7 @@ _FEW |= {"num_points": 61}
 _SOME: dict[str, Any] = {"num_train": 900, "num_validation": 100, "num_test": 200}
 _MANY: dict[str, Any] = {"num_train": 1000, "num_test": 200, "num_points": 421}
 # Cao, "Choose a Transformer", 2021, Table 2b with 141 and 43 points per side, App. C.1;
-# its 211 and 61 points are --stride=2 --coarse_points=61.
+# its 211 and 61 points are --stride=2 --model_options=coarse_points=61.
 _CAO: dict[str, Any] = {"num_train": 1024, "num_test": 100, "stride": 3}
 _CAO |= {"pointwise": True, "mean_loss": True, "penalty": "flux"}
 _CAO |= {"gradient_weight": 0.5, "num_epochs": 100, "weight_decay": 0.0}
@@ -94,7 +94,7 @@ _OTHERS: Any = {"fourier2d": _SLOW, "softmax2d": _SLOW, "linear2d": _CAO}
 # Its program has another grid, clips before and ends lower than the text says.
 _CAO_CODE = {**_CAO, "coarse_points": 71, "clip_norm": 0.999, "final_div_factor": 1e4}
 # FNO2d in the same table, trained without the penalty.
-_FNO = {**_CAO, "features": 32, "num_layers": 4, "gradient_weight": 0.0}
+_FNO = {**_CAO, "width": 32, "num_layers": 4, "gradient_weight": 0.0}
 _FLARE = {**FLARE_RECIPE, "num_heads": 16, "num_basis": 256}
 # Grids of 241 points per side of another file, and no penalty.
 _LNO = {

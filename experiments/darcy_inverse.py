@@ -72,7 +72,7 @@ class Config(
     tolerance: float = option(
         1e-9, "Relative residual at which our own solver stops", above=0
     )
-    fno_features: int = option(32, "Width of fno, in channels", minimum=1)
+    fno_width: int = option(32, "Width of fno, in channels", minimum=1)
     fno_layers: int = option(4, "Number of layers of fno", minimum=1)
     num_modes: int = option(12, "Number of Fourier modes of fno, limited by the grid")
     dropout: float = option(
@@ -102,8 +102,8 @@ class Config(
 
 _ALL: dict[str, Any] = {"weight_decay": 0.0, "div_factor": 1e4, "batch_size": 4}
 _CLIPPED: dict[str, Any] = {**_ALL, "clip_norm": 0.999}
-_TINY: dict[str, Any] = {"features": 12, "num_layers": 2, "num_heads": 2}
-_TINY |= {"fno_features": 8, "fno_layers": 2, "num_epochs": 4}
+_TINY: dict[str, Any] = {"width": 12, "num_layers": 2, "num_heads": 2}
+_TINY |= {"fno_width": 8, "fno_layers": 2, "num_epochs": 4}
 _FEW: dict[str, Any] = {"num_train": 32, "num_validation": 4, "num_test": 4}
 _FEW |= {"num_points": 37, "noises": (0.0, 0.1), "test_noises": (0.0, 0.05)}
 _SOME: dict[str, Any] = {"num_train": 300, "num_validation": 50, "num_test": 100}
@@ -111,7 +111,7 @@ _MANY: dict[str, Any] = {"num_train": 1024, "num_validation": 0, "num_test": 100
 _MANY |= {"num_points": 421, "target_stride": 12}
 # Table 3 with 141 and 36 points per side, App. C.1; its 211 and 71 points per side are
 # --stride=2 --target_stride=6.
-_CAO: dict[str, Any] = {"features": 192, "num_layers": 6, "dropout": 0.05}
+_CAO: dict[str, Any] = {"width": 192, "num_layers": 6, "dropout": 0.05}
 _CAO |= {"num_epochs": 100, "clip_norm": 1.0, "final_div_factor": 1.0}
 _PAPER = Config(preset="paper", **_ALL, **_MANY, **_CAO)
 # The authors' program, whose --subsample-attn has another default than its text says.
@@ -126,7 +126,7 @@ _OTHERS: dict[str, Any] = {
 }
 PRESETS = {
     "smoke": Config(preset="smoke", **_CLIPPED, **_FEW, **_TINY),
-    "quick": Config(features=48, num_layers=3, num_epochs=12, **_CLIPPED, **_SOME),
+    "quick": Config(width=48, num_layers=3, num_epochs=12, **_CLIPPED, **_SOME),
     **learn.published(_PAPER, **_OTHERS),
     **learn.published(_CODE, **_OTHERS),
 }
@@ -164,7 +164,7 @@ def attention_of(config: Config) -> Any:
     layer = operators.attention(
         config.model,
         operators.Sizes(2, 1, 1, box=((0.0, 0.0), (1.0, 1.0))),
-        ModelOptions(features=config.features, num_heads=config.num_heads),
+        ModelOptions(width=config.width, num_heads=config.num_heads),
     )
     of = layer.func
     if isinstance(of, type) and issubclass(of, nn.attention.PointAttention):
@@ -180,7 +180,7 @@ def build(config: Config, rngs: nnx.Rngs) -> OnCoarseGrid:
             grid_shape=coarse,
             feature_dim=1,
             out_features=1,
-            features=config.fno_features,
+            features=config.fno_width,
             num_layers=config.fno_layers,
             modes=kept_modes(config.num_modes, coarse),
             padding=PADDING,
@@ -190,7 +190,7 @@ def build(config: Config, rngs: nnx.Rngs) -> OnCoarseGrid:
         operator = nn.models.inverse_transformer(
             fine,
             coarse,
-            features=config.features,
+            features=config.width,
             num_layers=config.num_layers,
             num_heads=config.num_heads,
             attention=attention_of(config),

@@ -72,7 +72,7 @@ PRESETS = {
             "pct_start": 0.0,
             "cycle_momentum": False,
         },
-        lno={**LNO_RECIPE, "features": 192, "num_layers": 4, "mlp_layers": 3}
+        lno={**LNO_RECIPE, "width": 192, "num_layers": 4, "mlp_layers": 3}
         | {"num_test": 1000},
     ),
 }

@@ -54,12 +54,12 @@ class Config(learn.BenchmarkOptions):
         grids.check_stride(self.solver_points, self.stride, periodic=True)
 
 
-_TINY: dict[str, Any] = {"features": 8, "num_epochs": 1, "num_modes": 3}
+_TINY: dict[str, Any] = {"width": 8, "num_epochs": 1, "num_modes": 3}
 _FEW: dict[str, Any] = {"num_train": 4, "num_validation": 2, "num_test": 2}
 _SOME: dict[str, Any] = {"num_train": 96, "num_validation": 16, "num_test": 32}
 _MANY: dict[str, Any] = {"num_train": 1000, "num_test": 200, "solver_points": 256}
 # Table 10, and the authors' program for what it leaves open.
-_OWN: dict[str, Any] = {"features": 256, "num_basis": 32, "shared_basis": False}
+_OWN: dict[str, Any] = {"width": 256, "num_basis": 32, "shared_basis": False}
 _OWN |= {"reference_points": 8, "coordinates": "published"}
 _OWN |= {"final_div_factor": 1e3, "checkpoint_every": 1}
 _LOWER: dict[str, Any] = {"final_div_factor": 1e4}
@@ -68,7 +68,7 @@ _ONO = {**_GNOT, "num_basis": 16, "ono_attention": "efficient"}
 PRESETS = {
     "smoke": Config(**{**learn.SMOKE, **_FEW, **_TINY}, solver_points=32),
     # A fine enough solver would take an hour: these flows are another operator.
-    **learn.quick(Config(features=32, num_layers=3, num_epochs=10, **_SOME)),
+    **learn.quick(Config(width=32, num_layers=3, num_epochs=10, **_SOME)),
     **learn.published(
         Config(**{**learn.PAPER, **_MANY, **_OWN}),
         transolver={**_LOWER, "clip_norm": 0.0},

@@ -290,4 +290,6 @@ def work() -> dict[str, Any]:
 
 if __name__ == "__main__":
     flags.mark_flag_as_required("state")
-    start(work, [sys.argv[0]])
+    start(
+        work, {"Flags": ["state", "minutes", "setups", "data_dir", "list", "max_mib"]}
+    )

@@ -69,7 +69,7 @@ class Config(learn.BenchmarkOptions):
             raise ValueError(f"models={name!r} has no time; take another model.")
         # The others take time, by an embedding of half sines and half cosines; those
         # of equal parameters get a multiple of the heads as channels.
-        for name in ("features", "num_heads"):
+        for name in ("width", "num_heads"):
             if getattr(self, name) % 2:
                 raise ValueError(
                     f"{name}={getattr(self, name)} must be even, since the embedding "
@@ -92,11 +92,9 @@ _LOWER: dict[str, Any] = {"final_div_factor": 1e4}
 _GNOT = {**GNOT_RECIPE, **_LOWER, "batch_size": 8}
 _ONO = {**_LOWER, "num_basis": 8, "ono_attention": "efficient"}
 PRESETS = {
-    "smoke": Config(**{**SMOKE, **_FEW, "features": 8, "num_epochs": 1}, num_modes=3),
+    "smoke": Config(**{**SMOKE, **_FEW, "width": 8, "num_epochs": 1}, num_modes=3),
     # A coarser mesh than the published one: stiffer, another operator.
-    **learn.quick(
-        Config(features=32, num_layers=3, num_epochs=15, batch_size=8, **_SOME)
-    ),
+    **learn.quick(Config(width=32, num_layers=3, num_epochs=15, batch_size=8, **_SOME)),
     **learn.published(_PAPER, transolver=_LOWER, gnot=_GNOT, ono_original=_ONO),
     **learn.published(_CODE, transolver=_LOWER),
 }

@@ -88,8 +88,8 @@ def _setup(name: str, row: str, parameters: int | None, error: float, *given: An
 _METRICS = {"rna": "accuracy", "airfrans": "lift_error", "darcy_inverse": "error"}
 _FINE = "--stride=2"  # the finer one of two grids
 _FINER = _FINE, "--target_stride=6"  # of the inverse problem
-_FINE_2D = _FINE, "--coarse_points=61", "--norm_epsilon=1e-5"
-_REGULAR = "--outer_norm"  # the regular layer normalisation
+_FINE_2D = _FINE, "--model_options=coarse_points=61,norm_epsilon=1e-5"
+_REGULAR = "--model_options=outer_norm=true"  # the regular layer normalisation
 SETUPS = (
     _setup("darcy/functional", "001 Table 1", 752_977, 0.0042),
     _setup("elasticity/functional", "001 Table 1", 738_001, 0.0050),
@@ -239,7 +239,7 @@ def main() -> None:
     )
     command_line.start(
         lambda: write(flags.FLAGS.state and pathlib.Path(flags.FLAGS.state)),
-        [__name__],
+        {"Flags": ["state"]},
     )
 
 

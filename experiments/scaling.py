@@ -60,7 +60,7 @@ class Config(Options):
         scaling_layers.names(), "Attentions to measure, or whole models as model:NAME"
     )
     heads: tuple[int, ...] = option(
-        (1, 8), "Numbers of heads to measure. Each must divide --features", minimum=1
+        (1, 8), "Numbers of heads to measure. Each must divide --width", minimum=1
     )
     min_log2: int = option(10, "Minimum number of points, as a power of two", minimum=3)
     max_log2: int = option(
@@ -79,7 +79,7 @@ class Config(Options):
         "Minimum number of points for fitting the slopes, as a power of two",
         minimum=3,
     )
-    features: int = option(128, "Width of the layers, in channels", minimum=1)
+    width: int = option(128, "Width of the layers, in channels", minimum=1)
     num_basis: int = option(
         64,
         "Number of basis functions, landmarks, random features or Fourier modes",
@@ -113,8 +113,8 @@ class Config(Options):
                 f"2^{self.min_log2}."
             )
         for heads in self.heads:
-            if self.features % heads:
-                raise ValueError(f"{heads=} must divide features={self.features}.")
+            if self.width % heads:
+                raise ValueError(f"{heads=} must divide width={self.width}.")
 
     def sizes(self, name: str) -> list[int]:
         """Numbers of points that a layer is measured at, the most among them."""
@@ -156,7 +156,7 @@ PRESETS = {
         max_log2=8,
         max_log2_quadratic=7,
         fit_log2=6,
-        features=16,
+        width=16,
         num_basis=8,
         repeats=2,
     ),
@@ -302,7 +302,7 @@ def _head(config: Config) -> str:
     if config.num_layers:
         what = f"{config.num_layers} encoder layers with perceptrons of {2}d channels"
     return (
-        f"{what} (model:NAME: a whole model of one layer), d = {config.features}, k = "
+        f"{what} (model:NAME: a whole model of one layer), d = {config.width}, k = "
         f"{config.num_basis} (basis functions, landmarks, random features or wave "
         f"numbers), {config.batch_size} sample(s) of points on a line, float32. Median "
         f"of {config.repeats} rounds, at most three of calls of half a second, in "
@@ -324,7 +324,7 @@ def _published(config: Config, rows: Sequence[dict[str, Any]]) -> str:
         seconds = statistics.median(found["ms"]) / 1e3
         ours = found["flops"] / 1e9, found["bytes"] / 1e9, 1 / seconds
         # The published ones are of this set-up only.
-        same = row["points"], config.num_layers, config.features, config.batch_size
+        same = row["points"], config.num_layers, config.width, config.batch_size
         published = PUBLISHED.get(row["attention"]) if same == _TABLE_1 else None
         own = row["attention"], str(row["points"]), str(row["heads"])
         lines.append([*own, *map(number, ours), *(published or [""] * 4)])

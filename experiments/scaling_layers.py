@@ -116,7 +116,7 @@ def build(config: Any, name: str, num_heads: int, num_points: int) -> Any:
         attention = partial(_FourierBlock, grid_shape=grid, modes=modes)
     else:
         given: dict[str, Any] = {
-            "features": config.features,
+            "width": config.width,
             "num_heads": num_heads,
             "convolution": False,
             **dict.fromkeys(_COUNTS, config.num_basis),
@@ -128,14 +128,14 @@ def build(config: Any, name: str, num_heads: int, num_points: int) -> Any:
             return operators.build(SimpleNamespace(**given), sizes, rngs=rngs)
         attention = operators.attention(name, sizes, ModelOptions(**given))
     if not config.num_layers:
-        return attention(config.features, rngs=rngs)
+        return attention(config.width, rngs=rngs)
     layers = config.num_layers
-    return Stack(config.features, attention=attention, num_layers=layers, rngs=rngs)
+    return Stack(config.width, attention=attention, num_layers=layers, rngs=rngs)
 
 
 def inputs(config: Any, name: str, num_points: int) -> tuple[jax.Array, jax.Array]:
     """Returns random features of a batch, and the points: what `forward` is given."""
-    channels = 1 if name.startswith(WHOLE) else config.features
+    channels = 1 if name.startswith(WHOLE) else config.width
     shape = config.batch_size, num_points, channels
     x = jax.random.normal(jax.random.key(config.seed), shape, jnp.float32)
     points = (jnp.arange(num_points, dtype=jnp.float32)[:, None] + 0.5) / num_points

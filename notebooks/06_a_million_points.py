@@ -129,7 +129,7 @@ plt.legend()
 #
 # A mesh of devices, one `psum` of the coefficients a layer, and a loss that adds up:
 # what devices exchange does not depend on the number of points. Here two cores are two
-# devices; `--mesh=points:2` says the same to a program, and several computers are
+# devices; `--devices=points:2` says the same to a program, and several computers are
 # started with `--coordinator`.
 
 

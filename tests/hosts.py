@@ -1,7 +1,7 @@
 """What `tests/learn/test_hosts.py` starts in several processes.
 
     python -m tests.hosts session FILE COORDINATOR COUNT INDEX
-    python -m tests.hosts --coordinator=... --num_processes=... --mesh=... --workdir=...
+    python -m tests.hosts --coordinator=... --num_processes=... --devices=...
 
 The first finds what is compared, the second is a program. In the environment
 `END=NUMBER:ROWS` sends the process signal NUMBER when it goes on after so many rows of

@@ -48,8 +48,7 @@ def flags_of(module: Any) -> dict[str, list[flags.Flag]]:
         groups = command_line.define_flags(
             program.presets, program=program.name, flag_values=values
         )
-        found = values.flags_by_module_dict()
-        return {group: found[group] for group in groups}
+        return {group: [values[n] for n in names] for group, names in groups.items()}
     found = flags.FLAGS.flags_by_module_dict().get(module.__name__, [])
     if not found:
         with _alone(), mock.patch.object(command_line, "start"):
@@ -57,7 +56,7 @@ def flags_of(module: Any) -> dict[str, list[flags.Flag]]:
             found = list(flags.FLAGS.flags_by_module_dict()[module.__name__])
             for flag in found:
                 delattr(flags.FLAGS, flag.name)
-    return {"Flags": list(found)}
+    return {"Flags": sorted(found, key=lambda flag: flag.name)}
 
 
 @contextlib.contextmanager
@@ -82,7 +81,7 @@ def _alone() -> Iterator[None]:
 
 def _table(found: list) -> str:
     rows = []
-    for flag in sorted(found, key=lambda flag: flag.name):
+    for flag in found:
         name = f"--[no]{flag.name}" if flag.boolean else f"--{flag.name}"
         text = re.sub(r"\s+", " ", flag.help or "")
         text = re.sub(r"^<[^>]*>: ", "", text)  # choices, shown below

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from opjax import quadrature as rules
+from opjax.files.gridded import on_grid
 from opjax.files.npz import Arrays
 from opjax.samples import Sample
 
@@ -22,12 +23,15 @@ class Wanted(NamedTuple):
         exists.
       need_target: whether a missing field of the target is an error.
       quadrature: whether to make weights from the cells where there are none.
+      grid_axes: number of axes of the grid that fields lie on, in files without points;
+        zero for files with points.
     """
 
     features: tuple[str, ...]
     target: tuple[str, ...]
     need_target: bool
     quadrature: bool
+    grid_axes: int = 0
 
 
 class Built(NamedTuple):
@@ -48,6 +52,9 @@ def build(name: str, arrays: Arrays, wanted: Wanted) -> Built:
     Raises:
       ValueError: if an array is missing or not what it has to be.
     """
+    if wanted.grid_axes:
+        fields = {*(wanted.features or ["features"]), *(wanted.target or ["target"])}
+        arrays = on_grid(name, arrays, sorted(fields), wanted.grid_axes)
     if "mesh_points" not in arrays:
         raise missing(name, "mesh_points", arrays)
     points = _column(
@@ -156,8 +163,8 @@ def check_numbers(name: str, key: str, dtype: np.dtype[Any]) -> None:
 def _column(array: np.ndarray, name: str, key: str) -> np.ndarray:
     if array.ndim not in (1, 2):
         raise ValueError(
-            f"{name}: {key} has shape {array.shape}, expected (n, channels); reshape "
-            "grids to one axis of points, and give their grid_shape."
+            f"{name}: {key} has shape {array.shape}, expected (n, channels). Of fields "
+            "on a grid, in files without mesh_points, give the axes: grid_axes=2."
         )
     return array[:, None] if array.ndim == 1 else array
 
@@ -181,6 +188,8 @@ def missing(name: str, key: str, arrays: Iterable[str]) -> ValueError:
     note = ""
     if Path(name).suffix.lower() in (".vtu", ".vtk"):
         note = " Fields are point data; convert cell data first."
+    elif key == "mesh_points":
+        note = " Of fields on a grid, (h, w) or (h, w, channels), give grid_axes=2."
     return ValueError(f"{name} has no array {key!r}, only {sorted(arrays)}.{note}")
 
 

@@ -4,15 +4,14 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from opjax.files.building import Wanted
 from opjax.files.formats import OnePath, find
 from opjax.files.reading import (
     MAX_BYTES,
     How,
     Names,
     look_at_all,
-    parse_names,
     read_all,
+    wanted_of,
 )
 from opjax.samples import Sample, Splits
 from opjax.samples.stored import Stored
@@ -33,6 +32,7 @@ def splits(
     target: Names = None,
     point_dim: int | None = None,
     quadrature: bool = False,
+    grid_axes: int = 0,
     stacked: bool = False,
     max_bytes: int = MAX_BYTES,
 ) -> Splits:
@@ -53,6 +53,7 @@ def splits(
       target: names of the fields to predict.
       point_dim: number of leading axes that are space.
       quadrature: make weights of the points from the cells.
+      grid_axes: number of axes of the grid of files without points.
       stacked: whether arrays have samples along axis 0.
       max_bytes: largest size of the arrays of a file.
 
@@ -64,7 +65,7 @@ def splits(
       ValueError: if a file is damaged, has no target or is in both lists; samples do
         not agree; or they are too few to be divided.
     """
-    wanted = Wanted(parse_names(features), parse_names(target), True, quadrature)
+    wanted = wanted_of(features, target, True, quadrature, grid_axes)
     how = How(wanted, point_dim, stacked, max_bytes)
     read = read_all if in_memory else look_at_all
     found, channels = read(train, how)

@@ -38,6 +38,7 @@ class ReadOptions(TypedDict, total=False):
     target: Names
     point_dim: int | None
     quadrature: bool
+    grid_axes: int
     need_target: bool
     max_bytes: int
 
@@ -49,6 +50,7 @@ def read(
     target: Names = None,
     point_dim: int | None = None,
     quadrature: bool = False,
+    grid_axes: int = 0,
     need_target: bool = True,
     stacked: bool = False,
     max_bytes: int = MAX_BYTES,
@@ -69,10 +71,13 @@ def read(
         those where all coordinates are zero, so that a mesh in the plane is 2-D.
       quadrature: make weights of the points from the cells where a file has none;
         points of no cell get zero weight, which masks them.
+      grid_axes: number of axes of the grid on which fields lie in files that have no
+        points: 2 for arrays `(h, w)` or `(h, w, channels)`, on a uniform grid of the
+        unit square. 0 for files with points.
       need_target: whether missing fields of `target` are an error; samples have no
         target otherwise.
-      stacked: whether every array of a file has samples along axis 0: `.h5` files, or
-        folders of one `.npy` file for each array. `mesh_points`, `cells`,
+      stacked: whether every array of a file has samples along axis 0: `.npz` and `.h5`
+        files, or folders of one `.npy` file for each array. `mesh_points`, `cells`,
         `quadrature_weights` and `grid_shape` may also be one for all samples, with an
         axis less.
       max_bytes: largest size of the arrays of a file, uncompressed; of a sample, if
@@ -88,7 +93,7 @@ def read(
         array is missing, not of real numbers, not finite or of the wrong shape; cells
         name points that do not exist; or samples differ in dimension or channels.
     """
-    wanted = Wanted(parse_names(features), parse_names(target), need_target, quadrature)
+    wanted = wanted_of(features, target, need_target, quadrature, grid_axes)
     how = How(wanted, point_dim, stacked, max_bytes)
     return read_all(paths, how).samples
 
@@ -100,6 +105,7 @@ def stored(
     target: Names = None,
     point_dim: int | None = None,
     quadrature: bool = False,
+    grid_axes: int = 0,
     stacked: bool = False,
     max_bytes: int = MAX_BYTES,
 ) -> Stored:
@@ -111,6 +117,7 @@ def stored(
       target: names of the fields to predict.
       point_dim: number of leading axes that are space.
       quadrature: make weights of the points from the cells.
+      grid_axes: number of axes of the grid of files without points.
       stacked: whether arrays have samples along axis 0.
       max_bytes: largest size of the arrays of a file.
 
@@ -122,9 +129,23 @@ def stored(
       ImportError: if h5py or VTK is needed and missing.
       ValueError: as for `read`.
     """
-    wanted = Wanted(parse_names(features), parse_names(target), True, quadrature)
+    wanted = wanted_of(features, target, True, quadrature, grid_axes)
     how = How(wanted, point_dim, stacked, max_bytes)
     return look_at_all(paths, how).samples
+
+
+def wanted_of(
+    features: Names, target: Names, need_target: bool, quadrature: bool, grid_axes: int
+) -> Wanted:
+    """What a sample is made of, see `read`.
+
+    Raises:
+      ValueError: if there is no such grid, or a field is named twice.
+    """
+    if not 0 <= grid_axes <= 3:
+        raise ValueError(f"grid_axes={grid_axes} must be 1, 2 or 3, or 0 for points.")
+    names = parse_names(features), parse_names(target)
+    return Wanted(*names, need_target, quadrature, grid_axes)
 
 
 class How(NamedTuple):
@@ -183,11 +204,17 @@ def read_all(paths: Paths, how: How) -> InMemory:
 
 def look_at_all(paths: Paths, how: How) -> OnDisk:
     """Looks at samples and leaves them on disk, see `stored`."""
+    files = find(paths, stacked=how.stacked)
+    if how.stacked and files[0].suffix.lower() == ".npz":
+        raise ValueError(
+            f"{files[0]} cannot be read by row, as samples that stay on disk are; save "
+            "an .h5 file or a folder of .npy files, or read all of it."
+        )
     places: list[Place] = []
     known: list[summaries.Summary] = []
     duplicates: list[tuple[str, int]] = []
     first: Built | None = None
-    for place, built in _each(find(paths, stacked=how.stacked), how):
+    for place, built in _each(files, how):
         first = first or built
         building.check_agree(first.sample, built.sample)
         samples.check([built.sample])

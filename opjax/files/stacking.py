@@ -1,4 +1,7 @@
-"""Files of many samples along axis 0: HDF5, or folders of `.npy` files, read by row."""
+"""Files of many samples along axis 0: HDF5, folders of `.npy` files, and `.npz`.
+
+The first two are read by row, an archive as a whole.
+"""
 
 import contextlib
 import math
@@ -8,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from opjax.files import hdf5, limits
+from opjax.files import hdf5, limits, npz
 from opjax.files.npz import Arrays, Groups
 
 # Number of axes of an array that all samples share; all others have samples along
@@ -26,7 +29,7 @@ def open_stacked(path: Path, max_bytes: int) -> Generator[Groups]:
     """Opens a file or folder. A row of an array is read when it is looked up.
 
     Args:
-      path: an `.h5` file, or a folder of `.npy` files.
+      path: an `.npz` or `.h5` file, or a folder of `.npy` files.
       max_bytes: largest size of an array of a sample.
 
     Raises:
@@ -40,10 +43,14 @@ def open_stacked(path: Path, max_bytes: int) -> Generator[Groups]:
             path, {f.stem: _mapped(f) for f in path.glob("*.npy")}, max_bytes
         )
         return
+    if path.suffix.lower() == ".npz":  # cannot be read by row
+        with npz.open_npz(path, limits.limit(path)) as groups:
+            yield _Samples(path, dict(groups[""]), max_bytes)
+        return
     if path.suffix.lower() != ".h5":
         raise ValueError(
-            f"{path} cannot be stacked: samples along axis 0 are in .h5 files or in "
-            "folders of .npy files."
+            f"{path} cannot be stacked: samples along axis 0 are in .npz or .h5 files, "
+            "or in folders of .npy files."
         )
     with hdf5.open_datasets(path) as found:
         yield _Samples(path, found, max_bytes)

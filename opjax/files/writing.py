@@ -11,10 +11,9 @@ import numpy as np
 
 from opjax._files import replacing
 from opjax.files import building, hdf5, npz
-from opjax.files.building import Wanted
 from opjax.files.formats import check_suffix, opened
 from opjax.files.npz import Arrays
-from opjax.files.reading import MAX_BYTES, How, Names, parse_names
+from opjax.files.reading import MAX_BYTES, How, Names, wanted_of
 from opjax.files.vtk import fields as vtk_fields
 from opjax.samples import Place, Sample, check
 
@@ -107,6 +106,9 @@ class Extended(NamedTuple):
             of that name exists.
         """
         fields = _fields(self.sample, prediction, names)
+        grid = self.sample.grid_shape
+        if grid is not None and "mesh_points" not in self.arrays:
+            fields = {k: v.reshape(*grid, *v.shape[1:]) for k, v in fields.items()}
         _check_free(self.file, self.arrays, fields)
         _extend(self.path, self.file, self.group, self.arrays, fields)
 
@@ -120,6 +122,7 @@ def extended(
     target: Names = None,
     point_dim: int | None = None,
     quadrature: bool = False,
+    grid_axes: int = 0,
     need_target: bool = True,
     max_bytes: int = MAX_BYTES,
 ) -> Generator[list[Extended]]:
@@ -136,6 +139,7 @@ def extended(
       target: names of the fields to predict.
       point_dim: number of leading axes that are space.
       quadrature: make weights of the points from the cells.
+      grid_axes: number of axes of the grid of files without points.
       need_target: whether missing fields of `target` are an error.
       max_bytes: largest size of the arrays of the file.
 
@@ -148,7 +152,7 @@ def extended(
     source, path = Path(source).expanduser(), Path(path).expanduser()
     check_suffix(source)
     _check_place(source, path)
-    wanted = Wanted(parse_names(features), parse_names(target), need_target, quadrature)
+    wanted = wanted_of(features, target, need_target, quadrature, grid_axes)
     how = How(wanted, point_dim, False, max_bytes)
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as temporary, how.open(source) as groups:

@@ -5,10 +5,10 @@ task, of `Splits` of samples; `fit` trains a model on it; `load` reads what a ru
 learned. Models are named in `operators.REGISTRY`, figures in `figures.FIGURES`: a line
 for each.
 
-`--mesh=points:4,batch:2` of a program, `Settings.mesh`, splits the points of a sample
-and the samples of a batch over devices, see `training.sharding`: on a CPU over its
-cores, each of them a device with threads of its own. `batch` is for every model. These
-may be the devices of several processes, `--coordinator`, see `run.hosts`.
+`--devices=points:4,batch:2` of a program, `Settings.mesh`, splits the points of a
+sample and the samples of a batch over devices, see `training.sharding`: on a CPU over
+its cores, each of them a device with threads of its own. `batch` is for every model.
+These may be the devices of several processes, `--coordinator`, see `run.hosts`.
 """
 
 from opjax.learn.cli.program import Program

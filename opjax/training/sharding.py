@@ -91,7 +91,8 @@ def check_batch(mesh: Mesh | None, samples: int, microbatch: int | None = None) 
     shards, parts = size(mesh, BATCH), microbatch or 1
     if samples % shards:
         raise ValueError(
-            f"batch:{shards} of the mesh must divide the {samples} samples of a batch."
+            f"batch:{shards} of the device mesh must divide the {samples} samples of a "
+            "batch."
         )
     if samples // shards % parts:
         raise ValueError(
@@ -118,14 +119,14 @@ def specs(data: Any, mesh: Mesh, *, samples: str | None = BATCH) -> Any:
     names = data if isinstance(data, Mapping) else {"the batch": None}
     if unknown := [name for name in names if name not in OF_POINTS]:
         raise ValueError(
-            f"points:{shards} of the mesh splits {', '.join(OF_POINTS)} only; which "
-            f"axis of {', '.join(unknown)} are points is not known."
+            f"points:{shards} of the device mesh splits {', '.join(OF_POINTS)} only; "
+            f"which axis of {', '.join(unknown)} are points is not known."
         )
     for name, array in data.items():
         if np.ndim(array) < 2 or array.shape[1] % shards:
             raise ValueError(
-                f"points:{shards} of the mesh must divide the points, axis 1 of {name} "
-                f"{np.shape(array)}; `pad_points` adds some of zero weight."
+                f"points:{shards} of the device mesh must divide the points, axis 1 of "
+                f"{name} {np.shape(array)}; `pad_points` adds some of zero weight."
             )
     return {name: PartitionSpec(samples, POINTS) for name in data}
 

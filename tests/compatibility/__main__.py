@@ -24,7 +24,7 @@ FOLDER = pathlib.Path(__file__).parent
 CONFIG = dataclasses.replace(
     train.PRESETS["smoke"],
     models=("functional",),
-    features=8,
+    width=8,
     num_layers=1,
     num_heads=2,
     num_basis=4,

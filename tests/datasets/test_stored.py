@@ -92,7 +92,7 @@ def test_rows_of_arrays_are_samples(place, found, tmp_path):
 
 def test_what_cannot_be_stacked_is_named(found, tmp_path):
     files.write(tmp_path / "a.npz", found[0])
-    with pytest.raises(ValueError, match="a.npz cannot be stacked"):
+    with pytest.raises(ValueError, match="a.npz cannot be read by row"):
         files.stored(tmp_path, stacked=True)
     with h5py.File(tmp_path / "groups.h5", "w") as file:
         file["0/mesh_points"] = found[0].mesh_points

@@ -120,7 +120,7 @@ def test_the_errors_of_float32_grow_as_the_ridge_falls(monkeypatch):
         ({"seeds": (0, 0)}, "has 0 twice"),
         ({"base": "tiny"}, "choose from smoke, quick, paper"),
         ({"problem": "pipe"}, "problem='pipe' is unknown; choose from darcy, elastic"),
-        ({"features": 10}, "num_heads=4 must divide features=10"),
+        ({"width": 10}, "num_heads=4 must divide width=10"),
         ({"data_dir": "files"}, "run it by itself"),
         ({"num_points": 96}, "A grid of 96 points must divide the 8192"),
     ],
@@ -158,7 +158,7 @@ def test_the_paper_preset_is_app_d():
     found = [one.num_basis for one in ablation.variants(paper, "bases").values()]
     assert found == [16, 32, 64, 128, 256, 512]
     members = [one for (_, seed), one in paper.members().items() if seed == 0]
-    sizes = {(m.features, m.num_layers, m.num_heads, m.num_epochs) for m in members}
+    sizes = {(m.width, m.num_layers, m.num_heads, m.num_epochs) for m in members}
     assert sizes == {(128, 8, 8, 500)}
     choice = ablation.variants(paper, "choice").values()
     assert {one.num_basis for one in choice} == {81}  # the least odd square above 64

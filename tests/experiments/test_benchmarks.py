@@ -17,7 +17,7 @@ from opjax.learn.tasks.benchmark import load
 
 pytest.importorskip("skfem")
 TINY = {"num_train": 2, "num_validation": 1, "num_test": 1, "batch_size": 1}
-TINY |= {"features": 4, "num_layers": 1, "num_epochs": 1, "num_heads": 1}
+TINY |= {"width": 4, "num_layers": 1, "num_epochs": 1, "num_heads": 1}
 TINY |= {"num_basis": 3}
 AIRFOIL = {"num_airfoil": 16, "num_wake": 4, "num_radial": 8, "tolerance": 0.02}
 # Program, data set, and sizes of the smallest problem.

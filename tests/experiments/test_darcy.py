@@ -30,7 +30,7 @@ TINY = dataclasses.replace(
     num_test=3,
     num_points=21,
     stride=5,
-    features=8,
+    width=8,
     num_layers=1,
     num_basis=4,
     reference_points=2,
@@ -214,7 +214,7 @@ def test_models_that_solve_no_systems_have_no_condition_number(task):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"num_heads": 3}, "num_heads=3 must divide features=64"),
+        ({"num_heads": 3}, "num_heads=3 must divide width=64"),
         ({"stride": 3}, "stride=3 must divide num_points - 1 = 140"),
         ({"learning_rate": -1e-3}, "learning_rate=-0.001 must be .*above 0"),
         ({"num_train": -5}, "num_train=-5 must be .*at least 1"),
@@ -244,7 +244,7 @@ def test_bad_hyper_parameters_are_refused_before_any_work(change, message):
     [
         ("functional_schwarz", {"overlap": 8}, "overlap=8 is larger than .* interval"),
         ("functional_schwarz", {"num_boxes": 29, "overlap": 0}, "num_hats="),
-        ("galerkin2d", {"features": 2, "num_heads": 1}, "at least 3"),
+        ("galerkin2d", {"width": 2, "num_heads": 1}, "at least 3"),
     ],
 )
 def test_models_that_do_not_fit_the_grid_are_refused(name, change, message):

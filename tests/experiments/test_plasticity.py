@@ -142,8 +142,8 @@ def test_models_take_time(name):
         ({"coordinates": "other"}, "coordinates='other'"),
         ({"models": ("functional", "galerkin2d")}, "models='galerkin2d' has no time"),
         ({"models": ("fourier2d",)}, "models='fourier2d' has no time"),
-        ({"features": 9, "num_heads": 1}, "features=9 must be even"),
-        ({"features": 6, "num_heads": 3}, "num_heads=3 must be even"),
+        ({"width": 9, "num_heads": 1}, "width=9 must be even"),
+        ({"width": 6, "num_heads": 3}, "num_heads=3 must be even"),
     ],
 )
 def test_bad_configurations_are_refused(changes, message):

@@ -81,7 +81,7 @@ def test_every_set_up_is_a_command_of_its_own_program():
         assert setup.paper in published.PAPERS
         assert setup.name.startswith(f"{setup.module}/{config.model}")
         if setup.parameters and "fno" not in setup.name and "fine" not in setup.name:
-            assert setup.parameters - count(setup) in (0, config.features)
+            assert setup.parameters - count(setup) in (0, config.width)
 
 
 # What the authors' scripts and programs set, where it is not a default of ours.
@@ -94,7 +94,7 @@ SCRIPTS = {
     | {"normalize_target": False},
     "pipe/transolver": {"mlp_ratio": 2, "batch_size": 8, "split": "transolver"}
     | {"normalize_inputs": True, "clip_norm": 0.1, "beta2": 0.999},
-    "elasticity/flare": {"features": 64, "num_basis": 64, "batch_size": 2}
+    "elasticity/flare": {"width": 64, "num_basis": 64, "batch_size": 2}
     | {"clip_norm": 1, "pct_start": 0.1, "div_factor": 1e4, "mean_loss": True},
     "darcy/flare": {"num_heads": 16, "num_basis": 256, "gradient_weight": 0.1},
     "pipe/flare": {"num_basis": 128, "split": "transolver", "beta2": 0.999},
@@ -112,12 +112,12 @@ SCRIPTS = {
     "darcy/functional": {"reference_points": 8, "batch_size": 4, "clip_norm": 0.1}
     | {"gradient_weight": 0.1, "penalty": "gradient", "shared_basis": True},
     "navier_stokes/functional": {"shared_basis": False, "reference_points": 8}
-    | {"final_div_factor": 1e3, "batch_size": 2, "features": 256, "num_basis": 32},
+    | {"final_div_factor": 1e3, "batch_size": 2, "width": 256, "num_basis": 32},
     "navier_stokes/transolver": {"clip_norm": 0, "final_div_factor": 1e4},
     "plasticity/functional": {"shared_basis": False, "final_div_factor": 1e3}
     | {"batch_size": 8, "normalize_target": False, "coordinates": "nodes"},
     "darcy_notch/functional": {"batch_size": 25, "layout": "grid"},
-    "burgers/functional": {"features": 92, "feedforward": 200, "div_factor": 1e4}
+    "burgers/functional": {"width": 92, "feedforward": 200, "div_factor": 1e4}
     | {"weight_decay": 0, "clip_norm": 0.999, "num_epochs": 100, "batch_size": 8},
     "darcy/galerkin2d": {"num_layers": 6, "num_heads": 4, "coarse_points": 43}
     | {"stride": 3, "num_epochs": 100, "batch_size": 4, "weight_decay": 0}
@@ -126,7 +126,7 @@ SCRIPTS = {
     "darcy_inverse/galerkin": {"learning_rate": 1e-3, "batch_size": 4, "stride": 3}
     | {"target_stride": 12, "num_epochs": 100, "clip_norm": 1, "dropout": 0.05},
     "darcy_inverse/softmax": {"learning_rate": 5e-4, "dropout": 0.1},
-    "burgers/fourier": {"features": 96, "dropout": 0.05},
+    "burgers/fourier": {"width": 96, "dropout": 0.05},
     "darcy_inverse/galerkin fine": {"stride": 2, "target_stride": 6, "batch_size": 4},
 }
 # Training and test samples, where they are not 1000 and 200.
@@ -171,7 +171,7 @@ def test_a_model_with_a_published_set_up_of_its_own_gets_it():
     assert fields.preset_of(presets, "paper", ["fno"]).num_layers == 4
     assert fields.preset_of(presets, "paper", ["galerkin"]) == presets["paper"]
     assert fields.preset_of(presets, "paper", []) == presets["paper"]
-    assert fields.preset_of(presets, "paper_fno", ["galerkin"]).features == 32
+    assert fields.preset_of(presets, "paper_fno", ["galerkin"]).width == 32
     with pytest.raises(ValueError, match="models=functional,fno: there is paper_fno"):
         fields.preset_of(presets, "paper", ["functional", "fno"])
 

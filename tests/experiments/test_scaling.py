@@ -183,7 +183,7 @@ def test_quadratic_layers_stop_earlier():
         ({"num_layers": 2}, "num_layers=2 has no model:deeponet"),
         ({"max_log2": 4}, "max_log2=4 must be at least min_log2=5"),
         ({"num_basis": 64}, "num_basis=64 must be at most the fewest points"),
-        ({"heads": (1, 3)}, "heads=3 must divide features=16"),
+        ({"heads": (1, 3)}, "heads=3 must divide width=16"),
         ({"repeats": 0}, "repeats=0 must be"),
     ],
 )

@@ -1,4 +1,4 @@
-"""How many devices --mesh=auto takes."""
+"""How many devices --devices=auto takes."""
 
 from types import SimpleNamespace
 

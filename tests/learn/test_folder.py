@@ -53,3 +53,12 @@ def test_the_environment_has_the_command_of_the_configuration(tmp_path):
     once(tmp_path, Config(), command="python -m experiments.x --preset=quick")
     text = folder.provenance(tmp_path, seconds=1.0)
     assert text.startswith("- command: `python -m experiments.x --preset=quick`\n")
+
+
+def test_the_commit_is_said_where_there_is_one(tmp_path, monkeypatch):
+    monkeypatch.setattr(folder, "_git", lambda *arguments: None)
+    found = folder.environment(tmp_path, "opjax-train")
+    (tmp_path / "environment.json").write_text(json.dumps(found))
+    text = folder.provenance(tmp_path, seconds=1.0)
+    assert f"- opjax {found['packages']['opjax']}, " in text
+    assert "commit" not in text

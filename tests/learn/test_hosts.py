@@ -53,7 +53,7 @@ def outputs(processes, seconds=150):
 def programs(count, workdir, *arguments, ending=None, number=None):
     """Starts the program in several processes, of which one may end early."""
     given = [f"--coordinator={address()}", f"--num_processes={count}", *arguments]
-    given += [f"--workdir={workdir}", f"--mesh=batch:{count}"]
+    given += [f"--workdir={workdir}", f"--devices=batch:{count}"]
     ends = {number: {"END": ending}} if ending else {}
     return [
         started(*given, f"--process_id={i}", **ends.get(i, {})) for i in range(count)
@@ -162,7 +162,9 @@ def test_values_are_those_of_the_first_process(found):
 def test_what_processes_cannot_share_is_refused(found):
     first, second = (of_process["refusals"] for of_process in found[:2])
     for said in (first, second):
-        assert "2 processes would all do the same; say with --mesh" in said["nothing"]
+        assert (
+            "2 processes would all do the same; say with --devices" in said["nothing"]
+        )
         assert "takes 3 devices, but there are 2" in said["three"]
         assert "as many of each of the 2 processes, which have [1, 1]" in said["one"]
         assert "takes 4 devices, but there are 2" in said["many"]

@@ -26,7 +26,7 @@ from tests.selection import by_day
 
 TINY = dataclasses.replace(
     train.PRESETS["quick"],
-    features=8,
+    width=8,
     num_layers=2,
     num_heads=2,
     num_basis=4,

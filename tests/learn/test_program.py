@@ -12,7 +12,7 @@ from absl import flags
 
 from opjax import learn
 from opjax.learn import DataOptions, RunOptions, TrainingOptions, option
-from opjax.learn.cli import command_line
+from opjax.learn.cli import command_line, help_page
 from opjax.learn.tasks import outcome
 
 SCALES = {"small": 0.0, "large": 0.5}
@@ -241,19 +241,20 @@ def test_other_work_has_a_folder_and_a_last_line_too(tmp_path):
 def test_help_has_groups_choices_and_the_real_folder():
     values = flags.FlagValues()
     groups = command_line.define_flags(PRESETS, program="line", flag_values=values)
-    assert groups == [
+    assert list(groups) == [
         "This program",
-        "What to run",
         "Data",
+        "What to run",
         "Training",
         "Updates",
         "Folders and output",
     ]
-    text = "\n".join(map(values.module_help, groups))
-    assert [line for line in text.splitlines() if line and line[0] != " "] == [
-        f"{group}:" for group in groups
-    ]
-    assert "--model: Alias for --models" in text
+    assert groups["Data"][:2] == ["data_dir", "data_seed"]  # as they were declared
+    text = help_page.page("Lines.", groups, values)
+    titles = [line for line in text.splitlines() if line.endswith(":")]
+    assert titles == [f"{group}:" for group in groups]
+    assert text.startswith("Lines.\n\nUsage: ")
+    assert "--model=" not in text  # another name
     assert "Starts: small, large (default small)" in text
     assert "(quick 6, long 200)" in text
     assert "(default runs/line-quick, with" in " ".join(text.split())

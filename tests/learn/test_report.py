@@ -36,7 +36,8 @@ def test_a_page_keeps_its_text_and_gets_new_tables(tmp_path, run):
     (run / "tables.md").write_text("# Pipe\n\n| b |\n")
     report.report(page, [run, run])
     assert page.read_text() == (
-        "# Title\n\nText.\n\n<!-- tables -->\n\n## Pipe\n\n| b |\n\n## Pipe\n\n| b |\n"
+        "# Title\n\nText.\n\n<!-- tables -->\n\n## Pipe: run\n\n| b |\n\n"
+        "## Pipe: run\n\n| b |\n"
     )
     page.write_text("text without a mark")
     with pytest.raises(ValueError, match="must have one line"):

@@ -18,7 +18,7 @@ from opjax.learn.run import batches
 from opjax.learn.run.sources import make_batches
 
 SMALL = {
-    "features": 8,
+    "width": 8,
     "num_layers": 1,
     "num_heads": 2,
     "num_basis": 4,

@@ -103,4 +103,6 @@ def test_other_devices_are_refused(folder, tmp_path):
     if len(jax.devices()) > 1:
         pytest.skip("for one device")
     with pytest.raises(ValueError, match="mesh|device"):
-        train.run(config(folder, stream_points=32), workdir=tmp_path, mesh="points:2")
+        train.run(
+            config(folder, stream_points=32), workdir=tmp_path, devices="points:2"
+        )

@@ -32,7 +32,7 @@ class Config(RunOptions, DataOptions, ModelOptions, TrainingOptions):
 TINY = Config(
     models=("functional",),
     num_train=8,
-    features=8,
+    width=8,
     num_heads=2,
     num_layers=1,
     num_basis=4,
@@ -127,7 +127,7 @@ def test_the_task_of_padded_samples_is_that_of_single_ones(rng):
 
 @pytest.mark.parametrize("name", ["transolver", "galerkin"])
 def test_models_have_about_the_same_number_of_parameters(name):
-    config = dataclasses.replace(TINY, features=32, num_layers=2)
+    config = dataclasses.replace(TINY, width=32, num_layers=2)
 
     def count(name):
         member = dataclasses.replace(config, models=(name,))
@@ -233,7 +233,7 @@ def test_a_run_compiles_once_per_bucket_and_resumes_with_the_same_bits(rng, tmp_
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"features": 9}, "must divide features=9"),
+        ({"width": 9}, "must divide width=9"),
         ({"batch_size": 9}, "must be at most num_train=8"),
         ({"microbatch": 3}, "must divide batch_size=2"),
         ({"seeds": (0, 0)}, "seeds=0,0 has 0 twice"),

@@ -98,7 +98,7 @@ def test_samples_on_disk_are_described_as_those_in_memory(folder):
     small = dataclasses.replace(
         CONFIG,
         train=str(folder),
-        features=8,
+        width=8,
         num_layers=1,
         num_heads=2,
         num_basis=4,

@@ -14,7 +14,7 @@ from opjax.samples import Sample, from_arrays, grid_points
 TINY = dataclasses.replace(
     learn.TRAIN_PRESETS["smoke"],
     train="",
-    features=8,
+    width=8,
     num_layers=1,
     num_basis=4,
     num_epochs=2,

@@ -10,21 +10,41 @@ import json
 import logging
 import sys
 import typing
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
 from absl import app, flags
 from absl import logging as absl_logging
 
-from opjax.learn.cli import arenas, compiled
-from opjax.learn.config import fields
+from opjax.learn.cli import arenas, compiled, flag_names, help_page
+from opjax.learn.config import (
+    DataOptions,
+    ModelOptions,
+    RunOptions,
+    SizeOptions,
+    StepOptions,
+    TrainingOptions,
+    UpdateOptions,
+    fields,
+)
 from opjax.learn.run import devices, hosts, stopping
 from opjax.learn.run.folder import read_config
 
 _Config = TypeVar("_Config", bound=fields.Preset)
 _HELP = ("--help", "-help", "--helpshort", "-helpshort", "-?", "-h")
 _OUTPUT = "Folders and output"
+_HIDDEN = "Other names of flags"
+# Groups in the order of --help; those of a program come first.
+_ORDER = (
+    DataOptions,
+    RunOptions,
+    ModelOptions,
+    SizeOptions,
+    TrainingOptions,
+    StepOptions,
+    UpdateOptions,
+)
 _REPORTED = (
     ImportError,
     OSError,
@@ -75,7 +95,7 @@ def define_flags(
     *,
     program: str = "",
     flag_values: flags.FlagValues = flags.FLAGS,
-) -> list[str]:
+) -> dict[str, list[str]]:
     """Defines one flag for each field, and those of every program.
 
     Call it under `if __name__ == "__main__"`: two programs imported by one process
@@ -88,22 +108,40 @@ def define_flags(
       flag_values: where to define them.
 
     Returns:
-      Titles of the groups, which absl takes for the modules of the flags.
+      Names of the flags by titles of groups, both in the order of `--help`.
     """
     cls = _class(presets)
-    hints, groups = typing.get_type_hints(cls), dict[str, str]()
-    for field in dataclasses.fields(cls):
-        # The class that declared it first: a program may declare it anew.
-        owner = [base for base in cls.__mro__ if field.name in vars(base)][-1]
-        groups[field.name] = _title(cls, owner)
-        place = _Place(flag_values, groups[field.name])
-        _define(field, hints[field.name], presets, place)
+    hints, groups = typing.get_type_hints(cls), dict[str, list[str]]()
+    for title, found in _grouped(cls).items():
+        place = _Place(flag_values, title)
+        for field in found:
+            _define(field, hints[field.name], presets, place)
+        groups[title] = [field.name for field in found]
+    named = {name for names in groups.values() for name in names}
     for alias, name in _ALIASES.items():
-        if name in groups and alias not in groups:
-            flags.DEFINE_alias(alias, name, flag_values, groups[name])
-    _define_run_flags(f"runs/{program}-{_default(presets)}", _Place(flag_values))
-    titles = [_title(cls, owner) for owner in cls.__mro__]
-    return [title for title in titles if title in groups.values()] + [_OUTPUT]
+        if name in named and alias not in named:
+            flags.DEFINE_alias(alias, name, flag_values, _HIDDEN)
+    folder = f"runs/{program}-{_default(presets)}"
+    groups[_OUTPUT] = _define_run_flags(folder, _Place(flag_values))
+    return groups
+
+
+def _grouped(cls: type[fields.Preset]) -> dict[str, list[dataclasses.Field[Any]]]:
+    """Fields with flags of their own by titles: data, model, size, training."""
+
+    def owner(field: dataclasses.Field[Any]) -> type:
+        # The class that declared it first: a program may declare it anew.
+        return [base for base in cls.__mro__ if field.name in vars(base)][-1]
+
+    def place(owner: type) -> int:
+        return _ORDER.index(owner) if owner in _ORDER else -1
+
+    owners = sorted(cls.__mro__, key=place)
+    groups = {_title(cls, one): list[dataclasses.Field[Any]]() for one in owners}
+    for field in dataclasses.fields(cls):
+        if not field.metadata["within"]:
+            groups[_title(cls, owner(field))].append(field)
+    return {title: found for title, found in groups.items() if found}
 
 
 class _Place(typing.NamedTuple):
@@ -124,15 +162,15 @@ class RunFlags:
     workdir: str | None
     cache_dir: str | None
     tensorboard: bool
-    mesh: str
+    devices: str
     coordinator: str
     num_processes: int | None
     process_id: int | None
     describe: bool
 
 
-def _define_run_flags(folder: str, place: _Place) -> None:
-    """Defines `RunFlags`."""
+def _define_run_flags(folder: str, place: _Place) -> list[str]:
+    """Defines `RunFlags`; returns their names in the order of `--help`."""
     place.flag(
         flags.DEFINE_string,
         "workdir",
@@ -150,7 +188,7 @@ def _define_run_flags(folder: str, place: _Place) -> None:
     place.flag(
         flags.DEFINE_bool, "tensorboard", False, "Write TensorBoard files as well"
     )
-    place.flag(flags.DEFINE_string, "mesh", "", devices.HELP)
+    place.flag(flags.DEFINE_string, "devices", "", devices.HELP)
     place.flag(flags.DEFINE_string, "coordinator", "", hosts.COORDINATOR_HELP)
     place.flag(
         flags.DEFINE_integer,
@@ -170,6 +208,7 @@ def _define_run_flags(folder: str, place: _Place) -> None:
         False,
         "Print data, parameters, memory and time of the run without training",
     )
+    return [field.name for field in dataclasses.fields(RunFlags)]
 
 
 def read_run_flags(*, flag_values: flags.FlagValues = flags.FLAGS) -> RunFlags:
@@ -182,7 +221,7 @@ def read_run_flags(*, flag_values: flags.FlagValues = flags.FLAGS) -> RunFlags:
         workdir=value("workdir"),
         cache_dir=value("cache_dir"),
         tensorboard=value("tensorboard"),
-        mesh=value("mesh"),
+        devices=value("devices"),
         coordinator=value("coordinator"),
         num_processes=value("num_processes"),
         process_id=value("process_id"),
@@ -216,8 +255,10 @@ def _define(
         values = [getattr(presets[name], field.name) for name in names]
         shown = [fields.spell(v) if several else repr(v) for v in values]
         pairs = [f"{name} {value}" for name, value in zip(names, shown, strict=True)]
-        same = len(set(shown)) == 1
-        text += f" ({f'default {shown[0]}' if same else ', '.join(pairs)})"
+        if len(set(shown)) > 1:
+            text += f" ({', '.join(pairs)})"
+        elif values[0] != "":  # of which the text says what it means
+            text += f" (default {shown[0]})"
     if several:
         parser = _TupleParser(typing.get_args(hint)[0])
         define = partial(flags.DEFINE, serializer=flags.CsvListSerializer(","))
@@ -240,7 +281,8 @@ def read_flags(
     If --workdir alone was given, it is the configuration that is stored there.
     """
     cls = _class(presets)
-    values = {f.name: flag_values[f.name].value for f in dataclasses.fields(cls)}
+    named = [f.name for f in dataclasses.fields(cls) if not f.metadata["within"]]
+    values = {name: flag_values[name].value for name in named}
     given = {name: value for name, value in values.items() if value is not None}
     if flag_values.workdir and not given:
         stored = read_config(flag_values.workdir, cls)
@@ -251,11 +293,24 @@ def read_flags(
     return dataclasses.replace(preset, **given)
 
 
-def start(work: Callable[[], dict[str, Any] | None], groups: Sequence[str]) -> None:
-    """Parses the flags, works, prints the result as JSON; or --help of the groups."""
+def start(
+    work: Callable[[], dict[str, Any] | None],
+    groups: Mapping[str, Sequence[str]],
+    *,
+    notes: str = "",
+    within: Collection[str] = (),
+) -> None:
+    """Parses the flags, works, prints the result as JSON; or prints --help.
+
+    Args:
+      work: what the program does.
+      groups: names of flags by titles of groups, for --help.
+      notes: what --help says at its end.
+      within: options that --model_options gives.
+    """
     if any(argument in _HELP for argument in sys.argv[1:]):
         doc = sys.modules["__main__"].__doc__ or ""
-        print(doc, *map(flags.FLAGS.module_help, groups), sep="\n")
+        print(help_page.page(doc, groups, flags.FLAGS), notes, sep="\n\n")
         sys.exit(0)
 
     def main(argv: Sequence[str]) -> None:
@@ -268,7 +323,34 @@ def start(work: Callable[[], dict[str, Any] | None], groups: Sequence[str]) -> N
             if result is not None:
                 print(json.dumps(result, allow_nan=False), flush=True)
 
-    app.run(main)
+    app.run(main, flags_parser=partial(parse, within=within))
+
+
+def parse(
+    arguments: Sequence[str],
+    *,
+    within: Collection[str] = (),
+    flag_values: flags.FlagValues = flags.FLAGS,
+) -> list[str]:
+    """Reads the flags; ends with a sentence on one that is wrong.
+
+    Args:
+      arguments: name of the program, and its arguments.
+      within: options that --model_options gives.
+      flag_values: the flags.
+
+    Returns:
+      What is left of the arguments.
+    """
+    try:
+        return flag_values(arguments)
+    except flags.UnrecognizedFlagError as error:
+        known = [name for name in flag_values if name not in _ALIASES]
+        hint = flag_names.meant(error.flagname, known, within)
+        what = f"Unknown flag --{error.flagname}. {hint}".rstrip()
+    except flags.Error as error:
+        what = str(error)
+    sys.exit(f"{what}\n(--help lists all flags.)")
 
 
 @contextlib.contextmanager

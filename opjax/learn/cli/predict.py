@@ -188,6 +188,21 @@ def _export(found: trained.Trained, path: str | os.PathLike[str]) -> None:
     )
 
 
+# In the order of --help.
+_FLAGS = (
+    "workdir",
+    "input",
+    "output",
+    "own_model",
+    "export",
+    "point_dim",
+    "stream",
+    "chunk_size",
+    "memory_gib",
+    "scratch",
+)
+
+
 def main() -> None:
     """Runs the program on its flags."""
     flags.DEFINE_string("workdir", None, "Folder of a finished run", required=True)
@@ -242,7 +257,7 @@ def main() -> None:
             own_model=given.own_model,
         )
 
-    command_line.start(work, [__name__])
+    command_line.start(work, {"Flags": _FLAGS})
 
 
 if __name__ == "__main__":

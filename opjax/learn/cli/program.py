@@ -20,7 +20,7 @@ from typing import Any, Generic, TypeGuard, TypeVar
 import jax
 
 from opjax.learn import tables
-from opjax.learn.cli import command_line, describe, study
+from opjax.learn.cli import command_line, describe, help_models, study
 from opjax.learn.cli.study import MakeTask
 from opjax.learn.config import ModelOptions, RunOptions, fields
 from opjax.learn.json_files import read_object
@@ -69,7 +69,7 @@ class Program(Generic[_Config]):
         workdir: str | os.PathLike[str] | None = None,
         cache_dir: str | None = None,
         tensorboard: bool = False,
-        mesh: str = "",
+        devices: str = "",
     ) -> dict[str, Any]:
         """Runs a configuration, or continues, or reads a finished run.
 
@@ -82,8 +82,8 @@ class Program(Generic[_Config]):
             and preset and of what differs from the preset.
           cache_dir: folder of generated data.
           tensorboard: write TensorBoard files too.
-          mesh: devices that share points and samples, see `sharding.parse`; one, if
-            empty. No part of the configuration: a run may go on with another.
+          devices: that share points and samples, see `sharding.parse`; one, if empty.
+            No part of the configuration: a run may go on with others.
 
         Returns:
           What the last line of the program says: the numbers of `Task.evaluate`, of the
@@ -96,7 +96,7 @@ class Program(Generic[_Config]):
           OSError: if data cannot be read or a folder cannot be written.
           RuntimeError: if another process works in the folder.
           ValueError: if the folder holds another configuration, data are damaged or
-            the mesh fits neither devices nor batch nor model.
+            the devices are not there, or fit neither batch nor model.
           opjax.training.NonFiniteError: if a loss diverges.
         """
         drawing.require_matplotlib()
@@ -105,9 +105,9 @@ class Program(Generic[_Config]):
         config = _with_stored_buckets(config, pathlib.Path(workdir))
         start = self.command or f"python -m experiments.{self.name}"
         command = fields.command(start, config, base)
-        command += f" --mesh={mesh}" * bool(mesh)
+        command += f" --devices={devices}" * bool(devices)
         title = self.title or self.name.replace("_", " ").capitalize()
-        shared = self._devices(mesh, config)
+        shared = self._devices(devices, config)
 
         def work(directory: RunDirectory) -> dict[str, Any]:
             if self.make_task is None:
@@ -129,7 +129,7 @@ class Program(Generic[_Config]):
                 **result,
                 "preset": config.preset,
                 "device": f"{device.platform} ({device.device_kind})",
-                **({"mesh": mesh} if mesh else {}),
+                **({"devices": devices} if devices else {}),
             }
 
         if hosts.first():
@@ -157,33 +157,33 @@ class Program(Generic[_Config]):
         write_tables(directory.path, title, report.head, report.text or "", seconds)
         return {"seconds": seconds, **report.result}
 
-    def _devices(self, mesh: str, config: _Config) -> Devices:
-        """Claims the devices that `--mesh` names."""
-        if mesh and self.make_task is None:
-            raise ValueError(f"{mesh=} means nothing for {self.name}; leave it out.")
+    def _devices(self, devices: str, config: _Config) -> Devices:
+        """Claims the devices that `--devices` names."""
+        if devices and self.make_task is None:
+            raise ValueError(f"{devices=} means nothing for {self.name}; leave it out.")
         if hosts.count() > 1 and self.make_task is None:
             raise ValueError(
                 f"{self.name} is for one process; leave --coordinator out."
             )
         points = _registered(config) and operators.splits_points(config)
-        return Devices(mesh, config, points=points)
+        return Devices(devices, config, points=points)
 
     def describe(
-        self, config: _Config, *, cache_dir: str | None = None, mesh: str = ""
+        self, config: _Config, *, cache_dir: str | None = None, devices: str = ""
     ) -> dict[str, Any]:
         """Says what `run` would do, without training.
 
         Args:
           config: as for `run`.
           cache_dir: as for `run`.
-          mesh: as for `run`.
+          devices: as for `run`.
 
         Returns:
           JSON values, `models`, `parameters`, `steps`, `data`, `memory_mib` and
           `seconds` among them.
         """
         config, base = self._ready(config)
-        shared = self._devices(mesh, config)
+        shared = self._devices(devices, config)
         if self.make_task is not None:
             assert isinstance(config, study.StudyOptions)
             found = describe.describe(config, self.make_task, cache_dir, shared)
@@ -207,7 +207,7 @@ class Program(Generic[_Config]):
             with hosts.joined(given.coordinator, given.num_processes, given.process_id):
                 if given.describe:
                     found = self.describe(
-                        config, cache_dir=given.cache_dir, mesh=given.mesh
+                        config, cache_dir=given.cache_dir, devices=given.devices
                     )
                     return found if hosts.first() else None
                 self.run(
@@ -215,11 +215,14 @@ class Program(Generic[_Config]):
                     workdir=given.workdir,
                     cache_dir=given.cache_dir,
                     tensorboard=given.tensorboard,
-                    mesh=given.mesh,
+                    devices=given.devices,
                 )
             return None
 
-        command_line.start(work, groups)
+        notes, within = "", list[str]()
+        if _registered(next(iter(self.presets.values()))):
+            notes, within = help_models.sections(), help_models.of_few()
+        command_line.start(work, groups, notes=notes, within=within)
 
     def _default_workdir(self, config: _Config, base: _Config) -> str:
         return f"runs/{fields.run_name(self.name, config, base)}"

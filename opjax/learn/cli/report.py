@@ -121,7 +121,7 @@ def _joined(
     parts = [head]
     for number, (text, run) in enumerate(zip(tables, runs, strict=True), start=1):
         title, _, text = text.partition("\n")
-        parts.append(f"{title}\n")
+        parts.append(f"{title}: {run.name}\n" if len(runs) > 1 else f"{title}\n")
         drawn: list[str] = []
         for figure in [] if folder is None else _figures(run, shown):
             name = re.sub(r"[^\w.-]", "_", f"{number}-{run.name}-{figure.name}")
@@ -206,7 +206,8 @@ def main() -> None:
             page, runs, html=given.html, figures=given.figures, shown=given.shown
         )
 
-    command_line.start(work, [__name__])
+    names = ("page", "runs", "html", "figures", "shown")
+    command_line.start(work, {"Flags": names})
 
 
 if __name__ == "__main__":

@@ -22,9 +22,13 @@ import tempfile
 from opjax import files
 from opjax.datasets import heat
 from opjax.learn.cli.program import Program
-from opjax.learn.config import ModelOptions, RunOptions, TrainingOptions
+from opjax.learn.config import ModelOptions, Options, RunOptions, TrainingOptions
 from opjax.learn.config.fields import option
+from opjax.learn.messages import say
+from opjax.learn.predict import trained
+from opjax.learn.predict.trained import Trained
 from opjax.learn.tasks.benchmark import PAPER, SMOKE, quick
+from opjax.learn.tasks.start import check_options
 from opjax.learn.tasks.streamed import StreamedTask, Streaming, streamed_regression
 from opjax.learn.tasks.supervised import regression
 from opjax.learn.tasks.task import Task
@@ -33,20 +37,22 @@ from opjax.samples import Splits
 DEMONSTRATION = "demonstration"
 ARRAYS = "arrays:"  # and a digest: the samples of a call of `learn.train`
 
+OPERATOR = "operator:"  # and a digest: the `init_from` of such a call
+
 
 def _listed(paths: str) -> list[str]:
     return [path.strip() for path in paths.split(",") if path.strip()]
 
 
 def _absolute(paths: str) -> str:
-    if paths == DEMONSTRATION or paths.startswith(ARRAYS):
+    if paths == DEMONSTRATION or paths.startswith((ARRAYS, OPERATOR)):
         return paths
     return ",".join(os.path.abspath(os.path.expanduser(p)) for p in _listed(paths))
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(RunOptions, ModelOptions, TrainingOptions):
-    """All that the numbers of a run depend on."""
+class FileOptions(Options):
+    """Your data."""
 
     train: str = option(
         "",
@@ -93,10 +99,17 @@ class Config(RunOptions, ModelOptions, TrainingOptions):
     data_seed: int = option(
         0, "Seed of the split into training, validation and test sets", minimum=0
     )
+    grid_axes: int = option(
+        0,
+        "Number of axes of the grid that fields lie on, in files without mesh_points: "
+        "2 for arrays (h, w) or (h, w, channels). 0 reads files with points",
+        minimum=0,
+        maximum=3,
+    )
     stacked: bool = option(
         False,
-        "Read files that hold many samples along axis 0 of every array: .h5 files, or "
-        "folders with one .npy file per array",
+        "Read files that hold many samples along axis 0 of every array: .npz or .h5 "
+        "files, or folders with one .npy file per array",
     )
     stream_samples: bool = option(
         False,
@@ -122,10 +135,27 @@ class Config(RunOptions, ModelOptions, TrainingOptions):
         4.0, "Memory of a training step in GiB, with --stream_points", above=0
     )
 
+
+@dataclasses.dataclass(frozen=True)
+class StartOptions(Options):
+    """Start."""
+
+    init_from: str = option(
+        "",
+        "Folder of a finished run whose operator the training starts with, with its "
+        "normalisers. The model must have the same options. If empty, parameters are "
+        "drawn from --seeds",
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Config(RunOptions, ModelOptions, TrainingOptions, StartOptions, FileOptions):
+    """All that the numbers of a run depend on."""
+
     def __post_init__(self):
         """Makes paths absolute, so that the folder of a run says where they are."""
         super().__post_init__()
-        for name in ("stream_samples", "stacked"):
+        for name in ("stream_samples", "stacked", "grid_axes"):
             if getattr(self, name) and self.train == DEMONSTRATION:
                 raise ValueError(
                     f"{name} means nothing with train={DEMONSTRATION}, whose few "
@@ -138,7 +168,12 @@ class Config(RunOptions, ModelOptions, TrainingOptions):
                 f"stream_memory={self.stream_memory} means nothing without "
                 "stream_points; give it, or leave both out."
             )
-        for name in ("train", "test"):
+        if self.init_from and len(self.models) > 1:
+            raise ValueError(
+                f"init_from has one operator, not models={','.join(self.models)}; give "
+                "one model."
+            )
+        for name in ("train", "test", "init_from"):
             object.__setattr__(self, name, _absolute(getattr(self, name)))
 
     def _refuse_with_stream_points(self) -> None:
@@ -157,6 +192,7 @@ class Config(RunOptions, ModelOptions, TrainingOptions):
 # Options of meshes that are in memory as a whole.
 _WHOLE_MESHES = (
     "quadrature",
+    "grid_axes",
     "stacked",
     "stream_samples",
     "num_train",
@@ -191,8 +227,35 @@ def make_task(config: Config, cache_dir: str | None = None) -> Task | StreamedTa
     del cache_dir
     if config.stream_points:
         return make_streamed_task(config)
+    start = start_of(config)
     splits, names = load(config)
-    return regression(config, splits, encode_points=True, names=names)
+    return regression(config, splits, encode_points=True, names=names, start=start)
+
+
+def start_of(config: Config) -> Trained | None:
+    """Reads the operator that the training starts with, if there is one.
+
+    Raises:
+      FileNotFoundError: if the folder holds no finished run.
+      ValueError: if its model is another one.
+    """
+    if not config.init_from:
+        return None
+    if config.init_from.startswith(OPERATOR):
+        raise ValueError(
+            "This run started from an operator in memory; continue it by the same "
+            "call of learn.train."
+        )
+    start = trained.load(config.init_from, own_model=config.model)
+    check_options(start, config)
+    tell(start)
+    return start
+
+
+def tell(start: Trained) -> None:
+    """Says what a training starts from."""
+    kept = ", ".join(start.normalizers) or "none"
+    say(f"Starting from {start.folder}; its normalisers are kept: {kept}.")
 
 
 def make_streamed_task(config: Config) -> StreamedTask:
@@ -222,7 +285,7 @@ def make_streamed_task(config: Config) -> StreamedTask:
             for name in ("features", "target")
         }
     how = Streaming(config.stream_points, config.stream_memory)
-    return streamed_regression(splits, how, names=names)
+    return streamed_regression(splits, how, names=names, start=start_of(config))
 
 
 def load(config: Config) -> tuple[Splits, dict[str, tuple[str, ...]]]:
@@ -252,6 +315,7 @@ def load(config: Config) -> tuple[Splits, dict[str, tuple[str, ...]]]:
             seed=config.data_seed,
             in_memory=not config.stream_samples,
             quadrature=config.quadrature,
+            grid_axes=config.grid_axes,
             stacked=config.stacked,
             validation_fraction=config.validation_fraction,
             test_fraction=config.test_fraction,

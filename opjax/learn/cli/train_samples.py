@@ -19,7 +19,7 @@ from jax.typing import ArrayLike
 
 from opjax import files
 from opjax.learn.cli import study
-from opjax.learn.cli.train import ARRAYS, PRESETS, Config
+from opjax.learn.cli.train import ARRAYS, OPERATOR, PRESETS, Config, start_of, tell
 from opjax.learn.messages import say
 from opjax.learn.predict import trained as operator
 from opjax.learn.predict.trained import Trained
@@ -29,6 +29,7 @@ from opjax.learn.run.devices import Devices
 from opjax.learn.run.fitting import fit
 from opjax.learn.run.folder import RunDirectory, open_run, run_once
 from opjax.learn.run.stopping import Stopped
+from opjax.learn.tasks.start import check_options
 from opjax.learn.tasks.supervised import regression
 from opjax.learn.tasks.task import Task
 from opjax.samples import FIELDS, Sample, Splits, check, columns, from_arrays
@@ -46,6 +47,7 @@ def train(
     validation_fraction: float | None = None,
     test_fraction: float | None = None,
     config: Config | None = None,
+    init_from: Trained | str | os.PathLike[str] | None = None,
     workdir: str | os.PathLike[str] | None = None,
 ) -> Trained:
     """Trains an operator on samples or arrays, as `opjax-train` does on files.
@@ -63,6 +65,8 @@ def train(
       test_fraction: part of the samples that is held out for the test error. Neither
         fraction is for `Splits`.
       config: all options, in place of a preset; the arguments above change it.
+      init_from: trained operator, or the folder of its run, whose parameters and
+        normalisers the training starts with; the model must have the same options.
       workdir: folder of the run, with its report, from which a stopped run continues
         if the same samples are given. None keeps nothing on the disk.
 
@@ -93,11 +97,13 @@ def train(
             f"seeds={config.seeds}; give one of each."
         )
     operators.check_options(config, _preset(config.preset))
+    config = config.of_model(config.model)
     fractions = {"validation_fraction", "test_fraction"} & chosen.keys()
     if isinstance(data, Splits) and fractions:
         raise ValueError(f"{min(fractions)} is not for Splits, which are divided.")
     splits = _divided(data, config)
     config = dataclasses.replace(config, train=f"{ARRAYS}{_digest(splits)}")
+    start, config = _start(init_from, config)
     if len(splits.train) < config.batch_size:
         raise ValueError(
             f"{len(splits.train)} training samples are left, fewer than "
@@ -105,10 +111,11 @@ def train(
         )
     with jax.enable_x64(False):
         if workdir is not None:
-            return _in_folder(config, splits, pathlib.Path(workdir).expanduser())
+            folder = pathlib.Path(workdir).expanduser()
+            return _in_folder(config, splits, start, folder)
         with tempfile.TemporaryDirectory() as folder:
             name = config.model.replace(":", "_")
-            return _in_memory(config, splits, pathlib.Path(folder, name))
+            return _in_memory(config, splits, start, pathlib.Path(folder, name))
 
 
 def _preset(name: str) -> Config:
@@ -183,15 +190,38 @@ def _digest(splits: Splits) -> str:
     return found.hexdigest()[:12]
 
 
-def _task(config: Config, splits: Splits) -> Task:
-    return regression(
-        config, splits, encode_points=True, names=dict(splits.channels or {})
-    )
+def _start(
+    given: Trained | str | os.PathLike[str] | None, config: Config
+) -> tuple[Trained | None, Config]:
+    """The operator to start with, and the configuration that says so."""
+    if given is None:
+        return start_of(config), config
+    if config.init_from:
+        raise ValueError(
+            f"config has init_from={config.init_from} too; leave one of them out."
+        )
+    if not isinstance(given, Trained):
+        config = dataclasses.replace(config, init_from=os.fspath(given))
+        return start_of(config), config
+    check_options(given, config)
+    tell(given)
+    found = hashlib.sha256()
+    for leaf in jax.tree.leaves((given.model, given.normalizers)):
+        found.update(np.asarray(leaf).tobytes())
+    name = f"{OPERATOR}{found.hexdigest()[:12]}"
+    return given, dataclasses.replace(config, init_from=name)
 
 
-def _in_memory(config: Config, splits: Splits, folder: pathlib.Path) -> Trained:
+def _task(config: Config, splits: Splits, start: Trained | None) -> Task:
+    names = dict(splits.channels or {})
+    return regression(config, splits, encode_points=True, names=names, start=start)
+
+
+def _in_memory(
+    config: Config, splits: Splits, start: Trained | None, folder: pathlib.Path
+) -> Trained:
     """Trains without a report; the folder is not needed afterwards."""
-    task = _task(config, splits)
+    task = _task(config, splits, start)
     assert task.evaluate is not None
     with open_run(folder, config, command="learn.train(...)") as directory:
         model = study.build(config, task)
@@ -209,14 +239,16 @@ def _in_memory(config: Config, splits: Splits, folder: pathlib.Path) -> Trained:
     return found._replace(folder=pathlib.Path("memory"))
 
 
-def _in_folder(config: Config, splits: Splits, folder: pathlib.Path) -> Trained:
+def _in_folder(
+    config: Config, splits: Splits, start: Trained | None, folder: pathlib.Path
+) -> Trained:
     """Trains as the program does, with its report."""
     say(f"Folder: {folder.absolute()}")
 
     def work(directory: RunDirectory) -> dict[str, Any]:
         finished = study.run(
             config,
-            lambda member, _: _task(member, splits),
+            lambda member, _: _task(member, splits, start),
             directory.path,
             shared=Devices("", config, points=operators.splits_points(config)),
             command="learn.train(...)",

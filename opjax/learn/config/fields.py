@@ -48,6 +48,7 @@ def option(
     below: float = math.inf,
     choices: Collection[str] | None = None,
     members: bool = False,
+    within: str = "",
 ) -> Any:
     """Declares a field of a configuration.
 
@@ -62,6 +63,8 @@ def option(
       choices: all values that a text may have.
       members: whether the field chooses members of a study, each of which has a folder
         of its own, so that it may change in the folder of the study.
+      within: name of the field whose flag gives this one too, as option=value; empty
+        for a field with a flag of its own.
 
     Returns:
       A dataclass field.
@@ -69,6 +72,7 @@ def option(
     limits = {"at least": minimum, "above": above, "at most": maximum, "below": below}
     choices = None if choices is None else tuple(choices)
     given = {"text": text, "limits": limits, "choices": choices, "members": members}
+    given["within"] = within
     return dataclasses.field(default=default, metadata=given)
 
 
@@ -171,12 +175,23 @@ def spell(value: Default) -> str:
 def command(program: str, config: _Preset, base: _Preset) -> str:
     """Returns the command that makes a configuration from its preset `base`."""
     flags = [f"--preset={config.preset}"]
-    for name, value in _differences(config, base).items():
+    for name, value in _spelled(config, _differences(config, base)).items():
         if isinstance(value, bool):
             flags.append(f"--{'' if value else 'no'}{name}")
         else:
             flags.append(f"--{name}={shlex.quote(spell(value))}")
     return " ".join([program, *flags])
+
+
+def _spelled(config: Preset, found: dict[str, Default]) -> dict[str, Default]:
+    """Values by flags, some of which give several fields."""
+    spelled = dict(found)
+    for field in dataclasses.fields(config):
+        within = field.metadata["within"]
+        if within and field.name in found:
+            parts = spelled.get(within), f"{field.name}={spelled.pop(field.name)}"
+            spelled[within] = ",".join(map(str, filter(None, parts)))
+    return spelled
 
 
 def run_name(program: str, config: _Preset, base: _Preset) -> str:

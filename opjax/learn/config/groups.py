@@ -17,8 +17,11 @@ import optax
 
 from opjax import precision, training
 from opjax.learn.config import fields
+from opjax.learn.config import model_options as single
 from opjax.learn.config.fields import option
 from opjax.nn.mixers import RIDGE_UNITS
+
+_of_single = functools.partial(option, within=single.FLAG)
 
 # Rules of updates, by name.
 _RULES = {"adamw": training.adamw, "muon": training.muon}
@@ -79,12 +82,17 @@ class RunOptions(Options):
         """
         return {
             (f"{model}_{label}" if label else model, seed): dataclasses.replace(
-                variant, models=(model,), seeds=(seed,)
+                _of_model(variant, model), models=(model,), seeds=(seed,)
             )
             for label, variant in self.variants().items()
             for model in self.models
             for seed in self.seeds
         }
+
+
+def _of_model(config: RunOptions, model: str) -> RunOptions:
+    """The configuration of one of its models."""
+    return config.of_model(model) if isinstance(config, ModelOptions) else config
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,25 +119,129 @@ class DataOptions(Options):
 class SizeOptions(Options):
     """Size of the model."""
 
-    features: int = option(64, "Width of functional attention, in channels", minimum=1)
+    width: int = option(64, "Width of functional attention, in channels", minimum=1)
     num_layers: int = option(4, "Number of blocks", minimum=1)
     num_heads: int = option(
-        4, "Number of attention heads. Must divide --features", minimum=1
+        4, "Number of attention heads. Must divide --width", minimum=1
     )
 
     def __post_init__(self):
         """Refuses heads of unequal sizes."""
         super().__post_init__()
-        if self.features % self.num_heads:
+        if self.width % self.num_heads:
             raise ValueError(
-                f"num_heads={self.num_heads} must divide features={self.features}."
+                f"num_heads={self.num_heads} must divide width={self.width}."
             )
 
 
 @dataclasses.dataclass(frozen=True)
-class ModelOptions(SizeOptions):
+class SingleModelOptions(Options):
+    """Options of single models.
+
+    They have no flags of their own but are given as --model_options.
+    """
+
+    mlp_layers: int = _of_single(
+        2, "Number of residual layers in the perceptrons of lno", minimum=1
+    )
+    ridge_logit: float = _of_single(
+        0.0, "Initial logit of the ridge. The ridge is its sigmoid, between 0 and 1"
+    )
+    ridge_unit: str = _of_single(
+        "one",
+        "Scale of the ridge: one is absolute, mean is relative to the mean eigenvalue "
+        "of the Gram matrix",
+        choices=RIDGE_UNITS,
+    )
+    temperature: float = _of_single(
+        0.5, "Initial temperature of the softmax basis", above=0
+    )
+    min_temperature: float = _of_single(
+        0.1, "Minimum temperature of the basis. 0 removes both bounds", minimum=0
+    )
+    max_temperature: float = _of_single(
+        5.0, "Maximum temperature of the basis", above=0
+    )
+    projection: str = _of_single(
+        "mean",
+        "Projection onto the basis: mean (weighted means), transpose (inner products) "
+        "or pseudo_inverse (least squares)",
+        choices=("mean", "transpose", "pseudo_inverse"),
+    )
+    num_boxes: int = _of_single(
+        4, "Number of subdomains per axis, for Schwarz models", minimum=1
+    )
+    overlap: int = _of_single(
+        2,
+        "Overlap of the subdomains: number of points that each one is extended by",
+        minimum=0,
+    )
+    coarse_points: int = _of_single(
+        0,
+        "Number of points per axis of the coarse grid on which galerkin2d attends. 0 "
+        "takes half of the data's grid",
+        minimum=0,
+    )
+    num_modes: int = _of_single(
+        12, "Number of Fourier modes per axis of fno and galerkin2d", minimum=1
+    )
+    norm_epsilon: float = _of_single(
+        1e-7,
+        "Offset added to the variances in the normalisations of galerkin2d",
+        above=0,
+    )
+    outer_norm: bool = _of_single(
+        False,
+        "Normalise the layers of galerkin2d, fourier2d, linear2d and softmax2d "
+        "instead of their heads",
+    )
+    dropout: float = _of_single(
+        0.0,
+        "Dropout rate of galerkin2d, fourier2d, linear2d and softmax2d",
+        minimum=0,
+        below=1,
+    )
+    num_landmarks: int = _of_single(
+        64, "Number of landmarks of nystrom and ono", minimum=1
+    )
+    ono_attention: str = _of_single(
+        "nystrom",
+        "Attention layer of ono",
+        choices=("nystrom", "mean", "efficient", "galerkin"),
+    )
+    num_experts: int = _of_single(3, "Number of experts in gnot's mixtures", minimum=1)
+    num_random: int = _of_single(
+        64, "Number of random features of performer", minimum=1
+    )
+    num_projected: int = _of_single(
+        64, "Number of points that linformer projects to", minimum=1
+    )
+
+    def __post_init__(self):
+        """Refuses temperatures that exclude each other."""
+        super().__post_init__()
+        free, largest = not self.min_temperature, SingleModelOptions.max_temperature
+        if free and self.max_temperature != largest:
+            raise ValueError(
+                f"max_temperature={self.max_temperature} means nothing with "
+                "min_temperature=0, which leaves temperatures free."
+            )
+        if self.min_temperature > self.max_temperature:
+            raise ValueError(
+                f"min_temperature={self.min_temperature} must not be above "
+                f"max_temperature={self.max_temperature}."
+            )
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelOptions(SizeOptions, SingleModelOptions):
     """Model."""
 
+    model_options: str = option(
+        "",
+        "Options of single models, separated by commas: gnot.num_experts=4, or "
+        "num_experts=4 for all models that have this option. --help lists them",
+    )
     equal_parameters: bool = option(
         True,
         "Adjust the width of the other models so that all models have about as many "
@@ -137,10 +249,7 @@ class ModelOptions(SizeOptions):
     )
     num_basis: int = option(32, "Number of basis functions per head", minimum=1)
     mlp_ratio: int = option(
-        1, "Hidden width of the perceptrons, as a multiple of --features", minimum=1
-    )
-    mlp_layers: int = option(
-        2, "Number of residual layers in the perceptrons of lno", minimum=1
+        1, "Hidden width of the perceptrons, as a multiple of --width", minimum=1
     )
     convolution: bool = option(
         True, "Use 3 x 3 convolutions as projections when the samples lie on a grid"
@@ -154,77 +263,11 @@ class ModelOptions(SizeOptions):
         "points instead of coordinates. 0 keeps the coordinates",
         minimum=0,
     )
-    ridge_logit: float = option(
-        0.0, "Initial logit of the ridge. The ridge is its sigmoid, between 0 and 1"
-    )
-    ridge_unit: str = option(
-        "one",
-        "Scale of the ridge: one is absolute, mean is relative to the mean eigenvalue "
-        "of the Gram matrix",
-        choices=RIDGE_UNITS,
-    )
     initial_kernels: str = option(
         "published",
         "Initialisation of the weight matrices: published (standard deviation 0.02) "
         "or unit_variance (keeps the variance of the features from layer to layer)",
         choices=("published", "unit_variance"),
-    )
-    temperature: float = option(
-        0.5, "Initial temperature of the softmax basis", above=0
-    )
-    min_temperature: float = option(
-        0.1, "Minimum temperature of the basis. 0 removes both bounds", minimum=0
-    )
-    max_temperature: float = option(5.0, "Maximum temperature of the basis", above=0)
-    projection: str = option(
-        "mean",
-        "Projection onto the basis: mean (weighted means), transpose (inner products) "
-        "or pseudo_inverse (least squares)",
-        choices=("mean", "transpose", "pseudo_inverse"),
-    )
-    num_boxes: int = option(
-        4, "Number of subdomains per axis, for Schwarz models", minimum=1
-    )
-    overlap: int = option(
-        2,
-        "Overlap of the subdomains: number of points that each one is extended by",
-        minimum=0,
-    )
-    coarse_points: int = option(
-        0,
-        "Number of points per axis of the coarse grid on which galerkin2d attends. 0 "
-        "takes half of the data's grid",
-        minimum=0,
-    )
-    num_modes: int = option(
-        12, "Number of Fourier modes per axis of fno and galerkin2d", minimum=1
-    )
-    norm_epsilon: float = option(
-        1e-7,
-        "Offset added to the variances in the normalisations of galerkin2d",
-        above=0,
-    )
-    outer_norm: bool = option(
-        False,
-        "Normalise the layers of galerkin2d, fourier2d, linear2d and softmax2d "
-        "instead of their heads",
-    )
-    dropout: float = option(
-        0.0,
-        "Dropout rate of galerkin2d, fourier2d, linear2d and softmax2d",
-        minimum=0,
-        below=1,
-    )
-    num_landmarks: int = option(64, "Number of landmarks of nystrom and ono", minimum=1)
-    ono_attention: str = option(
-        "nystrom",
-        "Attention layer of ono",
-        choices=("nystrom", "mean", "efficient", "galerkin"),
-    )
-    num_experts: int = option(3, "Number of experts in gnot's mixtures", minimum=1)
-    num_random: int = option(64, "Number of random features of performer", minimum=1)
-    num_projected: int = option(
-        64, "Number of points that linformer projects to", minimum=1
     )
     rematerialize: bool = option(
         False, "Recompute blocks in the backward pass. Saves memory and costs time"
@@ -260,17 +303,26 @@ class ModelOptions(SizeOptions):
             )
         if self.reference_points == 1:
             raise ValueError("reference_points=1 must be at least 2, or 0 for none.")
-        free, largest = not self.min_temperature, ModelOptions.max_temperature
-        if free and self.max_temperature != largest:
-            raise ValueError(
-                f"max_temperature={self.max_temperature} means nothing with "
-                "min_temperature=0, which leaves temperatures free."
-            )
-        if self.min_temperature > self.max_temperature:
-            raise ValueError(
-                f"min_temperature={self.min_temperature} must not be above "
-                f"max_temperature={self.max_temperature}."
-            )
+        self.model_choices()
+
+    def model_choices(self) -> list[single.Choice]:
+        """What `model_options` says."""
+        return single.parse(self.model_options, _model_defaults())
+
+    def of_model(self, model: str) -> Self:
+        """Returns the options of one model, with what `model_options` says of it."""
+        found = single.values(self.model_choices(), model)
+        return dataclasses.replace(self, model_options="", **found)  # pyright: ignore
+
+
+@functools.cache
+def _model_defaults() -> dict[str, fields.Value]:
+    """Defaults of what --model_options may give."""
+    for_all = ("equal_parameters", single.FLAG)
+    found: dict[str, Any] = {
+        f.name: f.default for f in dataclasses.fields(ModelOptions)
+    }
+    return {name: value for name, value in found.items() if name not in for_all}
 
 
 @dataclasses.dataclass(frozen=True)

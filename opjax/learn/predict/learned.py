@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from opjax import files
+from opjax.learn.json_files import tuples
 from opjax.learn.registry import operators
+from opjax.learn.registry.entries import Sizes
 from opjax.normalize import Normalizer
 from opjax.samples import Sample, columns
 
@@ -30,6 +32,12 @@ class Learned(NamedTuple):
     def name(self) -> str:
         """Name of the model in the registry."""
         return self.description["config"]["models"][0]
+
+    @property
+    def sizes(self) -> Sizes:
+        """Sizes of the samples that the operator was made for."""
+        found = self.description["sizes"]
+        return Sizes(**{name: tuples(value) for name, value in found.items()})
 
     @property
     def fixed_points(self) -> bool:
@@ -85,5 +93,6 @@ class Learned(NamedTuple):
             "target": config.get("target_names"),
             "point_dim": point_dim or config.get("point_dim") or None,
             "quadrature": config.get("quadrature", False),
+            "grid_axes": config.get("grid_axes", 0),
             "need_target": False,
         }

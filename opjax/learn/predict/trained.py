@@ -15,7 +15,7 @@ from flax import nnx
 from jax.typing import ArrayLike
 
 from opjax import _formats, streaming
-from opjax.learn.config import ModelOptions, fields
+from opjax.learn.config import ModelOptions, fields, renamed
 from opjax.learn.json_files import read_object, to_json, tuples, write_json
 from opjax.learn.predict import grids, prediction
 from opjax.learn.predict.field import Field
@@ -257,7 +257,6 @@ def save(
     """Saves the operator of a member in its folder, for `load`."""
     payload = {"model": model, "normalizers": dict(normalizers)}
     config = json.loads((folder / "config.json").read_text())
-    config.pop("format", None)  # the checkpoint has one
     metadata = {
         **description,
         "config": config,
@@ -347,6 +346,8 @@ def _checked(found: Any) -> dict[str, Any]:
         if not isinstance(found, dict) or not isinstance(found.get(part), kind):
             raise ValueError(f"no {part} in its description")
     config, sizes = found["config"], found["sizes"]
+    if config.pop("format", 0) in renamed.FORMATS:
+        config = found["config"] = renamed.current(config)
     given = {name: tuples(value) for name, value in config.items()}
     fields.check_types(ModelOptions, given)
     models = config.get("models")

@@ -32,7 +32,7 @@ class Layout(NamedTuple):
 
 # What `transformer` reads, besides the options of the attention.
 TRANSFORMER_OPTIONS = (
-    "features",
+    "width",
     "num_layers",
     "num_heads",
     "mlp_ratio",
@@ -62,7 +62,7 @@ def transformer(
         feature_dim=sizes.feature_dim,
         out_features=sizes.out_features,
         attention=found.attention(config, sizes, None if shared else basis),
-        features=config.features,
+        features=config.width,
         num_layers=config.num_layers,
         basis=basis if shared else None,
         mlp_ratio=config.mlp_ratio,
@@ -96,10 +96,10 @@ def _flare(config: ModelOptions, sizes: Sizes, rngs: nnx.Rngs) -> nn.Flare:
         feature_dim=sizes.feature_dim,
         out_features=sizes.out_features,
         attention=attentions.flare(config, sizes, None),
-        features=config.features,
+        features=config.width,
         num_layers=config.num_layers,
         perceptron=partial(
-            nn.layers.ResidualMLP, hidden_features=config.mlp_ratio * config.features
+            nn.layers.ResidualMLP, hidden_features=config.mlp_ratio * config.width
         ),
         time_embedding=sizes.time_embedding,
         rematerialize=config.rematerialize,
@@ -114,7 +114,7 @@ def _lno(config: ModelOptions, sizes: Sizes, rngs: nnx.Rngs) -> nn.LatentNeuralO
         position=nn.Coordinates(sizes.point_dim),
         feature_dim=sizes.feature_dim,
         out_features=sizes.out_features,
-        features=config.features,
+        features=config.width,
         num_layers=config.num_layers,
         num_heads=config.num_heads,
         num_latents=config.num_basis,
@@ -159,7 +159,7 @@ def _ono(config: ModelOptions, sizes: Sizes, rngs: nnx.Rngs) -> nn.ONO:
         feature_dim=sizes.feature_dim,
         out_features=sizes.out_features,
         attention=ONO_ATTENTIONS[config.ono_attention](config),
-        features=config.features,
+        features=config.width,
         num_layers=config.num_layers,
         num_modes=config.num_basis,
         mlp_ratio=config.mlp_ratio,
@@ -175,7 +175,7 @@ def _ono_original(config: ModelOptions, sizes: Sizes, rngs: nnx.Rngs) -> nn.ONO:
         feature_dim=sizes.feature_dim,
         out_features=sizes.out_features,
         attention=ONO_ATTENTIONS[config.ono_attention](config),
-        features=config.features,
+        features=config.width,
         num_layers=config.num_layers,
         num_modes=config.num_basis,
         mlp_ratio=config.mlp_ratio,
@@ -191,7 +191,7 @@ def _gnot(config: ModelOptions, sizes: Sizes, rngs: nnx.Rngs) -> nn.GNOT:
         position=position(config, sizes),
         feature_dim=sizes.feature_dim,
         out_features=sizes.out_features,
-        features=config.features,
+        features=config.width,
         num_layers=config.num_layers,
         num_heads=config.num_heads,
         num_experts=config.num_experts,
@@ -209,7 +209,7 @@ def _gnot_original(
         point_dim=sizes.point_dim,
         feature_dim=sizes.feature_dim,
         out_features=sizes.out_features,
-        features=config.features,
+        features=config.width,
         num_layers=config.num_layers,
         num_heads=config.num_heads,
         num_experts=config.num_experts,
@@ -222,8 +222,8 @@ def _gnot_original(
 
 def _deeponet(config: ModelOptions, sizes: Sizes, rngs: nnx.Rngs) -> nn.DeepONet:
     """As many functions per output as channels."""
-    hidden = (config.features,) * config.num_layers
-    widths = (*hidden, config.features * sizes.out_features)
+    hidden = (config.width,) * config.num_layers
+    widths = (*hidden, config.width * sizes.out_features)
     return nn.DeepONet(
         point_dim=sizes.point_dim,
         num_sensors=sizes.points,
@@ -250,7 +250,7 @@ def _fno(
         feature_dim=sizes.feature_dim,
         out_features=sizes.out_features,
         modes=kept_modes(config.num_modes, sizes.grid),
-        features=config.features,
+        features=config.width,
         num_layers=config.num_layers,
         padding=PADDING,
         time_embedding=sizes.time_embedding,
@@ -266,7 +266,7 @@ def _orthogonal_network(
         num_points=sizes.points,
         in_features=sizes.feature_dim or sizes.point_dim,
         out_features=sizes.out_features,
-        num_hidden=max(config.features, config.num_basis),
+        num_hidden=max(config.width, config.num_basis),
         num_layers=config.num_layers,
         num_basis=config.num_basis,
         rngs=rngs,
@@ -284,7 +284,7 @@ def on_coarse_grid(
         model = nn.models.darcy_transformer(
             sizes.grid,
             (points,) * len(half) if points else half,
-            features=config.features,
+            features=config.width,
             num_layers=config.num_layers,
             num_heads=config.num_heads,
             attention=layer,
@@ -303,7 +303,7 @@ def on_coarse_grid(
     return Entry(
         model=build,
         options=(
-            "features",
+            "width",
             "num_layers",
             "num_heads",
             "outer_norm",
@@ -319,7 +319,7 @@ def on_coarse_grid(
     )
 
 
-_DEPTH = ("features", "num_layers")
+_DEPTH = ("width", "num_layers")
 _BLOCKS = (*_DEPTH, "mlp_ratio", "rematerialize")
 _ONO = (*_BLOCKS, "num_heads", "num_basis", "num_landmarks", "ono_attention")
 _GNOT = (*_BLOCKS, "num_heads", "num_experts")

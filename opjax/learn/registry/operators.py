@@ -28,6 +28,7 @@ from flax import nnx
 
 from opjax import nn, normalize
 from opjax.learn.config import ModelOptions
+from opjax.learn.config.model_options import FLAG, Choice
 from opjax.learn.registry import attentions, models, own_models
 from opjax.learn.registry.attentions import BASES, MIXERS
 from opjax.learn.registry.entries import (
@@ -131,20 +132,51 @@ def entry(name: str) -> Entry:
 def check_options(config: Configuration, preset: Configuration) -> None:
     """Raises ValueError if an option that no model reads is not as in the preset."""
     used = frozenset[str]().union(*(options_of(name) for name in config.models))
-    for name in sorted(_DEFAULTS.keys() - used):
+    for name in sorted(_DEFAULTS.keys() - used - {FLAG}):
         value, before = getattr(config, name, None), getattr(preset, name, None)
         if value != before:
             raise ValueError(
                 f"{name}={value} means nothing to models={','.join(config.models)}; "
                 f"leave it out, it is {before}."
             )
+    if isinstance(config, ModelOptions):
+        for choice in config.model_choices():
+            _check_choice(choice, config)
+
+
+def _check_choice(choice: Choice, config: Configuration) -> None:
+    """Raises ValueError for a value in --model_options that no model reads."""
+    models = ",".join(config.models)
+    if not choice.model:
+        if not any(choice.option in options_of(name) for name in config.models):
+            raise ValueError(
+                f"model_options: {choice.option} means nothing to models={models}; "
+                "leave it out."
+            )
+    elif choice.model not in config.models:
+        raise ValueError(
+            f"model_options: {choice.model}.{choice.option} is of a model that is not "
+            f"among models={models}; leave it out or add the model."
+        )
+    elif choice.option not in options_of(choice.model):
+        own = sorted(options_of(choice.model) - {"equal_parameters"})
+        raise ValueError(
+            f"model_options: {choice.option} means nothing to {choice.model}, which "
+            f"has {', '.join(own)}; leave it out."
+        )
+    adjusted = getattr(config, "equal_parameters", False)
+    if choice.option == "width" and adjusted and choice.model != "functional":
+        raise ValueError(
+            "model_options: width is adjusted for equal parameters; add "
+            "--noequal_parameters."
+        )
 
 
 def options_of(name: str) -> frozenset[str]:
     """Names of the options that an operator reads."""
     found = entry(name)
     if found.options is None:  # a model of your own gets all of them
-        return frozenset(_DEFAULTS)
+        return frozenset(_DEFAULTS) - {FLAG}
     around = () if found.model else models.TRANSFORMER_OPTIONS
     return frozenset(found.options) | {"equal_parameters", *around}
 
@@ -193,11 +225,11 @@ def build(
     # A program without the option has one model, of the size it says, and the sizes of
     # a model of your own are your own.
     given = {**_DEFAULTS, **vars(config)}
-    features = given["features"]
+    width = given["width"]
     equal = getattr(config, "equal_parameters", False) and found.options is not None
     if equal and name != "functional":
-        features = _equal_features(found, given, sizes, layout)
-    return _construct(found, {**given, "features": features}, sizes, layout, rngs)
+        width = _equal_width(found, given, sizes, layout)
+    return _construct(found, {**given, "width": width}, sizes, layout, rngs)
 
 
 def _check_sizes(name: str, found: Entry, sizes: Sizes) -> None:
@@ -229,27 +261,27 @@ def _construct(
     return models.transformer(found, config, sizes, rngs, layout=layout or Layout())
 
 
-def _equal_features(
+def _equal_width(
     found: Entry, given: Mapping[str, Any], sizes: Sizes, layout: Layout | None
 ) -> int:
     """Channels for about as many parameters as functional attention has."""
 
-    def count(found: Entry, features: int) -> int:
+    def count(found: Entry, width: int) -> int:
         def abstract(key: jax.Array) -> Operator:
-            wide = {**given, "features": features}
+            wide = {**given, "width": width}
             return _construct(found, wide, sizes, layout, nnx.Rngs(key))
 
         shapes = jax.eval_shape(abstract, jax.random.key(0))
         return sum(leaf.size for leaf in jax.tree.leaves(shapes))
 
-    features, heads = given["features"], given["num_heads"]
-    wanted = count(REGISTRY["functional"], features)
+    width, heads = given["width"], given["num_heads"]
+    wanted = count(REGISTRY["functional"], width)
     own = functools.cache(partial(count, found))
-    widths = range(heads, 2 * features + 1, heads)
+    widths = range(heads, 2 * width + 1, heads)
     # Wider models have more parameters, so a few counts find the nearest.
     above = bisect.bisect_left(widths, wanted, key=own)
     near = widths[max(above - 1, 0) : above + 1]
-    return min(near, key=lambda width: abs(own(width) - wanted))
+    return min(near, key=lambda one: abs(own(one) - wanted))
 
 
 def check_mesh(names: Sequence[str], grid_axes: int) -> None:

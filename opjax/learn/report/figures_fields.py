@@ -20,6 +20,12 @@ class _Row(NamedTuple):
     sample: Sample
     predicted: dict[str, np.ndarray]  # the first channel, by model
     errors: dict[str, float]
+    features: str  # name of the first channel
+    target: str
+
+    def title(self, what: str, name: str) -> str:
+        """A title that names the channel, where it has a name."""
+        return f"{what} {name}".strip()
 
 
 def fields(found: Mapping[str, Outcome]) -> Any:
@@ -46,7 +52,8 @@ def fields(found: Mapping[str, Outcome]) -> Any:
             }
             errors = {name: float(seen.errors[number]) for name, seen in found.items()}
             sample = first.samples[first.rows.index(number)]
-            rows.append(_Row(label, sample, predicted, errors))
+            names = [_first_name(first, role) for role in ("features", "target")]
+            rows.append(_Row(label, sample, predicted, errors, *names))
     rows = [row for row in rows if row.sample.target is not None]
     if not rows:
         return None
@@ -63,6 +70,12 @@ def _comparable(seen: Outcome, first: Outcome) -> bool:
         if row in first.rows
     ]
     return all(np.array_equal(one, other) for one, other in pairs)
+
+
+def _first_name(found: Outcome, role: str) -> str:
+    """Name of the channel that is shown; empty if it has none."""
+    names = found.arrays.get(f"{role}_names", np.array([role]))
+    return "" if names[:1] == [role] or not names.size else str(names[0])
 
 
 def _channel(values: Any) -> np.ndarray:
@@ -119,10 +132,11 @@ def _draw_images(figure: Any, axes: Any, row: _Row) -> None:
         first.set_aspect("equal")
         first.set_title("input: the mesh", fontsize=9)
     else:
-        image(first, _channel(sample.features), "input", cmap="cividis")
+        title = row.title("input", row.features)
+        image(first, _channel(sample.features), title, cmap="cividis")
     # Truth and predictions share their colours, so they can be compared by eye.
     limits = {"vmin": truth.min(), "vmax": truth.max()}
-    image(axes[0, 1], truth, "truth", **limits)
+    image(axes[0, 1], truth, row.title("truth", row.target), **limits)
     below = axes[-1, 2:] if len(axes) > 1 else axes[0, 3:]
     for name, axis, under in zip(row.predicted, axes[0, 2:], below, strict=False):
         predicted = row.predicted[name]
@@ -161,7 +175,11 @@ def _draw_curves(axes: Any, row: _Row) -> None:
         style = {"color": f"C{number % 10}", "label": f"{name}: {row.errors[name]:.3g}"}
         drawing.curve(fitted, points, predicted, linestyle="--", **style)
         drawing.curve(left, points, predicted - truth, **style)
-    titles = ("input", "truth and prediction", "difference; errors")[-len(axes) :]
+    titles = (
+        row.title("input", row.features),
+        row.title("truth and prediction", row.target),
+        "difference; errors",
+    )[-len(axes) :]
     for axis, title in zip(axes, titles, strict=True):
         drawing.plain(axis)
         axis.set_title(title, fontsize=9)

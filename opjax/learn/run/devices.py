@@ -1,4 +1,4 @@
-"""--mesh: the devices that a run is split over, refused before any work is done."""
+"""--devices: the devices that a run is split over, refused before any work is done."""
 
 import contextlib
 import os
@@ -22,7 +22,7 @@ HELP = (
 
 
 class Devices:
-    """The devices that `--mesh` names, claimed before the first one is used.
+    """The devices that `--devices` names, claimed before the first one is used.
 
     On a CPU whose backend has not started its cores become devices, as many as are
     asked for, with an equal part of XLA's threads each; `JAX_NUM_CPU_DEVICES` in the
@@ -42,7 +42,7 @@ class Devices:
     """
 
     def __init__(self, text: str, config: object, *, points: bool = False):
-        hosts.require_same("--mesh", text)
+        hosts.require_same("--devices", text)
         self._config, self._points = config, points
         self._mesh: Mesh | None = None
         self._auto = text == "auto"
@@ -94,7 +94,7 @@ class Devices:
 
 
 def start(text: str, config: object, *, points: bool = False) -> Mesh | None:
-    """Returns the devices that `--mesh` names, or None for one, see `Devices`.
+    """Returns the devices that `--devices` names, or None for one, see `Devices`.
 
     Args:
       text: as for `Devices`.
@@ -109,7 +109,7 @@ def _refuse_several(config: object) -> None:
     count = hosts.count()
     if count > 1:
         raise ValueError(
-            f"{count} processes would all do the same; say with --mesh what they "
+            f"{count} processes would all do the same; say with --devices what they "
             f"share, such as batch:{count}, which must divide "
             f"batch_size={getattr(config, 'batch_size', 1)}."
         )
@@ -156,13 +156,15 @@ def check(mesh: Mesh | None, task: BaseTask, model: object) -> None:
     count = sharding.size(mesh, sharding.BATCH)
     if count > 1 and not task.over_batch:
         raise ValueError(
-            f"batch:{count} of the mesh: the loss of this program is no sum over the "
-            "samples of a batch. Leave the mesh out."
+            f"batch:{count} of the device mesh: the loss of this program is no sum "
+            "over the samples of a batch. Leave --devices out."
         )
     count = sharding.size(mesh, sharding.POINTS)
     reason = obstacle(task, model) if count > 1 else None
     if reason:
-        raise ValueError(f"points:{count} of the mesh: {reason}. Split batch alone.")
+        raise ValueError(
+            f"points:{count} of the device mesh: {reason}. Split batch alone."
+        )
 
 
 def obstacle(task: BaseTask, model: object) -> str | None:

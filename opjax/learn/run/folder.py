@@ -18,7 +18,7 @@ import jax
 
 from opjax import _formats
 from opjax._files import remove_leftovers
-from opjax.learn.config import fields
+from opjax.learn.config import fields, renamed
 from opjax.learn.json_files import read_object, to_json, tuples, write_json, writing
 from opjax.learn.messages import say
 from opjax.learn.run import hosts
@@ -160,10 +160,13 @@ def _match(
         if name not in members
     ]
     if refused:
+        way = ""
+        if "init_from" in now and (path / "result.json").exists():
+            way = f" Or train its operator further: --init_from={path} --workdir=NEW."
         raise ValueError(
             f"{path} holds a run with another configuration ({'; '.join(refused)}). "
             "Give another --workdir, or the same configuration to continue that run "
-            "(--workdir alone does)."
+            f"(--workdir alone does).{way}"
         )
     if differing:  # other members: finished ones stay, the result is made anew
         (path / "result.json").unlink(missing_ok=True)
@@ -209,6 +212,10 @@ def _stored(path: pathlib.Path, cls: type[fields.Configuration]) -> dict[str, An
     found = values.pop("format", 0)
     what = "configurations"
     _formats.check(path / "config.json", found, _formats.CONFIGURATION, what=what)
+    if found in renamed.FORMATS:
+        values = renamed.current(
+            values, [field.name for field in dataclasses.fields(cls)]
+        )
     defaults = {
         field.name: to_json(field.default)
         for field in dataclasses.fields(cls)
@@ -257,13 +264,16 @@ def _result(path: pathlib.Path) -> dict[str, Any] | None:
 def provenance(folder: pathlib.Path, *, seconds: float) -> str:
     """Returns a Markdown list of what `environment.json` in a folder says."""
     found = json.loads((folder / "environment.json").read_text())
-    modified = " with uncommitted changes" if found["git_modified"] else ""
+    source = f"opjax {found['packages'].get('opjax', 'of unknown version')}"
+    if found["git_commit"]:
+        modified = " with uncommitted changes" if found["git_modified"] else ""
+        source = f"commit {found['git_commit']}{modified}"
     packages = ", ".join(
         f"{k} {found['packages'][k]}" for k in ("jax", "flax", "optax")
     )
     return (
         f"- command: `{found['command']}`\n"
-        f"- commit {found['git_commit']}{modified}, {found['starts'][-1][:10]}\n"
+        f"- {source}, {found['starts'][-1][:10]}\n"
         f"- {found['cpu_count']} cores{_of(found)}, {found['device_kind']}; "
         f"{found['platform']}\n"
         f"- Python {found['python']}, {packages}\n"
@@ -313,10 +323,18 @@ def _of(found: dict[str, Any]) -> str:
 
 
 def _git(*arguments: str) -> str | None:
-    """What git says of this package, if it is a clone."""
-    command = ["git", "-C", str(pathlib.Path(__file__).parent), *arguments]
-    with contextlib.suppress(OSError, subprocess.SubprocessError):
+    """What git says of this package, if it is a clone.
+
+    An installed package may be inside of a user's own clone, which does not count.
+    """
+    command = ["git", "-C", str(pathlib.Path(__file__).parent)]
+
+    def said(*arguments: str) -> str:
         return subprocess.check_output(
-            command, stderr=subprocess.DEVNULL, text=True, timeout=10
+            [*command, *arguments], stderr=subprocess.DEVNULL, text=True, timeout=10
         ).strip()
+
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        said("ls-files", "--error-unmatch", pathlib.Path(__file__).name)
+        return said(*arguments)
     return None

@@ -1,6 +1,6 @@
 r"""Several processes, on one machine or many, that train as one.
 
-    opjax-train --mesh=batch:2 --coordinator=localhost:4000 --num_processes=2 \
+    opjax-train --devices=batch:2 --coordinator=localhost:4000 --num_processes=2 \
       --process_id=0 ...
 
 All of them run the same program with the same flags but for `--process_id`. Devices

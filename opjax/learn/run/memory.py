@@ -48,7 +48,7 @@ def _advice(task: BaseTask, model: object, settings: Settings, error: str) -> st
             ways.append("--storage_dtype=bfloat16 with it, half of that")
         elif not model.rematerialize:
             ways.append("--rematerialize")
-    ways.append("a smaller model, fewer points, or --mesh with more devices")
+    ways.append("a smaller model, fewer points, or --devices with more devices")
     size = f"Samples have up to {points} points. " * bool(points)
     return f"{text}{size}What needs less: {'; '.join(ways)}."
 

@@ -20,7 +20,7 @@ class StreamedBatches(Batches):
         if settings.mesh is not None:
             raise ValueError(
                 "Meshes that are read in slices are trained on by one device; leave "
-                "--mesh out."
+                "--devices out."
             )
         self.task, self.seed = task, settings.seed
         self.batch_size = settings.batch_size

@@ -34,7 +34,7 @@ from opjax.samples import Splits
 SMOKE: dict[str, Any] = {
     "preset": "smoke",
     "models": ("functional",),
-    "features": 16,
+    "width": 16,
     "num_layers": 2,
     "num_heads": 2,
     "num_basis": 8,
@@ -47,7 +47,7 @@ PAPER: dict[str, Any] = {
     "models": ("functional",),
     "equal_parameters": False,
     "num_validation": 0,
-    "features": 128,
+    "width": 128,
     "num_layers": 8,
     "num_heads": 8,
     "num_basis": 64,
@@ -62,7 +62,7 @@ FAST: dict[str, Any] = {
 }
 # What the published set-ups of other models have in common.
 FLARE_RECIPE: dict[str, Any] = {
-    "features": 64,
+    "width": 64,
     "mlp_ratio": 1,
     "batch_size": 2,
     "mean_loss": True,
@@ -79,7 +79,7 @@ LNO_RECIPE: dict[str, Any] = {
     "pct_start": 0.2,
     "div_factor": 1e4,
 }
-GNOT_RECIPE: dict[str, Any] = {"features": 128, "batch_size": 4, "clip_norm": 0.0}
+GNOT_RECIPE: dict[str, Any] = {"width": 128, "batch_size": 4, "clip_norm": 0.0}
 
 
 @dataclasses.dataclass(frozen=True)

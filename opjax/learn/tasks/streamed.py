@@ -14,9 +14,11 @@ from jax.sharding import Mesh
 from opjax import normalize, streaming
 from opjax.files import SlicedSplits
 from opjax.learn.predict import trained
+from opjax.learn.predict.learned import Learned
 from opjax.learn.registry import operators
 from opjax.learn.run.settings import Settings
 from opjax.learn.tasks import outcome
+from opjax.learn.tasks.start import build_from, check_sizes
 from opjax.learn.tasks.supervised import builder, mean_and_worst
 from opjax.learn.tasks.task import BaseTask, EpochOptions
 from opjax.normalize import Normalizer
@@ -122,6 +124,7 @@ def streamed_regression(
     how: Streaming,
     *,
     names: Mapping[str, Sequence[str]] | None = None,
+    start: Learned | None = None,
 ) -> StreamedTask:
     """Builds the task of `regression` for samples that are read in slices.
 
@@ -133,6 +136,7 @@ def streamed_regression(
       splits: the samples.
       how: points at once, and memory.
       names: of the channels of `features` and `target`, to be saved.
+      start: as for `regression`.
 
     Returns:
       The task. The folder of every member gets the operator and `predictions.npz`, with
@@ -140,6 +144,10 @@ def streamed_regression(
     """
     train = splits.train
     normalizers = fit_normalizers(train, points=True, features=True, target=True)
+    sizes = _sizes(splits, normalizers)
+    if start is not None:
+        sizes = check_sizes(start, sizes, names or {})
+        normalizers = {name: start.normalizers[name] for name in normalizers}
     loss = streaming.SumLoss(
         _Squares(*(tuple(np.asarray(x).tolist()) for x in normalizers["target"])),
         streaming.RELATIVE_L2.value,
@@ -168,7 +176,7 @@ def streamed_regression(
     def metric(model: Any, arrays: Mapping[str, Column]) -> float:
         return look(model, encode(arrays))[0]
 
-    sizes = _sizes(splits, normalizers)
+    build = builder(sizes)
     description = trained.describe(train, sizes=sizes, names=names)
 
     def evaluate(model: Any, folder: pathlib.Path) -> dict[str, float]:
@@ -192,7 +200,7 @@ def streamed_regression(
         metric=metric if len(splits.validation) else None,
         validation=(splits.validation,) if len(splits.validation) else (),
         test=(splits.test,),
-        build=builder(sizes),
+        build=build if start is None else build_from(start, build),
         evaluate=evaluate,
         extra=normalizers,
         source=splits.source,

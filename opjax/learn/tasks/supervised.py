@@ -14,10 +14,12 @@ from flax import nnx
 
 from opjax import metrics, normalize, samples, training
 from opjax.learn.predict import trained
+from opjax.learn.predict.learned import Learned
 from opjax.learn.predict.prediction import predict_sample
 from opjax.learn.registry import operators
 from opjax.learn.run import batches, buckets
 from opjax.learn.tasks import outcome
+from opjax.learn.tasks.start import build_from, check_options, check_sizes
 from opjax.learn.tasks.task import Task
 from opjax.normalize import Normalizer
 from opjax.samples import Sample, Splits, summaries
@@ -41,6 +43,7 @@ def regression(
     pointwise: bool = False,
     mean: bool = False,
     over_points: bool = False,
+    start: Learned | None = None,
     **sizes: Any,
 ) -> Task:
     """Builds the task to predict the target from mesh and features.
@@ -69,6 +72,8 @@ def regression(
       numbers: `numbers(errors)` of the test samples, `mean_and_worst` by default.
       pointwise: normalise every point by itself, on grids that all samples share.
       mean: divide the loss by the samples of the batch.
+      start: trained operator whose parameters the training starts with, and whose
+        normalisers take the place of the fitted ones.
       **sizes: those that are not to be found in the samples, see `operators.sizes`.
 
     Returns:
@@ -77,7 +82,8 @@ def regression(
 
     Raises:
       TypeError: if an array of a sample is not floating point.
-      ValueError: if samples are damaged or do not agree with each other.
+      ValueError: if samples are damaged or do not agree with each other, or with what
+        the operator to start with was trained on.
     """
     check(splits)
     given = dict(splits.normalizers or {})
@@ -88,6 +94,12 @@ def regression(
         target=encode_target and "target" not in given,
         pointwise=pointwise,
     )
+    if start is not None:
+        check_options(start, config)
+    found = operators.sizes(all_samples(splits), fitted | given, **sizes)
+    if start is not None:
+        found = check_sizes(start, found, names or {})
+        fitted = {name: start.normalizers[name] for name in fitted}
     normalizers = fitted | given
     predict = partial(predict_sample, normalizers)
     stacked = partial(_stacked, config, splits, _encoder(fitted))
@@ -103,7 +115,10 @@ def regression(
         value = jnp.sum(each(batch))
         return value / config.batch_size if mean else value
 
-    found = operators.sizes(all_samples(splits), normalizers, **sizes)
+    make = build or builder(found)
+    shown: dict[str, Any] = {} if window is None else {"window": window}
+    for role, listed in (names or {}).items():
+        shown[f"{role}_names"] = np.asarray(listed, str)
     description = trained.describe(splits.train, sizes=found, names=names)
     physical: Sequence[Sample] = splits.test
     if "features" in given:
@@ -115,13 +130,13 @@ def regression(
     def evaluate(model: Any, folder: pathlib.Path) -> dict[str, float]:
         if build is None:
             trained.save(folder, model, normalizers, description)
-        return look(model, folder, {} if window is None else {"window": window})
+        return look(model, folder, shown)
 
     return Task(
         train=stacked("train"),
         validation=stacked("validation"),
         test=test,
-        build=build or builder(found),
+        build=make if start is None else build_from(start, make),
         loss=total,
         metric=error,
         evaluate=evaluate,

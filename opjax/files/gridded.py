@@ -1,0 +1,43 @@
+"""Files without points, whose fields lie on a grid."""
+
+import math
+from collections.abc import Iterable
+
+import numpy as np
+
+from opjax.files.npz import Arrays
+from opjax.samples.from_arrays import grid_points
+
+
+def on_grid(name: str, arrays: Arrays, fields: Iterable[str], axes: int) -> Arrays:
+    """Returns the arrays of a sample, its fields by points, on a uniform grid.
+
+    The grid fills the unit square (or interval, or cube), its borders included.
+
+    Args:
+      name: of the sample, for messages.
+      arrays: of its file.
+      fields: names of the arrays that lie on the grid, if they are there.
+      axes: number of axes of the grid.
+
+    Raises:
+      ValueError: if the file has points, or fields are on no common grid.
+    """
+    if "mesh_points" in arrays:
+        raise ValueError(f"{name} has mesh_points; leave grid_axes out.")
+    found = {key: np.asarray(arrays[key]) for key in fields if key in arrays}
+    shapes = {array.shape[:axes] for array in found.values()}
+    fits = all(array.ndim in (axes, axes + 1) for array in found.values())
+    if len(shapes) != 1 or not fits:
+        listed = ", ".join(f"{key} {array.shape}" for key, array in found.items())
+        raise ValueError(
+            f"{name}: fields must have the same {axes} axes of the grid and, if there "
+            f"are several, channels, not {listed or 'none'}; give another grid_axes."
+        )
+    (shape,) = shapes
+    flat = {
+        key: array.reshape(math.prod(shape), *array.shape[axes:])
+        for key, array in found.items()
+    }
+    points = {"mesh_points": grid_points(shape), "grid_shape": np.array(shape)}
+    return flat | points

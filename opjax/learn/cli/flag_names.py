@@ -1,0 +1,66 @@
+"""Flags that do not exist: what was meant, what they are called now."""
+
+import difflib
+from collections.abc import Collection, Iterable
+
+from opjax.learn.config import renamed
+
+# What other programs call the same.
+_ELSEWHERE = {
+    "average_decay": ("ema", "ema_decay"),
+    "batch_size": ("batch", "bs", "train_batch_size"),
+    "clip_norm": ("clip", "grad_clip", "max_grad_norm", "gradient_clip"),
+    "devices": ("device", "gpu", "gpus", "num_devices", "num_gpus"),
+    "init_from": ("init", "pretrained", "finetune", "fine_tune", "checkpoint", "load"),
+    "learning_rate": ("lr", "rate", "max_lr"),
+    "models": ("architecture", "arch", "net", "network"),
+    "num_basis": ("basis", "k", "slice_num", "num_slices", "rank"),
+    "num_epochs": ("epoch", "epochs", "max_epochs"),
+    "num_heads": ("heads", "n_heads", "nhead"),
+    "num_layers": ("layers", "depth", "n_layers", "blocks", "num_blocks"),
+    "preset": ("config", "recipe"),
+    "seeds": ("random_seed", "random_state"),
+    "target_names": ("target", "targets", "outputs", "labels"),
+    "feature_names": ("feature", "inputs", "fields"),
+    "test": ("test_data", "test_dir"),
+    "train": ("data", "dataset", "train_data", "train_dir", "training"),
+    "validation_fraction": ("validation", "val", "val_fraction", "val_split"),
+    "weight_decay": ("wd", "decay", "l2"),
+    "width": ("channels", "dim", "hidden", "hidden_dim", "n_hidden", "hidden_size"),
+    "workdir": ("dir", "folder", "out", "outdir", "output", "output_dir", "resume"),
+}
+
+
+def meant(name: str, known: Collection[str], within: Collection[str] = ()) -> str:
+    """Returns a sentence on what to write in place of a flag.
+
+    Args:
+      name: of the flag that there is not.
+      known: all flags.
+      within: options that --model_options gives.
+
+    Returns:
+      The sentence; empty if nothing is near.
+    """
+    plain = name.replace("-", "_").strip("_")
+    if plain.removeprefix("no") in within:
+        plain = plain.removeprefix("no")
+    if plain in within:
+        return f"It is an option of single models: --model_options={plain}=..."
+    new = renamed.FLAGS.get(plain)
+    if new in known:
+        return f"Since opjax 0.3 it is called --{new}."
+    near = [flag for flag, others in _ELSEWHERE.items() if plain in others]
+    near = [flag for flag in near if flag in known] or _similar(plain, known)
+    if near:
+        return f"Did you mean --{' or --'.join(near)}?"
+    if options := _similar(plain, within):
+        return f"Did you mean --model_options={options[0]}=...?"
+    return ""
+
+
+def _similar(name: str, known: Iterable[str]) -> list[str]:
+    """The nearest name, and those that complete it."""
+    known = [flag for flag in known if len(flag) > 2]
+    completed = sorted(flag for flag in known if name in flag.split("_"))
+    return completed[:3] or difflib.get_close_matches(name, known, n=1, cutoff=0.7)

@@ -1,0 +1,63 @@
+"""What --help prints: usage, groups of flags in order, and the models."""
+
+import re
+import sys
+import textwrap
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from absl import flags
+
+_WIDTH = 80
+
+
+def page(
+    doc: str, groups: Mapping[str, Sequence[str]], flag_values: flags.FlagValues
+) -> str:
+    """Returns the help of a program.
+
+    Args:
+      doc: what it does, with an example.
+      groups: names of flags by titles of groups, in the order to show.
+      flag_values: where the flags are.
+    """
+    sections = [doc.strip(), f"Usage: {_command()} [--flag=value ...]"]
+    for title, names in groups.items():
+        shown = [_shown(flag_values[name]) for name in names]
+        sections.append("\n".join([f"{title}:", *shown]))
+    return "\n\n".join(sections)
+
+
+def listed(title: str, rows: Mapping[str, str]) -> str:
+    """Returns a section of names with texts."""
+    parts = [_wrapped(f"  {name}:", text) for name, text in rows.items()]
+    return "\n".join([f"{title}:", *parts])
+
+
+def _command() -> str:
+    """How the program was started."""
+    main = sys.modules["__main__"]
+    spec = getattr(main, "__spec__", None)
+    if spec is None or spec.name == "__main__":
+        return sys.argv[0].rpartition("/")[2]
+    return f"python -m {spec.name.removesuffix('.__main__')}"
+
+
+def _shown(flag: Any) -> str:
+    """A flag, the kind of its value, and its help."""
+    if flag.boolean:
+        head = f"--[no]{flag.name}"
+    elif isinstance(flag, flags.EnumFlag):
+        head = f"--{flag.name}={'|'.join(flag.parser.enum_values)}"
+    else:
+        names = {"int": "N", "float": "X", "comma separated list of strings": "A,B"}
+        head = f"--{flag.name}={names.get(flag.flag_type(), 'TEXT')}"
+    text = re.sub(r"\s+", " ", re.sub(r"^<[^>]*>: ", "", flag.help or ""))
+    if flag.default not in (None, "") and "default" not in text:
+        text += f" (default {flag.default})"
+    return _wrapped(f"  {head}", text)
+
+
+def _wrapped(head: str, text: str) -> str:
+    lines = textwrap.wrap(text, _WIDTH - 6)
+    return "\n".join([head, *(f"      {line}" for line in lines)])

@@ -1,0 +1,76 @@
+"""--model_options: values of options of single models, as gnot.num_experts=4."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from opjax.learn.config.fields import Value
+
+FLAG = "model_options"
+
+
+class Choice(NamedTuple):
+    """A value of an option.
+
+    Attributes:
+      model: that it is for; empty for all models that have the option.
+      option: its name.
+      value: of the type of the option.
+    """
+
+    model: str
+    option: str
+    value: Value
+
+
+def parse(text: str, defaults: Mapping[str, Value]) -> list[Choice]:
+    """Returns what the flag says.
+
+    Args:
+      text: `model.option=value` or `option=value`, separated by commas.
+      defaults: of all options, by name.
+
+    Raises:
+      ValueError: if a part is not of this form, an option is unknown or given twice, or
+        a value is of another type.
+    """
+    found = [_choice(part.strip(), defaults) for part in text.split(",") if part]
+    names = [choice[:2] for choice in found]
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(f"{FLAG} has {'.'.join(filter(None, name))} twice.")
+    return found
+
+
+def values(choices: list[Choice], model: str) -> dict[str, Value]:
+    """Returns the values for a model by option; those for it alone take precedence."""
+    ordered = sorted(choices, key=lambda choice: bool(choice.model))
+    return {
+        choice.option: choice.value for choice in ordered if choice.model in ("", model)
+    }
+
+
+def _choice(part: str, defaults: Mapping[str, Value]) -> Choice:
+    name, equals, text = part.partition("=")
+    model, _, option = name.rpartition(".")  # models may have dots in their names
+    if not equals or not text or not option:
+        raise ValueError(
+            f"{FLAG}={part!r} must be like gnot.num_experts=4 or num_experts=4."
+        )
+    if option not in defaults:
+        raise ValueError(
+            f"{FLAG}: {option!r} is unknown; choose from {', '.join(sorted(defaults))}."
+        )
+    return Choice(model, option, _converted(option, text, defaults[option]))
+
+
+def _converted(option: str, text: str, default: Value) -> Value:
+    """A value of the type of the default."""
+    if isinstance(default, bool):
+        if text.lower() in ("true", "false"):
+            return text.lower() == "true"
+        raise ValueError(f"{FLAG}: {option}={text} must be true or false.")
+    try:
+        return type(default)(text)
+    except ValueError:
+        kind = "an integer" if isinstance(default, int) else "a number"
+        raise ValueError(f"{FLAG}: {option}={text} must be {kind}.") from None

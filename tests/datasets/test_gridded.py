@@ -1,0 +1,131 @@
+"""Fields on grids, and stacked archives, as other libraries' users have them."""
+
+import json
+
+import numpy as np
+import pytest
+
+from opjax import files, learn
+from opjax.learn.cli import predict, train
+from opjax.samples import from_arrays, grid_points
+
+
+@pytest.fixture
+def arrays(rng):
+    return {"x": rng.normal(size=(5, 4, 3)), "y": rng.normal(size=(5, 4, 3, 2))}
+
+
+NAMES = {"features": "x", "target": "y"}
+
+
+def write(place, kind, arrays):
+    """Writes arrays with samples along axis 0 in a format; returns the path."""
+    if kind == "npz":
+        np.savez(place / "all.npz", **arrays)
+        return place / "all.npz"
+    if kind == "h5":
+        h5py = pytest.importorskip("h5py")
+        with h5py.File(place / "all.h5", "w") as file:
+            for name, array in arrays.items():
+                file[name] = array
+        return place / "all.h5"
+    (place / "all").mkdir()
+    for name, array in arrays.items():
+        np.save(place / "all" / f"{name}.npy", array)
+    return place / "all"
+
+
+@pytest.mark.parametrize("kind", ["npz", "h5", "npy"])
+def test_stacked_grids_are_the_samples_of_their_arrays(arrays, tmp_path, kind):
+    path = write(tmp_path, kind, arrays)
+    found = files.read(path, **NAMES, stacked=True, grid_axes=2)
+    expected = from_arrays(target=arrays["y"], features=arrays["x"])
+    assert len(found) == len(expected) == 5
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one.mesh_points, other.mesh_points, rtol=1e-6)
+        np.testing.assert_allclose(one.features, other.features, rtol=1e-6)
+        np.testing.assert_allclose(one.target, other.target, rtol=1e-6)
+        assert one.grid_shape == other.grid_shape == (4, 3)
+
+
+def test_a_stacked_archive_of_meshes_is_read_as_well(rng, tmp_path):
+    points = rng.uniform(size=(7, 2))  # that all samples share
+    target = rng.normal(size=(3, 7))
+    np.savez(tmp_path / "all.npz", mesh_points=points, target=target)
+    found = files.read(tmp_path / "all.npz", stacked=True)
+    assert [one.name[-2:] for one in found] == ["/0", "/1", "/2"]
+    np.testing.assert_allclose(found[2].target[:, 0], target[2], rtol=1e-6)
+    np.testing.assert_allclose(found[1].mesh_points, points, rtol=1e-6)
+    with pytest.raises(ValueError, match="cannot be read by row"):
+        files.stored(tmp_path / "all.npz", stacked=True)
+
+
+@pytest.mark.parametrize("axes", [1, 2, 3])
+def test_a_file_of_one_sample_has_a_grid_of_any_axes(rng, tmp_path, axes):
+    shape = (4, 3, 5)[:axes]
+    target = rng.normal(size=shape)
+    np.savez(tmp_path / "one.npz", target=target)
+    (found,) = files.read(tmp_path / "one.npz", grid_axes=axes)
+    assert found.grid_shape == shape
+    np.testing.assert_allclose(found.target[:, 0], target.reshape(-1), rtol=1e-6)
+    np.testing.assert_allclose(found.mesh_points, grid_points(shape), rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("changes", "options", "message"),
+    [
+        (
+            {"y": (5, 3, 4)},
+            {"grid_axes": 2},
+            r"the same 2 axes .* x \(4, 3\), y \(3, 4\)",
+        ),
+        ({"y": (5, 4)}, {"grid_axes": 2}, r"give another grid_axes"),
+        ({"mesh_points": (5, 12, 2)}, {"grid_axes": 2}, "mesh_points; leave grid_axes"),
+        ({}, {}, r"no array 'mesh_points', .* give grid_axes=2"),
+        (
+            {"mesh_points": (5, 12, 2), "x": (5, 12)},
+            {},
+            "without mesh_points, give the axes",
+        ),
+        ({}, {"grid_axes": 4}, "grid_axes=4 must be 1, 2 or 3"),
+        ({"y": (4, 4, 3)}, {"grid_axes": 2}, "as many samples along axis 0"),
+    ],
+)
+def test_what_is_on_no_common_grid_is_refused(
+    arrays, rng, tmp_path, changes, options, message
+):
+    own = arrays | {name: rng.normal(size=shape) for name, shape in changes.items()}
+    path = write(tmp_path, "npz", {name: a for name, a in own.items()})
+    with pytest.raises(ValueError, match=message):
+        files.read(path, **NAMES, stacked=True, **options)
+
+
+def test_from_a_stacked_archive_to_predictions_on_the_grid(arrays, tmp_path):
+    path = write(
+        tmp_path,
+        "npz",
+        {k: np.tile(a, (2, 1, 1, 1)[: a.ndim]) for k, a in arrays.items()},
+    )
+    smoke = {"num_epochs": 1, "width": 8, "num_layers": 1, "num_basis": 4}
+    config = train.Config(
+        models=("functional",),
+        train=str(path),
+        feature_names="x",
+        target_names="y",
+        grid_axes=2,
+        stacked=True,
+        num_heads=2,
+        convolution=False,
+        **smoke,
+    )
+    train.run(config, workdir=tmp_path / "run")
+    trained = learn.load(tmp_path / "run")
+    np.savez(tmp_path / "new.npz", x=arrays["x"][0])
+    predict.run(tmp_path / "run", inputs=tmp_path / "new.npz", output=tmp_path / "out")
+    with np.load(tmp_path / "out" / "new.npz") as found:
+        assert found["prediction_y"].shape == (4, 3, 2)
+        expected = trained(arrays["x"][0].astype(np.float32)[..., None])
+        np.testing.assert_allclose(
+            found["prediction_y"], expected, rtol=1e-5, atol=1e-6
+        )
+    assert json.loads((tmp_path / "out" / "report.json").read_text())

@@ -1,0 +1,131 @@
+"""Training that starts from a trained operator."""
+
+import contextlib
+import dataclasses
+import json
+
+import jax
+import numpy as np
+import pytest
+
+from opjax import files, learn
+from opjax.datasets import heat
+from opjax.learn.cli import train as program
+from opjax.learn.run.stopping import Stopped
+from tests.compatibility.__main__ import stop_after
+
+TINY = dataclasses.replace(
+    learn.TRAIN_PRESETS["smoke"],
+    train="",
+    width=8,
+    num_layers=1,
+    num_basis=4,
+    num_epochs=2,
+    num_buckets=1,
+)
+STILL = dataclasses.replace(TINY, learning_rate=1e-12, num_epochs=1, weight_decay=0.0)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return str(heat.write(tmp_path_factory.mktemp("data"), 10, num_points=(20, 30)))
+
+
+@pytest.fixture(scope="module")
+def first(data, tmp_path_factory):
+    """The folder of a finished run."""
+    folder = tmp_path_factory.mktemp("first")
+    program.run(dataclasses.replace(TINY, train=data), workdir=folder)
+    return folder
+
+
+def same(one, other):
+    for tree in ("model", "normalizers"):
+        jax.tree.map(
+            np.testing.assert_array_equal, getattr(one, tree), getattr(other, tree)
+        )
+
+
+def test_without_steps_to_speak_of_it_is_the_operator_it_started_from(first, capsys):
+    start = learn.load(first)
+    rng = np.random.default_rng(1)  # other samples, of another scale
+    shapes = {"mesh_points": (9, 12, 2), "features": (9, 12, 1), "target": (9, 12, 1)}
+    arrays = {name: 3 * rng.normal(size=shape) for name, shape in shapes.items()}
+    found = learn.train(arrays, config=STILL, init_from=start)
+    jax.tree.map(np.testing.assert_array_equal, found.normalizers, start.normalizers)
+    mesh = arrays["mesh_points"][0], arrays["features"][0]
+    np.testing.assert_allclose(found(*mesh), start(*mesh), rtol=1e-5, atol=1e-6)
+    said = capsys.readouterr().err
+    assert f"Starting from {start.folder}; its normalisers are kept" in said
+    fresh = learn.train(arrays, config=STILL)
+    assert np.abs(fresh(*mesh) - start(*mesh)).max() > 1e-2
+
+
+def test_folder_and_operator_are_the_same_start(first, data, tmp_path):
+    config = dataclasses.replace(TINY, train=data, init_from=str(first))
+    program.run(config, workdir=tmp_path / "run")
+    expected = learn.load(tmp_path / "run")
+    samples, start = files.read(data), learn.load(first)
+    same(learn.train(samples, config=TINY, init_from=start), expected)
+    same(learn.train(samples, config=TINY, init_from=first), expected)
+    same(start, learn.load(first))  # and the start is as it was
+    stored = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert stored["init_from"] == str(first)
+
+
+def test_a_stopped_run_goes_on_to_the_same_bits(first, data, tmp_path):
+    config = dataclasses.replace(TINY, train=data, init_from=str(first), num_epochs=3)
+    program.run(config, workdir=tmp_path / "whole")
+    with stop_after(2), contextlib.suppress(Stopped):
+        program.run(config, workdir=tmp_path / "half")
+    assert not list(tmp_path.glob("half/**/result.json"))
+    program.run(config, workdir=tmp_path / "half")
+    same(learn.load(tmp_path / "half"), learn.load(tmp_path / "whole"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"width": 16}, "is another one: width=8 there and 16 here"),
+        ({"num_layers": 2}, "num_layers=1 there and 2 here"),
+        ({"models": ("galerkin",)}, "models=functional, and this run has models=galer"),
+        ({"models": ("functional", "lno")}, "init_from has one operator, not models"),
+        ({"init_from": "nowhere"}, "holds no trained operator"),
+    ],
+)
+def test_another_model_is_refused_by_what_differs(first, data, changes, message):
+    given = {"init_from": str(first), **changes}
+    with pytest.raises((ValueError, FileNotFoundError), match=message):
+        program.make_task(dataclasses.replace(TINY, train=data, **given))
+
+
+@pytest.mark.parametrize(
+    ("shapes", "message"),
+    [
+        ({"mesh_points": (9, 12, 3)}, "point_dim is 2 in .* and 3 in these samples"),
+        ({"features": (9, 12, 2)}, "feature_dim is 1 in .* and 2 in these samples"),
+        ({"target": (9, 12, 2)}, "out_features is 1 in .* and 2 in these samples"),
+    ],
+)
+def test_samples_with_other_channels_are_refused_by_name(first, shapes, message):
+    rng = np.random.default_rng(0)
+    own = {"mesh_points": (9, 12, 2), "features": (9, 12, 1), "target": (9, 12, 1)}
+    arrays = {name: rng.normal(size=shape) for name, shape in (own | shapes).items()}
+    with pytest.raises(ValueError, match=message):
+        learn.train(arrays, config=TINY, init_from=first)
+
+
+def test_options_that_cost_memory_only_may_differ(first, data):
+    config = dataclasses.replace(TINY, train=data, init_from=str(first), chunk_size=8)
+    task = program.make_task(config)
+    model = learn.cli.study.build(config, task)
+    start = learn.load(first).model
+    jax.tree.map(
+        np.testing.assert_array_equal, jax.tree.leaves(model), jax.tree.leaves(start)
+    )
+
+
+def test_more_epochs_of_a_finished_run_name_the_way(first, data):
+    more = dataclasses.replace(TINY, train=data, num_epochs=4)
+    with pytest.raises(ValueError, match=f"--init_from={first} --workdir=NEW"):
+        program.run(more, workdir=first)
