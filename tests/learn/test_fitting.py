@@ -15,8 +15,8 @@ import pytest
 from opjax import learn, training
 from opjax.learn.cli import command_line
 from opjax.learn.json_files import replacing, to_json
+from opjax.learn.run import batches, metrics_file, stopping
 from opjax.learn.run import folder as run_directory
-from opjax.learn.run import metrics_file, stopping
 from opjax.learn.run.metrics_file import MetricsWriter
 from opjax.training import checkpoint
 from tests.learn import resumable
@@ -74,6 +74,45 @@ def test_a_run_resumed_anywhere_equals_the_uninterrupted_one(tmp_path, scan):
     assert_identical(parts, whole)
     if not scan:  # once is enough: a finished run is only read back
         assert_identical(resumable.run(tmp_path / "parts", **options), parts)
+
+
+def test_calls_of_a_long_epoch_are_short_and_of_few_lengths():
+    for steps in range(1, 65):
+        assert batches.call_length(steps) == steps  # compiled once
+    for steps in (*range(65, 300), 1009):
+        length = batches.call_length(steps)
+        assert 9 <= length <= 16
+        # XLA unrolls a loop of one step, which may round otherwise.
+        assert steps % length != 1
+        if any(steps % n == 0 for n in range(9, 17)):
+            assert steps % length == 0
+
+
+def test_calls_within_an_epoch_end_with_the_bits_of_one_call(tmp_path):
+    class Stop(Exception):
+        pass
+
+    options = {"scan": True, "quiet": True, "train": resumable.data(138)}
+    options |= {"num_epochs": 2, "steps_per_call": None}
+    unbounded = resumable.run(tmp_path / "one", **options | {"steps_per_call": 69})
+    # Always due: a checkpoint after every call.
+    options |= {"checkpoint_seconds": 0.0, "keep": 100}
+    bounded = resumable.run(tmp_path / "whole", **options)
+    assert_identical(bounded, unbounded)
+    steps = [14, 28, 42, 56, 69, 83, 97, 111, 125, 138]
+    assert checkpoint.all_steps(tmp_path / "whole" / "checkpoints") == steps
+    save = checkpoint.save
+
+    def stop(folder, step, *args, **kwargs):
+        save(folder, step, *args, **kwargs)
+        if step == 42:
+            raise Stop
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(checkpoint, "save", stop)
+        with pytest.raises(Stop):
+            resumable.run(tmp_path / "parts", **options)
+    assert_identical(resumable.run(tmp_path / "parts", **options), unbounded)
 
 
 @pytest.mark.nightly

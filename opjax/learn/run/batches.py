@@ -29,6 +29,9 @@ from opjax.training import replicas, sharding
 # Members of a study that differ in their seeds share what is compiled.
 _epoch = functools.lru_cache(maxsize=4)(training.make_epoch)
 
+_ONE_CALL = 64  # steps of an epoch that is not split
+_MOST_STEPS = 16  # of a call of a longer one, up to 2.5 s each at published sizes
+
 State = training.TrainState
 History = dict[str, Any]  # arrays with steps along their last axis
 
@@ -106,9 +109,10 @@ class ArrayBatches(Batches):
         self.train = placed(task.train, self.mesh, task.row)
         self.samples = [buckets.num_samples("train", b) for b in self.train]
         self.seed, self.batch_size = settings.seed, settings.batch_size
+        self.drawn: tuple[int, np.ndarray, np.ndarray] | None = None
         self.scan = settings.scan
         self.per_epoch = len(self._order(0)[0])
-        self.per_call = settings.steps_per_call or self.per_epoch
+        self.per_call = settings.steps_per_call or call_length(self.per_epoch)
         self.total = settings.num_epochs * self.per_epoch
         self.optimizer = settings.optimizer(self.total)
         key = jax.random.fold_in(jax.random.key(self.seed), 1)
@@ -208,10 +212,35 @@ class ArrayBatches(Batches):
         first = step % self.per_epoch
         which, batches = self._order(step // self.per_epoch)
         now = slice(first, first + self.per_call)
-        return np.asarray(which[now]), np.asarray(batches[now])
+        return which[now], batches[now]
 
-    def _order(self, epoch: int) -> tuple[jax.Array, jax.Array]:
-        return training.bucket_order(self.seed, epoch, self.samples, self.batch_size)
+    def _order(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
+        """Buckets and samples of the batches of an epoch, drawn once for its calls."""
+        drawn = self.drawn  # a thread that reads ahead may replace it
+        if drawn is None or drawn[0] != epoch:
+            sizes = self.samples, self.batch_size
+            which, batches = training.bucket_order(self.seed, epoch, *sizes)
+            drawn = self.drawn = (epoch, np.asarray(which), np.asarray(batches))
+        return drawn[1:]
+
+
+def call_length(steps: int) -> int:
+    """Returns how many steps one call makes, where nobody has chosen.
+
+    Between calls a run can save and stop. An epoch of at most 64 steps is one call.
+    A longer one has calls of 9 to 16 steps: of all these lengths the one that divides
+    the epoch, and needs one compilation, or leaves the longest last call.
+
+    Args:
+      steps: of the epoch.
+
+    Returns:
+      Steps of every call but the last one, which may be shorter.
+    """
+    if steps <= _ONE_CALL:
+        return steps
+    lengths = range(_MOST_STEPS, _MOST_STEPS // 2, -1)
+    return min(lengths, key=lambda length: -steps % length)
 
 
 class FreshBatches(Batches):
@@ -292,7 +321,7 @@ class StoredBatches(ArrayBatches):
     def __init__(self, task: Task, settings: Settings):
         super().__init__(task, settings)
         # Batches are dispatched one by one anyway, and large ones take long.
-        self.per_call = min(self.per_call, 16)
+        self.per_call = min(self.per_call, _MOST_STEPS)
         self.rows = np.arange(self.batch_size, dtype=np.int32)[None]
         # The step of what comes next, and that.
         self.ahead: tuple[int, Iterator[buckets.Arrays]] = (-1, iter(()))
@@ -364,7 +393,7 @@ class StoredBatches(ArrayBatches):
     def _wanted(self, step: int) -> Iterator[tuple[Bucket, np.ndarray]]:
         """Buckets and rows of all batches from a step on."""
         for epoch in range(step // self.per_epoch, self.total // self.per_epoch):
-            which, batches = map(np.asarray, self._order(epoch))
+            which, batches = self._order(epoch)
             first = max(step - epoch * self.per_epoch, 0)
             for bucket, rows in zip(which[first:], batches[first:], strict=True):
                 yield self.train[bucket], rows

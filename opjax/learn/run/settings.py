@@ -27,8 +27,10 @@ class Settings:
       eval_every: epochs between validations; the last epoch is always validated.
       checkpoint_every: epochs between checkpoints; the last epoch is always saved.
       checkpoint_seconds: save also when the last checkpoint is older than this.
-      steps_per_call: batches between looks at the clock and at NaN; None for a whole
-        epoch. Batches drawn anew have epochs of so many steps, 200 if None.
+      steps_per_call: batches between looks at the clock and at NaN, and so between
+        possible checkpoints. None for a whole epoch of up to 64 steps, and for 9 to 16
+        steps of a longer one. Batches drawn anew have epochs of so many steps, 200 if
+        None.
       keep: number of latest checkpoints to keep.
       scan: one `lax.scan` for all steps of a call, or one dispatch for each; see
         `opjax.training.make_epoch`.
