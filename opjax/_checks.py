@@ -32,6 +32,17 @@ def rank(expected: int, **arrays: Any) -> None:
             )
 
 
+def layer_input(channels: int, **arrays: Any) -> None:
+    """Raises ValueError unless arrays are features `(n, channels)` of one sample."""
+    for name, array in arrays.items():
+        shape = jnp.shape(array)
+        if len(shape) != 2 or shape[1] != channels:
+            raise ValueError(
+                f"{name} {shape} must have shape (n, {channels}) for this layer of "
+                f"{channels} channels; use `jax.vmap` for batches."
+            )
+
+
 def same_axis(axis: int, meaning: str, **arrays: Any) -> None:
     """Raises ValueError unless all arrays agree in the length of `axis`."""
     lengths = {name: jnp.shape(array)[axis] for name, array in arrays.items()}

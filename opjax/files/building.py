@@ -1,5 +1,6 @@
 """Samples built from the named arrays of a file, with errors that name it."""
 
+import hashlib
 import warnings
 from collections.abc import Iterable
 from pathlib import Path
@@ -11,6 +12,10 @@ from opjax import quadrature as rules
 from opjax.files.gridded import on_grid
 from opjax.files.npz import Arrays
 from opjax.samples import Sample
+
+# Points may move by this share of the width of a mesh; an offset of ten times the width
+# moves them as far.
+_LOST = 3e-7
 
 
 class Wanted(NamedTuple):
@@ -35,10 +40,18 @@ class Wanted(NamedTuple):
 
 
 class Built(NamedTuple):
-    """A sample, and the names of the channels of its `features` and `target`."""
+    """A sample, and what is known of it besides.
+
+    Attributes:
+      sample: the sample.
+      channels: names of the channels of its `features` and `target`.
+      moved: how far a point has moved at most because coordinates are rounded to single
+        precision, over the width of the mesh.
+    """
 
     sample: Sample
     channels: dict[str, tuple[str, ...]]
+    moved: float = 0.0
 
 
 def build(name: str, arrays: Arrays, wanted: Wanted) -> Built:
@@ -57,9 +70,8 @@ def build(name: str, arrays: Arrays, wanted: Wanted) -> Built:
         arrays = on_grid(name, arrays, sorted(fields), wanted.grid_axes)
     if "mesh_points" not in arrays:
         raise missing(name, "mesh_points", arrays)
-    points = _column(
-        numbers(name, "mesh_points", arrays["mesh_points"]), name, "mesh_points"
-    )
+    exact = np.asarray(arrays["mesh_points"])
+    points = _column(numbers(name, "mesh_points", exact), name, "mesh_points")
     features = _field(name, "features", wanted.features, arrays, len(points), True)
     target = _field(
         name, "target", wanted.target, arrays, len(points), wanted.need_target
@@ -81,7 +93,17 @@ def build(name: str, arrays: Arrays, wanted: Wanted) -> Built:
         grid_shape=_grid_shape(name, arrays),
         name=name,
     )
-    return Built(sample, {"features": features.channels, "target": target.channels})
+    channels = {"features": features.channels, "target": target.channels}
+    return Built(sample, channels, _moved(exact, points))
+
+
+def _moved(exact: np.ndarray, rounded: np.ndarray) -> float:
+    """How far points have moved at most, over the width of the mesh."""
+    exact = exact.reshape(rounded.shape)
+    if exact.dtype != np.float64 or not np.isfinite(exact).all():
+        return 0.0  # the latter is refused by name
+    width = np.ptp(exact, axis=0).max() if len(exact) else 0.0
+    return float(np.abs(exact - rounded).max() / width) if width > 0 else 0.0
 
 
 class _Field(NamedTuple):
@@ -113,6 +135,13 @@ def _field(
             raise ValueError(
                 f"{name}: {key} has {len(column)} rows, but mesh_points "
                 f"{num_points}: one row for each point is needed."
+            )
+        bad = ~np.isfinite(column).all(axis=1)
+        if bad.any():
+            raise ValueError(
+                f"{name}: {key} has values that are not finite at {bad.sum()} points, "
+                f"the first one at point {int(np.argmax(bad))}; remove the points or "
+                "the sample."
             )
         columns.append(column)
         channels += [key] * column.shape[1]
@@ -187,7 +216,10 @@ def missing(name: str, key: str, arrays: Iterable[str]) -> ValueError:
     """Returns the error for a missing array."""
     note = ""
     if Path(name).suffix.lower() in (".vtu", ".vtk"):
-        note = " Fields are point data; convert cell data first."
+        note = (
+            " Fields are point data. Cell data are converted by pyvista: "
+            'pyvista.read("a.vtu").cell_data_to_point_data().save("b.vtu").'
+        )
     elif key == "mesh_points":
         note = " Of fields on a grid, (h, w) or (h, w, channels), give grid_axes=2."
     return ValueError(f"{name} has no array {key!r}, only {sorted(arrays)}.{note}")
@@ -225,6 +257,46 @@ def warn_of_duplicates(counts: Iterable[tuple[str, int]]) -> None:
             f"the place of another point, in float32; {count} in {name}. They count "
             "as points of their own: merge them unless they are meant, and subtract "
             "large offsets of the coordinates.",
+            stacklevel=3,
+        )
+
+
+def warn_of_offsets(found: Iterable[tuple[str, float]]) -> None:
+    """Warns of coordinates that lose digits in single precision.
+
+    Args:
+      found: names of samples, and `Built.moved` of each.
+    """
+    known = dict(found)
+    bad = {name: moved for name, moved in known.items() if moved > _LOST}
+    if bad:
+        name, moved = max(bad.items(), key=lambda pair: pair[1])
+        warnings.warn(
+            f"Coordinates of {len(bad)} of {len(known)} samples lose digits in "
+            f"float32: points of {name} move by up to {moved:.1e} of the width of the "
+            "mesh. Subtract their offset, the same one from all files.",
+            stacklevel=3,
+        )
+
+
+def warn_of_copies(found: Iterable[Sample]) -> None:
+    """Warns of samples that are there twice, and may be in two sets."""
+    seen: dict[bytes, str] = {}
+    pairs: list[tuple[str, str]] = []
+    for sample in found:
+        digest = hashlib.blake2b(digest_size=16)
+        for array in (sample.mesh_points, sample.features, sample.target):
+            if array is not None:
+                digest.update(np.ascontiguousarray(array).data)
+        first = seen.setdefault(digest.digest(), sample.name)
+        if first != sample.name:
+            pairs.append((first, sample.name))
+    if pairs:
+        first, second = pairs[0]
+        warnings.warn(
+            f"{len(pairs)} samples are copies of others: {second} is the same as "
+            f"{first}. In the training and in the test set, a copy makes the test "
+            "error too small; remove it.",
             stacklevel=3,
         )
 

@@ -74,8 +74,27 @@ def check_suffix(path: Path) -> None:
     if path.suffix.lower() not in SUFFIXES:
         raise ValueError(
             f"{path} has the unknown suffix {path.suffix!r}; samples are "
-            f"{', '.join(SUFFIXES)} files."
+            f"{', '.join(SUFFIXES)} files.{_way(path)}"
         )
+
+
+# Formats that other libraries convert, by suffix: what to type, of a file `{0}`.
+_MESHIO = "pip install meshio; meshio convert {0} {1}.vtu"
+_PYVISTA = "in Python, pyvista.read('{0}').cast_to_unstructured_grid().save('{1}.vtu')"
+_WAYS = {
+    **dict.fromkeys((".msh", ".inp", ".bdf", ".med", ".xdmf", ".e", ".exo"), _MESHIO),
+    **dict.fromkeys((".vtp", ".vtr", ".vts", ".stl", ".ply", ".obj"), _PYVISTA),
+    **dict.fromkeys((".vtm", ".foam", ".cgns"), f"{_PYVISTA} after .combine()"),
+    ".csv": "in Python, numpy.savez('{1}.npz', mesh_points=..., u=...) of its columns",
+    ".mat": "in Python, numpy.savez('{1}.npz', **scipy.io.loadmat('{0}')), renamed",
+    ".pt": "in Python, numpy.savez('{1}.npz', **arrays) of torch.load('{0}')",
+}
+
+
+def _way(path: Path) -> str:
+    """How to convert a file of another format; empty if we know of no way."""
+    way = _WAYS.get(path.suffix.lower())
+    return f" To convert it: {way.format(path.name, path.stem)}." if way else ""
 
 
 def opened(

@@ -193,12 +193,15 @@ def read_all(paths: Paths, how: How) -> InMemory:
     """Reads samples, see `read`."""
     found: list[Sample] = []
     names: dict[str, tuple[str, ...]] = {}
+    moved: list[tuple[str, float]] = []
     for _, built in _each(find(paths, stacked=how.stacked), how):
         names = names or built.channels
         found.append(built.sample)
+        moved.append((built.sample.name, built.moved))
         building.check_agree(found[0], built.sample)
     samples.check(found)
     building.warn_of_duplicates(map(building.num_duplicates, found))
+    building.warn_of_offsets(moved)
     return InMemory(found, names)
 
 
@@ -213,6 +216,7 @@ def look_at_all(paths: Paths, how: How) -> OnDisk:
     places: list[Place] = []
     known: list[summaries.Summary] = []
     duplicates: list[tuple[str, int]] = []
+    moved: list[tuple[str, float]] = []
     first: Built | None = None
     for place, built in _each(files, how):
         first = first or built
@@ -221,7 +225,9 @@ def look_at_all(paths: Paths, how: How) -> OnDisk:
         places.append(place)
         known.append(summaries.summarize(built.sample))
         duplicates.append(building.num_duplicates(built.sample))
+        moved.append((built.sample.name, built.moved))
     building.warn_of_duplicates(duplicates)
+    building.warn_of_offsets(moved)
     names = first.channels if first is not None else {}
     return OnDisk(Stored(places, known, partial(_one, how)), names)
 

@@ -18,12 +18,19 @@ def measure(train: Sequence[Sample] | Summarized) -> dict[str, Any]:
 
     Returns:
       `num_points`, fewest and most, and `ranges`, the smallest and the largest value of
-      every channel of `mesh_points`, `features` and `target`, where there are any.
+      every channel of `mesh_points`, `features` and `target`, where there are any; and,
+      of samples that were seen whole, `quantiles`, the smallest and the largest of each
+      of those of a sample's coordinates, see `summaries.SHARES`.
     """
     known = summaries.of(train)
     found = {n: list(summaries.limits(known, n)) for n in known[0].ranges}
     counts = [summary.num_points for summary in known]
-    return {"num_points": [min(counts), max(counts)], "ranges": found}
+    measured = {"num_points": [min(counts), max(counts)], "ranges": found}
+    quantiles = [one.quantiles for one in known if one.quantiles is not None]
+    if len(quantiles) == len(known):
+        ends = np.min(quantiles, axis=0), np.max(quantiles, axis=0)
+        measured["quantiles"] = list(ends)
+    return measured
 
 
 def compare(measured: Mapping[str, Any], sample: Sample) -> dict[str, Any]:
@@ -57,11 +64,36 @@ def compare(measured: Mapping[str, Any], sample: Sample) -> dict[str, Any]:
     return found
 
 
+def crowding(measured: Mapping[str, Any], sample: Sample) -> float:
+    """Measures whether points crowd where those of training did not.
+
+    Refining a mesh moves no quantile of its coordinates, moving its points does.
+
+    Args:
+      measured: as from `measure`.
+      sample: any, of the same dimension, whole.
+
+    Returns:
+      How far a quantile of the coordinates lies outside those of the training samples,
+      over the width of their box; zero if that is less than a tenth and what chance
+      explains, or is not known.
+    """
+    if "quantiles" not in measured:
+        return 0.0
+    low, high = np.asarray(measured["quantiles"], np.float64)
+    ends = np.asarray(measured["ranges"]["mesh_points"], np.float64)
+    width = np.ptp(ends, axis=0).max()
+    found = summaries.quantiles_of(sample.mesh_points)
+    beyond = np.maximum(np.maximum(low - found, found - high), 0).max()
+    distance = float(beyond / width) if width > 0 else 0.0
+    return distance if distance > 0.1 + sample.num_points**-0.5 else 0.0
+
+
 def sentence(row: Mapping[str, Any]) -> str:
     """Says what `compare` found, or nothing if all is inside.
 
     Args:
-      row: as from `compare`.
+      row: as from `compare`, and `points_crowding` as from `crowding`.
     """
     words = [
         f"{100 * row[f'{label}_outside']:.3g} % of the {label} lie outside the "
@@ -69,6 +101,11 @@ def sentence(row: Mapping[str, Any]) -> str:
         for label in ("points", "features")
         if row[f"{label}_outside"]
     ]
+    if row.get("points_crowding"):
+        words.append(
+            "the points crowd where those of training did not, by "
+            f"{row['points_crowding']:.2g} of its width, which may cost accuracy"
+        )
     factor = row["num_points_factor"]
     if factor > 4:
         words += [f"the number of points is {factor:.3g} times off those of training"]

@@ -12,6 +12,7 @@ import numpy as np
 from opjax.samples.base import Sample
 
 FIELDS = ("mesh_points", "features", "target")
+SHARES = (0.1, 0.25, 0.5, 0.75, 0.9)
 
 
 class Summary(NamedTuple):
@@ -24,12 +25,15 @@ class Summary(NamedTuple):
         and `target`, where there are any.
       sums: of `features` and `target`, the number of rows, and of every channel the
         mean and the sum of squared deviations from it, in double precision.
+      quantiles: of the coordinates, those of `SHARES` by axis, `(shares, p)`; None
+        where the points were not seen at once.
     """
 
     num_points: int
     grid_shape: tuple[int, ...] | None
     ranges: dict[str, tuple[np.ndarray, np.ndarray]]
     sums: dict[str, tuple[int, np.ndarray, np.ndarray]]
+    quantiles: np.ndarray | None = None
 
     @property
     def channels(self) -> dict[str, int]:
@@ -49,7 +53,13 @@ def summarize(sample: Sample) -> Summary:
         if name != "mesh_points":
             mean = rows.mean(axis=0, dtype=np.float64)
             sums[name] = len(rows), mean, np.sum((rows - mean) ** 2, axis=0)
-    return Summary(sample.num_points, sample.grid_shape, ranges, sums)
+    quantiles = quantiles_of(sample.mesh_points)
+    return Summary(sample.num_points, sample.grid_shape, ranges, sums, quantiles)
+
+
+def quantiles_of(points: np.ndarray) -> np.ndarray:
+    """Returns the coordinates below which `SHARES` of the points lie, `(shares, p)`."""
+    return np.quantile(points, SHARES, axis=0)
 
 
 @runtime_checkable

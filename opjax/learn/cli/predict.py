@@ -150,8 +150,9 @@ def _finite(sample: Sample, values: np.ndarray) -> np.ndarray:
 
 def _row(found: trained.Trained, sample: Sample, values: np.ndarray) -> dict[str, Any]:
     """What the report says of a sample; what is unusual about it is printed."""
-    row = {"name": sample.name, "num_points": sample.num_points}
+    row: dict[str, Any] = {"name": sample.name, "num_points": sample.num_points}
     row |= ranges.compare(found.description, sample)
+    row["points_crowding"] = ranges.crowding(found.description, sample)
     if sample.target is not None:
         weights: Any = sample.quadrature_weights
         row["relative_l2"] = metrics.relative_l2(

@@ -9,7 +9,7 @@ from flax import nnx
 from jax.ad_checkpoint import checkpoint_name
 
 import opjax
-from opjax import Moments
+from opjax import Moments, _checks
 from opjax.nn import division
 from opjax.nn.attention import columns, projections
 from opjax.nn.attention.folding import Sizes
@@ -134,6 +134,7 @@ class BasisAttention(nnx.Module, PointSums):
           ValueError: if a basis, functions or coordinates are missing, or passed to a
             layer that has its own.
         """
+        _checks.layer_input(self.out.out_features, x=x)
         module = self.choose_basis(basis)
         weights = self.weights(module, x, quadrature_weights)
         given = {"mesh_points": mesh_points, "basis_functions": basis_functions}

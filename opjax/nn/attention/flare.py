@@ -110,6 +110,7 @@ class FlareAttention(nnx.Module, PointSums):
         del mesh_points
         if basis is not None:
             raise ValueError("FlareAttention attends without a basis.")
+        _checks.layer_input(self.out.out_features, x=x)
         weights = quadrature_weights
         if weights is not None:
             weights = check_weights(weights, x=x)

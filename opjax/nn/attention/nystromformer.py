@@ -111,6 +111,7 @@ class NystromformerAttention(PointAttention):
         """Evaluates the layer on one sample, see `PointAttention`."""
         if basis is not None:
             raise ValueError(f"{type(self).__name__} attends without a basis.")
+        _checks.layer_input(self.out.out_features, x=x)
         weights = quadrature_weights
         heads = self.head_inputs(x, mesh_points=mesh_points, quadrature_weights=weights)
         start_norm = self._start_norm(*heads[:2], weights)

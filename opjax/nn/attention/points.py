@@ -165,6 +165,7 @@ class PointAttention(nnx.Module, abc.ABC):
         """
         if basis is not None:
             raise ValueError(f"{type(self).__name__} attends without a basis.")
+        _checks.layer_input(self.out.out_features, x=x)
         return self.evaluate(Given(self, x, mesh_points, quadrature_weights))
 
     def evaluate(self, given: "Given") -> jax.Array:

@@ -329,6 +329,8 @@ class NormalizedCrossAttention(nnx.Module):
                 f"Different numbers of input functions: {len(inputs)} inputs and "
                 f"{len(weights)} input_weights for a layer of {len(self.keys)}."
             )
+        for features in (x, *inputs):
+            _checks.layer_input(self.out.out_features, features=features)
         query = split_heads(self.query(x), self.num_heads)
         out = jax.nn.softmax(query, axis=2)
         for function, w, to_key, to_value in zip(

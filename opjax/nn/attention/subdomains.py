@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from opjax import Moments, schwarz
+from opjax import Moments, _checks, schwarz
 from opjax.nn import division
 from opjax.nn.attention.basis import BasisAttention, head_moments
 from opjax.nn.attention.heads import map_heads
@@ -212,6 +212,7 @@ class SubdomainAttention(nnx.Module):
           ValueError: if points do not match, or a basis or subdomains are missing, or a
             coarse space is passed to a layer without a coarse level.
         """
+        _checks.layer_input(self.local.out.out_features, x=x)
         if axis_name is not None:
             subdomains = self._part(x, subdomains, quadrature_weights, axis_name, basis)
         module, inputs = self._inputs(x, basis, mesh_points, basis_functions)

@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -54,6 +55,15 @@ class Linear(nnx.Linear):
             bias_init=bias_init,
             rngs=rngs,
         )
+
+    def __call__(self, inputs: jax.Array, out_sharding: Any = None) -> jax.Array:
+        """Maps channels `(..., in_features)` to `(..., out_features)`."""
+        if inputs.shape[-1:] != (self.in_features,):
+            raise ValueError(
+                f"inputs {inputs.shape} must have {self.in_features} channels, the "
+                "last axis, for this layer."
+            )
+        return super().__call__(inputs, out_sharding)
 
 
 class FanInLinear(Linear):
