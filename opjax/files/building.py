@@ -136,12 +136,12 @@ def _field(
                 f"{name}: {key} has {len(column)} rows, but mesh_points "
                 f"{num_points}: one row for each point is needed."
             )
-        bad = ~np.isfinite(column).all(axis=1)
+        bad = ~np.isfinite(column)
         if bad.any():
             raise ValueError(
-                f"{name}: {key} has values that are not finite at {bad.sum()} points, "
-                f"the first one at point {int(np.argmax(bad))}; remove the points or "
-                "the sample."
+                f"{name}: {key} has {bad.sum()} values that are not finite, the first "
+                f"one at point {np.argwhere(bad)[0][0]}; remove the points or the "
+                "sample."
             )
         columns.append(column)
         channels += [key] * column.shape[1]
@@ -217,7 +217,7 @@ def missing(name: str, key: str, arrays: Iterable[str]) -> ValueError:
     note = ""
     if Path(name).suffix.lower() in (".vtu", ".vtk"):
         note = (
-            " Fields are point data. Cell data are converted by pyvista: "
+            " Fields are point data; convert cell data first, by pyvista: "
             'pyvista.read("a.vtu").cell_data_to_point_data().save("b.vtu").'
         )
     elif key == "mesh_points":
@@ -261,14 +261,17 @@ def warn_of_duplicates(counts: Iterable[tuple[str, int]]) -> None:
         )
 
 
-def warn_of_offsets(found: Iterable[tuple[str, float]]) -> None:
+def warn_of_offsets(
+    found: Iterable[tuple[str, float]], told: Iterable[tuple[str, int]]
+) -> None:
     """Warns of coordinates that lose digits in single precision.
 
     Args:
       found: names of samples, and `Built.moved` of each.
+      told: names and numbers of coinciding points, of which users are told already.
     """
-    known = dict(found)
-    bad = {name: moved for name, moved in known.items() if moved > _LOST}
+    known, warned = dict(found), {name for name, count in told if count}
+    bad = {k: moved for k, moved in known.items() if moved > _LOST and k not in warned}
     if bad:
         name, moved = max(bad.items(), key=lambda pair: pair[1])
         warnings.warn(
@@ -279,8 +282,8 @@ def warn_of_offsets(found: Iterable[tuple[str, float]]) -> None:
         )
 
 
-def warn_of_copies(found: Iterable[Sample]) -> None:
-    """Warns of samples that are there twice, and may be in two sets."""
+def copies(found: Iterable[Sample]) -> list[tuple[str, str]]:
+    """Returns the names of samples that are there twice: of the first and the copy."""
     seen: dict[bytes, str] = {}
     pairs: list[tuple[str, str]] = []
     for sample in found:
@@ -291,14 +294,7 @@ def warn_of_copies(found: Iterable[Sample]) -> None:
         first = seen.setdefault(digest.digest(), sample.name)
         if first != sample.name:
             pairs.append((first, sample.name))
-    if pairs:
-        first, second = pairs[0]
-        warnings.warn(
-            f"{len(pairs)} samples are copies of others: {second} is the same as "
-            f"{first}. In the training and in the test set, a copy makes the test "
-            "error too small; remove it.",
-            stacklevel=3,
-        )
+    return pairs
 
 
 def num_duplicates(sample: Sample) -> tuple[str, int]:

@@ -4,7 +4,6 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from opjax.files import building
 from opjax.files.formats import OnePath, find
 from opjax.files.reading import (
     MAX_BYTES,
@@ -79,8 +78,6 @@ def splits(
     if test:
         _check_apart(train, test, stacked)
         tests = read(test, how).samples
-    if in_memory:
-        building.warn_of_copies([*found, *(tests or [])])
     divided = divide(
         found,
         tests,

@@ -200,8 +200,9 @@ def read_all(paths: Paths, how: How) -> InMemory:
         moved.append((built.sample.name, built.moved))
         building.check_agree(found[0], built.sample)
     samples.check(found)
-    building.warn_of_duplicates(map(building.num_duplicates, found))
-    building.warn_of_offsets(moved)
+    duplicates = [building.num_duplicates(sample) for sample in found]
+    building.warn_of_duplicates(duplicates)
+    building.warn_of_offsets(moved, duplicates)
     return InMemory(found, names)
 
 
@@ -227,7 +228,7 @@ def look_at_all(paths: Paths, how: How) -> OnDisk:
         duplicates.append(building.num_duplicates(built.sample))
         moved.append((built.sample.name, built.moved))
     building.warn_of_duplicates(duplicates)
-    building.warn_of_offsets(moved)
+    building.warn_of_offsets(moved, duplicates)
     names = first.channels if first is not None else {}
     return OnDisk(Stored(places, known, partial(_one, how)), names)
 

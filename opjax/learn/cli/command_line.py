@@ -297,6 +297,7 @@ def start(
     work: Callable[[], dict[str, Any] | None],
     groups: Mapping[str, Sequence[str]],
     *,
+    doc: str | None = None,
     notes: str = "",
     within: Collection[str] = (),
 ) -> None:
@@ -305,12 +306,14 @@ def start(
     Args:
       work: what the program does.
       groups: names of flags by titles of groups, for --help.
+      doc: what --help says at its start; by default that of the module that was
+        started.
       notes: what --help says at its end.
       within: options that --model_options gives.
     """
     if any(argument in _HELP for argument in sys.argv[1:]):
-        doc = sys.modules["__main__"].__doc__ or ""
-        print(help_page.page(doc, groups, flags.FLAGS), notes, sep="\n\n")
+        text = doc or sys.modules["__main__"].__doc__ or ""
+        print(help_page.page(text, groups, flags.FLAGS), notes, sep="\n\n")
         sys.exit(0)
 
     def main(argv: Sequence[str]) -> None:

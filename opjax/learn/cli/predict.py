@@ -152,7 +152,8 @@ def _row(found: trained.Trained, sample: Sample, values: np.ndarray) -> dict[str
     """What the report says of a sample; what is unusual about it is printed."""
     row: dict[str, Any] = {"name": sample.name, "num_points": sample.num_points}
     row |= ranges.compare(found.description, sample)
-    row["points_crowding"] = ranges.crowding(found.description, sample)
+    if crowding := ranges.crowding(found.description, sample):
+        row["points_crowding"] = crowding
     if sample.target is not None:
         weights: Any = sample.quadrature_weights
         row["relative_l2"] = metrics.relative_l2(
@@ -165,12 +166,13 @@ def _row(found: trained.Trained, sample: Sample, values: np.ndarray) -> dict[str
 
 def _summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
     errors = [row["relative_l2"] for row in rows if "relative_l2" in row]
-    keys = [key for key in rows[0] if key not in ("name", "num_points", "relative_l2")]
+    own = ("name", "num_points", "relative_l2")
+    keys = dict.fromkeys(key for row in rows for key in row if key not in own)
     return {
         **(mean_and_worst(np.asarray(errors)) if errors else {}),  # targets are known
         "samples": len(rows),
         "num_points": sum(row["num_points"] for row in rows),
-        **{f"{key}_worst": max(row[key] for row in rows) for key in keys},
+        **{f"{key}_worst": max(row.get(key, 0) for row in rows) for key in keys},
     }
 
 
@@ -258,7 +260,7 @@ def main() -> None:
             own_model=given.own_model,
         )
 
-    command_line.start(work, {"Flags": _FLAGS})
+    command_line.start(work, {"Flags": _FLAGS}, doc=__doc__)
 
 
 if __name__ == "__main__":

@@ -219,10 +219,12 @@ class Program(Generic[_Config]):
                 )
             return None
 
+        preset = next(iter(self.presets.values()))
         notes, within = "", list[str]()
-        if _registered(next(iter(self.presets.values()))):
+        if _registered(preset):
             notes, within = help_models.sections(), help_models.of_few()
-        command_line.start(work, groups, notes=notes, within=within)
+        doc = sys.modules[type(preset).__module__].__doc__
+        command_line.start(work, groups, doc=doc, notes=notes, within=within)
 
     def _default_workdir(self, config: _Config, base: _Config) -> str:
         return f"runs/{fields.run_name(self.name, config, base)}"

@@ -18,9 +18,11 @@ import contextlib
 import dataclasses
 import os
 import tempfile
+import warnings
 
 from opjax import files
 from opjax.datasets import heat
+from opjax.files.building import copies
 from opjax.learn.cli.program import Program
 from opjax.learn.config import ModelOptions, Options, RunOptions, TrainingOptions
 from opjax.learn.config.fields import option
@@ -149,7 +151,7 @@ class StartOptions(Options):
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(RunOptions, ModelOptions, TrainingOptions, StartOptions, FileOptions):
+class Config(RunOptions, ModelOptions, TrainingOptions, FileOptions, StartOptions):
     """All that the numbers of a run depend on."""
 
     def __post_init__(self):
@@ -328,9 +330,23 @@ def load(config: Config) -> tuple[Splits, dict[str, tuple[str, ...]]]:
             f"{len(splits.train)} training samples are left, fewer than "
             f"batch_size={config.batch_size}; give more samples."
         )
+    if not config.stream_samples:
+        _warn_of_copies(splits)
     if shown:
         splits = splits._replace(source="our demonstration of heat that spreads")
     return splits, dict(splits.channels or {})
+
+
+def _warn_of_copies(splits: Splits) -> None:
+    """Warns of samples that are there twice, and may be in two sets."""
+    found = copies([*splits.train, *splits.validation, *splits.test])
+    if found:
+        first, second = found[0]
+        warnings.warn(
+            f"{len(found)} samples are copies of others: {second} is the same as "
+            f"{first}. A copy in another set makes its error too small; remove it.",
+            stacklevel=2,
+        )
 
 
 PROGRAM = Program(
