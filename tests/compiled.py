@@ -21,6 +21,7 @@ import pytest
 from opjax.learn.cli import compiled
 
 _LARGEST = 2**30  # bytes that all programs may take
+_SHORTEST = 0.05  # seconds; to keep a shorter compilation costs a tenth of it
 _SUFFIX = "-cache"  # of JAX's files
 
 
@@ -87,7 +88,7 @@ def shared(path: pathlib.Path, store: pathlib.Path) -> Iterator[Folder]:
     folder = Folder(path, store)
     settings = {
         "jax_compilation_cache_dir": str(folder.path),
-        "jax_persistent_cache_min_compile_time_secs": 0.0,
+        "jax_persistent_cache_min_compile_time_secs": _SHORTEST,
         "jax_persistent_cache_min_entry_size_bytes": -1,
     }
     with pytest.MonkeyPatch.context() as patch:

@@ -13,6 +13,7 @@ from flax import nnx
 import opjax
 from opjax import export, nn, normalize
 from tests.builders import transformer
+from tests.selection import by_day
 
 pytest.importorskip("flatbuffers", reason="needs opjax[export]")
 
@@ -80,7 +81,7 @@ ATTENTIONS = [
 ]
 
 
-@pytest.mark.parametrize("attention", ATTENTIONS)
+@pytest.mark.parametrize("attention", by_day(ATTENTIONS, ATTENTIONS[::3]))
 def test_every_attention_is_exported_for_any_number_of_points(attention, rng, tmp_path):
     trained = model(attention)
     min_points = 8 if attention == "orthogonal" else 1

@@ -99,7 +99,7 @@ def deep():
             *[("linear", True), ("latents", False), ("flare", True)],
             *[("normalised flare", False), ("own projection", True)],
         ],
-        day=[("functional", True), ("galerkin", False), ("flare", True)],
+        day=[("functional", True), ("galerkin", False)],
     ),
 )
 def test_streams_have_the_loss_and_gradients_of_the_whole(name, weighted, mesh):

@@ -5,6 +5,7 @@ import dataclasses
 import pytest
 from absl import flags
 
+from opjax import learn
 from opjax.learn.cli import command_line, flag_names, help_models, train
 from opjax.learn.cli.train import PRESETS, Config
 from opjax.learn.config import fields, model_options
@@ -155,6 +156,7 @@ def test_values_have_the_types_of_their_options():
     assert "num_modes" not in model_options.values(found, "lno")
 
 
+@pytest.mark.nightly
 def test_the_options_of_a_model_reach_training(tmp_path):
     train.run(
         dataclasses.replace(
@@ -165,6 +167,4 @@ def test_the_options_of_a_model_reach_training(tmp_path):
         ),
         workdir=tmp_path,
     )
-    from opjax import learn
-
     assert learn.load(tmp_path).description["config"]["num_experts"] == 2

@@ -16,6 +16,7 @@ from opjax.learn.config import ModelOptions
 from opjax.learn.registry import operators
 from opjax.learn.registry.attentions import BASES, MIXERS
 from opjax.learn.registry.entries import Entry
+from tests.selection import by_day
 
 N, FEATURES = 9, 8
 SIZES = operators.Sizes(2, 0, 1, num_points=N, box=((-1.0, -1.0), (1.0, 1.0)))
@@ -64,7 +65,19 @@ def needs_points(name: str) -> bool:
     return bool(found.min_points)
 
 
-@pytest.mark.parametrize("name", NAMES)
+DAY = [
+    "softmax:functional",
+    "softmax:softmax",
+    "fourier:functional",
+    "orthonormal:functional",
+    "galerkin",
+    "softmax",
+    "performer",
+    "flare",
+]
+
+
+@pytest.mark.parametrize("name", by_day(NAMES, DAY))
 def test_values_and_gradients_are_finite_whatever_the_input(name):
     layer = operators.attention(name, SIZES, OPTIONS)(FEATURES, rngs=nnx.Rngs(0))
     graph, state = nnx.split(layer)

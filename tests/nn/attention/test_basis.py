@@ -25,6 +25,7 @@ from tests.nn.attention.layers import (
     numpy,
     single,
 )
+from tests.selection import by_day
 
 N, PADDING = 12, 4
 # Every basis with every projection, by one mixer; every mixer, in one basis. The ridge
@@ -97,7 +98,9 @@ def oracle(layer, choice, x, w, given):
     return np.concatenate(outputs, axis=1) @ p.out.kernel[...] + p.out.bias[...]
 
 
-@choices
+@pytest.mark.parametrize(
+    ("basis", "projection", "mixer"), by_day(CHOICES, CHOICES[::2])
+)
 def test_the_layer_with_its_symmetries(basis, projection, mixer, x, points, weights):
     layer = make(basis, mixer, projection)
     given = arguments(basis, x, points)
@@ -165,9 +168,10 @@ def test_projections_differ(x):
         assert float(jnp.max(jnp.abs(a - b))) > 1e-3
 
 
-@pytest.mark.parametrize(
-    ("basis", "projection"), [pair for pair in PAIRS if pair[0] != "orthonormal"]
-)
+ADDING = [pair for pair in PAIRS if pair[0] != "orthonormal"]
+
+
+@pytest.mark.parametrize(("basis", "projection"), by_day(ADDING, ADDING[::3]))
 def test_chunks_add_up(basis, projection, x, points, weights):
     layer = make(basis, "functional", projection)
     given = arguments(basis, x, points)

@@ -11,6 +11,7 @@ from flax import nnx
 import opjax
 from opjax import nn
 from opjax.nn.attention import folding
+from tests.selection import by_day
 
 N, C, P, K = 40, 8, 1, 3
 FOLDS = [name for name in dir(folding.Sizes) if name.startswith("folds_")]
@@ -105,7 +106,10 @@ def record(monkeypatch, allowed):
 ORIGINAL = type("Original", (), {name: getattr(folding.Sizes, name) for name in FOLDS})
 
 
-@pytest.mark.parametrize("name", CASES)
+DAY = ["functional", "physics", "hats", "galerkin", "softmax", "flare", "performer"]
+
+
+@pytest.mark.parametrize("name", by_day(CASES, DAY))
 def test_a_folded_layer_equals_the_unfolded_one(rng, monkeypatch, name):
     layer = build(name)
     x = jnp.asarray(rng.normal(size=(N, C)))

@@ -12,6 +12,7 @@ from opjax import nn, precision
 from opjax.nn.models import narrow
 from tests.nn.attention import layers
 from tests.nn.models.test_packing import ROUNDOFF
+from tests.selection import by_day
 
 LAYERS, SAMPLES, POINTS = 3, 4, 60
 # Unit roundoffs of values and of gradients, for every layer: of a model with parameters
@@ -80,7 +81,7 @@ CASES = [("softmax", mixer, None) for mixer in layers.MIXERS]
 CASES += [("given", "functional", None), ("softmax", "softmax", "least_squares")]
 
 
-@pytest.mark.parametrize(("basis", "mixer", "projection"), CASES)
+@pytest.mark.parametrize(("basis", "mixer", "projection"), by_day(CASES, CASES[::3]))
 def test_attention_stays_within_a_few_unit_roundoffs(basis, mixer, projection, arrays):
     def call(layer, points, x):
         return layer(x, **layers.arguments(basis, x, points))

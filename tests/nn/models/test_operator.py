@@ -14,6 +14,7 @@ from tests.builders import POINTS, transformer
 from tests.nn.attention.layers import BASES as ALL_BASES
 from tests.nn.attention.layers import BASIS as NUM_BASIS
 from tests.nn.attention.layers import assert_close, enlarged, single
+from tests.selection import by_day
 
 SMALL = {"features": 8, "num_layers": 3, "num_heads": 2, "num_basis": 4}
 
@@ -286,8 +287,10 @@ def test_orthogonal_models_learn_and_have_no_map(mesh):
         model.inspect(points, features)
 
 
-@pytest.mark.parametrize("shared", [False, True])
-@pytest.mark.parametrize("name", ALL_BASES)
+EVERY = [(name, shared) for name in ALL_BASES for shared in (False, True)]
+
+
+@pytest.mark.parametrize(("name", "shared"), by_day(EVERY, EVERY[::3]))
 def test_models_in_every_basis(rng, name, shared):
     points = jnp.asarray(rng.uniform(size=(20, 1)))
     features = jnp.asarray(rng.normal(size=(20, 1)))
