@@ -5,7 +5,8 @@
 Runs a few steps of every set-up at its published size, on generated data, and adds the
 hours of the whole training to `results/published_hours.json`, from which
 `experiments.published` reads them. Pin the program to one core: the hours on two are
-taken as half of its processor time. Compilation, validation and tests are not counted. A
+taken as half of its processor time. Compilation, validation and tests are not counted.
+Set-ups that differ in noise, normalisation or test grids alone share their hours. A
 set-up that has hours is not measured again, unless it is named.
 """
 
@@ -29,6 +30,8 @@ from opjax.learn.run.sources import make_batches
 
 FILE = pathlib.Path(__file__).parents[1] / "results" / "published_hours.json"
 _CORES = 2
+_NO_COST = ("noises", "test_points", "test_noises", "normalization")
+_NO_COST += ("outer_norm", "model_options")
 _CALLS = 3  # steps that are timed, after one that is not
 
 
@@ -86,17 +89,33 @@ def step_seconds(setup: Setup, member: Any, cache_dir: str | None) -> float:
     return statistics.median(times)
 
 
+def cost_of(setup: Setup) -> tuple[str, ...]:
+    """Returns what the time of a step depends on, equal for set-ups that share it."""
+    config = setup.config()
+    values = {
+        field.name: getattr(config, field.name) for field in dataclasses.fields(config)
+    }
+    kept = (f"{name}={value}" for name, value in values.items() if name not in _NO_COST)
+    return (setup.module, *kept)
+
+
 def work() -> dict[str, Any]:
     """Measures the set-ups that the flags name, or all that have no hours."""
     found = json.loads(FILE.read_text()) if FILE.exists() else {}
     named = flags.FLAGS.setups
     wanted = [s for s in SETUPS if (s.name in named if named else s.name not in found)]
+    costs = {setup.name: cost_of(setup) for setup in SETUPS}
+    done: set[tuple[str, ...]] = set()
     for setup in wanted:
+        cost = costs[setup.name]
+        if cost in done:
+            continue
+        done.add(cost)
         measured = hours(setup, flags.FLAGS.cache_dir)
         print(f"{setup.name}: {measured}", file=sys.stderr, flush=True)
-        found[setup.name] = measured
+        found |= {name: measured for name in costs if costs[name] == cost}
         write_json(FILE, found)
-    return {"measured": [setup.name for setup in wanted], "known": len(found)}
+    return {"measured": len(done), "known": len(found)}
 
 
 def main() -> None:

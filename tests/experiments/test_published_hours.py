@@ -26,6 +26,16 @@ def test_steps_of_samples_are_counted_in_full_batches():
     assert published_hours.num_steps(member) == 100 * (1024 // 8)
 
 
+def test_set_ups_of_one_cost_share_their_hours():
+    costs = {s.name: published_hours.cost_of(s) for s in published.SETUPS}
+    alike = ("", " noise 0.1", " regular noise 0.01")
+    assert len({costs[f"darcy_inverse/linear{end}"] for end in alike}) == 1
+    assert costs["darcy/linear2d"] == costs["darcy/linear2d regular"]
+    assert costs["burgers/galerkin"] == costs["burgers/galerkin regular"]
+    others = ("burgers/galerkin", "burgers/galerkin 512", "burgers/linear 512")
+    assert len({costs[name] for name in others}) == 3
+
+
 def test_hours_that_are_known_are_of_set_ups_and_shown_beside_them():
     known = json.loads(published_hours.FILE.read_text())
     assert known.keys() <= {setup.name for setup in published.SETUPS}
