@@ -9,6 +9,7 @@ Every model is trained with every noise level.
 
 import dataclasses
 import pathlib
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -75,6 +76,12 @@ class Config(
     fno_width: int = option(32, "Width of fno, in channels", minimum=1)
     fno_layers: int = option(4, "Number of layers of fno", minimum=1)
     num_modes: int = option(12, "Number of Fourier modes of fno, limited by the grid")
+    normalization: str = option(
+        "keys",
+        "Where attention between points normalises: features (after each layer) or "
+        "keys (within each head)",
+        choices=("features", "keys"),
+    )
     dropout: float = option(
         0.0, "Dropout rate of the encoder. fno has none", minimum=0, below=1
     )
@@ -166,10 +173,21 @@ def attention_of(config: Config) -> Any:
         operators.Sizes(2, 1, 1, box=((0.0, 0.0), (1.0, 1.0))),
         ModelOptions(width=config.width, num_heads=config.num_heads),
     )
-    of = layer.func
-    if isinstance(of, type) and issubclass(of, nn.attention.PointAttention):
+    if _is_between_points(layer):
         return layer
-    return lambda features, *, rngs, **unused: layer(features, rngs=rngs)
+    return partial(_without_options, layer)
+
+
+def _without_options(
+    layer: Callable[..., nnx.Module], features: int, *, rngs: nnx.Rngs, **_: Any
+) -> nnx.Module:
+    return layer(features, rngs=rngs)
+
+
+def _is_between_points(layer: Any) -> bool:
+    return isinstance(layer.func, type) and issubclass(
+        layer.func, nn.attention.PointAttention
+    )
 
 
 def build(config: Config, rngs: nnx.Rngs) -> OnCoarseGrid:
@@ -187,13 +205,16 @@ def build(config: Config, rngs: nnx.Rngs) -> OnCoarseGrid:
             rngs=rngs,
         )
     else:
+        attention = attention_of(config)
+        regular = config.normalization == "features"
         operator = nn.models.inverse_transformer(
             fine,
             coarse,
             features=config.width,
             num_layers=config.num_layers,
             num_heads=config.num_heads,
-            attention=attention_of(config),
+            attention=attention,
+            outer_norm=regular and _is_between_points(attention),
             rngs=rngs,
         )
         operator = nn.models.with_dropout(operator, config.dropout)

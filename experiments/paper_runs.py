@@ -135,9 +135,10 @@ def page(setups: Sequence[Setup], state: pathlib.Path) -> str:
         left, ours = _left(state, setup), "–"
         if status == "done":
             result = json.loads((_folder(state, setup) / "result.json").read_text())
-            ours, left = f"{result[setup.metric]:.4g}", 0.0
+            ours, left = setup.written(result[setup.metric]), 0.0
         remains = "?" if left is None else f"{left:.0f}"
-        rows.append([setup.name, status, spent, remains, ours, f"{setup.error:.4g}"])
+        published = setup.written(setup.error)
+        rows.append([setup.name, status, spent, remains, ours, published])
     columns = ["set-up", "status", "seconds", "seconds left", "ours", "published"]
     return table(columns, rows)
 
@@ -153,7 +154,7 @@ def reached(setups: Sequence[Setup], state: pathlib.Path) -> dict[str, str]:
         made = json.loads((folder / "environment.json").read_text())
         seconds = result.get("seconds")
         parts = [
-            f"{100 * result[setup.metric]:.4g} %",
+            setup.written(result[setup.metric]),
             "seed " + ", ".join(map(str, result.get("seeds", [0]))),
             f"data: {result.get('data', 'unknown')}",
             made["device_kind"],
@@ -260,10 +261,13 @@ def _metrics(state: pathlib.Path, setup: Setup) -> list[dict[str, Any]]:
 
 def _left(state: pathlib.Path, setup: Setup) -> float | None:
     """Seconds that a set-up under way has left, at its pace so far."""
-    rows = _metrics(state, setup)
-    if not rows or not (epochs := getattr(setup.config(), "num_epochs", 0)):
+    rows, config = _metrics(state, setup), setup.config()
+    if not rows:
         return None
-    return rows[-1]["seconds"] / rows[-1]["epoch"] * (epochs - rows[-1]["epoch"])
+    has_epochs = hasattr(config, "num_epochs")
+    key, total = ("epoch", "num_epochs") if has_epochs else ("step", "num_steps")
+    done = rows[-1][key]
+    return rows[-1]["seconds"] / done * (getattr(config, total) - done)
 
 
 def work() -> dict[str, Any]:

@@ -3,9 +3,10 @@
     python -m experiments.published --state=DIR
 
 Writes the table of `results/published.md`, below its marker. With --state it includes
-the results of `experiments.paper_runs` in DIR. `SETUPS` lists the set-ups in the order
-in which they should be run on a GPU. Errors are those of the papers. Parameters are
-counted as in the authors' programs, without those that do not affect the output.
+the results of `experiments.paper_runs` in DIR. Set-ups that have not run show the hours
+of `experiments.published_hours`. `SETUPS` lists the set-ups in the order in which they
+should be run. Errors are those of the papers. Parameters are counted as in the authors'
+programs, without those that do not affect the output.
 """
 
 import importlib
@@ -34,6 +35,7 @@ PAPERS = {
     "in 001",
     "L": "[Latent Neural Operator](https://arxiv.org/abs/2406.03923)",
 }
+_MOST_HOURS = 48  # on two cores
 _FOLDER = pathlib.Path(__file__).parents[1] / "results"
 
 
@@ -47,7 +49,8 @@ class Setup(NamedTuple):
       paper: key of `PAPERS`.
       row: where the error is.
       parameters: of the authors' program; None where neither it nor the paper says.
-      error: relative L2 error of the test samples, or what `metric` says.
+      error: relative L2 error of the test samples, or what `metric` says. None where
+        the paper has a figure only.
       metric: key of the program's last line that compares with it.
     """
 
@@ -57,13 +60,20 @@ class Setup(NamedTuple):
     paper: str
     row: str
     parameters: int | None
-    error: float
+    error: float | None
     metric: str = "relative_l2"
 
     @property
     def command(self) -> str:
         """What to type."""
         return " ".join(["python -m", f"experiments.{self.module}", *self.flags])
+
+    def written(self, error: float | None) -> str:
+        """An error in words: mean square errors as they are, all others in per cent."""
+        if error is None:
+            return "a figure"
+        squared = self.metric.startswith("mse")
+        return f"MSE {error:.3g}" if squared else f"{100 * error:.4g} %"
 
     def config(self) -> Any:
         """The configuration that the command stands for."""
@@ -74,7 +84,9 @@ class Setup(NamedTuple):
         return command_line.read_flags(presets, flag_values=values)
 
 
-def _setup(name: str, row: str, parameters: int | None, error: float, *given: Any):
+def _setup(
+    name: str, row: str, parameters: int | None, error: float | None, *given: str
+) -> Setup:
     """A set-up of the program `<data>`, `--preset=paper --models=<model>`."""
     module, _, model = name.partition("/")
     paper, _, row = row.partition(" ")
@@ -85,12 +97,53 @@ def _setup(name: str, row: str, parameters: int | None, error: float, *given: An
     return Setup(name, module, command, paper, row, parameters, error, metric[0])
 
 
+def _cao(
+    name: str, table: str, errors: tuple[float | None, ...], *given: str
+) -> tuple[Setup, ...]:
+    """Set-ups of a column of a table of 004, one for each attention.
+
+    `errors` are in the unit of the table, in the order of `_ATTENTIONS`, with None for
+    a set-up that is listed elsewhere. The attention stands for `*` in `name`.
+    """
+    unit = 1e-3 if table == "2a" else 1e-2
+    known = None if "regular" in name else _PARAMETERS.get(name.partition("/")[0])
+    return tuple(
+        _setup(
+            name.replace("*", model),
+            f"004 Table {table}",
+            2_368_001 if known and model == "fno" else known,
+            unit * error,
+            *given,
+        )
+        for model, error in zip(_ATTENTIONS, errors, strict=False)
+        if error is not None
+    )
+
+
+_ATTENTIONS = ("galerkin", "fourier", "softmax", "linear", "fno")
+_PARAMETERS = {"darcy": 2_220_829, "darcy_inverse": 2_383_873}
 _METRICS = {"rna": "accuracy", "airfrans": "lift_error", "darcy_inverse": "error"}
 _FINE = "--stride=2"  # the finer one of two grids
 _FINER = _FINE, "--target_stride=6"  # of the inverse problem
 _FINE_2D = _FINE, "--model_options=coarse_points=61,norm_epsilon=1e-5"
 _REGULAR = "--model_options=outer_norm=true"  # the regular layer normalisation
+_REGULAR_FINE = _FINE, f"{_FINE_2D[1]},outer_norm=true"
+_FEATURES = "--normalization=features"  # likewise, of other programs
+_512 = "--num_points=512", "--test_points=512", "error_512"
+_2048 = "--num_points=2048", "--test_points=2048", "error_2048"
+# Batches of four: 004, Table 8.
+_8192 = "--num_points=8192", "--test_points=8192", "--batch_size=4", "error_8192"
+_NO_NOISE, _NOISE_1, _NOISE_10 = "--noises=0", "--noises=0.01", "--noises=0.1"
+_ANGLES = "--split=aoa", "--num_train=723", "--num_validation=81", "--num_test=196"
+_SINE = "001 Fig. 2"  # its bottom
+_ONE_SEED = "--seeds=0"  # of the three of the preset
 SETUPS = (
+    # The error is that of the authors' program, seed 0, run by us.
+    _setup("sinusoid/functional", _SINE, 50_825, 1.6e-4, "mse"),
+    _setup("sinusoid/linear", _SINE, 99_713, None, "mse"),
+    _setup("sinusoid/transolver", _SINE, 199_945, None, "mse"),
+    _setup("sinusoid/attention", _SINE, 593_409, None, "mse"),
+    _setup("sinusoid/intention", _SINE, 3_005_000, None, _ONE_SEED, "mse"),
     _setup("darcy/functional", "001 Table 1", 752_977, 0.0042),
     _setup("elasticity/functional", "001 Table 1", 738_001, 0.0050),
     _setup("elasticity/transolver", "T Table 1", None, 0.0064),
@@ -122,16 +175,11 @@ SETUPS = (
     _setup("darcy/linear2d regular", "004 Table 2b", None, 0.01024, _REGULAR),
     _setup("darcy/fno", "004 Table 2b", 2_368_001, 0.01419),
     _setup("darcy/fno fine", "004 Table 2b", 2_368_001, 0.01424, _FINE),
-    _setup("darcy_inverse/galerkin", "004 Table 3", 2_383_873, 0.01944),
-    _setup("darcy_inverse/fourier", "004 Table 3", 2_383_873, 0.01921),
-    _setup("darcy_inverse/softmax", "004 Table 3", 2_383_873, 0.02160),
-    _setup("darcy_inverse/linear", "004 Table 3", 2_383_873, 0.02360),
-    _setup("darcy_inverse/fno", "004 Table 3", 2_368_001, 0.1417),
-    _setup("darcy_inverse/galerkin fine", "004 Table 3", 2_383_873, 0.01651, *_FINER),
-    _setup("darcy_inverse/fno fine", "004 Table 3", 2_368_001, 0.1360, *_FINER),
+    *_cao("darcy_inverse/*", "3", (1.944, 1.921, 2.160, 2.360, 14.17), _NO_NOISE),
     _setup("burgers/fourier", "004 Table 2a", None, 1.123e-3, "error_2048"),
     _setup("burgers/softmax", "004 Table 2a", None, 1.266e-3, "error_2048"),
     _setup("burgers/linear", "004 Table 2a", None, 1.149e-3, "error_2048"),
+    *_cao("burgers/* 512", "2a", (1.203, 1.135, 1.271, 1.139, 4.373), *_512),
     _setup("darcy/flare", "F Figure", 691_009, 0.0051),
     _setup("airfoil/flare", "F Figure", 690_945, 0.0043),
     _setup("pipe/flare", "F Figure", 625_409, 0.0029),
@@ -150,6 +198,91 @@ SETUPS = (
     _setup("navier_stokes/ono_original", "O Table 1", None, 0.1195),
     _setup("plasticity/ono_original", "O Table 1", None, 0.0048),
     _setup("airfrans/functional", "001 Table 3", 3_893_580, 0.234),
+    _setup("airfrans/transolver", "001 Table 3", None, 0.322),
+    _setup("airfrans/functional angles", "001 Table 3", 3_893_580, 0.133, *_ANGLES),
+    _setup("airfrans/transolver angles", "001 Table 3", None, 0.228, *_ANGLES),
+    *_cao(
+        "burgers/* 512 regular", "2a", (2.181, 1.400, 1.927, 1.813), _FEATURES, *_512
+    ),
+    *_cao("burgers/* regular", "2a", (1.512, 1.477, 2.307, 1.770), _FEATURES, *_2048),
+    *_cao(
+        "darcy_inverse/* noise 0.01", "3", (2.552, 2.717, 2.807, 3.196, 14.31), _NOISE_1
+    ),
+    *_cao(
+        "darcy_inverse/* noise 0.1", "3", (6.689, 6.725, 6.995, 8.656, 17.30), _NOISE_10
+    ),
+    *_cao(
+        "darcy_inverse/* fine",
+        "3",
+        (1.651, 1.523, 1.889, 2.136, 13.60),
+        *_FINER,
+        _NO_NOISE,
+    ),
+    *_cao(
+        "darcy_inverse/* fine noise 0.01",
+        "3",
+        (2.729, 2.691, 3.123, 3.539, 13.69),
+        *_FINER,
+        _NOISE_1,
+    ),
+    *_cao(
+        "darcy_inverse/* fine noise 0.1",
+        "3",
+        (7.903, 8.286, 8.788, 9.622, 16.04),
+        *_FINER,
+        _NOISE_10,
+    ),
+    *_cao(
+        "darcy_inverse/* regular",
+        "3",
+        (2.026, 1.799, 2.434, 2.254),
+        _FEATURES,
+        _NO_NOISE,
+    ),
+    *_cao(
+        "darcy_inverse/* regular noise 0.01",
+        "3",
+        (2.536, 2.467, 3.106, 3.194),
+        _FEATURES,
+        _NOISE_1,
+    ),
+    *_cao(
+        "darcy_inverse/* regular noise 0.1",
+        "3",
+        (6.659, 6.814, 7.431, 9.056),
+        _FEATURES,
+        _NOISE_10,
+    ),
+    *_cao(
+        "darcy_inverse/* fine regular",
+        "3",
+        (1.732, 1.563, 2.069, 2.063),
+        _FEATURES,
+        *_FINER,
+        _NO_NOISE,
+    ),
+    *_cao(
+        "darcy_inverse/* fine regular noise 0.01",
+        "3",
+        (2.775, 2.704, 3.365, 3.544),
+        _FEATURES,
+        *_FINER,
+        _NOISE_1,
+    ),
+    *_cao(
+        "darcy_inverse/* fine regular noise 0.1",
+        "3",
+        (8.024, 8.110, 8.918, 9.874),
+        _FEATURES,
+        *_FINER,
+        _NOISE_10,
+    ),
+    *_cao("darcy/*2d fine", "2b", (None, 0.921, 0.959, 0.970), *_FINE_2D),
+    *_cao("darcy/*2d fine regular", "2b", (0.856, 0.847, 1.131, 1.130), *_REGULAR_FINE),
+    *_cao("burgers/* 8192", "2a", (1.025, 1.071, 1.330, 1.221, 4.151), *_8192),
+    *_cao(
+        "burgers/* 8192 regular", "2a", (2.747, 1.172, 1.981, 1.617), _FEATURES, *_8192
+    ),
 )
 
 
@@ -193,8 +326,8 @@ def _sizes(module: str, config: Any) -> operators.Sizes:
     return operators.Sizes(2, inputs, outputs, grid, 972, box, time_embedding=timed)
 
 
-def page(results: Mapping[str, str]) -> str:
-    """The table, with what set-ups have reached, by name."""
+def page(results: Mapping[str, str], hours: Mapping[str, Mapping[str, Any]]) -> str:
+    """The table, with what set-ups have reached or what they would take, by name."""
     columns = ["set-up", "command", "parameters, published"]
     columns += ["ours", "published", "so far"]
     rows = [
@@ -203,13 +336,23 @@ def page(results: Mapping[str, str]) -> str:
             f"`{setup.command}`",
             "–" if setup.parameters is None else f"{setup.parameters:,}",
             f"{parameters(setup):,}",
-            f"{100 * setup.error:.4g} % ({setup.paper}, {setup.row})",
-            results.get(setup.name, "not run yet"),
+            f"{setup.written(setup.error)} ({setup.paper}, {setup.row})",
+            results.get(setup.name) or _not_run(hours.get(setup.name)),
         ]
         for setup in SETUPS
     ]
     listed = "".join(f"- {key}: {paper}\n" for key, paper in PAPERS.items())
     return f"{table(columns, rows)}\n{listed}"
+
+
+def _not_run(cost: Mapping[str, Any] | None) -> str:
+    """Says what a training would take, as `experiments.published_hours` knows it."""
+    if cost is None:
+        return "not run yet"
+    hours = cost["hours"]
+    shown = f"{hours:.0f}" if hours >= 10 else f"{hours:.1f}"
+    text = f"not run; {shown} hours on two cores, {cost['source']}"
+    return f"{text}; needs a GPU" if hours > _MOST_HOURS else text
 
 
 def known(stored: pathlib.Path, state: pathlib.Path | None) -> dict[str, str]:
@@ -224,9 +367,10 @@ def known(stored: pathlib.Path, state: pathlib.Path | None) -> dict[str, str]:
 def write(state: pathlib.Path | None, folder: pathlib.Path = _FOLDER) -> dict[str, Any]:
     """Writes the table into its page, and what it knows to `published.json`."""
     results = known(folder / "published.json", state)
-    path = folder / "published.md"
+    path, costs = folder / "published.md", folder / "published_hours.json"
+    hours = json.loads(costs.read_text()) if costs.exists() else {}
     kept = path.read_text().partition(report.MARK)[0]
-    path.write_text(f"{kept}{report.MARK}\n\n{page(results)}")
+    path.write_text(f"{kept}{report.MARK}\n\n{page(results, hours)}")
     return {"page": str(path), "set_ups": len(SETUPS), "finished": len(results)}
 
 

@@ -76,6 +76,14 @@ def test_every_python_example_of_the_site_runs(folder):
                 exec(compile(code, str(page), "exec"), names)
 
 
+def test_tests_that_check_propositions_exist():
+    page = (ROOT / "results" / "propositions.md").read_text()
+    named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", page)
+    assert len(named) > 30
+    for file, name in named:
+        assert f"\ndef {name}(" in (ROOT / file).read_text(), f"{file}::{name}"
+
+
 def commands():
     for page in [*PAGES, ROOT / "README.md"]:
         for text in blocks(page, "bash"):

@@ -103,6 +103,7 @@ RESULTS = {
     "speed": "Speed",
     "benchmark_schwarz": "Schwarz: speed",
     "published": "Published set-ups",
+    "propositions": "Propositions",
     "darcy_data": "Making Darcy data",
 }
 

@@ -12,7 +12,7 @@ from experiments.published import SETUPS
 from opjax.learn.cli import report
 from opjax.learn.run.stopping import STATUS
 
-SOME = SETUPS[:3]
+SOME = [s for s in SETUPS if s.module == "elasticity"][:3]
 FINISH = """
 import json, pathlib, sys
 folder = pathlib.Path(sys.argv[1])
@@ -74,7 +74,7 @@ def test_a_queue_goes_on_where_it_was_stopped(tmp_path, programs):
     assert (found["done"], found["under_way"], found["failed"]) == (3, [], [])
     assert not list(tmp_path.rglob("step_*"))
     table = paper_runs.page(SOME, tmp_path)
-    assert f"| {third} | done | 7 | 0 | 0.5 | {SOME[2].error:.4g} |" in table
+    assert f"| {third} | done | 7 | 0 | 50 % | {100 * SOME[2].error:.4g} % |" in table
 
     row = "50 %; seed 0; data: D; H200; 7 s; commit 0123456"
     reached = paper_runs.reached(SETUPS, tmp_path)
@@ -104,11 +104,23 @@ def test_what_fails_is_named_and_does_not_hold_up_the_rest(tmp_path, programs, c
 
 def test_the_commands_are_those_of_the_published_setups(tmp_path):
     (tmp_path / "darcy").mkdir()
-    command = paper_runs._command(SETUPS[0], tmp_path / "run", str(tmp_path))
+    setups = {setup.name: setup for setup in SETUPS}
+    folder, data = tmp_path / "run", str(tmp_path)
+    command = paper_runs._command(setups["darcy/functional"], folder, data)
     assert command[1:3] == ["-m", "experiments.darcy"]
     assert f"--data_dir={tmp_path / 'darcy'}" in command
-    command = paper_runs._command(SETUPS[1], tmp_path / "run", str(tmp_path))
+    command = paper_runs._command(setups["sinusoid/functional"], folder, data)
     assert not [word for word in command if "data_dir" in word]
+
+
+def test_drawn_batches_have_steps_in_place_of_epochs(tmp_path):
+    (setup,) = (s for s in SETUPS if s.name == "sinusoid/functional")
+    folder = tmp_path / "sinusoid_functional" / "functional-0"
+    folder.mkdir(parents=True)
+    row = {"epoch": 1, "step": 5_000, "seconds": 10.0}
+    (folder / "metrics.jsonl").write_text(json.dumps(row) + "\n")
+    assert paper_runs._left(tmp_path, setup) == pytest.approx(90.0)
+    assert setup.written(9.45e-5) == "MSE 9.45e-05"
 
 
 # A program that saves when it is told to stop, and is slow otherwise.

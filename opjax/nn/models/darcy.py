@@ -88,6 +88,7 @@ def inverse_transformer(
     num_layers: int = 6,
     num_heads: int = 4,
     attention: Callable[..., nnx.Module] = GalerkinAttention,
+    outer_norm: bool = False,
     rngs: nnx.Rngs,
 ) -> GalerkinTransformer2d:
     """Returns the model of inverse Darcy flow: the coefficient is rough.
@@ -99,11 +100,14 @@ def inverse_transformer(
       num_layers: number of encoder layers.
       num_heads: heads, dividing `features`.
       attention: see `darcy_transformer`.
+      outer_norm: see `darcy_transformer`.
       rngs: source of the initial parameters.
 
     References:
       Cao, "Choose a Transformer: Fourier or Galerkin", NeurIPS 2021, Sec. 4, App. B.
     """
+    if outer_norm:
+        attention = partial(attention, normalization=None)
     return GalerkinTransformer2d(
         grid_shape=grid_shape,
         features=features,
@@ -115,6 +119,7 @@ def inverse_transformer(
         decoder=partial(
             PointwiseDecoder, out_features=1, features=features, point_dim=POINT_DIM
         ),
+        outer_norm=outer_norm,
         boundary="free",
         rngs=rngs,
     )

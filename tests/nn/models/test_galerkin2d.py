@@ -226,8 +226,9 @@ def test_integers_are_refused():
 
 
 @pytest.mark.parametrize("outer_norm", [False, True])
-def test_the_regular_rule_normalises_layers_in_place_of_heads(outer_norm):
-    build = partial(nn.models.darcy_transformer, (9, 9), (5, 5), features=8, modes=3)
+@pytest.mark.parametrize("name", ["darcy_transformer", "inverse_transformer"])
+def test_the_regular_rule_normalises_layers_in_place_of_heads(name, outer_norm):
+    build = partial(getattr(nn.models, name), (9, 9), (5, 5), features=8)
     model = jax.eval_shape(
         lambda: build(num_layers=1, outer_norm=outer_norm, rngs=nnx.Rngs(0))
     )

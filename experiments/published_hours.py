@@ -1,0 +1,129 @@
+"""How long the published set-ups take on two cores, from their first steps.
+
+    taskset -c 0 python -m experiments.published_hours --setups=burgers/linear
+
+Runs a few steps of every set-up at its published size, on generated data, and adds the
+hours of the whole training to `results/published_hours.json`, from which
+`experiments.published` reads them. Pin the program to one core: the hours on two are
+taken as half of its processor time. Compilation, validation and tests are not counted.
+Set-ups that differ in noise, normalisation or test grids alone share their hours. A
+set-up that has hours is not measured again, unless it is named.
+"""
+
+import dataclasses
+import importlib
+import json
+import pathlib
+import statistics
+import sys
+import time
+from typing import Any
+
+import jax
+from absl import flags
+
+from experiments.published import SETUPS, Setup
+from opjax.learn.cli import describe, study
+from opjax.learn.cli.command_line import start
+from opjax.learn.json_files import write_json
+from opjax.learn.run.sources import make_batches
+
+FILE = pathlib.Path(__file__).parents[1] / "results" / "published_hours.json"
+_CORES = 2
+_NO_COST = ("noises", "test_points", "test_noises", "normalization")
+_NO_COST += ("outer_norm", "model_options")
+_CALLS = 3  # steps that are timed, after one that is not
+
+
+def hours(setup: Setup, cache_dir: str | None = None) -> dict[str, Any]:
+    """Times steps of the first member of a set-up, with as few samples as a batch.
+
+    Args:
+      setup: the set-up.
+      cache_dir: folder of generated data.
+
+    Returns:
+      "hours" of all its trainings on two cores, "step_seconds" of
+      processor time, "steps" of all trainings, and "source", "timed".
+    """
+    config = setup.config()
+    member, *_ = config.members().values()
+    seconds = step_seconds(setup, member, cache_dir)
+    steps = len(config.members()) * num_steps(member)
+    return {
+        "hours": seconds * steps / 3600 / _CORES,
+        "step_seconds": seconds,
+        "steps": steps,
+        "source": "timed",
+    }
+
+
+def num_steps(member: Any) -> int:
+    """Returns the steps of the training of a member."""
+    if hasattr(member, "num_steps"):
+        return member.num_steps
+    return member.num_epochs * (member.num_train // member.batch_size)
+
+
+def step_seconds(setup: Setup, member: Any, cache_dir: str | None) -> float:
+    """Returns the median processor time of a step of a member, without compilation.
+
+    Other jobs on the core add to the time on the wall, not to this one.
+    """
+    program = importlib.import_module(f"experiments.{setup.module}").PROGRAM
+    few = describe.fewest(member)
+    if setup.module == "airfrans":  # its preset `paper` refuses generated flows
+        few = dataclasses.replace(few, preset="quick")
+    with jax.enable_x64(False):
+        task = program.make_task(few, cache_dir)
+        settings = dataclasses.replace(task.settings(few), steps_per_call=1)
+        call, state, given = make_batches(task, settings).one_step(
+            study.build(few, task)
+        )
+        state = jax.block_until_ready(call(state, *given)[0])  # to warm up
+        times = []
+        for _ in range(_CALLS):
+            begin = time.process_time()
+            state = jax.block_until_ready(call(state, *given)[0])
+            times.append(time.process_time() - begin)
+    return statistics.median(times)
+
+
+def cost_of(setup: Setup) -> tuple[str, ...]:
+    """Returns what the time of a step depends on, equal for set-ups that share it."""
+    config = setup.config()
+    values = {
+        field.name: getattr(config, field.name) for field in dataclasses.fields(config)
+    }
+    kept = (f"{name}={value}" for name, value in values.items() if name not in _NO_COST)
+    return (setup.module, *kept)
+
+
+def work() -> dict[str, Any]:
+    """Measures the set-ups that the flags name, or all that have no hours."""
+    found = json.loads(FILE.read_text()) if FILE.exists() else {}
+    named = flags.FLAGS.setups
+    wanted = [s for s in SETUPS if (s.name in named if named else s.name not in found)]
+    costs = {setup.name: cost_of(setup) for setup in SETUPS}
+    done: set[tuple[str, ...]] = set()
+    for setup in wanted:
+        cost = costs[setup.name]
+        if cost in done:
+            continue
+        done.add(cost)
+        measured = hours(setup, flags.FLAGS.cache_dir)
+        print(f"{setup.name}: {measured}", file=sys.stderr, flush=True)
+        found |= {name: measured for name in costs if costs[name] == cost}
+        write_json(FILE, found)
+    return {"measured": len(done), "known": len(found)}
+
+
+def main() -> None:
+    """Measures what the flags ask for."""
+    flags.DEFINE_list("setups", [], "Names of set-ups. All without hours if empty")
+    flags.DEFINE_string("cache_dir", None, "Folder of generated data")
+    start(work, {"Flags": ["setups", "cache_dir"]})
+
+
+if __name__ == "__main__":
+    main()
