@@ -313,7 +313,7 @@ def start(
     """
     if any(argument in _HELP for argument in sys.argv[1:]):
         text = doc or sys.modules["__main__"].__doc__ or ""
-        print(help_page.page(text, groups, flags.FLAGS), notes, sep="\n\n")
+        help_page.show("\n\n".join([help_page.page(text, groups, flags.FLAGS), notes]))
         sys.exit(0)
 
     def main(argv: Sequence[str]) -> None:

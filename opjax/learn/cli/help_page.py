@@ -1,5 +1,6 @@
 """What --help prints: usage, groups of flags in order, and the models."""
 
+import os
 import re
 import sys
 import textwrap
@@ -28,6 +29,14 @@ def page(
     return "\n\n".join(sections)
 
 
+def show(text: str) -> None:
+    """Prints a text to a reader who may have read enough, such as `head`."""
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:  # nor is there one when Python ends
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def listed(title: str, rows: Mapping[str, str]) -> str:
     """Returns a section of names with texts."""
     parts = [_wrapped(f"  {name}:", text) for name, text in rows.items()]
@@ -53,7 +62,7 @@ def _shown(flag: Any) -> str:
         names = {"int": "N", "float": "X", "comma separated list of strings": "A,B"}
         head = f"--{flag.name}={names.get(flag.flag_type(), 'TEXT')}"
     text = re.sub(r"\s+", " ", re.sub(r"^<[^>]*>: ", "", flag.help or ""))
-    if flag.default not in (None, "") and "default" not in text:
+    if flag.default not in (None, "", []) and "default" not in text:
         text += f" (default {flag.default})"
     return _wrapped(f"  {head}", text)
 
