@@ -300,6 +300,7 @@ def start(
     doc: str | None = None,
     notes: str = "",
     within: Collection[str] = (),
+    continues: bool = True,
 ) -> None:
     """Parses the flags, works, prints the result as JSON; or prints --help.
 
@@ -310,6 +311,7 @@ def start(
         started.
       notes: what --help says at its end.
       within: options that --model_options gives.
+      continues: whether the same command goes on with what was stopped.
     """
     if any(argument in _HELP for argument in sys.argv[1:]):
         text = doc or sys.modules["__main__"].__doc__ or ""
@@ -321,7 +323,7 @@ def start(
             raise app.UsageError(f"Unexpected arguments: {argv[1:]}.")
         compiled.keep()
         arenas.limit()
-        with console(), stopping.at_once():
+        with console(continues=continues), stopping.at_once(continues=continues):
             result = work()
             if result is not None:
                 print(json.dumps(result, allow_nan=False), flush=True)
@@ -357,12 +359,16 @@ def parse(
 
 
 @contextlib.contextmanager
-def console() -> Generator[None]:
+def console(*, continues: bool = True) -> Generator[None]:
     """Makes the output of a program readable: plain progress, errors in a sentence.
 
     Bad input and failing disks are reported in full by the messages of their errors;
     --verbosity=1 shows the traceback as well, and what JAX has to say.
+
+    Args:
+      continues: whether the same command goes on with what was stopped.
     """
+    again = stopping.again(continues)
     verbose = absl_logging.level_debug()
     if not verbose:
         absl_logging.get_absl_handler().setFormatter(logging.Formatter("%(message)s"))
@@ -370,10 +376,10 @@ def console() -> Generator[None]:
     try:
         yield
     except stopping.Stopped as stopped:
-        print(f"{stopped} The same command continues.", file=sys.stderr)
+        print(f"{stopped} {again}", file=sys.stderr)
         sys.exit(stopping.STATUS)
     except KeyboardInterrupt:  # the second one
-        print("Stopped at once. The same command continues.", file=sys.stderr)
+        print(f"Stopped at once. {again}", file=sys.stderr)
         sys.exit(stopping.STATUS)
     except _REPORTED as error:
         if verbose:

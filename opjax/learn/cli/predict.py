@@ -260,7 +260,7 @@ def main() -> None:
             own_model=given.own_model,
         )
 
-    command_line.start(work, {"Flags": _FLAGS}, doc=__doc__)
+    command_line.start(work, {"Flags": _FLAGS}, doc=__doc__, continues=False)
 
 
 if __name__ == "__main__":

@@ -207,7 +207,7 @@ def main() -> None:
         )
 
     names = ("page", "runs", "html", "figures", "shown")
-    command_line.start(work, {"Flags": names}, doc=__doc__)
+    command_line.start(work, {"Flags": names}, doc=__doc__, continues=False)
 
 
 if __name__ == "__main__":

@@ -16,6 +16,11 @@ class Stopped(Exception):
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
+def again(continues: bool) -> str:
+    """Returns what the same command does: whether it goes on with what was stopped."""
+    return f"The same command {'continues' if continues else 'starts anew'}."
+
+
 @contextlib.contextmanager
 def put_off() -> Generator[Callable[[], bool]]:
     """Puts SIGTERM and Ctrl-C off while inside, and tells whether one has come.
@@ -35,16 +40,19 @@ def put_off() -> Generator[Callable[[], bool]]:
 
 
 @contextlib.contextmanager
-def at_once() -> Generator[None]:
+def at_once(*, continues: bool = True) -> Generator[None]:
     """Ends the process with `STATUS` when SIGTERM or Ctrl-C comes while inside.
 
     For all that a program does but training: what is complete is on the disk, so there
     is nothing to save, and nothing that another library does can hold the end up.
+
+    Args:
+      continues: see `again`.
     """
 
     def end(*_: object) -> None:
         with contextlib.suppress(OSError):
-            os.write(2, b"Stopped. The same command continues.\n")
+            os.write(2, f"Stopped. {again(continues)}\n".encode())
         os._exit(STATUS)
 
     with _handled(end):
