@@ -1,8 +1,7 @@
 """Versions of the files that opjax writes: an integer `format` in each of them.
 
 It grows when an older opjax would misread a file. Files of 0.1.0 have none, which is
-format 0. Format 1 differs from it in nothing but that it says so. Format 2 of
-configurations, of 0.3.0, has other names for some options.
+format 0. Format 1 differs from it in nothing but that it says so.
 """
 
 import os
@@ -11,7 +10,7 @@ from typing import Any
 
 # The newest formats, which are written; all before them are read.
 CHECKPOINT = 1
-CONFIGURATION = 2
+CONFIGURATION = 1
 OPERATOR = 1
 
 

@@ -11,6 +11,7 @@ from opjax.learn.registry import operators
 from opjax.learn.run import fitting as common
 from opjax.learn.tasks import outcome
 from tests.experiments.results import read_result
+from tests.selection import by_day
 
 TINY = dataclasses.replace(
     burgers.PRESETS["smoke"],
@@ -101,7 +102,10 @@ def test_bad_settings_are_refused(change, message):
         dataclasses.replace(TINY, **change)
 
 
-@pytest.mark.parametrize("name", [*operators.ATTENTIONS, "fno"])
+NAMES = [*operators.ATTENTIONS, "fno"]
+
+
+@pytest.mark.parametrize("name", by_day(NAMES, NAMES[::4]))
 def test_every_model_acts_on_grids_of_any_size(name):
     config = dataclasses.replace(TINY, models=(name,))
 

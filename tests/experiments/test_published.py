@@ -17,6 +17,7 @@ from experiments import (
     published,
 )
 from opjax.learn.config import fields
+from tests.selection import by_day
 
 
 def differences(one, other):
@@ -72,7 +73,7 @@ SETUPS = {setup.name: setup for setup in published.SETUPS}
 count = functools.cache(published.parameters)
 
 
-@pytest.mark.parametrize("name", COUNTS)
+@pytest.mark.parametrize("name", by_day(COUNTS, list(COUNTS)[::4]))
 def test_models_have_the_published_number_of_parameters(name):
     assert count(SETUPS[name]) == COUNTS[name]
 

@@ -36,6 +36,7 @@ def test_set_ups_of_one_cost_share_their_hours():
     assert len({costs[name] for name in others}) == 3
 
 
+@pytest.mark.nightly  # it builds the models of all set-ups, to count parameters
 def test_hours_that_are_known_are_of_set_ups_and_shown_beside_them():
     known = json.loads(published_hours.FILE.read_text())
     assert known.keys() <= {setup.name for setup in published.SETUPS}

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from opjax.learn.config import RunOptions, TrainingOptions
+from opjax.learn.config import RunOptions, TrainingOptions, renamed
 from opjax.learn.config.fields import option
 from opjax.learn.run import folder
 
@@ -62,3 +62,27 @@ def test_the_commit_is_said_where_there_is_one(tmp_path, monkeypatch):
     text = folder.provenance(tmp_path, seconds=1.0)
     assert f"- opjax {found['packages']['opjax']}, " in text
     assert "commit" not in text
+
+
+@dataclasses.dataclass(frozen=True)
+class Own:
+    """A program of one's own, whose option `features` means something else."""
+
+    features: int = option(3, "Fields")
+
+
+def test_old_names_of_options_are_read_and_those_of_other_programs_left_alone():
+    stored = {"features": 8, "num_layers": 2}
+    assert renamed.current(stored, ["width", "num_layers"]) == {
+        "width": 8,
+        "num_layers": 2,
+    }
+    assert renamed.current(stored, ["features", "num_layers"]) == stored
+    assert renamed.current({"width": 4, "features": 8})["width"] == 4
+    assert renamed.current(stored) == {**stored, "width": 8}  # of an own model
+
+
+def test_a_folder_of_an_own_program_keeps_its_names(tmp_path):
+    with folder.open_run(tmp_path, Own(5)):
+        pass
+    assert folder.read_config(tmp_path, Own) == Own(5)

@@ -15,6 +15,7 @@ from opjax.learn.config import ModelOptions, RunOptions
 from opjax.learn.registry import attentions, models, operators
 from opjax.nn import division
 from opjax.samples import Sample
+from tests.selection import by_day
 
 OWN = """
 import jax.numpy as jnp
@@ -133,7 +134,9 @@ def test_rivals_are_what_their_names_say(rng):
         operators.attention("lno", sizes)
 
 
-@pytest.mark.parametrize("name", ["flare", "transolver_plus", "lno"])
+@pytest.mark.parametrize(
+    "name", by_day(["flare", "transolver_plus", "lno"], day=["flare"])
+)
 def test_rivals_take_time(name, rng):
     sample = grid(rng)
     sizes = operators.sizes([sample], time_embedding=True)
@@ -313,7 +316,9 @@ def test_features_of_blocks_are_kept_in_16_bits(rng):
         operators.build(config, operators.sizes([sample]), rngs=nnx.Rngs(0))
 
 
-@pytest.mark.parametrize("name", operators.ATTENTIONS)
+@pytest.mark.parametrize(
+    "name", by_day(operators.ATTENTIONS, operators.ATTENTIONS[::3])
+)
 def test_devices_share_points_of_the_models_that_say_so(name):
     sizes = operators.Sizes(2, 1, 1, None, 30, ((0, 0), (1, 1)))
     config = tiny(name)

@@ -132,3 +132,18 @@ def test_samples_of_arrays_are_their_rows(rng):
     ):
         with pytest.raises(ValueError, match=message):
             from_arrays(**given)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("model", ["fno", "functional", "galerkin2d"])
+def test_models_of_grids_learn_from_arrays(model):
+    x = np.random.default_rng(0).normal(size=(9, 8, 8))
+    config = dataclasses.replace(TINY, convolution=True, num_modes=3)
+    found = learn.train(
+        {"features": x, "target": np.sin(x)}, config=config, model=model
+    )
+    values = found(x[:2])
+    assert values.shape == (2, 8, 8)
+    assert np.all(np.isfinite(values))
+    with pytest.raises(ValueError, match="grid|points"):
+        found(x[0][::2])  # tied to its grid

@@ -6,8 +6,6 @@ No other place knows them.
 from collections.abc import Collection, Mapping
 from typing import Any
 
-FORMATS = (0, 1)  # of configurations with the names before
-
 # Options by the names of opjax 0.2.
 FIELDS = {
     "features": "width",
@@ -18,14 +16,22 @@ FIELDS = {
 FLAGS = {**FIELDS, "mesh": "devices"}
 
 
-def current(values: Mapping[str, Any], own: Collection[str] = ()) -> dict[str, Any]:
-    """Returns a configuration of opjax 0.2 by the names that options have now.
+def current(
+    values: Mapping[str, Any], names: Collection[str] | None = None
+) -> dict[str, Any]:
+    """Returns a stored configuration by the names that options have now.
 
     Args:
-      values: that were stored.
-      own: names of options that a program has itself, which are left alone.
+      values: that any version stored.
+      names: of all options of the program. If None they are not known: then the old
+        names are kept beside the new ones, for models of your own.
     """
-    return {
-        name if name in own else FIELDS.get(name, name): value
-        for name, value in values.items()
-    }
+    found = dict(values)
+    for old, new in FIELDS.items():
+        if old not in found or new in found:
+            continue
+        if names is None:
+            found[new] = found[old]
+        elif new in names and old not in names:
+            found[new] = found.pop(old)
+    return found

@@ -257,6 +257,7 @@ def save(
     """Saves the operator of a member in its folder, for `load`."""
     payload = {"model": model, "normalizers": dict(normalizers)}
     config = json.loads((folder / "config.json").read_text())
+    config.pop("format", None)  # the checkpoint has one
     metadata = {
         **description,
         "config": config,
@@ -346,8 +347,7 @@ def _checked(found: Any) -> dict[str, Any]:
         if not isinstance(found, dict) or not isinstance(found.get(part), kind):
             raise ValueError(f"no {part} in its description")
     config, sizes = found["config"], found["sizes"]
-    if config.pop("format", 0) in renamed.FORMATS:
-        config = found["config"] = renamed.current(config)
+    config = found["config"] = renamed.current(config)
     given = {name: tuples(value) for name, value in config.items()}
     fields.check_types(ModelOptions, given)
     models = config.get("models")

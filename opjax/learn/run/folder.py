@@ -212,10 +212,8 @@ def _stored(path: pathlib.Path, cls: type[fields.Configuration]) -> dict[str, An
     found = values.pop("format", 0)
     what = "configurations"
     _formats.check(path / "config.json", found, _formats.CONFIGURATION, what=what)
-    if found in renamed.FORMATS:
-        values = renamed.current(
-            values, [field.name for field in dataclasses.fields(cls)]
-        )
+    names = [field.name for field in dataclasses.fields(cls)]
+    values = renamed.current(values, names)
     defaults = {
         field.name: to_json(field.default)
         for field in dataclasses.fields(cls)

@@ -11,6 +11,7 @@ import pytest
 from flax import nnx
 
 from opjax import nn
+from tests.selection import by_day
 
 SMALL: dict[str, Any] = {
     "feature_dim": 1,
@@ -58,7 +59,7 @@ def test_grids_of_every_dimension(rng, grid_shape):
     assert np.all(np.isfinite(output))
 
 
-@pytest.mark.parametrize("norm", [False, True])
+@pytest.mark.parametrize("norm", by_day([False, True], day=[True]))
 @pytest.mark.parametrize("ratio", [None, 0.5])
 def test_the_model_equals_a_loop_over_its_parts(rng, ratio, norm):
     model = make(

@@ -112,7 +112,9 @@ def model(features=None, **options):
     return nn.with_precision(layers.enlarged(built, 2), nn.Precision(features))
 
 
-@pytest.mark.parametrize("options", [{}, {"chunk_size": 25}])
+@pytest.mark.parametrize(
+    "options", by_day([{}, {"chunk_size": 25}], day=[{"chunk_size": 25}])
+)
 def test_models_stay_within_unit_roundoffs_of_each_layer(options, arrays, expected):
     found = value_and_gradient(model("bfloat16", **options), call, arrays)
     assert_within(MODEL, found, expected, LAYERS * ROUNDOFF["bfloat16"])

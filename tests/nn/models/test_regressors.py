@@ -198,6 +198,7 @@ def published(method):
     return jax.jit(lambda: build(method, features, **options))()
 
 
+@pytest.mark.nightly
 @METHODS
 def test_the_published_sizes_have_the_published_parameters(method):
     leaves = jax.tree.leaves(published(method))
