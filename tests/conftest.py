@@ -11,7 +11,7 @@ import jax
 import numpy as np
 import pytest
 
-from tests import compiled, network
+from tests import compiled, network, selection
 
 network.forbid()
 jax.config.update("jax_enable_x64", True)
@@ -33,13 +33,30 @@ SHARED = pathlib.Path(
 )
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--part", help="one part of the tests, 1/4 for the first of four")
+
+
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Starts with the longest files, so that no core waits for another at the end.
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: list[pytest.Item]
+) -> None:
+    """Takes one part, if that is asked for, and starts with the longest files.
+
+    So no core waits for another at the end.
 
     Tests of a program's run are slow, all of them: the first one runs it. So are those
     of the night, which -m "not slow" would let in otherwise.
     """
+    if part := config.getoption("--part"):
+        number, parts = map(int, part.split("/"))
+        assert 1 <= number <= parts
+        places = [selection.part_of(item.nodeid, parts) for item in items]
+        found = list(zip(items, places, strict=True))
+        config.hook.pytest_deselected(
+            items=[i for i, place in found if place != number]
+        )
+        items[:] = [item for item, place in found if place == number]
     seconds = Counter()
     for item in items:
         nightly = item.get_closest_marker("nightly")

@@ -1,5 +1,6 @@
-"""Which of many alike cases are tested by day."""
+"""Which tests run: of many alike cases those of the day, of all one part."""
 
+import zlib
 from collections.abc import Collection, Iterable
 from typing import Any
 
@@ -25,3 +26,8 @@ def by_day(cases: Iterable[Any], day: Collection[Any]) -> list[Any]:
         marks = () if case in day else (pytest.mark.nightly,)
         found.append(pytest.param(*values, marks=marks))
     return found
+
+
+def part_of(name: str, parts: int) -> int:
+    """The part, from 1, that a test belongs to: with those of its function."""
+    return zlib.crc32(name.partition("[")[0].encode()) % parts + 1
