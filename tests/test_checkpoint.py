@@ -231,6 +231,7 @@ SECOND = """
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_of_several_processes_the_first_saves_alone_and_all_restore_alone(tmp_path):
     with socket.socket() as probe:
         probe.bind(("localhost", 0))

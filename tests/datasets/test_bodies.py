@@ -21,6 +21,7 @@ def test_generated_samples_solve_the_problem(tmp_path):
     np.testing.assert_allclose(one.quadrature_weights, areas, rtol=1e-6)
 
 
+@pytest.mark.nightly
 def test_a_smaller_data_set_is_the_start_of_a_larger_one(tmp_path):
     few, many = (
         bodies.generate(n, seed=0, resolution=1, cache_dir=tmp_path) for n in (1, 2)

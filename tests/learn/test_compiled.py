@@ -19,6 +19,7 @@ print(jax.jit(lambda x: 2 * x + 1)(3.0), jax.config.jax_compilation_cache_dir)
 """
 
 
+@pytest.mark.nightly
 def test_programs_are_kept_in_the_cache_folder_and_found_again(tmp_path):
     given = {"OPJAX_CACHE": str(tmp_path), "JAX_PLATFORMS": "cpu"}
     environment = {k: v for k, v in os.environ.items() if "COMPILATION" not in k}

@@ -107,6 +107,7 @@ def test_projections_are_within_stated_bounds(
     st.integers(0, 2**16),
     st.floats(-12, 6),
 )
+@pytest.mark.nightly
 def test_functional_maps_and_their_gradients_are_within_stated_bounds(
     dtype, shape, repeated, seed, ridge
 ):

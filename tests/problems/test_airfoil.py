@@ -67,6 +67,7 @@ def test_a_symmetric_airfoil_has_a_symmetric_flow():
     assert 1.05 < float(flow.mach.max()) < 1.4  # a supersonic pocket
 
 
+@pytest.mark.nightly
 def test_total_enthalpy_is_constant_and_the_stagnation_pressure_isentropic():
     flow = solved(mach=0.5)
     speed = np.sum(np.square(flow.velocity), axis=-1)

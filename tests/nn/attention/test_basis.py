@@ -148,6 +148,7 @@ def check_gradients(gradient, basis, mixer):
         assert np.any(own.score_kernel[...] != 0) == (basis != "indicator")
 
 
+@pytest.mark.nightly
 def test_every_basis_with_every_mixer_in_float32(x, points):
     x, points = x.astype(jnp.float32), points.astype(jnp.float32)
     outputs = {}

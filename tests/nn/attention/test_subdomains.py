@@ -247,6 +247,7 @@ def test_convolutional_projections_see_across_subdomains(rng):
     np.testing.assert_array_equal(changed.any(axis=1), np.arange(POINTS) < 10)
 
 
+@pytest.mark.nightly
 def test_jit_vmap_and_single_precision(x, weights):
     layer, cover, space = make(), COVERS["by hand"](), SPACES["hats"]()
 

@@ -141,6 +141,7 @@ def test_a_sample_does_not_see_the_others_and_padding_changes_nothing(data):
     np.testing.assert_allclose(padded[:7], expected, rtol=1e-7, atol=1e-9)
 
 
+@pytest.mark.nightly
 def test_one_layer_rematerialisation_and_single_precision(data):
     assert run(make(num_layers=1), *data).shape == (N, 2)
 

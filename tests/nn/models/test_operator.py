@@ -182,6 +182,7 @@ def test_condition_numbers_need_functional_attention(mesh, attention, message):
 GRID = nn.attention.GridSubdomains((5, 6), 2, overlap=1)
 
 
+@pytest.mark.nightly
 def test_schwarz_models_of_grids_build_their_levels(mesh):
     model = make_schwarz(GRID)
     levels = nn.attention.Subdomains(

@@ -97,6 +97,7 @@ def test_losses_stay_and_gradients_change_by_unit_roundoffs(
     assert 0 < distance(found[1], expected) < layers * ROUNDOFF[storage_dtype]
 
 
+@pytest.mark.nightly
 def test_narrow_features_take_less_memory():
     points = jax.ShapeDtypeStruct((4096, 2), jnp.float32)
 
