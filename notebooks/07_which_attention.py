@@ -99,7 +99,7 @@ plt.show()
 SEEDS = (0, 1, 2)
 STEPS, ROUNDS, BATCH = 480, 6, 4
 SIZES = operators.Sizes(1, 1, 1, num_points=NUM_POINTS, box=((0.0,), (1.0,)))
-OPTIONS = {"features": 32, "num_layers": 2, "num_heads": 4, "num_basis": 16}
+OPTIONS = {"width": 32, "num_layers": 2, "num_heads": 4, "num_basis": 16}
 OPTIONS |= {"convolution": False, "equal_parameters": False, "ridge_unit": "mean"}
 OPTIONS |= {"initial_kernels": "unit_variance", "reference_points": 8}
 

@@ -22,8 +22,6 @@ from jax.sharding import PartitionSpec as P
 
 import opjax
 import tests.conftest  # noqa: F401 - the strict session of all tests
-from benchmarks import scale
-from benchmarks.communication import exchanged
 from opjax import learn, metrics, nn, training
 from opjax.learn import FreshTask, Settings, Task, fit
 from opjax.learn.run import devices, fitting
@@ -254,6 +252,8 @@ def grids():
 
 def halo():
     """What devices exchange for two heights of a grid, and for twice the width."""
+    from benchmarks.communication import exchanged  # with flags, as a program has
+
     found, mesh = [], sharding.device_mesh(points=4)
     for grid in (GRID, (22, 5), (11, 10)):
         data = sharding.place(grid_arrays(1, grid, np.float32), mesh, row=grid[1])
@@ -267,6 +267,8 @@ def halo():
 
 def communication():
     """The benchmark of large meshes, split for two sizes, and as a whole."""
+    from benchmarks import scale  # with flags, as a program has
+
     sizes = {"layers": 2, "features": 8, "heads": 2, "bases": 4, "chunk_size": 24}
     sizes |= {"devices": 4, "steps": 1}
     modes = ("sharded", 64), ("sharded", 128), ("dense", 64)

@@ -141,7 +141,7 @@ def test_a_run_writes_table_figure_and_result(tmp_path, capsys):
 def test_encoder_layers_stand_beside_the_published_numbers(tmp_path, capsys):
     paper = scaling.PRESETS["encoder"]
     assert paper.all_sizes() == [8192]
-    assert (paper.num_layers, paper.batch_size, paper.features) == (10, 4, 128)
+    assert (paper.num_layers, paper.batch_size, paper.width) == (10, 4, 128)
     rows = [
         {
             "attention": name,

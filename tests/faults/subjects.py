@@ -26,7 +26,7 @@ from tests.learn import resumable
 
 _STILL = SimpleNamespace(monotonic=lambda: 0.0)
 _TIMED = (batches, loop, predict, program, study)
-_OWN: dict[str, Any] = {"features": 8, "num_layers": 1, "num_heads": 2, "num_basis": 4}
+_OWN: dict[str, Any] = {"width": 8, "num_layers": 1, "num_heads": 2, "num_basis": 4}
 _OWN |= {"num_epochs": 3, "batch_size": 4, "checkpoint_every": 1}
 
 

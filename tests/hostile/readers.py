@@ -180,7 +180,7 @@ def _save_trained(path: Path) -> None:
     root = path.parents[2]
     shutil.rmtree(path.parent)  # which is to appear when complete
     config = train.Config(
-        models=("functional",), features=4, num_heads=1, num_layers=1, num_basis=2
+        models=("functional",), width=4, num_heads=1, num_layers=1, num_basis=2
     )
     config = dataclasses.replace(config, convolution=False, equal_parameters=False)
     write_json(root / "config.json", dataclasses.asdict(config))

@@ -221,6 +221,8 @@ def build(
     """
     (name,) = config.models
     found = entry(name)
+    if "features" in vars(config) and "width" not in vars(config) and found.options:
+        raise ValueError("The option features is called width since opjax 0.3.")
     _check_sizes(name, found, sizes)
     # A program without the option has one model, of the size it says, and the sizes of
     # a model of your own are your own.

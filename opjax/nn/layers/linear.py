@@ -58,10 +58,11 @@ class Linear(nnx.Linear):
 
     def __call__(self, inputs: jax.Array, out_sharding: Any = None) -> jax.Array:
         """Maps channels `(..., in_features)` to `(..., out_features)`."""
-        if inputs.shape[-1:] != (self.in_features,):
+        channels = self.kernel[...].shape[0]  # of the parameters that are there now
+        if inputs.shape[-1:] != (channels,):
             raise ValueError(
-                f"inputs {inputs.shape} must have {self.in_features} channels, the "
-                "last axis, for this layer."
+                f"inputs {inputs.shape} must have {channels} channels, the last axis, "
+                "for this layer."
             )
         return super().__call__(inputs, out_sharding)
 
