@@ -135,10 +135,17 @@ def test_samples_of_arrays_are_their_rows(rng):
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("model", ["fno", "functional", "galerkin2d"])
-def test_models_of_grids_learn_from_arrays(model):
+@pytest.mark.parametrize(
+    ("model", "options"),
+    [
+        ("fno", {"num_modes": 3}),
+        ("functional", {"convolution": True}),
+        ("galerkin2d", {"num_modes": 3}),
+    ],
+)
+def test_models_of_grids_learn_from_arrays(model, options):
     x = np.random.default_rng(0).normal(size=(9, 8, 8))
-    config = dataclasses.replace(TINY, convolution=True, num_modes=3)
+    config = dataclasses.replace(TINY, **options)
     found = learn.train(
         {"features": x, "target": np.sin(x)}, config=config, model=model
     )

@@ -129,7 +129,7 @@ class Program(Generic[_Config]):
                 **result,
                 "preset": config.preset,
                 "device": f"{device.platform} ({device.device_kind})",
-                **({"devices": devices} if devices else {}),
+                **({"mesh": devices} if devices else {}),
             }
 
         if hosts.first():
