@@ -140,11 +140,11 @@ def test_samples_of_arrays_are_their_rows(rng):
     [
         ("fno", {"num_modes": 3}),
         ("functional", {"convolution": True}),
-        ("galerkin2d", {"num_modes": 3}),
     ],
 )
 def test_models_of_grids_learn_from_arrays(model, options):
     x = np.random.default_rng(0).normal(size=(9, 8, 8))
+    options |= {"num_basis": learn.TRAIN_PRESETS["smoke"].num_basis}
     config = dataclasses.replace(TINY, **options)
     found = learn.train(
         {"features": x, "target": np.sin(x)}, config=config, model=model
