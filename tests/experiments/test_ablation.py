@@ -226,6 +226,7 @@ def test_the_cost_is_measured_and_stands_beside_the_published_one(rng):
     assert lines[-1].startswith(f"| k_7 |  | {ms} |  | {mib} |  |")
 
 
+@pytest.mark.nightly
 def test_maps_of_the_transpose_start_small(monkeypatch):
     """By products of two weights of functions, about `1 / k` each."""
     monkeypatch.setattr(ablation_start, "_SIDE", 9)

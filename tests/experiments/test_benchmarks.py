@@ -14,6 +14,7 @@ from opjax.datasets import darcy_notch as notch_data
 from opjax.datasets import elasticity as elasticity_data
 from opjax.datasets import pipe as pipe_data
 from opjax.learn.tasks.benchmark import load
+from tests.selection import by_day
 
 pytest.importorskip("skfem")
 TINY = {"num_train": 2, "num_validation": 1, "num_test": 1, "batch_size": 1}
@@ -82,7 +83,7 @@ def test_published_files_and_own_solver_are_interchangeable(name, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["airfoil", "mesh"])
+@pytest.mark.parametrize("name", by_day(["airfoil", "mesh"], day=["airfoil"]))
 def test_a_run_trains_evaluates_and_draws(name, tmp_path, capsys):
     program, config = PROGRAMS[name][0], tiny(name)
     folder = tmp_path / "run"

@@ -200,6 +200,7 @@ def test_accuracy_under_rotations_is_told_where_poses_matter(changes, known, tmp
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_other_models_have_a_loss_and_a_gradient_too():
     with jax.enable_x64(False):
         config = dataclasses.replace(TINY, models=("transolver",), orientation="random")

@@ -107,6 +107,7 @@ def test_padded_equals_unpadded_in_value_and_gradient(rng, name):
         np.testing.assert_allclose(one, two, rtol=1e-7, atol=1e-9)
 
 
+@pytest.mark.nightly
 def test_the_task_of_padded_samples_is_that_of_single_ones(rng):
     data = splits(rng)
     task = supervised.regression(TINY, data)

@@ -351,6 +351,7 @@ def test_arguments_that_do_not_fit_are_refused_as_without_chunks(sample):
         model(points, features, **when, chunk_size=5)
 
 
+@pytest.mark.nightly
 def test_chunks_of_a_grid_have_the_values_and_gradients_of_the_whole(rng):
     grid = 31, 33
     model = nn.OperatorTransformer(

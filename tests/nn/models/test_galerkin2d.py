@@ -98,6 +98,7 @@ def test_the_paper_s_models_take_all_attentions(name):
     assert model.layers.attention.key_norm.epsilon == 1e-7
 
 
+@pytest.mark.nightly
 def test_the_model_is_the_chain_of_its_parts(values):
     model = make(boundary="free")
 

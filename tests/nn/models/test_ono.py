@@ -126,6 +126,7 @@ def test_a_batch_axis_shares_the_mean_covariance(data, rng):
     np.testing.assert_allclose(shared, expected, rtol=1e-8, atol=1e-10)
 
 
+@pytest.mark.nightly
 def test_a_sample_does_not_see_the_others_and_padding_changes_nothing(data):
     nystrom = {"num_heads": 2, "num_landmarks": 4}
     model = make(

@@ -140,6 +140,7 @@ def test_inspection_has_a_map_and_bases_per_layer_and_head(mesh):
 
 
 @pytest.mark.parametrize("num_basis", [3, 7])  # fewer and more than channels
+@pytest.mark.nightly
 def test_condition_numbers_are_those_of_the_systems_of_every_layer(mesh, num_basis):
     model = make(num_basis=num_basis, time_embedding=True)
     weights = np.linspace(0.5, 1.5, 30)
