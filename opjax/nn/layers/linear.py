@@ -64,6 +64,8 @@ class Linear(nnx.Linear):
                 f"inputs {inputs.shape} must have {channels} channels, the last axis, "
                 "for this layer."
             )
+        if out_sharding is None:  # an argument that the lowest version of Flax does not have
+            return super().__call__(inputs)
         return super().__call__(inputs, out_sharding)
 
 
