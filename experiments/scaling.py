@@ -5,8 +5,9 @@
 Measures one layer of each kind, built as in `opjax.learn`, with one and with eight
 heads: the forward pass, and the gradient with respect to parameters and input. At every
 size the layers take turns, so that a busy moment of the machine affects all of them.
-The preset models measures whole models of one layer, and encoder the ten encoder layers
-of Table 1 of Cao (2021).
+The preset models measures whole models of one layer, encoder the ten encoder layers of
+Table 1 of Cao (2021), and pairs the attentions that compare all pairs of points beside
+PyTorch's (needs the extra benchmark).
 """
 
 import dataclasses
@@ -15,12 +16,12 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
-from experiments import scaling_flops, scaling_layers
+from experiments import scaling_flops, scaling_layers, scaling_torch
 from opjax.learn import Options, Program, Report, option
 from opjax.learn.report.drawing import new_figure, plain, save
 from opjax.learn.run.folder import write_json
@@ -57,7 +58,9 @@ class Config(Options):
         "quick", "Named set of values for all flags that are not given"
     )
     models: tuple[str, ...] = option(
-        scaling_layers.names(), "Attentions to measure, or whole models as model:NAME"
+        scaling_layers.names(),
+        "Attentions to measure, whole models as model:NAME, or torch:softmax, which is "
+        "PyTorch's fused attention",
     )
     heads: tuple[int, ...] = option(
         (1, 8), "Numbers of heads to measure. Each must divide --width", minimum=1
@@ -100,7 +103,8 @@ class Config(Options):
         super().__post_init__()
         for name in self.models:
             scaling_layers.check(name)
-            if self.num_layers and name.startswith(scaling_layers.WHOLE):
+            alone = name.startswith(scaling_layers.WHOLE) or name == scaling_torch.NAME
+            if self.num_layers and alone:
                 raise ValueError(f"num_layers={self.num_layers} has no {name}.")
         for name in ("max_log2", "max_log2_quadratic"):
             if (value := getattr(self, name)) < self.min_log2:
@@ -141,6 +145,8 @@ class Config(Options):
 
     def parameters(self, name: str, heads: int, num_points: int) -> int:
         """Counts the parameters of a layer."""
+        if name == scaling_torch.NAME:
+            return 4 * self.width * (self.width + 1)
         found = jax.eval_shape(lambda: self.build(name, heads, num_points))
         return sum(leaf.size for leaf in jax.tree.leaves(found))
 
@@ -163,6 +169,14 @@ PRESETS = {
     "quick": Config(),
     "paper": Config(
         preset="paper", min_log2=7, step_log2=1, max_log2_quadratic=15, repeats=15
+    ),
+    "pairs": Config(
+        preset="pairs",
+        models=("functional", "softmax", "fourier", scaling_torch.NAME),
+        step_log2=1,
+        max_log2=14,
+        max_log2_quadratic=14,
+        fit_log2=11,
     ),
     "models": Config(
         preset="models", models=scaling_layers.whole_names(), heads=(8,), max_log2=14
@@ -188,6 +202,47 @@ def _functions(name: str) -> dict[str, Callable]:
     }
 
 
+class Prepared(NamedTuple):
+    """A pass of a layer, ready to be timed.
+
+    Attributes:
+      call: computes it.
+      flops: floating point operations.
+      bytes: peak of temporary memory, None if unknown.
+    """
+
+    call: Callable[[], Any]
+    flops: float
+    bytes: int | None
+
+
+def _prepare(
+    config: Config, name: str, heads: int, num_points: int
+) -> dict[str, Prepared]:
+    """Compiles the passes of one of our layers."""
+    x, points = scaling_layers.inputs(config, name, num_points)
+    given = config.build(name, heads, num_points), x, points
+    prepared = {}
+    for kind, function in _functions(name).items():
+        compiled = jax.jit(function).lower(*given).compile()
+        found = compiled.memory_analysis()
+        size = 0 if found is None else found.temp_size_in_bytes
+        flops = scaling_flops.count(function, *given)
+        prepared[kind] = Prepared(partial(compiled, *given), flops, size)
+    return prepared
+
+
+def _prepare_torch(
+    config: Config, name: str, heads: int, num_points: int
+) -> dict[str, Prepared]:
+    """Builds the passes of PyTorch's layer."""
+    del name
+    sizes = config.batch_size, num_points, config.width
+    calls = scaling_torch.passes(*sizes, heads, config.seed)
+    flops = scaling_torch.flops(*sizes)
+    return {kind: Prepared(call, flops[kind], None) for kind, call in calls.items()}
+
+
 def measure(config: Config, num_points: int) -> list[dict[str, Any]]:
     """Times all layers at one size in random turns, quadratic ones up to some size.
 
@@ -198,17 +253,12 @@ def measure(config: Config, num_points: int) -> list[dict[str, Any]]:
     for name, heads in config.cases():
         if num_points not in config.sizes(name):
             continue
-        x, points = scaling_layers.inputs(config, name, num_points)
-        given = config.build(name, heads, num_points), x, points
         row = {"attention": name, "heads": heads, "points": num_points}
-        for kind, function in _functions(name).items():
-            call = jax.jit(function).lower(*given).compile()
-            found = call.memory_analysis()
-            size = 0 if found is None else found.temp_size_in_bytes
-            flops = scaling_flops.count(function, *given)
-            row[kind] = {"ms": [], "bytes": size, "flops": flops}
-            calls.append((row[kind]["ms"], call, given))
-            leaves = jax.tree.leaves(call(*given))  # also the warm-up
+        prepare = _prepare_torch if name == scaling_torch.NAME else _prepare
+        for kind, found in prepare(config, name, heads, num_points).items():
+            row[kind] = {"ms": [], "bytes": found.bytes, "flops": found.flops}
+            calls.append((row[kind]["ms"], found.call))
+            leaves = jax.tree.leaves(found.call())  # also the warm-up
             if not all(bool(np.isfinite(leaf).all()) for leaf in leaves):
                 raise FloatingPointError(
                     f"{name}, n = {num_points}: {kind} not finite."
@@ -218,18 +268,18 @@ def measure(config: Config, num_points: int) -> list[dict[str, Any]]:
     rng = np.random.default_rng(config.seed)
     for _ in range(config.repeats):
         for index in rng.permutation(len(calls)):
-            milliseconds, call, given = calls[index]
+            milliseconds, call = calls[index]
             if len(milliseconds) < 3 or min(milliseconds) < _SLOW:
-                milliseconds.append(_milliseconds(call, given))
+                milliseconds.append(_milliseconds(call))
     return rows
 
 
-def _milliseconds(call: Callable, given: tuple) -> float:
+def _milliseconds(call: Callable[[], Any]) -> float:
     # Small sizes are repeated until the clock can see them.
     count = 0
     begin = time.perf_counter()
     while time.perf_counter() - begin < 2e-3:
-        jax.block_until_ready(call(*given))
+        jax.block_until_ready(call())
         count += 1
     return 1e3 * (time.perf_counter() - begin) / count
 
@@ -239,7 +289,8 @@ def curve(
 ) -> dict[int, float]:
     """What was measured of a layer, by its numbers of points."""
     mine = [r for r in rows if (r["attention"], r["heads"]) == (name, heads)]
-    return {row["points"]: _UNITS[unit](row[kind], row["points"]) for row in mine}
+    known = [r for r in mine if unit != "MiB" or r[kind]["bytes"] is not None]
+    return {row["points"]: _UNITS[unit](row[kind], row["points"]) for row in known}
 
 
 def slope(times: Mapping[int, float], first: int) -> float | None:

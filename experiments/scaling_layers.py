@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
+from experiments import scaling_torch
 from opjax import nn
 from opjax.learn.config import ModelOptions
 from opjax.learn.registry import models, operators
@@ -43,7 +44,10 @@ def whole_names() -> tuple[str, ...]:
 
 
 def check(name: str) -> None:
-    """Raises ValueError for what cannot be measured."""
+    """Raises ValueError for what cannot be measured, ImportError without PyTorch."""
+    if name == scaling_torch.NAME:
+        scaling_torch.check()
+        return
     if name == FOURIER_BLOCK:
         return
     found = _entry(name)
@@ -57,13 +61,15 @@ def check(name: str) -> None:
 
 def is_quadratic(name: str) -> bool:
     """Whether the cost grows as the square of the number of points."""
-    return name != FOURIER_BLOCK and _entry(name).quadratic
+    if name in (FOURIER_BLOCK, scaling_torch.NAME):
+        return name == scaling_torch.NAME
+    return _entry(name).quadratic
 
 
 def has_heads(name: str) -> bool:
     """Whether the number of heads means anything."""
-    if name == FOURIER_BLOCK:
-        return False
+    if name in (FOURIER_BLOCK, scaling_torch.NAME):
+        return name == scaling_torch.NAME
     found = operators.options_of(name.removeprefix(WHOLE))
     return not name.startswith(WHOLE) or "num_heads" in found
 

@@ -1,4 +1,5 @@
 import dataclasses
+import importlib.util
 import json
 
 import jax
@@ -6,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments import scaling, scaling_flops, scaling_layers
+from experiments import scaling, scaling_flops, scaling_layers, scaling_torch
 from opjax.learn.registry import operators
 
 TINY = dataclasses.replace(
@@ -190,3 +191,21 @@ def test_quadratic_layers_stop_earlier():
 def test_bad_settings_are_refused(change, message):
     with pytest.raises(ValueError, match=message):
         dataclasses.replace(TINY, **change)
+
+
+def test_pytorch_is_measured_where_it_is_and_refused_where_it_is_not(monkeypatch):
+    find = importlib.util.find_spec
+    missing = lambda name: None if name == "torch" else find(name)  # noqa: E731
+    with monkeypatch.context() as patch:
+        patch.setattr(importlib.util, "find_spec", missing)
+        with pytest.raises(ImportError, match=r"opjax\[benchmark\]"):
+            dataclasses.replace(TINY, models=(scaling_torch.NAME,))
+    pytest.importorskip("torch")
+    config = dataclasses.replace(TINY, models=("softmax", scaling_torch.NAME))
+    ours, theirs = scaling.measure(config, 32)[:2]
+    for kind in ("forward", "gradient"):
+        assert theirs[kind]["ms"][0] > 0
+        # Theirs multiplies the output map apart; ours may fold it into the values.
+        assert 0.5 < theirs[kind]["flops"] / ours[kind]["flops"] < 2
+    with pytest.raises(ValueError, match="num_layers=1 has no torch:softmax"):
+        dataclasses.replace(config, num_layers=1)
