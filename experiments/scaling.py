@@ -305,6 +305,8 @@ def slope(times: Mapping[int, float], first: int) -> float | None:
 def work(config: Config, directory: Any, cache_dir: str | None) -> Report:
     """Measures all layers at all sizes; writes `measurements.json` and a figure."""
     del cache_dir
+    if scaling_torch.NAME in config.models:
+        scaling_torch.check()
     rows: list[dict[str, Any]] = []
     for size in config.all_sizes():
         rows += measure(config, size)

@@ -44,11 +44,8 @@ def whole_names() -> tuple[str, ...]:
 
 
 def check(name: str) -> None:
-    """Raises ValueError for what cannot be measured, ImportError without PyTorch."""
-    if name == scaling_torch.NAME:
-        scaling_torch.check()
-        return
-    if name == FOURIER_BLOCK:
+    """Raises ValueError for what cannot be measured."""
+    if name in (FOURIER_BLOCK, scaling_torch.NAME):
         return
     found = _entry(name)
     if name.startswith(WHOLE) or found.attention is not None:

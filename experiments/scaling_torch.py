@@ -6,6 +6,7 @@ with Q, K and V linear in the features, the softmax and its gradient in PyTorch'
 kernel (`scaled_dot_product_attention`). Needs the extra `benchmark`.
 """
 
+import importlib
 import importlib.util
 import os
 from collections.abc import Callable
@@ -35,8 +36,7 @@ def passes(
       num_heads: heads, which divide the channels.
       seed: of parameters and features.
     """
-    import torch
-
+    torch = importlib.import_module("torch")  # an extra, which type checkers may lack
     torch.set_num_threads(len(os.sched_getaffinity(0)))
     torch.manual_seed(seed)
     maps = torch.nn.Linear(width, 3 * width), torch.nn.Linear(width, width)

@@ -193,15 +193,17 @@ def test_bad_settings_are_refused(change, message):
         dataclasses.replace(TINY, **change)
 
 
-def test_pytorch_is_measured_where_it_is_and_refused_where_it_is_not(monkeypatch):
+def test_pytorch_is_measured_where_it_is_and_refused_where_it_is_not(
+    monkeypatch, tmp_path
+):
+    config = dataclasses.replace(TINY, models=("softmax", scaling_torch.NAME))
     find = importlib.util.find_spec
     missing = lambda name: None if name == "torch" else find(name)  # noqa: E731
     with monkeypatch.context() as patch:
         patch.setattr(importlib.util, "find_spec", missing)
         with pytest.raises(ImportError, match=r"opjax\[benchmark\]"):
-            dataclasses.replace(TINY, models=(scaling_torch.NAME,))
+            scaling.run(config, workdir=tmp_path / "run")
     pytest.importorskip("torch")
-    config = dataclasses.replace(TINY, models=("softmax", scaling_torch.NAME))
     ours, theirs = scaling.measure(config, 32)[:2]
     for kind in ("forward", "gradient"):
         assert theirs[kind]["ms"][0] > 0
