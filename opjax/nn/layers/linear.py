@@ -64,7 +64,7 @@ class Linear(nnx.Linear):
                 f"inputs {inputs.shape} must have {channels} channels, the last axis, "
                 "for this layer."
             )
-        if out_sharding is None:  # an argument that the lowest version of Flax does not have
+        if out_sharding is None:  # which the lowest version of Flax does not take
             return super().__call__(inputs)
         return super().__call__(inputs, out_sharding)
 
