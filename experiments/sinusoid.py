@@ -190,7 +190,8 @@ def make_task(config: Config, cache_dir: str | None) -> learn.FreshTask:
         loss=loss,
         evaluate=lambda model, folder: evaluate(model, folder, config),
         optimizer=make_optimizer,
-        source="own sampler: sine waves of Finn et al. (2017), fresh in every step",
+        source="own sampler: sine waves of Finn et al. (2017), fresh in every step; "
+        f"{config.num_context} observations and {config.num_query} queries each",
         over_batch=False,
     )
 

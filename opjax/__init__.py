@@ -12,6 +12,7 @@ from opjax import (
     basis,
     linalg,
     metrics,
+    metrics_time,
     normalize,
     point_clouds,
     projection,
@@ -60,6 +61,7 @@ from opjax.interpolation import interpolate_grid
 from opjax.linalg import condition_number, ridge_solve
 from opjax.projection import Moments, gram, moments, project, reconstruct
 from opjax.quadrature import cell_weights, grid_weights, scattered_weights
+from opjax.rollouts import rollout
 from opjax.spectral import spectral_convolution
 
 __version__ = _metadata.version("opjax")
@@ -94,6 +96,7 @@ __all__ = [
     "linear_attention",
     "linformer_attention",
     "metrics",
+    "metrics_time",
     "mode_gains",
     "moments",
     "normalize",
@@ -111,6 +114,7 @@ __all__ = [
     "quadrature",
     "reconstruct",
     "ridge_solve",
+    "rollout",
     "scattered_weights",
     "schwarz",
     "softmax_attention",

@@ -14,9 +14,17 @@ ROOT = pathlib.Path(opjax.__file__).parent
 PURE = {"_checks", "_sequential", "linalg", "quadrature", "basis", "attention"}
 PURE |= {"_winograd", "convolution", "schwarz", "spectral", "interpolation"}
 PURE |= {"point_clouds", "projection", "eigenfunctions", "adaptive_ridge"}
-PURE |= {"_stiffness", "_halo", "precision", "geometry"}
+PURE |= {"_stiffness", "_halo", "precision", "geometry", "rollouts"}
 
-ALL = PURE | {"metrics", "normalize", "training", "export", "streaming", "samples"}
+ALL = PURE | {
+    "metrics",
+    "metrics_time",
+    "normalize",
+    "training",
+    "export",
+    "streaming",
+    "samples",
+}
 ALL |= {"_files", "_formats", "files", "problems", "datasets", "nn"}
 # and nothing imports `learn`
 
@@ -52,6 +60,8 @@ PARTS = {
     "geometry": {"_checks"},
     "point_clouds": {"_checks", "_sequential", "quadrature"},
     "metrics": {"_checks", "_halo", "quadrature"},
+    "metrics_time": {"_checks", "metrics", "quadrature"},
+    "rollouts": {"_checks"},
     "normalize": {"_checks"},
     "export": {"_checks", "_files", "_formats", "normalize"},
     "training": {"_checks", "_files", "_formats"},
@@ -62,7 +72,7 @@ PARTS = {
     "datasets": PURE | {"_files", "files", "normalize", "problems", "samples"},
     "nn": PURE,
     "learn": ALL,
-    "__init__": PURE | {"metrics", "normalize"},
+    "__init__": PURE | {"metrics", "metrics_time", "normalize"},
 }
 
 # What a part may import from outside, beyond Python's library, JAX, jaxtyping, NumPy.
@@ -311,6 +321,7 @@ def test_the_public_names():
         "linear_attention",
         "linformer_attention",
         "metrics",
+        "metrics_time",
         "mode_gains",
         "moments",
         "normalize",
@@ -328,6 +339,7 @@ def test_the_public_names():
         "quadrature",
         "reconstruct",
         "ridge_solve",
+        "rollout",
         "scattered_weights",
         "schwarz",
         "softmax_attention",

@@ -121,7 +121,9 @@ def enclosed_volume(
     """
     weights = point_area_vectors(mesh_points, facets)
     points = _arrays.coordinates(mesh_points)
-    middle = points.mean(axis=0, keepdims=True)  # against cancellation; a constant adds nothing
+    middle = points.mean(
+        axis=0, keepdims=True
+    )  # against cancellation; a constant adds nothing
     return ((points - middle) * weights).sum() / points.shape[1]
 
 

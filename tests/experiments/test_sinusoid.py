@@ -161,6 +161,7 @@ def test_the_result_says_how_it_came_about(finished):
     }
     assert result.items() >= expected.items()
     assert result["data"].startswith("own sampler")
+    assert result["data"].endswith("queries each")
     errors = np.asarray(result["mse_by_context"]["attention"])
     assert errors.shape == (2, 8)
     mean = np.median(errors[:, 1:].mean(axis=1))
@@ -257,3 +258,8 @@ def test_errors_that_are_not_finite_are_refused():
 
     with jax.enable_x64(False), pytest.raises(NonFiniteError, match="raise the ridge"):
         sinusoid.errors(jax.tree_util.Partial(bad), TINY)
+
+
+def test_the_published_setup_says_its_observations_and_queries():
+    task = sinusoid.make_task(sinusoid.PRESETS["paper"], None)
+    assert "32 observations and 200 queries" in task.source

@@ -1,0 +1,293 @@
+"""Measures of rollouts: errors over time, times of validity, spectra, conservation.
+
+Arrays hold the frames of one sample along axis 0, `(t, n)` or `(t, n, c)`; batch them
+with `jax.vmap`. Times of validity are counted in steps, see `steps_below`.
+"""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.typing import ArrayLike
+from jaxtyping import Float
+
+from opjax import _checks
+from opjax.metrics import relative_l2
+from opjax.quadrature import active
+
+
+def errors_of_frames(
+    prediction: Float[ArrayLike, "t n ..."],
+    target: Float[ArrayLike, "t n ..."],
+    *,
+    quadrature_weights: Float[ArrayLike, " n"] | None = None,
+) -> Float[Array, " t"]:
+    """Relative L2 error of every frame, see `metrics.relative_l2`.
+
+    Args:
+      prediction: frames, shape `(t, n)` or `(t, n, c)`.
+      target: true frames of the same shape.
+      quadrature_weights: weights of the points; zero leaves a point out.
+
+    Returns:
+      The errors, shape `(t,)`.
+
+    Raises:
+      TypeError: if an array is not floating point.
+      ValueError: if shapes do not match.
+    """
+    prediction, target = _frames(prediction, target)
+
+    def one(first: Array, second: Array) -> Array:
+        return relative_l2(first, second, quadrature_weights=quadrature_weights)
+
+    return jax.vmap(one)(prediction, target)
+
+
+def correlations_of_frames(
+    prediction: Float[ArrayLike, "t n ..."],
+    target: Float[ArrayLike, "t n ..."],
+    *,
+    quadrature_weights: Float[ArrayLike, " n"] | None = None,
+) -> Float[Array, " t"]:
+    r"""Pearson's correlation of every frame with the true one.
+
+        sum_i w_i p_i t_i / ((sum_i w_i p_i^2) (sum_i w_i t_i^2))^{1/2}
+
+    for values whose weighted mean over the points was subtracted, channel by channel.
+    A frame that is constant has correlation zero with any other, and gradient zero.
+
+    Args:
+      prediction: frames, shape `(t, n)` or `(t, n, c)`.
+      target: true frames of the same shape.
+      quadrature_weights: weights of the points; zero leaves a point out.
+
+    Returns:
+      The correlations, between -1 and 1, shape `(t,)`.
+
+    Raises:
+      TypeError: if an array is not floating point.
+      ValueError: if shapes do not match.
+    """
+    prediction, target = _frames(prediction, target)
+    weights = _weights(prediction, quadrature_weights)
+
+    def centred(frames: Array) -> Array:
+        frames = jnp.where(active(weights), frames, 0)
+        mean = jnp.sum(weights * frames, axis=1, keepdims=True) / jnp.sum(weights)
+        return jnp.sqrt(weights) * (frames - mean)
+
+    p, t = centred(prediction), centred(target)
+    square = jnp.sum(p * p, axis=(1, 2)) * jnp.sum(t * t, axis=(1, 2))
+    # The root has no derivative at zero; the inner select keeps it out.
+    varies = square > 0
+    root = jnp.sqrt(jnp.where(varies, square, 1))
+    return jnp.where(varies, jnp.sum(p * t, axis=(1, 2)) / root, 0)
+
+
+def persistence(
+    first: Float[ArrayLike, "n ..."], num_frames: int
+) -> Float[Array, "t n ..."]:
+    """The prediction that nothing changes: the first frame, repeated.
+
+    Args:
+      first: the last frame that is known, shape `(n,)` or `(n, c)`.
+      num_frames: number of frames to predict.
+
+    Returns:
+      The frames, shape `(num_frames, *first.shape)`.
+
+    Raises:
+      ValueError: if the number is not positive.
+    """
+    _checks.positive(num_frames=num_frames)
+    first = jnp.asarray(first)
+    return jnp.broadcast_to(first, (num_frames, *first.shape))
+
+
+def steps_until(condition: ArrayLike) -> Array:
+    """Number of steps before a condition is first met.
+
+    Args:
+      condition: whether it is met after every step, booleans of shape `(t,)`.
+
+    Returns:
+      The number of steps before the first True, `t` if there is none, int32.
+
+    Raises:
+      ValueError: if the shape is not `(t,)`.
+
+    Examples:
+      >>> int(steps_until(jnp.array([False, False, True, False])))
+      2
+    """
+    condition = jnp.asarray(condition)
+    _checks.rank(1, condition=condition)
+    return jnp.sum(jnp.cumsum(condition) == 0).astype(jnp.int32)
+
+
+def correlation_time(
+    prediction: Float[ArrayLike, "t n ..."],
+    target: Float[ArrayLike, "t n ..."],
+    *,
+    threshold: float = 0.8,
+    quadrature_weights: Float[ArrayLike, " n"] | None = None,
+) -> Array:
+    """Number of steps until the correlation with the truth falls below a threshold.
+
+    Args:
+      prediction: frames, shape `(t, n)` or `(t, n, c)`.
+      target: true frames of the same shape.
+      threshold: the smallest correlation that counts as agreement.
+      quadrature_weights: weights of the points; zero leaves a point out.
+
+    Returns:
+      The steps before the correlation is first below the threshold or not a number,
+      `t` if it never is, int32.
+
+    Raises:
+      TypeError: if an array is not floating point.
+      ValueError: if shapes do not match.
+
+    References:
+      Kochkov et al., "Machine learning-accelerated computational fluid dynamics", PNAS
+      118(21), 2021.
+    """
+    found = correlations_of_frames(
+        prediction, target, quadrature_weights=quadrature_weights
+    )
+    return steps_until(~(found >= threshold))
+
+
+def persistence_time(
+    prediction: Float[ArrayLike, "t n ..."],
+    target: Float[ArrayLike, "t n ..."],
+    first: Float[ArrayLike, "n ..."],
+    *,
+    quadrature_weights: Float[ArrayLike, " n"] | None = None,
+) -> Array:
+    """Number of steps until the error exceeds that of `persistence`.
+
+    Args:
+      prediction: frames, shape `(t, n)` or `(t, n, c)`.
+      target: true frames of the same shape.
+      first: the last frame that was known, shape `(n,)` or `(n, c)`.
+      quadrature_weights: weights of the points; zero leaves a point out.
+
+    Returns:
+      The steps before the error is first above that of persistence or not a number,
+      `t` if it never is, int32.
+
+    Raises:
+      TypeError: if an array is not floating point.
+      ValueError: if shapes do not match.
+    """
+    weights = quadrature_weights
+    own = errors_of_frames(prediction, target, quadrature_weights=weights)
+    still = persistence(first, len(own))
+    trivial = errors_of_frames(still, target, quadrature_weights=weights)
+    return steps_until(~(own <= trivial))
+
+
+def radial_spectrum(
+    field: Float[ArrayLike, " n"], *, grid_shape: tuple[int, ...]
+) -> Float[Array, " k"]:
+    r"""Energy of a field on a periodic grid by wave number.
+
+        E_k = sum_{k - 1/2 <= |q| < k + 1/2} |u_q|^2,    u_q = mean_x u(x) e^{-i q . x},
+
+    over integer wave numbers `q`, for `k = 0, ..., floor(min(grid_shape) / 2)`. Shells
+    beyond the last one, the corners of a square, are left out. By Parseval, a field
+    without them has `sum_k E_k = mean u^2`.
+
+    Args:
+      field: values on the grid, last axis fastest, shape `(n,)`.
+      grid_shape: points along each axis, one or two axes; its product is `n`.
+
+    Returns:
+      The energies, shape `(floor(min(grid_shape) / 2) + 1,)`.
+
+    Raises:
+      TypeError: if the field is not floating point.
+      ValueError: if it does not fill the grid, or the grid has other than one or two
+        axes.
+    """
+    _checks.floating(field=field)
+    field = jnp.asarray(field)
+    _checks.rank(1, field=field)
+    if len(grid_shape) not in (1, 2) or math.prod(grid_shape) != field.size:
+        raise ValueError(
+            f"grid_shape={tuple(grid_shape)} must have one or two axes and the "
+            f"{field.size} points of the field; spectra of meshes are not available."
+        )
+    modes = jnp.fft.fftn(field.reshape(grid_shape)) / field.size
+    axes = [np.fft.fftfreq(n, 1 / n) for n in grid_shape]
+    squares = sum(q**2 for q in np.meshgrid(*axes, indexing="ij"))
+    shells = np.floor(np.sqrt(squares) + 0.5).astype(int).ravel()
+    energies = (jnp.real(modes) ** 2 + jnp.imag(modes) ** 2).ravel()
+    total = jnp.zeros(shells.max() + 1, field.dtype).at[shells].add(energies)
+    return total[: min(grid_shape) // 2 + 1]
+
+
+def mean_drift(
+    frames: Float[ArrayLike, "t n ..."],
+    first: Float[ArrayLike, "n ..."],
+    *,
+    quadrature_weights: Float[ArrayLike, " n"] | None = None,
+) -> Float[Array, "t ..."]:
+    r"""Drift of the mean of every channel, which a conservation law keeps constant.
+
+        d_t = (m(u_t) - m(u_0)) / (m(u_0^2))^{1/2},    m(u) = sum_i w_i u_i / sum_i w_i.
+
+    Args:
+      frames: shape `(t, n)` or `(t, n, c)`.
+      first: the frame `u_0` before, shape `(n,)` or `(n, c)`; where it vanishes the
+        drift is not divided.
+      quadrature_weights: weights of the points; zero leaves a point out.
+
+    Returns:
+      The drifts, signed, shape `(t,)` or `(t, c)`.
+
+    Raises:
+      TypeError: if an array is not floating point.
+      ValueError: if shapes do not match.
+    """
+    first = jnp.asarray(first)
+    both = _frames(frames, jnp.broadcast_to(first, jnp.shape(frames)))
+    weights = _weights(both[0], quadrature_weights)
+    later, start = (jnp.where(active(weights), values, 0) for values in both)
+
+    def mean(values: Array) -> Array:
+        return jnp.sum(weights * values, axis=1) / jnp.sum(weights)
+
+    size = jnp.sqrt(mean(start * start))
+    drift = (mean(later) - mean(start)) / jnp.where(size > 0, size, 1)
+    return drift.reshape(drift.shape[:1] + first.shape[1:])
+
+
+def _frames(prediction: ArrayLike, target: ArrayLike) -> tuple[Array, Array]:
+    """Frames as `(t, n, c)`; raises an error unless both are such."""
+    _checks.floating(prediction=prediction, target=target)
+    p, t = jnp.asarray(prediction), jnp.asarray(target)
+    if p.shape != t.shape or p.ndim not in (2, 3):
+        raise ValueError(
+            f"prediction has shape {p.shape} and target {t.shape}; both must be the "
+            "frames (t, n) or (t, n, c) of one sample; use `jax.vmap` for batches."
+        )
+    return p.reshape(*p.shape[:2], -1), t.reshape(*t.shape[:2], -1)
+
+
+def _weights(frames: Array, quadrature_weights: ArrayLike | None) -> Array:
+    """Weights of the points `(1, n, 1)`, one each by default."""
+    if quadrature_weights is None:
+        return jnp.ones((1, frames.shape[1], 1), frames.dtype)
+    _checks.floating(quadrature_weights=quadrature_weights)
+    weights = jnp.asarray(quadrature_weights, frames.dtype)
+    if weights.shape != frames.shape[1:2]:
+        raise ValueError(
+            f"quadrature_weights has shape {weights.shape}, expected "
+            f"{frames.shape[1:2]}: one weight for each point of a frame."
+        )
+    return weights[None, :, None]
