@@ -25,7 +25,8 @@ PAGES = sorted(DOCS.rglob("*.md"))
 BLOCK = re.compile(r"^( *)```(.*?)\n(.*?)^\1```$", re.DOTALL | re.MULTILINE)
 THEIRS = ".theirs"  # shown, and run by nobody here
 PUBLIC = "attention.functional attention.linear basis linalg metrics projection "
-PUBLIC += "quadrature schwarz.boxes interpolation rollouts metrics_time"
+PUBLIC += "quadrature schwarz.boxes interpolation rollouts metrics_time "
+PUBLIC += "geometry.cells geometry.boundaries geometry.facets geometry.distances"
 
 
 def blocks(page, language):

@@ -14,7 +14,7 @@ ROOT = pathlib.Path(opjax.__file__).parent
 PURE = {"_checks", "_sequential", "linalg", "quadrature", "basis", "attention"}
 PURE |= {"_winograd", "convolution", "schwarz", "spectral", "interpolation"}
 PURE |= {"point_clouds", "projection", "eigenfunctions", "adaptive_ridge"}
-PURE |= {"_stiffness", "_halo", "precision", "rollouts"}
+PURE |= {"_stiffness", "_halo", "precision", "geometry", "rollouts"}
 
 ALL = PURE | {
     "metrics",
@@ -57,6 +57,7 @@ PARTS = {
     "schwarz": {"_checks", "linalg"},
     "spectral": {"_checks"},
     "interpolation": {"_checks"},
+    "geometry": {"_checks"},
     "point_clouds": {"_checks", "_sequential", "quadrature"},
     "metrics": {"_checks", "_halo", "quadrature"},
     "metrics_time": {"_checks", "metrics", "quadrature"},
@@ -66,7 +67,7 @@ PARTS = {
     "training": {"_checks", "_files", "_formats"},
     "streaming": {"_checks", "nn", "precision", "quadrature", "training"},
     "samples": {"_checks", "normalize", "quadrature"},
-    "files": {"_files", "quadrature", "samples"},
+    "files": {"_files", "geometry", "quadrature", "samples"},
     "problems": PURE,
     "datasets": PURE | {"_files", "files", "normalize", "problems", "samples"},
     "nn": PURE,
@@ -86,6 +87,7 @@ OUTSIDE = {
 NESTED = {
     "_stiffness": {"scipy"},
     "eigenfunctions": {"scipy"},
+    "geometry": {"scipy"},  # trees
     "files": {"h5py", "scipy", "pyvista", "vtkmodules"},  # optional readers
     "datasets": {"h5py", "scipy", "pyvista", "vtkmodules"},
     "problems": {"skfem", "scipy"},  # finite elements

@@ -44,6 +44,7 @@ API = {
             "opjax.linalg",
             "opjax.adaptive_ridge",
             "opjax.quadrature",
+            "opjax.geometry",
             "opjax.interpolation",
             "opjax.spectral",
         ],

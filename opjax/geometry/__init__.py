@@ -1,0 +1,33 @@
+"""Geometry of meshes: volumes and centres of cells, boundaries, normals, distances.
+
+Functions of coordinates take NumPy arrays, then compute in double precision on the
+host, or JAX arrays, then keep their type and can be differentiated and compiled. What
+depends on which points a cell has, not on where they are, is computed on the host.
+"""
+
+from opjax.geometry.boundaries import Facets, boundary_facets, open_edges
+from opjax.geometry.cells import KINDS, cell_centers, cell_volumes, invalid_cells
+from opjax.geometry.distances import Nearest, distance, nearest_facets
+from opjax.geometry.facets import (
+    enclosed_volume,
+    facet_area_vectors,
+    point_area_vectors,
+    point_normals,
+)
+
+__all__ = [
+    "KINDS",
+    "Facets",
+    "Nearest",
+    "boundary_facets",
+    "cell_centers",
+    "cell_volumes",
+    "distance",
+    "enclosed_volume",
+    "facet_area_vectors",
+    "invalid_cells",
+    "nearest_facets",
+    "open_edges",
+    "point_area_vectors",
+    "point_normals",
+]

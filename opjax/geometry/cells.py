@@ -1,0 +1,220 @@
+"""Volumes and centres of linear cells of every kind that VTK has."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from jax.typing import ArrayLike
+from jaxtyping import Bool, Float, Int
+
+from opjax import _checks
+from opjax.geometry import _arrays
+
+
+class Kind(NamedTuple):
+    """A kind of cells, with corners in the order of VTK.
+
+    Attributes:
+      dimension: of the cell: 1 for lines, 2 for surfaces, 3 for solids.
+      corners: their number; the smallest one where it is free.
+      free: whether a cell may have more corners.
+      sides: corners of its facets. Facets of a solid are seen counterclockwise from
+        outside; one of three corners repeats the last.
+      order: corners in the order of the kind with the same shape whose formulas apply;
+        empty if it is its own.
+    """
+
+    dimension: int
+    corners: int
+    free: bool = False
+    sides: tuple[tuple[int, ...], ...] = ()
+    order: tuple[int, ...] = ()
+
+
+_BOX = (
+    *((0, 4, 7, 3), (1, 2, 6, 5), (0, 1, 5, 4)),
+    *((3, 7, 6, 2), (0, 3, 2, 1), (4, 5, 6, 7)),
+)
+_TETRA = ((0, 1, 3, 3), (1, 2, 3, 3), (2, 0, 3, 3), (0, 2, 1, 1))
+_WEDGE = ((0, 1, 2, 2), (3, 5, 4, 4), (0, 3, 4, 1), (1, 4, 5, 2), (2, 5, 3, 0))
+_PYRAMID = ((0, 3, 2, 1), (0, 1, 4, 4), (1, 2, 4, 4), (2, 3, 4, 4), (3, 0, 4, 4))
+_QUAD = ((0, 1), (1, 2), (2, 3), (3, 0))
+KINDS = {
+    "line": Kind(1, 2, free=True),
+    "triangle": Kind(2, 3, sides=((0, 1), (1, 2), (2, 0))),
+    "strip": Kind(2, 3, free=True),
+    "polygon": Kind(2, 3, free=True),
+    "pixel": Kind(2, 4, sides=_QUAD, order=(0, 1, 3, 2)),
+    "quad": Kind(2, 4, sides=_QUAD),
+    "tetra": Kind(3, 4, sides=_TETRA),
+    "voxel": Kind(3, 8, sides=_BOX, order=(0, 1, 3, 2, 4, 5, 7, 6)),
+    "hexahedron": Kind(3, 8, sides=_BOX),
+    "wedge": Kind(3, 6, sides=_WEDGE),
+    "pyramid": Kind(3, 5, sides=_PYRAMID),
+}
+# Both ways to divide a quadrilateral into two triangles.
+_WAYS = np.array([(0, 1, 2), (0, 2, 3), (0, 1, 3), (1, 2, 3)])
+_FLAT = 1e-12  # of the longest side to the power of the dimension
+
+
+def cell_volumes(
+    mesh_points: Float[ArrayLike, "n p"], cells: Int[ArrayLike, "t corners"], kind: str
+) -> Float[Any, " t"]:
+    r"""Lengths, areas or volumes of cells of one kind.
+
+    By the divergence theorem, with the corners relative to their mean,
+
+        |T| = 1/6 sum_{triangles (a, b, c) of the faces} det(a, b, c)     of solids,
+        |T| = 1/2 | sum_{sides (a, b)} a x b |                            of surfaces.
+
+    Faces of four corners take the mean of both ways to divide them, which is the exact
+    integral over the bilinear face. So volumes are those of the trilinear map, also
+    with warped faces, and the volumes of a mesh add up to the volume that its boundary
+    encloses. Areas are exact for planar cells, convex or not; a warped surface has
+    the area of its projection along its mean normal.
+
+    Args:
+      mesh_points: shape `(n, p)`; solids need `p = 3`, surfaces 2 or 3.
+      cells: point indices in VTK's order, shape `(t, corners)`. Shorter polygons,
+        strips and polylines repeat their last corner.
+      kind: one of `KINDS`. Polylines are lines.
+
+    Returns:
+      Shape `(t,)`. Solids that are inside out are negative, but for wedges, which are
+      in use with both orientations.
+
+    Raises:
+      TypeError: if points are not floating point or cells not integers.
+      ValueError: if the kind is unknown or does not fit the corners or the dimension,
+        or a point does not exist.
+
+    Examples:
+      >>> square = np.array([[0.0, 0], [2, 0], [2, 1], [0, 1]])
+      >>> cell_volumes(square, [[0, 1, 2, 3]], "quad").tolist()
+      [2.0]
+    """
+    return _measured(mesh_points, cells, kind)[0]
+
+
+def cell_centers(
+    mesh_points: Float[ArrayLike, "n p"], cells: Int[ArrayLike, "t corners"], kind: str
+) -> Float[Any, "t p"]:
+    r"""Centres of mass of cells of one kind, `1 / |T| int_T x dx`.
+
+    With `cell_volumes` as quadrature weights, values at the centres integrate linear
+    functions exactly. A cell without volume has the mean of its corners.
+
+    Args:
+      mesh_points: shape `(n, p)`.
+      cells: point indices, shape `(t, corners)`, as for `cell_volumes`.
+      kind: one of `KINDS`.
+
+    Returns:
+      Shape `(t, p)`.
+
+    Raises:
+      TypeError: if points are not floating point or cells not integers.
+      ValueError: as for `cell_volumes`.
+    """
+    return _measured(mesh_points, cells, kind)[1]
+
+
+def invalid_cells(
+    mesh_points: Float[ArrayLike, "n p"], cells: Int[ArrayLike, "t corners"], kind: str
+) -> Bool[np.ndarray, " t"]:
+    r"""Returns which cells have no volume, are inside out or cross themselves.
+
+    A cell has no volume if `|T| <= 1e-12 h^k` with its longest side `h` and dimension
+    `k`. It is inside out if it is negative. Quadrilaterals cross themselves if two
+    corners turn one way and two the other.
+
+    Args:
+      mesh_points: shape `(n, p)`.
+      cells: point indices, shape `(t, corners)`, as for `cell_volumes`.
+      kind: one of `KINDS`.
+
+    Returns:
+      Shape `(t,)`.
+
+    Raises:
+      TypeError: if points are not floating point or cells not integers.
+      ValueError: as for `cell_volumes`.
+    """
+    points = np.asarray(mesh_points)
+    corners = _corners(_arrays.coordinates(points), cells, kind)
+    volumes = _measured(points, cells, kind)[0]
+    sides = corners - np.roll(corners, 1, axis=1)
+    longest = np.max(_arrays.norm(np, sides), axis=1, initial=0)
+    bad = volumes <= _FLAT * longest ** KINDS[kind].dimension
+    if kind in ("pixel", "quad"):
+        turns = _arrays.cross(np, sides, np.roll(sides, -1, axis=1))
+        along = (turns * turns.sum(axis=1, keepdims=True)).sum(axis=2)
+        bad |= (along < 0).sum(axis=1) > 1
+    return bad
+
+
+def dimension_of(kind: str) -> int:
+    """Returns the dimension of a kind of cells.
+
+    Raises:
+      ValueError: if it is unknown.
+    """
+    _checks.option("kind", kind, KINDS)
+    return KINDS[kind].dimension
+
+
+def _corners(points: Any, cells: ArrayLike, kind: str) -> Any:
+    """Coordinates of corners in space, `(t, corners, 3)`, in the order of formulas."""
+    _checks.option("kind", kind, KINDS)
+    known = KINDS[kind]
+    found = _arrays.indices("cells", cells, len(points))
+    fits = found.shape[1] == known.corners or (
+        known.free and found.shape[1] > known.corners
+    )
+    if not fits:
+        more = " or more" if known.free else ""
+        raise ValueError(
+            f"cells have shape {found.shape}, but a {kind} has {known.corners}{more} "
+            "corners."
+        )
+    if known.dimension > points.shape[1]:
+        raise ValueError(
+            f"mesh_points has shape {points.shape}, but a {kind} has "
+            f"{known.dimension} dimensions."
+        )
+    order = list(known.order or range(found.shape[1]))
+    return _arrays.in_space(_arrays.namespace(points), points)[found[:, order]]
+
+
+def _measured(mesh_points: ArrayLike, cells: ArrayLike, kind: str) -> tuple[Any, Any]:
+    """Volumes `(t,)` and centres `(t, p)`."""
+    points = _arrays.coordinates(mesh_points)
+    xp = _arrays.namespace(points)
+    corners = _corners(points, cells, kind)
+    middle = corners.mean(axis=1, keepdims=True)
+    sizes, centres = _pieces(xp, corners - middle, kind)
+    volumes = sizes.sum(axis=1)
+    flat = volumes == 0
+    moments = (sizes[:, :, None] * centres).sum(axis=1)
+    offsets = xp.where(flat[:, None], 0, moments / xp.where(flat, 1, volumes)[:, None])
+    centers = (middle[:, 0] + offsets)[:, : points.shape[1]]
+    return (abs(volumes) if kind == "wedge" else volumes), centers
+
+
+def _pieces(xp: Any, corners: Any, kind: str) -> tuple[Any, Any]:
+    """Simplices that make up cells around the origin: signed sizes and centres."""
+    if kind == "line":
+        a, b = corners[:, :-1], corners[:, 1:]
+        return _arrays.norm(xp, b - a), (a + b) / 2
+    if kind == "strip":
+        a, b, c = corners[:, :-2], corners[:, 1:-1], corners[:, 2:]
+        turned = _arrays.cross(xp, b - a, c - a)
+        return _arrays.norm(xp, turned) / 2, (a + b + c) / 3
+    if KINDS[kind].dimension == 2:
+        after = xp.roll(corners, -1, axis=1)
+        vectors = _arrays.cross(xp, corners, after) / 2
+        normal = _arrays.unit(xp, vectors.sum(axis=1, keepdims=True))
+        return (vectors * normal).sum(axis=2), (corners + after) / 3
+    triangles = np.array(KINDS[kind].sides)[:, _WAYS].reshape(-1, 3)
+    a, b, c = (corners[:, triangles[:, i]] for i in range(3))
+    sizes = (a * _arrays.cross(xp, b, c)).sum(axis=2) / 12  # each face is there twice
+    return sizes, (a + b + c) / 4

@@ -1,0 +1,159 @@
+"""Areas, normals and integrals of the facets of a boundary.
+
+Facets are sides in the plane and polygons in space, seen counterclockwise from outside;
+one with fewer corners than others repeats its last one.
+"""
+
+from typing import Any
+
+import numpy as np
+from jax.typing import ArrayLike
+from jaxtyping import Float, Int
+
+from opjax.geometry import _arrays
+
+
+def facet_area_vectors(
+    mesh_points: Float[ArrayLike, "n p"], facets: Int[ArrayLike, "m corners"]
+) -> Float[Any, "m p"]:
+    r"""Outward normals of facets, times their areas (lengths in the plane).
+
+        A = (b_y - a_y, a_x - b_x)              of a side (a, b) in the plane,
+        A = 1/2 sum_{sides (a, b)} a x b        of a polygon in space,
+
+    exact for every polygon and also for a bilinear facet. They add up to zero over a
+    closed boundary.
+
+    Args:
+      mesh_points: shape `(n, p)`, `p` of 2 or 3.
+      facets: point indices, `(m, 2)` in the plane, `(m, corners)` in space.
+
+    Returns:
+      Shape `(m, p)`.
+
+    Raises:
+      TypeError: if points are not floating point or facets not integers.
+      ValueError: if shapes are not as above or a point does not exist.
+
+    Examples:
+      >>> facet_area_vectors(np.array([[0.0, 0], [2, 0]]), [[0, 1]]).tolist()
+      [[0.0, -2.0]]
+    """
+    points, facets = _checked(mesh_points, facets)
+    return _triangles(points, facets).sum(axis=1)
+
+
+def point_area_vectors(
+    mesh_points: Float[ArrayLike, "n p"], facets: Int[ArrayLike, "m corners"]
+) -> Float[Any, "n p"]:
+    r"""Weights `a_i` of points with `sum_i f(x_i) a_i ~ int f n dA` over facets.
+
+    A facet is divided into triangles around the mean of its corners, where a function
+    takes the mean of its values; each triangle (side, in the plane) gives equal shares
+    to its corners. So linear functions are integrated exactly over planar facets: the
+    force of a linear pressure on a closed boundary is its gradient times the volume.
+
+    Args:
+      mesh_points: shape `(n, p)`, `p` of 2 or 3.
+      facets: point indices, `(m, 2)` in the plane, `(m, corners)` in space.
+
+    Returns:
+      Shape `(n, p)`; zero at points of no facet.
+
+    Raises:
+      TypeError: if points are not floating point or facets not integers.
+      ValueError: if shapes are not as above or a point does not exist.
+    """
+    points, facets = _checked(mesh_points, facets)
+    k, vectors = facets.shape[1], _triangles(points, facets)
+    if points.shape[1] == 2:
+        shares = vectors.repeat(2, axis=1) / 2
+    else:  # triangle i has corners i and i + 1, and the mean of all
+        xp = _arrays.namespace(points)
+        shares = (vectors + xp.roll(vectors, 1, axis=1)) / 3
+        shares = shares + vectors.sum(axis=1, keepdims=True) / (3 * k)
+    return _sums(points, facets, shares)
+
+
+def point_normals(
+    mesh_points: Float[ArrayLike, "n p"], facets: Int[ArrayLike, "m corners"]
+) -> Float[Any, "n p"]:
+    r"""Outward unit normals at the points of a boundary.
+
+        n_i = N_i / |N_i|,    N_i = sum_{facets F containing i} A_F,
+
+    with the facets' `facet_area_vectors`.
+
+    Args:
+      mesh_points: shape `(n, p)`, `p` of 2 or 3.
+      facets: point indices, `(m, 2)` in the plane, `(m, corners)` in space.
+
+    Returns:
+      Shape `(n, p)`; zero at points of no facet, and where facets cancel.
+
+    Raises:
+      TypeError: if points are not floating point or facets not integers.
+      ValueError: if shapes are not as above or a point does not exist.
+    """
+    points, facets = _checked(mesh_points, facets)
+    xp = _arrays.namespace(points)
+    vectors = _triangles(points, facets).sum(axis=1, keepdims=True)
+    repeated = np.pad(facets[:, 1:] == facets[:, :-1], [(0, 0), (1, 0)])
+    shares = xp.where(repeated[:, :, None], 0, vectors)
+    return _arrays.unit(xp, _sums(points, facets, shares))
+
+
+def enclosed_volume(
+    mesh_points: Float[ArrayLike, "n p"], facets: Int[ArrayLike, "m corners"]
+) -> Float[Any, ""]:
+    r"""Volume (area in the plane) inside a closed boundary, `1/p int x . n dA`.
+
+    Args:
+      mesh_points: shape `(n, p)`, `p` of 2 or 3.
+      facets: point indices of the whole boundary, see `open_edges`.
+
+    Returns:
+      A scalar; negative if normals point inwards.
+
+    Raises:
+      TypeError: if points are not floating point or facets not integers.
+      ValueError: if shapes are not as above or a point does not exist.
+    """
+    weights = point_area_vectors(mesh_points, facets)
+    points = _arrays.coordinates(mesh_points)
+    middle = points.mean(
+        axis=0, keepdims=True
+    )  # against cancellation; a constant adds nothing
+    return ((points - middle) * weights).sum() / points.shape[1]
+
+
+def _checked(mesh_points: ArrayLike, facets: ArrayLike) -> tuple[Any, np.ndarray]:
+    points = _arrays.coordinates(mesh_points)
+    found = _arrays.indices("facets", facets, len(points))
+    corners, p = found.shape[1], points.shape[1]
+    if not (corners == p == 2 or (corners >= p == 3)):
+        raise ValueError(
+            f"facets have shape {found.shape} and mesh_points {points.shape}: facets "
+            "have 2 corners in the plane, 3 or more in space."
+        )
+    return points, found
+
+
+def _triangles(points: Any, facets: np.ndarray) -> Any:
+    """Area vectors of triangles around the middle of each facet, or of the side."""
+    xp, corners = _arrays.namespace(points), points[facets]
+    if points.shape[1] == 2:
+        along = corners[:, 1:] - corners[:, :1]
+        return xp.stack([along[..., 1], -along[..., 0]], axis=-1)
+    corners = corners - corners.mean(axis=1, keepdims=True)
+    return _arrays.cross(xp, corners, xp.roll(corners, -1, axis=1)) / 2
+
+
+def _sums(points: Any, facets: np.ndarray, shares: Any) -> Any:
+    """Adds up the shares `(m, corners, p)` of points."""
+    xp, rows = _arrays.namespace(points), shares.reshape(-1, points.shape[1])
+    zeros = xp.zeros_like(points)
+    if xp is np:
+        np.add.at(zeros, facets.reshape(-1), rows)
+        return zeros
+    return zeros.at[facets.reshape(-1)].add(rows)

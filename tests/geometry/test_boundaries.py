@@ -1,0 +1,189 @@
+"""Boundaries, normals and integrals over them: closed forms and identities."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from opjax import geometry
+from tests import oracles as checks
+from tests.geometry import oracles
+
+
+def grid(n=3, dimension=3):
+    """Points and cells of a distorted grid of cubes (squares)."""
+    axes = np.meshgrid(*[np.linspace(0, 1, n + 1)] * dimension, indexing="ij")
+    points = np.stack(axes, axis=-1).reshape(-1, dimension)
+    strides = (n + 1) ** np.arange(dimension)[::-1]
+    first = np.stack(np.meshgrid(*[np.arange(n)] * dimension, indexing="ij"), axis=-1)
+    box = oracles.BOX[: 2**dimension, :dimension].astype(int)
+    cells = first.reshape(-1, dimension) @ strides
+    return points, cells[:, None] + box @ strides
+
+
+def split(cubes):
+    """Six tetrahedra for each cube."""
+    paths = [(0, 1, 2, 6), (0, 2, 3, 6), (0, 3, 7, 6), (0, 7, 4, 6), (0, 4, 5, 6)]
+    return np.concatenate([cubes[:, p] for p in [*paths, (0, 5, 1, 6)]])
+
+
+def test_a_box_has_its_faces_for_boundary():
+    points, cubes = grid()
+    found = geometry.boundary_facets(points, {"hexahedron": cubes})
+    assert found.corners.shape == (6 * 9, 4)
+    vectors = geometry.facet_area_vectors(points, found.corners)
+    middles = points[found.corners].mean(axis=1)
+    assert (np.sum(vectors * (middles - 0.5), axis=1) > 0).all()
+    np.testing.assert_allclose(np.abs(vectors).sum(axis=0), [2, 2, 2])
+    assert np.isin(found.corners, cubes[found.cells]).all()
+
+
+@pytest.mark.parametrize("turn", [False, True])
+def test_boundaries_of_mixed_meshes_are_closed_and_look_outwards(turn):
+    points, cubes = grid()
+    points = points + 0.04 * np.sin(9 * points[:, ::-1])
+    # Cubes and tetrahedra share no faces; the halves of the mesh are apart.
+    tetras = split(cubes[-9:])[:, [1, 0, 2, 3] if turn else [0, 1, 2, 3]]
+    cells = {"hexahedron": cubes[:9], "tetra": tetras}
+    found = geometry.boundary_facets(points, cells).corners
+    assert len(found) == 2 * 9 + 12 + 2 * (2 * 9 + 12)
+    assert not len(geometry.open_edges(found))
+    volume = sum(
+        np.abs(geometry.cell_volumes(points, c, k)).sum() for k, c in cells.items()
+    )
+    np.testing.assert_allclose(
+        geometry.enclosed_volume(points, found), volume, rtol=1e-12
+    )
+
+
+@pytest.mark.parametrize("kind", ["wedge", "pyramid", "voxel", "hexahedron", "tetra"])
+def test_all_solids_have_closed_boundaries(kind):
+    points = oracles.CORNERS[kind]
+    cells = np.arange(len(points))[None]
+    found = geometry.boundary_facets(points, {kind: cells}).corners
+    assert not len(geometry.open_edges(found))
+    volume = geometry.cell_volumes(points, cells, kind)[0]
+    np.testing.assert_allclose(geometry.enclosed_volume(points, found), volume)
+
+
+def test_wedges_and_pyramids_join_hexahedra():
+    box = np.vstack([oracles.BOX, [[0.5, 0.5, 2], [2, 0, 0.5], [2, 1, 0.5]]])
+    cells = {
+        "hexahedron": [[0, 1, 2, 3, 4, 5, 6, 7]],
+        "pyramid": [[4, 5, 6, 7, 8]],
+        "wedge": [[1, 5, 9, 2, 6, 10]],
+    }
+    found = geometry.boundary_facets(box, cells)
+    assert len(found.corners) == 4 + 4 + 4
+    assert not len(geometry.open_edges(found.corners))
+    assert found.cells.max() == 2
+    volume = sum(geometry.cell_volumes(box, c, k)[0] for k, c in cells.items())
+    np.testing.assert_allclose(geometry.enclosed_volume(box, found.corners), volume)
+
+
+@pytest.mark.parametrize("kind", ["quad", "triangle", "polygon", "pixel"])
+def test_boundaries_in_the_plane(kind):
+    points, quads = grid(3, 2)
+    cells = {
+        "quad": quads[:, [0, 1, 2, 3]],
+        "pixel": quads[:, [0, 1, 3, 2]],
+        "polygon": quads[:, [0, 3, 2, 1, 1]],  # clockwise, and padded
+        "triangle": np.concatenate([quads[:, :3], quads[:, [0, 2, 3]]]),
+    }[kind]
+    found = geometry.boundary_facets(points, {kind: cells}).corners
+    assert len(found) == 12
+    assert not len(geometry.open_edges(found))
+    np.testing.assert_allclose(geometry.enclosed_volume(points, found), 1)
+    normals = geometry.point_normals(points, found)
+    np.testing.assert_allclose(normals[1], [-1, 0], atol=1e-12)
+    np.testing.assert_allclose(normals[0], [-(0.5**0.5)] * 2)
+    np.testing.assert_array_equal(normals[5], 0)  # inside
+
+
+@pytest.mark.parametrize("dimension", [2, 3])
+def test_constant_pressure_gives_no_force_and_linear_pressure_the_buoyancy(dimension):
+    points, cells = grid(4, dimension)
+    kind = "quad" if dimension == 2 else "hexahedron"
+    facets = geometry.boundary_facets(points, {kind: cells}).corners
+    points = points * [1, 2, 3][:dimension] + 7
+    weights = geometry.point_area_vectors(points, facets)
+    area = np.abs(weights).sum()
+    assert np.abs(weights.sum(axis=0)).max() < 1e-12 * area
+    slope = np.array([0.3, -1, 2])[:dimension]
+    force = (5 + points @ slope) @ weights
+    volume = np.prod([1, 2, 3][:dimension])
+    np.testing.assert_allclose(force, slope * volume, rtol=1e-10)
+
+
+def test_area_vectors_of_points_add_up_to_those_of_facets():
+    points, cells = grid(2)
+    facets = geometry.boundary_facets(points, {"tetra": split(cells)}).corners
+    triangles = geometry.point_area_vectors(points, facets[:, :3])
+    padded = geometry.point_area_vectors(points, facets)
+    np.testing.assert_allclose(triangles, padded, atol=1e-15)
+    vectors = geometry.facet_area_vectors(points, facets)
+    np.testing.assert_allclose(padded.sum(axis=0), vectors.sum(axis=0), atol=1e-14)
+
+
+@pytest.mark.parametrize("dimension", [2, 3])
+@pytest.mark.parametrize(
+    "name",
+    ["facet_area_vectors", "point_area_vectors", "point_normals", "enclosed_volume"],
+)
+def test_gradients_and_transforms(name, dimension):
+    function = getattr(geometry, name)
+    points, cells = grid(1, dimension)
+    points = points + 0.1 * np.sin(7 * points[:, ::-1])
+    kind = "quad" if dimension == 2 else "hexahedron"
+    facets = geometry.boundary_facets(points, {kind: cells}).corners
+
+    def of_points(points):
+        return function(jnp.asarray(points), facets)
+
+    checks.check_gradient(
+        of_points, lambda p: function(p, facets), (points,), rtol=1e-6
+    )
+    checks.check_transforms(of_points, (points,))
+
+
+def test_open_surfaces_have_open_edges():
+    points, cubes = grid(1)
+    facets = geometry.boundary_facets(points, {"hexahedron": cubes}).corners
+    edges = geometry.open_edges(facets[1:])
+    assert sorted(map(tuple, edges)) == sorted(
+        tuple(sorted(p)) for p in zip(facets[0], np.roll(facets[0], -1), strict=True)
+    )
+    turned = facets.copy()
+    turned[0] = turned[0, ::-1]  # closed, but not of one orientation
+    assert len(geometry.open_edges(turned)) == 4
+
+
+def test_sides_of_a_surface_in_space_are_its_border():
+    points, quads = grid(2, 2)
+    found = geometry.boundary_facets(np.pad(points, [(0, 0), (0, 1)]), {"quad": quads})
+    assert len(found.corners) == 8
+
+
+@pytest.mark.parametrize(
+    ("cells", "message"),
+    [
+        ({}, "of one dimension"),
+        ({"line": [[0, 1]]}, "of one dimension"),
+        ({"triangle": [[0, 1, 2]], "tetra": [[0, 1, 2, 3]]}, "of one dimension"),
+        ({"strip": [[0, 1, 2]]}, "triangulate"),
+        ({"triangle": [[0, 1, 9]]}, "contain point 9"),
+    ],
+)
+def test_cells_without_a_boundary_are_refused(cells, message):
+    with pytest.raises(ValueError, match=message):
+        geometry.boundary_facets(oracles.BOX, cells)
+
+
+def test_facets_that_do_not_fit_the_space_are_refused():
+    with pytest.raises(ValueError, match="2 corners in the plane"):
+        geometry.facet_area_vectors(np.ones((3, 2)), [[0, 1, 2]])
+    with pytest.raises(ValueError, match="2 corners in the plane"):
+        geometry.point_normals(np.ones((3, 3)), [[0, 1]])
+    with pytest.raises(TypeError, match="integers"):
+        geometry.open_edges(np.ones((3, 2)))
+    with pytest.raises(ValueError, match="two corners"):
+        geometry.open_edges(np.ones((3, 1), int))

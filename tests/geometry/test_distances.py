@@ -1,0 +1,117 @@
+"""Distances to boundaries against brute force and closed forms."""
+
+import numpy as np
+import pytest
+
+from opjax import geometry
+from tests.geometry import oracles
+from tests.geometry.test_boundaries import grid
+
+
+def surface(n, dimension):
+    points, cells = grid(n, dimension)
+    kind = "quad" if dimension == 2 else "hexahedron"
+    return points, geometry.boundary_facets(points, {kind: cells}).corners
+
+
+def box_distance(points):
+    """Distance to the surface of the unit box, from inside and outside."""
+    outside = np.linalg.norm(np.maximum(np.abs(points - 0.5) - 0.5, 0), axis=1)
+    inside = np.min(0.5 - np.abs(points - 0.5), axis=1)
+    return np.where(inside > 0, inside, outside)
+
+
+@pytest.mark.parametrize("dimension", [2, 3])
+@pytest.mark.parametrize("scale", [0.5, 3.0, 300.0])
+def test_distances_to_a_box(dimension, scale):
+    mesh, facets = surface(4, dimension)
+    points = 0.5 + scale * np.random.default_rng(1).normal(size=(300, dimension))
+    found = geometry.distance(points, mesh, facets)
+    np.testing.assert_allclose(found, box_distance(points), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("dimension", [2, 3])
+def test_distances_are_those_of_brute_force_on_facets_of_all_sizes(dimension):
+    rng = np.random.default_rng(4)
+    mesh = rng.normal(size=(40 * dimension, dimension))
+    mesh *= np.repeat(np.logspace(-4, 1, 40), dimension)[:, None]
+    facets = np.arange(40 * dimension).reshape(40, dimension)
+    points = rng.normal(size=(60, dimension)) * np.logspace(-4, 1, 60)[:, None]
+    found = geometry.nearest_facets(points, mesh, facets)
+    brute = oracles.segment_distance if dimension == 2 else None
+    for i, point in enumerate(points):
+        every = [
+            brute(point, *mesh[f]) if brute else oracles.facet_distance(point, mesh[f])
+            for f in facets
+        ]
+        np.testing.assert_allclose(found.distance[i], min(every), rtol=1e-9, atol=1e-13)
+        assert every[found.facet[i]] <= min(every) + 1e-7
+
+
+def test_distances_to_a_sphere_converge_at_second_order():
+    errors = []
+    for n in (8, 16):
+        mesh, facets = surface(n, 3)
+        mesh = mesh - 0.5
+        radius = np.linalg.norm(mesh, axis=1, keepdims=True)
+        mesh = mesh / np.where(radius == 0, 1, radius)
+        points = np.random.default_rng(2).normal(size=(500, 3))
+        exact = np.abs(np.linalg.norm(points, axis=1) - 1)
+        errors.append(np.abs(geometry.distance(points, mesh, facets) - exact).max())
+    assert 1.5 < np.log2(errors[0] / errors[1]) < 2.5
+
+
+def test_points_of_the_boundary_have_distance_zero():
+    mesh, facets = surface(3, 3)
+    middles = mesh[facets].mean(axis=1)
+    assert geometry.distance(middles, mesh, facets).max() < 1e-15
+    found = geometry.nearest_facets(middles, mesh, facets)
+    np.testing.assert_array_equal(found.facet, np.arange(len(facets)))
+
+
+def test_normals_do_not_depend_on_the_order_of_facets():
+    mesh, facets = surface(3, 3)
+    points = np.vstack([mesh, [[0.5, 0.5, 0.5], [2, 2, 2], [2, 0.5, 0.5]]])
+    found = geometry.nearest_facets(points, mesh, facets).normal
+    other = geometry.nearest_facets(points, mesh, facets[::-1]).normal
+    np.testing.assert_allclose(found, other, atol=1e-9)
+    np.testing.assert_array_equal(found[-3], 0)  # all six sides are equally near
+    np.testing.assert_allclose(found[-2], [3**-0.5] * 3)
+    np.testing.assert_allclose(found[-1], [1, 0, 0], atol=1e-12)
+
+
+def test_pairs_are_taken_in_parts(monkeypatch):
+    mesh, facets = surface(3, 3)
+    points = np.random.default_rng(1).normal(size=(50, 3))
+    whole = geometry.nearest_facets(points, mesh, facets)
+    monkeypatch.setattr(geometry.distances, "_PAIRS", 20)
+    monkeypatch.setattr(geometry.distances, "_CHUNK", 7)
+    parts = geometry.nearest_facets(points, mesh, facets)
+    for one, other in zip(whole, parts, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_degenerate_facets_count_as_sides_and_points():
+    mesh = np.array([[0.0, 0, 0], [1, 0, 0], [0, 1, 0]])
+    found = geometry.nearest_facets(mesh + [0, 0, 2], mesh, [[0, 1, 1], [0, 0, 0]])
+    np.testing.assert_allclose(found.distance, [2, 2, 5**0.5])
+    np.testing.assert_array_equal(found.normal, 0)
+
+
+def test_no_points_have_no_distances():
+    mesh, facets = surface(1, 3)
+    assert geometry.distance(np.zeros((0, 3)), mesh, facets).shape == (0,)
+
+
+@pytest.mark.parametrize(
+    ("points", "facets", "message"),
+    [
+        (np.ones((2, 2)), [[0, 1, 2]], "dimensions"),
+        (np.ones((2, 3)), np.zeros((0, 3), int), "no facets"),
+        (np.full((2, 3), np.nan), [[0, 1, 2]], "not finite"),
+        (np.ones((2, 3)), [[0, 1, 4]], "contain point 4"),
+    ],
+)
+def test_bad_input_is_refused(points, facets, message):
+    with pytest.raises(ValueError, match=message):
+        geometry.distance(points, np.eye(3), facets)
