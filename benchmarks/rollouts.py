@@ -32,7 +32,7 @@ _RUNS = flags.DEFINE_list("runs", [], "Folders of finished runs of opjax-train")
 _NAMES = flags.DEFINE_list("names", [], "What the runs are called, in their order")
 _FIGURE = flags.DEFINE_string("figure", None, "PNG file to write")
 _POINTS, _STRIDE, _VISCOSITY, _STEPS = 64, 4, 1e-3, 50
-_SPLITS = {"train": 100, "test": 8}
+_SPLITS = {"train": 40, "test": 8}
 
 
 def write_flows(folder: pathlib.Path) -> None:
