@@ -24,10 +24,18 @@ def arrays(seed: int) -> dict[str, np.ndarray]:
     }
 
 
+def marked(seed: int) -> dict[str, np.ndarray]:
+    """Returns the same arrays with a named boundary."""
+    return arrays(seed) | {"boundary_wall": np.arange(12) if seed % 2 else _MASK}
+
+
+_MASK = np.ones(12, bool)
+
+
 def npz(seed: int) -> bytes:
     """An archive of arrays, deflated every other time."""
     file = io.BytesIO()
-    (np.savez_compressed if seed % 2 else np.savez)(file, **arrays(seed))
+    (np.savez_compressed if seed % 2 else np.savez)(file, **marked(seed))
     return file.getvalue()
 
 
@@ -76,7 +84,7 @@ def h5(seed: int) -> bytes:
         if seed % 3 == 0:
             groups = [content.create_group(name) for name in ("one", "two")]
         for group in groups:
-            for name, array in arrays(seed).items():
+            for name, array in marked(seed).items():
                 group.create_dataset(
                     name,
                     data=array,
@@ -95,6 +103,8 @@ def _mesh(seed: int) -> Any:
     mesh = pyvista.UnstructuredGrid({5: given["cells"]}, space)
     mesh.point_data["features"] = given["features"]
     mesh.point_data["target"] = given["target"]
+    mesh.point_data["boundary_wall"] = np.ones(12, np.uint8)
+    mesh.cell_data["boundary"] = np.arange(10) % 3
     return mesh
 
 

@@ -68,6 +68,19 @@ def _own_weights(path: Path) -> None:
     files.read([path], max_bytes=MAX_BYTES, quadrature=True, point_dim=2)
 
 
+def _own_cells(path: Path) -> None:
+    files.read([path], max_bytes=MAX_BYTES, location="cells", need_target=False)
+
+
+def _own_geometry(path: Path) -> None:
+    files.read(
+        [path],
+        max_bytes=MAX_BYTES,
+        boundary_names="wall",
+        geometry="normals,distance",
+    )
+
+
 def _own_stacked(path: Path) -> None:
     files.read([path], max_bytes=MAX_BYTES, stacked=True)
 
@@ -211,7 +224,7 @@ FORMATS: dict[str, Format] = {
         "a.npz",
         originals.npz,
         mutations.BYTES,
-        (_own, _own_weights, _published("target", 1)),
+        (_own, _own_weights, _published("target", 1), _own_cells, _own_geometry),
         crafted.npz,
     ),
     "npy": Format(
@@ -239,14 +252,17 @@ FORMATS: dict[str, Format] = {
         "a.h5",
         originals.h5,
         mutations.BYTES,
-        (_own, _mapped, _own_weights, _own_stacked, _own_stored),
+        (
+            *(_own, _mapped, _own_weights, _own_stacked, _own_stored),
+            *(_own_cells, _own_geometry),
+        ),
         crafted.h5,
     ),
     "vtu": Format(
         "a.vtu",
         originals.vtu,
         mutations.TEXT,
-        (_own, _mapped, _own_weights),
+        (_own, _mapped, _own_weights, _own_cells, _own_geometry),
         crafted.xml,
     ),
     "vtp": Format("a.vtp", originals.vtp, mutations.TEXT, (_vtp,), crafted.xml),
@@ -254,7 +270,7 @@ FORMATS: dict[str, Format] = {
         "a.vtk",
         originals.vtk,
         mutations.TEXT,
-        (_own, _own_weights),
+        (_own, _own_weights, _own_cells, _own_geometry),
         crafted.legacy,
     ),
     "off": Format("a.off", originals.off, mutations.TEXT, (_off_file,), crafted.off),

@@ -1,6 +1,7 @@
 """Named arrays at the points of meshes in `.vtu` and `.vtk` files, read and written."""
 
 import contextlib
+import dataclasses
 from collections.abc import Generator, Mapping
 from pathlib import Path
 from typing import Any
@@ -82,18 +83,28 @@ def load(path: Path, max_bytes: int) -> Mesh:
 
 
 def extend(
-    path: Path, source: Path, mesh: Mesh, fields: Mapping[str, np.ndarray]
+    path: Path,
+    source: Path,
+    mesh: Mesh,
+    fields: Mapping[str, np.ndarray],
+    location: str,
 ) -> None:
-    """Writes a mesh that was read from a file, with more fields at its points.
+    """Writes a mesh that was read from a file, with more fields.
 
     Args:
       path: file to write, of the suffix of the source.
       source: the file that was read.
       mesh: what it holds.
       fields: arrays to add, by name.
+      location: whether their rows are points or cells.
     """
     if path.suffix.lower() == ".vtk":
-        legacy.write(path, None, fields, source)
+        legacy.write(path, None, fields, source, location)
+    elif location == "cells":
+        data = dataclasses.replace(
+            mesh.cell_data, arrays=mesh.cell_data.arrays | dict(fields)
+        )
+        vtu_write.write(path, dataclasses.replace(mesh, cell_data=data), {})
     else:
         vtu_write.write(path, mesh, fields)
 

@@ -23,6 +23,8 @@ import warnings
 from opjax import files
 from opjax.datasets import heat
 from opjax.files.building import copies
+from opjax.files.reading import wanted_of
+from opjax.files.topology import LOCATIONS
 from opjax.learn.cli.program import Program
 from opjax.learn.config import ModelOptions, Options, RunOptions, TrainingOptions
 from opjax.learn.config.fields import option
@@ -84,6 +86,23 @@ class FileOptions(Options):
     )
     quadrature: bool = option(
         False, "Compute quadrature weights from the mesh cells when a file has none"
+    )
+    location: str = option(
+        "points",
+        "Whether fields have one row per point or per cell. With cells, points of the "
+        "operator are the cell centres, and quadrature weights are the cell volumes",
+        choices=LOCATIONS,
+    )
+    boundary_names: str = option(
+        "",
+        "Names of boundaries, separated by commas. Each becomes a feature that is 1 on "
+        "the boundary and 0 elsewhere",
+    )
+    geometry: str = option(
+        "",
+        "normals, distance, or both: features computed from the mesh, the outward unit "
+        "normal of the nearest boundary facet and the distance to it, for each of "
+        "--boundary_names, or for the boundary of the mesh",
     )
     validation_fraction: float = option(
         0.1,
@@ -163,6 +182,16 @@ class Config(RunOptions, ModelOptions, TrainingOptions, FileOptions, StartOption
                     f"{name} means nothing with train={DEMONSTRATION}, whose few "
                     "samples are made on the spot; leave it out."
                 )
+        wanted_of(
+            None,
+            None,
+            True,
+            self.quadrature,
+            self.grid_axes,
+            location=self.location,
+            boundary_names=self.boundary_names,
+            geometry=self.geometry,
+        )
         if self.stream_points:
             self._refuse_with_stream_points()
         elif self.stream_memory != Config.stream_memory:
@@ -194,6 +223,9 @@ class Config(RunOptions, ModelOptions, TrainingOptions, FileOptions, StartOption
 # Options of meshes that are in memory as a whole.
 _WHOLE_MESHES = (
     "quadrature",
+    "location",
+    "boundary_names",
+    "geometry",
     "grid_axes",
     "stacked",
     "stream_samples",
@@ -319,6 +351,9 @@ def load(config: Config) -> tuple[Splits, dict[str, tuple[str, ...]]]:
             quadrature=config.quadrature,
             grid_axes=config.grid_axes,
             stacked=config.stacked,
+            location=config.location,
+            boundary_names=config.boundary_names,
+            geometry=config.geometry,
             validation_fraction=config.validation_fraction,
             test_fraction=config.test_fraction,
             num_train=config.num_train,
