@@ -54,7 +54,7 @@ API = {
         "Metrics and normalisers",
         ["opjax.metrics", "opjax.normalize", "opjax.point_clouds"],
     ),
-    "time": ("Time", ["opjax.rollouts", "opjax.metrics_time"]),
+    "time": ("Time", ["opjax.rollouts", "opjax.metrics_time", "opjax.files.series"]),
     "nn-models": ("Modules: models", ["opjax.nn.models"]),
     "nn-attention": (
         "Modules: attention",

@@ -8,6 +8,7 @@ Points are scattered over random shapes, different ones in every sample.
 
 import os
 import pathlib
+from collections.abc import Callable
 
 import numpy as np
 
@@ -42,7 +43,52 @@ def write(
     return folder
 
 
+def write_series(
+    folder: str | os.PathLike[str],
+    num_series: int,
+    *,
+    seed: int = 0,
+    num_points: tuple[int, int] = (120, 200),
+    num_frames: tuple[int, int] = (12, 16),
+    interval: float = 0.002,
+) -> pathlib.Path:
+    """Writes series to a folder, one `.npz` file each, with the frames as `target`.
+
+    Args:
+      folder: made if missing.
+      num_series: files to write.
+      seed: series `i` depends on it and on `i` only.
+      num_points: fewest and most points of a series.
+      num_frames: fewest and most frames.
+      interval: time between frames.
+
+    Returns:
+      The folder.
+    """
+    folder = pathlib.Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    for i in range(num_series):
+        rng = np.random.default_rng((seed, i))
+        points, field = _spots(rng, num_points)
+        times = interval * np.arange(rng.integers(*num_frames, endpoint=True))
+        np.savez(
+            folder / f"heat_{i:04d}.npz",
+            mesh_points=points.astype(np.float32),
+            times=times,
+            target=np.stack([field(time) for time in times]),
+        )
+    return folder
+
+
 def _sample(rng: np.random.Generator, num_points: tuple[int, int]) -> Sample:
+    points, field = _spots(rng, num_points)
+    return Sample(points.astype(np.float32), field(_TIME), field(0.0))
+
+
+def _spots(
+    rng: np.random.Generator, num_points: tuple[int, int]
+) -> tuple[np.ndarray, Callable[[float], np.ndarray]]:
+    """Points, and the field at a time, `(n, 1)` in single precision."""
     points = _shape(rng, int(rng.integers(*num_points, endpoint=True)))
     centres = _shape(rng, 3)
     amplitudes, variances = rng.uniform(0.5, 1.5, 3), rng.uniform(0.05, 0.2, 3) ** 2
@@ -53,7 +99,7 @@ def _sample(rng: np.random.Generator, num_points: tuple[int, int]) -> Sample:
         spots = amplitudes * variances / spread * np.exp(-squares / (2 * spread))
         return spots.sum(axis=1, keepdims=True).astype(np.float32)
 
-    return Sample(points.astype(np.float32), field(_TIME), field(0.0))
+    return points, field
 
 
 def _shape(rng: np.random.Generator, count: int) -> np.ndarray:

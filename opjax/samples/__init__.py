@@ -27,12 +27,14 @@ from opjax.samples.padding import (
     stack,
     unstack,
 )
+from opjax.samples.series import Series
 from opjax.samples.stored import Place, Stored
 
 __all__ = [
     "FIELDS",
     "Place",
     "Sample",
+    "Series",
     "Splits",
     "Stored",
     "arrays",

@@ -6,6 +6,10 @@ Writes a copy of every input file to the output folder, with the prediction besi
 own arrays. `report.json` says for every sample how far it is from the training data
 and, if it has a target, the relative L2 error. The last line printed summarises it.
 
+An operator that was trained on series, with `--time`, takes the first frames of every
+series and needs `--steps=50`. For every case it writes a `.pvd` file with `.vtu` files,
+which ParaView animates, and an `.npz` file with `times` and the predicted frames.
+
 With `--stream`, `.vtu` and `.h5` files of any size are read and written in slices of
 points. With `--export=FILE` the operator is written to a file that runs without opjax,
 see `opjax.export`.
@@ -25,7 +29,7 @@ from absl import app, flags
 
 from opjax import export, files, metrics
 from opjax._files import remove_leftovers
-from opjax.learn.cli import command_line
+from opjax.learn.cli import command_line, predict_series
 from opjax.learn.json_files import to_json, write_json
 from opjax.learn.messages import say
 from opjax.learn.predict import in_slices, trained
@@ -43,6 +47,9 @@ def run(
     point_dim: int | None = None,
     stream: bool = False,
     own_model: str | None = None,
+    steps: int = 0,
+    time_step: float | None = None,
+    gif: bool = False,
     **limits: Any,
 ) -> dict[str, Any]:
     """Predicts on all samples of the input, and exports the operator if asked.
@@ -55,6 +62,9 @@ def run(
       point_dim: as for `files.read`; as in training by default.
       stream: read and write `.vtu` or `.h5` files in slices, never all of a mesh.
       own_model: see `learn.load`.
+      steps: number of steps of a rollout, by an operator that was trained on series.
+      time_step: time of a step; by default, as in training.
+      gif: draw an animation of every rollout.
       **limits: `chunk_size`, `memory_gib` and `scratch`, see `Trained.__call__`.
 
     Returns:
@@ -71,6 +81,23 @@ def run(
             if output is None:
                 raise ValueError("Name a folder for the predictions, --output=...")
             place = pathlib.Path(output)
+            if steps or "time" in found.description:
+                if not steps or stream:
+                    raise ValueError(
+                        f"The operator in {found.folder} was trained on series; give "
+                        "the number of --steps, and leave --stream out."
+                    )
+                rows = predict_series.predict(
+                    found,
+                    inputs,
+                    place,
+                    steps=steps,
+                    time_step=time_step,
+                    gif=gif,
+                    point_dim=point_dim,
+                )
+                result |= _summary(rows) | {"output": str(output)}
+                return to_json(result | {"seconds": time.monotonic() - begin})
             names = (file.stem for file in _files(inputs))
             remove_leftovers(place, "report", *names)
             predict = _stream_all if stream else _predict_all
@@ -166,7 +193,7 @@ def _row(found: trained.Trained, sample: Sample, values: np.ndarray) -> dict[str
 
 def _summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
     errors = [row["relative_l2"] for row in rows if "relative_l2" in row]
-    own = ("name", "num_points", "relative_l2")
+    own = ("name", "num_points", "relative_l2", "errors", "steps", "last_time")
     keys = dict.fromkeys(key for row in rows for key in row if key not in own)
     return {
         **(mean_and_worst(np.asarray(errors)) if errors else {}),  # targets are known
@@ -178,6 +205,11 @@ def _summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 def _export(found: trained.Trained, path: str | os.PathLike[str]) -> None:
     description, entry = found.description, operators.entry(found.name)
+    if "time" in description:
+        raise ValueError(
+            f"The operator in {found.folder} was trained on series, and a step in time "
+            "is not exported; roll it out with --steps, or train without --time."
+        )
     least = description["config"][entry.min_points] if entry.min_points else 1
     export.save(
         path,
@@ -199,6 +231,9 @@ _FLAGS = (
     "own_model",
     "export",
     "point_dim",
+    "steps",
+    "time_step",
+    "gif",
     "stream",
     "chunk_size",
     "memory_gib",
@@ -227,6 +262,20 @@ def main() -> None:
         "Dimension of space, as for opjax-train. By default, as in training",
         lower_bound=1,
     )
+    flags.DEFINE_integer(
+        "steps",
+        0,
+        "Number of steps of a rollout from the first frames in the input, by an "
+        "operator that was trained with --time",
+        lower_bound=0,
+    )
+    flags.DEFINE_float(
+        "time_step",
+        None,
+        "Time of a step, with --steps. By default, the interval of the training frames",
+        lower_bound=0,
+    )
+    flags.DEFINE_bool("gif", False, "Draw an animation of every rollout, with --steps")
     flags.DEFINE_bool(
         "stream",
         False,
@@ -247,6 +296,8 @@ def main() -> None:
     def work() -> dict[str, Any]:
         if not given.input and not given.export:
             raise app.UsageError("Give --input and --output, or --export.")
+        if not given.steps and (given.time_step or given.gif):
+            raise app.UsageError("--time_step and --gif mean nothing without --steps.")
         return run(
             given.workdir,
             inputs=given.input,
@@ -258,6 +309,9 @@ def main() -> None:
             memory_gib=given.memory_gib,
             scratch=given.scratch,
             own_model=given.own_model,
+            steps=given.steps,
+            time_step=given.time_step,
+            gif=given.gif,
         )
 
     command_line.start(work, {"Flags": _FLAGS}, doc=__doc__, continues=False)

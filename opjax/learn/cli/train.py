@@ -19,15 +19,18 @@ import dataclasses
 import os
 import tempfile
 import warnings
+from collections.abc import Generator
 
 from opjax import files
 from opjax.datasets import heat
 from opjax.files.building import copies
 from opjax.files.reading import wanted_of
+from opjax.files.series import SeriesSplits, series_splits
 from opjax.files.topology import LOCATIONS
 from opjax.learn.cli.program import Program
 from opjax.learn.config import ModelOptions, Options, RunOptions, TrainingOptions
 from opjax.learn.config.fields import option
+from opjax.learn.config.time import TimeOptions
 from opjax.learn.messages import say
 from opjax.learn.predict import trained
 from opjax.learn.predict.trained import Trained
@@ -36,9 +39,11 @@ from opjax.learn.tasks.start import check_options
 from opjax.learn.tasks.streamed import StreamedTask, Streaming, streamed_regression
 from opjax.learn.tasks.supervised import regression
 from opjax.learn.tasks.task import Task
+from opjax.learn.tasks.time import rollouts
 from opjax.samples import Splits
 
 DEMONSTRATION = "demonstration"
+_SHOWN = "our demonstration of heat that spreads"
 ARRAYS = "arrays:"  # and a digest: the samples of a call of `learn.train`
 
 OPERATOR = "operator:"  # and a digest: the `init_from` of such a call
@@ -170,7 +175,9 @@ class StartOptions(Options):
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(RunOptions, ModelOptions, TrainingOptions, FileOptions, StartOptions):
+class Config(
+    RunOptions, ModelOptions, TrainingOptions, FileOptions, TimeOptions, StartOptions
+):
     """All that the numbers of a run depend on."""
 
     def __post_init__(self):
@@ -192,6 +199,8 @@ class Config(RunOptions, ModelOptions, TrainingOptions, FileOptions, StartOption
             boundary_names=self.boundary_names,
             geometry=self.geometry,
         )
+        if self.time != "none":
+            self._refuse_with_time()
         if self.stream_points:
             self._refuse_with_stream_points()
         elif self.stream_memory != Config.stream_memory:
@@ -206,6 +215,21 @@ class Config(RunOptions, ModelOptions, TrainingOptions, FileOptions, StartOption
             )
         for name in ("train", "test", "init_from"):
             object.__setattr__(self, name, _absolute(getattr(self, name)))
+
+    def _refuse_with_time(self) -> None:
+        """Raises ValueError for options that mean nothing for series."""
+        for name in ("stacked", "stream_samples", "stream_points"):
+            if getattr(self, name):
+                raise ValueError(
+                    f"{name} means nothing with time={self.time}, whose series are in "
+                    "memory as a whole; leave it out."
+                )
+        for name in ("location", "boundary_names", "geometry"):
+            if (value := getattr(self, name)) != getattr(Config, name):
+                raise ValueError(
+                    f"{name}={value} means nothing with time={self.time}, whose series "
+                    "have fields at points; add features of the shape to the files."
+                )
 
     def _refuse_with_stream_points(self) -> None:
         """Raises ValueError for options that mean nothing where meshes are sliced."""
@@ -262,6 +286,11 @@ def make_task(config: Config, cache_dir: str | None = None) -> Task | StreamedTa
     if config.stream_points:
         return make_streamed_task(config)
     start = start_of(config)
+    if config.time != "none":
+        series = load_series(config)
+        if config.train == DEMONSTRATION:
+            series = series._replace(source=_SHOWN)
+        return rollouts(config, series, start=start)
     splits, names = load(config)
     return regression(config, splits, encode_points=True, names=names, start=start)
 
@@ -322,8 +351,30 @@ def make_streamed_task(config: Config) -> StreamedTask:
     return streamed_regression(splits, how, names=names, start=start_of(config))
 
 
-def load(config: Config) -> tuple[Splits, dict[str, tuple[str, ...]]]:
-    """Reads and divides the samples; names the channels of `features` and `target`."""
+def load_series(config: Config) -> SeriesSplits:
+    """Reads and divides series."""
+    with _training_paths(config, series=True) as paths:
+        return series_splits(
+            paths,
+            _listed(config.test),
+            target=config.target_names,
+            features=config.feature_names,
+            point_dim=config.point_dim or None,
+            quadrature=config.quadrature,
+            grid_axes=config.grid_axes,
+            min_frames=config.history + 1,
+            seed=config.data_seed,
+            validation_fraction=config.validation_fraction,
+            test_fraction=config.test_fraction,
+            num_train=config.num_train,
+            num_validation=config.num_validation,
+            num_test=config.num_test,
+        )
+
+
+@contextlib.contextmanager
+def _training_paths(config: Config, *, series: bool = False) -> Generator[list[str]]:
+    """Paths of the training data; those of the demonstration exist for a while."""
     if config.train.startswith(ARRAYS):
         raise ValueError(
             "This run was started with arrays; continue it by the same call of "
@@ -334,12 +385,18 @@ def load(config: Config) -> tuple[Splits, dict[str, tuple[str, ...]]]:
             "Give the training samples, --train=FOLDER or files; or "
             f"--train={DEMONSTRATION} to try the program."
         )
+    if config.train != DEMONSTRATION:
+        yield _listed(config.train)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        write = heat.write_series if series else heat.write
+        yield [str(write(folder, 20 if series else 40))]
+
+
+def load(config: Config) -> tuple[Splits, dict[str, tuple[str, ...]]]:
+    """Reads and divides the samples; names the channels of `features` and `target`."""
     shown = config.train == DEMONSTRATION
-    with contextlib.ExitStack() as stack:
-        paths = _listed(config.train)
-        if shown:
-            folder = stack.enter_context(tempfile.TemporaryDirectory())
-            paths = [heat.write(folder, 40)]
+    with _training_paths(config) as paths:
         splits = files.splits(
             paths,
             _listed(config.test),
@@ -368,7 +425,7 @@ def load(config: Config) -> tuple[Splits, dict[str, tuple[str, ...]]]:
     if not config.stream_samples:
         _warn_of_copies(splits)
     if shown:
-        splits = splits._replace(source="our demonstration of heat that spreads")
+        splits = splits._replace(source=_SHOWN)
     return splits, dict(splits.channels or {})
 
 

@@ -419,8 +419,10 @@ class TrainingOptions(UpdateOptions):
     def __post_init__(self):
         """Refuses what no run could use, before any work is done."""
         super().__post_init__()
+        # Batches of series are of their windows, of which there are more.
+        windows = getattr(self, "time", "none") != "none"
         available = getattr(self, "num_train", 0) or self.batch_size
-        if self.batch_size > available:
+        if self.batch_size > available and not windows:
             raise ValueError(
                 f"batch_size={self.batch_size} must be at most num_train={available}."
             )

@@ -1,0 +1,365 @@
+"""Series in files: fields that evolve on one mesh, one case per file or folder.
+
+A case is
+
+- an `.npz` or `.h5` file (or a group of an `.h5` file) with an array `times (t,)` and
+  fields `(t, n)` or `(t, n, c)`; other arrays are as in `files.read`, and an array
+  without axes is a scalar of the case;
+- a `.pvd` file that lists `.vtu` files of its folder with their times;
+- a folder of numbered `.vtu` files, `flow_0000.vtu`, `flow_0001.vtu`, whose times are
+  the field data `TimeValue`, or else the numbers.
+
+A folder may hold many of one kind, folders of cases among them.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from opjax.files import building, frames
+from opjax.files.building import Wanted
+from opjax.files.formats import OnePath, Paths, opened
+from opjax.files.frames import Listed, find_cases
+from opjax.files.npz import Arrays
+from opjax.files.reading import MAX_BYTES, Names, parse_names
+from opjax.files.vtk.fields import Fields
+from opjax.samples import Sample, Series
+from opjax.samples import series as rules
+
+
+class SeriesSplits(NamedTuple):
+    """The series of a task.
+
+    Attributes:
+      train: for training.
+      validation: chooses the model.
+      test: used once.
+      source: where they come from.
+      channels: names of the channels of "features" (constants) and "target" (fields
+        that evolve).
+    """
+
+    train: Sequence[Series]
+    validation: Sequence[Series]
+    test: Sequence[Series]
+    source: str
+    channels: Mapping[str, tuple[str, ...]]
+
+
+class Cases(NamedTuple):
+    """Series, and the names of their channels, see `SeriesSplits`."""
+
+    series: list[Series]
+    channels: dict[str, tuple[str, ...]]
+
+
+class How(NamedTuple):
+    """How series are read, see `read_series`."""
+
+    wanted: Wanted
+    point_dim: int | None
+    min_frames: int
+    max_bytes: int
+
+
+def read_series(
+    paths: Paths,
+    *,
+    target: Names = None,
+    features: Names = None,
+    point_dim: int | None = None,
+    quadrature: bool = False,
+    grid_axes: int = 0,
+    min_frames: int = 2,
+    max_bytes: int = MAX_BYTES,
+) -> Cases:
+    """Reads series, never unpickling, and checks that all fit the same model.
+
+    Args:
+      paths: folder, files, or folders of cases, see the top of this module.
+      target: names of the fields that evolve, as a sequence or with commas; by default
+        `target`.
+      features: names of constant fields and scalars that models see beside them; by
+        default `features`, where it exists.
+      point_dim: of VTK files, see `files.read`.
+      quadrature: make weights of the points from the cells where a file has none.
+      grid_axes: number of axes of the grid on which fields `(t, h, w)` lie in files
+        that have no points; 0 for files with points.
+      min_frames: fewest frames of a series. With one, fields without an axis of time
+        are its only frame, and times may be missing.
+      max_bytes: largest size of the arrays of a file.
+
+    Returns:
+      The series in float32, with times in float64; their `name` is the file or folder.
+
+    Raises:
+      FileNotFoundError: if there is no file.
+      ImportError: if h5py is needed and missing.
+      ValueError: if a file is damaged or too large; an array is missing or of the wrong
+        shape; numbers of files have a gap; the mesh changes within a series; or as from
+        `samples.series.check`. The message names the file, and the frame.
+    """
+    names = parse_names(features), parse_names(target) or ("target",)
+    wanted = Wanted(*names, True, quadrature, grid_axes)
+    how = How(wanted, point_dim, min_frames, max_bytes)
+    found: list[Series] = []
+    channels: dict[str, tuple[str, ...]] = {}
+    for case in find_cases(paths):
+        for series, named in _read(case, how):
+            channels = channels or named
+            found.append(series)
+    rules.check(found, min_frames=min_frames)
+    return Cases(found, channels)
+
+
+def series_splits(
+    train: Sequence[OnePath],
+    test: Sequence[OnePath] = (),
+    *,
+    validation_fraction: float = 0.1,
+    test_fraction: float = 0.2,
+    num_train: int = 0,
+    num_validation: int = 0,
+    num_test: int = 0,
+    seed: int = 0,
+    target: Names = None,
+    features: Names = None,
+    point_dim: int | None = None,
+    quadrature: bool = False,
+    grid_axes: int = 0,
+    min_frames: int = 2,
+    max_bytes: int = MAX_BYTES,
+) -> SeriesSplits:
+    """Reads series and divides them at random.
+
+    Args:
+      train: folders or files of the training series, see `read_series`.
+      test: likewise, of the test set. If empty, a part of the training series.
+      validation_fraction: part of the training series for validation, at least one.
+      test_fraction: part of the training series for the test set, if `test` is empty.
+      num_train: maximum number of training series. 0 uses all of them.
+      num_validation: maximum number of validation series, likewise.
+      num_test: maximum number of test series, likewise.
+      seed: of the division.
+      target: see `read_series`; likewise the others.
+      features: names of constant fields and scalars.
+      point_dim: of VTK files.
+      quadrature: make weights of the points from the cells.
+      grid_axes: number of axes of the grid of files without points.
+      min_frames: fewest frames of a series.
+      max_bytes: largest size of the arrays of a file.
+
+    Raises:
+      OSError: if there are no files.
+      ValueError: as for `read_series`; or if a case is in both lists, or there are too
+        few to be divided.
+    """
+
+    def read(paths: Sequence[OnePath]) -> Cases:
+        return read_series(
+            paths,
+            target=target,
+            features=features,
+            point_dim=point_dim,
+            quadrature=quadrature,
+            grid_axes=grid_axes,
+            min_frames=min_frames,
+            max_bytes=max_bytes,
+        )
+
+    found = read(train)
+    order = np.random.default_rng(seed).permutation(len(found.series))
+    kept = [found.series[i] for i in order]
+    if test:
+        both = {*map(Path.resolve, find_cases(train))}
+        both &= {*map(Path.resolve, find_cases(test))}
+        if both:
+            raise ValueError(
+                f"{len(both)} cases are in train and in test, such as {min(both)}; a "
+                "test needs other cases."
+            )
+        tests = read(test).series
+        rules.check([kept[0], *tests], min_frames=min_frames)
+    else:
+        kept, tests = _divide(kept, test_fraction, "test_fraction")
+    kept, validation = _divide(kept, validation_fraction, "validation_fraction")
+    return SeriesSplits(
+        kept[: num_train or None],
+        validation[: num_validation or None],
+        tests[: num_test or None],
+        f"own series ({','.join(map(str, train))})",
+        found.channels,
+    )
+
+
+def _divide(
+    found: list[Series], fraction: float, name: str
+) -> tuple[list[Series], list[Series]]:
+    """Splits off a part of the series, at least one."""
+    count = max(1, round(fraction * len(found)))
+    if count >= len(found):
+        raise ValueError(
+            f"{name}={fraction} of {len(found)} series leaves none for training; give "
+            "more cases, or a test set of its own."
+        )
+    return found[:-count], found[-count:]
+
+
+def _read(case: Path, how: How) -> Iterator[tuple[Series, dict[str, tuple[str, ...]]]]:
+    """Reads the series of a file or folder, each with the names of its channels."""
+    if case.is_dir() or case.suffix.lower() in (".pvd", ".vtu"):
+        yield _of_frames(case, list(frames.listed(case)), how)
+        return
+    with opened(case, max_bytes=how.max_bytes) as groups:
+        for group, arrays in groups.items():
+            name = str(case / group) if group else str(case)
+            yield _of_arrays(name, arrays, how)
+
+
+def _of_arrays(
+    name: str, arrays: Arrays, how: How
+) -> tuple[Series, dict[str, tuple[str, ...]]]:
+    wanted = how.wanted
+    for key in wanted.target:
+        if key not in arrays:
+            raise building.missing(name, key, arrays)
+    fields = {key: np.asarray(arrays[key]) for key in wanted.target}
+    if "times" not in arrays and how.min_frames > 1:
+        raise ValueError(
+            f"{name} has no array 'times', only {sorted(arrays)}; add the times of the "
+            "frames, (t,)."
+        )
+    others = {k: np.asarray(arrays[k]) for k in arrays if k not in fields}
+    points = others.get("mesh_points")
+    if points is not None and points.ndim == 3:
+        others["mesh_points"] = _still(name, points)
+    times = others.pop("times", None)
+    if times is None:
+        fields = {key: field[None] for key, field in fields.items()}
+        times = np.zeros(1)
+    times = np.asarray(times)
+    building.check_numbers(name, "times", times.dtype)
+    if times.ndim == 0:  # one frame, at that time
+        fields, times = {k: f[None] for k, f in fields.items()}, times[None]
+    counts = {key: len(field) if field.ndim else 0 for key, field in fields.items()}
+    wrong = {key: count for key, count in counts.items() if (count,) != times.shape}
+    if wrong:
+        key, count = next(iter(wrong.items()))
+        raise ValueError(
+            f"{name}: times has shape {times.shape}, but {key} has {count} frames "
+            f"{fields[key].shape}: frames are missing, or times are."
+        )
+    if not len(times):
+        raise ValueError(f"{name} has no frames; give at least one.")
+    first = {key: field[0] for key, field in fields.items()}
+    built = building.build(name, _with_scalars(first | others, how), wanted)
+    values = [
+        building.numbers(name, key, fields[key]).reshape(
+            len(times), built.sample.num_points, -1
+        )
+        for key in wanted.target
+    ]
+    return _series(built.sample, times, np.concatenate(values, axis=2)), built.channels
+
+
+def _with_scalars(arrays: dict[str, Any], how: How) -> dict[str, Any]:
+    """Arrays, with the scalars that are wanted spread over the points."""
+    field = arrays[how.wanted.target[0]]
+    shape = field.shape[: how.wanted.grid_axes or 1]
+    spread = {
+        key: np.full(shape, arrays[key])
+        for key in how.wanted.features
+        if key in arrays and np.ndim(arrays[key]) == 0
+    }
+    return arrays | spread
+
+
+def _still(name: str, points: np.ndarray) -> np.ndarray:
+    """The points of a mesh that is given for every frame; it must not move."""
+    for frame, now in enumerate(points):
+        if not np.array_equal(now, points[0]):
+            raise ValueError(
+                f"{name}: the mesh changes within the series, at frame {frame}; a "
+                "series has one mesh. Interpolate to one, or give the displacement as "
+                "a field."
+            )
+    return points[0]
+
+
+def _series(sample: Sample, times: np.ndarray, values: np.ndarray) -> Series:
+    return Series(
+        sample.mesh_points,
+        np.asarray(times, np.float64),
+        values,
+        features=sample.features,
+        quadrature_weights=sample.quadrature_weights,
+        cells=sample.cells,
+        grid_shape=sample.grid_shape,
+        name=sample.name,
+    )
+
+
+def _of_frames(
+    case: Path, listed: list[Listed], how: How
+) -> tuple[Series, dict[str, tuple[str, ...]]]:
+    """Reads a series of `.vtu` files."""
+    values: list[np.ndarray] = []
+    times: list[float] = []
+    first: building.Built | None = None
+    for number, (file, time) in enumerate(listed):
+        with opened(
+            file,
+            max_bytes=how.max_bytes,
+            point_dim=how.point_dim,
+            # Weights are those of the first frame.
+            quadrature=how.wanted.quadrature and first is None,
+        ) as groups:
+            arrays = groups[""]
+            wanted = how.wanted._replace(quadrature=False)
+            if first is None:
+                built = first = building.build(str(file), arrays, how.wanted)
+            else:
+                built = building.build(str(file), arrays, wanted._replace(features=()))
+            _check_same_mesh(case, number, file, first.sample, built.sample)
+            now = built.sample.target
+            assert now is not None
+            if values and now.shape != values[0].shape:
+                raise ValueError(
+                    f"{case}: frame {number} ({file.name}) has {now.shape[1]} "
+                    f"channels of the target, frame 0 has {values[0].shape[1]}."
+                )
+            values.append(now)
+            times.append(_time_of(arrays) if time is None else time)
+    assert first is not None
+    if any(map(math.isnan, times)):  # some have no time of their own
+        times = [
+            float(number) for number in frames.numbers(case, [f for f, _ in listed])
+        ]
+    sample = first.sample._replace(name=str(case))
+    return _series(sample, np.asarray(times), np.stack(values)), first.channels
+
+
+def _time_of(arrays: Arrays) -> float:
+    """The time that a file says it is of; NaN if it says none."""
+    known = arrays.mesh.field_data.arrays if isinstance(arrays, Fields) else {}
+    found = np.asarray(known.get("TimeValue", math.nan))
+    if found.size != 1 or found.dtype.kind not in "fiu":
+        return math.nan
+    return float(found.ravel()[0])
+
+
+def _check_same_mesh(
+    case: Path, number: int, file: Path, first: Sample, now: Sample
+) -> None:
+    same = np.array_equal(first.mesh_points, now.mesh_points)
+    if same and (first.cells is None) == (now.cells is None):
+        same = first.cells is None or np.array_equal(first.cells, now.cells)  # pyright: ignore
+    if not same:
+        raise ValueError(
+            f"{case}: the mesh changes within the series, at frame {number} "
+            f"({file.name}); a series has one mesh. Interpolate to one, or give the "
+            "displacement as a field."
+        )

@@ -1,0 +1,168 @@
+"""Writing series frame by frame, so that memory does not grow with their number."""
+
+import contextlib
+import os
+import zipfile
+from collections.abc import Callable, Generator, Sequence
+from pathlib import Path
+from typing import IO, Any
+from xml.etree.ElementTree import Element, ElementTree, SubElement, indent
+
+import numpy as np
+from numpy.lib import format as npy
+
+from opjax._files import replacing
+from opjax.files import npz
+from opjax.files.vtk import fields as vtk_fields
+from opjax.files.vtk import vtu_write
+from opjax.files.vtk.mesh import Data, Mesh
+from opjax.samples import Series
+
+# What frames are given to, one after the other: the time, and values `(n, c)`.
+Writer = Callable[[float, np.ndarray], None]
+
+
+@contextlib.contextmanager
+def pvd(
+    folder: str | os.PathLike[str],
+    name: str,
+    series: Series,
+    names: Sequence[str],
+    *,
+    mesh: Mesh | None = None,
+) -> Generator[Writer]:
+    """Writes frames as `.vtu` files, and a `.pvd` file that ParaView animates.
+
+    Args:
+      folder: for `name_0000.vtu`, ... and, at the end, `name.pvd`; made if missing.
+      name: of the files.
+      series: whose mesh and cells are written.
+      names: of the channels; those of the same name become one field.
+      mesh: written in place of the points and cells of the series.
+
+    Raises:
+      OSError: if a file cannot be written.
+      ValueError: if the points or cells do not fit a VTK file.
+    """
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    root = Element("VTKFile", type="Collection", version="1.0")
+    listed = SubElement(root, "Collection")
+    count = 0
+
+    def write(time: float, values: np.ndarray) -> None:
+        nonlocal count
+        file = f"{name}_{count:04d}.vtu"
+        fields = _fields(values, names)
+        with replacing(folder / file) as path:
+            if mesh is None:
+                vtk_fields.create(path, _mesh_arrays(series) | fields)
+            else:
+                vtu_write.write(path, mesh, fields)
+        SubElement(listed, "DataSet", timestep=repr(float(time)), part="0", file=file)
+        count += 1
+
+    yield write
+    indent(root)
+    with replacing(folder / f"{name}.pvd") as path:
+        ElementTree(root).write(path, xml_declaration=True, encoding="utf-8")
+
+
+def mesh_of(file: Path, max_bytes: int) -> Mesh:
+    """Reads the mesh of a `.vtu` file, without its fields at points and cells."""
+    mesh = vtk_fields.load(file, max_bytes)
+    mesh.point_data, mesh.cell_data, mesh.field_data = Data(), Data(), Data()
+    return mesh
+
+
+@contextlib.contextmanager
+def archive(
+    path: str | os.PathLike[str],
+    series: Series,
+    names: Sequence[str],
+    times: np.ndarray,
+    *,
+    on_grid: bool = False,
+) -> Generator[Writer]:
+    """Writes frames to an `.npz` file: `times`, and fields `(t, n)` or `(t, n, c)`.
+
+    Args:
+      path: the file, which appears at the end.
+      series: whose mesh is written beside them.
+      names: of the channels, all of one field.
+      times: of all frames that will be given.
+      on_grid: write fields `(t, h, w)` on the grid of the series, without points.
+
+    Raises:
+      OSError: if the file cannot be written.
+      ValueError: if another number of frames is given.
+    """
+    channels = {name: [i for i, n in enumerate(names) if n == name] for name in names}
+    grid = series.grid_shape if on_grid and series.grid_shape else None
+    shape = grid or (series.num_points,)
+    tails = {k: (len(c),) if len(c) > 1 else () for k, c in channels.items()}
+    with contextlib.ExitStack() as stack:
+        temporary = stack.enter_context(replacing(Path(path)))
+        # One field goes straight into the archive; of several, all but the first wait.
+        parts = {k: temporary.with_suffix(f".{i}") for i, k in enumerate(channels)}
+        files = {}
+        for part in parts.values():
+            stack.callback(part.unlink, missing_ok=True)
+        for key, part in parts.items():
+            files[key] = stack.enter_context(open(part, "wb"))
+        count = 0
+
+        def write(time: float, values: np.ndarray) -> None:
+            nonlocal count
+            count += 1
+            for key, chosen in channels.items():
+                files[key].write(np.ascontiguousarray(values[:, chosen]).tobytes())
+
+        yield write
+        if count != len(times):
+            raise ValueError(f"{path}: {count} frames were given, not {len(times)}.")
+        arrays = {} if grid else _mesh_arrays(series)
+        npz.add(temporary, arrays | {"times": np.asarray(times)})
+        for key, file in files.items():
+            file.close()
+            whole = (len(times), *shape, *tails[key])
+            _add_file(temporary, key, parts[key], whole, series.values.dtype)
+
+
+def _add_file(
+    archive: Path, name: str, source: Path, shape: tuple[int, ...], dtype: Any
+) -> None:
+    """Adds the bytes of a file to an archive as an array."""
+    header: dict[str, Any] = {
+        "descr": npy.dtype_to_descr(np.dtype(dtype)),
+        "fortran_order": False,
+        "shape": shape,
+    }
+    with (
+        zipfile.ZipFile(archive, "a", zipfile.ZIP_DEFLATED) as found,
+        found.open(f"{name}.npy", "w", force_zip64=True) as member,
+        open(source, "rb") as file,
+    ):
+        npy.write_array_header_2_0(member, header)
+        _copy(file, member)
+
+
+def _copy(source: IO[bytes], target: IO[bytes]) -> None:
+    while part := source.read(2**20):
+        target.write(part)
+
+
+def _mesh_arrays(series: Series) -> dict[str, np.ndarray]:
+    given = {
+        "mesh_points": series.mesh_points,
+        "quadrature_weights": series.quadrature_weights,
+        "cells": series.cells,
+        "grid_shape": series.grid_shape,
+    }
+    return {k: np.asarray(array) for k, array in given.items() if array is not None}
+
+
+def _fields(values: np.ndarray, names: Sequence[str]) -> dict[str, np.ndarray]:
+    """Channels of a frame by name, `(n,)` or `(n, c)`."""
+    columns = {n: [i for i, m in enumerate(names) if m == n] for n in names}
+    return {k: values[:, c[0] if len(c) == 1 else c] for k, c in columns.items()}

@@ -1,0 +1,169 @@
+"""Rollouts from files: what `opjax-predict --steps` does."""
+
+import contextlib
+import pathlib
+from collections.abc import Iterator
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from opjax import metrics
+from opjax.files import frames as lists
+from opjax.files import reading, series_writing
+from opjax.files.formats import Paths
+from opjax.files.series import read_series
+from opjax.learn.json_files import to_json, write_json
+from opjax.learn.messages import say
+from opjax.learn.predict import in_time, stepping
+from opjax.learn.predict.stepping import Stepping
+from opjax.learn.predict.trained import Trained
+from opjax.learn.report import animation
+from opjax.samples import Series, ranges
+
+
+def predict(
+    found: Trained,
+    inputs: Paths,
+    output: pathlib.Path,
+    *,
+    steps: int,
+    time_step: float | None = None,
+    gif: bool = False,
+    point_dim: int | None = None,
+) -> list[dict[str, Any]]:
+    """Rolls out all series of the input, and writes each as it goes.
+
+    Args:
+      found: an operator that was trained on series.
+      inputs: series, see `files.series.read_series`, of the first frames at least.
+      output: folder for the files and `report.json`.
+      steps: number of steps.
+      time_step: time of a step; by default, as in training.
+      gif: draw an animation too.
+      point_dim: as for `files.read`; as in training by default.
+
+    Returns:
+      What `report.json` says of the series.
+
+    Raises:
+      OSError: if a file cannot be read or written.
+      ValueError: if the input is damaged or does not fit the operator, the operator
+        was not trained on series, or a rollout is not finite.
+    """
+    how = stepping.stepping_of(found.description)
+    lags = in_time.lags_of(found, steps, time_step)
+    output.mkdir(parents=True, exist_ok=True)
+    rows: list[dict[str, Any]] = []
+    for case, name, series in _cases(found, how, inputs, point_dim):
+        if (output / f"{name}.npz").resolve() == case.resolve():
+            raise ValueError(f"{case} is the input itself; give another --output.")
+        rows.append(_roll_out(found, how, case, series, lags, output / name, gif))
+        if note := ranges.sentence(rows[-1]):
+            say(f"{series.name}: {note}.")
+    write_json(output / "report.json", rows)
+    return [to_json(row) for row in rows]
+
+
+def _cases(
+    found: Trained, how: Stepping, inputs: Paths, point_dim: int | None
+) -> Iterator[tuple[pathlib.Path, str, Series]]:
+    """Files or folders, names for their results, and their series one by one."""
+    config = found.description["config"]
+    taken = set[str]()
+    for case in lists.find_cases(inputs):
+        several = read_series(
+            case,
+            target=config.get("target_names"),
+            features=config.get("feature_names"),
+            point_dim=point_dim or config.get("point_dim") or None,
+            quadrature=config.get("quadrature", False),
+            grid_axes=config.get("grid_axes", 0),
+            min_frames=how.history,
+        ).series
+        for number, series in enumerate(several):
+            name = case.stem if len(several) == 1 else f"{case.stem}_{number}"
+            if name in taken:
+                raise ValueError(
+                    f"Several cases of the input are called {name}; predict on their "
+                    "folders one by one."
+                )
+            taken.add(name)
+            yield case, name, series
+
+
+def _roll_out(
+    found: Trained,
+    how: Stepping,
+    case: pathlib.Path,
+    series: Series,
+    lags: np.ndarray,
+    place: pathlib.Path,
+    gif: bool,
+) -> dict[str, Any]:
+    """Writes the last known frame and those predicted, and returns the report."""
+    names = [
+        f"prediction_{n}" if n != "target" else "prediction" for n in _names(found)
+    ]
+    start = float(series.times[how.history - 1])
+    times = start + np.concatenate([np.zeros(1), lags])
+    predicted = in_time.frames(found, series, lags)
+    errors: list[float] = []
+    with contextlib.ExitStack() as stack:
+        writers = [
+            stack.enter_context(
+                series_writing.pvd(place, place.name, series, names, mesh=_mesh(case))
+            ),
+            stack.enter_context(
+                series_writing.archive(
+                    f"{place}.npz",
+                    series,
+                    names,
+                    times,
+                    on_grid=bool(found.description["config"].get("grid_axes", 0)),
+                )
+            ),
+        ]
+        if gif:
+            picture = animation.gif(f"{place}.gif", series, len(times), names[0])
+            writers.append(stack.enter_context(picture))
+        for write in writers:
+            write(start, series.values[how.history - 1])
+        for time, values in zip(times[1:], predicted, strict=True):
+            for write in writers:
+                write(float(time), values)
+            errors += _error(series, float(time), values, how.interval)
+    row: dict[str, Any] = {"name": series.name, "num_points": series.num_points}
+    row |= ranges.compare(found.description, in_time.start_of(how, series))
+    row |= {"steps": len(lags), "last_time": float(times[-1])}
+    if errors:
+        row |= {"relative_l2": float(np.mean(errors)), "errors": errors}
+    return to_json(row)
+
+
+def _names(found: Trained) -> list[str]:
+    """Of the channels that evolve."""
+    count = found.description["channels"]["target"]
+    return found.description["names"].get("target") or ["target"] * count
+
+
+def _mesh(case: pathlib.Path) -> Any:
+    """The mesh of a case of `.vtu` files, with cells of any kinds; None for others."""
+    if not case.is_dir() and case.suffix.lower() not in (".pvd", ".vtu"):
+        return None
+    first = next(iter(lists.listed(case)))
+    return series_writing.mesh_of(first.file, reading.MAX_BYTES)
+
+
+def _error(
+    series: Series, time: float, values: np.ndarray, interval: float
+) -> list[float]:
+    """The error at a time, if the series has a true frame of that time."""
+    near = int(np.argmin(np.abs(series.times - time)))
+    if abs(series.times[near] - time) > 1e-3 * interval:
+        return []
+    weights: Any = series.quadrature_weights
+    found = metrics.relative_l2(
+        jnp.asarray(values), series.values[near], quadrature_weights=weights
+    )
+    return [float(found)]

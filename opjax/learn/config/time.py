@@ -1,0 +1,72 @@
+"""Options of training on series, fields that evolve in time."""
+
+import dataclasses
+
+from opjax.learn.config.fields import option
+from opjax.learn.config.groups import Options
+
+MODES = ("one_step", "unrolled", "time_conditional", "one_shot")
+# Modes whose model is told the time, or the size of the step.
+TIMED = ("time_conditional", "one_shot")
+
+
+@dataclasses.dataclass(frozen=True)
+class TimeOptions(Options):
+    """Time."""
+
+    time: str = option(
+        "none",
+        "How a model learns fields that evolve. one_step: the next frame from true "
+        "frames. unrolled: --unroll steps from its own frames. time_conditional: a "
+        "frame at a given distance of time. one_shot: a frame at any time from the "
+        "first frames. none: samples without time",
+        choices=("none", *MODES),
+    )
+    unroll: int = option(
+        4,
+        "Number of steps that a training sample is unrolled for, with --time=unrolled; "
+        "maximum number of frames that a step may span, with --time=time_conditional",
+        minimum=1,
+    )
+    unroll_gradient: str = option(
+        "all",
+        "Steps that gradients pass through, with --time=unrolled: all or the last one",
+        choices=("all", "last"),
+    )
+    history: int = option(1, "Number of frames that a model sees", minimum=1)
+    time_target: str = option(
+        "increment",
+        "What a model predicts: the increment since the last frame, or the state",
+        choices=("increment", "state"),
+    )
+    input_noise: float = option(
+        0.0,
+        "Standard deviation of the noise on input frames in training, in units of the "
+        "standard deviation of each field",
+        minimum=0,
+    )
+    rollout_steps: int = option(
+        0,
+        "Maximum number of steps of rollouts in validation and test. 0 rolls out to "
+        "the end of every series",
+        minimum=0,
+    )
+
+    def __post_init__(self):
+        """Refuses options that mean nothing in a mode."""
+        super().__post_init__()
+        unread = set[str]()
+        if self.time == "none":
+            own = {field.name for field in dataclasses.fields(TimeOptions)}
+            unread = own - {"time"}
+        elif self.time != "unrolled":
+            unread = {"unroll_gradient"}
+            if self.time != "time_conditional":
+                unread |= {"unroll"}
+        for field in dataclasses.fields(TimeOptions):
+            value = getattr(self, field.name)
+            if field.name in unread and value != field.default:
+                raise ValueError(
+                    f"{field.name}={value} means nothing with time={self.time}; leave "
+                    "it out, or give another time."
+                )

@@ -1,0 +1,158 @@
+"""Rollouts of trained operators on series, frame by frame, in bounded memory."""
+
+import warnings
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from opjax import samples
+from opjax.learn.predict import prediction, stepping
+from opjax.learn.predict.learned import Learned
+from opjax.learn.predict.stepping import Stepping
+from opjax.samples import Sample, Series
+from opjax.samples import series as rules
+from opjax.samples.normalizers import encode
+
+# Times that agree up to this share of the interval are equal.
+_EQUAL = 1e-3
+
+
+def lags_of(
+    trained: Learned, num_steps: int, time_step: float | None = None
+) -> np.ndarray:
+    """Returns the times of the steps of a rollout after the last known frame.
+
+    Warns of times that are outside those of training.
+
+    Args:
+      trained: an operator that was trained on series.
+      num_steps: number of steps.
+      time_step: time of a step; by default, as in training.
+
+    Raises:
+      ValueError: if a number is not positive, or the operator has another step.
+    """
+    how = stepping.stepping_of(trained.description)
+    step = how.interval if time_step is None else time_step
+    if num_steps < 1 or not (np.isfinite(step) and step > 0):
+        raise ValueError(
+            f"steps={num_steps} and time_step={step} must be positive and finite."
+        )
+    lags = step * np.arange(1, num_steps + 1)
+    if not how.timed and abs(step - how.interval) > _EQUAL * how.interval:
+        raise ValueError(
+            f"time_step={step:g}, but the operator in {trained.folder} was trained "
+            f"with time={how.mode} on frames {how.interval:g} apart and has no other "
+            "step; train with --time=time_conditional or one_shot."
+        )
+    largest = lags[-1] if how.mode == "one_shot" else step
+    if how.timed and largest > (1 + _EQUAL) * how.longest:
+        _warn(f"A time of {largest:g} is asked for, and {how.longest:g} is the longest")
+    span = float(trained.description["time"]["span"])
+    if how.mode != "one_shot" and lags[-1] > (1 + _EQUAL) * span:
+        _warn(f"The rollout reaches {lags[-1]:g}, and the longest series {span:g}")
+    return lags
+
+
+def _warn(what: str) -> None:
+    warnings.warn(f"{what} of training; check what is beyond.", stacklevel=3)
+
+
+def check_series(trained: Learned, series: Series) -> Stepping:
+    """Raises ValueError unless an operator can start from a series.
+
+    Returns:
+      How the operator advances it.
+    """
+    how = stepping.stepping_of(trained.description)
+    rules.check([series], min_frames=how.history)
+    if series.values.shape[2] != how.channels:
+        raise ValueError(
+            f"{series.name} has {series.values.shape[2]} channels of fields that "
+            f"evolve, but the operator was trained with {how.channels}."
+        )
+    prediction.check(trained, start_of(how, series), weights=True)
+    steps = np.diff(series.times[: how.history])
+    if (abs(steps - how.interval) > _EQUAL * how.interval).any():
+        raise ValueError(
+            f"{series.name}: the first {how.history} frames are {steps} apart, but "
+            f"the operator was trained with {how.interval:g}; give such frames."
+        )
+    return how
+
+
+def start_of(how: Stepping, series: Series) -> Sample:
+    """The first frames of a series and what is constant, as a model sees them."""
+    parts = list(series.values[: how.history])
+    constants = series.constants()
+    if constants is not None:
+        parts.append(constants)
+    return Sample(
+        series.mesh_points,
+        features=np.concatenate(parts, axis=1),
+        quadrature_weights=series.quadrature_weights,
+        grid_shape=series.grid_shape,
+        name=series.name,
+    )
+
+
+def frames(trained: Learned, series: Series, lags: np.ndarray) -> Iterator[np.ndarray]:
+    """Predicts the frames after the first ones of a series, one after the other.
+
+    Args:
+      trained: an operator that was trained on series.
+      series: with as many frames as the model sees; later ones are not looked at.
+      lags: times after the last of these frames, as from `lags_of`.
+
+    Returns:
+      An iterator of frames `(n, c)` in physical units. One frame is in memory.
+
+    Raises:
+      ValueError: if the series does not fit the operator. From the iterator, if a frame
+        is not finite.
+    """
+    how = check_series(trained, series)
+    sample = start_of(how, series)
+    arrays = prediction.arrays_of(sample)
+    if not trained.fixed_points:
+        arrays = samples.pad(sample, prediction.padded_size(series.num_points))
+    return _advance(trained, how, series, arrays, lags)
+
+
+def _advance(
+    trained: Learned,
+    how: Stepping,
+    series: Series,
+    arrays: dict[str, Any],
+    lags: np.ndarray,
+) -> Iterator[np.ndarray]:
+    normalizers = trained.normalizers
+    points = {"mesh_points": normalizers["mesh_points"]}
+    seen = jnp.asarray(arrays["features"])
+    known = encode({k: v for k, v in arrays.items() if k != "features"}, points)
+    step = jax.jit(partial(_step, how))
+    before = 0.0
+    for number, lag in enumerate(lags, start=1):
+        size = jnp.asarray(lag - before, jnp.float32)
+        frame, later = step(normalizers, trained.model, known, seen, size)
+        if how.mode != "one_shot":
+            seen, before = later, lag
+        values = np.asarray(frame)[: series.num_points]
+        if not np.isfinite(values).all():
+            raise ValueError(
+                f"The rollout of {series.name} is not finite from step {number} on; "
+                "take fewer steps, or train with --time=unrolled or more --unroll."
+            )
+        yield values
+
+
+def _step(
+    how: Stepping, normalizers: Any, model: Any, known: Any, seen: Any, lag: Any
+) -> tuple[jax.Array, jax.Array]:
+    """The next frame, and what the model sees for the one after it."""
+    frame = stepping.next_frame(how, normalizers, model, known, seen, lag)
+    return frame, stepping.pushed(how, seen, frame)

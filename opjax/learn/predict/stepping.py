@@ -1,0 +1,143 @@
+"""The step of an operator in time: from the last frames to the next one, or to many."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from opjax import normalize
+from opjax.learn.config.time import TIMED
+from opjax.learn.predict.prediction import predict_sample
+from opjax.normalize import Normalizer
+from opjax.rollouts import rollout
+
+
+class Stepping(NamedTuple):
+    """How an operator advances fields in time.
+
+    Attributes:
+      mode: see `TimeOptions.time`.
+      history: number of frames that the model sees.
+      channels: of the fields that evolve.
+      increments: whether the model predicts the increment since the last frame.
+      interval: time between frames in training, the median where it varies.
+      longest: largest distance of time in training, which is one for the model.
+    """
+
+    mode: str
+    history: int
+    channels: int
+    increments: bool
+    interval: float
+    longest: float
+
+    @property
+    def timed(self) -> bool:
+        """Whether the model is told a time."""
+        return self.mode in TIMED
+
+
+def stepping_of(description: Mapping[str, Any]) -> Stepping:
+    """Returns how a trained operator advances fields in time.
+
+    Raises:
+      ValueError: if it does not, or its description is damaged.
+    """
+    found = description.get("time")
+    if not isinstance(found, dict):
+        raise ValueError(
+            "The operator was not trained on series; train it with --time=unrolled."
+        )
+    try:
+        return Stepping(*(found[name] for name in Stepping._fields))
+    except KeyError as error:
+        raise ValueError(f"The description of the operator has no {error}.") from None
+
+
+def next_frame(
+    how: Stepping,
+    normalizers: Mapping[str, Normalizer],
+    model: Any,
+    sample: Mapping[str, Any],
+    features: jax.Array,
+    lag: jax.Array,
+) -> jax.Array:
+    """Predicts one frame, in physical units.
+
+    Args:
+      how: of the operator.
+      normalizers: of `features` and `target`.
+      model: between encoded arrays.
+      sample: encoded points and weights.
+      features: the frames that the model sees, oldest first, and what is constant, in
+        physical units, `(n, history c + k)`.
+      lag: time after the last of these frames, a scalar.
+
+    Returns:
+      The frame, `(n, c)`.
+    """
+    encoded = {
+        **sample,
+        "features": normalize.encode(normalizers["features"], features),
+    }
+    when = {"time": lag / how.longest} if how.timed else {}
+    value = predict_sample(normalizers, model, encoded, **when)
+    if not how.increments:
+        return value
+    stop = how.history * how.channels
+    return features[:, stop - how.channels : stop] + value
+
+
+def pushed(how: Stepping, features: jax.Array, frame: jax.Array) -> jax.Array:
+    """What a model sees after a frame: the oldest one leaves, `(n, history c + k)`."""
+    stop = how.history * how.channels
+    parts = features[:, how.channels : stop], frame, features[:, stop:]
+    return jnp.concatenate(parts, axis=1)
+
+
+def frames(
+    how: Stepping,
+    normalizers: Mapping[str, Normalizer],
+    model: Any,
+    sample: Mapping[str, Any],
+    lags: jax.Array,
+    *,
+    checkpoint: bool = False,
+    gradient: str = "all",
+) -> jax.Array:
+    """Predicts frames one after the other, each from those before it.
+
+    Args:
+      how: of the operator; of mode `"one_shot"`, every frame is from the first ones.
+      normalizers: of `features` and `target`.
+      model: between encoded arrays.
+      sample: encoded points and weights, and `features` as for `next_frame`.
+      lags: times of the frames after the last one that is known, `(t,)`.
+      checkpoint: see `rollout`.
+      gradient: likewise.
+
+    Returns:
+      The frames in physical units, `(t, n, c)`.
+    """
+    known = {k: v for k, v in sample.items() if k != "features"}
+    features = jnp.asarray(sample["features"])
+    stop = how.history * how.channels
+
+    def predict(seen: jax.Array, lag: jax.Array) -> jax.Array:
+        return next_frame(how, normalizers, model, known, seen, lag)
+
+    if how.mode == "one_shot":
+        return jax.lax.map(lambda lag: predict(features, lag), lags)
+
+    def advance(seen: jax.Array, lag: jax.Array) -> jax.Array:
+        return pushed(how, seen, predict(seen, lag))
+
+    return rollout(
+        advance,
+        features,
+        inputs=jnp.diff(lags, prepend=jnp.zeros(1, lags.dtype)),
+        observe=lambda seen: seen[:, stop - how.channels : stop],
+        checkpoint=checkpoint,
+        gradient=gradient,
+    )

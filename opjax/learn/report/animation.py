@@ -1,0 +1,68 @@
+"""Animations of fields, `.gif` files."""
+
+import contextlib
+import os
+from collections.abc import Callable, Generator
+from typing import Any
+
+import numpy as np
+
+from opjax.learn.json_files import replacing
+from opjax.learn.report import drawing
+from opjax.samples import Series
+
+_MOST = 100  # pictures of an animation
+_PER_SECOND = 10
+
+
+@contextlib.contextmanager
+def gif(
+    path: str | os.PathLike[str], series: Series, num_frames: int, label: str
+) -> Generator[Callable[[float, np.ndarray], None]]:
+    """Draws the first channel of frames, at most a hundred of them.
+
+    Args:
+      path: the file, which appears at the end.
+      series: whose mesh is drawn, and whose first frame gives the range of colours.
+      num_frames: number of frames that will be given.
+      label: of the field.
+
+    Raises:
+      ModuleNotFoundError: if matplotlib is missing.
+      OSError: if the file cannot be written.
+    """
+    drawing.require_matplotlib()
+    from matplotlib.animation import PillowWriter
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    figure = drawing.new_figure(4, 3.6, None)
+    FigureCanvasAgg(figure)
+    first = series.values[0][:, 0]
+    style: dict[str, Any] = {"vmin": first.min(), "vmax": first.max()}
+    writer, every, count = PillowWriter(_PER_SECOND), -(-num_frames // _MOST), 0
+    with replacing(path) as temporary:
+        writer.setup(figure, temporary, dpi=80)
+
+        def draw(time: float, values: np.ndarray) -> None:
+            nonlocal count
+            count += 1
+            if (count - 1) % every:
+                return
+            figure.clear()
+            axis = figure.add_subplot()
+            image = drawing.field(
+                axis,
+                series.mesh_points,
+                values[:, 0],
+                grid_shape=series.grid_shape,
+                **(style if series.mesh_points.shape[1] > 1 else {}),
+            )
+            if image is None:
+                axis.set_ylim(style["vmin"], style["vmax"])
+            else:
+                drawing.add_colorbar(figure, image, axis)
+            axis.set_title(f"{label}, time {time:.4g}")
+            writer.grab_frame()
+
+        yield draw
+        writer.finish()

@@ -1,0 +1,148 @@
+"""Tasks of time: operators that advance fields, trained on windows of series."""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from opjax import samples, training
+from opjax.files.series import SeriesSplits
+from opjax.learn.config.time import TimeOptions
+from opjax.learn.predict import trained
+from opjax.learn.predict.learned import Learned
+from opjax.learn.predict.stepping import Stepping, stepping_of
+from opjax.learn.tasks.start import build_from, check_options, check_sizes
+from opjax.learn.tasks.supervised import builder
+from opjax.learn.tasks.task import Task
+from opjax.learn.tasks.time_data import Data, WindowBucket
+from opjax.learn.tasks.time_evaluation import error, evaluate, frame_errors
+from opjax.normalize import Normalizer
+from opjax.samples import summaries
+from opjax.samples.normalizers import encode_stored
+from opjax.samples.series import Windows
+
+
+def rollouts(
+    config: Any, splits: SeriesSplits, *, start: Learned | None = None
+) -> Task:
+    """Builds the task to advance the fields of series in time.
+
+        loss = sum_b mean_s |p_bs - u_bs| / |u_bs|,
+
+    the relative L2 error of a frame in physical units, over points and channels, its
+    mean over the frames of a window, summed over the batch. Validation and test are
+    rollouts from the first frames of every series, and their metric is the mean of the
+    errors of their frames, of which none counts more than 1000.
+
+    Args:
+      config: has `batch_size`, `num_buckets` and the fields of `ModelOptions` and
+        `TimeOptions`.
+      splits: the series.
+      start: trained operator whose parameters the training starts with, and whose
+        normalisers take the place of the fitted ones.
+
+    Returns:
+      The task. The folder of every member gets the operator and `predictions.npz`.
+
+    Raises:
+      ValueError: if series are too short, times do not suit the mode, or the model has
+        no time and the mode needs it.
+    """
+    data = Data(config, splits)
+    how, normalizers, found = data.how, data.normalizers, data.sizes
+    if start is not None:
+        check_options(start, config)
+        _check_same_time(start, config)
+        found = check_sizes(start, found, data.names)
+        normalizers = start.normalizers
+        how = stepping_of(start.description)
+    points = Normalizer(*map(np.asarray, normalizers["mesh_points"]))  # pyright: ignore
+    encode = partial(encode_stored, normalizers={"mesh_points": points})
+    bucketed = partial(_bucketed, config, encode)
+    train, validation, test = map(bucketed, data.windows, data.batch_sizes)
+    noise = config.input_noise * np.asarray(normalizers["features"].std)
+    noise[how.history * how.channels :] = 0  # constants are known
+    description = trained.describe(data.windows[0], sizes=found, names=data.names)
+    description["time"] = {**how._asdict(), "span": data.span}
+    make = builder(found)
+    return Task(
+        train=train,
+        validation=validation,
+        test=test,
+        build=make if start is None else build_from(start, make),
+        loss=_loss(config, how, normalizers, noise),
+        metric=partial(error, how, normalizers),
+        evaluate=partial(evaluate, how, normalizers, description, data.test, test),
+        extra=normalizers,
+        source=splits.source,
+        needs_key=config.input_noise > 0,
+        notes=f"Models see {how.history} frames. Errors are of rollouts from the first "
+        "frames of a series, the mean over their frames; `persistence` is the error "
+        "of the prediction that nothing changes, `mean` that of the mean of training.",
+    )
+
+
+def _bucketed(
+    config: Any,
+    encode: Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]],
+    found: Windows,
+    batch_size: int,
+) -> tuple[WindowBucket, ...]:
+    """Divides windows among buckets by their points, as `buckets.of` does samples."""
+    counts = summaries.num_points(found)
+    if len(set(counts)) <= 1:
+        return (WindowBucket(found, None, encode),) if found else ()
+    rows = samples.bucket_rows(
+        counts, batch_size=batch_size, num_buckets=config.num_buckets or 4
+    )
+    return tuple(WindowBucket(found.take(some), n, encode) for n, some in rows)
+
+
+def _loss(
+    config: TimeOptions,
+    how: Stepping,
+    normalizers: Mapping[str, Normalizer],
+    noise: np.ndarray,
+) -> Callable[..., jax.Array]:
+    last = config.time == "unrolled" and config.unroll_gradient == "last"
+    deep = config.time == "unrolled" and config.unroll > 1
+
+    def one(model: Any, sample: Any, key: jax.Array | None = None) -> jax.Array:
+        if key is not None:
+            features = sample["features"]
+            drawn = jax.random.normal(key, features.shape, features.dtype)
+            sample = {**sample, "features": features + drawn * noise[None]}
+        found = frame_errors(
+            how,
+            normalizers,
+            model,
+            sample,
+            checkpoint=deep,
+            gradient="last" if last else "all",
+        )
+        return found[-1] if last else jnp.mean(found)
+
+    def total(model: Any, batch: Any, *, key: jax.Array | None = None) -> jax.Array:
+        if key is None:
+            return jnp.sum(training.over_samples(partial(one, model))(batch))
+        keys = jax.random.split(key, batch["lags"].shape[0])
+        return jnp.sum(training.over_samples(partial(one, model))(batch, keys))
+
+    return total
+
+
+def _check_same_time(start: Learned, config: TimeOptions) -> None:
+    """Raises ValueError if an operator advances time in another way."""
+    how = stepping_of(start.description)
+    before = {"history": how.history, "timed": how.timed, "increment": how.increments}
+    timed = config.time in ("time_conditional", "one_shot")
+    increments = config.time_target == "increment"
+    now = {"history": config.history, "timed": timed, "increment": increments}
+    if before != now or (timed and how.mode != config.time):
+        raise ValueError(
+            f"init_from: {start.folder} was trained with time={how.mode}, {before}, "
+            f"and this run has time={config.time}, {now}; give the same options."
+        )

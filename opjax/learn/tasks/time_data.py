@@ -1,0 +1,138 @@
+"""Windows of series for training, and what is known of them before it."""
+
+from collections.abc import Iterable, Sequence
+from functools import partial
+
+import jax.numpy as jnp
+import numpy as np
+
+from opjax.files.series import SeriesSplits
+from opjax.learn.config.time import TimeOptions
+from opjax.learn.predict.stepping import Stepping
+from opjax.learn.registry import operators
+from opjax.learn.run import buckets
+from opjax.normalize import Normalizer
+from opjax.samples import Series
+from opjax.samples import series as windows
+from opjax.samples.normalizers import fit_normalizers
+from opjax.samples.series import Window, Windows
+
+
+class WindowBucket(buckets.Bucket):
+    """Windows of one size, with the times of their targets as `lags`."""
+
+    found: Windows
+
+    def read(self, rows: Iterable[int]) -> buckets.Arrays:
+        """Cuts and stacks windows, not encoded."""
+        chosen = [int(row) for row in rows]
+        lags = np.stack([self.found.lags(row) for row in chosen])
+        return super().read(chosen) | {"lags": lags}
+
+
+class Data:
+    """Windows of series, and what is known of them before training."""
+
+    def __init__(self, config: TimeOptions, splits: SeriesSplits):
+        train, history = splits.train, config.history
+        every = [*train, *splits.validation, *splits.test]
+        windows.check(every, min_frames=history + 1)
+        self.test = splits.test
+        unroll = config.unroll
+        if config.time not in ("time_conditional", "one_shot") or history > 1:
+            interval = windows.equal_interval(every)
+        else:
+            interval = float(np.median(np.diff(train[0].times)))
+        found = list(windows.places(train, config.time, history=history, unroll=unroll))
+        if not found:
+            raise ValueError(
+                f"No training series has {history} frames and {unroll} after them, as "
+                f"time={config.time} needs; give longer series or a smaller unroll."
+            )
+        rolled = partial(_rolled, history=history, most=config.rollout_steps)
+        self.windows = (
+            Windows(train, found, history=history),
+            rolled(splits.validation),
+            rolled(splits.test),
+        )
+        lags = [self.windows[0].lags(row)[0] for row in range(len(found))]
+        longest = float(max(lags)) if config.time != "unrolled" else interval
+        channels = train[0].values.shape[2]
+        self.how = Stepping(
+            config.time,
+            history,
+            channels,
+            config.time_target == "increment",
+            interval,
+            longest,
+        )
+        self.span = float(max(np.ptp(series.times) for series in train))
+        self.names = _names(splits, history, channels)
+        self.normalizers = _normalizers(self.windows[0], self.how)
+        known = Windows(
+            every,
+            [Window(i, 0, (history,)) for i in range(len(every))],
+            history=history,
+        )
+        self.sizes = operators.sizes(
+            known,
+            self.normalizers,
+            out_features=channels,
+            time_embedding=self.how.timed,
+        )
+        self.batch_sizes = getattr(config, "batch_size", 1), 1, 1
+
+
+def _rolled(found: Sequence[Series], *, history: int, most: int) -> Windows:
+    """Whole series as windows; the last frame of shorter ones is repeated."""
+    counts = [min(s.num_frames - history, most or s.num_frames) for s in found]
+    longest = max(counts, default=1)
+    steps = [[min(i, count - 1) for i in range(longest)] for count in counts]
+    return Windows(
+        found,
+        [Window(n, 0, tuple(history + i for i in row)) for n, row in enumerate(steps)],
+        history=history,
+    )
+
+
+def _names(
+    splits: SeriesSplits, history: int, channels: int
+) -> dict[str, tuple[str, ...]]:
+    """Names of the channels that the model sees and predicts."""
+    target = tuple(splits.channels.get("target", ()))
+    constants = [*splits.channels.get("features", ())]
+    constants += [name for name in splits.train[0].scalars or {}]
+    if not target:
+        return {}
+    assert len(target) == channels
+    seen = [
+        name if back == 0 else f"{name}[-{back}]"
+        for back in reversed(range(history))
+        for name in target
+    ]
+    return {"features": (*seen, *constants), "target": target}
+
+
+def _normalizers(found: Windows, how: Stepping) -> dict[str, Normalizer]:
+    """Of points, of what the model sees, and of what it predicts."""
+    fitted = fit_normalizers(found, points=True, features=True, target=False)
+    channels, features = how.channels, fitted["features"]
+    mean, std = (np.asarray(part[:channels]) for part in features)
+    if how.increments:
+        mean, deviation = _increments(found)
+        std = np.where(deviation > 1e-6 * std, deviation, std)
+    target = Normalizer(jnp.asarray(mean, jnp.float32), jnp.asarray(std, jnp.float32))
+    return {**fitted, "target": target}
+
+
+def _increments(found: Windows) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and deviation of the increments to the first targets of windows."""
+    count, total, square = 0, 0.0, 0.0
+    for window in found.where:
+        values = found.series[window.series].values
+        before = values[window.start + found.history - 1].astype(np.float64)
+        step = values[window.targets[0]] - before
+        count += len(step)
+        total, square = total + step.sum(axis=0), square + (step**2).sum(axis=0)
+    mean = total / count
+    return np.asarray(mean), np.sqrt(np.maximum(square / count - mean**2, 0))

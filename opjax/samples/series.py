@@ -1,0 +1,319 @@
+"""Series: fields that evolve on one mesh, checked, and cut into windows.
+
+A window is a few frames of a series: those that a model sees, and those that it is to
+predict. Windows are cut when they are looked up. Only their places are in memory, so a
+data set does not grow with the number of windows.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from opjax.samples import base, summaries
+from opjax.samples.base import Sample
+from opjax.samples.stored import Place, Stored
+from opjax.samples.summaries import Summary
+
+# Intervals of time count as equal up to this share of their median.
+_EQUAL = 1e-3
+
+
+class Series(NamedTuple):
+    """Fields that evolve on one mesh, on the host.
+
+    Attributes:
+      mesh_points: coordinates, shape `(n, p)`, the same at all times.
+      times: increasing times of the frames, `(t,)`.
+      values: the fields that evolve, `(t, n, c)`.
+      features: input fields that are constant in time, `(n, k)`; None for none.
+      quadrature_weights: non-negative weights of the points, `(n,)`; None for `1 / n`
+        each.
+      cells: point indices of the mesh's cells, `(m, corners)`.
+      grid_shape: points per axis if the points are a structured grid in row-major
+        order.
+      scalars: numbers of the case by their names, such as a viscosity.
+      name: what messages call it.
+    """
+
+    mesh_points: np.ndarray
+    times: np.ndarray
+    values: np.ndarray
+    features: np.ndarray | None = None
+    quadrature_weights: np.ndarray | None = None
+    cells: np.ndarray | None = None
+    grid_shape: tuple[int, ...] | None = None
+    scalars: Mapping[str, float] | None = None
+    name: str = ""
+
+    @property
+    def num_points(self) -> int:
+        """Number of mesh points."""
+        return len(self.mesh_points)
+
+    @property
+    def num_frames(self) -> int:
+        """Number of frames."""
+        return len(self.values)
+
+    def constants(self) -> np.ndarray | None:
+        """Returns what models see at all times: features, then scalars, `(n, k)`."""
+        parts = [] if self.features is None else [self.features]
+        for number in (self.scalars or {}).values():
+            column = np.full((self.num_points, 1), number, self.values.dtype)
+            parts.append(column)
+        return np.concatenate(parts, axis=1) if parts else None
+
+
+def check(found: Sequence[Series], *, min_frames: int = 2) -> None:
+    """Raises an error unless every series is complete and all agree.
+
+    Args:
+      found: a data set.
+      min_frames: fewest frames of a series.
+
+    Raises:
+      TypeError: if an array is not of real floating-point numbers.
+      ValueError: if there is no series; frames and times differ in number, or there are
+        too few; times do not increase; an array does not fit the mesh; a value is not
+        finite; or series differ in dimension, channels or in which arrays they have.
+        The message names the series and the frame.
+    """
+    if not found:
+        raise ValueError("The data set is empty; give at least one series.")
+    for index, series in enumerate(found):
+        place = f"series {index}" + (f" ({series.name})" if series.name else "")
+        _check_frames(series, place, min_frames)
+        _check_times(series, place)
+        if set(series.scalars or {}) != set(found[0].scalars or {}):
+            raise ValueError(
+                f"{place} has the scalars {sorted(series.scalars or {})}, but series 0 "
+                f"has {sorted(found[0].scalars or {})}: all must have the same."
+            )
+        one, first = _frame(series, 0), _frame(found[0], 0)
+        try:
+            base.check([one._replace(name="")])
+            base.check_same_channels(first, one, names=("series 0", place))
+        except (TypeError, ValueError) as error:
+            message = str(error).removeprefix("sample 0: ")
+            raise type(error)(f"{place}: {message}") from None
+
+
+def _frame(series: Series, number: int) -> Sample:
+    """A frame as a sample."""
+    return Sample(
+        series.mesh_points,
+        target=series.values[number],
+        features=series.constants(),
+        quadrature_weights=series.quadrature_weights,
+        cells=series.cells,
+        grid_shape=series.grid_shape,
+        name=series.name,
+    )
+
+
+def _check_frames(series: Series, place: str, min_frames: int) -> None:
+    values, count = series.values, series.num_points
+    if values.dtype.kind != "f":
+        raise TypeError(
+            f"{place}: values has dtype {values.dtype}, not real floating-point "
+            "numbers."
+        )
+    if values.ndim != 3 or values.shape[1] != count:
+        raise ValueError(
+            f"{place}: values has shape {values.shape}, expected (frames, {count}, "
+            "channels): a row for each point in every frame."
+        )
+    if series.times.shape != values.shape[:1]:
+        raise ValueError(
+            f"{place}: values has {len(values)} frames, but times has shape "
+            f"{series.times.shape}: frames are missing, or times are."
+        )
+    if len(values) < min_frames:
+        raise ValueError(
+            f"{place} has {len(values)} frames, fewer than the {min_frames} that are "
+            "needed; give a longer series."
+        )
+    for number, frame in enumerate(values):
+        bad = ~np.isfinite(frame)
+        if bad.any():
+            point = int(np.argwhere(bad)[0][0])
+            raise ValueError(
+                f"{place}: frame {number} has {bad.sum()} values that are not finite, "
+                f"the first one at point {point}; end the series before it or repair "
+                "the frame."
+            )
+
+
+def _check_times(series: Series, place: str) -> None:
+    times = series.times
+    if times.dtype.kind != "f" or not np.isfinite(times).all():
+        raise ValueError(
+            f"{place}: times must be finite floating-point numbers, not {times.dtype} "
+            f"from {times.min(initial=0)} to {times.max(initial=0)}."
+        )
+    back = np.flatnonzero(np.diff(times) <= 0)
+    if len(back):
+        i = int(back[0])
+        raise ValueError(
+            f"{place}: frame {i + 1} is at time {times[i + 1]:g}, not after frame {i} "
+            f"at {times[i]:g}: times must increase; sort the frames or drop repeats."
+        )
+
+
+def equal_interval(found: Sequence[Series]) -> float:
+    """Returns the interval of time between frames, the same in all series.
+
+    Raises:
+      ValueError: if it is not the same. The message names the series and the frame.
+    """
+    intervals = np.concatenate([np.diff(series.times) for series in found])
+    usual = float(np.median(intervals))
+    for series in found:
+        steps = np.diff(series.times)
+        off = np.flatnonzero(np.abs(steps - usual) > _EQUAL * usual)
+        if len(off):
+            i = int(off[0])
+            raise ValueError(
+                f"{series.name or 'A series'}: frame {i + 1} is {steps[i]:g} after "
+                f"frame {i}, but frames are usually {usual:g} apart. If frames are "
+                "missing, add them; with other intervals use --time=time_conditional "
+                "or one_shot."
+            )
+    return usual
+
+
+class Window(NamedTuple):
+    """Where a window is.
+
+    Attributes:
+      series: number of the series.
+      start: first frame that the model sees.
+      targets: frames to be predicted, in their order.
+    """
+
+    series: int
+    start: int
+    targets: tuple[int, ...]
+
+
+def places(
+    found: Sequence[Series], mode: str, *, history: int, unroll: int
+) -> Iterator[Window]:
+    """Lists the windows that a model is trained on.
+
+    Args:
+      found: the series.
+      mode: `"one_step"`: the next frame of every frame; `"unrolled"`: the next `unroll`
+        frames; `"time_conditional"`: one of the next `unroll` frames; `"one_shot"`: any
+        later frame from the first ones.
+      history: number of frames that the model sees.
+      unroll: number of frames, see `mode`.
+    """
+    for number, series in enumerate(found):
+        count = series.num_frames
+        if mode == "one_shot":
+            yield from (Window(number, 0, (t,)) for t in range(history, count))
+            continue
+        ahead = unroll if mode == "unrolled" else 1
+        for start in range(count - history - ahead + 1):
+            first = start + history
+            if mode == "time_conditional":
+                last = min(first + unroll, count)
+                yield from (Window(number, start, (t,)) for t in range(first, last))
+            else:
+                yield Window(number, start, tuple(range(first, first + ahead)))
+
+
+class Windows(Stored):
+    """Windows of series as samples, cut when they are looked up.
+
+    Of a window, `features` are the frames that the model sees, oldest first, and the
+    constants of the series, `(n, history c + k)`; `target` are the frames to predict,
+    `(n, u c)`.
+
+    Args:
+      found: the series.
+      where: the windows, all of as many targets.
+      history: number of frames that the model sees.
+    """
+
+    def __init__(
+        self, found: Sequence[Series], where: Sequence[Window], *, history: int
+    ):
+        self.series, self.where, self.history = found, list(where), history
+        frames = {len(window.targets) for window in self.where}
+        assert len(frames) <= 1, "windows of one length"
+        targets = max(frames, default=1)
+        known = [_summary(series, history, targets) for series in found]
+        super().__init__(
+            [Place(found[w.series].name, f"frame {w.start}") for w in self.where],
+            [known[window.series] for window in self.where],
+            _refuse,
+        )
+
+    def __getitem__(self, index: Any) -> Any:
+        """Cuts a window; of a slice, says where its windows are."""
+        if isinstance(index, slice):
+            return self.take(range(len(self))[index])
+        return self._cut(self.where[index])
+
+    def take(self, rows: Iterable[int]) -> "Windows":
+        """Returns some of the windows, in this order."""
+        chosen = [self.where[row] for row in rows]
+        return Windows(self.series, chosen, history=self.history)
+
+    def lags(self, row: int) -> np.ndarray:
+        """Times of the targets after the last frame that the model sees, float32."""
+        window = self.where[row]
+        times = self.series[window.series].times
+        last = times[window.start + self.history - 1]
+        return (times[list(window.targets)] - last).astype(np.float32)
+
+    def _cut(self, window: Window) -> Sample:
+        series = self.series[window.series]
+        seen = list(series.values[window.start : window.start + self.history])
+        constants = series.constants()
+        if constants is not None:
+            seen.append(constants)
+        return Sample(
+            series.mesh_points,
+            target=np.concatenate([series.values[t] for t in window.targets], axis=1),
+            features=np.concatenate(seen, axis=1),
+            quadrature_weights=series.quadrature_weights,
+            grid_shape=series.grid_shape,
+            name=f"{series.name}, frame {window.start}",
+        )
+
+
+def _refuse(place: Place) -> Sample:
+    raise AssertionError(f"{place} is no file.")
+
+
+def _summary(series: Series, history: int, targets: int) -> Summary:
+    """The summary of a series, in the channels of its windows, over all frames."""
+    flat = series.values.reshape(-1, series.values.shape[2])
+    whole = summaries.summarize(Sample(series.mesh_points, target=flat))
+    low, high = whole.ranges["target"]
+    rows, mean, square = whole.sums["target"]
+    share = series.num_points / rows  # as many rows as a frame
+    frames = series.num_points, mean, square * share
+    constants = series.constants()
+    ranges = {"mesh_points": whole.ranges["mesh_points"]}
+    tiles = {"features": history, "target": targets}
+    parts = {k: [(low, high)] * n for k, n in tiles.items()}
+    sums = {k: [frames[1:]] * n for k, n in tiles.items()}
+    if constants is not None:
+        known = summaries.summarize(Sample(series.mesh_points, features=constants))
+        parts["features"] = [*parts["features"], known.ranges["features"]]
+        sums["features"] = [*sums["features"], known.sums["features"][1:]]
+    for name in tiles:
+        lows, highs = zip(*parts[name], strict=True)
+        ranges[name] = np.concatenate(lows), np.concatenate(highs)
+    joined = {}
+    for name in tiles:
+        means, squares = zip(*sums[name], strict=True)
+        joined[name] = frames[0], np.concatenate(means), np.concatenate(squares)
+    return Summary(
+        series.num_points, series.grid_shape, ranges, joined, whole.quantiles
+    )

@@ -1,0 +1,299 @@
+"""Series: checked, cut into windows, read from files of all formats, written again."""
+
+import dataclasses
+
+import h5py
+import numpy as np
+import pytest
+
+from opjax import files
+from opjax.datasets import heat
+from opjax.files import series_writing
+from opjax.files.series import read_series, series_splits
+from opjax.samples import Sample, Series
+from opjax.samples import series as rules
+from opjax.samples.series import Window, Windows
+
+POINTS = np.random.default_rng(0).uniform(size=(6, 2)).astype(np.float32)
+CELLS = np.array([[0, 1, 2], [2, 3, 4], [3, 4, 5]])
+
+
+def make(frames=5, name="case", **given):
+    rng = np.random.default_rng(frames)
+    values = rng.normal(size=(frames, 6, 2)).astype(np.float32)
+    return Series(POINTS, np.arange(frames) * 0.5, values, name=name, **given)
+
+
+def changed(array, place, value):
+    array = np.array(array)
+    array[place] = value
+    return array
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        (
+            {"times": np.arange(4.0)},
+            r"5 frames, but times has shape \(4,\): frames are",
+        ),
+        ({"times": np.array([0, 1, 2, 2, 3.0])}, "frame 3 is at time 2, not after"),
+        ({"times": np.array([0, 1, 3, 2, 4.0])}, "frame 3 is at time 2, not after fr"),
+        ({"times": np.array([0, 1, 2, np.nan, 4])}, "times must be finite"),
+        ({"values": make().values[:, :4]}, r"\(5, 4, 2\), expected \(frames, 6"),
+        (
+            {"values": changed(make().values, (3, 1, 0), np.nan)},
+            "frame 3 has 1 values that are not finite, the first one at point 1",
+        ),
+        ({"features": np.ones((4, 1), np.float32)}, "features has shape"),
+        ({"scalars": {"nu": 1.0}}, r"has the scalars \['nu'\], but series 0 has \[\]"),
+        (
+            {"quadrature_weights": -np.ones(6, np.float32)},
+            "has no|with quadrature|must",
+        ),
+    ],
+)
+def test_bad_series_are_named_with_the_frame(change, match):
+    bad = make(name="second")._replace(**change)
+    with pytest.raises(ValueError, match=match) as error:
+        rules.check([make(), bad])
+    assert "series 1 (second)" in str(error.value)
+
+
+def test_too_few_frames_and_no_series_are_refused():
+    with pytest.raises(ValueError, match="has 5 frames, fewer than the 6"):
+        rules.check([make()], min_frames=6)
+    with pytest.raises(ValueError, match="at least one series"):
+        rules.check([])
+
+
+def test_an_interval_that_changes_is_named():
+    assert rules.equal_interval([make(), make(7)]) == 0.5
+    gap = make()._replace(times=np.array([0, 0.5, 1.5, 2, 2.5]), name="gap")
+    with pytest.raises(ValueError, match=r"gap: frame 2 is 1 after frame 1, .* 0.5 ap"):
+        rules.equal_interval([make(7), gap])
+
+
+@pytest.mark.parametrize(
+    ("mode", "history", "expected"),
+    [
+        ("one_step", 1, [(0, (1,)), (1, (2,)), (2, (3,)), (3, (4,))]),
+        ("one_step", 3, [(0, (3,)), (1, (4,))]),
+        ("unrolled", 1, [(0, (1, 2)), (1, (2, 3)), (2, (3, 4))]),
+        (
+            "time_conditional",
+            2,
+            [(0, (2,)), (0, (3,)), (1, (3,)), (1, (4,)), (2, (4,))],
+        ),
+        ("one_shot", 2, [(0, (2,)), (0, (3,)), (0, (4,))]),
+    ],
+)
+def test_the_windows_of_every_mode(mode, history, expected):
+    found = rules.places([make()], mode, history=history, unroll=2)
+    assert list(found) == [Window(0, *one) for one in expected]
+
+
+def test_windows_are_cut_from_their_series():
+    constant = np.full((6, 1), 7, np.float32)
+    series = [make(), make(8, features=constant)._replace(scalars={"nu": 3.0})]
+    series[0] = series[0]._replace(features=constant, scalars={"nu": 2.0})
+    found = Windows(series, [Window(0, 0, (2, 3)), Window(1, 4, (6, 7))], history=2)
+    sample, values = found[1], series[1].values
+    np.testing.assert_array_equal(sample.features[:, :4], np.hstack(values[4:6]))
+    np.testing.assert_array_equal(sample.features[:, 4:], [[7, 3]] * 6)
+    np.testing.assert_array_equal(sample.target, np.hstack(values[6:8]))
+    np.testing.assert_allclose(found.lags(1), [0.5, 1.0])
+    assert found.summaries[1].channels == {
+        "mesh_points": 2,
+        "features": 6,
+        "target": 4,
+    }
+    assert found[1:].where == found.where[1:]
+
+
+def test_memory_does_not_grow_with_the_number_of_windows():
+    """Windows share the arrays and the summaries of their series."""
+    series = [make(50)]
+    where = list(rules.places(series, "unrolled", history=1, unroll=4))
+    found = Windows(series, where * 10, history=1)
+    assert len(found) == 460
+    assert len({id(summary) for summary in found.summaries}) == 1
+    assert found.series[0].values is series[0].values
+
+
+def write_npz(path, series, **more):
+    arrays = {"mesh_points": series.mesh_points, "times": series.times}
+    np.savez(path, **arrays, target=series.values, **more)
+
+
+def write_vtu(folder, series, *, pvd):
+    with series_writing.pvd(folder, "flow", series, ["u", "v"]) as write:
+        for time, values in zip(series.times, series.values, strict=True):
+            write(time, values)
+    if not pvd:
+        (folder / "flow.pvd").unlink()
+
+
+@pytest.mark.parametrize("kind", ["npz", "h5", "pvd", "vtu"])
+def test_series_of_every_format_and_several_lengths(kind, tmp_path):
+    known = [make(cells=CELLS), make(7, cells=CELLS)]
+    target = "u,v" if kind in ("pvd", "vtu") else "target"
+    for i, series in enumerate(known):
+        place = tmp_path / f"case_{i}"
+        if kind == "npz":
+            write_npz(tmp_path / f"case_{i}.npz", series, cells=CELLS)
+        elif kind == "h5":
+            with h5py.File(tmp_path / "all.h5", "a") as file:
+                group = file.create_group(f"case_{i}")
+                group["mesh_points"], group["cells"] = POINTS, CELLS
+                group["times"], group["target"] = series.times, series.values
+        else:
+            write_vtu(place, series, pvd=kind == "pvd")
+    found, channels = read_series(tmp_path, target=target)
+    assert [len(series.times) for series in found] == [5, 7]
+    assert channels["target"] == tuple(target.split(",")) * (1 + ("," not in target))
+    for series, expected in zip(found, known, strict=True):
+        np.testing.assert_array_equal(series.values, expected.values)
+        np.testing.assert_array_equal(series.mesh_points, POINTS)
+        np.testing.assert_array_equal(series.cells, CELLS)
+        times = np.arange(len(expected.times)) if kind == "vtu" else expected.times
+        np.testing.assert_array_equal(series.times, times)
+
+
+def test_grids_constants_and_scalars(tmp_path):
+    frames = np.random.default_rng(0).normal(size=(4, 3, 5)).astype(np.float32)
+    force = np.ones((3, 5), np.float32)
+    arrays = {"times": np.arange(4.0), "w": frames, "f": force, "nu": 0.25}
+    np.savez(tmp_path / "a.npz", **arrays)
+    (series,), channels = read_series(
+        tmp_path, target="w", features="f,nu", grid_axes=2
+    )
+    assert series.grid_shape == (3, 5)
+    np.testing.assert_array_equal(series.values[..., 0], frames.reshape(4, 15))
+    np.testing.assert_array_equal(series.features, [[1, 0.25]] * 15)
+    assert channels == {"features": ("f", "nu"), "target": ("w",)}
+
+
+def test_the_first_frame_alone_needs_no_times(tmp_path):
+    np.savez(tmp_path / "a.npz", mesh_points=POINTS, target=make().values[0])
+    (series,), _ = read_series(tmp_path, min_frames=1)
+    np.testing.assert_array_equal(series.values, make().values[:1])
+    with pytest.raises(ValueError, match="has no array 'times'"):
+        read_series(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        ({"times": np.arange(4.0)}, "times has shape .4,., but target has 5 frames"),
+        ({"times": -np.arange(5.0)}, "frame 1 is at time -1, not after frame 0"),
+        ({"u": np.ones(3)}, "no array 'nothing', only"),
+        (
+            {"mesh_points": changed(np.stack([POINTS] * 5), (3, 0, 0), 9)},
+            "the mesh changes within the series, at frame 3",
+        ),
+        (
+            {"target": changed(make(50).values, (37, 2, 1), np.nan)},
+            "frame 37 has 1 values that are not finite",
+        ),
+    ],
+)
+def test_bad_arrays_are_named_with_the_frame(change, match, tmp_path):
+    series = make(50 if "37" in match else 5)
+    arrays = {"mesh_points": POINTS, "times": series.times, "target": series.values}
+    np.savez(tmp_path / "a.npz", **(arrays | change))
+    with pytest.raises(ValueError, match=match) as error:
+        read_series(tmp_path, target="nothing" if "u" in change else None)
+    assert "a.npz" in str(error.value)
+
+
+def test_bad_folders_of_frames_are_named_with_the_frame(tmp_path):
+    write_vtu(tmp_path / "a", make(cells=CELLS), pvd=True)
+    (tmp_path / "a" / "flow_0002.vtu").unlink()
+    with pytest.raises(ValueError, match="frame 2, 'flow_0002.vtu', is missing"):
+        read_series(tmp_path, target="u")
+    (tmp_path / "a" / "flow.pvd").unlink()
+    with pytest.raises(ValueError, match="after flow_0001.vtu, flow_0003.vtu follows"):
+        read_series(tmp_path, target="u")
+    moved = POINTS + np.float32(1)
+    sample = Sample(moved, cells=CELLS, target=np.zeros((6, 1), np.float32))
+    files.write(tmp_path / "a" / "flow_0002.vtu", sample)
+    with pytest.raises(ValueError, match="no array 'u'"):
+        read_series(tmp_path, target="u")
+    with series_writing.pvd(
+        tmp_path / "b", "x", make()._replace(mesh_points=moved, cells=CELLS), ["u", "u"]
+    ) as write:
+        write(0.0, make().values[0])
+    (tmp_path / "b" / "x_0000.vtu").rename(tmp_path / "a" / "flow_0002.vtu")
+    with pytest.raises(ValueError, match=r"changes .* at frame 2 \(flow_0002.vtu\)"):
+        read_series(tmp_path / "a", target="u")
+
+
+@pytest.mark.parametrize(
+    ("text", "match"),
+    [
+        ("<VTKFile type='Collection'><Collection/></VTKFile>", "lists no frames"),
+        ("<VTKFile type='UnstructuredGrid'/>", "not a collection"),
+        ("nothing", "Cannot read"),
+        ("<!DOCTYPE a [<!ENTITY b 'c'>]><VTKFile/>", "entities are not allowed"),
+        ("{} file='../x.vtu'/></Collection></VTKFile>", "is not in its folder"),
+        ("{} file='/etc/x.vtu'/></Collection></VTKFile>", "is not in its folder"),
+        ("{} file='x.sh'/></Collection></VTKFile>", "frames are .vtu files"),
+        ("{} file='x.vtu'/></Collection></VTKFile>", "frame 0, 'x.vtu', is missing"),
+    ],
+)
+def test_lists_are_not_trusted(text, match, tmp_path):
+    head = "<VTKFile type='Collection'><Collection><DataSet timestep='0'"
+    (tmp_path / "x").mkdir()
+    (tmp_path / "x" / "a.pvd").write_text(text.format(head))
+    with pytest.raises(ValueError, match=match):
+        read_series(tmp_path / "x")
+
+
+def test_links_out_of_the_folder_are_refused(tmp_path):
+    write_vtu(tmp_path / "a", make(cells=CELLS), pvd=True)
+    (tmp_path / "a" / "flow_0001.vtu").rename(tmp_path / "out.vtu")
+    (tmp_path / "a" / "flow_0001.vtu").symlink_to(tmp_path / "out.vtu")
+    with pytest.raises(ValueError, match="frame 1, 'flow_0001.vtu', is missing"):
+        read_series(tmp_path / "a", target="u")
+
+
+def test_every_series_has_one_place_in_the_splits(tmp_path):
+    folder = heat.write_series(tmp_path / "a", 8, num_points=(5, 9))
+    splits = series_splits([folder])
+    names = [series.name for part in splits[:3] for series in part]
+    assert [len(part) for part in splits[:3]] == [5, 1, 2]
+    assert sorted(names) == [series.name for series in read_series(folder).series]
+    with pytest.raises(ValueError, match="8 cases are in train and in test"):
+        series_splits([folder], [folder])
+    with pytest.raises(ValueError, match="test_fraction=0.99 of 8 series leaves none"):
+        series_splits([folder], test_fraction=0.99)
+
+
+def test_heat_series_begin_as_the_samples_of_the_same_seed(tmp_path):
+    (series, _), _ = read_series(heat.write_series(tmp_path / "a", 2, seed=3))
+    sample, _ = files.read(heat.write(tmp_path / "b", 2, seed=3))
+    np.testing.assert_array_equal(series.mesh_points, sample.mesh_points)
+    np.testing.assert_allclose(series.values[0], sample.features)
+    at = int(np.argmin(abs(series.times - 0.02)))
+    np.testing.assert_allclose(series.values[at], sample.target, rtol=1e-6)
+
+
+def test_an_archive_is_written_frame_by_frame(tmp_path):
+    series = make(cells=CELLS)
+    names = ["u", "v"]
+    with series_writing.archive(
+        tmp_path / "a.npz", series, names, series.times
+    ) as write:
+        for time, values in zip(series.times, series.values, strict=True):
+            write(time, values)
+    (again,), _ = read_series(tmp_path / "a.npz", target="u,v")
+    for field in dataclasses.fields(dataclasses.make_dataclass("F", Series._fields)):
+        expected = getattr(series._replace(name=str(tmp_path / "a.npz")), field.name)
+        np.testing.assert_array_equal(getattr(again, field.name), expected)
+    with (
+        pytest.raises(ValueError, match="0 frames were given, not 5"),
+        series_writing.archive(tmp_path / "b.npz", series, names, series.times),
+    ):
+        pass
+    assert [path.name for path in tmp_path.iterdir()] == ["a.npz"]

@@ -1,0 +1,455 @@
+"""Operators in time: rollouts against loops, training that resumes, prediction."""
+
+import dataclasses
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+from opjax import learn
+from opjax.datasets import heat
+from opjax.files import series_writing
+from opjax.files.series import SeriesSplits, read_series
+from opjax.learn.cli import predict, train
+from opjax.learn.config.time import MODES
+from opjax.learn.predict import in_time, stepping, trained
+from opjax.learn.run.metrics_file import MetricsWriter
+from opjax.learn.tasks import time as tasks
+from opjax.learn.tasks import time_evaluation
+from opjax.normalize import Normalizer
+from opjax.samples import Series
+from opjax.samples.normalizers import encode
+
+TINY = dataclasses.replace(
+    train.PRESETS["quick"],
+    width=8,
+    num_layers=1,
+    num_heads=2,
+    num_basis=4,
+    num_epochs=2,
+    batch_size=2,
+    equal_parameters=False,
+    checkpoint_every=1,
+    num_buckets=1,
+)
+
+
+@pytest.fixture(autouse=True)
+def single():
+    """Programs train in single precision, as the commands do."""
+    with (
+        jax.enable_x64(False),
+        jax.numpy_dtype_promotion("standard"),
+        jax.numpy_rank_promotion("allow"),
+    ):
+        yield
+
+
+def config(**changes):
+    return dataclasses.replace(TINY, **({"time": "one_step"} | changes))
+
+
+def decaying(count=6, frames=8, rate=0.5, **given):
+    """Fields that decay at a rate of their own at every point, `u_t = -rate k u`."""
+    found = []
+    for i in range(count):
+        rng = np.random.default_rng(i)
+        n = int(rng.integers(5, 9))
+        points = rng.uniform(size=(n, 2))
+        times = 0.1 * np.arange(frames - i % 2)
+        first = rng.uniform(1, 2, size=(n, 1))
+        values = first * np.exp(-rate * times)[:, None, None]
+        arrays = (points, times, values)
+        points, _, values = (array.astype(np.float32) for array in arrays)
+        found.append(Series(points, times, values, name=f"case {i}", **given))
+    return found
+
+
+def splits_of(found):
+    return SeriesSplits(found[:-2], found[-2:-1], found[-1:], "", {"target": ("u",)})
+
+
+class Decay(nnx.Module):
+    """The exact increment of the fields of `decaying` over 0.1, encoded."""
+
+    def __init__(self, factor):
+        self.factor = nnx.Param(jnp.float32(factor))
+
+    def __call__(self, mesh_points, features, *, quadrature_weights=None, time=None):
+        return self.factor[...] * features[:, -1:] * (1.0 if time is None else time)
+
+
+def plain(how):
+    """Normalisers that change nothing."""
+    count = how.history * how.channels
+    unit = {"features": count, "target": how.channels}
+    return {
+        name: Normalizer(jnp.zeros(size, jnp.float32), jnp.ones(size, jnp.float32))
+        for name, size in unit.items()
+    }
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("increments", [True, False])
+def test_frames_are_those_of_a_loop(mode, increments):
+    how = stepping.Stepping(mode, 2, 1, increments, 0.1, 0.5)
+    rng = np.random.default_rng(0)
+    features = rng.normal(size=(5, 2)).astype(np.float32)
+    sample = {"mesh_points": np.ones((5, 2), np.float32), "features": features}
+    lags = np.array([0.1, 0.2, 0.4], np.float32)
+    found = stepping.frames(how, plain(how), Decay(-0.5), sample, jnp.asarray(lags))
+    last, before, expected = features[:, 1:], 0.0, []
+    for lag in lags:
+        size = (lag - before) / 0.5 if mode in ("time_conditional", "one_shot") else 1
+        value = -0.5 * last * size
+        frame = last + value if increments else value
+        if mode != "one_shot":
+            last, before = frame, lag
+        expected.append(frame)
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+def test_an_exact_step_has_no_error_and_persistence_has():
+    """The metric of a rollout."""
+    task = tasks.rollouts(config(), splits_of(decaying()))
+    how = stepping.Stepping("one_step", 1, 1, True, 0.1, 0.1)
+    (bucket,) = task.test
+    arrays = bucket.encode(bucket.read([0]))
+    one = {name: array[0] for name, array in arrays.items()}
+    exact = Decay(np.exp(-0.05) - 1)
+    assert time_evaluation.error(how, plain(how), exact, one) < 1e-6
+    still = time_evaluation.error(how, plain(how), Decay(0.0), one)
+    steps = np.arange(1, 7)
+    assert float(still) == pytest.approx(np.mean(np.exp(0.05 * steps) - 1), rel=1e-4)
+
+
+@pytest.mark.parametrize("padded", [False, True])
+def test_repeated_frames_of_shorter_series_do_not_count(padded):
+    longer, shorter = decaying(2)
+    longer = longer._replace(values=longer.values + 1)
+    found = [longer, shorter] if padded else [shorter]
+    splits = splits_of([*decaying(3), longer, shorter])._replace(test=found)
+    (bucket,) = tasks.rollouts(config(), splits).test
+    row = len(found) - 1
+    one = {k: a[0] for k, a in bucket.encode(bucket.read([row])).items()}
+    how = stepping.Stepping("one_step", 1, 1, True, 0.1, 0.1)
+    value = time_evaluation.error(how, plain(how), Decay(0.0), one)
+    expected = np.mean(np.exp(0.05 * np.arange(1, 7)) - 1)
+    assert float(value) == pytest.approx(expected, rel=1e-4)
+
+
+def test_a_rollout_that_blows_up_has_a_large_error_and_no_nan():
+    task = tasks.rollouts(config(), splits_of(decaying()))
+    how = stepping.Stepping("one_step", 1, 1, True, 0.1, 0.1)
+    (bucket,) = task.test
+    one = {k: a[0] for k, a in bucket.encode(bucket.read([0])).items()}
+    for factor in (1e30, np.nan):
+        found = time_evaluation.error(how, plain(how), Decay(factor), one)
+        assert float(found) == time_evaluation.LARGEST_ERROR
+
+
+@pytest.mark.parametrize(
+    ("changes", "steps"),
+    [
+        ({"time": "one_step"}, 1),
+        ({"time": "unrolled", "unroll": 3}, 3),
+        ({"time": "unrolled", "unroll": 3, "unroll_gradient": "last"}, 3),
+        ({"time": "time_conditional", "unroll": 2}, 1),
+        ({"time": "one_shot"}, 1),
+    ],
+)
+def test_the_loss_is_the_mean_error_of_the_frames(changes, steps):
+    """And its gradient vanishes for an exact step, in whichever mode."""
+    chosen = config(**changes)
+    task = tasks.rollouts(chosen, splits_of(decaying()))
+    (bucket, *_) = task.train
+    batch = bucket.encode(bucket.read([0, 1]))
+    assert batch["lags"].shape == (2, steps)
+    model = task.build(chosen, nnx.Rngs(0))
+    value, gradient = jax.value_and_grad(task.loss)(model, batch)
+    how = in_time_of(chosen, task)
+    expected = 0.0
+    for row in range(2):
+        one = {name: array[row] for name, array in batch.items()}
+        predicted = stepping.frames(
+            how, task.extra, model, one, jnp.asarray(one["lags"])
+        )
+        target = np.moveaxis(one["target"].reshape(len(one["target"]), -1, 1), 1, 0)
+        weights = one.get("quadrature_weights", np.ones(len(one["target"])))
+        square = np.sum(weights[:, None] * (predicted - target) ** 2, axis=(1, 2))
+        errors = np.sqrt(square / np.sum(weights[:, None] * target**2, axis=(1, 2)))
+        expected += errors[-1] if chosen.unroll_gradient == "last" else errors.mean()
+    assert float(value) == pytest.approx(expected, rel=1e-4)
+    assert all(bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves(gradient))
+
+
+def in_time_of(chosen, task):
+    longest = {"time_conditional": 0.2, "one_shot": 0.7}.get(chosen.time, 0.1)
+    return stepping.Stepping(chosen.time, chosen.history, 1, True, 0.1, longest)
+
+
+def test_normalisers_are_those_of_states_and_increments():
+    found = decaying()
+    task = tasks.rollouts(config(history=2), splits_of(found))
+    steps = np.concatenate([np.diff(s.values, axis=0)[1:].ravel() for s in found[:-2]])
+    np.testing.assert_allclose(task.extra["target"].mean, [steps.mean()], rtol=1e-4)
+    np.testing.assert_allclose(task.extra["target"].std, [steps.std()], rtol=1e-4)
+    assert task.extra["features"].mean.shape == (2,)
+
+
+def test_noise_is_drawn_from_the_key_alone():
+    chosen = config(input_noise=0.1)
+    task = tasks.rollouts(chosen, splits_of(decaying()))
+    assert task.needs_key
+    (bucket, *_) = task.train
+    batch = bucket.encode(bucket.read([0, 1]))
+    model = task.build(chosen, nnx.Rngs(0))
+    key = jax.random.key(0)
+    clean, *noisy = (
+        float(task.loss(model, batch, **({} if k is None else {"key": k})))
+        for k in (None, key, key, jax.random.key(1))
+    )
+    assert noisy[0] == noisy[1] != noisy[2]
+    assert clean not in noisy
+
+
+@pytest.mark.parametrize(
+    ("changes", "match"),
+    [
+        ({"time": "none", "history": 2}, "history=2 means nothing with time=none"),
+        (
+            {"time": "one_step", "unroll": 2},
+            "unroll=2 means nothing with time=one_step",
+        ),
+        (
+            {"time": "one_shot", "unroll_gradient": "last"},
+            "unroll_gradient=last means nothing with time=one_shot",
+        ),
+        ({"time": "sometimes"}, "time='sometimes' is unknown"),
+        ({"stacked": True}, "stacked means nothing with time=one_step"),
+        ({"stream_samples": True}, "stream_samples means nothing with time=one_step"),
+    ],
+)
+def test_options_without_a_meaning_are_refused(changes, match):
+    with pytest.raises(ValueError, match=match):
+        config(**changes)
+
+
+def test_what_does_not_suit_a_mode_is_named():
+    short = decaying(frames=3)
+    with pytest.raises(ValueError, match="No training series has 1 frames and 4 after"):
+        tasks.rollouts(config(time="unrolled"), splits_of(short))
+    found = decaying()
+    times = found[0].times.copy()
+    times[4:] += 0.1
+    found[0] = found[0]._replace(times=times)
+    with pytest.raises(ValueError, match="case 0: frame 4 is 0.2 after frame 3"):
+        tasks.rollouts(config(), splits_of(found))
+    # Intervals may differ where the model is told the time.
+    tasks.rollouts(config(time="time_conditional"), splits_of(found))
+    chosen = config(time="one_shot", models=("orthogonal_network",))
+    alike = [s._replace(mesh_points=found[0].mesh_points) for s in found[:1] * 6]
+    task = tasks.rollouts(chosen, splits_of(alike))
+    with pytest.raises(ValueError, match="orthogonal_network' has no time"):
+        task.build(chosen, nnx.Rngs(0))
+
+
+@pytest.mark.slow
+def test_a_killed_training_continues_bit_for_bit(tmp_path, monkeypatch):
+    chosen = config(time="unrolled", unroll=2, input_noise=0.01, num_epochs=4)
+    splits = splits_of(decaying())
+
+    def fit(folder):
+        task = tasks.rollouts(chosen, splits)
+        model = task.build(chosen, nnx.Rngs(0))
+        return learn.fit(task, model, task.settings(chosen), folder=folder)
+
+    whole = fit(tmp_path / "whole")
+    write = MetricsWriter.write
+
+    def stop(self, row):
+        write(self, row)
+        if self.rows == 3:
+            raise InterruptedError("killed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(MetricsWriter, "write", stop)
+        with pytest.raises(InterruptedError):
+            fit(tmp_path / "killed")
+    resumed = fit(tmp_path / "killed")
+    for one, other in zip(
+        *map(jax.tree.leaves, (whole.model, resumed.model)), strict=True
+    ):
+        np.testing.assert_array_equal(one, other)
+    errors = [
+        [row["validation"] for row in found.history] for found in (whole, resumed)
+    ]
+    assert errors[0] == errors[1]
+
+
+@pytest.mark.slow
+def test_from_frames_on_a_mesh_to_an_animation(tmp_path):
+    """A folder of `.pvd` series in, training, a rollout out, opened by PyVista."""
+    pyvista = pytest.importorskip("pyvista")
+    cells = np.array([[0, 1, 2], [0, 2, 3], [0, 3, 4]])
+    for i, series in enumerate(decaying(6)):
+        case = series._replace(cells=cells)
+        place = tmp_path / "data" / f"case_{i}"
+        with series_writing.pvd(place, "flow", case, ["u"]) as write:
+            for time, values in zip(case.times, case.values, strict=True):
+                write(time, values)
+    chosen = config(
+        train=str(tmp_path / "data"), target_names="u", time="unrolled", unroll=2
+    )
+    result = train.run(chosen, workdir=tmp_path / "run")
+    assert 0 < result["relative_l2"] < time_evaluation.LARGEST_ERROR
+    assert result["persistence"] > 0
+    new = tmp_path / "new" / "part"
+    with series_writing.pvd(
+        new, "part", decaying(1)[0]._replace(cells=cells), ["u"]
+    ) as w:
+        w(2.0, decaying(1)[0].values[0])
+    with pytest.warns(UserWarning, match="The rollout reaches 1.2, and the longest"):
+        said = predict.run(
+            tmp_path / "run",
+            inputs=str(new),
+            output=tmp_path / "out",
+            steps=12,
+            gif=True,
+        )
+    assert said["samples"] == 1
+    reader = pyvista.get_reader(tmp_path / "out" / "part" / "part.pvd")
+    np.testing.assert_allclose(reader.time_values, 2 + 0.1 * np.arange(13))
+    archive = np.load(tmp_path / "out" / "part.npz")
+    assert archive["prediction_u"].shape == (13, decaying(1)[0].num_points)
+    for step in (0, 12):
+        reader.set_active_time_point(step)
+        (block,) = reader.read()
+        np.testing.assert_array_equal(
+            block["prediction_u"], archive["prediction_u"][step]
+        )
+        assert block.n_cells == 3
+    assert (tmp_path / "out" / "part.gif").read_bytes().startswith(b"GIF8")
+    # What was written is a series again.
+    (again,), _ = read_series(tmp_path / "out" / "part", target="prediction_u")
+    np.testing.assert_array_equal(again.values[..., 0], archive["prediction_u"])
+
+
+@pytest.fixture(scope="module")
+def operator(tmp_path_factory):
+    """An untrained operator of one step, as loaded."""
+    folder = tmp_path_factory.mktemp("operator")
+    with jax.enable_x64(False):
+        chosen = config()
+        task = tasks.rollouts(chosen, splits_of(decaying()))
+        model = task.build(chosen, nnx.Rngs(0))
+        written = json.dumps(dataclasses.asdict(chosen))
+        (folder / "config.json").write_text(written)
+        task.evaluate(model, folder)
+        trained.finish(folder, {})
+        return learn.load(folder)
+
+
+def test_a_prediction_is_the_rollout_of_the_evaluation(operator):
+    series = decaying(1)[0]
+    lags = in_time.lags_of(operator, 5)
+    found = np.stack(list(in_time.frames(operator, series, lags)))
+    how = stepping.stepping_of(operator.description)
+    arrays = {"mesh_points": series.mesh_points}
+    sample = encode(arrays, {"mesh_points": operator.normalizers["mesh_points"]})
+    sample["features"] = series.values[0]
+    expected = stepping.frames(
+        how,
+        operator.normalizers,
+        operator.model,
+        sample,
+        jnp.asarray(lags, jnp.float32),
+    )
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
+
+
+def test_what_an_operator_cannot_do_is_named(operator, tmp_path):
+    with pytest.raises(
+        ValueError, match="time_step=0.2, but the operator .* 0.1 apart"
+    ):
+        in_time.lags_of(operator, 5, 0.2)
+    with pytest.raises(ValueError, match="steps=0 and time_step=0.1 must be positive"):
+        in_time.lags_of(operator, 0)
+    with pytest.warns(UserWarning, match="reaches 5, and the longest series 0.7"):
+        in_time.lags_of(operator, 50)
+    wrong = decaying(1)[0]
+    wrong = wrong._replace(values=np.concatenate([wrong.values] * 2, axis=2))
+    with pytest.raises(ValueError, match="2 channels of fields that evolve, .* with 1"):
+        in_time.frames(operator, wrong, np.array([0.1]))
+    heat.write_series(tmp_path / "new", 1)
+    with pytest.raises(ValueError, match="give the number of --steps"):
+        predict.run(operator.folder, inputs=tmp_path / "new", output=tmp_path / "out")
+    with pytest.raises(ValueError, match="a step in time is not exported"):
+        predict.run(operator.folder, export_path=tmp_path / "a.opjax")
+    huge = operator._replace(
+        model=jax.tree.map(lambda x: x * np.float32(np.nan), operator.model)
+    )
+    with pytest.raises(ValueError, match="case 0 is not finite from step 1 on"):
+        list(in_time.frames(huge, decaying(1)[0], np.array([0.1])))
+
+
+def test_times_beyond_training_are_warned_of(operator):
+    how = stepping.stepping_of(operator.description)
+    for mode, match in (
+        ("one_shot", "time of 1 is"),
+        ("time_conditional", "0.5 is ask"),
+    ):
+        timed = how._replace(mode=mode, longest=0.2)
+        known = operator._replace(
+            description=operator.description | {"time": {**timed._asdict(), "span": 9}}
+        )
+        with pytest.warns(UserWarning, match=match):
+            in_time.lags_of(known, 2, 0.5)
+
+
+def test_samples_of_other_operators_have_no_steps(operator):
+    bare = {k: v for k, v in operator.description.items() if k != "time"}
+    with pytest.raises(ValueError, match="not trained on series"):
+        in_time.lags_of(operator._replace(description=bare), 3)
+
+
+@pytest.mark.slow
+def test_training_starts_from_an_operator_of_the_same_time(operator):
+    task = tasks.rollouts(
+        config(time="unrolled", unroll=2), splits_of(decaying()), start=operator
+    )
+    model = task.build(config(), nnx.Rngs(1))
+    for one, other in zip(*map(jax.tree.leaves, (model, operator.model)), strict=True):
+        np.testing.assert_array_equal(one, other)
+    with pytest.raises(ValueError, match="init_from: .* trained with time=one_step"):
+        tasks.rollouts(config(history=2), splits_of(decaying()), start=operator)
+
+
+def test_memory_of_the_loss_hardly_grows_with_the_steps():
+    """Gradients of eight unrolled steps take at most 1.5 times the memory of one."""
+
+    def memory(unroll):
+        chosen = config(time="unrolled", unroll=unroll, width=32, num_layers=4)
+        rng = np.random.default_rng(0)
+        points = rng.uniform(size=(256, 2)).astype(np.float32)
+        values = rng.normal(size=(12, 256, 1)).astype(np.float32)
+        series = [
+            Series(points, np.arange(12.0), values, name=str(i)) for i in range(4)
+        ]
+        task = tasks.rollouts(chosen, splits_of(series))
+        (bucket,) = task.train
+        batch = bucket.encode(bucket.read([0]))
+        model = task.build(chosen, nnx.Rngs(0))
+        compiled = jax.jit(jax.grad(task.loss)).lower(model, batch).compile()
+        return compiled.memory_analysis().temp_size_in_bytes
+
+    assert memory(8) <= 1.5 * memory(1)
+
+
+def test_the_demonstration_needs_no_files():
+    found = train.load_series(config(train="demonstration"))
+    assert isinstance(found, SeriesSplits)
+    assert len(found.train) >= 10
