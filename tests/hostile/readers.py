@@ -81,6 +81,18 @@ def _own_geometry(path: Path) -> None:
     )
 
 
+def _own_surface(path: Path) -> None:
+    """Reads a surface, and writes a field beside it."""
+    copy = path.with_name("copy.vtp")
+    given = {"max_bytes": MAX_BYTES, "need_target": False}
+    try:
+        with files.extended(path, copy, **given) as samples:
+            for each in samples:
+                each.add(np.zeros((each.sample.num_points, 1), np.float32))
+    finally:
+        copy.unlink(missing_ok=True)
+
+
 def _own_stacked(path: Path) -> None:
     files.read([path], max_bytes=MAX_BYTES, stacked=True)
 
@@ -265,7 +277,25 @@ FORMATS: dict[str, Format] = {
         (_own, _mapped, _own_weights, _own_cells, _own_geometry),
         crafted.xml,
     ),
-    "vtp": Format("a.vtp", originals.vtp, mutations.TEXT, (_vtp,), crafted.xml),
+    "vtp": Format(
+        "a.vtp",
+        originals.vtp,
+        mutations.TEXT,
+        (_vtp, _own, _own_weights, _own_cells, _own_geometry),
+        crafted.xml,
+    ),
+    "stl": Format(
+        "a.stl",
+        originals.stl,
+        mutations.BYTES,
+        (_own_surface, _own_cells, _own_weights),
+    ),
+    "ply": Format(
+        "a.ply",
+        originals.ply,
+        mutations.TEXT,
+        (_own_surface, _own_cells, _own, _own_weights),
+    ),
     "vtk": Format(
         "a.vtk",
         originals.vtk,
