@@ -190,7 +190,7 @@ def _fields(data: Any) -> dict[str, np.ndarray]:
 
 
 def _write_vtk(path: str, request: Message) -> Message:
-    """Adds the arrays of a request to the points of a mesh, and writes `output`.
+    """Adds the arrays of a request to the points or cells of a mesh; writes `output`.
 
     The mesh is that of the file, or of the request, where it has `points`.
     """
@@ -199,13 +199,17 @@ def _write_vtk(path: str, request: Message) -> Message:
 
     mesh = _grid(request) if "points" in request.arrays else _legacy(path)
     for name, array in request.arrays.items():
-        if not name.startswith("point "):
+        place, _, key = name.partition(" ")
+        if place not in ("point", "cell"):
             continue
-        if len(array) != mesh.GetNumberOfPoints():
-            raise ValueError(f"{len(array)} rows for {mesh.GetNumberOfPoints()} points")
+        at_points = place == "point"
+        count = mesh.GetNumberOfPoints() if at_points else mesh.GetNumberOfCells()
+        if len(array) != count:
+            raise ValueError(f"{len(array)} rows for {count} {place}s")
         held = numpy_to_vtk(array, deep=True)
-        held.SetName(name.removeprefix("point "))
-        mesh.GetPointData().AddArray(held)
+        held.SetName(key)
+        data = mesh.GetPointData() if at_points else mesh.GetCellData()
+        data.AddArray(held)
     writer = vtkDataSetWriter()
     writer.SetInputData(mesh)
     writer.SetFileName(request.values["output"])

@@ -9,8 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from opjax import quadrature as rules
+from opjax.files import boundaries
 from opjax.files.gridded import on_grid
 from opjax.files.npz import Arrays
+from opjax.files.topology import at_cells, other_location
 from opjax.samples import Sample
 
 # Points may move by this share of the width of a mesh; an offset of ten times the width
@@ -30,6 +32,10 @@ class Wanted(NamedTuple):
       quadrature: whether to make weights from the cells where there are none.
       grid_axes: number of axes of the grid that fields lie on, in files without points;
         zero for files with points.
+      location: whether a row of the sample is a point, `"points"`, or the centre of a
+        cell, `"cells"`.
+      boundary_names: named boundaries that become features, an indicator for each.
+      geometry: features of the shape, of `boundaries.GEOMETRY`.
     """
 
     features: tuple[str, ...]
@@ -37,6 +43,9 @@ class Wanted(NamedTuple):
     need_target: bool
     quadrature: bool
     grid_axes: int = 0
+    location: str = "points"
+    boundary_names: tuple[str, ...] = ()
+    geometry: tuple[str, ...] = ()
 
 
 class Built(NamedTuple):
@@ -68,14 +77,29 @@ def build(name: str, arrays: Arrays, wanted: Wanted) -> Built:
     if wanted.grid_axes:
         fields = {*(wanted.features or ["features"]), *(wanted.target or ["target"])}
         arrays = on_grid(name, arrays, sorted(fields), wanted.grid_axes)
+    whole = arrays
+    if wanted.location == "cells":
+        fields = (*(wanted.features or ["features"]), *(wanted.target or ["target"]))
+        arrays = at_cells(name, arrays, fields)
     if "mesh_points" not in arrays:
         raise missing(name, "mesh_points", arrays)
     exact = np.asarray(arrays["mesh_points"])
     points = _column(numbers(name, "mesh_points", exact), name, "mesh_points")
+    _check_location(name, wanted, whole, arrays)
     features = _field(name, "features", wanted.features, arrays, len(points), True)
     target = _field(
         name, "target", wanted.target, arrays, len(points), wanted.need_target
     )
+    named = None
+    if wanted.boundary_names or wanted.geometry:
+        shape = boundaries.of(
+            name,
+            whole,
+            location=wanted.location,
+            boundary_names=wanted.boundary_names,
+            features=wanted.geometry,
+        )
+        features, named = _with(name, features, shape), shape.boundaries
     cells = None
     if "cells" in arrays:
         cells = _checked_cells(name, np.asarray(arrays["cells"]), len(points))
@@ -92,9 +116,31 @@ def build(name: str, arrays: Arrays, wanted: Wanted) -> Built:
         cells=cells,
         grid_shape=_grid_shape(name, arrays),
         name=name,
+        boundaries=named or None,
     )
     channels = {"features": features.channels, "target": target.channels}
     return Built(sample, channels, _moved(exact, points))
+
+
+def _check_location(name: str, wanted: Wanted, whole: Arrays, arrays: Arrays) -> None:
+    """Raises ValueError for a field that the file has at the other location only."""
+    target = wanted.target if wanted.need_target else ()
+    for key in (*wanted.features, *target):
+        if key in arrays:
+            continue
+        if note := other_location(name, key, whole, wanted.location):
+            raise ValueError(note)
+        raise missing(name, key, whole)
+
+
+def _with(name: str, features: "_Field", shape: boundaries.Geometric) -> "_Field":
+    """Appends features of the shape to those of the file."""
+    values = shape.values
+    if not np.isfinite(values).all():
+        raise ValueError(f"{name}: normals or distances are not finite.")
+    if features.values is not None:
+        values = np.concatenate([features.values, values], axis=1)
+    return _Field(values, features.channels + shape.channels)
 
 
 def _moved(exact: np.ndarray, rounded: np.ndarray) -> float:
@@ -132,10 +178,7 @@ def _field(
     for key in names:
         column = _column(numbers(name, key, arrays[key]), name, key)
         if len(column) != num_points:
-            raise ValueError(
-                f"{name}: {key} has {len(column)} rows, but mesh_points "
-                f"{num_points}: one row for each point is needed."
-            )
+            raise _other_rows(name, key, len(column), num_points, arrays)
         bad = ~np.isfinite(column)
         if bad.any():
             raise ValueError(
@@ -147,6 +190,19 @@ def _field(
         channels += [key] * column.shape[1]
     values = columns[0] if len(columns) == 1 else np.concatenate(columns, axis=1)
     return _Field(values, tuple(channels))
+
+
+def _other_rows(
+    name: str, key: str, rows: int, num_points: int, arrays: Arrays
+) -> ValueError:
+    """The error for a field with another number of rows than the sample has points."""
+    note = ""
+    if "cells" in arrays and rows == len(arrays["cells"]):
+        note = " It has one for each cell: give --location=cells to read cell data."
+    return ValueError(
+        f"{name}: {key} has {rows} rows, but mesh_points {num_points}: one row for "
+        f"each point is needed.{note}"
+    )
 
 
 def _weights(name: str, points: np.ndarray, cells: np.ndarray | None) -> np.ndarray:
@@ -216,10 +272,9 @@ def missing(name: str, key: str, arrays: Iterable[str]) -> ValueError:
     """Returns the error for a missing array."""
     note = ""
     if Path(name).suffix.lower() in (".vtu", ".vtk"):
-        note = (
-            " Fields are point data; convert cell data first, by pyvista: "
-            'pyvista.read("a.vtu").cell_data_to_point_data().save("b.vtu").'
-        )
+        note = " Fields are point data; cell data are read by --location=cells."
+    elif Path(name).suffix.lower() in (".stl", ".ply"):
+        note = " It is a surface; save one with fields as .vtp by pyvista."
     elif key == "mesh_points":
         note = " Of fields on a grid, (h, w) or (h, w, channels), give grid_axes=2."
     return ValueError(f"{name} has no array {key!r}, only {sorted(arrays)}.{note}")

@@ -35,6 +35,9 @@ def splits(
     grid_axes: int = 0,
     stacked: bool = False,
     max_bytes: int = MAX_BYTES,
+    location: str = "points",
+    boundary_names: Names = None,
+    geometry: Names = None,
 ) -> Splits:
     """Reads samples and divides them at random.
 
@@ -56,6 +59,9 @@ def splits(
       grid_axes: number of axes of the grid of files without points.
       stacked: whether arrays have samples along axis 0.
       max_bytes: largest size of the arrays of a file.
+      location: whether fields are at points or at cells.
+      boundary_names: named boundaries that become features.
+      geometry: features of the shape.
 
     Returns:
       The splits, with the names of the channels.
@@ -65,7 +71,16 @@ def splits(
       ValueError: if a file is damaged, has no target or is in both lists; samples do
         not agree; or they are too few to be divided.
     """
-    wanted = wanted_of(features, target, True, quadrature, grid_axes)
+    wanted = wanted_of(
+        features,
+        target,
+        True,
+        quadrature,
+        grid_axes,
+        location=location,
+        boundary_names=boundary_names,
+        geometry=geometry,
+    )
     how = How(wanted, point_dim, stacked, max_bytes)
     read = read_all if in_memory else look_at_all
     found, channels = read(train, how)

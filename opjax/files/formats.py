@@ -11,7 +11,8 @@ from opjax.files import hdf5, npz, stacking
 from opjax.files.npz import Groups
 from opjax.files.vtk import fields
 
-SUFFIXES = (".npz", ".h5", ".vtu", ".vtk")
+SURFACES = (".vtp", ".stl", ".ply")
+SUFFIXES = (".npz", ".h5", ".vtu", ".vtk", *SURFACES)
 OnePath = str | os.PathLike[str]
 Paths = OnePath | Sequence[OnePath]
 
@@ -53,6 +54,8 @@ def _files_of(path: OnePath, stacked: bool) -> list[Path]:
     if root.is_dir():
         files = [f for f in root.iterdir() if f.is_file() and f.name[0] != "."]
         known = [f for f in files if f.suffix.lower() in SUFFIXES]
+        # A surface beside meshes is what they were made of.
+        known = [f for f in known if f.suffix.lower() not in SURFACES] or known
         if not known:
             suffixes = sorted({f.suffix or f.name for f in files})[:8]
             raise FileNotFoundError(
@@ -69,6 +72,12 @@ def _files_of(path: OnePath, stacked: bool) -> list[Path]:
     return [file for match in matches for file in _files_of(match, stacked)]
 
 
+def written_suffix(path: Path) -> str:
+    """The suffix of a copy of a file with a prediction: its own, if it has fields."""
+    suffix = path.suffix.lower()
+    return ".vtp" if suffix in (".stl", ".ply") else path.suffix
+
+
 def check_suffix(path: Path) -> None:
     """Raises ValueError for an unknown format."""
     if path.suffix.lower() not in SUFFIXES:
@@ -83,7 +92,7 @@ _MESHIO = "pip install meshio; meshio convert {0} {1}.vtu"
 _PYVISTA = "in Python, pyvista.read('{0}').cast_to_unstructured_grid().save('{1}.vtu')"
 _WAYS = {
     **dict.fromkeys((".msh", ".inp", ".bdf", ".med", ".xdmf", ".e", ".exo"), _MESHIO),
-    **dict.fromkeys((".vtp", ".vtr", ".vts", ".stl", ".ply", ".obj"), _PYVISTA),
+    **dict.fromkeys((".vtr", ".vts", ".obj"), _PYVISTA),
     **dict.fromkeys((".vtm", ".foam", ".cgns"), f"{_PYVISTA} after .combine()"),
     ".csv": "in Python, numpy.savez('{1}.npz', mesh_points=..., u=...) of its columns",
     ".mat": "in Python, numpy.savez('{1}.npz', **scipy.io.loadmat('{0}')), renamed",

@@ -1,4 +1,4 @@
-"""Your own data: samples from `.npz`, `.h5`, `.vtu` and `.vtk` files, and back again.
+"""Your own data: samples from `.npz`, `.h5` and VTK files and surfaces, and back again.
 
 One file holds one sample on one mesh, or, in HDF5, a group does. Arrays are found by
 their names:
@@ -21,9 +21,11 @@ from typing import NamedTuple, TypedDict
 
 from opjax import samples
 from opjax.files import building
+from opjax.files.boundaries import GEOMETRY
 from opjax.files.building import Built, Wanted
 from opjax.files.formats import Paths, find, opened
 from opjax.files.npz import Arrays, Groups
+from opjax.files.topology import LOCATIONS
 from opjax.samples import Sample, summaries
 from opjax.samples.stored import Place, Stored
 
@@ -41,6 +43,9 @@ class ReadOptions(TypedDict, total=False):
     grid_axes: int
     need_target: bool
     max_bytes: int
+    location: str
+    boundary_names: Names
+    geometry: Names
 
 
 def read(
@@ -54,6 +59,9 @@ def read(
     need_target: bool = True,
     stacked: bool = False,
     max_bytes: int = MAX_BYTES,
+    location: str = "points",
+    boundary_names: Names = None,
+    geometry: Names = None,
 ) -> list[Sample]:
     """Reads samples, never unpickling, and checks that all fit the same model.
 
@@ -82,6 +90,18 @@ def read(
         axis less.
       max_bytes: largest size of the arrays of a file, uncompressed; of a sample, if
         they are stacked.
+      location: `"cells"` for fields with one row for each cell: the points of a sample
+        are then the cells' centres of mass, and its quadrature weights their volumes
+        (areas). VTK files have them as cell data, others as arrays of as many rows as
+        `cells`. Of a mixed mesh, cells of the highest dimension count.
+      boundary_names: named boundaries, which become features that are one there and
+        zero elsewhere, and `Sample.boundaries`. In VTK files they are masks
+        `boundary_NAME`, or numbers `boundary` with or without names in the field data
+        `boundary_names`, at points or cells; in others, arrays `boundary_NAME` of point
+        indices or booleans, or numbers `boundary` of the points.
+      geometry: `"normals"`, `"distance"` or both, features of the shape: the outward
+        unit normal of the nearest facet, and the distance to it, of each named
+        boundary, or of the mesh's boundary if none is named.
 
     Returns:
       The samples in float32; their `name` is the file, with the group or the row.
@@ -93,7 +113,16 @@ def read(
         array is missing, not of real numbers, not finite or of the wrong shape; cells
         name points that do not exist; or samples differ in dimension or channels.
     """
-    wanted = wanted_of(features, target, need_target, quadrature, grid_axes)
+    wanted = wanted_of(
+        features,
+        target,
+        need_target,
+        quadrature,
+        grid_axes,
+        location=location,
+        boundary_names=boundary_names,
+        geometry=geometry,
+    )
     how = How(wanted, point_dim, stacked, max_bytes)
     return read_all(paths, how).samples
 
@@ -108,6 +137,9 @@ def stored(
     grid_axes: int = 0,
     stacked: bool = False,
     max_bytes: int = MAX_BYTES,
+    location: str = "points",
+    boundary_names: Names = None,
+    geometry: Names = None,
 ) -> Stored:
     """Looks at samples as `read` does, one after the other, and leaves them on disk.
 
@@ -120,6 +152,9 @@ def stored(
       grid_axes: number of axes of the grid of files without points.
       stacked: whether arrays have samples along axis 0.
       max_bytes: largest size of the arrays of a file.
+      location: whether fields are at points or at cells.
+      boundary_names: named boundaries that become features.
+      geometry: features of the shape.
 
     Returns:
       The same samples, each of which is read from its file when it is looked up.
@@ -129,23 +164,70 @@ def stored(
       ImportError: if h5py or VTK is needed and missing.
       ValueError: as for `read`.
     """
-    wanted = wanted_of(features, target, True, quadrature, grid_axes)
+    wanted = wanted_of(
+        features,
+        target,
+        True,
+        quadrature,
+        grid_axes,
+        location=location,
+        boundary_names=boundary_names,
+        geometry=geometry,
+    )
     how = How(wanted, point_dim, stacked, max_bytes)
     return look_at_all(paths, how).samples
 
 
 def wanted_of(
-    features: Names, target: Names, need_target: bool, quadrature: bool, grid_axes: int
+    features: Names,
+    target: Names,
+    need_target: bool,
+    quadrature: bool,
+    grid_axes: int,
+    *,
+    location: str = "points",
+    boundary_names: Names = None,
+    geometry: Names = None,
 ) -> Wanted:
     """What a sample is made of, see `read`.
 
     Raises:
-      ValueError: if there is no such grid, or a field is named twice.
+      ValueError: if there is no such grid, location or feature, a field is named twice,
+        or options do not go together.
     """
     if not 0 <= grid_axes <= 3:
         raise ValueError(f"grid_axes={grid_axes} must be 1, 2 or 3, or 0 for points.")
     names = parse_names(features), parse_names(target)
-    return Wanted(*names, need_target, quadrature, grid_axes)
+    shape = parse_names(boundary_names), parse_names(geometry)
+    _check_shape(location, *shape, quadrature=quadrature, grid_axes=grid_axes)
+    return Wanted(*names, need_target, quadrature, grid_axes, location, *shape)
+
+
+def _check_shape(
+    location: str,
+    boundary_names: tuple[str, ...],
+    geometry: tuple[str, ...],
+    *,
+    quadrature: bool,
+    grid_axes: int,
+) -> None:
+    """Raises ValueError for an unknown value, and for options that mean nothing."""
+    if location not in LOCATIONS:
+        raise ValueError(f"{location=} is unknown; choose from {', '.join(LOCATIONS)}.")
+    if unknown := sorted(set(geometry) - set(GEOMETRY)):
+        raise ValueError(f"geometry={unknown} is unknown; choose from {GEOMETRY}.")
+    if quadrature and location == "cells":
+        raise ValueError(
+            "quadrature=True means nothing with location='cells', whose quadrature "
+            "weights are the volumes of the cells; leave it out."
+        )
+    asked = {"location": location == "cells", "boundary_names": bool(boundary_names)}
+    asked["geometry"] = bool(geometry)
+    if grid_axes and any(asked.values()):
+        raise ValueError(
+            f"{next(k for k, given in asked.items() if given)} means nothing with "
+            f"{grid_axes=}, whose files have no cells; leave one of them out."
+        )
 
 
 class How(NamedTuple):

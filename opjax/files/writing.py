@@ -11,9 +11,10 @@ import numpy as np
 
 from opjax._files import replacing
 from opjax.files import building, hdf5, npz
-from opjax.files.formats import check_suffix, opened
+from opjax.files.formats import check_suffix, opened, written_suffix
 from opjax.files.npz import Arrays
 from opjax.files.reading import MAX_BYTES, How, Names, wanted_of
+from opjax.files.topology import spread, topology
 from opjax.files.vtk import fields as vtk_fields
 from opjax.samples import Place, Sample, check
 
@@ -27,6 +28,7 @@ def write(
     *,
     names: Sequence[str] | None = None,
     source: str | os.PathLike[str] | None = None,
+    location: str = "points",
 ) -> None:
     """Writes a sample with a prediction beside its own arrays.
 
@@ -42,6 +44,8 @@ def write(
         the same name become one field.
       source: file (for a group, with the group) whose arrays are kept; by default
         where the sample was read, if that file exists.
+      location: `"cells"` if the points of the sample are the centres of cells, see
+        `read`: the prediction then becomes cell data.
 
     Raises:
       ImportError: if h5py or VTK is needed and missing.
@@ -64,8 +68,9 @@ def write(
         if group not in groups:
             raise ValueError(f"{file} has groups {sorted(groups)}, not {group!r}.")
         arrays = groups[group]
-        _check_same_points(file, arrays, sample)
-        _check_free(file, arrays, fields)
+        _check_same_points(file, arrays, sample, location)
+        fields = _at(location, file, arrays, fields)
+        _check_free(file, _present(arrays, location), fields)
         path.parent.mkdir(parents=True, exist_ok=True)
         if group:  # is added to a file that may exist
             hdf5.copy_group(file, path, group)
@@ -73,7 +78,7 @@ def write(
             return
         with replacing(path) as temporary:
             _start_copy(file, temporary)
-            _extend(temporary, file, "", arrays, fields)
+            _extend(temporary, file, "", arrays, fields, location)
 
 
 class Extended(NamedTuple):
@@ -85,6 +90,7 @@ class Extended(NamedTuple):
       file: the original.
       group: the group of the sample, if it has one.
       arrays: what the original holds.
+      location: whether a row of the sample is a point or a cell.
     """
 
     sample: Sample
@@ -92,6 +98,7 @@ class Extended(NamedTuple):
     file: Path
     group: str
     arrays: Arrays
+    location: str = "points"
 
     def add(self, prediction: np.ndarray, names: Sequence[str] | None = None) -> None:
         """Adds a prediction to the copy; once.
@@ -109,8 +116,9 @@ class Extended(NamedTuple):
         grid = self.sample.grid_shape
         if grid is not None and "mesh_points" not in self.arrays:
             fields = {k: v.reshape(*grid, *v.shape[1:]) for k, v in fields.items()}
-        _check_free(self.file, self.arrays, fields)
-        _extend(self.path, self.file, self.group, self.arrays, fields)
+        fields = _at(self.location, self.file, self.arrays, fields)
+        _check_free(self.file, _present(self.arrays, self.location), fields)
+        _extend(self.path, self.file, self.group, self.arrays, fields, self.location)
 
 
 @contextlib.contextmanager
@@ -125,6 +133,9 @@ def extended(
     grid_axes: int = 0,
     need_target: bool = True,
     max_bytes: int = MAX_BYTES,
+    location: str = "points",
+    boundary_names: Names = None,
+    geometry: Names = None,
 ) -> Generator[list[Extended]]:
     """Reads the samples of a file once, and copies it with predictions beside them.
 
@@ -142,6 +153,10 @@ def extended(
       grid_axes: number of axes of the grid of files without points.
       need_target: whether missing fields of `target` are an error.
       max_bytes: largest size of the arrays of the file.
+      location: whether fields are at points or at cells; predictions are there, too.
+        Cells of lower dimensions than others get NaN.
+      boundary_names: named boundaries that become features.
+      geometry: features of the shape.
 
     Raises:
       FileNotFoundError: if there is no file.
@@ -152,7 +167,16 @@ def extended(
     source, path = Path(source).expanduser(), Path(path).expanduser()
     check_suffix(source)
     _check_place(source, path)
-    wanted = wanted_of(features, target, need_target, quadrature, grid_axes)
+    wanted = wanted_of(
+        features,
+        target,
+        need_target,
+        quadrature,
+        grid_axes,
+        location=location,
+        boundary_names=boundary_names,
+        geometry=geometry,
+    )
     how = How(wanted, point_dim, False, max_bytes)
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as temporary, how.open(source) as groups:
@@ -160,14 +184,14 @@ def extended(
         found: list[Extended] = []
         for group, arrays in groups.items():
             sample = how.build(Place(str(source), group), arrays).sample
-            found.append(Extended(sample, temporary, source, group, arrays))
+            found.append(Extended(sample, temporary, source, group, arrays, location))
             building.check_agree(found[0].sample, sample)
         read = [each.sample for each in found]
         check(read)
         building.warn_of_duplicates(map(building.num_duplicates, read))
         yield found
         if not temporary.exists():  # nothing was added to a mesh
-            _extend(temporary, source, "", found[0].arrays, {})
+            _extend(temporary, source, "", found[0].arrays, {}, location)
 
 
 def _arrays(sample: Sample, fields: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -224,15 +248,43 @@ def _split(name: str) -> tuple[Path | None, str]:
 
 
 def _check_place(file: Path, path: Path) -> None:
-    if path.suffix.lower() != file.suffix.lower():
+    expected = written_suffix(file)
+    if path.suffix.lower() != expected.lower():
         raise ValueError(
-            f"{path} and {file} must have the same suffix: the format is kept."
+            f"{path} must have the suffix {expected}, with which a copy of {file} is "
+            "written."
         )
     if path.exists() and path.samefile(file):
         raise ValueError(f"{path} is the source itself; write to another folder.")
 
 
-def _check_same_points(file: Path, arrays: Arrays, sample: Sample) -> None:
+def _at(
+    location: str, file: Path, arrays: Arrays, fields: dict[str, np.ndarray]
+) -> dict[str, np.ndarray]:
+    """Fields with one row for each point, or each cell, of the file."""
+    if location == "points":
+        return fields
+    return {name: spread(arrays, a, str(file)) for name, a in fields.items()}
+
+
+def _present(arrays: Arrays, location: str) -> Collection[str]:
+    """Names of the fields that a location of a file has."""
+    if location == "cells" and isinstance(arrays, vtk_fields.Fields):
+        return arrays.mesh.cell_data.arrays
+    return arrays
+
+
+def _check_same_points(
+    file: Path, arrays: Arrays, sample: Sample, location: str
+) -> None:
+    if location == "cells":
+        count = len(topology(str(file), arrays).rows)
+        if count != sample.num_points:
+            raise ValueError(
+                f"{file} has {count} cells, but the sample has {sample.num_points} "
+                "points, which should be their centres."
+            )
+        return
     if "mesh_points" in arrays and len(arrays["mesh_points"]) == sample.num_points:
         return
     raise ValueError(
@@ -250,6 +302,8 @@ def _check_free(
 
 def _create(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
     """Writes a file of arrays alone."""
+    if written_suffix(path) != path.suffix:
+        raise ValueError(f"{path} cannot hold fields; write a .vtp file.")
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as temporary:
         if path.suffix.lower() == ".npz":
@@ -272,6 +326,7 @@ def _extend(
     group: str,
     arrays: Arrays,
     fields: Mapping[str, np.ndarray],
+    location: str,
 ) -> None:
     """Adds fields to a copy.
 
@@ -281,9 +336,10 @@ def _extend(
       group: the group of the sample, if it has one.
       arrays: what the original holds.
       fields: arrays to add.
+      location: whether their rows are points or cells.
     """
     if isinstance(arrays, vtk_fields.Fields):
-        vtk_fields.extend(path, file, arrays.mesh, fields)
+        vtk_fields.extend(path, file, arrays.mesh, fields, location)
     elif path.suffix.lower() == ".npz":
         npz.add(path, fields)
     else:

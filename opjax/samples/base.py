@@ -26,6 +26,8 @@ class Sample(NamedTuple):
       target_grid: points per axis of the target, where it is not at the mesh points but
         on a grid of its own: it then has as many rows as that grid.
       details: what else its data set says of it, for the evaluation.
+      boundaries: indices of the points of each named boundary, sorted; of the cells
+        where the sample's points are the centres of cells.
     """
 
     mesh_points: np.ndarray
@@ -37,6 +39,7 @@ class Sample(NamedTuple):
     name: str = ""
     target_grid: tuple[int, ...] | None = None
     details: Any = None
+    boundaries: Mapping[str, np.ndarray] | None = None
 
     @property
     def num_points(self) -> int:

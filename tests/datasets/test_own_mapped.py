@@ -202,7 +202,7 @@ def test_files_without_slices_are_refused_with_a_way_out(mesh, tmp_path):
     refused(path, "holds 'PolyData'")
     save(mesh, path)
     refused(path, "no array 'v'", features=("v",))
-    refused(path, "no array 'area', only .* convert cell data", features=("area",))
+    refused(path, "no array 'area', only .* --location=cells", features=("area",))
     refused(path, "no array 'said'", features=("said",))
     refused(path, "point_dim=1 must be", point_dim=1)
     with (

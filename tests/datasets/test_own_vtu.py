@@ -119,7 +119,7 @@ def test_meshes_that_vtk_cannot_hold_are_refused(rng, tmp_path):
 
 def test_cell_data_are_not_point_data(mesh, tmp_path):
     mesh.save(tmp_path / "a.vtu")
-    raises(tmp_path / "a.vtu", "'area', only .*convert cell data", target="area")
+    raises(tmp_path / "a.vtu", "'area' as cell data.*--location=cells", target="area")
 
 
 def test_empty_meshes_and_blocks_are_refused(mesh, tmp_path):

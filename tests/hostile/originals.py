@@ -24,10 +24,18 @@ def arrays(seed: int) -> dict[str, np.ndarray]:
     }
 
 
+def marked(seed: int) -> dict[str, np.ndarray]:
+    """Returns the same arrays with a named boundary."""
+    return arrays(seed) | {"boundary_wall": np.arange(12) if seed % 2 else _MASK}
+
+
+_MASK = np.ones(12, bool)
+
+
 def npz(seed: int) -> bytes:
     """An archive of arrays, deflated every other time."""
     file = io.BytesIO()
-    (np.savez_compressed if seed % 2 else np.savez)(file, **arrays(seed))
+    (np.savez_compressed if seed % 2 else np.savez)(file, **marked(seed))
     return file.getvalue()
 
 
@@ -76,7 +84,7 @@ def h5(seed: int) -> bytes:
         if seed % 3 == 0:
             groups = [content.create_group(name) for name in ("one", "two")]
         for group in groups:
-            for name, array in arrays(seed).items():
+            for name, array in marked(seed).items():
                 group.create_dataset(
                     name,
                     data=array,
@@ -95,6 +103,8 @@ def _mesh(seed: int) -> Any:
     mesh = pyvista.UnstructuredGrid({5: given["cells"]}, space)
     mesh.point_data["features"] = given["features"]
     mesh.point_data["target"] = given["target"]
+    mesh.point_data["boundary_wall"] = np.ones(12, np.uint8)
+    mesh.cell_data["boundary"] = np.arange(10) % 3
     return mesh
 
 
@@ -150,6 +160,53 @@ def vtp(seed: int) -> bytes:
     writer.SetDataMode(seed % 3)
     writer.SetEncodeAppendedData(True)
     return _vtk_bytes(writer)
+
+
+def stl(seed: int) -> bytes:
+    """Triangles, as text every other time."""
+    given = arrays(seed)
+    corners = np.pad(given["mesh_points"], ((0, 0), (0, 1)))[given["cells"]]
+    if seed % 2:
+        rows = np.zeros(10, [("n", "<f4", 3), ("c", "<f4", (3, 3)), ("a", "<u2")])
+        rows["c"] = corners
+        return bytes(80) + struct.pack("<I", 10) + rows.tobytes()
+    lines = ["solid a"]
+    for one in corners.tolist():
+        lines += ["facet normal 0 0 1", "outer loop"]
+        lines += [f"vertex {x} {y} {z}" for x, y, z in one]
+        lines += ["endloop", "endfacet"]
+    return "\n".join([*lines, "endsolid a"]).encode()
+
+
+def ply(seed: int) -> bytes:
+    """A surface with a field: text, or binary in either order."""
+    given = arrays(seed)
+    order = ["ascii", "binary_little_endian", "binary_big_endian"][seed % 3]
+    head = f"""ply
+format {order} 1.0
+comment a
+element vertex 12
+property float x
+property float y
+property float z
+property double target
+element face 10
+property list uchar int vertex_indices
+property uchar boundary
+end_header
+"""
+    points = np.pad(given["mesh_points"], ((0, 0), (0, 1)))
+    faces = given["cells"].tolist()
+    faces[seed % 10] += [0] * (seed % 2)  # of different sizes every other time
+    if order == "ascii":
+        rows = [f"{x} {y} {z} 1.5" for x, y, z in points.tolist()]
+        rows += [" ".join(map(str, [len(f), *f, 1])) for f in faces]
+        return (head + "\n".join(rows) + "\n").encode()
+    sign = "<" if order.endswith("little_endian") else ">"
+    body = b"".join(struct.pack(f"{sign}3fd", *row, 1.5) for row in points)
+    for face in faces:
+        body += struct.pack(f"{sign}B{len(face)}iB", len(face), *face, 1)
+    return head.encode() + body
 
 
 def off(seed: int) -> bytes:

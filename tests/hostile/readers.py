@@ -68,6 +68,31 @@ def _own_weights(path: Path) -> None:
     files.read([path], max_bytes=MAX_BYTES, quadrature=True, point_dim=2)
 
 
+def _own_cells(path: Path) -> None:
+    files.read([path], max_bytes=MAX_BYTES, location="cells", need_target=False)
+
+
+def _own_geometry(path: Path) -> None:
+    files.read(
+        [path],
+        max_bytes=MAX_BYTES,
+        boundary_names="wall",
+        geometry="normals,distance",
+    )
+
+
+def _own_surface(path: Path) -> None:
+    """Reads a surface, and writes a field beside it."""
+    copy = path.with_name("copy.vtp")
+    given = {"max_bytes": MAX_BYTES, "need_target": False}
+    try:
+        with files.extended(path, copy, **given) as samples:
+            for each in samples:
+                each.add(np.zeros((each.sample.num_points, 1), np.float32))
+    finally:
+        copy.unlink(missing_ok=True)
+
+
 def _own_stacked(path: Path) -> None:
     files.read([path], max_bytes=MAX_BYTES, stacked=True)
 
@@ -211,7 +236,7 @@ FORMATS: dict[str, Format] = {
         "a.npz",
         originals.npz,
         mutations.BYTES,
-        (_own, _own_weights, _published("target", 1)),
+        (_own, _own_weights, _published("target", 1), _own_cells, _own_geometry),
         crafted.npz,
     ),
     "npy": Format(
@@ -239,22 +264,43 @@ FORMATS: dict[str, Format] = {
         "a.h5",
         originals.h5,
         mutations.BYTES,
-        (_own, _mapped, _own_weights, _own_stacked, _own_stored),
+        (
+            *(_own, _mapped, _own_weights, _own_stacked, _own_stored),
+            *(_own_cells, _own_geometry),
+        ),
         crafted.h5,
     ),
     "vtu": Format(
         "a.vtu",
         originals.vtu,
         mutations.TEXT,
-        (_own, _mapped, _own_weights),
+        (_own, _mapped, _own_weights, _own_cells, _own_geometry),
         crafted.xml,
     ),
-    "vtp": Format("a.vtp", originals.vtp, mutations.TEXT, (_vtp,), crafted.xml),
+    "vtp": Format(
+        "a.vtp",
+        originals.vtp,
+        mutations.TEXT,
+        (_vtp, _own, _own_weights, _own_cells, _own_geometry),
+        crafted.xml,
+    ),
+    "stl": Format(
+        "a.stl",
+        originals.stl,
+        mutations.BYTES,
+        (_own_surface, _own_cells, _own_weights),
+    ),
+    "ply": Format(
+        "a.ply",
+        originals.ply,
+        mutations.TEXT,
+        (_own_surface, _own_cells, _own, _own_weights),
+    ),
     "vtk": Format(
         "a.vtk",
         originals.vtk,
         mutations.TEXT,
-        (_own, _own_weights),
+        (_own, _own_weights, _own_cells, _own_geometry),
         crafted.legacy,
     ),
     "off": Format("a.off", originals.off, mutations.TEXT, (_off_file,), crafted.off),

@@ -1,6 +1,7 @@
-"""Named arrays at the points of meshes in `.vtu` and `.vtk` files, read and written."""
+"""Named arrays of meshes in VTK's files and files of surfaces, read and written."""
 
 import contextlib
+import dataclasses
 from collections.abc import Generator, Mapping
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ import numpy as np
 
 from opjax.files import limits
 from opjax.files.npz import Groups
-from opjax.files.vtk import legacy, vtu_write, xml_files
+from opjax.files.vtk import legacy, ply, stl, vtu_write, xml_files
 from opjax.files.vtk.mesh import CURVED, Mesh
 from opjax.quadrature import cell_weights
 
@@ -69,7 +70,8 @@ def load(path: Path, max_bytes: int) -> Mesh:
     """Reads a mesh with all its data.
 
     Args:
-      path: a `.vtk` file of the legacy format, or an XML file, `.vtu` or `.vtp`.
+      path: a `.vtk` file of the legacy format; an XML file, `.vtu` or `.vtp`; or a
+        surface, `.stl` or `.ply`.
       max_bytes: largest size of an array.
 
     Raises:
@@ -77,23 +79,33 @@ def load(path: Path, max_bytes: int) -> Mesh:
       OSError: if the file cannot be read.
       ValueError: if the file is damaged or too large.
     """
-    read = legacy.read if path.suffix.lower() == ".vtk" else xml_files.read
-    return read(path, max_bytes)
+    readers = {".vtk": legacy.read, ".stl": stl.read, ".ply": ply.read}
+    return readers.get(path.suffix.lower(), xml_files.read)(path, max_bytes)
 
 
 def extend(
-    path: Path, source: Path, mesh: Mesh, fields: Mapping[str, np.ndarray]
+    path: Path,
+    source: Path,
+    mesh: Mesh,
+    fields: Mapping[str, np.ndarray],
+    location: str,
 ) -> None:
-    """Writes a mesh that was read from a file, with more fields at its points.
+    """Writes a mesh that was read from a file, with more fields.
 
     Args:
       path: file to write, of the suffix of the source.
       source: the file that was read.
       mesh: what it holds.
       fields: arrays to add, by name.
+      location: whether their rows are points or cells.
     """
     if path.suffix.lower() == ".vtk":
-        legacy.write(path, None, fields, source)
+        legacy.write(path, None, fields, source, location)
+    elif location == "cells":
+        data = dataclasses.replace(
+            mesh.cell_data, arrays=mesh.cell_data.arrays | dict(fields)
+        )
+        vtu_write.write(path, dataclasses.replace(mesh, cell_data=data), {})
     else:
         vtu_write.write(path, mesh, fields)
 

@@ -36,15 +36,20 @@ def read(path: Path, max_bytes: int) -> Mesh:
 
 
 def write(
-    path: Path, mesh: Mesh | None, fields: Mapping[str, np.ndarray], source: Path | None
+    path: Path,
+    mesh: Mesh | None,
+    fields: Mapping[str, np.ndarray],
+    source: Path | None,
+    location: str = "points",
 ) -> None:
     """Writes the mesh of a file, or a mesh of arrays, with more fields.
 
     Args:
       path: file to write.
       mesh: the mesh, if there is no source.
-      fields: arrays at the points.
+      fields: arrays at the points or cells.
       source: file whose mesh is kept.
+      location: whether rows of the fields are points or cells.
 
     Raises:
       ImportError: if VTK is missing.
@@ -52,7 +57,8 @@ def write(
     """
     extras.require("vtkmodules", path, extra="vtk")
     arrays = {} if mesh is None or source is not None else _geometry(mesh)
-    arrays |= {f"point {name}": np.asarray(a) for name, a in fields.items()}
+    place = "cell" if location == "cells" else "point"
+    arrays |= {f"{place} {name}": np.asarray(a) for name, a in fields.items()}
     values = {"output": str(path.absolute())}
     apart.ask("write_vtk", source or path, values, arrays, max_bytes=_FAR)
 

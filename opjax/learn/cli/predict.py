@@ -29,6 +29,7 @@ from absl import app, flags
 
 from opjax import export, files, metrics
 from opjax._files import remove_leftovers
+from opjax.files.formats import written_suffix
 from opjax.learn.cli import command_line, predict_series
 from opjax.learn.json_files import to_json, write_json
 from opjax.learn.messages import say
@@ -153,7 +154,7 @@ def _predict_all(
     rows, names = [], _names(found)
     output.mkdir(parents=True, exist_ok=True)
     for file in _files(inputs):
-        place = output / file.name
+        place = (output / file.name).with_suffix(written_suffix(file))
         if place.exists() and place.samefile(file):
             raise ValueError(f"{place} is the input itself; give another --output.")
         options = found.read_options(point_dim=point_dim)

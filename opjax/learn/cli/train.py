@@ -24,7 +24,9 @@ from collections.abc import Generator
 from opjax import files
 from opjax.datasets import heat
 from opjax.files.building import copies
+from opjax.files.reading import wanted_of
 from opjax.files.series import SeriesSplits, series_splits
+from opjax.files.topology import LOCATIONS
 from opjax.learn.cli.program import Program
 from opjax.learn.config import ModelOptions, Options, RunOptions, TrainingOptions
 from opjax.learn.config.fields import option
@@ -89,6 +91,23 @@ class FileOptions(Options):
     )
     quadrature: bool = option(
         False, "Compute quadrature weights from the mesh cells when a file has none"
+    )
+    location: str = option(
+        "points",
+        "Whether fields have one row per point or per cell. With cells, points of the "
+        "operator are the cell centres, and quadrature weights are the cell volumes",
+        choices=LOCATIONS,
+    )
+    boundary_names: str = option(
+        "",
+        "Names of boundaries, separated by commas. Each becomes a feature that is 1 on "
+        "the boundary and 0 elsewhere",
+    )
+    geometry: str = option(
+        "",
+        "normals, distance, or both: features computed from the mesh, the outward unit "
+        "normal of the nearest boundary facet and the distance to it, for each of "
+        "--boundary_names, or for the boundary of the mesh",
     )
     validation_fraction: float = option(
         0.1,
@@ -170,6 +189,16 @@ class Config(
                     f"{name} means nothing with train={DEMONSTRATION}, whose few "
                     "samples are made on the spot; leave it out."
                 )
+        wanted_of(
+            None,
+            None,
+            True,
+            self.quadrature,
+            self.grid_axes,
+            location=self.location,
+            boundary_names=self.boundary_names,
+            geometry=self.geometry,
+        )
         if self.time != "none":
             self._refuse_with_time()
         if self.stream_points:
@@ -195,6 +224,12 @@ class Config(
                     f"{name} means nothing with time={self.time}, whose samples are "
                     "series, a file or folder each; leave it out."
                 )
+        for name in ("location", "boundary_names", "geometry"):
+            if (value := getattr(self, name)) != getattr(Config, name):
+                raise ValueError(
+                    f"{name}={value} means nothing with time={self.time}, whose series "
+                    "have fields at points; add features of the shape to the files."
+                )
 
     def _refuse_with_stream_points(self) -> None:
         """Raises ValueError for options that mean nothing where meshes are sliced."""
@@ -212,6 +247,9 @@ class Config(
 # Options of meshes that are in memory as a whole.
 _WHOLE_MESHES = (
     "quadrature",
+    "location",
+    "boundary_names",
+    "geometry",
     "grid_axes",
     "stacked",
     "stream_samples",
@@ -371,6 +409,9 @@ def load(config: Config) -> tuple[Splits, dict[str, tuple[str, ...]]]:
             quadrature=config.quadrature,
             grid_axes=config.grid_axes,
             stacked=config.stacked,
+            location=config.location,
+            boundary_names=config.boundary_names,
+            geometry=config.geometry,
             validation_fraction=config.validation_fraction,
             test_fraction=config.test_fraction,
             num_train=config.num_train,

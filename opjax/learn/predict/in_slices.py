@@ -41,6 +41,7 @@ def predict_file(
         it takes.
     """
     config = found.description["config"]
+    _refuse(config)
     if point_dim is None and file.suffix.lower() == ".vtu":
         point_dim = config.get("point_dim") or None
     fields = {
@@ -118,3 +119,17 @@ class _Report:
         if self._squares[1]:
             found["relative_l2"] = math.sqrt(self._squares[0] / self._squares[1])
         return found
+
+
+def _refuse(config: dict[str, Any]) -> None:
+    """Raises ValueError for an operator whose input needs whole meshes."""
+    for name, default in (
+        ("location", "points"),
+        ("boundary_names", ""),
+        ("geometry", ""),
+    ):
+        if (value := config.get(name) or default) != default:
+            raise ValueError(
+                f"This operator was trained with {name}={value}, which needs whole "
+                "meshes; leave out --stream."
+            )

@@ -95,4 +95,7 @@ class Learned(NamedTuple):
             "quadrature": config.get("quadrature", False),
             "grid_axes": config.get("grid_axes", 0),
             "need_target": False,
+            "location": config.get("location", "points"),
+            "boundary_names": config.get("boundary_names"),
+            "geometry": config.get("geometry"),
         }

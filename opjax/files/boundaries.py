@@ -1,0 +1,332 @@
+"""Named boundaries of meshes, and features of the geometry."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from opjax import geometry
+from opjax.files.npz import Arrays
+from opjax.files.topology import Topology, topology
+from opjax.files.vtk.fields import Fields
+
+GEOMETRY = ("normals", "distance")
+_PREFIX = "boundary_"
+_NUMBERS, _NAMES = "boundary", "boundary_names"
+_AXES = "xyz"
+
+
+class Geometric(NamedTuple):
+    """What is known of a sample from the shape of its mesh.
+
+    Attributes:
+      values: more features, `(n, c)`.
+      channels: their names.
+      boundaries: indices of the points (or cells) of each named boundary, sorted.
+    """
+
+    values: np.ndarray
+    channels: tuple[str, ...]
+    boundaries: dict[str, np.ndarray]
+
+
+class _Set(NamedTuple):
+    """A named boundary: masks of points `(n,)`, and of cells of the file, if marked."""
+
+    points: np.ndarray
+    cells: np.ndarray | None = None
+
+
+def of(
+    name: str,
+    arrays: Arrays,
+    *,
+    location: str,
+    boundary_names: tuple[str, ...],
+    features: tuple[str, ...],
+) -> Geometric:
+    """Computes indicators of named boundaries, distances to them and normals.
+
+    Args:
+      name: of the sample, for messages.
+      arrays: of the file.
+      location: whether a row of the sample is a point or a cell.
+      boundary_names: which boundaries; an indicator for each.
+      features: of `GEOMETRY`; of each named boundary, or of the mesh's if none is
+        named.
+
+    Raises:
+      ValueError: if there is no such boundary, it has no facets, or cells are missing
+        where they are needed.
+    """
+    cells = topology(name, arrays) if features or location == "cells" else None
+    num_points = len(arrays["mesh_points"])
+    sets = {key: _set(name, arrays, key, num_points, cells) for key in boundary_names}
+    facets = None if cells is None else _facets(name, cells, surface=bool(features))
+    columns: list[np.ndarray] = []
+    channels: list[str] = []
+    members: dict[str, np.ndarray] = {}
+    for key, one in sets.items():
+        mask = one.points
+        if location == "cells":
+            assert cells is not None
+            mask = _touching(cells, facets, one)[cells.rows]
+        members[key] = np.flatnonzero(mask)
+        columns.append(mask[:, None].astype(np.float32))
+        channels.append(f"{_PREFIX}{key}")
+    if features:
+        assert cells is not None
+        assert facets is not None
+        for key in boundary_names or ("",):
+            chosen = facets.corners
+            if key:
+                chosen = _chosen(name, key, chosen, sets[key].points)
+            found = _measures(name, cells, chosen, location, features, whole=not key)
+            columns += [array.astype(np.float32) for array in found.values()]
+            ending = f"_{key}" if key else ""
+            channels += [f"{what}{ending}" for what in found]
+    return Geometric(np.concatenate(columns, axis=1), tuple(channels), members)
+
+
+def _facets(name: str, cells: Topology, *, surface: bool) -> geometry.Facets:
+    """Facets of a mesh: of its boundary; of a surface in space, its own cells."""
+    if cells.dimension == cells.points.shape[1] - 1 and surface:
+        return _surface(name, cells)
+    if cells.dimension < 2:
+        raise ValueError(
+            f"{name} has lines only; a boundary is that of surfaces or solids."
+        )
+    return cells.boundary()
+
+
+def _surface(name: str, cells: Topology) -> geometry.Facets:
+    """The cells of a closed surface, seen from outside.
+
+    Raises:
+      ValueError: if it is open, or its cells are not turned alike.
+    """
+    if "strip" in cells.blocks or (cells.dimension == 1 and _corners(cells) > 2):
+        raise ValueError(
+            f"{name} has strips or polylines; save pyvista.read(old).triangulate()."
+        )
+    order = {"pixel": [0, 1, 3, 2]}
+    widest = _corners(cells)
+    rows = np.concatenate([block.rows for block in cells.blocks.values()])
+    corners = np.concatenate(
+        [
+            np.pad(
+                block.cells[:, order.get(kind, ...)],
+                [(0, 0), (0, widest - block.cells.shape[1])],
+                mode="edge",
+            )
+            for kind, block in cells.blocks.items()
+        ]
+    )[np.argsort(rows)]
+    edges = geometry.open_edges(corners)
+    if len(edges):
+        raise ValueError(
+            f"{name} is an open surface: {len(edges)} edges, the first one between "
+            f"points {edges[0].tolist()}, have no neighbour of the same orientation. "
+            "Normals and distances need a closed surface; close it, merge points that "
+            "coincide, or leave out --geometry."
+        )
+    if geometry.enclosed_volume(cells.points, corners) < 0:
+        corners = corners[:, ::-1]
+    return geometry.Facets(corners, np.sort(rows))
+
+
+def _corners(cells: Topology) -> int:
+    return max(block.cells.shape[1] for block in cells.blocks.values())
+
+
+def _measures(
+    name: str,
+    cells: Topology,
+    facets: np.ndarray,
+    location: str,
+    features: tuple[str, ...],
+    *,
+    whole: bool,
+) -> dict[str, np.ndarray]:
+    """Columns of normals and distances by name."""
+    points, p = cells.points, cells.points.shape[1]
+    if cells.dimension < p and "distance" in features and whole:
+        raise ValueError(
+            f"{name} is a surface, whose points have distance zero to it; leave out "
+            "distance, or name a part of it, --boundary_names."
+        )
+    where = points
+    if location == "cells":
+        where = cells.gathered(
+            {
+                kind: geometry.cell_centers(points, block.cells, kind)
+                for kind, block in cells.blocks.items()
+            }
+        )
+    nearest = geometry.nearest_facets(where, points, facets)
+    normals = nearest.normal
+    if location == "points":  # at points of the boundary, the mean of its facets
+        own = geometry.point_normals(points, facets)
+        known = np.any(own != 0, axis=1)
+        normals = np.where(known[:, None], own, normals)
+    found: dict[str, np.ndarray] = {}
+    if "normals" in features:
+        found |= {f"normal_{_AXES[i]}": normals[:, i : i + 1] for i in range(p)}
+    if "distance" in features:
+        found["distance"] = nearest.distance[:, None]
+    return found
+
+
+def _chosen(name: str, key: str, facets: np.ndarray, points: np.ndarray) -> np.ndarray:
+    """Facets all of whose points are of a named boundary."""
+    found = facets[points[facets].all(axis=1)]
+    if not len(found):
+        raise ValueError(
+            f"{name}: no facet of the mesh's boundary has all its points in "
+            f"{key!r}; normals and distances need one."
+        )
+    return found
+
+
+def _touching(cells: Topology, facets: geometry.Facets | None, one: _Set) -> np.ndarray:
+    """Which cells of the file have a facet in a named boundary, or are marked."""
+    mask = np.zeros(cells.num_cells, bool)
+    if one.cells is not None:
+        mask |= one.cells
+    if facets is not None:
+        mask[facets.cells[one.points[facets.corners].all(axis=1)]] = True
+    return mask
+
+
+def _set(
+    name: str, arrays: Arrays, key: str, num_points: int, cells: Topology | None
+) -> _Set:
+    """Finds a named boundary.
+
+    Raises:
+      ValueError: if there is none, or its array is not what it has to be.
+    """
+    if isinstance(arrays, Fields):
+        found = _in_mesh(name, arrays, key)
+    else:
+        found = _in_arrays(name, arrays, key, num_points)
+    if found is None:
+        known = _known(arrays)
+        raise ValueError(
+            f"{name} has no boundary {key!r}; "
+            + (f"it has {', '.join(known)}." if known else "it has none with a name.")
+        )
+    return found
+
+
+def _in_arrays(name: str, arrays: Arrays, key: str, num_points: int) -> _Set | None:
+    """Of arrays `boundary_KEY`, or of `boundary`, a number for each point."""
+    if _PREFIX + key in arrays and _PREFIX + key != _NAMES:
+        array, mask = np.asarray(arrays[_PREFIX + key]), np.zeros(num_points, bool)
+        if array.ndim != 1 or array.dtype.kind not in "iub":
+            fits = False
+        elif array.dtype.kind == "b":
+            fits = len(array) == num_points
+        else:
+            fits = not array.size or bool(array.min() >= 0 and array.max() < num_points)
+        if not fits:
+            raise ValueError(
+                f"{name}: {_PREFIX}{key} has shape {array.shape} and type "
+                f"{array.dtype}; a boundary is point indices from 0 to "
+                f"{num_points - 1}, or a mask of {num_points} booleans."
+            )
+        mask[array] = True
+        return _Set(mask)
+    if _NUMBERS not in arrays:
+        return None
+    numbers = _checked_numbers(name, np.asarray(arrays[_NUMBERS]), num_points)
+    names = arrays.get(_NAMES)
+    number = _number(numbers, names, key)
+    return None if number is None else _Set(numbers == number)
+
+
+def _in_mesh(name: str, arrays: Fields, key: str) -> _Set | None:
+    """Of masks `boundary_KEY`, or numbers `boundary`, at points or cells."""
+    mesh = arrays.mesh
+    names = mesh.field_data.arrays.get(_NAMES)
+    masks: list[np.ndarray] = []
+    found = False
+    for data, rows in (
+        (mesh.point_data.arrays, mesh.num_points),
+        (mesh.cell_data.arrays, mesh.num_cells),
+    ):
+        mask = np.zeros(rows, bool)
+        if _PREFIX + key in data:
+            array = data[_PREFIX + key]
+            if array.ndim != 1 or array.dtype.kind not in "iubf":
+                raise ValueError(
+                    f"{name}: {_PREFIX}{key} has shape {array.shape} and type "
+                    f"{array.dtype}; a boundary is one number for each point or cell, "
+                    "not zero on it."
+                )
+            mask, found = array != 0, True
+        elif _NUMBERS in data:
+            numbers = _checked_numbers(name, data[_NUMBERS], rows)
+            number = _number(numbers, names, key)
+            if number is not None:
+                mask, found = numbers == number, True
+        masks.append(mask)
+    if not found:
+        return None
+    return _with_cells(topology(name, arrays), *masks)
+
+
+def _with_cells(cells: Topology, points: np.ndarray, marked: np.ndarray) -> _Set:
+    """A boundary of points and cells: all corners of those of lower dimensions."""
+    points = points.copy()
+    for block in cells.others:
+        points[block.cells[marked[block.rows]]] = True
+    rows = np.zeros_like(marked)
+    rows[cells.rows] = marked[cells.rows]
+    if rows.any() and cells.dimension == cells.points.shape[1]:
+        # Cells beside a boundary: their points that are on the boundary of the mesh.
+        facets = cells.boundary()
+        points[facets.corners[rows[facets.cells]]] = True
+    elif rows.any():  # patches of a surface
+        for block in cells.blocks.values():
+            points[block.cells[rows[block.rows]]] = True
+    return _Set(points, rows)
+
+
+def _checked_numbers(name: str, numbers: np.ndarray, rows: int) -> np.ndarray:
+    if numbers.ndim != 1 or numbers.dtype.kind not in "iu" or len(numbers) != rows:
+        raise ValueError(
+            f"{name}: {_NUMBERS} has shape {numbers.shape} and type {numbers.dtype}; "
+            f"expected {rows} integers, the numbers of boundaries."
+        )
+    return numbers
+
+
+def _number(numbers: np.ndarray, names: np.ndarray | None, key: str) -> int | None:
+    """The number of a boundary: its place in the names from 1, or the name itself."""
+    if names is not None:
+        listed = [str(text) for text in np.ravel(names).tolist()]
+        return listed.index(key) + 1 if key in listed else None
+    if key.isdecimal() and len(key) < 19 and (numbers == int(key)).any():
+        return int(key)
+    return None
+
+
+def _known(arrays: Arrays) -> list[str]:
+    """Names of the boundaries that a file has."""
+    every: list[Mapping[str, np.ndarray]] = [arrays]
+    names = arrays.get(_NAMES)
+    if isinstance(arrays, Fields):
+        mesh = arrays.mesh
+        every = [mesh.point_data.arrays, mesh.cell_data.arrays]
+        names = mesh.field_data.arrays.get(_NAMES)
+    found: list[str] = []
+    for data in every:
+        keys = [k for k in data if k.startswith(_PREFIX) and k != _NAMES]
+        found += [k.removeprefix(_PREFIX) for k in keys]
+        if _NUMBERS in data and names is not None:
+            found += [str(text) for text in np.ravel(names).tolist()]
+        elif _NUMBERS in data and np.asarray(data[_NUMBERS]).dtype.kind in "iu":
+            numbers = np.unique(data[_NUMBERS])
+            found += [str(k) for k in numbers[numbers > 0].tolist()[:8]]
+    return sorted(set(found))

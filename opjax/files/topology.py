@@ -1,0 +1,266 @@
+"""The cells of a file's mesh by kind, and fields at their centres."""
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from opjax import geometry
+from opjax.files.npz import Arrays
+from opjax.files.vtk.fields import Fields
+from opjax.files.vtk.mesh import Mesh
+
+LOCATIONS = ("points", "cells")
+# Kinds of cells by VTK's numbers, and by dimension and number of corners.
+_OF_VTK = {
+    **{3: "line", 4: "line", 5: "triangle", 6: "strip", 7: "polygon", 8: "pixel"},
+    **{9: "quad", 10: "tetra", 11: "voxel", 12: "hexahedron", 13: "wedge"},
+    14: "pyramid",
+}
+_OF_CORNERS = {
+    **{(2, 2): "line", (2, 3): "triangle", (2, 4): "quad"},
+    **{(3, 2): "line", (3, 3): "triangle", (3, 4): "tetra"},
+    **{(3, 5): "pyramid", (3, 6): "wedge", (3, 8): "hexahedron"},
+}
+_WITHOUT_EXTENT = {0, 1, 2}  # VTK's empty cells and vertices
+_PADDING = 64  # cells of one kind take so many times their corners, at most
+
+
+class Block(NamedTuple):
+    """Cells of one kind.
+
+    Attributes:
+      rows: their numbers in the file, `(t,)`.
+      cells: point indices, `(t, corners)`; shorter cells repeat their last corner.
+    """
+
+    rows: np.ndarray
+    cells: np.ndarray
+
+
+class Topology(NamedTuple):
+    """Points and cells of a file.
+
+    Attributes:
+      points: in double precision, `(n, p)`.
+      blocks: cells of the highest dimension by kind.
+      others: cells of lower dimensions, which can mark a boundary.
+      num_cells: number of all cells.
+    """
+
+    points: np.ndarray
+    blocks: dict[str, Block]
+    others: list[Block]
+    num_cells: int
+
+    @property
+    def rows(self) -> np.ndarray:
+        """Numbers in the file of the cells of the highest dimension, in its order."""
+        return np.sort(np.concatenate([b.rows for b in self.blocks.values()]))
+
+    @property
+    def dimension(self) -> int:
+        """Dimension of the cells."""
+        return geometry.KINDS[next(iter(self.blocks))].dimension
+
+    def boundary(self) -> geometry.Facets:
+        """Facets of the mesh's boundary, with the numbers in the file of their cells.
+
+        Raises:
+          ValueError: if the cells have no facets.
+        """
+        cells = {kind: block.cells for kind, block in self.blocks.items()}
+        found = geometry.boundary_facets(self.points, cells)
+        rows = np.concatenate([block.rows for block in self.blocks.values()])
+        return geometry.Facets(found.corners, rows[found.cells])
+
+    def gathered(self, per_block: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Puts values of the cells of each kind into the order of the file."""
+        rows = np.concatenate([block.rows for block in self.blocks.values()])
+        values = np.concatenate([per_block[kind] for kind in self.blocks])
+        return values[np.argsort(rows)]
+
+
+def topology(name: str, arrays: Arrays) -> Topology:
+    """Finds the cells of a file.
+
+    Args:
+      name: of the sample, for messages.
+      arrays: of the file.
+
+    Raises:
+      ValueError: if it has no cells, or cells that are not linear.
+    """
+    if "mesh_points" not in arrays:
+        raise ValueError(f"{name} has no mesh_points, and so no cells.")
+    points = np.asarray(arrays["mesh_points"])
+    if points.ndim != 2 or points.dtype.kind != "f" or not 2 <= points.shape[1] <= 3:
+        raise ValueError(
+            f"{name}: mesh_points have shape {points.shape} and type {points.dtype}; "
+            "cells need points (n, 2) or (n, 3) of floating-point numbers."
+        )
+    points = points.astype(np.float64)
+    if not (np.abs(points) < np.finfo(np.float32).max).all():
+        raise ValueError(
+            f"{name}: mesh_points have values that are not finite in single precision."
+        )
+    if isinstance(arrays, Fields):
+        found, num_cells = _of_mesh(name, arrays.mesh), arrays.mesh.num_cells
+    else:
+        found, num_cells = _of_array(name, arrays, points)
+    if not found:
+        raise ValueError(f"{name} has no cells: its mesh is points alone.")
+    dimensions = {kind: geometry.KINDS[kind].dimension for kind in found}
+    highest = max(dimensions.values())
+    if highest > points.shape[1]:
+        raise ValueError(
+            f"{name} has cells of {highest} dimensions, but its points vary on "
+            f"{points.shape[1]} axes only; see point_dim."
+        )
+    blocks = {kind: b for kind, b in found.items() if dimensions[kind] == highest}
+    others = [b for kind, b in found.items() if dimensions[kind] < highest]
+    return Topology(points, blocks, others, num_cells)
+
+
+def at_cells(name: str, arrays: Arrays, fields: Iterable[str]) -> dict[str, np.ndarray]:
+    """Returns the arrays of a sample whose points are the centres of cells.
+
+    Args:
+      name: of the sample, for messages.
+      arrays: of the file.
+      fields: names of the arrays that are wanted, where they exist.
+
+    Returns:
+      `mesh_points`, the centres of mass; `quadrature_weights`, the volumes (areas,
+      lengths); and fields with one row for each cell of the highest dimension.
+
+    Raises:
+      ValueError: if cells are missing, not linear, inside out, flat or crossed.
+    """
+    found = topology(name, arrays)
+    check_cells(name, found)
+    measured = {
+        kind: (
+            np.abs(geometry.cell_volumes(found.points, block.cells, kind)),
+            geometry.cell_centers(found.points, block.cells, kind),
+        )
+        for kind, block in found.blocks.items()
+    }
+    volumes = found.gathered({kind: pair[0] for kind, pair in measured.items()})
+    centers = found.gathered({kind: pair[1] for kind, pair in measured.items()})
+    located = {"mesh_points": centers, "quadrature_weights": volumes}
+    data = arrays.mesh.cell_data.arrays if isinstance(arrays, Fields) else arrays
+    for key in fields:
+        if key in data and key not in located:
+            array = np.asarray(data[key])
+            if array.ndim == 0 or len(array) != found.num_cells:
+                raise ValueError(
+                    f"{name}: {key} has shape {array.shape}, but there are "
+                    f"{found.num_cells} cells: one row for each cell is needed. Leave "
+                    "out --location=cells if it belongs to the points."
+                )
+            located[key] = array[found.rows]
+    return located
+
+
+def check_cells(name: str, found: Topology) -> None:
+    """Checks that cells have a volume, and one orientation.
+
+    Raises:
+      ValueError: if a cell is flat, inside out or crosses itself; not if all solids of
+        a kind are inside out, which is another order of their corners.
+    """
+    for kind, block in found.blocks.items():
+        volumes = geometry.cell_volumes(found.points, block.cells, kind)
+        mirrored = (volumes < 0).all()
+        points = found.points * np.array([-1, 1, 1]) if mirrored else found.points
+        bad = geometry.invalid_cells(points, block.cells, kind)
+        if bad.any():
+            first = int(block.rows[np.argmax(bad)])
+            raise ValueError(
+                f"{name}: {bad.sum()} of {len(bad)} cells of the kind {kind} are "
+                "degenerate, inside out or cross themselves, the first one is cell "
+                f"{first}; repair the mesh or remove them."
+            )
+
+
+def spread(arrays: Arrays, values: np.ndarray, name: str) -> np.ndarray:
+    """Returns values of the cells of the highest dimension as rows of all cells.
+
+    Cells of lower dimensions, of which nothing is predicted, get NaN.
+    """
+    found = topology(name, arrays)
+    rows = found.rows
+    if len(rows) == found.num_cells:
+        return values
+    whole = np.full((found.num_cells, *values.shape[1:]), np.nan, values.dtype)
+    whole[rows] = values
+    return whole
+
+
+def _of_mesh(name: str, mesh: Mesh) -> dict[str, Block]:
+    """Cells of a VTK mesh by kind, without vertices."""
+    kinds = set(np.unique(mesh.types).tolist()) - _WITHOUT_EXTENT
+    if curved := sorted(kinds - set(_OF_VTK)):
+        raise ValueError(
+            f"{name} has cells of VTK's kinds {curved}, which are not linear: save "
+            "pyvista.read(old).triangulate() instead."
+        )
+    sizes, blocks = np.diff(mesh.offsets), dict[str, Block]()
+    for kind in dict.fromkeys(_OF_VTK[k] for k in sorted(kinds)):
+        numbers = [k for k, other in _OF_VTK.items() if other == kind]
+        rows = np.flatnonzero(np.isin(mesh.types, numbers))
+        if sizes[rows].max() * len(rows) > _PADDING * mesh.corners.size:
+            raise ValueError(
+                f"{name} has cells of the kind {kind} of up to {sizes[rows].max()} "
+                "corners beside many small ones; save pyvista.read(old).triangulate()."
+            )
+        columns = np.arange(sizes[rows].max())[None, :]
+        columns = np.minimum(columns, sizes[rows, None] - 1)
+        cells = mesh.corners[mesh.offsets[rows, None] + columns]
+        blocks[kind] = Block(rows, cells)
+    return blocks
+
+
+def _of_array(
+    name: str, arrays: Arrays, points: np.ndarray
+) -> tuple[dict[str, Block], int]:
+    """Cells of an array of point indices."""
+    if "cells" not in arrays:
+        raise ValueError(
+            f"{name} has no array 'cells', only {sorted(arrays)}; give the point "
+            "indices of the cells, (m, corners)."
+        )
+    cells = np.asarray(arrays["cells"])
+    shape, p = cells.shape, points.shape[1]
+    kind = _OF_CORNERS.get((p, shape[1])) if cells.ndim == 2 else None
+    if kind is None or cells.dtype.kind not in "iu" or not cells.size:
+        raise ValueError(
+            f"{name}: cells have shape {shape} and type {cells.dtype}, expected point "
+            f"indices (m, corners) of linear cells in {p} dimensions."
+        )
+    if cells.min() < 0 or cells.max() >= len(points):
+        raise ValueError(
+            f"{name}: cells name points from {cells.min()} to {cells.max()}, but there "
+            f"are points 0 to {len(points) - 1} only."
+        )
+    block = Block(np.arange(len(cells)), cells.astype(np.int64))
+    return {kind: block}, len(cells)
+
+
+def other_location(name: str, key: str, arrays: Arrays, location: str) -> str:
+    """Says how to read a field that is at the other location of a VTK file, if so."""
+    if not isinstance(arrays, Fields):
+        return ""
+    mesh = arrays.mesh
+    if location == "points" and key in mesh.cell_data.arrays:
+        return (
+            f"{name} has {key!r} as cell data, but point data were asked for: give "
+            "--location=cells (location='cells' in Python)."
+        )
+    if location == "cells" and key in mesh.point_data.arrays:
+        return (
+            f"{name} has {key!r} as point data, but cell data were asked for: leave "
+            "out --location=cells (location='points' in Python)."
+        )
+    return ""
