@@ -230,7 +230,7 @@ def test_noise_is_drawn_from_the_key_alone():
         ),
         ({"time": "sometimes"}, "time='sometimes' is unknown"),
         ({"stacked": True}, "stacked means nothing with time=one_step"),
-        ({"stream_samples": True}, "stream_samples means nothing with time=one_step"),
+        ({"stream_points": 5}, "stream_points means nothing with time=one_step"),
     ],
 )
 def test_options_without_a_meaning_are_refused(changes, match):
@@ -336,6 +336,31 @@ def test_from_frames_on_a_mesh_to_an_animation(tmp_path):
     # What was written is a series again.
     (again,), _ = read_series(tmp_path / "out" / "part", target="prediction_u")
     np.testing.assert_array_equal(again.values[..., 0], archive["prediction_u"])
+
+
+@pytest.mark.slow
+def test_frames_on_disk_train_to_the_same_bits(tmp_path):
+    for i, series in enumerate(decaying(6)):
+        case = tmp_path / "data" / f"case_{i}"
+        with series_writing.pvd(case, "flow", series, ["u"]) as write:
+            for time, values in zip(series.times, series.values, strict=True):
+                write(time, values)
+    models = []
+    for stream in (False, True):
+        chosen = config(
+            train=str(tmp_path / "data"),
+            target_names="u",
+            stream_samples=stream,
+            num_epochs=1,
+        )
+        task = train.make_task(chosen)
+        model = task.build(chosen, nnx.Rngs(0))
+        fitted = learn.fit(
+            task, model, task.settings(chosen), folder=tmp_path / str(stream)
+        )
+        models.append(fitted.model)
+    for one, other in zip(*map(jax.tree.leaves, models), strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 @pytest.fixture(scope="module")

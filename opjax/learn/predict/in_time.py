@@ -87,7 +87,7 @@ def check_series(trained: Learned, series: Series) -> Stepping:
 
 def start_of(how: Stepping, series: Series) -> Sample:
     """The first frames of a series and what is constant, as a model sees them."""
-    parts = list(series.values[: how.history])
+    parts = [series.values[frame] for frame in range(how.history)]
     constants = series.constants()
     if constants is not None:
         parts.append(constants)
