@@ -12,7 +12,8 @@ from opjax.files.npz import Groups
 from opjax.files.vtk import fields
 
 SURFACES = (".vtp", ".stl", ".ply")
-SUFFIXES = (".npz", ".h5", ".vtu", ".vtk", *SURFACES)
+BLOCKS = (".vtm",)
+SUFFIXES = (".npz", ".h5", ".vtu", ".vtk", *BLOCKS, *SURFACES)
 OnePath = str | os.PathLike[str]
 Paths = OnePath | Sequence[OnePath]
 
@@ -54,8 +55,9 @@ def _files_of(path: OnePath, stacked: bool) -> list[Path]:
     if root.is_dir():
         files = [f for f in root.iterdir() if f.is_file() and f.name[0] != "."]
         known = [f for f in files if f.suffix.lower() in SUFFIXES]
-        # A surface beside meshes is what they were made of.
-        known = [f for f in known if f.suffix.lower() not in SURFACES] or known
+        # Surfaces and lists of blocks beside meshes are what they were made of.
+        for others in (SURFACES, BLOCKS):
+            known = [f for f in known if f.suffix.lower() not in others] or known
         if not known:
             suffixes = sorted({f.suffix or f.name for f in files})[:8]
             raise FileNotFoundError(
@@ -73,9 +75,10 @@ def _files_of(path: OnePath, stacked: bool) -> list[Path]:
 
 
 def written_suffix(path: Path) -> str:
-    """The suffix of a copy of a file with a prediction: its own, if it has fields."""
+    """The suffix of a copy with a prediction: its own, where that can be written."""
     suffix = path.suffix.lower()
-    return ".vtp" if suffix in (".stl", ".ply") else path.suffix
+    others = {".stl": ".vtp", ".ply": ".vtp", ".vtm": ".vtu"}
+    return others.get(suffix, path.suffix)
 
 
 def check_suffix(path: Path) -> None:
@@ -93,7 +96,7 @@ _PYVISTA = "in Python, pyvista.read('{0}').cast_to_unstructured_grid().save('{1}
 _WAYS = {
     **dict.fromkeys((".msh", ".inp", ".bdf", ".med", ".xdmf", ".e", ".exo"), _MESHIO),
     **dict.fromkeys((".vtr", ".vts", ".obj"), _PYVISTA),
-    **dict.fromkeys((".vtm", ".foam", ".cgns"), f"{_PYVISTA} after .combine()"),
+    **dict.fromkeys((".foam", ".cgns"), f"{_PYVISTA} after .combine()"),
     ".csv": "in Python, numpy.savez('{1}.npz', mesh_points=..., u=...) of its columns",
     ".mat": "in Python, numpy.savez('{1}.npz', **scipy.io.loadmat('{0}')), renamed",
     ".pt": "in Python, numpy.savez('{1}.npz', **arrays) of torch.load('{0}')",

@@ -303,7 +303,7 @@ def _check_free(
 def _create(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
     """Writes a file of arrays alone."""
     if written_suffix(path) != path.suffix:
-        raise ValueError(f"{path} cannot hold fields; write a .vtp file.")
+        raise ValueError(f"{path} is read only; write a {written_suffix(path)} file.")
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as temporary:
         if path.suffix.lower() == ".npz":

@@ -127,7 +127,7 @@ def test_a_surface_without_fields_names_the_way_out(tmp_path):
     values = np.ones((sample.num_points, 1))
     with pytest.raises(ValueError, match=r"b.stl must have the suffix .vtp"):
         files.write(tmp_path / "b.stl", sample, values)
-    with pytest.raises(ValueError, match=r"b.ply cannot hold fields"):
+    with pytest.raises(ValueError, match=r"b.ply is read only; write a .vtp"):
         files.write(tmp_path / "b.ply", sample._replace(name=""), values)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from opjax.files import limits
 from opjax.files.npz import Groups
-from opjax.files.vtk import legacy, ply, stl, vtu_write, xml_files
+from opjax.files.vtk import blocks, legacy, ply, stl, vtu_write, xml_files
 from opjax.files.vtk.mesh import CURVED, Mesh
 from opjax.quadrature import cell_weights
 
@@ -70,8 +70,8 @@ def load(path: Path, max_bytes: int) -> Mesh:
     """Reads a mesh with all its data.
 
     Args:
-      path: a `.vtk` file of the legacy format; an XML file, `.vtu` or `.vtp`; or a
-        surface, `.stl` or `.ply`.
+      path: a `.vtk` file of the legacy format; an XML file, `.vtu` or `.vtp`; a
+        surface, `.stl` or `.ply`; or blocks, `.vtm`.
       max_bytes: largest size of an array.
 
     Raises:
@@ -79,7 +79,8 @@ def load(path: Path, max_bytes: int) -> Mesh:
       OSError: if the file cannot be read.
       ValueError: if the file is damaged or too large.
     """
-    readers = {".vtk": legacy.read, ".stl": stl.read, ".ply": ply.read}
+    readers = {".vtk": legacy.read, ".vtm": blocks.read}
+    readers |= {".stl": stl.read, ".ply": ply.read}
     return readers.get(path.suffix.lower(), xml_files.read)(path, max_bytes)
 
 
