@@ -20,7 +20,7 @@ from opjax.learn.run.metrics_file import MetricsWriter
 from opjax.learn.tasks import time as tasks
 from opjax.learn.tasks import time_evaluation
 from opjax.normalize import Normalizer
-from opjax.samples import Series
+from opjax.samples import Sample, Series
 from opjax.samples.normalizers import encode
 
 TINY = dataclasses.replace(
@@ -433,6 +433,32 @@ def test_times_beyond_training_are_warned_of(operator):
         )
         with pytest.warns(UserWarning, match=match):
             in_time.lags_of(known, 2, 0.5)
+
+
+@pytest.mark.slow
+def test_series_in_memory_train_an_operator_that_rolls_out():
+    chosen = dataclasses.replace(config(time="unrolled", unroll=2), num_epochs=1)
+    found = learn.train(decaying(8), config=chosen)
+    series = decaying(1)[0]
+    frames = list(found.rollout(series, 3))
+    assert [frame.shape for frame in frames] == [(series.num_points, 1)] * 3
+    again = learn.train(splits_of(decaying(8)), config=chosen)
+    assert again.description["time"] == found.description["time"]
+
+
+def test_series_need_a_mode_and_a_mode_needs_series():
+    with pytest.raises(ValueError, match="give time='unrolled'"):
+        learn.train(decaying(8), preset="smoke")
+    samples = [make_sample(i) for i in range(8)]
+    with pytest.raises(ValueError, match="time=one_step needs series"):
+        learn.train(samples, preset="smoke", time="one_step")
+    with pytest.raises(ValueError, match="test_fraction is not for Splits"):
+        learn.train(splits_of(decaying(8)), time="one_step", test_fraction=0.3)
+
+
+def make_sample(seed):
+    values = np.random.default_rng(seed).uniform(size=(5, 4)).astype(np.float32)
+    return Sample(values[:, :2], target=values[:, 2:3], features=values[:, 3:])
 
 
 def test_samples_of_other_operators_have_no_steps(operator):
