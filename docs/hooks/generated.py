@@ -45,6 +45,7 @@ API = {
             "opjax.adaptive_ridge",
             "opjax.quadrature",
             "opjax.geometry",
+            "opjax.quantities",
             "opjax.interpolation",
             "opjax.spectral",
         ],
