@@ -99,6 +99,7 @@ RESULTS = {
     "burgers": "Burgers",
     "darcy_inverse": "Inverse Darcy",
     "bodies": "Bodies in space",
+    "time": "Rollouts in time",
     "recipes": "Recipes",
     "ablation": "Ablations",
     "scaling": "Cost of layers",

@@ -89,6 +89,7 @@ class Trained(Learned):
           ValueError: if it is damaged or holds several samples, or the sample does not
             fit the operator or the memory.
         """
+        self._refuse_series()
         predict = functools.partial(
             prediction.predict,
             self,
@@ -157,6 +158,7 @@ class Trained(Learned):
           ValueError: if the operator cannot be evaluated in chunks, or the arrays or
             the memory do not fit it.
         """
+        self._refuse_series()
         given: Any = dict(arrays)
         prediction.check(self, Sample(**given, name="the mesh"), weights=True)
         return prediction.stream(
@@ -218,6 +220,7 @@ class Trained(Learned):
           OSError: if the file cannot be read.
           ValueError: as from `stream`.
         """
+        self._refuse_series()
         sample = self.one(mesh)
         prediction.check(self, sample, weights=True)
         prediction.refuse_whole(self)
@@ -226,6 +229,14 @@ class Trained(Learned):
             self.model, arrays, chunk_size=chunk_size, time=time
         )
         return Field(self, found, time)
+
+    def _refuse_series(self) -> None:
+        """Raises ValueError if the operator advances series in time."""
+        if "time" in self.description:
+            raise ValueError(
+                f"The operator in {self.folder} was trained on series; call "
+                "trained.rollout(series, num_steps), or opjax-predict with --steps."
+            )
 
 
 def _refuse_beside(
