@@ -27,7 +27,7 @@ import numpy as np
 from absl import app, flags
 
 from opjax.files.series import read_series
-from opjax.learn.predict import in_time, trained
+from opjax.learn.predict import trained
 from opjax.learn.report import drawing
 from opjax.learn.tables import median_and_range, table
 from opjax.learn.tasks import outcome
@@ -130,8 +130,7 @@ def strip(run: pathlib.Path, shown: Sequence[int] = (1, 10, 25, _STEPS)) -> Any:
     config = found.description["config"]
     file = sorted(pathlib.Path(config["test"]).glob("*.npz"))[0]
     (series,), _ = read_series(file, grid_axes=2)
-    lags = in_time.lags_of(found, max(shown))
-    frames = list(in_time.frames(found, series, lags))
+    frames = list(found.rollout(series, max(shown)))
     figure = drawing.new_figure(2.2 * len(shown), 6)
     axes = figure.subplots(3, len(shown), sharex=True, sharey=True)
     truths = np.stack([series.values[step][:, 0] for step in shown])

@@ -37,7 +37,6 @@ from opjax import learn, metrics_time
 from opjax.datasets import heat
 from opjax.files.series import read_series
 from opjax.learn.cli import train
-from opjax.learn.predict import in_time
 
 plt.rcParams.update(
     {
@@ -128,8 +127,7 @@ for mode, epochs in EPOCHS.items():
 # %%
 def rolled(operator, series):
     """Frames after the first one, `(t, n, c)`."""
-    lags = in_time.lags_of(operator, series.num_frames - 1)
-    return np.stack(list(in_time.frames(operator, series, lags)))
+    return np.stack(list(operator.rollout(series, series.num_frames - 1)))
 
 
 _, ax = plt.subplots(figsize=(4.5, 2.6))

@@ -26,7 +26,9 @@ BLOCK = re.compile(r"^( *)```(.*?)\n(.*?)^\1```$", re.DOTALL | re.MULTILINE)
 THEIRS = ".theirs"  # shown, and run by nobody here
 PUBLIC = "attention.functional attention.linear basis linalg metrics projection "
 PUBLIC += "quadrature schwarz.boxes interpolation rollouts metrics_time "
-PUBLIC += "geometry.cells geometry.boundaries geometry.facets geometry.distances"
+PUBLIC += (
+    "quantities geometry.cells geometry.boundaries geometry.facets geometry.distances"
+)
 
 
 def blocks(page, language):

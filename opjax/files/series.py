@@ -180,9 +180,7 @@ def series_splits(
             max_bytes=max_bytes,
         )
 
-    found = read(train)
-    order = np.random.default_rng(seed).permutation(len(found.series))
-    kept = [found.series[i] for i in order]
+    found, tests = read(train), None
     if test:
         both = {*map(Path.resolve, find_cases(train))}
         both &= {*map(Path.resolve, find_cases(test))}
@@ -192,17 +190,48 @@ def series_splits(
                 "test needs other cases."
             )
         tests = read(test).series
-        rules.check([kept[0], *tests], min_frames=min_frames)
-    else:
-        kept, tests = _divide(kept, test_fraction, "test_fraction")
-    kept, validation = _divide(kept, validation_fraction, "validation_fraction")
+        rules.check([found.series[0], *tests], min_frames=min_frames)
+    divided = divide(
+        found.series,
+        tests,
+        validation_fraction=validation_fraction,
+        test_fraction=test_fraction,
+        seed=seed,
+    )
     return SeriesSplits(
-        kept[: num_train or None],
-        validation[: num_validation or None],
-        tests[: num_test or None],
+        divided.train[: num_train or None],
+        divided.validation[: num_validation or None],
+        divided.test[: num_test or None],
         f"own series ({','.join(map(str, train))})",
         found.channels,
     )
+
+
+def divide(
+    found: Sequence[Series],
+    tests: Sequence[Series] | None = None,
+    *,
+    validation_fraction: float = 0.1,
+    test_fraction: float = 0.2,
+    seed: int = 0,
+) -> SeriesSplits:
+    """Divides series at random for training, validation and tests.
+
+    Args:
+      found: the series.
+      tests: the test set; a part of `found` if None.
+      validation_fraction: part of the training series for validation, at least one.
+      test_fraction: part of the series for the test set, if it is not given.
+      seed: of the division.
+
+    Raises:
+      ValueError: if they are too few to be divided.
+    """
+    kept = [found[i] for i in np.random.default_rng(seed).permutation(len(found))]
+    if tests is None:
+        kept, tests = _divide(kept, test_fraction, "test_fraction")
+    kept, validation = _divide(kept, validation_fraction, "validation_fraction")
+    return SeriesSplits(kept, validation, tests, "own series", {})
 
 
 def _divide(

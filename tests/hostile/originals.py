@@ -3,6 +3,7 @@
 import io
 import json
 import struct
+import tarfile
 import tempfile
 import zipfile
 from pathlib import Path
@@ -160,6 +161,23 @@ def vtp(seed: int) -> bytes:
     writer.SetDataMode(seed % 3)
     writer.SetEncodeAppendedData(True)
     return _vtk_bytes(writer)
+
+
+def cgns(seed: int) -> bytes:
+    """A mesh as PLAID's library writes it, with a field called `target`."""
+    import h5py
+
+    archive = Path(__file__).parents[1] / "datasets/plaid/samples.tar.gz"
+    with tarfile.open(archive) as content:
+        name = f"sample_{seed % 4:09d}/meshes/mesh_000000000.cgns"
+        member = content.extractfile(name)
+        assert member is not None
+        file = io.BytesIO(member.read())
+    with h5py.File(file, "r+") as tree:
+        for place in ("VertexFields/u", "CellCenterFields/p"):
+            folder = place.partition("/")[0]
+            tree.move(f"Base_2_2/Zone/{place}", f"Base_2_2/Zone/{folder}/target")
+    return file.getvalue()
 
 
 def stl(seed: int) -> bytes:

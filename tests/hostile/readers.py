@@ -305,6 +305,12 @@ FORMATS: dict[str, Format] = {
         (_vtp, _own, _own_weights, _own_cells, _own_geometry),
         crafted.xml,
     ),
+    "cgns": Format(
+        "a.cgns",
+        originals.cgns,
+        mutations.BYTES,
+        (_own, _own_cells, _own_geometry),
+    ),
     "vtm": Format(
         "a.vtm",
         _manifest,

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from opjax.files import limits
+from opjax.files import cgns, limits
 from opjax.files.npz import Groups
 from opjax.files.vtk import blocks, legacy, ply, stl, vtu_write, xml_files
 from opjax.files.vtk.mesh import CURVED, Mesh
@@ -71,7 +71,8 @@ def load(path: Path, max_bytes: int) -> Mesh:
 
     Args:
       path: a `.vtk` file of the legacy format; an XML file, `.vtu` or `.vtp`; a
-        surface, `.stl` or `.ply`; or blocks, `.vtm`.
+        surface, `.stl` or `.ply`; blocks, `.vtm`; or
+        `.cgns`.
       max_bytes: largest size of an array.
 
     Raises:
@@ -79,7 +80,7 @@ def load(path: Path, max_bytes: int) -> Mesh:
       OSError: if the file cannot be read.
       ValueError: if the file is damaged or too large.
     """
-    readers = {".vtk": legacy.read, ".vtm": blocks.read}
+    readers = {".vtk": legacy.read, ".vtm": blocks.read, ".cgns": cgns.read}
     readers |= {".stl": stl.read, ".ply": ply.read}
     return readers.get(path.suffix.lower(), xml_files.read)(path, max_bytes)
 

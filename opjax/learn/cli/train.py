@@ -86,7 +86,7 @@ class FileOptions(Options):
     scalar_names: str = option(
         "",
         "Names of numbers that are given for a whole sample, such as an angle or a "
-        "load, separated by commas: arrays of one number, VTK field data, or columns "
+        "load, separated by commas: arrays of one number, .vtu field data, or columns "
         "of the table cases.csv beside the files",
     )
     target_scalars: str = option(
