@@ -88,6 +88,7 @@ def test_samples_are_evaluated_in_parts_of_one_shape(batch_size, rng):
 def test_a_run_with_other_numbers_compiles_nothing(config, tmp_path, capfd):
     """And says what it does; its losses are means of a sample."""
     misses, before = [], jax.config.jax_compilation_cache_dir
+    shortest = jax.config.jax_persistent_cache_min_compile_time_secs
 
     def count(event, **_):
         misses[-1] += event == "/jax/compilation_cache/cache_misses"
@@ -95,6 +96,8 @@ def test_a_run_with_other_numbers_compiles_nothing(config, tmp_path, capfd):
     jax.monitoring.register_event_listener(count)
     try:
         jax.config.update("jax_compilation_cache_dir", str(tmp_path / "compiled"))
+        # All are kept: which ones take long would depend on the load.
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
         compilation_cache.reset_cache()
         for number, changes in enumerate(({}, OTHER)):
             misses.append(0)
@@ -104,6 +107,7 @@ def test_a_run_with_other_numbers_compiles_nothing(config, tmp_path, capfd):
     finally:
         jax.monitoring.unregister_event_listener(count)
         jax.config.update("jax_compilation_cache_dir", before)
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", shortest)
         compilation_cache.reset_cache()
     assert misses[0] > 3
     assert misses[1] == 0
