@@ -119,6 +119,34 @@ def relative_gradient_error(
 
 
 @jax.jit
+def r_squared(
+    prediction: Float[ArrayLike, " n"], target: Float[ArrayLike, " n"]
+) -> Float[Array, ""]:
+    r"""Coefficient of determination of a quantity over a set of samples.
+
+        R^2 = 1 - sum_i (p_i - t_i)^2 / sum_i (t_i - mean t)^2.
+
+    Args:
+      prediction: of every sample, shape `(n,)`.
+      target: likewise.
+
+    Returns:
+      At most one, a scalar; negative where the mean of the target is the better
+      prediction; NaN or minus infinity where all values of the target are equal.
+
+    Raises:
+      TypeError: if an argument is not floating point.
+      ValueError: if the shapes do not match.
+    """
+    prediction, target = jnp.asarray(prediction), jnp.asarray(target)
+    _checks.floating(prediction=prediction, target=target)
+    _checks.rank(1, prediction=prediction, target=target)
+    _checks.same_points(prediction=prediction, target=target)
+    spread = jnp.sum((target - jnp.mean(target)) ** 2)
+    return 1 - jnp.sum((prediction - target) ** 2) / spread
+
+
+@jax.jit
 def rank_correlation(
     first: Float[ArrayLike, " n"], second: Float[ArrayLike, " n"]
 ) -> Float[Array, ""]:

@@ -304,3 +304,29 @@ def test_rank_correlation_sees_the_order_alone(rng):
     assert np.isnan(metrics.rank_correlation(np.ones(9), values))
     with pytest.raises(ValueError, match=r"first \(9,\), second \(8,\)"):
         metrics.rank_correlation(values, values[1:])
+
+
+def test_r_squared_is_the_share_of_the_spread_that_is_explained(rng):
+    target, prediction = rng.normal(size=(2, 30))
+    expected = 1 - np.var(target - prediction) / np.var(target)
+    expected -= np.mean(target - prediction) ** 2 / np.var(target)
+    np.testing.assert_allclose(metrics.r_squared(prediction, target), expected)
+    assert metrics.r_squared(target, target) == 1
+    middle = np.full(30, target.mean())
+    np.testing.assert_allclose(metrics.r_squared(middle, target), 0, atol=1e-12)
+    batched = jax.vmap(metrics.r_squared)(
+        jnp.stack([prediction, target]), jnp.stack([target, target])
+    )
+    np.testing.assert_allclose(batched, [expected, 1])
+    single = metrics.r_squared(np.float32(prediction), np.float32(target))
+    assert single.dtype == jnp.float32
+    slope = jax.grad(metrics.r_squared)(prediction, target)
+    spread = np.sum((target - target.mean()) ** 2)
+    np.testing.assert_allclose(slope, 2 * (target - prediction) / spread)
+
+
+def test_r_squared_takes_one_number_for_each_sample():
+    with pytest.raises(ValueError, match=r"prediction \(9,\), target \(8,\)"):
+        metrics.r_squared(np.ones(9), np.ones(8))
+    with pytest.raises(TypeError, match="target has dtype"):
+        metrics.r_squared(np.ones(9), np.ones(9, int))

@@ -74,7 +74,9 @@ def assert_small_pngs(folder):
 def test_a_member_gets_every_figure(kind, tmp_path, rng):
     folder = write(tmp_path / "a", rng, name="functional", seed=0, kind=kind)
     written = figures.draw(folder, figures.members(folder))
-    missing = {"bases", "seeds"} | ({"latents"} if kind == "cloud" else set())
+    missing = {"bases", "seeds", "quantities"} | (
+        {"latents"} if kind == "cloud" else set()
+    )
     assert [path.stem for path in written] == [
         name for name in figures.FIGURES if name not in missing
     ]

@@ -33,9 +33,11 @@ from opjax import export, files, metrics
 from opjax._files import remove_leftovers
 from opjax.files.formats import written_name
 from opjax.learn.cli import command_line, predict_series
+from opjax.learn.config.quantities import Quantity, parse
 from opjax.learn.json_files import to_json, write_json
 from opjax.learn.messages import say
 from opjax.learn.predict import in_slices, trained
+from opjax.learn.predict.quantities import measure
 from opjax.learn.registry import operators
 from opjax.learn.tasks.supervised import mean_and_worst
 from opjax.samples import Sample, ranges
@@ -50,6 +52,7 @@ def run(
     point_dim: int | None = None,
     stream: bool = False,
     own_model: str | None = None,
+    quantities: str | None = None,
     steps: int = 0,
     time_step: float | None = None,
     gif: bool = False,
@@ -65,6 +68,7 @@ def run(
       point_dim: as for `files.read`; as in training by default.
       stream: read and write `.vtu` or `.h5` files in slices, never all of a mesh.
       own_model: see `learn.load`.
+      quantities: see `opjax.learn.config.quantities`; by default, those of training.
       steps: number of steps of a rollout, by an operator that was trained on series.
       time_step: time of a step; by default, as in training.
       gif: draw an animation of every rollout.
@@ -77,6 +81,7 @@ def run(
     with jax.enable_x64(False):
         found = trained.load(workdir, own_model=own_model)
         result: dict[str, Any] = {"model": str(found.folder)}
+        wanted = _quantities(found, quantities, whole=not (steps or stream))
         if export_path is not None:
             _export(found, export_path)
             result["export"] = str(export_path)
@@ -103,10 +108,30 @@ def run(
                 return to_json(result | {"seconds": time.monotonic() - begin})
             names = (pathlib.Path(written_name(f)).stem for f in _files(inputs))
             remove_leftovers(place, "report", *names)
-            predict = _stream_all if stream else _predict_all
-            rows = predict(found, inputs, place, point_dim, limits)
+            if stream:
+                rows = _stream_all(found, inputs, place, point_dim, limits)
+            else:
+                rows = _predict_all(found, inputs, place, point_dim, limits, wanted)
             result |= _summary(rows) | {"output": str(output)}
     return to_json(result | {"seconds": time.monotonic() - begin})
+
+
+def _quantities(
+    found: trained.Trained, asked: str | None, *, whole: bool
+) -> tuple[Quantity, ...]:
+    """The quantities that are asked for, by default those of training."""
+    if asked and not whole:
+        raise ValueError(
+            "Quantities are those of whole meshes; leave --stream and --steps out, or "
+            "--quantities."
+        )
+    if asked is not None:
+        return parse(asked)
+    wanted = parse(found.description["config"].get("quantities", ""))
+    if wanted and not whole:
+        say("The quantities of training need whole meshes; they are left out.")
+        return ()
+    return wanted
 
 
 def _files(inputs: str | Sequence[str]) -> list[pathlib.Path]:
@@ -158,6 +183,7 @@ def _predict_all(
     output: pathlib.Path,
     point_dim: int | None,
     limits: dict[str, Any],
+    wanted: tuple[Quantity, ...],
 ) -> list[dict[str, Any]]:
     rows, names = [], _names(found)
     given: list[Sample] = []
@@ -172,7 +198,7 @@ def _predict_all(
                 both = found.both(each.sample, **limits)
                 values = _finite(each.sample, both.values)
                 each.add(values, names)
-                row = _row(found, each.sample, values)
+                row = _row(found, each.sample, values, wanted)
                 rows.append(row | _of_scalars(found, each.sample, both.scalars))
                 given.append(Sample(_NOWHERE, scalars=each.sample.scalars))
     for note in ranges.other_units(
@@ -219,7 +245,12 @@ def _finite(sample: Sample, values: np.ndarray) -> np.ndarray:
     return values
 
 
-def _row(found: trained.Trained, sample: Sample, values: np.ndarray) -> dict[str, Any]:
+def _row(
+    found: trained.Trained,
+    sample: Sample,
+    values: np.ndarray,
+    wanted: tuple[Quantity, ...],
+) -> dict[str, Any]:
     """What the report says of a sample; what is unusual about it is printed."""
     row: dict[str, Any] = {"name": sample.name, "num_points": sample.num_points}
     row |= ranges.compare(found.description, sample)
@@ -232,6 +263,10 @@ def _row(found: trained.Trained, sample: Sample, values: np.ndarray) -> dict[str
         )
     if note := ranges.sentence(to_json(row)):
         say(f"{sample.name}: {note}.")
+    if wanted:
+        fields = [values] if sample.target is None else [values, sample.target]
+        measured = measure(wanted, sample, fields, found.description["names"])
+        row |= dict(zip(("quantities", "true_quantities"), measured, strict=False))
     return to_json(row)
 
 
@@ -239,6 +274,7 @@ def _summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
     errors = [row["relative_l2"] for row in rows if "relative_l2" in row]
     own = ("name", "num_points", "relative_l2", "errors", "steps", "last_time")
     own += ("scalars", "predicted_scalars", "target_scalars", "scalar_errors")
+    own += ("quantities", "true_quantities")
     keys = dict.fromkeys(key for row in rows for key in row if key not in own)
     return {
         **(mean_and_worst(np.asarray(errors)) if errors else {}),  # targets are known
@@ -283,6 +319,7 @@ _FLAGS = (
     "own_model",
     "export",
     "point_dim",
+    "quantities",
     "steps",
     "time_step",
     "gif",
@@ -313,6 +350,12 @@ def main() -> None:
         None,
         "Dimension of space, as for opjax-train. By default, as in training",
         lower_bound=1,
+    )
+    flags.DEFINE_string(
+        "quantities",
+        None,
+        "Quantities of interest of the predicted fields, written into report.json, as "
+        "for opjax-train. By default, those of training",
     )
     flags.DEFINE_integer(
         "steps",
@@ -361,6 +404,7 @@ def main() -> None:
             memory_gib=given.memory_gib,
             scratch=given.scratch,
             own_model=given.own_model,
+            quantities=given.quantities,
             steps=given.steps,
             time_step=given.time_step,
             gif=given.gif,

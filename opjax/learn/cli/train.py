@@ -30,6 +30,7 @@ from opjax.files.topology import LOCATIONS
 from opjax.learn.cli.program import Program
 from opjax.learn.config import ModelOptions, Options, RunOptions, TrainingOptions
 from opjax.learn.config.fields import option
+from opjax.learn.config.quantities import parse
 from opjax.learn.config.time import TimeOptions
 from opjax.learn.messages import say
 from opjax.learn.predict import trained
@@ -119,6 +120,14 @@ class FileOptions(Options):
         "normals, distance, or both: features computed from the mesh, the outward unit "
         "normal of the nearest boundary facet and the distance to it, for each of "
         "--boundary_names, or for the boundary of the mesh",
+    )
+    quantities: str = option(
+        "",
+        "Quantities of interest of the predicted fields, separated by commas: "
+        "max:FIELD, min, mean or integral, of a part max:FIELD@BOUNDARY; "
+        "force_x:p@wall of a pressure p; lift:p@wall:angle_deg=4 and drag. With "
+        "density=, speed= or area= they are coefficients. A value is a number or a "
+        "constant input",
     )
     validation_fraction: float = option(
         0.1,
@@ -212,6 +221,7 @@ class Config(
             scalars=self.scalar_names,
             target_scalars=self.target_scalars,
         )
+        parse(self.quantities)
         if self.time != "none":
             self._refuse_with_time()
         if self.stream_points:
@@ -231,6 +241,11 @@ class Config(
 
     def _refuse_with_time(self) -> None:
         """Raises ValueError for options that mean nothing for series."""
+        if self.quantities:
+            raise ValueError(
+                f"quantities={self.quantities} means nothing with time={self.time}: "
+                "they are those of one field, not of series; leave it out."
+            )
         for name in ("stacked", "stream_points"):
             if getattr(self, name):
                 raise ValueError(
@@ -271,6 +286,7 @@ _WHOLE_MESHES = (
     "geometry",
     "scalar_names",
     "target_scalars",
+    "quantities",
     "grid_axes",
     "stacked",
     "stream_samples",
@@ -313,7 +329,14 @@ def make_task(config: Config, cache_dir: str | None = None) -> Task | StreamedTa
             series = series._replace(source=_SHOWN)
         return rollouts(config, series, start=start)
     splits, names = load(config)
-    return regression(config, splits, encode_points=True, names=names, start=start)
+    return regression(
+        config,
+        splits,
+        encode_points=True,
+        names=names,
+        start=start,
+        quantities=parse(config.quantities),
+    )
 
 
 def start_of(config: Config) -> Trained | None:

@@ -22,6 +22,7 @@ from opjax.files.series import SeriesSplits
 from opjax.files.series import divide as divide_series
 from opjax.learn.cli import study
 from opjax.learn.cli.train import ARRAYS, OPERATOR, PRESETS, Config, start_of, tell
+from opjax.learn.config.quantities import parse
 from opjax.learn.messages import say
 from opjax.learn.predict import trained as operator
 from opjax.learn.predict.trained import Trained
@@ -284,7 +285,14 @@ def _task(config: Config, splits: Splits | SeriesSplits, start: Trained | None) 
     if isinstance(splits, SeriesSplits):
         return rollouts(config, splits, start=start)
     names = dict(splits.channels or {})
-    return regression(config, splits, encode_points=True, names=names, start=start)
+    return regression(
+        config,
+        splits,
+        encode_points=True,
+        names=names,
+        start=start,
+        quantities=parse(config.quantities),
+    )
 
 
 def _in_memory(

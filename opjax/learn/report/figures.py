@@ -20,6 +20,7 @@ from opjax.learn.report import (
     figures_bases,
     figures_fields,
     figures_latents,
+    figures_quantities,
     figures_seeds,
 )
 from opjax.learn.run.metrics_file import read_metrics
@@ -266,10 +267,18 @@ def _first_with(
 
 
 # Files by name; a new figure of every benchmark is a function and a line here.
+def parity(shown: Sequence[Member]) -> Any:
+    """Quantities of interest, predicted against true, of the first seed."""
+    return figures_quantities.parity(
+        {name: group[0].folder for name, group in by_name(shown).items()}
+    )
+
+
 FIGURES: dict[str, Callable[[Sequence[Member]], Any]] = {
     "fields": fields,
     "curves": curves,
     "errors": errors,
+    "quantities": parity,
     "series": series,
     "basis_functions": basis_functions,
     "functional_maps": functional_maps,

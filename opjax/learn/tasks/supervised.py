@@ -3,7 +3,7 @@
 import functools
 import math
 import pathlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -13,12 +13,15 @@ import numpy as np
 from flax import nnx
 
 from opjax import metrics, normalize, samples, training
+from opjax.learn.config.quantities import Quantity
 from opjax.learn.predict import trained
 from opjax.learn.predict.learned import Learned
 from opjax.learn.predict.prediction import predict_both, predict_sample
+from opjax.learn.predict.quantities import measure
 from opjax.learn.registry import operators
 from opjax.learn.run import batches, buckets
 from opjax.learn.tasks import outcome, scalars
+from opjax.learn.tasks import quantities as measured
 from opjax.learn.tasks.start import build_from, check_options, check_sizes
 from opjax.learn.tasks.task import Task
 from opjax.normalize import Normalizer
@@ -44,6 +47,7 @@ def regression(
     mean: bool = False,
     over_points: bool = False,
     start: Learned | None = None,
+    quantities: Sequence[Quantity] = (),
     **sizes: Any,
 ) -> Task:
     """Builds the task to predict the target from mesh and features.
@@ -80,6 +84,8 @@ def regression(
       mean: divide the loss by the samples of the batch.
       start: trained operator whose parameters the training starts with, and whose
         normalisers take the place of the fitted ones.
+      quantities: computed of predictions and targets of the test samples, see
+        `tasks.quantities`.
       **sizes: those that are not to be found in the samples, see `operators.sizes`.
 
     Returns:
@@ -134,9 +140,21 @@ def regression(
     physical: Sequence[Sample] = splits.test
     if "features" in given:
         physical = [_decoded(given["features"], sample) for sample in splits.test]
+    if quantities:  # what cannot be computed is refused before any training
+        for sample in physical:
+            assert sample.target is not None
+            measure(quantities, sample, [sample.target], names or {})
     test = stacked("test")
     rows = [chosen for _, chosen in _rows(config, splits, "test")]
-    look = evaluator(config, physical, test, error, predict, numbers, rows=rows)
+
+    def also(values: Iterator[np.ndarray], folder: pathlib.Path) -> dict[str, float]:
+        if not quantities:
+            return {}
+        return measured.evaluate(quantities, physical, values, names or {}, folder)
+
+    look = evaluator(
+        config, physical, test, error, predict, numbers, rows=rows, further=also
+    )
 
     def evaluate(model: Any, folder: pathlib.Path) -> dict[str, float]:
         if build is None:
@@ -337,6 +355,8 @@ def evaluator(
     numbers: Callable[[np.ndarray], dict[str, float]] | None = None,
     *,
     rows: Sequence[np.ndarray] | None = None,
+    further: Callable[[Iterator[np.ndarray], pathlib.Path], dict[str, float]]
+    | None = None,
 ) -> Callable[[Any, pathlib.Path, Mapping[str, Any]], dict[str, float]]:
     """Makes what evaluates a model on the test samples and writes `predictions.npz`.
 
@@ -349,6 +369,8 @@ def evaluator(
       numbers: `numbers(errors)`, what to return of them.
       rows: places of the samples of every bucket in `physical`; those of
         `samples.stack` if None.
+      further: `further(predictions, folder)`, further numbers of the predictions for
+        all samples in their order, in physical units.
     """
     if rows is None:
         counts = summaries.num_points(physical)
@@ -387,7 +409,14 @@ def evaluator(
             ),
             extra=extra,
         )
-        return (numbers or mean_and_worst)(errors)
+        found = (numbers or mean_and_worst)(errors)
+        if further is None:
+            return found
+        values = (
+            np.asarray(shown(model, one(row)))[: sample.num_points]
+            for row, sample in enumerate(physical)
+        )
+        return found | further(values, folder)
 
     return evaluate
 
