@@ -2,14 +2,14 @@
 
 import hashlib
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from opjax import quadrature as rules
-from opjax.files import boundaries
+from opjax.files import boundaries, cases
 from opjax.files.gridded import on_grid
 from opjax.files.npz import Arrays
 from opjax.files.topology import at_cells, other_location
@@ -36,6 +36,8 @@ class Wanted(NamedTuple):
         cell, `"cells"`.
       boundary_names: named boundaries that become features, an indicator for each.
       geometry: features of the shape, of `boundaries.GEOMETRY`.
+      scalars: names of the numbers that are given for the whole sample.
+      target_scalars: names of those to predict.
     """
 
     features: tuple[str, ...]
@@ -46,6 +48,8 @@ class Wanted(NamedTuple):
     location: str = "points"
     boundary_names: tuple[str, ...] = ()
     geometry: tuple[str, ...] = ()
+    scalars: tuple[str, ...] = ()
+    target_scalars: tuple[str, ...] = ()
 
 
 class Built(NamedTuple):
@@ -56,20 +60,31 @@ class Built(NamedTuple):
       channels: names of the channels of its `features` and `target`.
       moved: how far a point has moved at most because coordinates are rounded to single
         precision, over the width of the mesh.
+      part: what a table of cases says it is for; empty if none does.
     """
 
     sample: Sample
     channels: dict[str, tuple[str, ...]]
     moved: float = 0.0
+    part: str = ""
 
 
-def build(name: str, arrays: Arrays, wanted: Wanted) -> Built:
+def build(
+    name: str,
+    arrays: Arrays,
+    wanted: Wanted,
+    *,
+    table: cases.Table | None = None,
+    row: Mapping[str, str] | None = None,
+) -> Built:
     """Builds a sample of named arrays.
 
     Args:
       name: of the sample, for messages.
       arrays: all arrays of the sample in its file.
       wanted: which of them to use.
+      table: of cases, where there is one.
+      row: what it says of the sample.
 
     Raises:
       ValueError: if an array is missing or not what it has to be.
@@ -108,6 +123,16 @@ def build(name: str, arrays: Arrays, wanted: Wanted) -> Built:
         weights = numbers(name, "quadrature_weights", arrays["quadrature_weights"])
     elif wanted.quadrature:
         weights = _weights(name, points, cells)
+    path = None if table is None else table.path
+    scalars = cases.read(name, whole, row, wanted.scalars, table=path)
+    target_scalars = cases.read(
+        name,
+        whole,
+        row,
+        wanted.target_scalars,
+        table=path,
+        needed=wanted.need_target,
+    )
     sample = Sample(
         points,
         target=target.values,
@@ -117,9 +142,16 @@ def build(name: str, arrays: Arrays, wanted: Wanted) -> Built:
         grid_shape=_grid_shape(name, arrays),
         name=name,
         boundaries=named or None,
+        scalars=scalars,
+        target_scalars=target_scalars,
     )
     channels = {"features": features.channels, "target": target.channels}
-    return Built(sample, channels, _moved(exact, points))
+    if wanted.scalars:
+        channels["scalars"] = wanted.scalars
+    if wanted.target_scalars:
+        channels["target_scalars"] = wanted.target_scalars
+    part = "" if row is None else row.get("split", "")
+    return Built(sample, channels, _moved(exact, points), part)
 
 
 def _check_location(name: str, wanted: Wanted, whole: Arrays, arrays: Arrays) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from opjax.files.cases import PARTS
 from opjax.files.formats import OnePath, find
 from opjax.files.reading import (
     MAX_BYTES,
@@ -38,6 +39,8 @@ def splits(
     location: str = "points",
     boundary_names: Names = None,
     geometry: Names = None,
+    scalars: Names = None,
+    target_scalars: Names = None,
 ) -> Splits:
     """Reads samples and divides them at random.
 
@@ -62,6 +65,9 @@ def splits(
       location: whether fields are at points or at cells.
       boundary_names: named boundaries that become features.
       geometry: features of the shape.
+      scalars: numbers that are given for the whole sample. A column `split` of their
+        table, see `files.cases`, divides the samples in place of the fractions.
+      target_scalars: numbers of the whole sample to predict.
 
     Returns:
       The splits, with the names of the channels.
@@ -80,10 +86,12 @@ def splits(
         location=location,
         boundary_names=boundary_names,
         geometry=geometry,
+        scalars=scalars,
+        target_scalars=target_scalars,
     )
     how = How(wanted, point_dim, stacked, max_bytes)
     read = read_all if in_memory else look_at_all
-    found, channels = read(train, how)
+    found, channels, parts = read(train, how)
     if found[0].target is None:
         raise ValueError(
             f"{found[0].name} has no array 'target'; name what to predict, "
@@ -93,13 +101,16 @@ def splits(
     if test:
         _check_apart(train, test, stacked)
         tests = read(test, how).samples
-    divided = divide(
-        found,
-        tests,
-        validation_fraction=validation_fraction,
-        test_fraction=test_fraction,
-        seed=seed,
-    )
+    if any(parts):
+        divided = _by_table(found, parts, given=bool(test))
+    else:
+        divided = divide(
+            found,
+            tests,
+            validation_fraction=validation_fraction,
+            test_fraction=test_fraction,
+            seed=seed,
+        )
     return Splits(
         divided.train[: num_train or None],
         divided.validation[: num_validation or None],
@@ -107,6 +118,23 @@ def splits(
         f"own files ({','.join(map(str, train))})",
         channels=channels,
     )
+
+
+def _by_table(found: Sequence[Sample], parts: Sequence[str], *, given: bool) -> Splits:
+    """Divides samples as the column `split` of a table says."""
+    if given:
+        raise ValueError(
+            "The column split of cases.csv names the test samples already; leave "
+            "test= (--test) out, or the column."
+        )
+    rows = {part: [i for i, p in enumerate(parts) if p == part] for part in PARTS}
+    if empty := [part for part in PARTS if not rows[part]]:
+        raise ValueError(
+            f"The column split of cases.csv has no sample for {empty[0]}; give each of "
+            f"{', '.join(PARTS)} at least one."
+        )
+    train, validation, tests = (_take(found, rows[part]) for part in PARTS)
+    return Splits(train, validation, tests, "own samples")
 
 
 def divide(

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import NamedTuple, TypedDict
 
 from opjax import samples
-from opjax.files import building
+from opjax.files import building, cases
 from opjax.files.boundaries import GEOMETRY
 from opjax.files.building import Built, Wanted
 from opjax.files.formats import Paths, find, opened
@@ -46,6 +46,8 @@ class ReadOptions(TypedDict, total=False):
     location: str
     boundary_names: Names
     geometry: Names
+    scalars: Names
+    target_scalars: Names
 
 
 def read(
@@ -62,6 +64,8 @@ def read(
     location: str = "points",
     boundary_names: Names = None,
     geometry: Names = None,
+    scalars: Names = None,
+    target_scalars: Names = None,
 ) -> list[Sample]:
     """Reads samples, never unpickling, and checks that all fit the same model.
 
@@ -102,6 +106,10 @@ def read(
       geometry: `"normals"`, `"distance"` or both, features of the shape: the outward
         unit normal of the nearest facet, and the distance to it, of each named
         boundary, or of the mesh's boundary if none is named.
+      scalars: names of numbers that are given for the whole sample, see `files.cases`:
+        arrays of one number, in .vtu files field data, or columns of a table
+        `cases.csv` in the folder of the files.
+      target_scalars: names of such numbers to predict.
 
     Returns:
       The samples in float32; their `name` is the file, with the group or the row.
@@ -122,6 +130,8 @@ def read(
         location=location,
         boundary_names=boundary_names,
         geometry=geometry,
+        scalars=scalars,
+        target_scalars=target_scalars,
     )
     how = How(wanted, point_dim, stacked, max_bytes)
     return read_all(paths, how).samples
@@ -140,6 +150,8 @@ def stored(
     location: str = "points",
     boundary_names: Names = None,
     geometry: Names = None,
+    scalars: Names = None,
+    target_scalars: Names = None,
 ) -> Stored:
     """Looks at samples as `read` does, one after the other, and leaves them on disk.
 
@@ -155,6 +167,8 @@ def stored(
       location: whether fields are at points or at cells.
       boundary_names: named boundaries that become features.
       geometry: features of the shape.
+      scalars: numbers that are given for the whole sample.
+      target_scalars: numbers of the whole sample to predict.
 
     Returns:
       The same samples, each of which is read from its file when it is looked up.
@@ -173,6 +187,8 @@ def stored(
         location=location,
         boundary_names=boundary_names,
         geometry=geometry,
+        scalars=scalars,
+        target_scalars=target_scalars,
     )
     how = How(wanted, point_dim, stacked, max_bytes)
     return look_at_all(paths, how).samples
@@ -188,6 +204,8 @@ def wanted_of(
     location: str = "points",
     boundary_names: Names = None,
     geometry: Names = None,
+    scalars: Names = None,
+    target_scalars: Names = None,
 ) -> Wanted:
     """What a sample is made of, see `read`.
 
@@ -200,7 +218,28 @@ def wanted_of(
     names = parse_names(features), parse_names(target)
     shape = parse_names(boundary_names), parse_names(geometry)
     _check_shape(location, *shape, quadrature=quadrature, grid_axes=grid_axes)
-    return Wanted(*names, need_target, quadrature, grid_axes, location, *shape)
+    numbers = parse_names(scalars), parse_names(target_scalars)
+    _check_once(*names, *numbers)
+    return Wanted(
+        *names, need_target, quadrature, grid_axes, location, *shape, *numbers
+    )
+
+
+def _check_once(
+    features: tuple[str, ...],
+    target: tuple[str, ...],
+    scalars: tuple[str, ...],
+    target_scalars: tuple[str, ...],
+) -> None:
+    """Raises ValueError for a scalar that has two roles."""
+    for name in (*scalars, *target_scalars):
+        if name in (*features, *target) or name in scalars and name in target_scalars:
+            raise ValueError(
+                f"{name} is named as a scalar and as something else; it can be one of "
+                "scalar_names, target_scalars, feature_names and target_names."
+            )
+        if name in ("file", "split"):
+            raise ValueError(f"A scalar cannot be named {name}, a column of the table.")
 
 
 def _check_shape(
@@ -254,21 +293,28 @@ class How(NamedTuple):
     def build(self, place: Place, arrays: Arrays) -> Built:
         """Builds a sample of its arrays."""
         name = str(Path(place.file) / place.group) if place.group else place.file
-        return building.build(name, arrays, self.wanted)
+        if not (self.wanted.scalars or self.wanted.target_scalars):
+            return building.build(name, arrays, self.wanted)
+        file = Path(place.file)
+        table = cases.table_of(file)
+        row = None if table is None else table.row(file, place.group)
+        return building.build(name, arrays, self.wanted, table=table, row=row)
 
 
 class InMemory(NamedTuple):
-    """Samples, and the names of the channels of `features` and `target`."""
+    """Samples, the names of their channels, and what a table says they are for."""
 
     samples: list[Sample]
     channels: dict[str, tuple[str, ...]]
+    parts: list[str]
 
 
 class OnDisk(NamedTuple):
-    """Samples on disk, and the names of the channels of `features` and `target`."""
+    """Samples on disk, and what `InMemory` says of those in memory."""
 
     samples: Stored
     channels: dict[str, tuple[str, ...]]
+    parts: list[str]
 
 
 def read_all(paths: Paths, how: How) -> InMemory:
@@ -276,16 +322,18 @@ def read_all(paths: Paths, how: How) -> InMemory:
     found: list[Sample] = []
     names: dict[str, tuple[str, ...]] = {}
     moved: list[tuple[str, float]] = []
+    parts: list[str] = []
     for _, built in _each(find(paths, stacked=how.stacked), how):
         names = names or built.channels
         found.append(built.sample)
         moved.append((built.sample.name, built.moved))
+        parts.append(built.part)
         building.check_agree(found[0], built.sample)
     samples.check(found)
     duplicates = [building.num_duplicates(sample) for sample in found]
     building.warn_of_duplicates(duplicates)
     building.warn_of_offsets(moved, duplicates)
-    return InMemory(found, names)
+    return InMemory(found, names, parts)
 
 
 def look_at_all(paths: Paths, how: How) -> OnDisk:
@@ -300,6 +348,7 @@ def look_at_all(paths: Paths, how: How) -> OnDisk:
     known: list[summaries.Summary] = []
     duplicates: list[tuple[str, int]] = []
     moved: list[tuple[str, float]] = []
+    parts: list[str] = []
     first: Built | None = None
     for place, built in _each(files, how):
         first = first or built
@@ -309,10 +358,11 @@ def look_at_all(paths: Paths, how: How) -> OnDisk:
         known.append(summaries.summarize(built.sample))
         duplicates.append(building.num_duplicates(built.sample))
         moved.append((built.sample.name, built.moved))
+        parts.append(built.part)
     building.warn_of_duplicates(duplicates)
     building.warn_of_offsets(moved, duplicates)
     names = first.channels if first is not None else {}
-    return OnDisk(Stored(places, known, partial(_one, how)), names)
+    return OnDisk(Stored(places, known, partial(_one, how)), names, parts)
 
 
 def _each(files: Iterable[Path], how: How) -> Iterator[tuple[Place, Built]]:

@@ -136,6 +136,8 @@ def extended(
     location: str = "points",
     boundary_names: Names = None,
     geometry: Names = None,
+    scalars: Names = None,
+    target_scalars: Names = None,
 ) -> Generator[list[Extended]]:
     """Reads the samples of a file once, and copies it with predictions beside them.
 
@@ -157,6 +159,8 @@ def extended(
         Cells of lower dimensions than others get NaN.
       boundary_names: named boundaries that become features.
       geometry: features of the shape.
+      scalars: numbers that are given for the whole sample.
+      target_scalars: numbers of the whole sample to predict.
 
     Raises:
       FileNotFoundError: if there is no file.
@@ -176,6 +180,8 @@ def extended(
         location=location,
         boundary_names=boundary_names,
         geometry=geometry,
+        scalars=scalars,
+        target_scalars=target_scalars,
     )
     how = How(wanted, point_dim, False, max_bytes)
     path.parent.mkdir(parents=True, exist_ok=True)

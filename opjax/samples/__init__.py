@@ -8,6 +8,7 @@ in `samples.normalizers` and `samples.ranges`, sizes and sums in `samples.summar
 
 from opjax.samples.base import (
     FIELDS,
+    SCALARS,
     Sample,
     Splits,
     check,
@@ -32,6 +33,7 @@ from opjax.samples.stored import Place, Stored
 
 __all__ = [
     "FIELDS",
+    "SCALARS",
     "Place",
     "Sample",
     "Series",

@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 FIELDS = ("mesh_points", "features", "target", "quadrature_weights")
+# Numbers of a sample as a whole, which have no points.
+SCALARS = ("scalars", "target_scalars")
 
 
 class Sample(NamedTuple):
@@ -28,6 +30,10 @@ class Sample(NamedTuple):
       details: what else its data set says of it, for the evaluation.
       boundaries: indices of the points of each named boundary, sorted; of the cells
         where the sample's points are the centres of cells.
+      scalars: numbers that are given for the whole sample, a load or an angle, `(s,)`;
+        None if there are none.
+      target_scalars: numbers of the whole sample to predict, `(t,)`; None if there are
+        none, or where they are to be predicted.
     """
 
     mesh_points: np.ndarray
@@ -40,6 +46,8 @@ class Sample(NamedTuple):
     target_grid: tuple[int, ...] | None = None
     details: Any = None
     boundaries: Mapping[str, np.ndarray] | None = None
+    scalars: np.ndarray | None = None
+    target_scalars: np.ndarray | None = None
 
     @property
     def num_points(self) -> int:
@@ -58,7 +66,8 @@ class Splits(NamedTuple):
       normalizers: of "features" and "target", where the data set fixes them: features
         are encoded with theirs already, targets are physical. None to fit them to the
         training samples.
-      channels: names of the channels of "features" and "target", where files name them.
+      channels: names of the channels of "features" and "target", and of "scalars" and
+        "target_scalars", where files name them.
     """
 
     train: Sequence[Sample]
@@ -107,8 +116,9 @@ def check_same_channels(first: Sample, second: Sample, *, names: Sequence[str]) 
       names: what the message calls the two.
     """
     one, other = _channels(first), _channels(second)
-    if second.target is None:
-        one, other = one | {"target": None}, other | {"target": None}
+    for name in ("target", "target_scalars"):
+        if getattr(second, name) is None:
+            one, other = one | {name: None}, other | {name: None}
     if one != other:
         raise ValueError(
             f"{names[0]} has {_describe(one)}, {names[1]} has {_describe(other)}: "
@@ -124,7 +134,9 @@ def _channels(sample: Sample) -> dict[str, int | None]:
 
     names = ("mesh_points", "features", "target")
     found = {name: count(getattr(sample, name)) for name in names}
-    return found | {"quadrature_weights": count(sample.quadrature_weights)}
+    found |= {"quadrature_weights": count(sample.quadrature_weights)}
+    scalars = {name: getattr(sample, name) for name in SCALARS}
+    return found | {k: None if v is None else np.size(v) for k, v in scalars.items()}
 
 
 def _describe(channels: dict[str, int | None]) -> str:
@@ -134,6 +146,9 @@ def _describe(channels: dict[str, int | None]) -> str:
             words.append(f"mesh_points in {count} dimensions")
         elif name == "quadrature_weights":
             words.append(f"{'no' if count is None else 'with'} quadrature_weights")
+        elif name in SCALARS:
+            if count is not None:
+                words.append(f"{count} {name}")
         else:
             words.append(f"{count or 'no'} channels of {name}")
     return ", ".join(words)
@@ -166,6 +181,7 @@ def _check_shapes(sample: Sample, place: str, labels: bool) -> None:
                 f"{place}: {name} has shape {array.shape}, but mesh_points "
                 f"{sample.mesh_points.shape}: one row for each point is needed."
             )
+    _check_scalars(sample, place)
     if not sample.mesh_points.size:
         raise ValueError(
             f"{place}: the mesh is empty, mesh_points has shape "
@@ -177,6 +193,28 @@ def _check_shapes(sample: Sample, place: str, labels: bool) -> None:
             f"{place}: grid_shape {shape} has {math.prod(shape)} points, mesh_points "
             f"{sample.num_points}."
         )
+
+
+def _check_scalars(sample: Sample, place: str) -> None:
+    for name in SCALARS:
+        array = getattr(sample, name)
+        if array is None:
+            continue
+        if array.dtype.kind != "f":
+            raise TypeError(
+                f"{place}: {name} has dtype {array.dtype}, not real floating-point "
+                "numbers."
+            )
+        if array.ndim != 1 or not len(array):
+            raise ValueError(
+                f"{place}: {name} has shape {array.shape}, expected (s,), one number "
+                "for each scalar; values at the points are features."
+            )
+        if not np.isfinite(array).all():
+            raise ValueError(
+                f"{place}: {name} {array.tolist()} are not all finite; correct them or "
+                "remove the sample."
+            )
 
 
 def _check_values(sample: Sample, place: str, num_classes: int | None) -> None:

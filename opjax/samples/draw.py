@@ -7,6 +7,7 @@ import jax.numpy as jnp
 
 from opjax import _checks
 from opjax.quadrature import active
+from opjax.samples.base import SCALARS
 
 
 def draw_points(
@@ -16,7 +17,7 @@ def draw_points(
 
     Args:
       sample: arrays with points along axis 0, `mesh_points` and maybe
-        `quadrature_weights` among them, as from `samples.stack`.
+        `quadrature_weights` among them, as from `samples.stack`; scalars stay.
       key: PRNG key.
       num_points: how many; all of them if there are no more.
 
@@ -35,7 +36,10 @@ def draw_points(
     if weights is not None:
         order = order + (~active(weights)).astype(order.dtype)
     _, rows = jax.lax.top_k(-order, num_points)
-    drawn = {name: array[rows] for name, array in sample.items()}
+    drawn = {
+        name: array if name in SCALARS else array[rows]
+        for name, array in sample.items()
+    }
     if weights is not None:
         kept = jnp.sum(drawn["quadrature_weights"])
         factor = jnp.sum(weights) / jnp.where(kept > 0, kept, 1)

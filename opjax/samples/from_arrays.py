@@ -15,6 +15,8 @@ def from_arrays(
     mesh_points: ArrayLike | None = None,
     quadrature_weights: ArrayLike | None = None,
     grid_axes: int = 2,
+    scalars: ArrayLike | None = None,
+    target_scalars: ArrayLike | None = None,
 ) -> list[Sample]:
     """Divides arrays that hold many samples into samples.
 
@@ -30,6 +32,8 @@ def from_arrays(
       quadrature_weights: weights of the points, shape `(b, n)` or `(n,)`. Not for
         grids.
       grid_axes: number of axes of the grid.
+      scalars: numbers that are given for every sample as a whole, `(b, s)` or `(b,)`.
+      target_scalars: numbers of every sample to predict, `(b, t)` or `(b,)`.
 
     Returns:
       The samples, in their order. Arrays are not copied where they need not be.
@@ -43,7 +47,8 @@ def from_arrays(
     if mesh_points is None:
         if quadrature_weights is not None:
             raise ValueError("quadrature_weights need mesh_points; grids have none.")
-        return _on_grid(arrays, grid_axes)
+        found = _on_grid(arrays, grid_axes)
+        return _with_scalars(found, scalars=scalars, target_scalars=target_scalars)
     points, count = np.asarray(mesh_points), len(arrays["target"])
     if points.ndim not in (2, 3):
         raise ValueError(
@@ -56,7 +61,7 @@ def from_arrays(
     if quadrature_weights is not None:
         weights = list(np.broadcast_to(np.asarray(quadrature_weights), shape))
     flat = {name: _flat(name, array, shape) for name, array in arrays.items()}
-    return [
+    found = [
         Sample(
             mesh_points=shared[i],
             target=flat["target"][i],
@@ -66,6 +71,25 @@ def from_arrays(
         )
         for i in range(count)
     ]
+    return _with_scalars(found, scalars=scalars, target_scalars=target_scalars)
+
+
+def _with_scalars(found: list[Sample], **given: ArrayLike | None) -> list[Sample]:
+    """Adds scalars to samples, a row of each array for each of them."""
+    for name, values in given.items():
+        if values is None:
+            continue
+        array = np.asarray(values)
+        array = array[:, None] if array.ndim == 1 else array
+        if array.ndim != 2 or len(array) != len(found):
+            raise ValueError(
+                f"{name} has shape {np.shape(values)}, expected (b, s), a row for each "
+                f"of the {len(found)} samples."
+            )
+        found = [
+            one._replace(**{name: row}) for one, row in zip(found, array, strict=True)
+        ]
+    return found
 
 
 def columns(sample: Sample) -> Sample:

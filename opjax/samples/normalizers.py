@@ -10,8 +10,10 @@ import numpy as np
 from opjax import normalize
 from opjax.normalize import Normalizer
 from opjax.samples import summaries
-from opjax.samples.base import Sample
+from opjax.samples.base import SCALARS, Sample
 from opjax.samples.summaries import Summarized
+
+_PHYSICAL = ("target", "target_scalars")  # what stays in physical units
 
 
 def fit_normalizers(
@@ -21,6 +23,7 @@ def fit_normalizers(
     features: bool,
     target: bool,
     pointwise: bool = False,
+    scalars: bool = True,
 ) -> dict[str, Normalizer]:
     """Fits a normaliser to every wanted array, over the points of all samples.
 
@@ -31,16 +34,18 @@ def fit_normalizers(
       points: map the box of the meshes to [-1, 1] along its longest side.
       features: normalise every channel of the features, where there are any.
       target: likewise, of the target.
+      scalars: likewise, of the scalars and target scalars, over the samples.
       pointwise: normalise every point by itself, on grids that all samples share.
 
     Returns:
       Normalisers by the names of the arrays.
     """
     found, known = {}, summaries.of(train)
-    for name, wanted in {"features": features, "target": target}.items():
+    fitting = {"features": features, "target": target}
+    for name, wanted in (fitting | dict.fromkeys(SCALARS, scalars)).items():
         if not wanted or name not in known[0].ranges:
             continue
-        if pointwise and not isinstance(train, Summarized):
+        if pointwise and name not in SCALARS and not isinstance(train, Summarized):
             values = np.stack([getattr(sample, name) for sample in train])
             fitted = normalize.fit(values, pointwise=True, unbiased=False)
             largest = np.abs(values).max(axis=0)
@@ -74,7 +79,7 @@ def encode(
     """
     return {
         name: normalize.encode(normalizers[name], array)
-        if name in normalizers and name != "target"
+        if name in normalizers and name not in _PHYSICAL
         else array
         for name, array in arrays.items()
     }
@@ -94,7 +99,7 @@ def encode_stored(
     """
     found = {name: np.asarray(array) for name, array in arrays.items()}
     for name, normalizer in normalizers.items():
-        if name == "target" or name not in found:
+        if name in _PHYSICAL or name not in found:
             continue
         values = found[name]
         dtype = jax.dtypes.canonicalize_dtype(values.dtype)

@@ -14,7 +14,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from opjax.samples.base import FIELDS, Sample
+from opjax.samples.base import FIELDS, SCALARS, Sample
 
 
 def coarsen(found: Sequence[Sample], stride: int) -> list[Sample]:
@@ -164,7 +164,7 @@ def fitting_sizes(
 
 def arrays(sample: Sample) -> dict[str, np.ndarray]:
     """Returns the arrays of a sample that models are given, by their names."""
-    found = {name: getattr(sample, name) for name in FIELDS}
+    found = {name: getattr(sample, name) for name in (*FIELDS, *SCALARS)}
     return {name: array for name, array in found.items() if array is not None}
 
 
@@ -177,8 +177,8 @@ def pad(sample: Sample, size: int) -> dict[str, np.ndarray]:
 
     Returns:
       `mesh_points`, `quadrature_weights` (`1 / n` each, if the sample has none, which
-      models take for the same, and zero for padding), and `features` and `target` where
-      the sample has them.
+      models take for the same, and zero for padding), and `features`, `target` and
+      scalars where the sample has them; scalars have no points, so no padding.
 
     Raises:
       ValueError: if the sample has more points.
@@ -199,7 +199,8 @@ def pad(sample: Sample, size: int) -> dict[str, np.ndarray]:
         if array is not None
     }
     padded["quadrature_weights"][sample.num_points :] = 0
-    return padded
+    scalars = {name: getattr(sample, name) for name in SCALARS}
+    return padded | {k: array for k, array in scalars.items() if array is not None}
 
 
 def join(arrays: Sequence[np.ndarray]) -> np.ndarray:

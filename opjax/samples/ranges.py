@@ -18,7 +18,8 @@ def measure(train: Sequence[Sample] | Summarized) -> dict[str, Any]:
 
     Returns:
       `num_points`, fewest and most, and `ranges`, the smallest and the largest value of
-      every channel of `mesh_points`, `features` and `target`, where there are any; and,
+      every channel of `mesh_points`, `features`, `target`, `scalars` and
+      `target_scalars`, where there are any; and,
       of samples that were seen whole, `quantiles`, the smallest and the largest of each
       of those of a sample's coordinates, see `summaries.SHARES`.
     """
@@ -47,8 +48,9 @@ def compare(measured: Mapping[str, Any], sample: Sample) -> dict[str, Any]:
       `points_outside`, the share of points outside the box of the training meshes;
       `points_distance`, the largest distance from the box along an axis, over its
       width; `features_outside` and `features_distance`, likewise for the values at the
-      points (zero without features); `num_points_factor`, how many times as many points
-      as the largest training mesh, or as few as the smallest (1 in between).
+      points (zero without features), and for scalars, if the operator takes some;
+      `num_points_factor`, how many times as many points as the largest training mesh,
+      or as few as the smallest (1 in between).
     """
     found = {}
     for name, label in (("mesh_points", "points"), ("features", "features")):
@@ -58,6 +60,15 @@ def compare(measured: Mapping[str, Any], sample: Sample) -> dict[str, Any]:
             share, distance = _outside(array, *measured["ranges"][name])
         found[f"{label}_outside"] = share
         found[f"{label}_distance"] = distance
+    if sample.scalars is not None and "scalars" in measured["ranges"]:
+        low, high = np.asarray(measured["ranges"]["scalars"], np.float64)
+        each = [
+            _outside(np.asarray([[value]]), [least], [most])
+            for value, least, most in zip(sample.scalars, low, high, strict=True)
+        ]
+        share, distance = np.mean([s for s, _ in each]), max(d for _, d in each)
+        found["scalars_outside"] = float(share)
+        found["scalars_distance"] = float(distance)
     fewest, most = measured["num_points"]
     n = sample.num_points
     found["num_points_factor"] = max(n / most, fewest / n, 1.0)
@@ -98,8 +109,8 @@ def sentence(row: Mapping[str, Any]) -> str:
     words = [
         f"{100 * row[f'{label}_outside']:.3g} % of the {label} lie outside the "
         f"training range, by up to {row[f'{label}_distance']:.3g} of its width"
-        for label in ("points", "features")
-        if row[f"{label}_outside"]
+        for label in ("points", "features", "scalars")
+        if row.get(f"{label}_outside")
     ]
     if row.get("points_crowding"):
         words.append(
@@ -110,6 +121,40 @@ def sentence(row: Mapping[str, Any]) -> str:
     if factor > 4:
         words += [f"the number of points is {factor:.3g} times off those of training"]
     return "; ".join(words)
+
+
+_UNITS = 100  # times as large, or as small: other units, it seems
+
+
+def other_units(
+    measured: Mapping[str, Any], given: Sequence[Sample], names: Sequence[str]
+) -> list[str]:
+    """Names the scalars whose size is not that of training, as of other units.
+
+    Args:
+      measured: as from `measure`.
+      given: samples to predict on.
+      names: of the scalars.
+
+    Returns:
+      A sentence with both ranges for each scalar whose largest size is a hundred times
+      that of the training samples, or a hundredth.
+    """
+    values = [sample.scalars for sample in given if sample.scalars is not None]
+    if not values or "scalars" not in measured["ranges"]:
+        return []
+    low, high = np.asarray(measured["ranges"]["scalars"], np.float64)
+    now = np.min(values, axis=0), np.max(values, axis=0)
+    sizes = [np.maximum(np.abs(a), np.abs(b)) for a, b in ((low, high), now)]
+    found: list[str] = []
+    for i, name in enumerate(names):
+        before, size = (float(part[i]) for part in sizes)
+        if before > 0 and not before / _UNITS < size < before * _UNITS:
+            found.append(
+                f"The scalar {name} is {now[0][i]:g} to {now[1][i]:g} here, and "
+                f"{low[i]:g} to {high[i]:g} in training: is it in the same units?"
+            )
+    return found
 
 
 def _outside(array: np.ndarray, low: Any, high: Any) -> tuple[float, float]:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, overload
 
 from opjax.samples import base, summaries
-from opjax.samples.base import Sample
+from opjax.samples.base import SCALARS, Sample
 from opjax.samples.summaries import Summary
 
 
@@ -80,4 +80,6 @@ class Stored(Sequence[Sample]):
 def _shapes(sample: Sample) -> Any:
     arrays = {name: getattr(sample, name) for name in summaries.FIELDS}
     channels = {k: math.prod(a.shape[1:]) for k, a in arrays.items() if a is not None}
+    scalars = {name: getattr(sample, name) for name in SCALARS}
+    channels |= {k: len(a) for k, a in scalars.items() if a is not None}
     return sample.num_points, sample.grid_shape, channels

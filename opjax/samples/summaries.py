@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
-from opjax.samples.base import Sample
+from opjax.samples.base import SCALARS, Sample
 
 FIELDS = ("mesh_points", "features", "target")
 SHARES = (0.1, 0.25, 0.5, 0.75, 0.9)
@@ -22,9 +22,10 @@ class Summary(NamedTuple):
       num_points: number of mesh points.
       grid_shape: as in `Sample`.
       ranges: smallest and largest value of every channel of `mesh_points`, `features`
-        and `target`, where there are any.
-      sums: of `features` and `target`, the number of rows, and of every channel the
-        mean and the sum of squared deviations from it, in double precision.
+        and `target`, and of `scalars` and `target_scalars`, where there are any.
+      sums: of `features`, `target` and scalars, the number of rows, one for scalars,
+        and of every channel the mean and the sum of squared deviations from it, in
+        double precision.
       quantiles: of the coordinates, those of `SHARES` by axis, `(shares, p)`; None
         where the points were not seen at once.
     """
@@ -44,11 +45,11 @@ class Summary(NamedTuple):
 def summarize(sample: Sample) -> Summary:
     """Summarises a sample."""
     ranges, sums = {}, {}
-    for name in FIELDS:
+    for name in (*FIELDS, *SCALARS):
         array = getattr(sample, name)
         if array is None:
             continue
-        rows = array.reshape(len(array), -1)
+        rows = array.reshape(1 if name in SCALARS else len(array), -1)
         ranges[name] = rows.min(axis=0), rows.max(axis=0)
         if name != "mesh_points":
             mean = rows.mean(axis=0, dtype=np.float64)

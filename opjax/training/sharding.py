@@ -24,6 +24,8 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 POINTS, BATCH = "points", "batch"
 # Arrays of samples whose second axis are points.
 OF_POINTS = ("mesh_points", "features", "target", "quadrature_weights")
+# Arrays that are whole on all devices with points of a sample.
+OF_SAMPLES = ("scalars", "target_scalars")
 
 
 def parse(text: str) -> dict[str, int]:
@@ -117,18 +119,21 @@ def specs(data: Any, mesh: Mesh, *, samples: str | None = BATCH) -> Any:
     if shards == 1:
         return jax.tree.map(lambda leaf: PartitionSpec(samples), data)
     names = data if isinstance(data, Mapping) else {"the batch": None}
-    if unknown := [name for name in names if name not in OF_POINTS]:
+    if unknown := [name for name in names if name not in (*OF_POINTS, *OF_SAMPLES)]:
         raise ValueError(
             f"points:{shards} of the device mesh splits {', '.join(OF_POINTS)} only; "
             f"which axis of {', '.join(unknown)} are points is not known."
         )
     for name, array in data.items():
+        if name in OF_SAMPLES:
+            continue
         if np.ndim(array) < 2 or array.shape[1] % shards:
             raise ValueError(
                 f"points:{shards} of the device mesh must divide the points, axis 1 of "
                 f"{name} {np.shape(array)}; `pad_points` adds some of zero weight."
             )
-    return {name: PartitionSpec(samples, POINTS) for name in data}
+    whole, split = PartitionSpec(samples), PartitionSpec(samples, POINTS)
+    return {name: whole if name in OF_SAMPLES else split for name in data}
 
 
 def pad_points(data: Any, mesh: Mesh, *, row: int = 1) -> Any:
@@ -155,6 +160,8 @@ def pad_points(data: Any, mesh: Mesh, *, row: int = 1) -> Any:
     arrays = {"quadrature_weights": np.full((count, n), 1 / n, dtype), **data}
 
     def padded(name: str, array: Any) -> np.ndarray:
+        if name in OF_SAMPLES:
+            return np.asarray(array)
         more = np.repeat(np.asarray(array)[:, :1], missing, axis=1)
         if name == "quadrature_weights":
             more = np.zeros_like(more)

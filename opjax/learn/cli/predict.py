@@ -4,7 +4,8 @@
 
 Writes a copy of every input file to the output folder, with the prediction beside its
 own arrays. `report.json` says for every sample how far it is from the training data
-and, if it has a target, the relative L2 error. The last line printed summarises it.
+and, if it has a target, the relative L2 error; and which scalars it has, which ones
+were predicted, and their errors. The last line printed summarises it.
 
 An operator that was trained on series, with `--time`, takes the first frames of every
 series and needs `--steps=50`. For every case it writes a `.pvd` file with `.vtu` files,
@@ -18,6 +19,7 @@ see `opjax.export`.
 import os
 import pathlib
 import time
+import warnings
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -158,6 +160,12 @@ def _stream_all(
     limits: dict[str, Any],
 ) -> list[dict[str, Any]]:
     rows, names = [], _names(found)
+    channels = found.description["channels"]
+    if "scalars" in channels or "target_scalars" in channels:
+        raise ValueError(
+            f"The operator in {found.folder} takes or predicts scalars, which are read "
+            "with whole files; leave --stream out."
+        )
     for file in _files(inputs):
         rows += in_slices.predict_file(
             found, file, output / file.name, names, limits, point_dim=point_dim
@@ -178,6 +186,7 @@ def _predict_all(
     wanted: tuple[Quantity, ...],
 ) -> list[dict[str, Any]]:
     rows, names = [], _names(found)
+    given: list[Sample] = []
     output.mkdir(parents=True, exist_ok=True)
     for file in _files(inputs):
         place = output / written_name(file)
@@ -186,12 +195,45 @@ def _predict_all(
         options = found.read_options(point_dim=point_dim)
         with files.extended(file, place, **options) as several:
             for each in several:
-                values = found(each.sample, **limits)
-                row = _row(found, each.sample, _finite(each.sample, values), wanted)
+                both = found.both(each.sample, **limits)
+                values = _finite(each.sample, both.values)
                 each.add(values, names)
-                rows.append(row)
+                row = _row(found, each.sample, values, wanted)
+                rows.append(row | _of_scalars(found, each.sample, both.scalars))
+                given.append(Sample(_NOWHERE, scalars=each.sample.scalars))
+    for note in ranges.other_units(
+        found.description, given, found.description["names"].get("scalars", [])
+    ):
+        warnings.warn(note, stacklevel=2)
     write_json(output / "report.json", rows)
     return rows
+
+
+_NOWHERE = np.zeros((1, 1), np.float32)
+
+
+def _of_scalars(
+    found: trained.Trained, sample: Sample, predicted: np.ndarray | None
+) -> dict[str, Any]:
+    """What the report says of the scalars of a sample, by their names."""
+    names = found.description["names"]
+    row: dict[str, Any] = {}
+    if sample.scalars is not None:
+        row["scalars"] = _named(names, "scalars", sample.scalars)
+    if predicted is not None:
+        row["predicted_scalars"] = _named(names, "target_scalars", predicted)
+    if predicted is not None and sample.target_scalars is not None:
+        known, error = sample.target_scalars, predicted - sample.target_scalars
+        row["target_scalars"] = _named(names, "target_scalars", known)
+        row["scalar_errors"] = _named(names, "target_scalars", error)
+    return to_json(row)
+
+
+def _named(
+    names: dict[str, list[str]], role: str, values: np.ndarray
+) -> dict[str, float]:
+    listed = names.get(role) or [f"{role}_{i}" for i in range(len(values))]
+    return dict(zip(listed, map(float, values), strict=True))
 
 
 def _finite(sample: Sample, values: np.ndarray) -> np.ndarray:
@@ -231,6 +273,7 @@ def _row(
 def _summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
     errors = [row["relative_l2"] for row in rows if "relative_l2" in row]
     own = ("name", "num_points", "relative_l2", "errors", "steps", "last_time")
+    own += ("scalars", "predicted_scalars", "target_scalars", "scalar_errors")
     own += ("quantities", "true_quantities")
     keys = dict.fromkeys(key for row in rows for key in row if key not in own)
     return {
@@ -247,6 +290,13 @@ def _export(found: trained.Trained, path: str | os.PathLike[str]) -> None:
         raise ValueError(
             f"The operator in {found.folder} was trained on series, and a step in time "
             "is not exported; roll it out with --steps, or train without --time."
+        )
+    if description["sizes"].get("scalar_dim") or description["sizes"].get(
+        "target_scalars"
+    ):
+        raise ValueError(
+            f"The operator in {found.folder} takes or predicts scalars, which exported "
+            "operators do not; predict with opjax-predict."
         )
     least = description["config"][entry.min_points] if entry.min_points else 1
     export.save(

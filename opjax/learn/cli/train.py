@@ -84,6 +84,17 @@ class FileOptions(Options):
         "Names of the fields to predict, separated by commas. If empty, the field "
         "target",
     )
+    scalar_names: str = option(
+        "",
+        "Names of numbers that are given for a whole sample, such as an angle or a "
+        "load, separated by commas: arrays of one number, .vtu field data, or columns "
+        "of the table cases.csv beside the files",
+    )
+    target_scalars: str = option(
+        "",
+        "Names of numbers of a whole sample to predict, separated by commas; beside "
+        "the fields to predict",
+    )
     point_dim: int = option(
         0,
         "Dimension of space: the number of leading axes of VTK points that are used. "
@@ -199,14 +210,16 @@ class Config(
                     "samples are made on the spot; leave it out."
                 )
         wanted_of(
-            None,
-            None,
+            self.feature_names,
+            self.target_names,
             True,
             self.quadrature,
             self.grid_axes,
             location=self.location,
             boundary_names=self.boundary_names,
             geometry=self.geometry,
+            scalars=self.scalar_names,
+            target_scalars=self.target_scalars,
         )
         parse(self.quantities)
         if self.time != "none":
@@ -245,6 +258,12 @@ class Config(
                     f"{name}={value} means nothing with time={self.time}, whose series "
                     "have fields at points; add features of the shape to the files."
                 )
+        for name in ("scalar_names", "target_scalars"):
+            if value := getattr(self, name):
+                raise ValueError(
+                    f"{name}={value} means nothing with time={self.time}, whose series "
+                    "have fields alone; leave it out."
+                )
 
     def _refuse_with_stream_points(self) -> None:
         """Raises ValueError for options that mean nothing where meshes are sliced."""
@@ -265,6 +284,8 @@ _WHOLE_MESHES = (
     "location",
     "boundary_names",
     "geometry",
+    "scalar_names",
+    "target_scalars",
     "quantities",
     "grid_axes",
     "stacked",
@@ -435,6 +456,8 @@ def load(config: Config) -> tuple[Splits, dict[str, tuple[str, ...]]]:
             location=config.location,
             boundary_names=config.boundary_names,
             geometry=config.geometry,
+            scalars=config.scalar_names,
+            target_scalars=config.target_scalars,
             validation_fraction=config.validation_fraction,
             test_fraction=config.test_fraction,
             num_train=config.num_train,

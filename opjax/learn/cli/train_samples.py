@@ -38,6 +38,7 @@ from opjax.learn.tasks.task import Task
 from opjax.learn.tasks.time import rollouts
 from opjax.samples import (
     FIELDS,
+    SCALARS,
     Sample,
     Series,
     Splits,
@@ -197,9 +198,10 @@ def _divided_series(
 
 def _stacked(data: Mapping[str, ArrayLike]) -> list[Sample]:
     """Samples of arrays by name, see `samples.from_arrays`."""
-    if unknown := data.keys() - set(FIELDS):
+    if unknown := data.keys() - {*FIELDS, *SCALARS}:
         raise ValueError(
-            f"{sorted(unknown)} are no arrays of samples; known are {list(FIELDS)}."
+            f"{sorted(unknown)} are no arrays of samples; known are "
+            f"{[*FIELDS, *SCALARS]}."
         )
     if "target" not in data:
         raise ValueError(f"{sorted(data)} have no target; give what to predict.")
@@ -208,6 +210,8 @@ def _stacked(data: Mapping[str, ArrayLike]) -> list[Sample]:
         features=data.get("features"),
         mesh_points=data.get("mesh_points"),
         quadrature_weights=data.get("quadrature_weights"),
+        scalars=data.get("scalars"),
+        target_scalars=data.get("target_scalars"),
     )
 
 
@@ -220,7 +224,9 @@ def _single(found: Sequence[Sample]) -> list[Sample]:
 
     return [
         columns(
-            sample._replace(**{name: single(getattr(sample, name)) for name in FIELDS})
+            sample._replace(
+                **{name: single(getattr(sample, name)) for name in (*FIELDS, *SCALARS)}
+            )
         )
         for sample in found
     ]
@@ -235,6 +241,11 @@ def _digest(splits: Splits | SeriesSplits) -> str:
                 found.update(f"{name}{np.shape(array)}".encode())
                 if array is not None:
                     found.update(np.ascontiguousarray(array).tobytes())
+            # Nothing is added without: folders of samples without scalars stay theirs.
+            for name in SCALARS:
+                array = getattr(sample, name)
+                if array is not None:
+                    found.update(f"{name}{array.shape}".encode() + array.tobytes())
     return found.hexdigest()[:12]
 
 

@@ -23,11 +23,13 @@ class Field(NamedTuple):
       trained: the operator.
       coefficients: of all layers, `(l, h, k, d)`.
       time: of an operator with a time embedding.
+      scalars: those of the mesh, `(s,)`, of an operator that takes some.
     """
 
     trained: Learned
     coefficients: np.ndarray
     time: float | None = None
+    scalars: np.ndarray | None = None
 
     def at(
         self,
@@ -58,12 +60,15 @@ class Field(NamedTuple):
             sample = self.trained.one(points)
         else:
             raise ValueError("Pass features with an array of points only.")
+        sample = sample._replace(scalars=self.scalars)
         prediction.check(self.trained, sample, weights=False)
         arrays: dict[str, Any] = {"mesh_points": sample.mesh_points}
         if sample.features is not None:
             arrays["features"] = sample.features
+        if self.scalars is not None:
+            arrays["scalars"] = self.scalars
         found = streaming.evaluate(
-            self.trained.model,
+            prediction.of_function(self.trained.model),
             self.coefficients,
             prediction.encoded(self.trained, arrays),
             chunk_size=chunk_size,

@@ -44,6 +44,7 @@ def of_points(
     mesh_points: ArrayLike,
     features: ArrayLike | None,
     quadrature_weights: ArrayLike | None,
+    scalars: ArrayLike | None = None,
 ) -> Sample:
     """Returns the sample of arrays: points `(n, p)`, features `(n, c)` or `(n,)`.
 
@@ -67,8 +68,28 @@ def of_points(
                 f"points {points.shape}: one row for each point is needed."
             )
     return Sample(
-        points, features=values, quadrature_weights=weights, name="the mesh given"
+        points,
+        features=values,
+        quadrature_weights=weights,
+        name="the mesh given",
+        scalars=None if scalars is None else of_scalars(scalars),
     )
+
+
+def of_scalars(scalars: ArrayLike) -> np.ndarray:
+    """Returns scalars of a sample, float32 of shape `(s,)`.
+
+    Raises:
+      TypeError: if they are not floating point.
+      ValueError: if they are no vector, or not finite.
+    """
+    array = np.atleast_1d(_floating("scalars", scalars))
+    if array.ndim != 1 or not np.isfinite(array).all():
+        raise ValueError(
+            f"scalars {np.asarray(scalars)} must be finite numbers of shape (s,), one "
+            "for each name."
+        )
+    return array
 
 
 def of_grids(trained: Learned, values: ArrayLike) -> Grids:

@@ -98,4 +98,6 @@ class Learned(NamedTuple):
             "location": config.get("location", "points"),
             "boundary_names": config.get("boundary_names"),
             "geometry": config.get("geometry"),
+            "scalars": config.get("scalar_names"),
+            "target_scalars": config.get("target_scalars"),
         }

@@ -4,13 +4,13 @@ import os
 import tempfile
 import warnings
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from opjax import normalize, samples, streaming
+from opjax import nn, normalize, samples, streaming
 from opjax.learn.predict.learned import Learned
 from opjax.learn.registry import operators
 from opjax.nn import division
@@ -20,7 +20,19 @@ from opjax.samples.normalizers import encode
 from opjax.streaming import plan
 
 _MANY_POINTS = 2**17  # seconds for each layer and head
-_ARRAYS = ("mesh_points", "features", "quadrature_weights")
+_ARRAYS = ("mesh_points", "features", "quadrature_weights", "scalars")
+
+
+class Predicted(NamedTuple):
+    """What an operator predicts of a sample, in physical units.
+
+    Attributes:
+      values: of the output function, `(n, q)`.
+      scalars: numbers of the whole sample, `(t,)`; None of an operator without.
+    """
+
+    values: Any
+    scalars: Any = None
 
 
 def predict_sample(
@@ -28,6 +40,22 @@ def predict_sample(
 ) -> jax.Array:
     """Evaluates an operator on an encoded sample, in physical units, `(n, q)`."""
     return _decode(normalizers, operators.call(model, sample, **given))
+
+
+def predict_both(
+    normalizers: Mapping[str, Normalizer], model: Any, sample: Any, **given: Any
+) -> Predicted:
+    """Evaluates an operator as `predict_sample` does, with the scalars it predicts."""
+    if not isinstance(model, nn.models.ScalarOperator):
+        return Predicted(predict_sample(normalizers, model, sample, **given))
+    values, scalars = operators.call(model.both, sample, **given)
+    scalars = normalize.decode(normalizers["target_scalars"], scalars)
+    return Predicted(_decode(normalizers, values), scalars)
+
+
+def of_function(model: Any) -> Any:
+    """The model of the output function, with the channels that a head reads."""
+    return model.operator if isinstance(model, nn.models.ScalarOperator) else model
 
 
 def _decode(normalizers: Mapping[str, Normalizer], values: jax.Array) -> jax.Array:
@@ -44,7 +72,7 @@ def predict(
     chunk_size: int,
     memory_gib: float,
     scratch: str | os.PathLike[str] | None,
-) -> np.ndarray:
+) -> Predicted:
     """Evaluates an operator on a mesh, see `Trained.__call__`.
 
     Meshes up to `chunk_size` points are padded to one of a few sizes, for each of which
@@ -55,7 +83,7 @@ def predict(
     check(trained, sample, weights=True)
     n, arrays = sample.num_points, arrays_of(sample)
     if n > chunk_size and not obstacle(trained):
-        found = stream(
+        found = _chunks(
             trained,
             arrays,
             time=time,
@@ -63,14 +91,33 @@ def predict(
             memory_gib=memory_gib,
             scratch=scratch,
         )
-        return np.concatenate(list(found))
+        values = np.concatenate(list(found))
+        scalars = _scalars_of(trained, values, sample.quadrature_weights)
+        return Predicted(decoded(trained, values), scalars)
     when = {} if time is None else {"time": jnp.asarray(time, jnp.float32)}
     if not trained.fixed_points and n <= chunk_size:
-        arrays = samples.pad(sample._replace(target=None), padded_size(n))
+        bare = sample._replace(target=None, target_scalars=None)
+        arrays = samples.pad(bare, padded_size(n))
     if n > chunk_size:
         warn_of_pairs(trained, n)
         _check_memory(trained, arrays, when, memory_gib)
-    return np.asarray(_whole(trained.model, trained.normalizers, arrays, when))[:n]
+    whole = _whole(trained.model, trained.normalizers, arrays, when)
+    scalars = None if whole.scalars is None else np.asarray(whole.scalars)
+    return Predicted(np.asarray(whole.values)[:n], scalars)
+
+
+def _scalars_of(
+    trained: Learned, values: np.ndarray, weights: np.ndarray | None
+) -> np.ndarray | None:
+    """Reads the scalars off all channels of a model that was evaluated in chunks."""
+    model = trained.model
+    if not isinstance(model, nn.models.ScalarOperator):
+        return None
+    weights = np.ones(len(values)) if weights is None else weights.astype(np.float64)
+    read = np.where(weights[:, None] > 0, values[:, model.out_features :], 0)
+    means = (weights @ read / weights.sum()).astype(np.float32)
+    found = jax.jit(model.head.of_means)(jnp.asarray(means))
+    return np.asarray(normalize.decode(trained.normalizers["target_scalars"], found))
 
 
 def arrays_of(sample: Sample) -> dict[str, np.ndarray]:
@@ -81,7 +128,7 @@ def arrays_of(sample: Sample) -> dict[str, np.ndarray]:
 
 def obstacle(trained: Learned) -> str | None:
     """Says why an operator cannot be evaluated in chunks, if so."""
-    model = trained.model
+    model = of_function(trained.model)
     if any(jnp.ndim(n.mean) > 1 for n in trained.normalizers.values()):
         return "its data are normalised point by point"
     return division.obstacle(model, "stream")
@@ -97,8 +144,29 @@ def stream(
     scratch: str | os.PathLike[str] | None,
 ) -> Iterator[np.ndarray]:
     """Evaluates an operator chunk by chunk, see `Trained.stream`."""
+    parts = _chunks(
+        trained,
+        source,
+        time=time,
+        chunk_size=chunk_size,
+        memory_gib=memory_gib,
+        scratch=scratch,
+    )
+    return (decoded(trained, part) for part in parts)
+
+
+def _chunks(
+    trained: Learned,
+    source: Mapping[str, Any],
+    *,
+    time: float | None,
+    chunk_size: int,
+    memory_gib: float,
+    scratch: str | os.PathLike[str] | None,
+) -> Iterator[np.ndarray]:
+    """Evaluates the model of the output function chunk by chunk, not decoded."""
     refuse_whole(trained)
-    n, model = len(source["mesh_points"]), trained.model
+    n, model = len(source["mesh_points"]), of_function(trained.model)
     layers, channels, width = plan.sizes(model)
     # Features of all points: in memory if they take little of it, else in a file.
     small = n * channels * width <= memory_gib * 2**30 / 16
@@ -112,14 +180,13 @@ def stream(
             model, n, memory_limit=limit, chunk_size=chunk_size, backward=False
         )
         raise ValueError(f"{memory_gib=:g} is too little: {text}")
-    parts = streaming.predict(
+    return streaming.predict(
         model,
         encoded(trained, source),
         chunk_size=chunk_size,
         time=time,
         storage=folder,
     )
-    return (decoded(trained, part) for part in parts)
 
 
 def refuse_whole(trained: Learned) -> None:
@@ -145,17 +212,42 @@ class _Encoded:
         return (np.asarray(self._array[rows], np.float32) - self._mean) / self._std
 
 
+class _WithConstants:
+    """Rows of features as the model sees them, with scalars behind them."""
+
+    def __init__(self, features: Any, scalars: np.ndarray, num_points: int):
+        self._features, self._scalars, self._n = features, scalars, num_points
+
+    def __len__(self) -> int:
+        return self._n
+
+    def __getitem__(self, rows: slice) -> np.ndarray:
+        count = len(range(*rows.indices(self._n)))
+        constant = np.broadcast_to(self._scalars, (count, len(self._scalars)))
+        if self._features is None:
+            return np.array(constant)
+        return np.concatenate([self._features[rows], constant], axis=1)
+
+
 def encoded(trained: Learned, arrays: Mapping[str, Any]) -> dict[str, Any]:
-    """Sliceable arrays as the model sees them."""
+    """Sliceable arrays as the model sees them, scalars being features."""
     normalizers = trained.normalizers
-    return {
+    found: dict[str, Any] = {
         k: _Encoded(a, normalizers[k]) if k in normalizers and k in _ARRAYS else a
         for k, a in arrays.items()
+        if k != "scalars"
     }
+    if "scalars" in arrays:
+        mean, std = (np.asarray(x, np.float32) for x in normalizers["scalars"])
+        scalars = (np.asarray(arrays["scalars"], np.float32) - mean) / std
+        n = len(arrays["mesh_points"])
+        found["features"] = _WithConstants(found.get("features"), scalars, n)
+    return found
 
 
 def decoded(trained: Learned, values: np.ndarray) -> np.ndarray:
-    """Values in physical units."""
+    """Values of the output function in physical units."""
+    values = values[:, : trained.description["channels"]["target"]]
     if "target" not in trained.normalizers:
         return values
     mean, std = (np.asarray(x, values.dtype) for x in trained.normalizers["target"])
@@ -186,6 +278,7 @@ def check(trained: Learned, sample: Sample, *, weights: bool) -> None:
                 f"{expected}"
                 + (f" ({', '.join(names)})." if names else "; see --point_dim.")
             )
+    _check_scalars(trained, sample)
     weighted = sample.quadrature_weights is not None
     if weights and weighted != description["weighted"]:
         has = ("without", "with")
@@ -201,9 +294,21 @@ def check(trained: Learned, sample: Sample, *, weights: bool) -> None:
         )
 
 
+def _check_scalars(trained: Learned, sample: Sample) -> None:
+    expected = trained.description["channels"].get("scalars", 0)
+    count = 0 if sample.scalars is None else len(sample.scalars)
+    if count != expected:
+        names = trained.description["names"].get("scalars")
+        raise ValueError(
+            f"{sample.name} has {count} scalars, but the operator in {trained.folder} "
+            f"was trained with {expected}"
+            + (f" ({', '.join(names)})." if names else ".")
+        )
+
+
 @jax.jit
-def _whole(model: Any, normalizers: Any, arrays: Any, when: Any) -> jax.Array:
-    return predict_sample(normalizers, model, encode(arrays, normalizers), **when)
+def _whole(model: Any, normalizers: Any, arrays: Any, when: Any) -> Predicted:
+    return predict_both(normalizers, model, encode(arrays, normalizers), **when)
 
 
 def warn_of_pairs(trained: Learned, num_points: int) -> None:

@@ -1,6 +1,5 @@
 """Trained operators, saved with all that predictions on other meshes need."""
 
-import functools
 import json
 import os
 import pathlib
@@ -57,6 +56,7 @@ class Trained(Learned):
         features: ArrayLike | None = None,
         *,
         quadrature_weights: ArrayLike | None = None,
+        scalars: ArrayLike | None = None,
         time: float | None = None,
         chunk_size: int = 2**14,
         memory_gib: float = 8.0,
@@ -71,6 +71,8 @@ class Trained(Learned):
             be left out where there is one.
           features: values at the points, `(n, c)` or `(n,)`; only with points.
           quadrature_weights: weights of the points, `(n,)`; only with points.
+          scalars: of an operator that takes some, `(s,)`, in the order of their names;
+            not with a sample or a file, which have them.
           time: of an operator with a time embedding.
           chunk_size: points that are evaluated at once, by operators that can.
           memory_gib: largest memory of an evaluation, in GiB. Features of all points
@@ -90,24 +92,69 @@ class Trained(Learned):
             fit the operator or the memory.
         """
         self._refuse_series()
-        predict = functools.partial(
-            prediction.predict,
+
+        def predict(sample: Sample) -> np.ndarray:
+            found = prediction.predict(
+                self,
+                sample,
+                time=time,
+                chunk_size=chunk_size,
+                memory_gib=memory_gib,
+                scratch=scratch,
+            )
+            return found.values
+
+        if isinstance(mesh, Sample | str | os.PathLike):
+            _refuse_beside(
+                mesh, features=features, weights=quadrature_weights, scalars=scalars
+            )
+            return predict(self.one(mesh))
+        if np.ndim(mesh) == 2 and (features is not None or grids.is_mesh(self)):
+            return predict(grids.of_points(mesh, features, quadrature_weights, scalars))
+        what = f"an array of shape {np.shape(mesh)} is taken as grids, which"
+        _refuse_beside(what, features=features, weights=quadrature_weights)
+        found = grids.of_grids(self, mesh)
+        numbers = None if scalars is None else grids.of_scalars(scalars)
+        values = [predict(one._replace(scalars=numbers)) for one in found.samples]
+        return np.reshape(values, found.output_shape)
+
+    def both(
+        self,
+        mesh: Sample | str | os.PathLike[str],
+        *,
+        time: float | None = None,
+        chunk_size: int = 2**14,
+        memory_gib: float = 8.0,
+        scratch: str | os.PathLike[str] | None = None,
+    ) -> prediction.Predicted:
+        """Predicts the output function and the scalars of a sample.
+
+            values, scalars = trained.both("new/wing.vtu")
+
+        Args:
+          mesh: a sample, or a file with one.
+          time: see `__call__`; likewise the others.
+          chunk_size: points that are evaluated at once.
+          memory_gib: largest memory of an evaluation, in GiB.
+          scratch: folder for a file.
+
+        Returns:
+          `values (n, q)`, and `scalars (t,)` in the order of
+          `description["names"]["target_scalars"]`; None of an operator without.
+
+        Raises:
+          OSError: as from `__call__`.
+          ValueError: as from `__call__`.
+        """
+        self._refuse_series()
+        return prediction.predict(
             self,
+            self.one(mesh),
             time=time,
             chunk_size=chunk_size,
             memory_gib=memory_gib,
             scratch=scratch,
         )
-        if isinstance(mesh, Sample | str | os.PathLike):
-            _refuse_beside(mesh, features=features, weights=quadrature_weights)
-            return predict(self.one(mesh))
-        if np.ndim(mesh) == 2 and (features is not None or grids.is_mesh(self)):
-            return predict(grids.of_points(mesh, features, quadrature_weights))
-        what = f"an array of shape {np.shape(mesh)} is taken as grids, which"
-        _refuse_beside(what, features=features, weights=quadrature_weights)
-        found = grids.of_grids(self, mesh)
-        values = [predict(sample) for sample in found.samples]
-        return np.reshape(values, found.output_shape)
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Saves the operator, for `learn.load` and `opjax-predict`.
@@ -144,7 +191,7 @@ class Trained(Learned):
         Args:
           arrays: `mesh_points`, and `features` and `quadrature_weights` where the
             operator was trained with them, of any kind that can be sliced: `np.memmap`,
-            HDF5 data sets.
+            HDF5 data sets; and `scalars`, `(s,)`, of an operator that takes some.
           time: see `__call__`; likewise the others.
           chunk_size: points that are evaluated at once.
           memory_gib: largest memory of an evaluation, in GiB.
@@ -226,9 +273,12 @@ class Trained(Learned):
         prediction.refuse_whole(self)
         arrays = prediction.encoded(self, prediction.arrays_of(sample))
         found = streaming.coefficients(
-            self.model, arrays, chunk_size=chunk_size, time=time
+            prediction.of_function(self.model),
+            arrays,
+            chunk_size=chunk_size,
+            time=time,
         )
-        return Field(self, found, time)
+        return Field(self, found, time, sample.scalars)
 
     def _refuse_series(self) -> None:
         """Raises ValueError if the operator advances series in time."""
@@ -240,10 +290,14 @@ class Trained(Learned):
 
 
 def _refuse_beside(
-    mesh: object, *, features: ArrayLike | None, weights: ArrayLike | None
+    mesh: object,
+    *,
+    features: ArrayLike | None,
+    weights: ArrayLike | None,
+    scalars: ArrayLike | None = None,
 ) -> None:
     """Raises ValueError for arrays beside a mesh that has its own."""
-    given = {"features": features, "quadrature_weights": weights}
+    given = {"features": features, "quadrature_weights": weights, "scalars": scalars}
     for name, array in given.items():
         if array is not None:
             what = mesh.name if isinstance(mesh, Sample) else mesh
@@ -272,9 +326,13 @@ def describe(
     )
     channels = {
         "mesh_points": sizes.point_dim,
-        "features": sizes.feature_dim,
+        "features": sizes.feature_dim - sizes.scalar_dim,
         "target": sizes.out_features,
     }
+    if sizes.scalar_dim:
+        channels["scalars"] = sizes.scalar_dim
+    if sizes.target_scalars:
+        channels["target_scalars"] = sizes.target_scalars
     found = {
         "sizes": sizes._asdict(),
         "channels": channels,

@@ -13,7 +13,8 @@ from opjax import nn
 from opjax.learn.config import ModelOptions, RunOptions
 
 # One sample as models see it: `mesh_points (n, p)`, and `features (n, c)`,
-# `quadrature_weights (n,)` and `target (n, q)` where there are any.
+# `quadrature_weights (n,)`, `target (n, q)`, `scalars (s,)` and `target_scalars (t,)`
+# where there are any.
 Encoded = Mapping[str, ArrayLike]
 # The options of a program, or the values that were read from the folder of a run.
 Configuration = RunOptions | SimpleNamespace
@@ -44,12 +45,15 @@ class Sizes(NamedTuple):
 
     Attributes:
       point_dim: dimension of space.
-      feature_dim: channels of the input function; zero if the mesh is the input.
+      feature_dim: channels of the input function and scalars; zero if the mesh is the
+        input.
       out_features: channels of the output function.
       grid_shape: points per axis, if all samples are on this grid.
       num_points: points of every sample, if all have as many.
       box: lower and upper corner of all meshes, as the model sees them.
       time_embedding: whether calls take `time`.
+      scalar_dim: how many of `feature_dim` are scalars, the same at all points.
+      target_scalars: numbers of the whole sample that are predicted.
     """
 
     point_dim: int
@@ -59,6 +63,8 @@ class Sizes(NamedTuple):
     num_points: int | None = None
     box: tuple[tuple[float, ...], tuple[float, ...]] | None = None
     time_embedding: bool = False
+    scalar_dim: int = 0
+    target_scalars: int = 0
 
     @property
     def grid(self) -> tuple[int, ...]:

@@ -66,6 +66,7 @@ __all__ = [
 ]
 
 _DEFAULTS = dataclasses.asdict(ModelOptions())
+_HEAD_CHANNELS = 32  # of the function whose means the scalars are read off
 
 
 def sizes(
@@ -93,17 +94,22 @@ def sizes(
     if normalizers and "mesh_points" in normalizers:
         corners = np.asarray(normalize.encode(normalizers["mesh_points"], corners))
     lower, upper = (tuple(map(float, corner)) for corner in corners)
+    scalar_dim = 0 if first.scalars is None else len(first.scalars)
+    numbers = first.target_scalars
     target, channels = first.target, 1
     if target is not None and target.ndim == 2:
         channels = target.shape[1]
     return Sizes(
         point_dim=first.mesh_points.shape[1],
-        feature_dim=0 if first.features is None else first.features.shape[1],
+        feature_dim=scalar_dim
+        + (0 if first.features is None else first.features.shape[1]),
         out_features=channels if out_features is None else out_features,
         grid_shape=grids.pop() if len(grids) == 1 else None,
         num_points=counts.pop() if len(counts) == 1 else None,
         box=(lower, upper) if box is None else box,
         time_embedding=time_embedding,
+        scalar_dim=scalar_dim,
+        target_scalars=0 if numbers is None else len(numbers),
     )
 
 
@@ -213,12 +219,19 @@ def build(
       rngs: source of the initial parameters.
 
     Returns:
-      An operator, called as `nn.OperatorTransformer`.
+      An operator, called as `nn.OperatorTransformer`; around it an
+      `nn.models.ScalarOperator` where scalars are predicted.
 
     Raises:
       ValueError: if the samples lack what the model needs, or an option is out of
         range.
     """
+    if sizes.target_scalars:
+        q, t = sizes.out_features, sizes.target_scalars
+        inner = sizes._replace(out_features=q + _HEAD_CHANNELS, target_scalars=0)
+        operator = build(config, inner, layout=layout, rngs=rngs)
+        head = nn.models.ScalarHead(_HEAD_CHANNELS, t, rngs=rngs)
+        return nn.models.ScalarOperator(operator, head, q)
     (name,) = config.models
     found = entry(name)
     if "features" in vars(config) and "width" not in vars(config) and found.options:
@@ -361,15 +374,16 @@ def attention(name: str, sizes: Sizes, config: ModelOptions | None = None) -> La
 
 
 def call(
-    model: Callable[..., jax.Array],
+    model: Callable[..., Any],
     sample: Encoded,
     *,
     time: jax.Array | None = None,
     axis_name: str | None = None,
-) -> jax.Array:
+) -> Any:
     """Evaluates an operator on a sample of arrays, as from `samples.stack`.
 
     A model gets only the arguments that there are, so it need not know the others.
+    Scalars are features that are the same at all points, behind the others.
 
     Args:
       model: an `Operator`, or one that takes fewer arguments.
@@ -378,14 +392,15 @@ def call(
       axis_name: axis of the devices that share the points of the sample, if any.
 
     Returns:
-      Values of the output function, `(n, q)`.
+      What the model returns: values of the output function, `(n, q)`.
     """
     features, weights = sample.get("features"), sample.get("quadrature_weights")
-    evaluate = partial(
-        model,
-        jnp.asarray(sample["mesh_points"]),
-        None if features is None else jnp.asarray(features),
-    )
+    points = jnp.asarray(sample["mesh_points"])
+    features = None if features is None else jnp.asarray(features)
+    if "scalars" in sample:
+        scalars = jnp.asarray(sample["scalars"])
+        features = nn.models.constant_features(features, scalars, len(points))
+    evaluate = partial(model, points, features)
     if weights is not None:
         evaluate = partial(evaluate, quadrature_weights=jnp.asarray(weights))
     if time is not None:

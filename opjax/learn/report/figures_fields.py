@@ -75,7 +75,7 @@ def _comparable(seen: Outcome, first: Outcome) -> bool:
 def _first_name(found: Outcome, role: str) -> str:
     """Name of the channel that is shown; empty if it has none."""
     names = found.arrays.get(f"{role}_names", np.array([role]))
-    return "" if names[:1] == [role] or not names.size else str(names[0])
+    return "" if not names.size or names[0] == role else str(names[0])
 
 
 def _channel(values: Any) -> np.ndarray:

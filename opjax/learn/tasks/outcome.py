@@ -29,6 +29,7 @@ from numpy.typing import ArrayLike
 
 from opjax import training
 from opjax.learn.json_files import replacing
+from opjax.learn.predict.prediction import of_function
 from opjax.learn.registry import operators
 from opjax.samples import Sample
 
@@ -178,6 +179,7 @@ def inspect(
       num_points: of the mesh without padding.
       **given: further arguments of the model, such as `time`.
     """
+    model = of_function(model)
     if not hasattr(model, "inspect"):
         return {}
     arrays = {name: jnp.asarray(array) for name, array in sample.items()}

@@ -70,8 +70,9 @@ def check_sizes(
       ValueError: if dimension, channels, their names or, where the operator belongs to
         them, the points differ.
     """
-    there = start.description["sizes"]
+    there = start.sizes._asdict()
     wanted = ["point_dim", "feature_dim", "out_features", "time_embedding"]
+    wanted += ["scalar_dim", "target_scalars"]
     if start.fixed_points:
         wanted += ["grid_shape", "num_points"]
     for name in wanted:

@@ -14,6 +14,7 @@ from opjax.nn.models.narrow import with_precision
 from opjax.nn.models.ono import ONO, ONOBlock
 from opjax.nn.models.operator import OperatorTransformer
 from opjax.nn.models.orthogonal import OrthogonalLayer, OrthogonalNetwork
+from opjax.nn.models.scalars import ScalarHead, ScalarOperator, constant_features
 from opjax.nn.models.super_resolution import (
     SuperResolutionTransformer,
     coordinate_attention,
@@ -38,7 +39,10 @@ __all__ = [
     "OriginalGNOT",
     "OrthogonalLayer",
     "OrthogonalNetwork",
+    "ScalarHead",
+    "ScalarOperator",
     "SuperResolutionTransformer",
+    "constant_features",
     "coordinate_attention",
     "darcy_transformer",
     "inverse_transformer",

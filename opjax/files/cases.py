@@ -1,0 +1,213 @@
+"""Scalars of a case: numbers in its file, or in a table beside it.
+
+A scalar is an array of one number in an `.npz` or `.h5` file, field data of one number
+in a `.vtu` file, or a column of `cases.csv` in the folder of the files:
+
+    file,angle,mach,split
+    wing_001.vtu,2.5,0.30,train
+    wing_002.vtu,4.0,0.35,test
+
+The optional column `split` says which samples are for `train`, `validation` or `test`.
+A sample that is a group of a file is `file.h5/group`.
+"""
+
+import csv
+import functools
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from opjax.files.npz import Arrays
+from opjax.files.vtk.fields import Fields
+
+TABLE = "cases.csv"
+PARTS = ("train", "validation", "test")
+_MAX_BYTES = 2**28
+
+
+class Table(NamedTuple):
+    """A table of cases.
+
+    Attributes:
+      path: of the table.
+      rows: of every sample, its columns as text.
+    """
+
+    path: Path
+    rows: Mapping[str, Mapping[str, str]]
+
+    def row(self, file: Path, group: str) -> Mapping[str, str]:
+        """Returns the columns of a sample.
+
+        Raises:
+          ValueError: if the table lacks it.
+        """
+        keys = [f"{file.name}/{group}" if group else file.name, file.name]
+        for key in keys:
+            if key in self.rows:
+                return self.rows[key]
+        raise ValueError(
+            f"{self.path} has no row for {keys[0]}; add one, its column file being "
+            f"{keys[0]!r}."
+        )
+
+
+def table_of(file: Path) -> Table | None:
+    """Reads the table in the folder of a file, once; None if there is none.
+
+    Raises:
+      ValueError: if the table is damaged, has no column `file`, or a row names a file
+        that does not exist, is listed twice or has an unknown `split`.
+    """
+    path = file.parent / TABLE
+    if not path.is_file():
+        return None
+    known = path.stat()
+    return _read(path, known.st_mtime_ns, known.st_size)
+
+
+@functools.lru_cache(maxsize=8)
+def _read(path: Path, changed: int, size: int) -> Table:
+    del changed
+    if size > _MAX_BYTES:
+        raise ValueError(f"{path} has {size} bytes, more than {_MAX_BYTES} of a table.")
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+        lines = list(csv.reader(text.splitlines(), strict=True))
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise ValueError(
+            f"{path} is no table of values with commas between them: {error}; save it "
+            "as CSV in UTF-8."
+        ) from error
+    names = [name.strip() for name in lines[0]] if lines else []
+    if "file" not in names or len(set(names)) < len(names):
+        raise ValueError(
+            f"{path} has the columns {names}; it needs file, and each column once."
+        )
+    rows: dict[str, dict[str, str]] = {}
+    for number, line in enumerate(lines[1:], 2):
+        if not any(value.strip() for value in line):
+            continue
+        if len(line) != len(names):
+            raise ValueError(
+                f"{path}: line {number} has {len(line)} values, but there are "
+                f"{len(names)} columns."
+            )
+        row = dict(zip(names, (value.strip() for value in line), strict=True))
+        _check_row(path, number, row, rows)
+        rows[row["file"]] = row
+    return Table(path, rows)
+
+
+def _check_row(
+    path: Path, number: int, row: Mapping[str, str], rows: Mapping[str, object]
+) -> None:
+    key = row["file"]
+    if key in rows:
+        raise ValueError(f"{path}: line {number} lists {key} again; keep one of them.")
+    file = path.parent / key
+    if not file.exists() and not file.parent.is_file():
+        raise ValueError(
+            f"{path}: line {number} names {key}, which does not exist in "
+            f"{path.parent}; correct the name or remove the line."
+        )
+    if row.get("split", "train") not in PARTS:
+        raise ValueError(
+            f"{path}: line {number} has split={row['split']!r}, not one of "
+            f"{', '.join(PARTS)}."
+        )
+
+
+def read(
+    name: str,
+    arrays: Arrays,
+    row: Mapping[str, str] | None,
+    wanted: tuple[str, ...],
+    *,
+    table: Path | None = None,
+    needed: bool = True,
+) -> np.ndarray | None:
+    """Returns scalars of a sample, float32 of shape `(s,)`.
+
+    Args:
+      name: of the sample, for messages.
+      arrays: what its file holds.
+      row: what the table says of it, if there is one.
+      wanted: names of the scalars.
+      table: where the table is, for messages.
+      needed: whether a missing scalar is an error.
+
+    Returns:
+      The scalars in this order; None if none are wanted, or one is missing and may be.
+
+    Raises:
+      ValueError: if a scalar is missing, given twice, no number, not finite, or has
+        several values.
+    """
+    found: list[float] = []
+    data = arrays.mesh.field_data.arrays if isinstance(arrays, Fields) else {}
+    for key in wanted:
+        given = {
+            "the array": arrays[key] if key in arrays else data.get(key),
+            f"column {key} of {table}": row.get(key) if row is not None else None,
+        }
+        there = {place: value for place, value in given.items() if value is not None}
+        if len(there) > 1:
+            raise ValueError(
+                f"{name}: the scalar {key} is in the file and in {table}; keep one."
+            )
+        if not there:
+            if needed:
+                raise _missing(name, key, arrays, data, row, table)
+            return None
+        ((place, value),) = there.items()
+        found.append(_number(name, key, place, value))
+    return np.asarray(found, np.float32) if found else None
+
+
+def _number(name: str, key: str, place: str, value: np.ndarray | str) -> float:
+    if isinstance(value, str):
+        try:
+            number = float(value)
+        except ValueError:
+            raise ValueError(
+                f"{name}: the scalar {key} is {value!r} in {place}, which is no number."
+            ) from None
+    else:
+        array = np.asarray(value)
+        if array.dtype.kind not in "fiub":
+            raise ValueError(
+                f"{name}: the scalar {key} has dtype {array.dtype}, not a real number."
+            )
+        if array.size != 1:
+            raise ValueError(
+                f"{name}: the scalar {key} has shape {array.shape}, but a scalar is "
+                "one number for the whole sample; values at the points are fields, "
+                "--feature_names or --target_names."
+            )
+        number = float(array.reshape(()))
+    with np.errstate(over="ignore"):
+        if not np.isfinite(np.float32(number)):
+            raise ValueError(
+                f"{name}: the scalar {key} is {number}, which is not finite in single "
+                "precision; correct it or remove the sample."
+            )
+    return number
+
+
+def _missing(
+    name: str,
+    key: str,
+    arrays: Arrays,
+    data: Mapping[str, object],
+    row: Mapping[str, str] | None,
+    table: Path | None,
+) -> ValueError:
+    place = f"no {TABLE} beside it" if row is None else f"{table} has no column for it"
+    listed = sorted({*arrays, *data})
+    return ValueError(
+        f"{name} has no scalar {key!r}, only the arrays {listed}, and {place}; add it "
+        f"to the file, or as a column to {TABLE}."
+    )

@@ -1,0 +1,63 @@
+"""Predicted scalars of the test samples, and how good they are."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from opjax.learn.run import buckets
+
+
+def predicted(
+    predict: Callable[[Any, Any], Any],
+    model: Any,
+    test: Sequence[Any],
+    rows: Sequence[np.ndarray],
+    batch_size: int,
+) -> np.ndarray:
+    """Predicts the scalars of the test samples, in physical units, `(num_test, t)`.
+
+    Args:
+      predict: `predict(model, sample)`, of one encoded sample, has `scalars`.
+      model: as it takes it.
+      test: encoded samples, in buckets.
+      rows: places of the samples of every bucket.
+      batch_size: samples evaluated at once.
+    """
+
+    @jax.jit
+    def look(model: Any, arrays: Any) -> jax.Array:
+        return jax.vmap(lambda sample: predict(model, sample).scalars)(arrays)
+
+    found: dict[int, np.ndarray] = {}
+    for bucket, places in zip(test, rows, strict=True):
+        for start in range(0, len(places), batch_size):
+            stop = min(start + batch_size, len(places))
+            chosen = range(start, stop)
+            values = np.asarray(look(model, buckets.rows(bucket, chosen)))
+            found |= dict(zip(places[start:stop].tolist(), values, strict=True))
+    return np.stack([found[row] for row in sorted(found)])
+
+
+def errors(
+    predicted: np.ndarray, known: np.ndarray, names: Sequence[str] | None
+) -> dict[str, float]:
+    """Returns the mean absolute error of each scalar, and R^2 where it is defined.
+
+        R^2 = 1 - sum_i (r_i - s_i)^2 / sum_i (s_i - mean(s))^2.
+
+    Args:
+      predicted: of the test samples, `(num_test, t)`.
+      known: what they are.
+      names: of the scalars.
+    """
+    listed = names or [f"scalar_{i}" for i in range(known.shape[1])]
+    found: dict[str, float] = {}
+    error = np.asarray(predicted, np.float64) - known
+    spread = np.sum((known - known.mean(axis=0, dtype=np.float64)) ** 2, axis=0)
+    for i, name in enumerate(listed):
+        found[f"{name}_error"] = float(np.abs(error[:, i]).mean())
+        if spread[i] > 0:
+            found[f"{name}_r2"] = float(1 - np.sum(error[:, i] ** 2) / spread[i])
+    return found

@@ -1,0 +1,137 @@
+"""Scalars of a case: as constant features of any model, and read off any model."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jax import lax
+
+from opjax import _checks
+from opjax.nn.layers import MLP
+from opjax.quadrature import weighted_mean
+
+
+def constant_features(
+    features: jax.Array | None, scalars: jax.Array, num_points: int
+) -> jax.Array:
+    """Appends scalars to the features of every point.
+
+        F'_i = (F_i, s),    i = 1..n.
+
+    Args:
+      features: values of the input function, `(n, c)`; None if the mesh is the input.
+      scalars: numbers of the whole sample, `(s,)`, normalised as features are.
+      num_points: `n`.
+
+    Returns:
+      Features of a model with `feature_dim = c + s`, shape `(n, c + s)`.
+
+    Raises:
+      ValueError: if the scalars are no vector.
+    """
+    _checks.rank(1, scalars=scalars)
+    constant = jnp.broadcast_to(scalars, (num_points, len(scalars)))
+    if features is None:
+        return constant
+    return jnp.concatenate([features, constant.astype(features.dtype)], axis=1)
+
+
+class ScalarHead(nnx.Module):
+    r"""Reads scalars off a function, independently of the density of the mesh.
+
+        s = MLP(sum_i w_i v_i / sum_i w_i),
+
+    the means of channels `v` over the points with the quadrature weights `w`: as the
+    mesh is refined they converge to means over the domain. Points of zero weight,
+    padding among them, do not matter.
+
+    Args:
+      channels: of the function.
+      num_scalars: numbers to read off.
+      width: of the perceptron's hidden layer.
+      rngs: source of the initial parameters.
+    """
+
+    def __init__(
+        self, channels: int, num_scalars: int, *, width: int = 64, rngs: nnx.Rngs
+    ):
+        _checks.positive(channels=channels, num_scalars=num_scalars, width=width)
+        self.mlp = MLP(channels, width, num_scalars, rngs=rngs)
+
+    def __call__(
+        self,
+        values: jax.Array,
+        quadrature_weights: jax.Array | None = None,
+        *,
+        axis_name: str | None = None,
+    ) -> jax.Array:
+        """Reads scalars `(num_scalars,)` off values `(n, channels)`.
+
+        Args:
+          values: at the points.
+          quadrature_weights: non-negative, `(n,)`; None for equal ones.
+          axis_name: axis of the devices that share the points, if any.
+        """
+        if axis_name is None:
+            over = jax.vmap(weighted_mean, in_axes=(1, None))
+            return self.of_means(over(values, quadrature_weights))
+        weights = quadrature_weights
+        weights = jnp.ones(len(values), values.dtype) if weights is None else weights
+        sums = weights @ jnp.where(weights[:, None] > 0, values, 0)
+        total, mass = lax.psum((sums, jnp.sum(weights)), axis_name)
+        return self.of_means(total / jnp.where(mass > 0, mass, 1))
+
+    def of_means(self, means: jax.Array) -> jax.Array:
+        """Reads scalars off the weighted means of the channels, `(channels,)`."""
+        return self.mlp(means)
+
+
+class ScalarOperator(nnx.Module):
+    """A model of a function, and scalars that are read off further channels of it.
+
+        u, v = split(model(points, features)),    s = head(v)
+
+    Args:
+      operator: any model, called as `nn.OperatorTransformer`, whose last channels are
+        those that the head reads.
+      head: reads the scalars.
+      out_features: channels of the output function.
+    """
+
+    def __init__(
+        self, operator: Callable[..., Any], head: ScalarHead, out_features: int
+    ):
+        self.operator, self.head = operator, head
+        self.out_features = out_features
+
+    def __call__(self, mesh_points: jax.Array, *given: Any, **named: Any) -> jax.Array:
+        """Returns the output function alone, as the model does."""
+        return self.operator(mesh_points, *given, **named)[:, : self.out_features]
+
+    def both(
+        self,
+        mesh_points: jax.Array,
+        features: jax.Array | None = None,
+        *,
+        quadrature_weights: jax.Array | None = None,
+        axis_name: str | None = None,
+        **given: Any,
+    ) -> tuple[jax.Array, jax.Array]:
+        """Returns the output function `(n, q)` and the scalars `(t,)`.
+
+        Args:
+          mesh_points: shape `(n, p)`.
+          features: values of the input function, `(n, c)`.
+          quadrature_weights: weights of the points, `(n,)`.
+          axis_name: axis of the devices that share the points, if any.
+          **given: further arguments of the model.
+        """
+        if quadrature_weights is not None:
+            given["quadrature_weights"] = quadrature_weights
+        if axis_name is not None:
+            given["axis_name"] = axis_name
+        values = self.operator(mesh_points, features, **given)
+        field, read = jnp.split(values, [self.out_features], axis=1)
+        return field, self.head(read, quadrature_weights, axis_name=axis_name)

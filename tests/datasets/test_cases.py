@@ -1,0 +1,177 @@
+"""Scalars of cases in files and tables, and how bad ones are refused."""
+
+import numpy as np
+import pytest
+
+from opjax import files, samples
+from opjax.samples import Sample, ranges
+
+POINTS = np.random.default_rng(0).random((6, 2)).astype(np.float32)
+BOTH = {"scalars": "angle,mach", "target_scalars": "lift"}
+
+
+def _files(folder, count=6, **more):
+    folder.mkdir(exist_ok=True)
+    for i in range(count):
+        arrays = {"mesh_points": POINTS + i, "target": POINTS[:, 0] * i}
+        arrays |= {"angle": np.float64(i), "lift": np.array([2.0 * i])} | more
+        np.savez(folder / f"c{i}.npz", **arrays)
+    return folder
+
+
+def _table(folder, lines, head="file,mach"):
+    (folder / "cases.csv").write_text("\n".join([head, *lines]) + "\n")
+
+
+def _machs(count=6):
+    return [f"c{i}.npz,0.{i}" for i in range(count)]
+
+
+def test_scalars_come_from_files_and_tables_in_the_order_of_their_names(tmp_path):
+    folder = _files(tmp_path / "a")
+    _table(folder, _machs())
+    found = files.read(folder, **BOTH)
+    np.testing.assert_allclose(found[3].scalars, [3, 0.3], rtol=1e-6)
+    np.testing.assert_array_equal(found[3].target_scalars, [6])
+    assert found[3].scalars.dtype == np.float32
+    divided = files.splits([folder], **BOTH)
+    assert divided.channels["scalars"] == ("angle", "mach")
+    assert divided.channels["target_scalars"] == ("lift",)
+    on_disk = files.stored(folder, **BOTH)
+    np.testing.assert_array_equal(on_disk[3].scalars, found[3].scalars)
+    assert on_disk.summaries[0].channels["scalars"] == 2
+    # Nothing is read that was not asked for.
+    plain = files.read(folder)
+    assert plain[0].scalars is None
+    assert plain[0].target_scalars is None
+
+
+def test_a_column_of_the_table_divides_the_samples(tmp_path):
+    folder = _files(tmp_path / "a")
+    parts = ["test", "train", "train", "validation", "train", "train"]
+    rows = [f"{row},{part}" for row, part in zip(_machs(), parts, strict=True)]
+    _table(folder, rows, "file,mach,split")
+    for in_memory in (True, False):
+        found = files.splits([folder], in_memory=in_memory, **BOTH)
+        assert [len(found.train), len(found.validation), len(found.test)] == [4, 1, 1]
+        assert found.test[0].name.endswith("c0.npz")
+    other = _files(tmp_path / "b")
+    _table(other, rows, "file,mach,split")
+    with pytest.raises(ValueError, match="split of cases.csv names the test"):
+        files.splits([folder], [other], **BOTH)
+
+
+def test_field_data_of_vtu_files_and_rows_of_stacked_files_are_scalars(tmp_path):
+    pyvista = pytest.importorskip("pyvista")
+    mesh = pyvista.Sphere(theta_resolution=5, phi_resolution=5)
+    mesh = mesh.cast_to_unstructured_grid()
+    mesh["target"] = mesh.points[:, 0]
+    mesh.field_data["angle"] = [2.5]
+    mesh.save(tmp_path / "one.vtu")
+    (found,) = files.read(tmp_path / "one.vtu", scalars="angle")
+    assert found.scalars == pytest.approx([2.5])
+    count = 4
+    np.savez(
+        tmp_path / "all.npz",
+        mesh_points=np.stack([POINTS + i for i in range(count)]),
+        target=np.ones((count, 6)),
+        angle=np.arange(count),
+    )
+    found = files.read(tmp_path / "all.npz", stacked=True, scalars="angle")
+    assert [float(one.scalars[0]) for one in found] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        (_machs()[:-1], "c5.npz.*no row|no row for c5.npz"),
+        ([*_machs(), "c9.npz,1"], "c9.npz, which does not exist"),
+        ([*_machs(), "c0.npz,1"], "lists c0.npz again"),
+        (["c0.npz,fast", *_machs()[1:]], "mach is 'fast'"),
+        (["c0.npz,nan", *_machs()[1:]], "c0.npz: the scalar mach is nan"),
+        (["c0.npz,0.1,3", *_machs()[1:]], "line 2 has 3 values"),
+    ],
+)
+def test_bad_tables_are_refused_by_file_and_line(tmp_path, lines, message):
+    folder = _files(tmp_path / "a")
+    _table(folder, lines)
+    with pytest.raises(ValueError, match=message):
+        files.read(folder, **BOTH)
+
+
+def test_bad_scalars_are_refused_by_file_and_name(tmp_path):
+    folder = _files(tmp_path / "a")
+    with pytest.raises(ValueError, match=r"c0\.npz has no scalar 'mach'.*cases\.csv"):
+        files.read(folder, scalars="mach")
+    _table(folder, [f"c{i}.npz,1" for i in range(6)], "file,angle")
+    with pytest.raises(ValueError, match="angle is in the file and in"):
+        files.read(folder, scalars="angle")
+    bad = _files(tmp_path / "b", angle=np.ones(6))
+    with pytest.raises(ValueError, match=r"angle has shape \(6,\).*--feature_names"):
+        files.read(bad, scalars="angle")
+    bad = _files(tmp_path / "c", angle=np.inf)
+    with pytest.raises(ValueError, match=r"c0\.npz: the scalar angle is inf"):
+        files.read(bad, scalars="angle")
+    bad = _files(tmp_path / "d", angle=np.array("two"))
+    with pytest.raises(ValueError, match="angle has dtype"):
+        files.read(bad, scalars="angle")
+    with pytest.raises(ValueError, match="angle is named as a scalar and as"):
+        files.read(folder, scalars="angle", features="angle")
+    head = "file,mach,split"
+    _table(folder, [f"{row},learn" for row in _machs()], head)
+    with pytest.raises(ValueError, match="split='learn'"):
+        files.read(folder, scalars="mach")
+    (folder / "cases.csv").write_text("name,mach\nc0.npz,1\n")
+    with pytest.raises(ValueError, match="it needs file"):
+        files.read(folder, scalars="mach")
+
+
+def _sample(**given):
+    return Sample(POINTS, target=POINTS[:, :1], **given)
+
+
+def test_samples_with_other_scalars_do_not_fit():
+    one = np.ones(1, np.float32)
+    with pytest.raises(ValueError, match="sample 1 has .*all samples"):
+        samples.check([_sample(scalars=one), _sample()])
+    with pytest.raises(ValueError, match=r"scalars has shape \(1, 1\)"):
+        samples.check([_sample(scalars=one[None])])
+    with pytest.raises(ValueError, match="not all finite"):
+        samples.check([_sample(scalars=one * np.nan)])
+    with pytest.raises(TypeError, match="scalars has dtype int64"):
+        samples.check([_sample(scalars=np.ones(1, np.int64))])
+
+
+def test_arrays_of_many_samples_give_each_its_row():
+    found = samples.from_arrays(
+        mesh_points=POINTS,
+        target=np.ones((3, 6)),
+        scalars=np.arange(6.0).reshape(3, 2),
+        target_scalars=np.arange(3.0),
+    )
+    np.testing.assert_array_equal(found[2].scalars, [4, 5])
+    np.testing.assert_array_equal(found[2].target_scalars, [2])
+    (bucket,) = samples.stack(found)
+    assert bucket["scalars"].shape == (3, 2)
+    padded = samples.pad(found[0], 8)
+    assert padded["mesh_points"].shape == (8, 2)
+    assert padded["scalars"].shape == (2,)
+    with pytest.raises(ValueError, match="scalars has shape"):
+        samples.from_arrays(mesh_points=POINTS, target=np.ones((3, 6)), scalars=[1.0])
+
+
+def test_ranges_of_scalars_and_their_units():
+    train = [_sample(scalars=np.array([v, 1], np.float32)) for v in (1, 3)]
+    known = ranges.measure(train)
+    inside = ranges.compare(known, _sample(scalars=np.array([2, 1], np.float32)))
+    assert inside["scalars_outside"] == 0
+    far = _sample(scalars=np.array([2000, 1], np.float32))
+    found = ranges.compare(known, far)
+    assert found["scalars_outside"] == 0.5
+    assert found["scalars_distance"] > 900
+    assert "of the scalars lie outside" in ranges.sentence(found)
+    (note,) = ranges.other_units(known, [far], ["load", "mach"])
+    assert "load is 2000 to 2000 here, and 1 to 3 in training" in note
+    assert "scalars_outside" not in ranges.compare(
+        ranges.measure([_sample()]), _sample()
+    )

@@ -1,0 +1,134 @@
+"""Scalars of a case from files to predictions."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+from opjax import files, learn
+from opjax.learn.cli import predict as predicting
+from opjax.learn.cli import train as program
+from opjax.samples import Sample
+
+TINY = dataclasses.replace(
+    learn.TRAIN_PRESETS["smoke"],
+    train="",
+    width=8,
+    num_layers=1,
+    num_basis=4,
+    num_epochs=2,
+    num_buckets=1,
+)
+NAMES = {"scalar_names": "angle,mach", "target_scalars": "lift"}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder, rng = tmp_path_factory.mktemp("cases"), np.random.default_rng(0)
+    rows = ["file,mach"]
+    for i in range(10):
+        points, (a, m) = rng.random((20 + i, 2)), rng.normal(size=2)
+        target = a * np.sin(3 * points[:, 0]) + m * points[:, 1]
+        arrays = {"mesh_points": points, "target": target, "angle": a, "lift": a + m}
+        np.savez(folder / f"c{i}.npz", **arrays)
+        rows.append(f"c{i}.npz,{m}")
+    (folder / "cases.csv").write_text("\n".join(rows))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run(folder, tmp_path_factory):
+    workdir = tmp_path_factory.mktemp("runs") / "run"
+    given = dataclasses.replace(TINY, train=str(folder), **NAMES)
+    result = program.run(given, workdir=workdir)
+    return workdir, result
+
+
+def test_files_with_scalars_are_learned_and_predicted(folder, run, tmp_path):
+    workdir, result = run
+    assert {"relative_l2", "lift_error"} <= result.keys()
+    trained = learn.load(workdir)
+    assert trained.description["names"]["scalars"] == ["angle", "mach"]
+    assert trained.description["channels"]["target_scalars"] == 1
+    assert len(trained.description["ranges"]["scalars"][0]) == 2
+    predicting.run(workdir, inputs=str(folder / "c0.npz"), output=tmp_path)
+    (row,) = json.loads((tmp_path / "report.json").read_text())
+    sample = files.read(folder / "c0.npz", scalars="angle,mach", target_scalars="lift")
+    both = trained.both(sample[0])
+    assert row["scalars"]["angle"] == pytest.approx(float(sample[0].scalars[0]))
+    assert row["predicted_scalars"]["lift"] == pytest.approx(float(both.scalars[0]))
+    error = float(both.scalars[0] - sample[0].target_scalars[0])
+    assert row["scalar_errors"]["lift"] == pytest.approx(error, abs=1e-6)
+    np.testing.assert_array_equal(both.values, trained(sample[0]))
+    np.testing.assert_array_equal(
+        trained(sample[0].mesh_points, scalars=sample[0].scalars), both.values
+    )
+
+
+def test_chunks_and_fields_see_the_scalars(folder, run):
+    trained = learn.load(run[0])
+    sample = trained.one(folder / "c3.npz")
+    whole, parts = trained.both(sample), trained.both(sample, chunk_size=8)
+    np.testing.assert_allclose(parts.values, whole.values, atol=1e-4)
+    np.testing.assert_allclose(parts.scalars, whole.scalars, atol=1e-4)
+    field = trained.field(sample)
+    np.testing.assert_allclose(field.at(sample.mesh_points), whole.values, atol=1e-4)
+    arrays = {"mesh_points": sample.mesh_points, "scalars": sample.scalars}
+    streamed = np.concatenate(list(trained.stream(arrays, chunk_size=8)))
+    np.testing.assert_allclose(streamed, whole.values, atol=1e-4)
+    moved = trained(sample._replace(scalars=sample.scalars + 1))
+    assert np.abs(moved - whole.values).max() > 1e-3
+
+
+def test_samples_that_stay_on_disk_train_to_the_same_bits(folder, run, tmp_path):
+    given = dataclasses.replace(TINY, train=str(folder), stream_samples=True, **NAMES)
+    result = program.run(given, workdir=tmp_path / "run")
+    assert result["validation"] == run[1]["validation"]
+    assert result["lift_error"] == run[1]["lift_error"]
+
+
+def test_what_does_not_go_with_scalars_is_refused(folder, run, tmp_path):
+    workdir, _ = run
+    trained = learn.load(workdir)
+    bare = Sample(np.ones((4, 2), np.float32), name="bare")
+    with pytest.raises(ValueError, match=r"bare has 0 scalars.*2 \(angle, mach\)"):
+        trained(bare)
+    with pytest.raises(ValueError, match="scalars belong to the points"):
+        trained(bare, scalars=np.ones(2))
+    with pytest.raises(ValueError, match="leave --stream out"):
+        predicting.run(workdir, inputs=str(folder), output=tmp_path, stream=True)
+    with pytest.raises(ValueError, match="exported operators do not"):
+        predicting.run(workdir, export_path=tmp_path / "model")
+    with pytest.raises(ValueError, match="scalar_names=angle means nothing with"):
+        dataclasses.replace(TINY, scalar_names="angle", stream_points=8)
+    with pytest.raises(ValueError, match="scalar_names=angle means nothing with time"):
+        dataclasses.replace(TINY, scalar_names="angle", time="one_step")
+    given = dataclasses.replace(
+        TINY, train=str(folder), scalar_names="angle", init_from=str(workdir)
+    )
+    with pytest.raises(ValueError, match="init_from"):
+        program.run(given, workdir=tmp_path / "again")
+
+
+def test_other_units_are_told_with_both_ranges(folder, run, tmp_path):
+    place = tmp_path / "input"
+    place.mkdir()
+    with np.load(folder / "c0.npz") as arrays:
+        np.savez(place / "c0.npz", **{**arrays, "angle": 1000 * arrays["angle"]})
+    (place / "cases.csv").write_text("file,mach\nc0.npz,0.3\n")
+    with pytest.warns(UserWarning, match="scalar angle is .* here, and .* in training"):
+        predicting.run(run[0], inputs=str(place), output=tmp_path / "out")
+
+
+def test_arrays_with_scalars_are_learned():
+    rng = np.random.default_rng(0)
+    data = {
+        "mesh_points": rng.random((9, 12, 2)),
+        "target": rng.normal(size=(9, 12)),
+        "scalars": rng.normal(size=(9, 1)),
+        "target_scalars": rng.normal(size=9),
+    }
+    trained = learn.train(data, config=TINY)
+    found = trained(data["mesh_points"][0], scalars=data["scalars"][0])
+    assert found.shape == (12, 1)
