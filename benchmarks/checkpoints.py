@@ -41,7 +41,9 @@ def state(size: str) -> Any:
     from opjax import nn, training
 
     width = _WIDTHS[size]
-    basis = partial(nn.bases.SoftmaxBasis, num_basis=32, grid_shape=(32, 32))
+    # Names of opjax 0.2 are those of `nn` itself.
+    bases, mixers = getattr(nn, "bases", nn), getattr(nn, "mixers", nn)
+    basis = partial(bases.SoftmaxBasis, num_basis=32, grid_shape=(32, 32))
     model = nn.OperatorTransformer(
         position=nn.ReferenceDistances(2, 8),
         feature_dim=1 if width["shared"] else 10,
@@ -53,7 +55,7 @@ def state(size: str) -> Any:
             nn.BasisAttention,
             num_heads=width["num_heads"],
             basis=None if width["shared"] else basis,
-            mixer=nn.mixers.FunctionalMap,
+            mixer=mixers.FunctionalMap,
         ),
         rngs=nnx.Rngs(0),
     )
@@ -67,7 +69,10 @@ def measure(size: str, repeats: int) -> dict[str, float]:
     """Medians of one process: seconds to save and to restore, bytes, parameters."""
     import jax
 
-    from opjax.training import checkpoint
+    try:
+        from opjax.training import checkpoint
+    except ImportError:  # opjax 0.2
+        from opjax import checkpoint
 
     payload = state(size)
     saves, restores = [], []
@@ -77,16 +82,17 @@ def measure(size: str, repeats: int) -> dict[str, float]:
             path = checkpoint.save(place, step, payload)
             saves.append(time.perf_counter() - begin)
             begin = time.perf_counter()
-            found = checkpoint.restore(place, payload)
-            assert found is not None
-            jax.block_until_ready(found.payload)
+            restored = checkpoint.restore(place, payload)
+            assert restored is not None
+            jax.block_until_ready(restored.payload)
             restores.append(time.perf_counter() - begin)
-        files = [file for file in path.rglob("*") if file.is_file()]
+        found = (file for file in path.rglob("*") if file.is_file())
+        files = [file.stat().st_size for file in found]
     return {
         "save": statistics.median(saves[1:]),
         "restore": statistics.median(restores[1:]),
         "first_save": saves[0],
-        "bytes": sum(file.stat().st_size for file in files),
+        "bytes": sum(files),
         "files": len(files),
     }
 

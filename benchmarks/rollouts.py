@@ -2,14 +2,19 @@ r"""Compares ways to train operators in time: error over the steps of a rollout.
 
     python -m benchmarks.rollouts --data=data/flow
     opjax-train --train=data/flow/train --test=data/flow/test --grid_axes=2 \
-      --time=one_step --workdir=runs/one_step
-    python -m benchmarks.rollouts --runs=runs/one_step,runs/unrolled \
-      --names=one step,four steps --figure=results/time.png
+      --time=one_step --workdir=runs/one
+    opjax-train --train=data/flow/train --test=data/flow/test --grid_axes=2 \
+      --time=unrolled --workdir=runs/four
+    python -m benchmarks.rollouts --runs=runs/one,runs/four \
+      --names=one,four --figure=results/time.png
 
-Without `--runs` it writes flows: the vorticity of smooth flows on a periodic square of
-16 x 16 points, viscosity 1e-3, 51 frames one unit of time apart, from our solver with
+With `--data` it writes flows: the vorticity of smooth flows on a periodic square of
+16 x 16 points, viscosity 1e-3, 51 frames at times 10 to 60, from our solver with
 64 x 64 points. With `--runs` it prints a Markdown table with medians and ranges over
-the seeds, and draws the error over the steps of a rollout with persistence.
+the seeds, and draws the error over the steps of a rollout with persistence. Runs of the
+same name are seeds of each other. Seconds of a run include those of the run that it
+started from, by `--init_from`. With `--strip` it draws frames of the first test flow,
+true, predicted and their difference, of the last run.
 """
 
 import json
@@ -18,10 +23,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from absl import app, flags
 
+from opjax.files.series import read_series
+from opjax.learn.predict import trained
 from opjax.learn.report import drawing
 from opjax.learn.tables import median_and_range, table
 from opjax.learn.tasks import outcome
@@ -31,8 +37,10 @@ _DATA = flags.DEFINE_string("data", None, "Folder to write the flows to")
 _RUNS = flags.DEFINE_list("runs", [], "Folders of finished runs of opjax-train")
 _NAMES = flags.DEFINE_list("names", [], "What the runs are called, in their order")
 _FIGURE = flags.DEFINE_string("figure", None, "PNG file to write")
-_POINTS, _STRIDE, _VISCOSITY, _STEPS = 64, 4, 1e-3, 50
-_SPLITS = {"train": 100, "test": 8}
+_STRIP = flags.DEFINE_string("strip", None, "PNG file of frames to write")
+_POINTS, _STRIDE, _VISCOSITY = 64, 4, 1e-3
+_START, _STEPS = 10, 50
+_SPLITS = {"train": 40, "test": 8}
 
 
 def write_flows(folder: pathlib.Path) -> None:
@@ -43,65 +51,110 @@ def write_flows(folder: pathlib.Path) -> None:
     def flow(key: jax.Array) -> jax.Array:
         first = navier_stokes.initial_vorticity(key, num_points=_POINTS)
         later = navier_stokes.solve(
-            first, force, viscosity=_VISCOSITY, num_frames=_STEPS
+            first, force, viscosity=_VISCOSITY, num_frames=_START + _STEPS
         )
-        return jnp.concatenate([first[None], later])[:, ::_STRIDE, ::_STRIDE]
+        return later[_START - 1 :, ::_STRIDE, ::_STRIDE]
 
     number = 0
     for part, count in _SPLITS.items():
         (folder / part).mkdir(parents=True, exist_ok=True)
         for i in range(count):
             frames = np.asarray(flow(jax.random.key(number)), np.float32)
-            times = np.arange(_STEPS + 1.0)
+            times = _START + np.arange(_STEPS + 1.0)
             np.savez(folder / part / f"flow_{i:04d}.npz", target=frames, times=times)
             number += 1
 
 
-def members(run: pathlib.Path) -> list[pathlib.Path]:
-    """Folders of the members of a run, one for each seed.
+def members(runs: Sequence[pathlib.Path]) -> list[pathlib.Path]:
+    """Folders of the members of runs, one for each seed.
 
     Raises:
-      FileNotFoundError: if there is none.
+      FileNotFoundError: if a run has none.
     """
-    found = sorted(path.parent for path in run.glob("*/result.json"))
-    if not found:
-        raise FileNotFoundError(f"{run} has no finished members.")
+    found: list[pathlib.Path] = []
+    for run in runs:
+        here = sorted(path.parent for path in run.glob("*/result.json"))
+        if not here:
+            raise FileNotFoundError(f"{run} has no finished members.")
+        found += here
     return found
 
 
-def rows(runs: Mapping[str, pathlib.Path]) -> list[list[str]]:
+def seconds(member: pathlib.Path) -> float:
+    """Seconds of training of a member, and of those that it started from."""
+    own = json.loads((member / "result.json").read_text())["seconds"]
+    start = json.loads((member / "config.json").read_text()).get("init_from")
+    return own + (sum(map(seconds, members([pathlib.Path(start)]))) if start else 0)
+
+
+def rows(runs: Mapping[str, Sequence[pathlib.Path]]) -> list[list[str]]:
     """Rows of the table: medians over the seeds, and ranges."""
     found: list[list[str]] = []
-    for name, run in runs.items():
-        results = [json.loads((f / "result.json").read_text()) for f in members(run)]
-        columns = ["step_1", "step_10", f"step_{_STEPS}", "persistence_steps"]
-        values = [[float(one[c]) for one in results] for c in [*columns, "seconds"]]
-        found.append([name, str(len(results)), *map(median_and_range, values)])
+    for name, folders in runs.items():
+        each = members(folders)
+        results = [json.loads((f / "result.json").read_text()) for f in each]
+        columns = ["step_1", "step_10", f"step_{_STEPS}", "relative_l2"]
+        columns += ["correlation_steps", "drift"]
+        values = [[float(one[c]) for one in results] for c in columns]
+        times = median_and_range([seconds(f) for f in each], digits=3)
+        found.append([name, str(len(each)), *map(median_and_range, values), times])
+    still = float(results[0]["persistence"])
+    mean = float(results[0]["mean"])
+    for name, value in (("persistence", still), ("mean of training", mean)):
+        found.append([name, "", "", "", "", f"{value:.3g}", "", "", ""])
     return found
 
 
-def draw(runs: Mapping[str, pathlib.Path], path: pathlib.Path) -> None:
+def draw(runs: Mapping[str, Sequence[pathlib.Path]]) -> Any:
     """Draws medians and ranges over the seeds of the error of every step."""
-    plt = drawing.pyplot()
-    figure, axes = plt.subplots(figsize=(7, 4), layout="constrained")
-    for name, run in runs.items():
-        curves = [outcome.read(f).arrays for f in members(run)]
+    figure = drawing.new_figure(7, 4, "constrained")
+    axis = figure.subplots()
+    for name, folders in runs.items():
+        curves = [outcome.read(f).arrays for f in members(folders)]
         errors = np.stack([one["series"].mean(axis=0) for one in curves])
         steps = np.arange(1, errors.shape[1] + 1)
-        (line,) = axes.plot(steps, np.median(errors, axis=0), label=name)
-        axes.fill_between(
-            steps,
-            errors.min(axis=0),
-            errors.max(axis=0),
-            color=line.get_color(),
-            alpha=0.25,
-            linewidth=0,
-        )
-    still: Any = curves[0]["series_baseline"]
-    axes.plot(np.arange(1, len(still) + 1), still, "k--", label="persistence")
-    axes.set(yscale="log", xlabel="step", ylabel="relative $L^2$ error")
-    axes.legend()
-    figure.savefig(path, dpi=150)
+        (line,) = axis.plot(steps, np.median(errors, axis=0), label=name)
+        ends = errors.min(axis=0), errors.max(axis=0)
+        axis.fill_between(steps, *ends, color=line.get_color(), alpha=0.25, lw=0)
+    still = curves[0]["series_baseline"]
+    axis.plot(steps, still, "k--", label="persistence", linewidth=1)
+    axis.set(yscale="log", xlabel="step", ylabel="relative L2 error")
+    drawing.plain(axis)
+    drawing.legend(axis)
+    return figure
+
+
+def strip(run: pathlib.Path, shown: Sequence[int] = (1, 10, 25, _STEPS)) -> Any:
+    """Draws frames of the first test flow: true, predicted, and their difference."""
+    found = trained.load(run)
+    config = found.description["config"]
+    file = sorted(pathlib.Path(config["test"]).glob("*.npz"))[0]
+    (series,), _ = read_series(file, grid_axes=2)
+    frames = list(found.rollout(series, max(shown)))
+    figure = drawing.new_figure(2.2 * len(shown), 6)
+    axes = figure.subplots(3, len(shown), sharex=True, sharey=True)
+    truths = np.stack([series.values[step][:, 0] for step in shown])
+    most = float(np.abs(truths).max())
+    for column, (step, truth) in enumerate(zip(shown, truths, strict=True)):
+        predicted = frames[step - 1][:, 0]
+        pictures = {"true": truth, "predicted": predicted}
+        pictures["difference"] = predicted - truth
+        for row, (name, values) in enumerate(pictures.items()):
+            axis = axes[row, column]
+            image = drawing.field(
+                axis,
+                series.mesh_points,
+                values,
+                grid_shape=series.grid_shape,
+                vmin=-most,
+                vmax=most,
+                cmap="RdBu_r",
+            )
+            axis.set(xticks=[], yticks=[], title=f"step {step}" * (row == 0))
+            if column == 0:
+                axis.set_ylabel(name)
+    drawing.add_colorbar(figure, image, axes)
+    return figure
 
 
 def main(argv: Sequence[str]) -> None:
@@ -113,11 +166,16 @@ def main(argv: Sequence[str]) -> None:
         return
     if not _RUNS.value or len(_RUNS.value) != len(_NAMES.value):
         raise app.UsageError("Give --data, or --runs and as many --names.")
-    runs = dict(zip(_NAMES.value, map(pathlib.Path, _RUNS.value), strict=True))
-    head = ["training", "seeds", "step 1", "step 10", f"step {_STEPS}"]
-    print(table([*head, "steps better than persistence", "seconds"], rows(runs)))
+    runs: dict[str, list[pathlib.Path]] = {}
+    for name, run in zip(_NAMES.value, _RUNS.value, strict=True):
+        runs.setdefault(name, []).append(pathlib.Path(run))
+    head = ["training", "seeds", "step 1", "step 10", f"step {_STEPS}", "all steps"]
+    head += ["steps to correlation 0.8", f"drift at step {_STEPS}", "seconds"]
+    print(table(head, rows(runs)))
     if _FIGURE.value:
-        draw(runs, pathlib.Path(_FIGURE.value))
+        drawing.save(draw(runs), _FIGURE.value)
+    if _STRIP.value:
+        drawing.save(strip(pathlib.Path(_RUNS.value[-1])), _STRIP.value)
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+import opjax
 from opjax import learn, metrics, samples, training
 from opjax.datasets import navier_stokes as dataset
 from opjax.learn import option
@@ -119,14 +120,15 @@ def rollout(model: Any, sample: Any, *, axis_name: str | None = None) -> jax.Arr
       The frames, shape `(n, 10)`.
     """
 
-    def advance(history: jax.Array, _: None) -> tuple[jax.Array, jax.Array]:
+    def advance(history: jax.Array) -> jax.Array:
         frame = operators.call(
             model, {**sample, "features": history}, axis_name=axis_name
         )
-        return jnp.concatenate([history[:, 1:], frame], axis=1), frame[:, 0]
+        return jnp.concatenate([history[:, 1:], frame], axis=1)
 
-    _, frames = jax.lax.scan(advance, sample["features"], length=_STEPS)
-    return frames.T
+    return opjax.rollout(
+        advance, sample["features"], _STEPS, observe=lambda history: history[:, -1]
+    ).T
 
 
 def loss(model: Any, batch: Any, *, axis_name: str | None = None) -> jax.Array:

@@ -4,7 +4,8 @@ What opjax reads may be damaged, or made to do harm. Whatever a file holds, read
 return what it says or raise one of `REFUSALS`, with its name: ValueError if it is
 damaged, too large, of another format or not what was asked for; OSError if it cannot be
 read, and of checkpoints, `checkpoint.CheckpointError`, which is one. Nothing is
-unpickled, no name in a file becomes a path, and no file chooses what is imported.
+unpickled, no file chooses what is imported, and a name in a file becomes a path only in
+lists of files, `.pvd` and `.vtm`, and below their own folder.
 """
 
 import contextlib

@@ -26,7 +26,9 @@ BLOCK = re.compile(r"^( *)```(.*?)\n(.*?)^\1```$", re.DOTALL | re.MULTILINE)
 THEIRS = ".theirs"  # shown, and run by nobody here
 PUBLIC = "attention.functional attention.linear basis linalg metrics projection "
 PUBLIC += "quadrature schwarz.boxes interpolation rollouts metrics_time "
-PUBLIC += "geometry.cells geometry.boundaries geometry.facets geometry.distances"
+PUBLIC += (
+    "quantities geometry.cells geometry.boundaries geometry.facets geometry.distances"
+)
 
 
 def blocks(page, language):
@@ -118,7 +120,7 @@ def test_every_command_of_the_site_exists(hooks):
                 values[flag.name] = flag
             seen.add(command)
             assert values([command, *given])[1:] == [], f"{page}: {line}"
-    assert {"opjax-train", "opjax-predict", "opjax-report"} < seen
+    assert {"opjax-train", "opjax-predict", "opjax-report", "opjax-calibrate"} < seen
 
 
 def docstrings():

@@ -15,6 +15,7 @@ PURE = {"_checks", "_sequential", "linalg", "quadrature", "basis", "attention"}
 PURE |= {"_winograd", "convolution", "schwarz", "spectral", "interpolation"}
 PURE |= {"point_clouds", "projection", "eigenfunctions", "adaptive_ridge"}
 PURE |= {"_stiffness", "_halo", "precision", "geometry", "rollouts"}
+PURE |= {"quantities"}
 
 ALL = PURE | {
     "metrics",
@@ -58,6 +59,7 @@ PARTS = {
     "spectral": {"_checks"},
     "interpolation": {"_checks"},
     "geometry": {"_checks"},
+    "quantities": {"_checks"},
     "point_clouds": {"_checks", "_sequential", "quadrature"},
     "metrics": {"_checks", "_halo", "quadrature"},
     "metrics_time": {"_checks", "metrics", "quadrature"},

@@ -1,4 +1,4 @@
-"""Your own data: samples from `.npz`, `.h5`, `.vtu` and `.vtk` files, and back again.
+"""Your own data: samples from arrays, VTK files and surfaces, and back again.
 
 `read` loads samples into memory, `stored` leaves them on disk, and `splits` divides
 them. `write` and `extended` put predictions beside what a file holds. `files.mapped`

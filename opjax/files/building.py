@@ -273,6 +273,8 @@ def missing(name: str, key: str, arrays: Iterable[str]) -> ValueError:
     note = ""
     if Path(name).suffix.lower() in (".vtu", ".vtk"):
         note = " Fields are point data; cell data are read by --location=cells."
+    elif Path(name).suffix.lower() in (".stl", ".ply"):
+        note = " It is a surface; save one with fields as .vtp by pyvista."
     elif key == "mesh_points":
         note = " Of fields on a grid, (h, w) or (h, w, channels), give grid_axes=2."
     return ValueError(f"{name} has no array {key!r}, only {sorted(arrays)}.{note}")

@@ -7,11 +7,13 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from opjax.files import hdf5, npz, stacking
+from opjax.files import cgns, hdf5, npz, stacking
 from opjax.files.npz import Groups
 from opjax.files.vtk import fields
 
-SUFFIXES = (".npz", ".h5", ".vtu", ".vtk")
+SURFACES = (".vtp", ".stl", ".ply")
+BLOCKS = (".vtm",)
+SUFFIXES = (".npz", ".h5", ".vtu", ".vtk", ".cgns", *BLOCKS, *SURFACES)
 OnePath = str | os.PathLike[str]
 Paths = OnePath | Sequence[OnePath]
 
@@ -53,6 +55,10 @@ def _files_of(path: OnePath, stacked: bool) -> list[Path]:
     if root.is_dir():
         files = [f for f in root.iterdir() if f.is_file() and f.name[0] != "."]
         known = [f for f in files if f.suffix.lower() in SUFFIXES]
+        # Surfaces and lists of blocks beside meshes are what they were made of.
+        for others in (SURFACES, BLOCKS):
+            known = [f for f in known if f.suffix.lower() not in others] or known
+        known = known or cgns.samples(root)
         if not known:
             suffixes = sorted({f.suffix or f.name for f in files})[:8]
             raise FileNotFoundError(
@@ -69,6 +75,18 @@ def _files_of(path: OnePath, stacked: bool) -> list[Path]:
     return [file for match in matches for file in _files_of(match, stacked)]
 
 
+def written_name(path: Path) -> str:
+    """What the copy of a file with a prediction is called."""
+    return cgns.stem(path) + written_suffix(path)
+
+
+def written_suffix(path: Path) -> str:
+    """The suffix of a copy with a prediction: its own, where that can be written."""
+    suffix = path.suffix.lower()
+    others = {".stl": ".vtp", ".ply": ".vtp", ".vtm": ".vtu", ".cgns": ".vtu"}
+    return others.get(suffix, path.suffix)
+
+
 def check_suffix(path: Path) -> None:
     """Raises ValueError for an unknown format."""
     if path.suffix.lower() not in SUFFIXES:
@@ -83,8 +101,8 @@ _MESHIO = "pip install meshio; meshio convert {0} {1}.vtu"
 _PYVISTA = "in Python, pyvista.read('{0}').cast_to_unstructured_grid().save('{1}.vtu')"
 _WAYS = {
     **dict.fromkeys((".msh", ".inp", ".bdf", ".med", ".xdmf", ".e", ".exo"), _MESHIO),
-    **dict.fromkeys((".vtp", ".vtr", ".vts", ".stl", ".ply", ".obj"), _PYVISTA),
-    **dict.fromkeys((".vtm", ".foam", ".cgns"), f"{_PYVISTA} after .combine()"),
+    **dict.fromkeys((".vtr", ".vts", ".obj"), _PYVISTA),
+    **dict.fromkeys((".foam",), f"{_PYVISTA} after .combine()"),
     ".csv": "in Python, numpy.savez('{1}.npz', mesh_points=..., u=...) of its columns",
     ".mat": "in Python, numpy.savez('{1}.npz', **scipy.io.loadmat('{0}')), renamed",
     ".pt": "in Python, numpy.savez('{1}.npz', **arrays) of torch.load('{0}')",

@@ -7,19 +7,16 @@ absolute ones and links out of the folder are refused.
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
-from xml.etree.ElementTree import Element, TreeBuilder
-from xml.parsers import expat
+from typing import NamedTuple
 
 import numpy as np
 
 from opjax.files import limits
 from opjax.files.formats import Paths
+from opjax.files.vtk import lists
 
 SUFFIXES = (".npz", ".h5", ".pvd", ".vtu")
 _NUMBER = re.compile(r"(\d+)$")
-_MAX_LIST = 2**24  # bytes of a `.pvd` file
-_MAX_FRAMES = 2**20
 
 
 def find_cases(paths: Paths) -> list[Path]:
@@ -113,22 +110,12 @@ def _check_gaps(case: Path, files: list[Path], numbers: list[int]) -> None:
 
 def _of_list(path: Path) -> list[Listed]:
     """Reads a `.pvd` file; of the names of files, only those of its own folder."""
-    if path.stat().st_size > _MAX_LIST:
-        raise limits.damaged(path, f"a list of more than {_MAX_LIST} bytes")
     found: list[Listed] = []
-    for element in _elements(path):
+    root = lists.read(path, "Collection")
+    for element in root.findall("Collection/DataSet"):
         file, time = element.get("file", ""), element.get("timestep", "")
-        place = Path(file)
-        if not file or place.is_absolute() or ".." in place.parts:
-            raise ValueError(
-                f"{path} lists the file {file[:80]!r}, which is not in its folder; "
-                "frames are .vtu files beside the .pvd file or in folders below it."
-            )
-        if place.suffix.lower() != ".vtu":
-            raise ValueError(f"{path} lists {file[:80]!r}; frames are .vtu files.")
-        frame = path.parent / place
-        inside = frame.resolve().is_relative_to(path.parent.resolve())
-        if not inside or not frame.is_file():
+        frame = lists.beside(path, file, (".vtu",), "frames")
+        if not lists.is_inside(path, frame):
             raise ValueError(
                 f"{path}: frame {len(found)}, {file[:80]!r}, is missing; restore it, "
                 "or take it out of the list."
@@ -140,31 +127,3 @@ def _of_list(path: Path) -> list[Listed]:
     if not found:
         raise limits.damaged(path, "it lists no frames")
     return found
-
-
-def _elements(path: Path) -> list[Element]:
-    """The entries of a `.pvd` file. Entities, with which small files grow, are none."""
-    builder, parser = TreeBuilder(), expat.ParserCreate()
-    count = 0
-
-    def start(tag: str, attributes: dict[str, str]) -> None:
-        nonlocal count
-        count += 1
-        if count > _MAX_FRAMES:
-            raise ValueError("too many entries")
-        builder.start(tag, attributes)
-
-    def refuse(*_: Any) -> None:
-        raise ValueError("entities are not allowed")
-
-    parser.StartElementHandler = start
-    parser.EndElementHandler = builder.end
-    parser.EntityDeclHandler = refuse
-    try:
-        parser.Parse(path.read_bytes(), True)
-        root = builder.close()
-    except (expat.ExpatError, ValueError, AssertionError) as error:
-        raise limits.damaged(path, error) from None
-    if root.tag != "VTKFile" or root.get("type") != "Collection":
-        raise limits.damaged(path, f"it is {root.tag}, not a collection of VTK")
-    return root.findall("Collection/DataSet")

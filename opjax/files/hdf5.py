@@ -34,7 +34,7 @@ def open_hdf5(
       ValueError: if the file is damaged, empty, or has arrays beside groups. A look-up
         raises it if the array is too large or stored in another file.
     """
-    with _open(path) as file:
+    with open_file(path) as file:
         found = _groups(path, file, group)
         yield {n: _Datasets(path, g, max_bytes) for n, g in found.items()}
 
@@ -47,7 +47,7 @@ def open_datasets(path: Path) -> Generator[Mapping[str, "Dataset"]]:
       ImportError: if h5py is missing.
       ValueError: if the file is damaged, or holds anything but arrays of its own.
     """
-    with _open(path) as file:
+    with open_file(path) as file:
         yield {name: dataset(path, file, name) for name in names(path, file)}
 
 
@@ -59,7 +59,7 @@ def open_groups(path: Path) -> Generator[dict[str, Any]]:
       ImportError: if h5py is missing.
       ValueError: as from `open_hdf5`.
     """
-    with _open(path) as file:
+    with open_file(path) as file:
         yield _groups(path, file)
 
 
@@ -81,7 +81,14 @@ def open_writable(source: Path, path: Path) -> Generator[dict[str, Any]]:
 
 
 @contextlib.contextmanager
-def _open(path: Path) -> Generator[Any]:
+def open_file(path: Path) -> Generator[Any]:
+    """Opens a file, whatever it holds, for `names`, `member` and `dataset`.
+
+    Raises:
+      FileNotFoundError: if there is none.
+      ImportError: if h5py is missing.
+      ValueError: if it is damaged.
+    """
     h5py = _h5py(path)
     if not path.exists():
         raise FileNotFoundError(f"{path} does not exist.")
@@ -97,7 +104,7 @@ def _groups(path: Path, file: Any, group: str | None = None) -> dict[str, Any]:
     present = names(path, file)
     if group and group not in present:
         raise ValueError(f"{path} has no group {group!r} any more.")
-    wanted = {n: _stored(path, file, n) for n in ([group] if group else present)}
+    wanted = {n: member(path, file, n) for n in ([group] if group else present)}
     groups = {n: g for n, g in sorted(wanted.items()) if isinstance(g, h5py.Group)}
     if 0 < len(groups) < len(wanted):
         raise ValueError(
@@ -160,7 +167,7 @@ def dataset(path: Path, group: Any, name: str) -> Dataset:
     Raises:
       ValueError: if the array is not stored in this file.
     """
-    file, array = file_of(path), _stored(path, group, name)
+    file, array = file_of(path), member(path, group, name)
     stored = isinstance(array, _h5py(path).Dataset)
     if stored:
         with reading(file):
@@ -227,7 +234,7 @@ class _Datasets(Arrays):
         return array[()]
 
 
-def _stored(path: Path, group: Any, name: str) -> Any:
+def member(path: Path, group: Any, name: str) -> Any:
     """Returns a group or array of this file; None for links, which may leave it."""
     with reading(file_of(path)):
         link = group.get(name, getlink=True)

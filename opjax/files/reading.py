@@ -1,4 +1,4 @@
-"""Your own data: samples from `.npz`, `.h5`, `.vtu` and `.vtk` files, and back again.
+"""Your own data: samples from `.npz`, `.h5` and VTK files and surfaces, and back again.
 
 One file holds one sample on one mesh, or, in HDF5, a group does. Arrays are found by
 their names:

@@ -14,20 +14,23 @@ A folder may hold many of one kind, folders of cases among them.
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from opjax.files import building, frames
+from opjax.files import building, frames, stored_frames
 from opjax.files.building import Wanted
 from opjax.files.formats import OnePath, Paths, opened
 from opjax.files.frames import Listed, find_cases
 from opjax.files.npz import Arrays
 from opjax.files.reading import MAX_BYTES, Names, parse_names
+from opjax.files.stored_frames import StoredFrames
 from opjax.files.vtk.fields import Fields
 from opjax.samples import Sample, Series
 from opjax.samples import series as rules
+from opjax.samples.series import Frames
 
 
 class SeriesSplits(NamedTuple):
@@ -63,6 +66,7 @@ class How(NamedTuple):
     point_dim: int | None
     min_frames: int
     max_bytes: int
+    in_memory: bool
 
 
 def read_series(
@@ -74,6 +78,7 @@ def read_series(
     quadrature: bool = False,
     grid_axes: int = 0,
     min_frames: int = 2,
+    in_memory: bool = True,
     max_bytes: int = MAX_BYTES,
 ) -> Cases:
     """Reads series, never unpickling, and checks that all fit the same model.
@@ -90,6 +95,8 @@ def read_series(
         that have no points; 0 for files with points.
       min_frames: fewest frames of a series. With one, fields without an axis of time
         are its only frame, and times may be missing.
+      in_memory: whether frames are kept in memory. Otherwise a frame is read from its
+        file whenever it is looked up; not for `.npz` files.
       max_bytes: largest size of the arrays of a file.
 
     Returns:
@@ -104,7 +111,7 @@ def read_series(
     """
     names = parse_names(features), parse_names(target) or ("target",)
     wanted = Wanted(*names, True, quadrature, grid_axes)
-    how = How(wanted, point_dim, min_frames, max_bytes)
+    how = How(wanted, point_dim, min_frames, max_bytes, in_memory)
     found: list[Series] = []
     channels: dict[str, tuple[str, ...]] = {}
     for case in find_cases(paths):
@@ -131,6 +138,7 @@ def series_splits(
     quadrature: bool = False,
     grid_axes: int = 0,
     min_frames: int = 2,
+    in_memory: bool = True,
     max_bytes: int = MAX_BYTES,
 ) -> SeriesSplits:
     """Reads series and divides them at random.
@@ -150,6 +158,7 @@ def series_splits(
       quadrature: make weights of the points from the cells.
       grid_axes: number of axes of the grid of files without points.
       min_frames: fewest frames of a series.
+      in_memory: whether frames are kept in memory.
       max_bytes: largest size of the arrays of a file.
 
     Raises:
@@ -167,12 +176,11 @@ def series_splits(
             quadrature=quadrature,
             grid_axes=grid_axes,
             min_frames=min_frames,
+            in_memory=in_memory,
             max_bytes=max_bytes,
         )
 
-    found = read(train)
-    order = np.random.default_rng(seed).permutation(len(found.series))
-    kept = [found.series[i] for i in order]
+    found, tests = read(train), None
     if test:
         both = {*map(Path.resolve, find_cases(train))}
         both &= {*map(Path.resolve, find_cases(test))}
@@ -182,17 +190,48 @@ def series_splits(
                 "test needs other cases."
             )
         tests = read(test).series
-        rules.check([kept[0], *tests], min_frames=min_frames)
-    else:
-        kept, tests = _divide(kept, test_fraction, "test_fraction")
-    kept, validation = _divide(kept, validation_fraction, "validation_fraction")
+        rules.check([found.series[0], *tests], min_frames=min_frames)
+    divided = divide(
+        found.series,
+        tests,
+        validation_fraction=validation_fraction,
+        test_fraction=test_fraction,
+        seed=seed,
+    )
     return SeriesSplits(
-        kept[: num_train or None],
-        validation[: num_validation or None],
-        tests[: num_test or None],
+        divided.train[: num_train or None],
+        divided.validation[: num_validation or None],
+        divided.test[: num_test or None],
         f"own series ({','.join(map(str, train))})",
         found.channels,
     )
+
+
+def divide(
+    found: Sequence[Series],
+    tests: Sequence[Series] | None = None,
+    *,
+    validation_fraction: float = 0.1,
+    test_fraction: float = 0.2,
+    seed: int = 0,
+) -> SeriesSplits:
+    """Divides series at random for training, validation and tests.
+
+    Args:
+      found: the series.
+      tests: the test set; a part of `found` if None.
+      validation_fraction: part of the training series for validation, at least one.
+      test_fraction: part of the series for the test set, if it is not given.
+      seed: of the division.
+
+    Raises:
+      ValueError: if they are too few to be divided.
+    """
+    kept = [found[i] for i in np.random.default_rng(seed).permutation(len(found))]
+    if tests is None:
+        kept, tests = _divide(kept, test_fraction, "test_fraction")
+    kept, validation = _divide(kept, validation_fraction, "validation_fraction")
+    return SeriesSplits(kept, validation, tests, "own series", {})
 
 
 def _divide(
@@ -213,10 +252,22 @@ def _read(case: Path, how: How) -> Iterator[tuple[Series, dict[str, tuple[str, .
     if case.is_dir() or case.suffix.lower() in (".pvd", ".vtu"):
         yield _of_frames(case, list(frames.listed(case)), how)
         return
+    if not how.in_memory and case.suffix.lower() == ".npz":
+        raise ValueError(
+            f"{case}: frames of an .npz archive cannot be read one by one, as series "
+            "that stay on disk are; save .h5 or .vtu files, or read all of it."
+        )
     with opened(case, max_bytes=how.max_bytes) as groups:
         for group, arrays in groups.items():
             name = str(case / group) if group else str(case)
-            yield _of_arrays(name, arrays, how)
+            series, channels = _of_arrays(name, arrays, how)
+            if not how.in_memory:
+                fields, points = how.wanted.target, series.num_points
+                read = partial(stored_frames.of_hdf5, case, group, fields, points)
+                series = series._replace(
+                    values=StoredFrames(read, series.values.shape, name)
+                )
+            yield series, channels
 
 
 def _of_arrays(
@@ -289,7 +340,7 @@ def _still(name: str, points: np.ndarray) -> np.ndarray:
     return points[0]
 
 
-def _series(sample: Sample, times: np.ndarray, values: np.ndarray) -> Series:
+def _series(sample: Sample, times: np.ndarray, values: Frames) -> Series:
     return Series(
         sample.mesh_points,
         np.asarray(times, np.float64),
@@ -331,7 +382,7 @@ def _of_frames(
                     f"{case}: frame {number} ({file.name}) has {now.shape[1]} "
                     f"channels of the target, frame 0 has {values[0].shape[1]}."
                 )
-            values.append(now)
+            values.append(now if how.in_memory or not values else values[0])
             times.append(_time_of(arrays) if time is None else time)
     assert first is not None
     if any(map(math.isnan, times)):  # some have no time of their own
@@ -339,7 +390,18 @@ def _of_frames(
             float(number) for number in frames.numbers(case, [f for f, _ in listed])
         ]
     sample = first.sample._replace(name=str(case))
-    return _series(sample, np.asarray(times), np.stack(values)), first.channels
+    shape = (len(times), *values[0].shape)
+    if how.in_memory:
+        return _series(sample, np.asarray(times), np.stack(values)), first.channels
+    read = partial(
+        stored_frames.of_vtu,
+        [file for file, _ in listed],
+        how.wanted._replace(features=(), quadrature=False),
+        how.point_dim,
+        how.max_bytes,
+    )
+    later = StoredFrames(read, shape, str(case))
+    return _series(sample, np.asarray(times), later), first.channels
 
 
 def _time_of(arrays: Arrays) -> float:

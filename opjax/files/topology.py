@@ -1,7 +1,6 @@
 """The cells of a file's mesh by kind, and fields at their centres."""
 
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -265,8 +264,3 @@ def other_location(name: str, key: str, arrays: Arrays, location: str) -> str:
             "out --location=cells (location='points' in Python)."
         )
     return ""
-
-
-def is_vtk(name: str) -> bool:
-    """Whether a sample is of a VTK file."""
-    return Path(name).suffix.lower() in (".vtu", ".vtk", ".vtp")

@@ -11,7 +11,7 @@ import numpy as np
 
 from opjax._files import replacing
 from opjax.files import building, hdf5, npz
-from opjax.files.formats import check_suffix, opened
+from opjax.files.formats import check_suffix, opened, written_suffix
 from opjax.files.npz import Arrays
 from opjax.files.reading import MAX_BYTES, How, Names, wanted_of
 from opjax.files.topology import spread, topology
@@ -248,9 +248,11 @@ def _split(name: str) -> tuple[Path | None, str]:
 
 
 def _check_place(file: Path, path: Path) -> None:
-    if path.suffix.lower() != file.suffix.lower():
+    expected = written_suffix(file)
+    if path.suffix.lower() != expected.lower():
         raise ValueError(
-            f"{path} and {file} must have the same suffix: the format is kept."
+            f"{path} must have the suffix {expected}, with which a copy of {file} is "
+            "written."
         )
     if path.exists() and path.samefile(file):
         raise ValueError(f"{path} is the source itself; write to another folder.")
@@ -300,6 +302,8 @@ def _check_free(
 
 def _create(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
     """Writes a file of arrays alone."""
+    if written_suffix(path) != path.suffix:
+        raise ValueError(f"{path} is read only; write a {written_suffix(path)} file.")
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as temporary:
         if path.suffix.lower() == ".npz":

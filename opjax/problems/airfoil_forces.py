@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from opjax import _checks
+from opjax import _checks, quantities
 
 AIR_VISCOSITY = 1.56e-5  # of the AirfRANS data, m^2 / s
 
@@ -79,20 +79,15 @@ def force_coefficients(
     turned = jnp.sum(points[:, 0] * after[:, 1] - points[:, 1] * after[:, 0])
     # Into the airfoil is to the left where the contour runs counterclockwise.
     normals = jnp.sign(turned) * jnp.stack([-sides[:, 1], sides[:, 0]], axis=1)
-    force = jnp.sum(_mean_of_ends(pressure)[:, None] * normals, axis=0)
     if shear is not None:
         shear = jnp.asarray(shear)
         _checks.floating(shear=shear)
         _checks.rank(2, shear=shear)
         _checks.same_points(points=points, shear=shear)
-        lengths = jnp.sqrt(jnp.sum(sides**2, axis=1))
-        force = force + jnp.sum(_mean_of_ends(shear) * lengths[:, None], axis=0)
-    angle = jnp.asarray(angle, points.dtype)
-    cosine, sine = jnp.cos(angle), jnp.sin(angle)
-    drag = force[0] * cosine + force[1] * sine
-    lift = force[1] * cosine - force[0] * sine
-    speed, area = (jnp.asarray(value, points.dtype) for value in (speed, area))
-    return 2 / (speed**2 * area) * jnp.stack([drag, lift])
+        shear = _mean_of_ends(shear)
+    force = quantities.force(_mean_of_ends(pressure), normals, shear=shear)
+    found = quantities.drag_and_lift(force, angle=angle)
+    return quantities.coefficient(found, speed=speed, area=area)
 
 
 def wall_shear(

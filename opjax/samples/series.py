@@ -6,7 +6,7 @@ data set does not grow with the number of windows.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -19,13 +19,31 @@ from opjax.samples.summaries import Summary
 _EQUAL = 1e-3
 
 
+class Frames(Protocol):
+    """Frames `(t, n, c)`: an array, or what reads them from their files one by one."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Number of frames, points and channels."""
+        ...
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of the values."""
+        ...
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, frame: int, /) -> np.ndarray: ...
+
+
 class Series(NamedTuple):
     """Fields that evolve on one mesh, on the host.
 
     Attributes:
       mesh_points: coordinates, shape `(n, p)`, the same at all times.
       times: increasing times of the frames, `(t,)`.
-      values: the fields that evolve, `(t, n, c)`.
+      values: the fields that evolve, `(t, n, c)`, an array or frames in files.
       features: input fields that are constant in time, `(n, k)`; None for none.
       quadrature_weights: non-negative weights of the points, `(n,)`; None for `1 / n`
         each.
@@ -38,7 +56,7 @@ class Series(NamedTuple):
 
     mesh_points: np.ndarray
     times: np.ndarray
-    values: np.ndarray
+    values: Frames
     features: np.ndarray | None = None
     quadrature_weights: np.ndarray | None = None
     cells: np.ndarray | None = None
@@ -119,7 +137,7 @@ def _check_frames(series: Series, place: str, min_frames: int) -> None:
             f"{place}: values has dtype {values.dtype}, not real floating-point "
             "numbers."
         )
-    if values.ndim != 3 or values.shape[1] != count:
+    if len(values.shape) != 3 or values.shape[1] != count:
         raise ValueError(
             f"{place}: values has shape {values.shape}, expected (frames, {count}, "
             "channels): a row for each point in every frame."
@@ -134,8 +152,8 @@ def _check_frames(series: Series, place: str, min_frames: int) -> None:
             f"{place} has {len(values)} frames, fewer than the {min_frames} that are "
             "needed; give a longer series."
         )
-    for number, frame in enumerate(values):
-        bad = ~np.isfinite(frame)
+    for number in range(len(values)):
+        bad = ~np.isfinite(values[number])
         if bad.any():
             point = int(np.argwhere(bad)[0][0])
             raise ValueError(
@@ -272,7 +290,8 @@ class Windows(Stored):
 
     def _cut(self, window: Window) -> Sample:
         series = self.series[window.series]
-        seen = list(series.values[window.start : window.start + self.history])
+        stop = window.start + self.history
+        seen = [series.values[frame] for frame in range(window.start, stop)]
         constants = series.constants()
         if constants is not None:
             seen.append(constants)
@@ -292,14 +311,11 @@ def _refuse(place: Place) -> Sample:
 
 def _summary(series: Series, history: int, targets: int) -> Summary:
     """The summary of a series, in the channels of its windows, over all frames."""
-    flat = series.values.reshape(-1, series.values.shape[2])
-    whole = summaries.summarize(Sample(series.mesh_points, target=flat))
-    low, high = whole.ranges["target"]
-    rows, mean, square = whole.sums["target"]
-    share = series.num_points / rows  # as many rows as a frame
-    frames = series.num_points, mean, square * share
+    points = summaries.summarize(Sample(series.mesh_points))
+    low, high, mean, square = _moments(series.values)
+    frames = series.num_points, mean, square
     constants = series.constants()
-    ranges = {"mesh_points": whole.ranges["mesh_points"]}
+    ranges = {"mesh_points": points.ranges["mesh_points"]}
     tiles = {"features": history, "target": targets}
     parts = {k: [(low, high)] * n for k, n in tiles.items()}
     sums = {k: [frames[1:]] * n for k, n in tiles.items()}
@@ -315,5 +331,19 @@ def _summary(series: Series, history: int, targets: int) -> Summary:
         means, squares = zip(*sums[name], strict=True)
         joined[name] = frames[0], np.concatenate(means), np.concatenate(squares)
     return Summary(
-        series.num_points, series.grid_shape, ranges, joined, whole.quantiles
+        series.num_points, series.grid_shape, ranges, joined, points.quantiles
     )
+
+
+def _moments(values: Frames) -> tuple[np.ndarray, ...]:
+    """Ranges and means of the channels, and sums of squares for the rows of a frame."""
+    parts: list[tuple[np.ndarray, ...]] = []
+    for number in range(len(values)):
+        frame = values[number]
+        mean = frame.mean(axis=0, dtype=np.float64)
+        squares = np.sum((frame - mean) ** 2, axis=0)
+        parts.append((frame.min(axis=0), frame.max(axis=0), mean, squares))
+    low, high, means, squares = map(np.stack, zip(*parts, strict=True))
+    mean, rows = means.mean(axis=0), values.shape[1]
+    square = (squares + rows * (means - mean) ** 2).mean(axis=0)
+    return low.min(axis=0), high.max(axis=0), mean, square

@@ -331,7 +331,7 @@ def test_writing_refuses_what_would_lose_something(arrays, tmp_path):
         files.write(path, sample, good)
     with pytest.raises(ValueError, match=r"has fields \['target'\] already"):
         files.write(out, sample, good, names=("target", "p"))
-    with pytest.raises(ValueError, match="same suffix"):
+    with pytest.raises(ValueError, match="must have the suffix .npz"):
         files.write(tmp_path / "out.h5", sample, good)
     with pytest.raises(ValueError, match="unknown suffix '.csv'"):
         files.write(tmp_path / "out.csv", sample, good)

@@ -10,6 +10,7 @@ from opjax import files
 from opjax.datasets import heat
 from opjax.files import series_writing
 from opjax.files.series import read_series, series_splits
+from opjax.files.stored_frames import StoredFrames
 from opjax.samples import Sample, Series
 from opjax.samples import series as rules
 from opjax.samples.series import Window, Windows
@@ -158,6 +159,60 @@ def test_series_of_every_format_and_several_lengths(kind, tmp_path):
         np.testing.assert_array_equal(series.cells, CELLS)
         times = np.arange(len(expected.times)) if kind == "vtu" else expected.times
         np.testing.assert_array_equal(series.times, times)
+
+
+@pytest.mark.parametrize("kind", ["h5", "vtu"])
+def test_frames_may_stay_on_disk(kind, tmp_path, monkeypatch):
+    """They are those in memory, and the summaries of their windows too."""
+    series, paths = make(cells=CELLS), tmp_path / "case"
+    if kind == "vtu":
+        write_vtu(paths, series, pvd=True)
+    else:
+        paths = tmp_path / "case.h5"
+        with h5py.File(paths, "a") as file:
+            file["mesh_points"], file["times"] = POINTS, series.times
+            file["u"], file["v"] = np.moveaxis(series.values, 2, 0)
+    whole, stored = (
+        read_series(paths, target="u,v", in_memory=kept).series[0]
+        for kept in (True, False)
+    )
+    assert isinstance(stored.values, StoredFrames)
+    assert stored.values.shape == whole.values.shape
+    where = list(rules.places([whole], "unrolled", history=2, unroll=2))
+    one, other = (Windows([s], where, history=2) for s in (whole, stored))
+    for a, b in zip(one, other, strict=True):
+        np.testing.assert_array_equal(a.features, b.features)
+        np.testing.assert_array_equal(a.target, b.target)
+    a, b = one.summaries[0], other.summaries[0]
+    assert str(a) == str(b)
+    # A window reads its own frames and no others.
+    seen = []
+    read = stored.values._read
+    monkeypatch.setattr(
+        stored.values, "_read", lambda frame: seen.append(frame) or read(frame)
+    )
+    assert other[1].target.shape == (6, 4)
+    assert sorted(seen) == [1, 2, 3, 4]
+
+
+def test_frames_of_archives_do_not_stay_on_disk(tmp_path):
+    write_npz(tmp_path / "a.npz", make())
+    with pytest.raises(ValueError, match="a.npz: frames of an .npz archive cannot be"):
+        read_series(tmp_path, in_memory=False)
+
+
+def test_frames_that_change_while_they_are_read_are_named(tmp_path):
+    write_vtu(tmp_path / "a", make(cells=CELLS), pvd=True)
+    (series,), _ = read_series(tmp_path / "a", target="u,v", in_memory=False)
+    write_vtu(tmp_path / "b", make(), pvd=True)
+    points = np.concatenate([POINTS, POINTS + 1])
+    fields = np.ones((12, 2), np.float32)
+    (tmp_path / "a" / "flow_0003.vtu").unlink()
+    files.write(
+        tmp_path / "a" / "flow_0003.vtu", Sample(points), fields, names=["u", "v"]
+    )
+    with pytest.raises(ValueError, match="flow.pvd: frame 3 has other points"):
+        series.values[3]
 
 
 def test_grids_constants_and_scalars(tmp_path):

@@ -3,6 +3,7 @@
 import io
 import json
 import struct
+import tarfile
 import tempfile
 import zipfile
 from pathlib import Path
@@ -160,6 +161,70 @@ def vtp(seed: int) -> bytes:
     writer.SetDataMode(seed % 3)
     writer.SetEncodeAppendedData(True)
     return _vtk_bytes(writer)
+
+
+def cgns(seed: int) -> bytes:
+    """A mesh as PLAID's library writes it, with a field called `target`."""
+    import h5py
+
+    archive = Path(__file__).parents[1] / "datasets/plaid/samples.tar.gz"
+    with tarfile.open(archive) as content:
+        name = f"sample_{seed % 4:09d}/meshes/mesh_000000000.cgns"
+        member = content.extractfile(name)
+        assert member is not None
+        file = io.BytesIO(member.read())
+    with h5py.File(file, "r+") as tree:
+        for place in ("VertexFields/u", "CellCenterFields/p"):
+            folder = place.partition("/")[0]
+            tree.move(f"Base_2_2/Zone/{place}", f"Base_2_2/Zone/{folder}/target")
+    return file.getvalue()
+
+
+def stl(seed: int) -> bytes:
+    """Triangles, as text every other time."""
+    given = arrays(seed)
+    corners = np.pad(given["mesh_points"], ((0, 0), (0, 1)))[given["cells"]]
+    if seed % 2:
+        rows = np.zeros(10, [("n", "<f4", 3), ("c", "<f4", (3, 3)), ("a", "<u2")])
+        rows["c"] = corners
+        return bytes(80) + struct.pack("<I", 10) + rows.tobytes()
+    lines = ["solid a"]
+    for one in corners.tolist():
+        lines += ["facet normal 0 0 1", "outer loop"]
+        lines += [f"vertex {x} {y} {z}" for x, y, z in one]
+        lines += ["endloop", "endfacet"]
+    return "\n".join([*lines, "endsolid a"]).encode()
+
+
+def ply(seed: int) -> bytes:
+    """A surface with a field: text, or binary in either order."""
+    given = arrays(seed)
+    order = ["ascii", "binary_little_endian", "binary_big_endian"][seed % 3]
+    head = f"""ply
+format {order} 1.0
+comment a
+element vertex 12
+property float x
+property float y
+property float z
+property double target
+element face 10
+property list uchar int vertex_indices
+property uchar boundary
+end_header
+"""
+    points = np.pad(given["mesh_points"], ((0, 0), (0, 1)))
+    faces = given["cells"].tolist()
+    faces[seed % 10] += [0] * (seed % 2)  # of different sizes every other time
+    if order == "ascii":
+        rows = [f"{x} {y} {z} 1.5" for x, y, z in points.tolist()]
+        rows += [" ".join(map(str, [len(f), *f, 1])) for f in faces]
+        return (head + "\n".join(rows) + "\n").encode()
+    sign = "<" if order.endswith("little_endian") else ">"
+    body = b"".join(struct.pack(f"{sign}3fd", *row, 1.5) for row in points)
+    for face in faces:
+        body += struct.pack(f"{sign}B{len(face)}iB", len(face), *face, 1)
+    return head.encode() + body
 
 
 def off(seed: int) -> bytes:

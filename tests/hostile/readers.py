@@ -15,6 +15,8 @@ from opjax import files
 from opjax._files import REFUSALS
 from opjax.datasets import _airfrans_files, _arrays, _off
 from opjax.files import mapped
+from opjax.files.vtk import vtu_write
+from opjax.files.vtk.mesh import Mesh
 from tests.hostile import crafted, mutations, originals
 
 MAX_BYTES = 2**24
@@ -79,6 +81,18 @@ def _own_geometry(path: Path) -> None:
         boundary_names="wall",
         geometry="normals,distance",
     )
+
+
+def _own_surface(path: Path) -> None:
+    """Reads a surface, and writes a field beside it."""
+    copy = path.with_name("copy.vtp")
+    given = {"max_bytes": MAX_BYTES, "need_target": False}
+    try:
+        with files.extended(path, copy, **given) as samples:
+            for each in samples:
+                each.add(np.zeros((each.sample.num_points, 1), np.float32))
+    finally:
+        copy.unlink(missing_ok=True)
 
 
 def _own_stacked(path: Path) -> None:
@@ -203,6 +217,25 @@ def _save_trained(path: Path) -> None:
     trained.save(root, model, {}, trained.describe(samples, sizes=sizes))
 
 
+def _save_blocks(path: Path) -> None:
+    """Puts a mesh and a boundary there, and the list of both, which is to break."""
+    (path.parent / "blocks").mkdir()
+    (path.parent / "blocks/mesh.vtu").write_bytes(originals.vtu(0))
+    points = np.pad(originals.arrays(0)["mesh_points"], ((0, 0), (0, 1)))
+    lines = np.stack([np.arange(3), np.arange(1, 4)], axis=1).reshape(-1)
+    wall = Mesh(points, np.arange(0, 7, 2), lines, np.full(3, 3))
+    vtu_write.write(path.parent / "blocks/wall.vtp", wall, {})
+    kind = "vtkMultiBlockDataSet"
+    rows = [
+        f'<VTKFile type="{kind}" version="1.0"><{kind}>',
+        '<DataSet index="0" name="mesh" file="blocks/mesh.vtu"/>',
+        '<Block index="1" name="boundaries">',
+        '<DataSet index="0" name="other" file="blocks/wall.vtp"/>',
+        f"</Block></{kind}></VTKFile>",
+    ]
+    path.write_text("\n".join(rows))
+
+
 def _manifest(seed: int) -> bytes:
     del seed
     return b""  # read from the folder that `_save_trained` makes
@@ -265,7 +298,38 @@ FORMATS: dict[str, Format] = {
         (_own, _mapped, _own_weights, _own_cells, _own_geometry),
         crafted.xml,
     ),
-    "vtp": Format("a.vtp", originals.vtp, mutations.TEXT, (_vtp,), crafted.xml),
+    "vtp": Format(
+        "a.vtp",
+        originals.vtp,
+        mutations.TEXT,
+        (_vtp, _own, _own_weights, _own_cells, _own_geometry),
+        crafted.xml,
+    ),
+    "cgns": Format(
+        "a.cgns",
+        originals.cgns,
+        mutations.BYTES,
+        (_own, _own_cells, _own_geometry),
+    ),
+    "vtm": Format(
+        "a.vtm",
+        _manifest,
+        mutations.TEXT,
+        (_own, _own_cells, _own_geometry),
+        prepare=_save_blocks,
+    ),
+    "stl": Format(
+        "a.stl",
+        originals.stl,
+        mutations.BYTES,
+        (_own_surface, _own_cells, _own_weights),
+    ),
+    "ply": Format(
+        "a.ply",
+        originals.ply,
+        mutations.TEXT,
+        (_own_surface, _own_cells, _own, _own_weights),
+    ),
     "vtk": Format(
         "a.vtk",
         originals.vtk,

@@ -116,7 +116,7 @@ def test_a_residual_width_is_narrow_where_errors_are_small(rng, tmp_path):
         shares[width] = np.mean(inside)
     # Of 30 cases; the theorem itself is tested in tests/uncertainty.
     assert min(shares.values()) > 0.6
-    assert means["residual"] < 0.75 * means["constant"]
+    assert means["residual"] < 0.85 * means["constant"]
 
 
 def test_an_ensemble_is_as_wide_as_its_seeds_are_apart(rng, tmp_path):

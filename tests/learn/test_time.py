@@ -20,7 +20,7 @@ from opjax.learn.run.metrics_file import MetricsWriter
 from opjax.learn.tasks import time as tasks
 from opjax.learn.tasks import time_evaluation
 from opjax.normalize import Normalizer
-from opjax.samples import Series
+from opjax.samples import Sample, Series
 from opjax.samples.normalizers import encode
 
 TINY = dataclasses.replace(
@@ -46,6 +46,11 @@ def single():
         jax.numpy_rank_promotion("allow"),
     ):
         yield
+
+
+def by_night(*given):
+    """A case that runs at night."""
+    return pytest.param(*given, marks=pytest.mark.nightly)
 
 
 def config(**changes):
@@ -156,8 +161,8 @@ def test_a_rollout_that_blows_up_has_a_large_error_and_no_nan():
     [
         ({"time": "one_step"}, 1),
         ({"time": "unrolled", "unroll": 3}, 3),
-        ({"time": "unrolled", "unroll": 3, "unroll_gradient": "last"}, 3),
-        ({"time": "time_conditional", "unroll": 2}, 1),
+        by_night({"time": "unrolled", "unroll": 3, "unroll_gradient": "last"}, 3),
+        by_night({"time": "time_conditional", "unroll": 2}, 1),
         ({"time": "one_shot"}, 1),
     ],
 )
@@ -230,7 +235,7 @@ def test_noise_is_drawn_from_the_key_alone():
         ),
         ({"time": "sometimes"}, "time='sometimes' is unknown"),
         ({"stacked": True}, "stacked means nothing with time=one_step"),
-        ({"stream_samples": True}, "stream_samples means nothing with time=one_step"),
+        ({"stream_points": 5}, "stream_points means nothing with time=one_step"),
     ],
 )
 def test_options_without_a_meaning_are_refused(changes, match):
@@ -257,7 +262,7 @@ def test_what_does_not_suit_a_mode_is_named():
         task.build(chosen, nnx.Rngs(0))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_killed_training_continues_bit_for_bit(tmp_path, monkeypatch):
     chosen = config(time="unrolled", unroll=2, input_noise=0.01, num_epochs=4)
     splits = splits_of(decaying())
@@ -338,6 +343,31 @@ def test_from_frames_on_a_mesh_to_an_animation(tmp_path):
     np.testing.assert_array_equal(again.values[..., 0], archive["prediction_u"])
 
 
+@pytest.mark.nightly
+def test_frames_on_disk_train_to_the_same_bits(tmp_path):
+    for i, series in enumerate(decaying(6)):
+        case = tmp_path / "data" / f"case_{i}"
+        with series_writing.pvd(case, "flow", series, ["u"]) as write:
+            for time, values in zip(series.times, series.values, strict=True):
+                write(time, values)
+    models = []
+    for stream in (False, True):
+        chosen = config(
+            train=str(tmp_path / "data"),
+            target_names="u",
+            stream_samples=stream,
+            num_epochs=1,
+        )
+        task = train.make_task(chosen)
+        model = task.build(chosen, nnx.Rngs(0))
+        fitted = learn.fit(
+            task, model, task.settings(chosen), folder=tmp_path / str(stream)
+        )
+        models.append(fitted.model)
+    for one, other in zip(*map(jax.tree.leaves, models), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
 @pytest.fixture(scope="module")
 def operator(tmp_path_factory):
     """An untrained operator of one step, as loaded."""
@@ -404,10 +434,61 @@ def test_times_beyond_training_are_warned_of(operator):
     ):
         timed = how._replace(mode=mode, longest=0.2)
         known = operator._replace(
-            description=operator.description | {"time": {**timed._asdict(), "span": 9}}
+            description=operator.description
+            | {"time": timed._replace(span=9.0)._asdict()}
         )
         with pytest.warns(UserWarning, match=match):
             in_time.lags_of(known, 2, 0.5)
+
+
+@pytest.mark.nightly
+def test_series_in_memory_train_an_operator_that_rolls_out():
+    chosen = dataclasses.replace(config(time="unrolled", unroll=2), num_epochs=1)
+    found = learn.train(decaying(8), config=chosen)
+    series = decaying(1)[0]
+    frames = list(found.rollout(series, 3))
+    assert [frame.shape for frame in frames] == [(series.num_points, 1)] * 3
+    again = learn.train(splits_of(decaying(8)), config=chosen)
+    assert again.description["time"] == found.description["time"]
+
+
+def test_series_need_a_mode_and_a_mode_needs_series():
+    with pytest.raises(ValueError, match="give time='unrolled'"):
+        learn.train(decaying(8), preset="smoke")
+    samples = [make_sample(i) for i in range(8)]
+    with pytest.raises(ValueError, match="time=one_step needs series"):
+        learn.train(samples, preset="smoke", time="one_step")
+    with pytest.raises(ValueError, match="test_fraction is not for Splits"):
+        learn.train(splits_of(decaying(8)), time="one_step", test_fraction=0.3)
+
+
+def make_sample(seed):
+    values = np.random.default_rng(seed).uniform(size=(5, 4)).astype(np.float32)
+    return Sample(values[:, :2], target=values[:, 2:3], features=values[:, 3:])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"mode": "never"},
+        {"history": 0},
+        {"history": True},
+        {"interval": "1"},
+        {"longest": float("nan")},
+        {"increments": 1},
+        {"channels": None},
+    ],
+)
+def test_a_damaged_description_is_refused(change, operator):
+    time = operator.description["time"] | change
+    with pytest.raises(ValueError, match="description of the operator is damaged"):
+        stepping.stepping_of({"time": time})
+
+
+def test_an_operator_in_time_is_not_called_on_samples(operator):
+    for call in (operator, operator.field, operator.stream):
+        with pytest.raises(ValueError, match="trained on series; call trained.rollout"):
+            call(make_sample(0))
 
 
 def test_samples_of_other_operators_have_no_steps(operator):

@@ -1,4 +1,4 @@
-"""Named arrays at the points of meshes in `.vtu` and `.vtk` files, read and written."""
+"""Named arrays of meshes in VTK's files and files of surfaces, read and written."""
 
 import contextlib
 import dataclasses
@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from opjax.files import limits
+from opjax.files import cgns, limits
 from opjax.files.npz import Groups
-from opjax.files.vtk import legacy, vtu_write, xml_files
+from opjax.files.vtk import blocks, legacy, ply, stl, vtu_write, xml_files
 from opjax.files.vtk.mesh import CURVED, Mesh
 from opjax.quadrature import cell_weights
 
@@ -70,7 +70,9 @@ def load(path: Path, max_bytes: int) -> Mesh:
     """Reads a mesh with all its data.
 
     Args:
-      path: a `.vtk` file of the legacy format, or an XML file, `.vtu` or `.vtp`.
+      path: a `.vtk` file of the legacy format; an XML file, `.vtu` or `.vtp`; a
+        surface, `.stl` or `.ply`; blocks, `.vtm`; or
+        `.cgns`.
       max_bytes: largest size of an array.
 
     Raises:
@@ -78,8 +80,9 @@ def load(path: Path, max_bytes: int) -> Mesh:
       OSError: if the file cannot be read.
       ValueError: if the file is damaged or too large.
     """
-    read = legacy.read if path.suffix.lower() == ".vtk" else xml_files.read
-    return read(path, max_bytes)
+    readers = {".vtk": legacy.read, ".vtm": blocks.read, ".cgns": cgns.read}
+    readers |= {".stl": stl.read, ".ply": ply.read}
+    return readers.get(path.suffix.lower(), xml_files.read)(path, max_bytes)
 
 
 def extend(

@@ -1,4 +1,4 @@
-"""Writing a mesh with fields to a `.vtu` file: appended values, compressed by zlib."""
+"""Writing a mesh with fields to a `.vtu` or `.vtp` file, compressed by zlib."""
 
 import zlib
 from collections.abc import Mapping
@@ -13,6 +13,13 @@ from opjax.files.vtk.vtu_slices import TYPES
 _HEADER = np.dtype("<u8")
 _BLOCK = 2**18  # bytes that are compressed at once
 _LEVEL = 5  # of compression, VTK's
+# Parts of a surface, and VTK's numbers of their kinds of cells.
+_SURFACE = (
+    ("Verts", (1, 2)),
+    ("Lines", (3, 4)),
+    ("Polys", (5, 7, 9)),
+    ("Strips", (6,)),
+)
 _NAMES = {code: name for name, code in TYPES.items()}
 
 
@@ -20,46 +27,84 @@ def write(path: Path, mesh: Mesh, fields: Mapping[str, np.ndarray]) -> None:
     """Writes a mesh with all its data.
 
     Args:
-      path: file to write.
+      path: file to write: of any cells, or a surface, `.vtp`.
       mesh: the mesh.
       fields: more arrays at the points, by name.
 
     Raises:
       OSError: if the file cannot be written.
-      ValueError: if an array has a type that VTK lacks.
+      ValueError: if an array has a type that VTK lacks, or the mesh no surface.
     """
-    root = Element("VTKFile", type="UnstructuredGrid", version="1.0")
+    kind = "PolyData" if path.suffix.lower() == ".vtp" else "UnstructuredGrid"
+    root = Element("VTKFile", type=kind, version="1.0")
     root.attrib |= {"byte_order": "LittleEndian", "header_type": "UInt64"}
     root.set("compressor", "vtkZLibDataCompressor")
-    grid, appended = SubElement(root, "UnstructuredGrid"), _Appended()
+    grid, appended = SubElement(root, kind), _Appended()
     if mesh.field_data.arrays:
         parent = SubElement(grid, "FieldData")
         for name, array in mesh.field_data.arrays.items():
             appended.add(parent, name, array).set("NumberOfTuples", str(len(array)))
-    counts = {
-        "NumberOfPoints": str(mesh.num_points),
-        "NumberOfCells": str(mesh.num_cells),
-    }
-    piece = SubElement(grid, "Piece", counts)
+    piece = SubElement(grid, "Piece", NumberOfPoints=str(mesh.num_points))
+    rows = None
+    if kind == "PolyData":
+        rows = _order(path, mesh)
+    else:
+        piece.set("NumberOfCells", str(mesh.num_cells))
     appended.add_data(
         SubElement(piece, "PointData"),
         mesh.point_data,
         mesh.point_data.arrays | dict(fields),
     )
-    appended.add_data(
-        SubElement(piece, "CellData"), mesh.cell_data, mesh.cell_data.arrays
-    )
+    of_cells = mesh.cell_data.arrays
+    if rows is not None:
+        of_cells = {name: array[rows] for name, array in of_cells.items()}
+    appended.add_data(SubElement(piece, "CellData"), mesh.cell_data, of_cells)
     appended.add(SubElement(piece, "Points"), "Points", mesh.points)
-    cells = SubElement(piece, "Cells")
-    appended.add(cells, "connectivity", mesh.corners)
-    appended.add(cells, "offsets", mesh.offsets[1:])
-    appended.add(cells, "types", mesh.types.astype(np.uint8))
+    if rows is not None:
+        _add_surface(appended, piece, mesh)
+    else:
+        cells = SubElement(piece, "Cells")
+        appended.add(cells, "connectivity", mesh.corners)
+        appended.add(cells, "offsets", mesh.offsets[1:])
+        appended.add(cells, "types", mesh.types.astype(np.uint8))
     head, closing, _ = tostring(root).rpartition(b"</VTKFile>")
     with open(path, "wb") as file:
         file.write(b'<?xml version="1.0"?>\n' + head)
         file.write(b'<AppendedData encoding="raw">\n_')
         file.writelines(appended.parts)
         file.write(b"\n</AppendedData>\n" + closing + b"\n")
+
+
+def _order(path: Path, mesh: Mesh) -> np.ndarray:
+    """Returns the order in which the cells of a surface are stored.
+
+    Raises:
+      ValueError: if a cell is no part of a surface.
+    """
+    groups = _groups(mesh)
+    if (groups < 0).any():
+        kinds = np.unique(mesh.types[groups < 0]).tolist()
+        raise ValueError(f"{path}: cells of VTK's kinds {kinds} are no surface.")
+    return np.argsort(groups, kind="stable")
+
+
+def _groups(mesh: Mesh) -> np.ndarray:
+    """Which part of a surface each cell is; -1 for cells that are none."""
+    groups = np.full(mesh.num_cells, -1)
+    for number, (_, kinds) in enumerate(_SURFACE):
+        groups[np.isin(mesh.types, kinds)] = number
+    return groups
+
+
+def _add_surface(appended: "_Appended", piece: Element, mesh: Mesh) -> None:
+    """Adds vertices, lines, polygons and strips."""
+    groups, sizes = _groups(mesh), np.diff(mesh.offsets)
+    of_corner = np.repeat(groups, sizes)
+    for number, (name, _) in enumerate(_SURFACE):
+        piece.set(f"NumberOf{name}", str(int((groups == number).sum())))
+        part = SubElement(piece, name)
+        appended.add(part, "connectivity", mesh.corners[of_corner == number])
+        appended.add(part, "offsets", np.cumsum(sizes[groups == number]))
 
 
 class _Appended:

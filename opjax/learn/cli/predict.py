@@ -33,6 +33,7 @@ from absl import app, flags
 
 from opjax import export, files, metrics
 from opjax._files import remove_leftovers
+from opjax.files.formats import written_name
 from opjax.learn.cli import command_line, predict_series
 from opjax.learn.cli.calibrate import Bands, bands_of
 from opjax.learn.json_files import to_json, write_json
@@ -107,7 +108,7 @@ def run(
                 )
                 result |= _summary(rows) | {"output": str(output)}
                 return to_json(result | {"seconds": time.monotonic() - begin})
-            names = (file.stem for file in _files(inputs))
+            names = (pathlib.Path(written_name(f)).stem for f in _files(inputs))
             remove_leftovers(place, "report", *names)
             if stream:
                 rows = _stream_all(found, inputs, place, point_dim, limits)
@@ -119,7 +120,7 @@ def run(
 
 def _files(inputs: str | Sequence[str]) -> list[pathlib.Path]:
     found = files.find(inputs)
-    twice = [name for name, n in Counter(f.name for f in found).items() if n > 1]
+    twice = [name for name, n in Counter(map(written_name, found)).items() if n > 1]
     if twice:
         raise ValueError(
             f"Several files of the input are called {twice[0]}; predict on their "
@@ -165,7 +166,7 @@ def _predict_all(
     rows, names = [], _names(found)
     output.mkdir(parents=True, exist_ok=True)
     for file in _files(inputs):
-        place = output / file.name
+        place = output / written_name(file)
         if place.exists() and place.samefile(file):
             raise ValueError(f"{place} is the input itself; give another --output.")
         options = found.read_options(point_dim=point_dim)

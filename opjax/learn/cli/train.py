@@ -218,11 +218,11 @@ class Config(
 
     def _refuse_with_time(self) -> None:
         """Raises ValueError for options that mean nothing for series."""
-        for name in ("stacked", "stream_samples", "stream_points"):
+        for name in ("stacked", "stream_points"):
             if getattr(self, name):
                 raise ValueError(
-                    f"{name} means nothing with time={self.time}, whose series are in "
-                    "memory as a whole; leave it out."
+                    f"{name} means nothing with time={self.time}, whose samples are "
+                    "series, a file or folder each; leave it out."
                 )
         for name in ("location", "boundary_names", "geometry"):
             if (value := getattr(self, name)) != getattr(Config, name):
@@ -363,6 +363,7 @@ def load_series(config: Config) -> SeriesSplits:
             quadrature=config.quadrature,
             grid_axes=config.grid_axes,
             min_frames=config.history + 1,
+            in_memory=not config.stream_samples,
             seed=config.data_seed,
             validation_fraction=config.validation_fraction,
             test_fraction=config.test_fraction,

@@ -18,6 +18,8 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from opjax import files
+from opjax.files.series import SeriesSplits
+from opjax.files.series import divide as divide_series
 from opjax.learn.cli import study
 from opjax.learn.cli.train import ARRAYS, OPERATOR, PRESETS, Config, start_of, tell
 from opjax.learn.messages import say
@@ -32,11 +34,23 @@ from opjax.learn.run.stopping import Stopped
 from opjax.learn.tasks.start import check_options
 from opjax.learn.tasks.supervised import regression
 from opjax.learn.tasks.task import Task
-from opjax.samples import FIELDS, Sample, Splits, check, columns, from_arrays
+from opjax.learn.tasks.time import rollouts
+from opjax.samples import (
+    FIELDS,
+    Sample,
+    Series,
+    Splits,
+    check,
+    columns,
+    from_arrays,
+)
+from opjax.samples import series as rules
+
+Data = Sequence[Sample] | Splits | Sequence[Series] | SeriesSplits
 
 
 def train(
-    data: Sequence[Sample] | Splits | Mapping[str, ArrayLike],
+    data: Data | Mapping[str, ArrayLike],
     *,
     preset: str = "fast",
     model: str | None = None,
@@ -44,6 +58,7 @@ def train(
     batch_size: int | None = None,
     learning_rate: float | None = None,
     seed: int | None = None,
+    time: str | None = None,
     validation_fraction: float | None = None,
     test_fraction: float | None = None,
     config: Config | None = None,
@@ -53,14 +68,15 @@ def train(
     """Trains an operator on samples or arrays, as `opjax-train` does on files.
 
     Args:
-      data: samples; splits of them; or arrays by the names of the arguments of
-        `samples.from_arrays`.
+      data: samples; splits of them; arrays by the names of the arguments of
+        `samples.from_arrays`; or, with `time`, series, or splits of them.
       preset: of `opjax-train`, with the values of all that is not given.
       model: name of the model, see `opjax-train --help`.
       num_epochs: passes over the training samples.
       batch_size: samples in a batch.
       learning_rate: maximum of the learning-rate schedule.
       seed: of the initial parameters and the order of the samples.
+      time: how a model learns fields that evolve, see `opjax-train --help`.
       validation_fraction: part of the training samples that selects the best epoch.
       test_fraction: part of the samples that is held out for the test error. Neither
         fraction is for `Splits`.
@@ -85,6 +101,7 @@ def train(
         "num_epochs": num_epochs,
         "batch_size": batch_size,
         "learning_rate": learning_rate,
+        "time": time,
         "validation_fraction": validation_fraction,
         "test_fraction": test_fraction,
     }
@@ -99,12 +116,12 @@ def train(
     operators.check_options(config, _preset(config.preset))
     config = config.of_model(config.model)
     fractions = {"validation_fraction", "test_fraction"} & chosen.keys()
-    if isinstance(data, Splits) and fractions:
+    if isinstance(data, Splits | SeriesSplits) and fractions:
         raise ValueError(f"{min(fractions)} is not for Splits, which are divided.")
     splits = _divided(data, config)
     config = dataclasses.replace(config, train=f"{ARRAYS}{_digest(splits)}")
     start, config = _start(init_from, config)
-    if len(splits.train) < config.batch_size:
+    if isinstance(splits, Splits) and len(splits.train) < config.batch_size:
         raise ValueError(
             f"{len(splits.train)} training samples are left, fewer than "
             f"batch_size={config.batch_size}; give more samples or lower it."
@@ -125,8 +142,19 @@ def _preset(name: str) -> Config:
 
 
 def _divided(
-    data: Sequence[Sample] | Splits | Mapping[str, ArrayLike], config: Config
-) -> Splits:
+    data: Data | Mapping[str, ArrayLike], config: Config
+) -> Splits | SeriesSplits:
+    if isinstance(data, SeriesSplits):
+        return _divided_series(
+            [*data.train, *data.validation, *data.test], data, config
+        )
+    if not isinstance(data, Splits | Mapping) and data and isinstance(data[0], Series):
+        series: Any = data  # a sequence has one kind of elements
+        return _divided_series(series, None, config)
+    if config.time != "none":
+        raise ValueError(
+            f"time={config.time} needs series, opjax.samples.Series; or leave it out."
+        )
     if isinstance(data, Splits):
         return data._replace(
             train=_single(data.train),
@@ -136,10 +164,30 @@ def _divided(
         )
     if isinstance(data, Sample):
         raise ValueError("One sample is too few to train; give a list of samples.")
-    found = _single(_stacked(data) if isinstance(data, Mapping) else data)
+    given: Any = _stacked(data) if isinstance(data, Mapping) else data
+    found = _single(given)
     check(found)
     return files.divide(
         found,
+        validation_fraction=config.validation_fraction,
+        test_fraction=config.test_fraction,
+        seed=config.data_seed,
+    )
+
+
+def _divided_series(
+    series: Sequence[Series], splits: SeriesSplits | None, config: Config
+) -> SeriesSplits:
+    """Checks series and divides them, unless they are divided already."""
+    if config.time == "none":
+        raise ValueError(
+            "Series need a way to learn them; give time='unrolled' or another one."
+        )
+    rules.check(series, min_frames=config.history + 1)
+    if splits is not None:
+        return splits
+    return divide_series(
+        series,
         validation_fraction=config.validation_fraction,
         test_fraction=config.test_fraction,
         seed=config.data_seed,
@@ -177,17 +225,26 @@ def _single(found: Sequence[Sample]) -> list[Sample]:
     ]
 
 
-def _digest(splits: Splits) -> str:
+def _digest(splits: Splits | SeriesSplits) -> str:
     """Twelve letters that change with the samples."""
     found = hashlib.sha256()
     for part in (splits.train, splits.validation, splits.test):
         for sample in part:
-            for name in FIELDS:
-                array = getattr(sample, name)
+            for name, array in _arrays(sample).items():
                 found.update(f"{name}{np.shape(array)}".encode())
                 if array is not None:
                     found.update(np.ascontiguousarray(array).tobytes())
     return found.hexdigest()[:12]
+
+
+def _arrays(sample: Sample | Series) -> dict[str, Any]:
+    """What of a sample or series a training depends on."""
+    if isinstance(sample, Sample):
+        return {name: getattr(sample, name) for name in FIELDS}
+    values = [sample.values[frame] for frame in range(sample.num_frames)]
+    arrays: dict[str, Any] = {"mesh_points": sample.mesh_points, "times": sample.times}
+    arrays |= {"values": np.stack(values), "constants": sample.constants()}
+    return arrays | {"quadrature_weights": sample.quadrature_weights}
 
 
 def _start(
@@ -212,13 +269,18 @@ def _start(
     return given, dataclasses.replace(config, init_from=name)
 
 
-def _task(config: Config, splits: Splits, start: Trained | None) -> Task:
+def _task(config: Config, splits: Splits | SeriesSplits, start: Trained | None) -> Task:
+    if isinstance(splits, SeriesSplits):
+        return rollouts(config, splits, start=start)
     names = dict(splits.channels or {})
     return regression(config, splits, encode_points=True, names=names, start=start)
 
 
 def _in_memory(
-    config: Config, splits: Splits, start: Trained | None, folder: pathlib.Path
+    config: Config,
+    splits: Splits | SeriesSplits,
+    start: Trained | None,
+    folder: pathlib.Path,
 ) -> Trained:
     """Trains without a report; the folder is not needed afterwards."""
     task = _task(config, splits, start)
@@ -240,7 +302,10 @@ def _in_memory(
 
 
 def _in_folder(
-    config: Config, splits: Splits, start: Trained | None, folder: pathlib.Path
+    config: Config,
+    splits: Splits | SeriesSplits,
+    start: Trained | None,
+    folder: pathlib.Path,
 ) -> Trained:
     """Trains as the program does, with its report."""
     say(f"Folder: {folder.absolute()}")

@@ -52,9 +52,8 @@ def lags_of(
     largest = lags[-1] if how.mode == "one_shot" else step
     if how.timed and largest > (1 + _EQUAL) * how.longest:
         _warn(f"A time of {largest:g} is asked for, and {how.longest:g} is the longest")
-    span = float(trained.description["time"]["span"])
-    if how.mode != "one_shot" and lags[-1] > (1 + _EQUAL) * span:
-        _warn(f"The rollout reaches {lags[-1]:g}, and the longest series {span:g}")
+    if how.mode != "one_shot" and lags[-1] > (1 + _EQUAL) * how.span:
+        _warn(f"The rollout reaches {lags[-1]:g}, and the longest series {how.span:g}")
     return lags
 
 
@@ -87,7 +86,7 @@ def check_series(trained: Learned, series: Series) -> Stepping:
 
 def start_of(how: Stepping, series: Series) -> Sample:
     """The first frames of a series and what is constant, as a model sees them."""
-    parts = list(series.values[: how.history])
+    parts = [series.values[frame] for frame in range(how.history)]
     constants = series.constants()
     if constants is not None:
         parts.append(constants)

@@ -1,5 +1,6 @@
 """The step of an operator in time: from the last frames to the next one, or to many."""
 
+import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -7,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from opjax import normalize
-from opjax.learn.config.time import TIMED
+from opjax.learn.config.time import MODES, TIMED
 from opjax.learn.predict.prediction import predict_sample
 from opjax.normalize import Normalizer
 from opjax.rollouts import rollout
@@ -23,6 +24,7 @@ class Stepping(NamedTuple):
       increments: whether the model predicts the increment since the last frame.
       interval: time between frames in training, the median where it varies.
       longest: largest distance of time in training, which is one for the model.
+      span: from the first to the last frame of the longest series of training.
     """
 
     mode: str
@@ -31,6 +33,7 @@ class Stepping(NamedTuple):
     increments: bool
     interval: float
     longest: float
+    span: float = math.inf
 
     @property
     def timed(self) -> bool:
@@ -49,10 +52,19 @@ def stepping_of(description: Mapping[str, Any]) -> Stepping:
         raise ValueError(
             "The operator was not trained on series; train it with --time=unrolled."
         )
-    try:
-        return Stepping(*(found[name] for name in Stepping._fields))
-    except KeyError as error:
-        raise ValueError(f"The description of the operator has no {error}.") from None
+    for name, kind in Stepping.__annotations__.items():
+        value = found.get(name)
+        known = isinstance(value, bool) == (kind is bool) and isinstance(value, kind)
+        if not known or (isinstance(value, float) and not math.isfinite(value)):
+            raise ValueError(
+                f"The description of the operator is damaged: {name}={value!r} of its "
+                "time; restore the folder from a copy, or train again."
+            )
+    how = Stepping(**{name: found[name] for name in Stepping._fields})
+    sizes = how.history, how.channels, how.interval, how.longest, how.span
+    if how.mode not in MODES or min(sizes) <= 0:
+        raise ValueError(f"The description of the operator is damaged: {how}.")
+    return how
 
 
 def next_frame(

@@ -17,13 +17,13 @@ from jax.typing import ArrayLike
 from opjax import _formats, streaming
 from opjax.learn.config import ModelOptions, fields, renamed
 from opjax.learn.json_files import read_object, to_json, tuples, write_json
-from opjax.learn.predict import grids, prediction
+from opjax.learn.predict import grids, in_time, prediction
 from opjax.learn.predict.field import Field
 from opjax.learn.predict.learned import Learned
 from opjax.learn.registry import operators
 from opjax.learn.registry.entries import Operator
 from opjax.normalize import Normalizer
-from opjax.samples import Sample, ranges
+from opjax.samples import Sample, Series, ranges
 from opjax.samples.sliced import Sliced
 from opjax.training import checkpoint
 
@@ -89,6 +89,7 @@ class Trained(Learned):
           ValueError: if it is damaged or holds several samples, or the sample does not
             fit the operator or the memory.
         """
+        self._refuse_series()
         predict = functools.partial(
             prediction.predict,
             self,
@@ -157,6 +158,7 @@ class Trained(Learned):
           ValueError: if the operator cannot be evaluated in chunks, or the arrays or
             the memory do not fit it.
         """
+        self._refuse_series()
         given: Any = dict(arrays)
         prediction.check(self, Sample(**given, name="the mesh"), weights=True)
         return prediction.stream(
@@ -167,6 +169,32 @@ class Trained(Learned):
             memory_gib=memory_gib,
             scratch=scratch,
         )
+
+    def rollout(
+        self,
+        series: Series,
+        num_steps: int,
+        *,
+        time_step: float | None = None,
+    ) -> Iterator[np.ndarray]:
+        """Predicts frame after frame, by an operator that was trained on series.
+
+            frames = np.stack(list(trained.rollout(series, 50)))
+
+        Args:
+          series: with as many frames as the model sees; later ones are not looked at.
+          num_steps: number of frames to predict.
+          time_step: time between them; by default, as in training.
+
+        Returns:
+          An iterator of frames `(n, c)`, in physical units. One frame is in memory.
+
+        Raises:
+          ValueError: if the operator was not trained on series, or has no such step; or
+            the series does not fit it. From the iterator, if a frame is not finite.
+        """
+        lags = in_time.lags_of(self, num_steps, time_step)
+        return in_time.frames(self, series, lags)
 
     def field(
         self,
@@ -192,6 +220,7 @@ class Trained(Learned):
           OSError: if the file cannot be read.
           ValueError: as from `stream`.
         """
+        self._refuse_series()
         sample = self.one(mesh)
         prediction.check(self, sample, weights=True)
         prediction.refuse_whole(self)
@@ -200,6 +229,14 @@ class Trained(Learned):
             self.model, arrays, chunk_size=chunk_size, time=time
         )
         return Field(self, found, time)
+
+    def _refuse_series(self) -> None:
+        """Raises ValueError if the operator advances series in time."""
+        if "time" in self.description:
+            raise ValueError(
+                f"The operator in {self.folder} was trained on series; call "
+                "trained.rollout(series, num_steps), or opjax-predict with --steps."
+            )
 
 
 def _refuse_beside(

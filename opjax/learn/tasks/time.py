@@ -66,7 +66,7 @@ def rollouts(
     noise = config.input_noise * np.asarray(normalizers["features"].std)
     noise[how.history * how.channels :] = 0  # constants are known
     description = trained.describe(data.windows[0], sizes=found, names=data.names)
-    description["time"] = {**how._asdict(), "span": data.span}
+    description["time"] = how._asdict()
     make = builder(found)
     return Task(
         train=train,

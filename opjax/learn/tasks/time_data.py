@@ -65,8 +65,8 @@ class Data:
             config.time_target == "increment",
             interval,
             longest,
+            span=float(max(np.ptp(series.times) for series in train)),
         )
-        self.span = float(max(np.ptp(series.times) for series in train))
         self.names = _names(splits, history, channels)
         self.normalizers = _normalizers(self.windows[0], self.how)
         known = Windows(

@@ -1,0 +1,83 @@
+"""Frames of series that stay in their files and are read when they are looked up."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from opjax.files import building, hdf5
+from opjax.files.building import Wanted
+from opjax.files.formats import opened
+
+
+class StoredFrames:
+    """Frames `(t, n, c)` on disk, of which none is in memory.
+
+    Args:
+      read: `read(frame)`, the values of a frame, of any axes.
+      shape: number of frames, points and channels.
+      name: of the series, for messages.
+    """
+
+    def __init__(
+        self, read: Callable[[int], np.ndarray], shape: tuple[int, ...], name: str
+    ):
+        self._read, self.shape, self._name = read, shape, name
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Single precision."""
+        return np.dtype(np.float32)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, frame: int, /) -> np.ndarray:
+        """Reads a frame, `(n, c)`.
+
+        Raises:
+          OSError: if its file is missing.
+          ValueError: if it is damaged, or not what it was when the run began.
+        """
+        found = self._read(range(len(self))[frame])
+        if found.size != self.shape[1] * self.shape[2]:
+            raise ValueError(
+                f"{self._name}: frame {frame} has other points or channels than when "
+                "the run began; leave files alone while they are read."
+            )
+        return found.reshape(self.shape[1:])
+
+
+def of_hdf5(
+    file: Path, group: str, names: Sequence[str], num_points: int, frame: int
+) -> np.ndarray:
+    """Reads a frame of fields of an `.h5` file, joined along their channels."""
+    name = str(file / group) if group else str(file)
+    with hdf5.open_groups(file) as groups:
+        if group not in groups:
+            raise ValueError(f"{file} has no group {group!r} any more.")
+        fields = {key: hdf5.dataset(Path(name), groups[group], key) for key in names}
+        parts = [building.numbers(name, k, field[frame]) for k, field in fields.items()]
+    for key, part in zip(names, parts, strict=True):
+        if part.size % num_points:
+            raise ValueError(
+                f"{name}: frame {frame} of {key} has shape {part.shape}, not that of "
+                f"{num_points} points; leave files alone while they are read."
+            )
+    return np.concatenate([part.reshape(num_points, -1) for part in parts], axis=1)
+
+
+def of_vtu(
+    files: Sequence[Path],
+    wanted: Wanted,
+    point_dim: int | None,
+    max_bytes: int,
+    frame: int,
+) -> np.ndarray:
+    """Reads the fields of one of many `.vtu` files, joined along their channels."""
+    file = files[frame]
+    with opened(file, max_bytes=max_bytes, point_dim=point_dim) as groups:
+        found = building.build(str(file), groups[""], wanted).sample.target
+    assert found is not None
+    return found

@@ -1,0 +1,110 @@
+"""Meshes of several blocks, `.vtm`: a mesh, and boundaries with names."""
+
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+from xml.etree.ElementTree import Element
+
+import numpy as np
+
+from opjax.files import limits
+from opjax.files.vtk import lists, xml_files
+from opjax.files.vtk import mesh as meshes
+from opjax.files.vtk.mesh import Data, Mesh
+
+_KIND = "vtkMultiBlockDataSet"
+_MAX_BLOCKS = 1000
+_DEEPEST = 16  # blocks inside one another
+_NEAR = 1e-6  # of the width of the mesh
+# Dimensions of VTK's kinds of cells; of all others, that of solids.
+_DIMENSIONS = {
+    **{**dict.fromkeys((0, 1, 2), 0), **dict.fromkeys((3, 4, 21), 1)},
+    **dict.fromkeys((5, 6, 7, 8, 9, 22, 23, 28, 34), 2),
+}
+
+
+def read(path: Path, max_bytes: int) -> Mesh:
+    """Reads the block of the highest dimension; others are boundaries of it.
+
+    Args:
+      path: the file, which names those of the blocks.
+      max_bytes: largest size of all arrays of a block.
+
+    Returns:
+      The mesh of that block, with a mask `boundary_NAME` of its points for every other
+      block.
+
+    Raises:
+      OSError: if a file cannot be read.
+      ValueError: if a file is damaged, too large or outside of the folder; if several
+        blocks have the highest dimension; or a point of a boundary is no point of the
+        mesh.
+    """
+    root = lists.read(path, _KIND)
+    found: list[tuple[str, Mesh]] = []
+    for name, file in _blocks(path, root):
+        if not lists.is_inside(path, file):
+            raise ValueError(f"{path}: the block {name!r}, {file}, is missing.")
+        found.append((name, xml_files.read(file, max_bytes)))
+        if len(found) > _MAX_BLOCKS:
+            raise limits.damaged(path, f"more than {_MAX_BLOCKS} blocks")
+    found = [(name, mesh) for name, mesh in found if mesh.num_cells]
+    dimensions = [_dimension(mesh) for _, mesh in found]
+    if dimensions.count(max(dimensions, default=0)) != 1:
+        raise ValueError(
+            f"{path} has {len(found)} blocks of cells, of dimensions {dimensions}: one "
+            "of the highest dimension is needed, the mesh; save "
+            "pyvista.read(old).combine() as .vtu."
+        )
+    _, mesh = found.pop(dimensions.index(max(dimensions)))
+    masks: dict[str, np.ndarray] = {}
+    for name, block in found:
+        mask = masks.setdefault(f"boundary_{name}", np.zeros(mesh.num_points, np.uint8))
+        mask[_points_of(path, name, block, mesh)] = 1
+    if taken := sorted(set(masks) & set(mesh.point_data.arrays)):
+        raise ValueError(f"{path}: the mesh has fields {taken} already.")
+    data = Data(mesh.point_data.arrays | masks, mesh.point_data.active)
+    mesh = dataclasses.replace(mesh, point_data=data)
+    meshes.check(path, mesh)
+    return mesh
+
+
+def _blocks(path: Path, root: Element) -> Iterator[tuple[str, Path]]:
+    """Names and files of blocks; one without a name has that of its parent."""
+
+    def inside(parent: Element, name: str, depth: int) -> Iterator[tuple[str, Path]]:
+        if depth > _DEEPEST:
+            raise limits.damaged(path, "blocks inside one another without end")
+        for element in parent:
+            own = element.get("name") or name
+            if element.tag in ("Block", "Piece"):
+                yield from inside(element, own, depth + 1)
+            elif element.tag == "DataSet" and element.get("file"):
+                file = element.get("file", "")
+                yield own, lists.beside(path, file, (".vtu", ".vtp"), "blocks")
+
+    for part in root.findall(_KIND):
+        yield from inside(part, "", 0)
+
+
+def _dimension(mesh: Mesh) -> int:
+    return max(_DIMENSIONS.get(kind, 3) for kind in np.unique(mesh.types).tolist())
+
+
+def _points_of(path: Path, name: str, block: Mesh, mesh: Mesh) -> np.ndarray:
+    """Which points of the mesh are those of a block, by their coordinates."""
+    from scipy.spatial import KDTree
+
+    for points in (block.points, mesh.points):
+        if not (np.abs(points) < np.finfo(np.float32).max).all():
+            raise limits.damaged(path, "coordinates that are not finite")
+    width = np.ptp(mesh.points, axis=0).max()
+    distances, found = KDTree(mesh.points).query(block.points)
+    far = distances > _NEAR * width
+    if far.any():
+        raise ValueError(
+            f"{path}: {far.sum()} of {len(far)} points of the block {name!r} are no "
+            f"points of the mesh, the first one is point {int(np.argmax(far))}; "
+            "boundaries are parts of the same mesh."
+        )
+    return np.asarray(found)

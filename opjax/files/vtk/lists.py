@@ -1,0 +1,85 @@
+"""XML files of VTK that list other files: collections, and blocks of a mesh.
+
+Nothing but what lies in the folder of a list is read: names with `..`, absolute ones
+and links out of the folder are refused.
+"""
+
+from pathlib import Path
+from typing import Any
+from xml.etree.ElementTree import Element, TreeBuilder
+from xml.parsers import expat
+
+from opjax.files import limits
+
+_MAX_BYTES = 2**24
+_MAX_ENTRIES = 2**20
+
+
+def read(path: Path, kind: str) -> Element:
+    """Reads the tree of a list. Entities, with which small files grow, are refused.
+
+    Args:
+      path: the file.
+      kind: what it has to be a list of, as VTK calls it.
+
+    Raises:
+      OSError: if it cannot be read.
+      ValueError: if it is damaged, too large or something else.
+    """
+    if path.stat().st_size > _MAX_BYTES:
+        raise limits.damaged(path, f"a list of more than {_MAX_BYTES} bytes")
+    builder, parser = TreeBuilder(), expat.ParserCreate()
+    count = 0
+
+    def start(tag: str, attributes: dict[str, str]) -> None:
+        nonlocal count
+        count += 1
+        if count > _MAX_ENTRIES:
+            raise ValueError("too many entries")
+        builder.start(tag, attributes)
+
+    def refuse(*_: Any) -> None:
+        raise ValueError("entities are not allowed")
+
+    parser.StartElementHandler = start
+    parser.EndElementHandler = builder.end
+    parser.EntityDeclHandler = refuse
+    try:
+        parser.Parse(path.read_bytes(), True)
+        root = builder.close()
+    except (expat.ExpatError, ValueError, AssertionError) as error:
+        raise limits.damaged(path, error) from None
+    if root.tag != "VTKFile" or root.get("type") != kind:
+        raise limits.damaged(path, f"it is {root.tag}, not a {kind.lower()} of VTK")
+    return root
+
+
+def beside(path: Path, name: str, suffixes: tuple[str, ...], what: str) -> Path:
+    """Returns a file that a list names, in its own folder or below it.
+
+    Args:
+      path: the list.
+      name: of the file.
+      suffixes: which it may have.
+      what: files of the list, in the plural, for messages.
+
+    Raises:
+      ValueError: if the file is elsewhere or of another format.
+    """
+    place = Path(name)
+    if not name or "\0" in name or place.is_absolute() or ".." in place.parts:
+        raise ValueError(
+            f"{path} lists the file {name[:80]!r}, which is not in its folder; "
+            f"{what} are files beside it or in folders below it."
+        )
+    if place.suffix.lower() not in suffixes:
+        raise ValueError(
+            f"{path} lists {name[:80]!r}; {what} are {' and '.join(suffixes)} files."
+        )
+    return path.parent / place
+
+
+def is_inside(path: Path, file: Path) -> bool:
+    """Whether a file exists in the folder of a list, and not by a link out of it."""
+    inside = file.resolve().is_relative_to(path.parent.resolve())
+    return inside and file.is_file()

@@ -1,0 +1,112 @@
+"""Meshes of several blocks: boundaries by coordinates, and what is refused."""
+
+import numpy as np
+import pytest
+
+from opjax import files
+
+pyvista = pytest.importorskip("pyvista", reason='needs `pip install "opjax[vtk]"`')
+
+
+def box():
+    """A box of hexahedra whose sides have names."""
+    mesh = pyvista.ImageData(dimensions=(4, 3, 3)).cast_to_unstructured_grid()
+    mesh.point_data["target"] = mesh.points[:, 0].copy()
+    mesh.cell_data["p"] = np.arange(mesh.n_cells)
+    return mesh
+
+
+def side(mesh, axis, value):
+    surface = mesh.extract_surface(algorithm="dataset_surface")
+    chosen = surface.cell_centers().points[:, axis] == value
+    return surface.extract_cells(np.flatnonzero(chosen))
+
+
+def saved(path, **blocks):
+    """Writes blocks, those of a dictionary inside one another."""
+    found = pyvista.MultiBlock()
+    for name, block in blocks.items():
+        found.append(
+            pyvista.MultiBlock(block) if isinstance(block, dict) else block, name
+        )
+    found.save(path)
+    return path
+
+
+def test_blocks_of_lower_dimension_are_boundaries(tmp_path):
+    mesh = box()
+    sides = {"wall": side(mesh, 2, 0), "inlet": side(mesh, 0, 0)}
+    path = saved(tmp_path / "a.vtm", fluid=mesh, boundary=sides)
+    (sample,) = files.read(path, boundary_names="wall,inlet", geometry="distance")
+    x = sample.mesh_points
+    np.testing.assert_array_equal(x, mesh.points)
+    np.testing.assert_array_equal(sample.target[:, 0], x[:, 0])
+    np.testing.assert_array_equal(sample.features[:, 0], x[:, 2] == 0)
+    np.testing.assert_array_equal(sample.features[:, 1], x[:, 0] == 0)
+    np.testing.assert_allclose(sample.features[:, 2], x[:, 2], atol=1e-6)
+    np.testing.assert_allclose(sample.features[:, 3], x[:, 0], atol=1e-6)
+    np.testing.assert_array_equal(
+        sample.boundaries["wall"], np.flatnonzero(x[:, 2] == 0)
+    )
+    cells = {"location": "cells", "target": "p", "boundary_names": "inlet"}
+    (sample,) = files.read(path, **cells)
+    np.testing.assert_array_equal(sample.features[:, 0], sample.mesh_points[:, 0] < 1)
+    with pytest.raises(ValueError, match=r"no boundary 'outlet'; it has inlet, wall"):
+        files.read(path, boundary_names="outlet")
+
+
+def test_predictions_on_blocks_are_written_to_the_mesh(tmp_path):
+    mesh = box()
+    path = saved(tmp_path / "a.vtm", fluid=mesh, wall=side(mesh, 2, 0))
+    with files.extended(path, tmp_path / "b.vtu") as (each,):
+        each.add(np.ones((mesh.n_points, 1), np.float32))
+    found = pyvista.read(tmp_path / "b.vtu")
+    assert found.point_data["prediction"].sum() == mesh.n_points
+    np.testing.assert_array_equal(
+        found.point_data["boundary_wall"], mesh.points[:, 2] == 0
+    )
+    np.testing.assert_array_equal(found.cell_data["p"], mesh.cell_data["p"])
+    with pytest.raises(ValueError, match=r"b.vtm must have the suffix .vtu"):
+        files.write(tmp_path / "b.vtm", each.sample)
+
+
+def test_blocks_that_are_no_boundaries_are_refused(tmp_path):
+    mesh = box()
+    other = side(mesh, 2, 0)
+    other.points += 0.01
+    path = saved(tmp_path / "a.vtm", fluid=mesh, wall=other)
+    with pytest.raises(ValueError, match=r"a.vtm: 12 of 12 points of the block 'wall'"):
+        files.read(path)
+    path = saved(tmp_path / "b.vtm", one=mesh, two=mesh)
+    with pytest.raises(ValueError, match=r"b.vtm has 2 blocks of cells.*\[3, 3\]"):
+        files.read(path)
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        ('<DataSet name="a" file="../other.vtu"/>', "not in its folder"),
+        ('<DataSet name="a" file="/etc/passwd"/>', "not in its folder"),
+        ('<DataSet name="a" file="a.vti"/>', "blocks are .vtu and .vtp files"),
+        ('<DataSet name="a" file="none.vtu"/>', "'a', .*none.vtu, is missing"),
+        ("", "has 0 blocks"),
+        ("<Block>" * 40 + "</Block>" * 40, "without end"),
+        ("<Block>", "damaged"),
+    ],
+)
+def test_lists_of_blocks_name_files_of_their_folder(entry, message, tmp_path):
+    kind = "vtkMultiBlockDataSet"
+    content = f'<VTKFile type="{kind}"><{kind}>{entry}</{kind}></VTKFile>'
+    (tmp_path / "a.vtm").write_text(content)
+    with pytest.raises(ValueError, match=rf"a.vtm.*{message}"):
+        files.read(tmp_path / "a.vtm")
+
+
+def test_a_link_out_of_the_folder_is_refused(tmp_path):
+    (tmp_path / "inside").mkdir()
+    path = saved(tmp_path / "inside/a.vtm", fluid=box())
+    place = next((tmp_path / "inside/a").iterdir())
+    place.rename(tmp_path / "out.vtu")
+    place.symlink_to(tmp_path / "out.vtu")
+    with pytest.raises(ValueError, match="is missing"):
+        files.read(path)

@@ -1,0 +1,156 @@
+"""CGNS files and the samples of PLAID, as its own library has written them."""
+
+import shutil
+import tarfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from opjax import files
+from opjax.files import cgns
+from tests.datasets.plaid import write
+
+h5py = pytest.importorskip("h5py", reason='needs `pip install "opjax[learn]"`')
+SAMPLES = Path(__file__).parent / "plaid/samples.tar.gz"  # by pyplaid 1.0.0
+FIRST = "sample_000000000"
+
+
+@pytest.fixture
+def plaid(tmp_path):
+    folder = tmp_path / "plaid"
+    with tarfile.open(SAMPLES) as archive:
+        archive.extractall(folder, filter="data")
+    return folder
+
+
+def check(folder):
+    """Compares samples with what was written."""
+    points, triangles = write.mesh()
+    found = files.read(folder, features="v", target="u", boundary_names="wall")
+    assert [Path(s.name).parts[-3] for s in found] == [
+        f"sample_{i:09d}" for i in range(4)
+    ]
+    for number, sample in enumerate(found):
+        given = write.fields(number)
+        np.testing.assert_allclose(sample.mesh_points, points, atol=1e-7)
+        np.testing.assert_array_equal(sample.cells, triangles)
+        np.testing.assert_allclose(sample.target[:, 0], given["u"], rtol=1e-6)
+        np.testing.assert_allclose(sample.features[:, 0], given["v"], rtol=1e-6)
+        np.testing.assert_array_equal(sample.boundaries["wall"], write.WALL)
+        mesh = cgns.read(Path(sample.name), 2**24)
+        assert set(mesh.field_data.arrays) == {"angle"}  # and no texts
+        np.testing.assert_array_equal(mesh.field_data.arrays["angle"], 1.5 * number)
+    found = files.read(folder, target="p", location="cells")
+    np.testing.assert_allclose(found[1].target[:, 0], write.fields(1)["p"], rtol=1e-6)
+    np.testing.assert_allclose(found[1].quadrature_weights.sum(), 1, rtol=1e-6)
+
+
+def test_samples_of_plaid_are_read(plaid):
+    check(plaid)
+    (one,) = files.read(plaid / FIRST, target="u")
+    np.testing.assert_allclose(one.target[:, 0], write.fields(0)["u"], rtol=1e-6)
+
+
+def test_samples_that_the_library_writes_now_are_read(tmp_path):
+    pytest.importorskip("plaid.containers", reason="needs `pip install pyplaid`")
+    write.write(tmp_path)
+    check(tmp_path)
+
+
+def test_predictions_on_samples_of_plaid_are_named_after_them(plaid, tmp_path):
+    from opjax.files.formats import written_name
+
+    (file,) = files.find(plaid / FIRST)
+    assert written_name(file) == f"{FIRST}.vtu"
+    with files.extended(file, tmp_path / written_name(file), target="u") as (each,):
+        each.add(np.ones((16, 1), np.float32))
+    (again,) = files.read(tmp_path / f"{FIRST}.vtu", features="prediction", target="u")
+    np.testing.assert_array_equal(again.features, 1)
+    np.testing.assert_array_equal(again.target, each.sample.target)
+    assert again.mesh_points.shape == (16, 2)
+
+
+def test_a_sample_of_several_times_is_refused(plaid):
+    meshes = plaid / FIRST / "meshes"
+    shutil.copy(meshes / "mesh_000000000.cgns", meshes / "mesh_000000001.cgns")
+    with pytest.raises(ValueError, match=f"{FIRST} has 2 meshes, one for each time"):
+        files.read(plaid, target="u")
+
+
+def changed(plaid, change):
+    """Changes the tree of the first sample."""
+    (file,) = files.find(plaid / FIRST)
+    with h5py.File(file, "r+") as tree:
+        change(tree)
+    return file
+
+
+def structured(tree):
+    node = tree["Base_2_2/Zone/ZoneType"]
+    del node[" data"]
+    node[" data"] = np.frombuffer(b"Structured", np.int8)
+
+
+def replaced(name, values):
+    def change(tree):
+        del tree[f"Base_2_2/Zone/{name}/ data"]
+        tree[f"Base_2_2/Zone/{name}/ data"] = np.asarray(values)
+
+    return change
+
+
+def linked(tree):
+    node = tree["Base_2_2/Zone/VertexFields/u"]
+    del node[" data"]
+    node[" data"] = h5py.ExternalLink("/etc/passwd", "/u")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (structured, "structured zone"),
+        (replaced("Elements_TRI_3", [6, 0]), "CGNS's kind 6"),
+        (replaced("Elements_TRI_3/ElementRange", [1, 17]), "has 54 corners"),
+        (replaced("Elements_TRI_3/ElementRange", [2, 19]), "do not follow each other"),
+        (
+            replaced("Elements_TRI_3/ElementConnectivity", np.full(54, 17)),
+            "there are 16",
+        ),
+        (replaced("ZoneBC/wall/PointList", [17]), "'wall' is no list of 1 to 16"),
+        (replaced("VertexFields/u", np.ones(5)), "'u' has 5 rows"),
+        (replaced("GridCoordinates/CoordinateX", np.ones(5)), "coordinates of"),
+        (linked, "not an array stored in this file"),
+        (lambda tree: tree.pop("Base_2_2/Zone"), "has 0 zones"),
+    ],
+)
+def test_trees_that_are_not_read_are_refused(plaid, change, message):
+    file = changed(plaid, change)
+    with pytest.raises(ValueError, match=rf"{FIRST}.*{message}"):
+        files.read(file, target="u")
+
+
+def test_elements_of_all_dimensions_and_their_boundaries(plaid):
+    """Lines on the wall, which are numbered behind the triangles."""
+
+    def change(tree):
+        zone = tree["Base_2_2/Zone"]
+        zone.copy("Elements_TRI_3", "Lines")
+        for name, values in (
+            ("Lines", [3, 0]),
+            ("Lines/ElementRange", [19, 21]),
+            ("Lines/ElementConnectivity", [1, 2, 2, 3, 3, 4]),
+            ("ZoneBC/wall/PointList", [19, 20, 21]),
+            ("ZoneBC/wall/GridLocation", np.frombuffer(b"EdgeCenter", np.int8)),
+        ):
+            del zone[f"{name}/ data"]
+            zone[f"{name}/ data"] = np.asarray(values)
+
+    file = changed(plaid, change)
+    (sample,) = files.read(file, target="u", boundary_names="wall", geometry="distance")
+    np.testing.assert_array_equal(sample.boundaries["wall"], write.WALL)
+    np.testing.assert_allclose(
+        sample.features[:, 1], sample.mesh_points[:, 1], atol=1e-6
+    )
+    (sample,) = files.read(file, target="p", location="cells")
+    np.testing.assert_allclose(sample.target[:, 0], write.fields(0)["p"], rtol=1e-6)

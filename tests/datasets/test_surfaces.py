@@ -1,0 +1,155 @@
+"""Surfaces in `.vtp`, `.stl` and `.ply` files: read as PyVista does, and written."""
+
+import struct
+
+import numpy as np
+import pytest
+
+from opjax import files, geometry
+from opjax.files.vtk import fields
+from tests.hostile import originals
+
+pyvista = pytest.importorskip("pyvista", reason='needs `pip install "opjax[vtk]"`')
+MOST = 2**24
+
+
+def cube():
+    """A closed box of squares, of a side of two."""
+    return pyvista.Box((-1, 1, -1, 1, -1, 1), level=3).clean()
+
+
+def sphere():
+    return pyvista.Sphere(theta_resolution=16, phi_resolution=12)
+
+
+@pytest.mark.parametrize("suffix", [".stl", ".ply"])
+@pytest.mark.parametrize("binary", [False, True])
+def test_surfaces_are_what_vtk_reads(suffix, binary, tmp_path):
+    path = tmp_path / f"a{suffix}"
+    sphere().save(path, binary=binary)
+    expected, found = pyvista.read(path), fields.load(path, MOST)
+    np.testing.assert_array_equal(
+        found.points[found.corners],
+        expected.points[expected.regular_faces.reshape(-1)],
+    )
+    assert found.num_points == expected.n_points
+    assert not len(geometry.open_edges(found.corners.reshape(-1, 3)))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_ply_files_of_all_orders_have_fields_of_points_and_faces(seed, tmp_path):
+    (tmp_path / "a.ply").write_bytes(originals.ply(seed))
+    found = fields.load(tmp_path / "a.ply", MOST)
+    given = originals.arrays(seed)
+    np.testing.assert_allclose(found.points[:, :2], given["mesh_points"], rtol=1e-6)
+    np.testing.assert_array_equal(found.point_data.arrays["target"], 1.5)
+    np.testing.assert_array_equal(found.cell_data.arrays["boundary"], 1)
+    sizes = np.full(10, 3)
+    sizes[seed % 10] += seed % 2
+    np.testing.assert_array_equal(np.diff(found.offsets), sizes)
+    assert set(found.types) == {5, 9} if seed % 2 else {5}
+    (sample,) = files.read(tmp_path / "a.ply")
+    assert sample.target.shape == (12, 1)
+
+
+@pytest.mark.parametrize("suffix", [".stl", ".ply", ".vtp"])
+@pytest.mark.parametrize("location", ["points", "cells"])
+def test_predictions_on_surfaces_are_written_to_vtp(suffix, location, tmp_path):
+    path, copy = tmp_path / f"a{suffix}", tmp_path / "out.vtp"
+    sphere().triangulate().save(path)
+    given = {"need_target": False, "geometry": "normals", "location": location}
+    with files.extended(path, copy, **given) as (each,):
+        values = np.arange(each.sample.num_points, dtype=np.float32)[:, None]
+        each.add(values)
+    found = pyvista.read(copy)
+    assert isinstance(found, pyvista.PolyData)
+    data = found.cell_data if location == "cells" else found.point_data
+    np.testing.assert_array_equal(data["prediction"], values[:, 0])
+    where = found.cell_centers().points if location == "cells" else found.points
+    np.testing.assert_allclose(each.sample.mesh_points, where, atol=1e-6)
+    x = each.sample.mesh_points
+    along = np.sum(each.sample.features * x, axis=1) / np.linalg.norm(x, axis=1)
+    assert along.min() > 0.95  # normals point outwards
+
+
+def test_surfaces_keep_all_their_parts_and_fields(rng, tmp_path):
+    points = rng.normal(size=(9, 3)).astype(np.float32)
+    mesh = pyvista.PolyData(
+        points,
+        faces=[3, 0, 1, 2, 5, 2, 3, 4, 5, 6],
+        lines=[2, 5, 6, 3, 0, 2, 4],
+        verts=[1, 6],
+        strips=[4, 4, 5, 6, 7],
+    )
+    mesh.point_data["p"], mesh.cell_data["q"] = np.arange(9.0), np.arange(6)
+    mesh.save(tmp_path / "a.vtp")
+    with files.extended(tmp_path / "a.vtp", tmp_path / "b.vtp", need_target=False) as (
+        each,
+    ):
+        each.add(np.ones((9, 1), np.float32))
+    found, expected = pyvista.read(tmp_path / "b.vtp"), mesh
+    for part in ("faces", "lines", "verts", "strips"):
+        np.testing.assert_array_equal(getattr(found, part), getattr(expected, part))
+    np.testing.assert_array_equal(found.points, expected.points)
+    np.testing.assert_array_equal(found.cell_data["q"], np.arange(6))
+    np.testing.assert_array_equal(found.point_data["p"], np.arange(9))
+
+
+def test_a_box_has_the_area_and_the_normals_of_a_box(tmp_path):
+    cube().save(tmp_path / "a.vtp")
+    given = {"need_target": False, "geometry": "normals", "location": "cells"}
+    (sample,) = files.read(tmp_path / "a.vtp", **given)
+    np.testing.assert_allclose(sample.quadrature_weights.sum(), 24, rtol=1e-6)
+    side = np.abs(sample.mesh_points).argmax(axis=1)
+    exact = np.eye(3)[side] * np.sign(sample.mesh_points)
+    np.testing.assert_allclose(sample.features, exact, atol=1e-6)
+
+
+def test_an_open_surface_has_no_normals(tmp_path):
+    sphere().clip("z").triangulate().save(tmp_path / "a.stl")
+    with pytest.raises(ValueError, match=r"a.stl is an open surface: \d+ edges"):
+        files.read(tmp_path / "a.stl", need_target=False, geometry="normals")
+
+
+def test_surfaces_beside_meshes_are_passed_over(tmp_path):
+    sphere().save(tmp_path / "a.stl")
+    np.savez(tmp_path / "a.npz", mesh_points=np.ones((3, 2)))
+    assert [p.name for p in files.find(tmp_path)] == ["a.npz"]
+    (tmp_path / "a.npz").unlink()
+    assert [p.name for p in files.find(tmp_path)] == ["a.stl"]
+
+
+def test_a_surface_without_fields_names_the_way_out(tmp_path):
+    sphere().save(tmp_path / "a.stl")
+    with pytest.raises(ValueError, match=r"a.stl has no array 'p'.*as .vtp"):
+        files.read(tmp_path / "a.stl", target="p")
+    (sample,) = files.read(tmp_path / "a.stl", need_target=False)
+    values = np.ones((sample.num_points, 1))
+    with pytest.raises(ValueError, match=r"b.stl must have the suffix .vtp"):
+        files.write(tmp_path / "b.stl", sample, values)
+    with pytest.raises(ValueError, match=r"b.ply is read only; write a .vtp"):
+        files.write(tmp_path / "b.ply", sample._replace(name=""), values)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.stl", bytes(80) + struct.pack("<I", 3) + bytes(100), "neither triangles"),
+        ("a.stl", b"solid a\nfacet\nvertex 0 0 0\nendsolid", "1 corners of 0 facets"),
+        (
+            "a.stl",
+            b"solid a" + b"vertex 0 0 nan " * 3 + b"endfacet endsolid",
+            "not finite",
+        ),
+        ("a.stl", bytes(84), "no points"),
+        ("a.ply", b"ply\nformat ascii 1.0\nend_header\n", "no element vertex"),
+        ("a.ply", b"ply\nformat text 1.0\nend_header\n", "the line 'format text"),
+        ("a.ply", originals.ply(1)[:-20], "damaged"),
+        ("a.ply", originals.ply(0)[:-20], "damaged"),
+        ("a.ply", b"PLY", "no header"),
+    ],
+)
+def test_damaged_surfaces_are_refused(name, content, message, tmp_path):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ValueError, match=rf"(?s){name}.*{message}"):
+        files.read(tmp_path / name, need_target=False)
