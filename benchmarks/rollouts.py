@@ -5,12 +5,12 @@ r"""Compares ways to train operators in time: error over the steps of a rollout.
       --time=one_step --workdir=runs/one
     opjax-train --train=data/flow/train --test=data/flow/test --grid_axes=2 \
       --time=unrolled --workdir=runs/four
-    python -m benchmarks.rollouts --runs=runs/one,runs/four \
-      --names=one,four --figure=results/time.png
+    python -m benchmarks.rollouts --rollouts=runs/one,runs/four \
+      --labels=one,four --figure=results/time.png
 
 With `--data` it writes flows: the vorticity of smooth flows on a periodic square of
 16 x 16 points, viscosity 1e-3, 51 frames at times 10 to 60, from our solver with
-64 x 64 points. With `--runs` it prints a Markdown table with medians and ranges over
+64 x 64 points. With `--rollouts` it prints a Markdown table with medians and ranges over
 the seeds, and draws the error over the steps of a rollout with persistence. Runs of the
 same name are seeds of each other. Seconds of a run include those of the run that it
 started from, by `--init_from`. With `--strip` it draws frames of the first test flow,
@@ -34,8 +34,8 @@ from opjax.learn.tasks import outcome
 from opjax.problems import navier_stokes
 
 _DATA = flags.DEFINE_string("data", None, "Folder to write the flows to")
-_RUNS = flags.DEFINE_list("runs", [], "Folders of finished runs of opjax-train")
-_NAMES = flags.DEFINE_list("names", [], "What the runs are called, in their order")
+_RUNS = flags.DEFINE_list("rollouts", [], "Folders of finished runs of opjax-train")
+_NAMES = flags.DEFINE_list("labels", [], "What the runs are called, in their order")
 _FIGURE = flags.DEFINE_string("figure", None, "PNG file to write")
 _STRIP = flags.DEFINE_string("strip", None, "PNG file of frames to write")
 _POINTS, _STRIDE, _VISCOSITY = 64, 4, 1e-3
@@ -165,7 +165,7 @@ def main(argv: Sequence[str]) -> None:
         write_flows(pathlib.Path(_DATA.value))
         return
     if not _RUNS.value or len(_RUNS.value) != len(_NAMES.value):
-        raise app.UsageError("Give --data, or --runs and as many --names.")
+        raise app.UsageError("Give --data, or --rollouts and as many --labels.")
     runs: dict[str, list[pathlib.Path]] = {}
     for name, run in zip(_NAMES.value, _RUNS.value, strict=True):
         runs.setdefault(name, []).append(pathlib.Path(run))

@@ -18,6 +18,7 @@ from opjax import (
     projection,
     quadrature,
     schwarz,
+    uncertainty,
 )
 from opjax.adaptive_ridge import gcv_ridge
 from opjax.attention import (
@@ -122,4 +123,5 @@ __all__ = [
     "softmax_means",
     "spectral_convolution",
     "transport",
+    "uncertainty",
 ]

@@ -22,6 +22,11 @@ def predict() -> None:
     _run("opjax.learn.cli.predict")
 
 
+def calibrate() -> None:
+    """Runs opjax-calibrate."""
+    _run("opjax.learn.cli.calibrate")
+
+
 def report() -> None:
     """Runs opjax-report."""
     _run("opjax.learn.cli.report")

@@ -23,7 +23,7 @@ from opjax import convolution, point_clouds, schwarz
 # Letters of signatures, all different where they may be.
 SIZES = {"n": 7, "m": 5, "p": 2, "d": 6, "c": 2, "o": 4, "k": 3, "kq": 4, "kk": 3}
 SIZES |= {"r": 3, "s": 2, "n0": 3, "t": 4, "e": 6, "corners": 3, "dimension": 1}
-SIZES |= {"*modes": 2, "*stencil": 3, "*shape": 3, "...": 2}
+SIZES |= {"b": 6, "*modes": 2, "*stencil": 3, "*shape": 3, "...": 2}
 
 COVER = schwarz.box_cover(7, 2, overlap=1)
 SPACE = schwarz.partition_hats(7, 3)
@@ -32,6 +32,10 @@ RIDGE = {"ridge": 0.1}
 
 # What is no array; sizes of arrays that are others here; arrays of a special kind.
 OPTIONS = {
+    "band": {"factor": 1.5},
+    "conformal_quantile": {"coverage": 0.5},
+    "pointwise_quantile": {"coverage": 0.5},
+    "ridge_variance": RIDGE,
     "additive": {"local": lambda f: f @ jnp.ones((2, 4)), "cover": COVER},
     "basis_attention": {"attention": opjax.softmax_attention},
     "coarse_prolong": {"coarse_space": SPACE},
@@ -80,6 +84,7 @@ OPTIONS = {
 }
 
 MODULES = (opjax, opjax.metrics, opjax.normalize, point_clouds, schwarz, convolution)
+MODULES += (opjax.uncertainty,)
 FUNCTIONS = {
     name: function
     for module in MODULES
@@ -90,7 +95,7 @@ FUNCTIONS = {
 }
 WITHOUT_ARRAYS = {"assemble", "box_cover", "cover", "fit", "interface_hats"}
 WITHOUT_ARRAYS |= {"orthogonal_random_features", "partition_hats", "random_rotation"}
-WITHOUT_ARRAYS |= {"rollout"}
+WITHOUT_ARRAYS |= {"rollout", "check_cases", "least_cases"}
 WITHOUT_ARRAYS |= {
     "grid_weights",
     "order_by_subdomain",

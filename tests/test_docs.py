@@ -120,7 +120,7 @@ def test_every_command_of_the_site_exists(hooks):
                 values[flag.name] = flag
             seen.add(command)
             assert values([command, *given])[1:] == [], f"{page}: {line}"
-    assert {"opjax-train", "opjax-predict", "opjax-report"} < seen
+    assert {"opjax-train", "opjax-predict", "opjax-report", "opjax-calibrate"} < seen
 
 
 def docstrings():

@@ -26,7 +26,7 @@ ALL = PURE | {
     "streaming",
     "samples",
 }
-ALL |= {"_files", "_formats", "files", "problems", "datasets", "nn"}
+ALL |= {"_files", "_formats", "files", "problems", "datasets", "nn", "uncertainty"}
 # and nothing imports `learn`
 
 # Part of opjax (a module or a subpackage): the parts that it may import.
@@ -65,6 +65,7 @@ PARTS = {
     "metrics_time": {"_checks", "metrics", "quadrature"},
     "rollouts": {"_checks"},
     "normalize": {"_checks"},
+    "uncertainty": {"_checks", "linalg", "quadrature"},
     "export": {"_checks", "_files", "_formats", "normalize"},
     "training": {"_checks", "_files", "_formats"},
     "streaming": {"_checks", "nn", "precision", "quadrature", "training"},
@@ -74,7 +75,7 @@ PARTS = {
     "datasets": PURE | {"_files", "files", "normalize", "problems", "samples"},
     "nn": PURE,
     "learn": ALL,
-    "__init__": PURE | {"metrics", "metrics_time", "normalize"},
+    "__init__": PURE | {"metrics", "metrics_time", "normalize", "uncertainty"},
 }
 
 # What a part may import from outside, beyond Python's library, JAX, jaxtyping, NumPy.
@@ -349,5 +350,6 @@ def test_the_public_names():
         "softmax_means",
         "spectral_convolution",
         "transport",
+        "uncertainty",
     ]
     assert all(getattr(opjax, name).__doc__ for name in opjax.__all__)

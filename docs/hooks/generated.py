@@ -56,6 +56,7 @@ API = {
         ["opjax.metrics", "opjax.normalize", "opjax.point_clouds"],
     ),
     "time": ("Time", ["opjax.rollouts", "opjax.metrics_time", "opjax.files.series"]),
+    "uncertainty": ("Error bars", ["opjax.uncertainty"]),
     "nn-models": ("Modules: models", ["opjax.nn.models"]),
     "nn-attention": (
         "Modules: attention",

@@ -35,6 +35,7 @@ EXPERIMENTS = [
 OWN = {
     "opjax-train": "opjax.learn.cli.train",
     "opjax-predict": "opjax.learn.cli.predict",
+    "opjax-calibrate": "opjax.learn.cli.calibrate",
     "opjax-report": "opjax.learn.cli.report",
 }
 

@@ -1,6 +1,5 @@
 """Samples built from the named arrays of a file, with errors that name it."""
 
-import hashlib
 import warnings
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -14,6 +13,7 @@ from opjax.files.gridded import on_grid
 from opjax.files.npz import Arrays
 from opjax.files.topology import at_cells, other_location
 from opjax.samples import Sample
+from opjax.samples.digests import digest
 
 # Points may move by this share of the width of a mesh; an offset of ten times the width
 # moves them as far.
@@ -371,14 +371,10 @@ def warn_of_offsets(
 
 def copies(found: Iterable[Sample]) -> list[tuple[str, str]]:
     """Returns the names of samples that are there twice: of the first and the copy."""
-    seen: dict[bytes, str] = {}
+    seen: dict[str, str] = {}
     pairs: list[tuple[str, str]] = []
     for sample in found:
-        digest = hashlib.blake2b(digest_size=16)
-        for array in (sample.mesh_points, sample.features, sample.target):
-            if array is not None:
-                digest.update(np.ascontiguousarray(array).data)
-        first = seen.setdefault(digest.digest(), sample.name)
+        first = seen.setdefault(digest(sample), sample.name)
         if first != sample.name:
             pairs.append((first, sample.name))
     return pairs

@@ -26,6 +26,12 @@ from opjax.learn.config import (
     UpdateOptions,
 )
 from opjax.learn.config.fields import option
+from opjax.learn.predict.calibration import (
+    Calibration,
+    calibrate,
+    load_calibration,
+    siblings,
+)
 from opjax.learn.predict.field import Field
 from opjax.learn.predict.trained import Trained, load
 from opjax.learn.report.members import Finished, Report
@@ -58,6 +64,7 @@ __all__ = [
     "PAPER",
     "SMOKE",
     "BenchmarkOptions",
+    "Calibration",
     "DataOptions",
     "Field",
     "FieldOptions",
@@ -82,11 +89,14 @@ __all__ = [
     "TrainingOptions",
     "UpdateOptions",
     "benchmark",
+    "calibrate",
     "fit",
     "load",
+    "load_calibration",
     "option",
     "published",
     "quick",
     "regression",
+    "siblings",
     "train",
 ]

@@ -74,7 +74,7 @@ def test_a_value_that_is_not_finite_is_called_by_its_field(tmp_path):
     ("name", "way"),
     [
         ("a.msh", "meshio convert a.msh a.vtu"),
-        ("wing.stl", r"pyvista.read\('wing.stl'\)"),
+        ("wing.obj", r"pyvista.read\('wing.obj'\)"),
         ("a.csv", "numpy.savez"),
         ("a.xyz", "files.$"),
     ],

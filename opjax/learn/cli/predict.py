@@ -11,6 +11,10 @@ An operator that was trained on series, with `--time`, takes the first frames of
 series and needs `--steps=50`. For every case it writes a `.pvd` file with `.vtu` files,
 which ParaView animates, and an `.npz` file with `times` and the predicted frames.
 
+After `opjax-calibrate`, lower and upper fields are written beside every prediction,
+`prediction_lower` and `prediction_upper`, and the last line has the width of this band
+and, where targets are known, its coverage.
+
 With `--stream`, `.vtu` and `.h5` files of any size are read and written in slices of
 points. With `--export=FILE` the operator is written to a file that runs without opjax,
 see `opjax.export`.
@@ -33,10 +37,11 @@ from opjax import export, files, metrics
 from opjax._files import remove_leftovers
 from opjax.files.formats import written_name
 from opjax.learn.cli import command_line, predict_series
+from opjax.learn.cli.calibrate import Bands, bands_of
 from opjax.learn.config.quantities import Quantity, parse
 from opjax.learn.json_files import to_json, write_json
 from opjax.learn.messages import say
-from opjax.learn.predict import in_slices, trained
+from opjax.learn.predict import calibration, in_slices, trained
 from opjax.learn.predict.quantities import measure
 from opjax.learn.registry import operators
 from opjax.learn.tasks.supervised import mean_and_worst
@@ -56,6 +61,7 @@ def run(
     steps: int = 0,
     time_step: float | None = None,
     gif: bool = False,
+    band: str | None = None,
     **limits: Any,
 ) -> dict[str, Any]:
     """Predicts on all samples of the input, and exports the operator if asked.
@@ -72,6 +78,8 @@ def run(
       steps: number of steps of a rollout, by an operator that was trained on series.
       time_step: time of a step; by default, as in training.
       gif: draw an animation of every rollout.
+      band: `"whole_field"`, which is the default, or `"pointwise"`, of a calibrated
+        operator.
       **limits: `chunk_size`, `memory_gib` and `scratch`, see `Trained.__call__`.
 
     Returns:
@@ -89,6 +97,7 @@ def run(
             if output is None:
                 raise ValueError("Name a folder for the predictions, --output=...")
             place = pathlib.Path(output)
+            bands = bands_of(found, band, stream=stream, own_model=own_model)
             if steps or "time" in found.description:
                 if not steps or stream:
                     raise ValueError(
@@ -111,7 +120,9 @@ def run(
             if stream:
                 rows = _stream_all(found, inputs, place, point_dim, limits)
             else:
-                rows = _predict_all(found, inputs, place, point_dim, limits, wanted)
+                rows = _predict_all(
+                    found, inputs, place, point_dim, limits, wanted, bands
+                )
             result |= _summary(rows) | {"output": str(output)}
     return to_json(result | {"seconds": time.monotonic() - begin})
 
@@ -184,6 +195,7 @@ def _predict_all(
     point_dim: int | None,
     limits: dict[str, Any],
     wanted: tuple[Quantity, ...],
+    bands: Bands | None,
 ) -> list[dict[str, Any]]:
     rows, names = [], _names(found)
     given: list[Sample] = []
@@ -197,9 +209,15 @@ def _predict_all(
             for each in several:
                 both = found.both(each.sample, **limits)
                 values = _finite(each.sample, both.values)
-                each.add(values, names)
                 row = _row(found, each.sample, values, wanted)
-                rows.append(row | _of_scalars(found, each.sample, both.scalars))
+                row |= _of_scalars(found, each.sample, both.scalars)
+                if bands is None:
+                    each.add(values, names)
+                else:
+                    fields, known = bands.beside(each.sample, values, names)
+                    each.add(*fields)
+                    row |= known
+                rows.append(row)
                 given.append(Sample(_NOWHERE, scalars=each.sample.scalars))
     for note in ranges.other_units(
         found.description, given, found.description["names"].get("scalars", [])
@@ -275,12 +293,14 @@ def _summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
     own = ("name", "num_points", "relative_l2", "errors", "steps", "last_time")
     own += ("scalars", "predicted_scalars", "target_scalars", "scalar_errors")
     own += ("quantities", "true_quantities")
+    own += calibration.ROW
     keys = dict.fromkeys(key for row in rows for key in row if key not in own)
     return {
         **(mean_and_worst(np.asarray(errors)) if errors else {}),  # targets are known
         "samples": len(rows),
         "num_points": sum(row["num_points"] for row in rows),
         **{f"{key}_worst": max(row.get(key, 0) for row in rows) for key in keys},
+        **calibration.summary(rows),
     }
 
 
@@ -323,6 +343,7 @@ _FLAGS = (
     "steps",
     "time_step",
     "gif",
+    "band",
     "stream",
     "chunk_size",
     "memory_gib",
@@ -371,6 +392,14 @@ def main() -> None:
         lower_bound=0,
     )
     flags.DEFINE_bool("gif", False, "Draw an animation of every rollout, with --steps")
+    flags.DEFINE_enum(
+        "band",
+        None,
+        calibration.BANDS,
+        "Band to write after opjax-calibrate: whole_field, in which the whole field of "
+        "the promised share of cases lies, or pointwise, in which that share of points "
+        "does. By default whole_field",
+    )
     flags.DEFINE_bool(
         "stream",
         False,
@@ -391,6 +420,8 @@ def main() -> None:
     def work() -> dict[str, Any]:
         if not given.input and not given.export:
             raise app.UsageError("Give --input and --output, or --export.")
+        if given.band and not given.input:
+            raise app.UsageError("--band means nothing without --input.")
         if not given.steps and (given.time_step or given.gif):
             raise app.UsageError("--time_step and --gif mean nothing without --steps.")
         return run(
@@ -405,6 +436,7 @@ def main() -> None:
             scratch=given.scratch,
             own_model=given.own_model,
             quantities=given.quantities,
+            band=given.band,
             steps=given.steps,
             time_step=given.time_step,
             gif=given.gif,

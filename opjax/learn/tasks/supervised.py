@@ -26,6 +26,7 @@ from opjax.learn.tasks.start import build_from, check_options, check_sizes
 from opjax.learn.tasks.task import Task
 from opjax.normalize import Normalizer
 from opjax.samples import Sample, Splits, summaries
+from opjax.samples.digests import digests
 from opjax.samples.normalizers import encode_stored, fit_normalizers
 from opjax.samples.stored import Stored
 
@@ -137,6 +138,7 @@ def regression(
     for role, listed in (names or {}).items():
         shown[f"{role}_names"] = np.asarray(listed, str)
     description = trained.describe(splits.train, sizes=found, names=names)
+    description |= _seen(splits, start)
     physical: Sequence[Sample] = splits.test
     if "features" in given:
         physical = [_decoded(given["features"], sample) for sample in splits.test]
@@ -183,6 +185,16 @@ def regression(
         row=math.prod((found.grid_shape or (1,))[1:]),
         mean=mean,
     )
+
+
+def _seen(splits: Splits, start: Learned | None) -> dict[str, list[str]]:
+    """Digests of the samples that train or choose the operator, where they are known.
+
+    Of an operator to start with too: calibration refuses all of them.
+    """
+    found = digests(splits.train, splits.validation)
+    before = [] if start is None else start.description.get("seen")
+    return {} if found is None or before is None else {"seen": [*before, *found]}
 
 
 def _error(

@@ -1,0 +1,245 @@
+"""Calibrates the error bars of a trained operator, without training it again.
+
+    opjax-calibrate --workdir=runs/mine --input=data/calibration --coverage=0.9
+
+Reads cases with their targets that the run has not seen, measures the errors of the
+operator there, and writes `calibration.npz` beside it. From then on `opjax-predict`
+writes lower and upper fields. If the cases to come are like the calibration cases, the
+whole field lies inside in the promised share of cases, see `opjax.uncertainty`.
+
+`--width` says where the band is wide. `constant` has the same width everywhere.
+`residual` learns from a third of the cases where errors are large. `ensemble` measures
+how far the seeds of a study (`opjax-train --seeds=0,1,2`) are apart.
+"""
+
+import functools
+import os
+import time
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from absl import flags
+
+from opjax.learn.cli import command_line
+from opjax.learn.json_files import to_json
+from opjax.learn.messages import say
+from opjax.learn.predict import calibration, trained
+from opjax.learn.predict.calibration import Calibration
+from opjax.learn.predict.trained import Trained
+from opjax.samples import Sample
+
+
+def run(
+    workdir: str | os.PathLike[str],
+    *,
+    inputs: str | Sequence[str],
+    coverage: float = 0.9,
+    width: str = "constant",
+    point_dim: int | None = None,
+    own_model: str | None = None,
+    chunk_size: int = 2**14,
+    memory_gib: float = 8.0,
+    scratch: str | os.PathLike[str] | None = None,
+) -> dict[str, Any]:
+    """Calibrates an operator and saves the calibration beside it.
+
+    Args:
+      workdir: see `learn.load`.
+      inputs: folder, files or patterns of the calibration cases, see `files.find`.
+      coverage: see `learn.calibrate`.
+      width: see `learn.calibrate`; the members of an ensemble are the other seeds of
+        the study.
+      point_dim: as for `files.read`; as in training by default.
+      own_model: see `learn.load`.
+      chunk_size: see `Trained.__call__`; likewise the others.
+      memory_gib: largest memory of an evaluation, in GiB.
+      scratch: folder for a temporary file.
+
+    Returns:
+      What the last line of the program says.
+
+    Raises:
+      FileNotFoundError: if there is no finished run, or no case.
+      OSError: if a file cannot be read or written.
+      ValueError: see `learn.calibrate`.
+    """
+    begin = time.monotonic()
+    with jax.enable_x64(False):
+        found = trained.load(workdir, own_model=own_model)
+        cases = calibration.read_cases(found, inputs, point_dim=point_dim)
+        members: list[Trained] = []
+        if width == "ensemble":
+            members = calibration.siblings(found, own_model=own_model)
+            if not members:
+                raise ValueError(
+                    f"{found.folder} has no other seeds beside it. Train several, "
+                    "opjax-train --seeds=0,1,2, or give another --width."
+                )
+        predict = functools.partial(
+            found, chunk_size=chunk_size, memory_gib=memory_gib, scratch=scratch
+        )
+        result = calibration.calibrate(
+            found,
+            cases,
+            coverage=coverage,
+            width=width,
+            members=members,
+            predict=predict,
+        )
+        path = result.save()
+    return to_json(
+        {
+            "model": str(found.folder),
+            "calibration": str(path),
+            "coverage_asked": coverage,
+            "width_model": width,
+            "samples": len(cases),
+            "calibration_samples": len(result.scores),
+            "members": len(members),
+            **{f"factor_{name}": value for name, value in result.factors.items()},
+            "seconds": time.monotonic() - begin,
+        }
+    )
+
+
+class Bands(NamedTuple):
+    """The bands that a prediction is written with.
+
+    Attributes:
+      found: the calibration.
+      kind: one of `calibration.BANDS`.
+    """
+
+    found: Calibration
+    kind: str
+
+    def beside(
+        self, sample: Sample, values: np.ndarray, names: Sequence[str]
+    ) -> tuple[tuple[np.ndarray, list[str]], dict[str, Any]]:
+        """Returns the prediction with its band, and what the report says of it.
+
+        Args:
+          sample: the case.
+          values: the prediction, `(n, q)`.
+          names: of its channels.
+
+        Returns:
+          Prediction, lower and upper field side by side with the names of all their
+          channels; and keys for the row of the case.
+        """
+        band = self.found.band(sample, values, kind=self.kind)
+        fields = np.concatenate([values, band.lower, band.upper], axis=1)
+        ends = [f"{name}_{end}" for end in ("lower", "upper") for name in names]
+        row = calibration.row_of(
+            band, sample, kind=self.kind, coverage=self.found.coverage
+        )
+        return (fields, [*names, *ends]), to_json(row)
+
+
+def bands_of(
+    found: Trained, kind: str | None, *, stream: bool, own_model: str | None
+) -> Bands | None:
+    """Returns the bands to write: None for an operator that is not calibrated.
+
+    Args:
+      found: the operator.
+      kind: the band that is asked for, if any is.
+      stream: whether meshes are read in slices, for which there are no bands.
+      own_model: see `learn.load`.
+
+    Raises:
+      ValueError: if a band is asked for and there is none, or the calibration cannot be
+        read.
+    """
+    exists = (found.folder / calibration.FILE).is_file()
+    if kind is not None and (stream or not exists):
+        reason = "slices of points (--stream) have no bands"
+        if not exists:
+            reason = f"{found.folder} is not calibrated; run opjax-calibrate first"
+        raise ValueError(f"--band={kind} means nothing here: {reason}.")
+    if stream and exists:
+        say("Slices of points (--stream) are predicted without bands.")
+        return None
+    known = calibration.load_calibration(found, own_model=own_model)
+    return None if known is None else Bands(known, kind or calibration.BANDS[0])
+
+
+# In the order of --help.
+_FLAGS = (
+    "workdir",
+    "input",
+    "coverage",
+    "width",
+    "own_model",
+    "point_dim",
+    "chunk_size",
+    "memory_gib",
+    "scratch",
+)
+
+
+def main() -> None:
+    """Runs the program on its flags."""
+    flags.DEFINE_string("workdir", None, "Folder of a finished run", required=True)
+    flags.DEFINE_list(
+        "input",
+        None,
+        "Folder, files or patterns of the calibration cases, separated by commas. They "
+        "have targets, and the run has not seen them",
+        required=True,
+    )
+    flags.DEFINE_float(
+        "coverage",
+        0.9,
+        "Share of cases whose whole field is to lie inside the band, between 0 and 1. "
+        "0.9 needs at least 9 calibration cases, 0.99 at least 99",
+    )
+    flags.DEFINE_enum(
+        "width",
+        "constant",
+        calibration.WIDTHS,
+        "Where the band is wide: constant, the same everywhere; residual, learned from "
+        "a third of the cases; ensemble, by how far the seeds of the study are apart",
+    )
+    flags.DEFINE_string(
+        "own_model",
+        None,
+        "Name of your own model, package.module:function, if the run trained one",
+    )
+    flags.DEFINE_integer(
+        "point_dim",
+        None,
+        "Dimension of space, as for opjax-train. By default, as in training",
+        lower_bound=1,
+    )
+    flags.DEFINE_integer(
+        "chunk_size", 2**14, "Number of points evaluated at a time", lower_bound=1
+    )
+    flags.DEFINE_float(
+        "memory_gib", 8.0, "Maximum memory of one evaluation, in GiB", lower_bound=0
+    )
+    flags.DEFINE_string(
+        "scratch", None, "Folder for a temporary file with the features of all points"
+    )
+    given = flags.FLAGS
+
+    def work() -> dict[str, Any]:
+        return run(
+            given.workdir,
+            inputs=given.input,
+            coverage=given.coverage,
+            width=given.width,
+            point_dim=given.point_dim,
+            own_model=given.own_model,
+            chunk_size=given.chunk_size,
+            memory_gib=given.memory_gib,
+            scratch=given.scratch,
+        )
+
+    command_line.start(work, {"Flags": _FLAGS}, doc=__doc__, continues=False)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,451 @@
+"""Calibration of a trained operator: bands for its predictions, see `calibrate`."""
+
+import hashlib
+import json
+import pathlib
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from opjax import _formats, files, uncertainty
+from opjax._files import remove_leftovers
+from opjax.files.npz import add, open_npz
+from opjax.learn.json_files import replacing, to_json
+from opjax.learn.messages import say
+from opjax.learn.predict import prediction, trained, widths
+from opjax.learn.predict.trained import Trained
+from opjax.learn.predict.widths import WIDTHS, Width
+from opjax.samples import Sample
+from opjax.samples.digests import digest
+
+FILE = "calibration.npz"
+BANDS = ("whole_field", "pointwise")
+_MAX_BYTES = 2**30
+_ROUNDING = 2.0**-20  # of scores, which are in single precision
+
+
+class FieldBand(NamedTuple):
+    """The two fields that enclose a prediction, on the host.
+
+    Attributes:
+      lower: lower end at every point, `(n, q)`.
+      upper: upper end.
+    """
+
+    lower: np.ndarray
+    upper: np.ndarray
+
+
+class OtherOperatorError(ValueError):
+    """A calibration that belongs to an operator that is not there."""
+
+
+class Calibration(NamedTuple):
+    """What turns predictions of one operator into bands.
+
+    Attributes:
+      trained: the operator.
+      width_name: one of `WIDTHS`.
+      width: the width model.
+      coverage: the share that is promised.
+      factors: of the width, by the name of the band, `whole_field` and `pointwise`.
+      scores: of whole fields, those of the calibration cases, sorted, `(b,)`.
+      members: digests of the operators that an ensemble consists of.
+    """
+
+    trained: Trained
+    width_name: str
+    width: Width
+    coverage: float
+    factors: dict[str, float]
+    scores: np.ndarray
+    members: tuple[str, ...] = ()
+
+    def band(
+        self,
+        sample: Sample,
+        prediction: np.ndarray | None = None,
+        *,
+        kind: str = "whole_field",
+    ) -> FieldBand:
+        """Returns the band around the prediction for a case.
+
+        Args:
+          sample: the case, as for the operator.
+          prediction: what the operator predicts for it, `(n, q)`, if that is known.
+          kind: `"whole_field"`: the whole field lies inside in the promised share of
+            cases; or `"pointwise"`: that share of points does, on average.
+
+        Returns:
+          Lower and upper field in physical units, `(n, q)` each.
+
+        Raises:
+          ValueError: if the kind is unknown or the sample does not fit the operator.
+        """
+        if kind not in BANDS:
+            raise ValueError(f"{kind=} is unknown; choose from {', '.join(BANDS)}.")
+        values = self.trained(sample) if prediction is None else prediction
+        half = self.factors[kind] * (1 + _ROUNDING) * self.width(sample, values)
+        # Rounded outwards: a target whose score is the factor lies inside.
+        lower = np.nextafter((values - half).astype(values.dtype), -np.inf)
+        upper = np.nextafter((values + half).astype(values.dtype), np.inf)
+        return FieldBand(lower, upper)
+
+    def save(self) -> pathlib.Path:
+        """Writes `calibration.npz` beside the operator, for `opjax-predict`.
+
+        Returns:
+          The file.
+
+        Raises:
+          OSError: if it cannot be written.
+        """
+        path = self.trained.folder / FILE
+        description = {
+            "format": _formats.CALIBRATION,
+            "operator": identity(self.trained),
+            "width": self.width_name,
+            "coverage": self.coverage,
+            "factors": self.factors,
+            "members": self.members,
+        }
+        text = np.asarray(json.dumps(to_json(description)))
+        remove_leftovers(path.parent, path.stem)
+        with replacing(path) as temporary:
+            add(
+                temporary,
+                {"description": text, "scores": self.scores, **self.width.arrays()},
+            )
+        return path
+
+
+def calibrate(
+    operator: Trained,
+    cases: Sequence[Sample],
+    *,
+    coverage: float = 0.9,
+    width: str = "constant",
+    members: Sequence[Trained] = (),
+    predict: Callable[[Sample], np.ndarray] | None = None,
+) -> Calibration:
+    """Calibrates the bands of a trained operator on cases that it has not seen.
+
+        trained = learn.load("runs/mine")
+        found = learn.calibrate(trained, opjax.files.read("data/calibration"))
+        lower, upper = found.band(sample)
+
+    Bands are split-conformal, see `opjax.uncertainty`: if calibration cases and later
+    ones are exchangeable, whole fields lie inside with the promised probability,
+    however wrong the operator is.
+
+    Args:
+      operator: from `learn.load`.
+      cases: with their targets, read as those of training were; none of them from the
+        training or validation set. For `"residual"`, a third of them fits the width and
+        the others calibrate.
+      coverage: promised share, inside (0, 1).
+      width: where bands are wide: `"constant"`, the same everywhere; `"ensemble"`, as
+        far as other seeds are from the prediction; `"residual"`, as large as errors
+        were at points alike.
+      members: the other seeds of an ensemble, see `siblings`.
+      predict: `predict(sample)` in place of the operator, for its options.
+
+    Returns:
+      The calibration, which is not saved yet.
+
+    Raises:
+      ValueError: if there are too few cases (the message says how many are needed), a
+        case was in the training or validation set or does not fit the operator, or an
+        option is unknown or has no meaning.
+    """
+    if width not in WIDTHS:
+        raise ValueError(f"{width=} is unknown; choose from {', '.join(WIDTHS)}.")
+    if (width == "ensemble") != bool(members):
+        raise ValueError(
+            f"{width=} with {len(members)} members: an ensemble needs at least one "
+            "other seed, and other widths have none."
+        )
+    uncertainty.least_cases(coverage)  # refuses what is no coverage
+    _check_targets(operator, cases)
+    _check_unseen(operator, cases)
+    # By their digests, so that the order of files does not matter.
+    order = np.argsort([digest(sample) for sample in cases], kind="stable")
+    ordered = [cases[place] for place in order]
+    num_fit = len(ordered) // 3 if width == "residual" else 0
+    if width == "residual":
+        _check_divided(len(ordered), num_fit, coverage)
+    uncertainty.check_cases(len(ordered) - num_fit, coverage=coverage)
+    values = [(predict or operator)(sample) for sample in ordered]
+    if num_fit:
+        fit, ordered = ordered[:num_fit], ordered[num_fit:]
+        model: Width = widths.fit_residual(operator, fit, values[:num_fit])
+        values = values[num_fit:]
+    else:
+        model = widths.restore(width, operator, members=members)
+    scores, factors = _factors(model, ordered, values, coverage)
+    names = tuple(map(identity, members))
+    return Calibration(operator, width, model, coverage, factors, scores, names)
+
+
+def _factors(
+    width: Width,
+    cases: Sequence[Sample],
+    values: Sequence[np.ndarray],
+    coverage: float,
+) -> tuple[np.ndarray, dict[str, float]]:
+    """Sorted scores of whole fields, and the factors of both bands."""
+    most = max(len(v) for v in values)
+    fields, points, weights = [], [], []
+    for sample, value in zip(cases, values, strict=True):
+        assert sample.target is not None
+        given = sample.quadrature_weights
+        weight = np.ones(len(value), np.float32) if given is None else given
+        arrays = value - sample.target, width(sample, value)
+        # Padded, so that meshes of many sizes are few programs.
+        size = prediction.padded_size(len(value))
+        error, half, weight = (
+            jnp.asarray(_padded(a, size), jnp.float32) for a in (*arrays, weight)
+        )
+        found = uncertainty.pointwise_scores(error, half, quadrature_weights=weight)
+        fields.append(float(jnp.max(found)))
+        points.append(_padded(np.asarray(found)[: len(value)], most).ravel())
+        mass = _padded(np.asarray(weight)[: len(value)], most)
+        weights.append(np.repeat(mass, value.shape[1]))
+    if not np.isfinite(fields).all():
+        bad = cases[int(np.flatnonzero(~np.isfinite(fields))[0])]
+        raise ValueError(
+            f"The prediction for {bad.name} is not finite; remove the case, or train "
+            "the operator again."
+        )
+    with jax.enable_x64(True):  # sums over many points
+        scores = np.asarray(fields, np.float64)
+        whole = uncertainty.conformal_quantile(scores, coverage=coverage)
+        pointwise = uncertainty.pointwise_quantile(
+            np.asarray(points, np.float64),
+            coverage=coverage,
+            quadrature_weights=np.asarray(weights, np.float64),
+        )
+        factors = {"whole_field": float(whole), "pointwise": float(pointwise)}
+    return np.sort(scores), factors
+
+
+def _padded(array: np.ndarray, size: int) -> np.ndarray:
+    """An array with zeros below its rows."""
+    return np.pad(array, [(0, size - len(array))] + [(0, 0)] * (array.ndim - 1))
+
+
+def _check_divided(num_cases: int, num_fit: int, coverage: float) -> None:
+    least = uncertainty.least_cases(coverage)
+    if num_cases - num_fit < least or num_fit < 2:
+        needed = next(n for n in range(6, 2 * least + 9) if n - n // 3 >= least)
+        raise ValueError(
+            f"{num_cases} calibration cases are too few for {coverage=:g} with "
+            f"width='residual', whose fit takes a third: at least {needed} are needed."
+        )
+
+
+def _check_targets(operator: Trained, cases: Sequence[Sample]) -> None:
+    """Raises ValueError unless all cases have targets that the operator predicts."""
+    if "time" in operator.description:
+        raise ValueError(
+            f"The operator in {operator.folder} was trained on series; bands are for "
+            "operators of single fields."
+        )
+    channels = operator.description["channels"]["target"]
+    for sample in cases:
+        if sample.target is None:
+            raise ValueError(
+                f"{sample.name} has no target; calibration cases need theirs."
+            )
+        if sample.target.shape != (sample.num_points, channels):
+            raise ValueError(
+                f"{sample.name} has a target of shape {sample.target.shape}, expected "
+                f"{(sample.num_points, channels)}: what {operator.folder} predicts."
+            )
+
+
+def _check_unseen(operator: Trained, cases: Sequence[Sample]) -> None:
+    """Raises ValueError for cases of the training or validation set."""
+    seen = operator.description.get("seen")
+    if not isinstance(seen, list):
+        say(
+            f"The run in {operator.folder} has no list of its samples (older runs and "
+            "samples on disk have none): nobody checks whether calibration cases were "
+            "among them."
+        )
+        return
+    known = set(seen)
+    names = [sample.name for sample in cases if digest(sample) in known]
+    if names:
+        raise ValueError(
+            f"{len(names)} of {len(cases)} calibration cases were in the training or "
+            f"validation set, {names[0]} for one: errors there are too small, and so "
+            "would bands be. Give cases that the run has not seen."
+        )
+
+
+def read_cases(
+    operator: Trained,
+    inputs: str | Sequence[str],
+    *,
+    point_dim: int | None = None,
+) -> list[Sample]:
+    """Reads cases with their targets, as samples of training were read.
+
+    Args:
+      operator: from `learn.load`.
+      inputs: folder, files or patterns, see `files.find`.
+      point_dim: as for `files.read`; as in training by default.
+
+    Raises:
+      OSError: if a file cannot be read.
+      ValueError: if a file is damaged or has no field of the name of the target.
+    """
+    options = operator.read_options(point_dim=point_dim)
+    options["need_target"] = True
+    return files.read(inputs, **options)
+
+
+def siblings(operator: Trained, *, own_model: str | None = None) -> list[Trained]:
+    """Finds the other seeds of the study that an operator belongs to.
+
+    Args:
+      operator: from `learn.load`, one seed of several.
+      own_model: as for `learn.load`.
+
+    Returns:
+      Finished operators of the same model and options in folders beside its own, by
+      their names; none if there are none.
+    """
+    found: list[Trained] = []
+    mine = _options(operator)
+    for place in sorted(operator.folder.parent.glob("*/operator")):
+        folder = place.parent
+        if folder == operator.folder or not (folder / "result.json").is_file():
+            continue
+        other = trained.load(folder, own_model=own_model)
+        if _options(other) == mine:
+            found.append(other)
+    return found
+
+
+def _options(operator: Trained) -> dict[str, Any]:
+    config = operator.description["config"]
+    return {k: v for k, v in config.items() if k not in ("seeds", "format")}
+
+
+def identity(operator: Trained) -> str:
+    """Returns 16 letters that change with the parameters of an operator."""
+    found = hashlib.blake2b(digest_size=8)
+    for leaf in jax.tree.leaves((operator.model, operator.normalizers)):
+        found.update(np.asarray(leaf).tobytes())
+    return found.hexdigest()
+
+
+def load_calibration(
+    operator: Trained, *, own_model: str | None = None
+) -> Calibration | None:
+    """Reads the calibration of an operator; None if there is none.
+
+    Args:
+      operator: from `learn.load`.
+      own_model: as for `learn.load`, of the members of an ensemble.
+
+    Raises:
+      OSError: if the file cannot be read.
+      ValueError: if it is damaged, of a later opjax or of another operator, or a member
+        of its ensemble is missing.
+    """
+    path = operator.folder / FILE
+    if not path.is_file():
+        return None
+    try:
+        with open_npz(path, _MAX_BYTES) as groups:
+            arrays = {name: groups[""][name] for name in groups[""]}
+        text = json.loads(str(arrays.pop("description")))
+        _formats.check(
+            path, text.pop("format"), _formats.CALIBRATION, what="calibrations"
+        )
+        found = _parsed(operator, text, arrays, own_model)
+    except (_formats.NewerFormatError, OtherOperatorError, OSError):
+        raise
+    except Exception as error:  # what is not as it was leads anywhere
+        raise ValueError(
+            f"{path} is damaged: {str(error)[:200]!r}. Run opjax-calibrate again, or "
+            "delete the file for predictions without bands."
+        ) from error
+    return found
+
+
+def _parsed(
+    operator: Trained,
+    text: dict[str, Any],
+    arrays: dict[str, np.ndarray],
+    own_model: str | None,
+) -> Calibration:
+    if text["operator"] != identity(operator):
+        raise OtherOperatorError(
+            f"{operator.folder / FILE} belongs to another operator than the one beside "
+            "it, which was trained later. Run opjax-calibrate again."
+        )
+    members: list[Trained] = []
+    if text["members"]:
+        others = {identity(o): o for o in siblings(operator, own_model=own_model)}
+        missing = [name for name in text["members"] if name not in others]
+        if missing:
+            raise OtherOperatorError(
+                f"{len(missing)} of {len(text['members'])} other seeds that "
+                f"{operator.folder / FILE} was calibrated with are not beside "
+                f"{operator.folder}. Restore them, or run opjax-calibrate again."
+            )
+        members = [others[name] for name in text["members"]]
+    factors = {name: float(text["factors"][name]) for name in BANDS}
+    scores = arrays.pop("scores")
+    if not np.isfinite([*factors.values(), *scores]).all() or min(factors.values()) < 0:
+        raise ValueError("factors that are none")
+    width = widths.restore(text["width"], operator, members=members, arrays=arrays)
+    coverage = float(text["coverage"])
+    uncertainty.least_cases(coverage)
+    names = tuple(text["members"])
+    return Calibration(operator, text["width"], width, coverage, factors, scores, names)
+
+
+def row_of(
+    band: FieldBand, sample: Sample, *, kind: str, coverage: float
+) -> dict[str, Any]:
+    """What a report says of the band of a case, and of its target, if it has one."""
+    weights = sample.quadrature_weights
+    arrays = [*band] if sample.target is None else [sample.target, *band]
+    size = prediction.padded_size(sample.num_points)
+    given = np.ones(sample.num_points, np.float32) if weights is None else weights
+    *ends, mass = (
+        jnp.asarray(_padded(np.asarray(a), size), jnp.float32) for a in (*arrays, given)
+    )
+    lower, upper = ends[-2:]
+    row: dict[str, Any] = {"band": kind, "band_coverage": coverage}
+    row["width"] = uncertainty.mean_width(lower, upper, quadrature_weights=mass)
+    if sample.target is not None:
+        known = {"quadrature_weights": mass}
+        row["inside"] = bool(uncertainty.field_inside(*ends, **known) > 0)
+        row["coverage_pointwise"] = uncertainty.pointwise_coverage(*ends, **known)
+    return row
+
+
+# What `row_of` adds to a row.
+ROW = ("band", "band_coverage", "width", "inside", "coverage_pointwise")
+
+
+def summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """What the last line of JSON says of the bands of all cases."""
+    known = [row for row in rows if "inside" in row]
+    found: dict[str, Any] = {}
+    if known:
+        found["coverage"] = float(np.mean([row["inside"] for row in known]))
+        shares = [row["coverage_pointwise"] for row in known]
+        found["coverage_pointwise"] = float(np.mean(shares))
+    if any("width" in row for row in rows):
+        found["width"] = float(np.mean([row["width"] for row in rows]))
+    return found

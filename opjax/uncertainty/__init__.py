@@ -1,0 +1,44 @@
+"""Error bars of fields: conformal bands, variances of ridge regression, scores.
+
+All functions are pure and act on one case, or on the scores of several; a band says in
+how many cases a whole field lies inside, see `conformal_quantile` for the theorem and
+for what it assumes.
+"""
+
+from opjax.uncertainty.conformal import (
+    Band,
+    band,
+    check_cases,
+    conformal_quantile,
+    field_score,
+    least_cases,
+    pointwise_quantile,
+    pointwise_scores,
+)
+from opjax.uncertainty.regression import ridge_variance
+from opjax.uncertainty.scores import (
+    calibration_curve,
+    field_inside,
+    gaussian_nll,
+    mean_width,
+    pointwise_coverage,
+    sparsification_curve,
+)
+
+__all__ = [
+    "Band",
+    "band",
+    "calibration_curve",
+    "check_cases",
+    "conformal_quantile",
+    "field_inside",
+    "field_score",
+    "gaussian_nll",
+    "least_cases",
+    "mean_width",
+    "pointwise_coverage",
+    "pointwise_quantile",
+    "pointwise_scores",
+    "ridge_variance",
+    "sparsification_curve",
+]

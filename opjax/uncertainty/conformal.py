@@ -1,0 +1,299 @@
+"""Split-conformal bands: scores of calibration cases, their quantile, the band."""
+
+import math
+from fractions import Fraction
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jax.typing import ArrayLike
+from jaxtyping import Float
+
+from opjax import _checks
+from opjax.quadrature import active
+from opjax.uncertainty import _arguments
+
+
+class Band(NamedTuple):
+    """The two fields that enclose a prediction.
+
+    Attributes:
+      lower: lower end at every point, in the shape of the prediction.
+      upper: upper end.
+    """
+
+    lower: Array
+    upper: Array
+
+
+@jax.jit
+def pointwise_scores(
+    error: Float[ArrayLike, "n ..."],
+    width: Float[ArrayLike, "n ..."],
+    *,
+    quadrature_weights: Float[ArrayLike, " n"] | None = None,
+) -> Float[Array, "n ..."]:
+    r"""Errors in units of the width, at every point.
+
+        s_i = |e_i| / h_i,
+
+    and zero at points of zero weight, whatever their values.
+
+    Args:
+      error: prediction minus target at the `n` points, shape `(n,)` or `(n, c)`.
+      width: half the width of the band before calibration, of the same shape and unit;
+        it must not depend on the target. A width of zero yields inf, or NaN if the
+        error is zero too.
+      quadrature_weights: weights of the points; zero masks a point.
+
+    Returns:
+      The scores, in the shape of `error`.
+
+    Raises:
+      TypeError: if an array is not floating point.
+      ValueError: if the shapes do not match.
+    """
+    error, width = _arguments.fields(error=error, width=width)
+    keep = active(_arguments.weights_of(error, quadrature_weights))
+    # Selected before the division too, which keeps NaN out of the gradient.
+    return jnp.abs(jnp.where(keep, error, 0)) / jnp.where(keep, width, 1)
+
+
+@jax.jit
+def field_score(
+    error: Float[ArrayLike, "n ..."],
+    width: Float[ArrayLike, "n ..."],
+    *,
+    quadrature_weights: Float[ArrayLike, " n"] | None = None,
+) -> Float[Array, ""]:
+    r"""The score of a whole field: the largest error in units of the width.
+
+        s = max_i |e_i| / h_i    over points of positive weight and all channels,
+
+    the smallest factor `s` by which `prediction +- s h` encloses the target everywhere.
+
+    Args:
+      error: prediction minus target, shape `(n,)` or `(n, c)`.
+      width: half the width of the band before calibration, see `pointwise_scores`.
+      quadrature_weights: weights of the points; zero masks a point. Their size does
+        not matter: the maximum is over all points that count.
+
+    Returns:
+      The score, a scalar.
+
+    Raises:
+      TypeError: if an array is not floating point.
+      ValueError: if the shapes do not match.
+
+    References:
+      Diquigiovanni, Fontana and Vantini, "Conformal prediction bands for multivariate
+      functional data", J. Multivariate Analysis 189, 2022.
+    """
+    return jnp.max(
+        pointwise_scores(error, width, quadrature_weights=quadrature_weights)
+    )
+
+
+def least_cases(coverage: float) -> int:
+    r"""The least number of calibration cases for a coverage.
+
+        n >= c / (1 - c) = 1 / alpha - 1,    alpha = 1 - c.
+
+    Below that, even the largest score of all calibration cases is no bound.
+
+    Args:
+      coverage: `c`, between 0 and 1, without the ends.
+
+    Returns:
+      The number: 9 for 90 %, 19 for 95 %, 99 for 99 %.
+
+    Raises:
+      ValueError: if the coverage is not inside (0, 1).
+    """
+    exact = _exact(coverage)
+    return math.ceil(exact / (1 - exact))
+
+
+def check_cases(num_cases: int, *, coverage: float) -> None:
+    """Raises ValueError unless there are enough calibration cases.
+
+    Args:
+      num_cases: number of calibration cases.
+      coverage: see `least_cases`.
+
+    Raises:
+      ValueError: if there are too few, with the least number, or the coverage is not
+        inside (0, 1).
+    """
+    least = least_cases(coverage)
+    if num_cases < least:
+        possible = num_cases / (num_cases + 1)
+        raise ValueError(
+            f"{num_cases} calibration cases are too few for {coverage=:g}: at least "
+            f"{least} are needed. Give more cases, or a coverage of at most "
+            f"{math.floor(1000 * possible) / 1000:g}."
+        )
+
+
+@partial(jax.jit, static_argnames="coverage")
+def conformal_quantile(
+    scores: Float[ArrayLike, " b"], *, coverage: float
+) -> Float[Array, ""]:
+    r"""The factor that makes widths a band for whole fields.
+
+        the k-th smallest of the n scores,    k = ceil((n + 1) c),
+
+    a quantile at the level `k / n`, slightly above `c` because the number of cases is
+    finite.
+
+    Theorem. Let the scores of the `n` calibration cases and of a new case be
+    exchangeable: any order of the `n + 1` of them is equally probable. Then the new
+    score is at most this factor with probability at least `c`, and, if scores never
+    tie, at most `c + 1 / (n + 1)`. Nothing else is assumed, neither of the operator
+    nor of the distribution of its errors.
+
+    The probability is over the draw of calibration cases and of the new one, together.
+    With the calibration cases held fixed, the share of new cases inside varies around
+    it: it has the distribution Beta(k, n + 1 - k), with a standard deviation of 0.03
+    for 100 cases and 90 %. Nothing is said of one given case, of cases of a kind that
+    was rare in calibration, nor of cases from elsewhere: a new shape, a new range of
+    loads, or cases that the training has seen are not exchangeable with the others.
+
+    Args:
+      scores: of the calibration cases, which the operator must not have been trained
+        on, nor the width been chosen by; shape `(n,)`.
+      coverage: promised share `c` of the cases, inside (0, 1).
+
+    Returns:
+      The factor, a scalar; NaN if a score is.
+
+    Raises:
+      TypeError: if the scores are not floating point.
+      ValueError: if there are fewer than `least_cases(coverage)` of them, or the
+        coverage is not inside (0, 1).
+
+    References:
+      Vovk, Gammerman and Shafer, "Algorithmic Learning in a Random World", 2005.
+      Lei et al., "Distribution-free predictive inference for regression", JASA 2018.
+    """
+    _checks.floating(scores=scores)
+    _checks.rank(1, scores=scores)
+    scores = jnp.asarray(scores)
+    n = scores.shape[0]
+    check_cases(n, coverage=coverage)
+    rank = math.ceil((n + 1) * _exact(coverage))
+    found = jnp.sort(scores)[rank - 1]
+    return jnp.where(jnp.any(jnp.isnan(scores)), jnp.nan, found)
+
+
+@partial(jax.jit, static_argnames="coverage")
+def pointwise_quantile(
+    scores: Float[ArrayLike, "b n"],
+    *,
+    coverage: float,
+    quadrature_weights: Float[ArrayLike, "b n"] | None = None,
+) -> Float[Array, ""]:
+    r"""The factor that makes widths a band for points.
+
+        min { t : (1/b) sum_j F_j(t) >= (b + 1) c / b },
+        F_j(t) = sum_i w_ji [s_ji <= t] / sum_i w_ji,
+
+    where `F_j(t)` is the weighted share of case `j` inside `t` times the width. The
+    cases are exchangeable, their points are not: so the correction is that of `b`
+    cases, however many points they have.
+
+    Theorem. If the calibration cases and a new case are exchangeable, the expected
+    share of the new case inside is at least `c`. The share of a single case may be
+    anything between 0 and 1, and the field as a whole is mostly not inside.
+
+    Args:
+      scores: of the `n` points of `b` cases, as from `pointwise_scores`, shape
+        `(b, n)`; smaller cases are padded with points of zero weight.
+      coverage: promised share `c` of the points, inside (0, 1).
+      quadrature_weights: weights of the points, shape `(b, n)`; each case counts the
+        same, whatever the sum of its weights. Equal ones if left out.
+
+    Returns:
+      The factor, a scalar; NaN if a score of positive weight is.
+
+    Raises:
+      TypeError: if an array is not floating point.
+      ValueError: if shapes do not match, there are fewer than `least_cases(coverage)`
+        cases, or the coverage is not inside (0, 1).
+
+    References:
+      Angelopoulos et al., "Conformal risk control", ICLR 2024 (arXiv:2208.02814),
+      with the share of points outside as the risk.
+    """
+    _checks.floating(scores=scores)
+    _checks.rank(2, scores=scores)
+    scores = jnp.asarray(scores)
+    if quadrature_weights is None:
+        weights = jnp.ones_like(scores)
+    else:
+        _checks.floating(quadrature_weights=quadrature_weights)
+        weights = jnp.asarray(quadrature_weights, scores.dtype)
+        if weights.shape != scores.shape:
+            raise ValueError(
+                f"quadrature_weights has shape {weights.shape}, but scores "
+                f"{scores.shape}: one weight for each score."
+            )
+    b = scores.shape[0]
+    check_cases(b, coverage=coverage)
+    keep = active(weights)
+    weights = jnp.where(keep, weights, 0)
+    shares = weights / (b * jnp.sum(weights, axis=1, keepdims=True))
+    values = jnp.where(keep, scores, -jnp.inf).ravel()
+    order = jnp.argsort(values)
+    inside = jnp.cumsum(shares.ravel()[order])
+    level = float((b + 1) * _exact(coverage) / b)
+    # The sum of all shares is one up to rounding, and so may the level be.
+    slack = 4 * jnp.finfo(scores.dtype).eps * math.sqrt(scores.size)
+    place = jnp.argmax(inside >= jnp.minimum(level, inside[-1]) - slack)
+    found = values[order][place]
+    return jnp.where(jnp.any(jnp.isnan(jnp.where(keep, scores, 0))), jnp.nan, found)
+
+
+def band(
+    prediction: Float[ArrayLike, "n ..."],
+    width: Float[ArrayLike, "n ..."],
+    *,
+    factor: ArrayLike,
+) -> Band:
+    r"""The band around a prediction.
+
+        lower = p - t h,    upper = p + t h.
+
+    Args:
+      prediction: values at the points, shape `(n,)` or `(n, c)`.
+      width: `h`, in the unit of the prediction and of the same shape, as in
+        calibration.
+      factor: `t`, from `conformal_quantile` for whole fields, or from
+        `pointwise_quantile`; not negative. A traced value is not checked.
+
+    Returns:
+      The lower and the upper field.
+
+    Raises:
+      TypeError: if an array is not floating point.
+      ValueError: if the shapes do not match or the factor is negative.
+    """
+    prediction, width = _arguments.fields(prediction=prediction, width=width)
+    _checks.non_negative(factor=factor)
+    half = jnp.asarray(factor, prediction.dtype) * width
+    return Band(prediction - half, prediction + half)
+
+
+def _exact(coverage: float) -> Fraction:
+    """The coverage as it was written: 0.9 is nine tenths, and no float beside it.
+
+    Raises:
+      ValueError: if it is not inside (0, 1).
+    """
+    if not 0 < coverage < 1:
+        raise ValueError(
+            f"{coverage=} must be inside (0, 1), for example 0.9 for nine cases of ten."
+        )
+    return Fraction(repr(float(coverage)))

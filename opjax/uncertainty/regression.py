@@ -1,0 +1,72 @@
+"""Variances of ridge regression in closed form."""
+
+import jax.numpy as jnp
+from jax import Array, lax
+from jax.typing import ArrayLike
+from jaxtyping import Float
+
+from opjax import _checks, linalg
+
+
+def ridge_variance(
+    query: Float[ArrayLike, "m k"],
+    key: Float[ArrayLike, "k n"],
+    *,
+    ridge: ArrayLike,
+    noise_variance: ArrayLike = 1.0,
+) -> Float[Array, " m"]:
+    r"""Variance of the values that a ridge regression predicts.
+
+        sigma^2 q_j (K K^T + ridge I_k)^{-1} q_j^T,
+
+    one number for each row `q_j` of the query. With `n` observations `y = K^T c + e` of
+    `k` coefficients, noise `e` of variance `sigma^2` and coefficients of variance
+    `sigma^2 / ridge` before the observations, it is the variance of `q_j c` after them:
+    the ridge regression `ridge_solve(K^T, y, ridge=ridge)` is the mean of the same
+    posterior. An observation to come has `sigma^2` more.
+
+    It depends on where observations are, not on what they say: it is as right as the
+    linear model, its ridge and its noise. `K` may be the coefficients that the
+    attention of a layer regresses on, `(k, d)`, with its ridge.
+
+    Args:
+      query: basis functions or features where values are predicted, shape `(m, k)`.
+      key: the same at the `n` observations, shape `(k, n)`.
+      ridge: Tikhonov weight, in squared units of `key`; positive, or the key must have
+        full rank. A traced value is not checked.
+      noise_variance: `sigma^2`, in squared units of the values.
+
+    Returns:
+      The variances, not negative, shape `(m,)`; NaN where the system is singular.
+
+    Raises:
+      TypeError: if an array is not floating point.
+      ValueError: if shapes do not match, or a number is negative.
+
+    Examples:
+      >>> float(ridge_variance(jnp.eye(1), jnp.eye(1), ridge=1.0)[0])
+      0.5
+
+    References:
+      Rasmussen and Williams, "Gaussian Processes for Machine Learning", 2006,
+      section 2.1.
+    """
+    query, key = jnp.asarray(query), jnp.asarray(key)
+    _checks.floating(query=query, key=key)
+    _checks.rank(2, query=query, key=key)
+    if query.shape[1] != key.shape[0]:
+        raise ValueError(
+            f"query {query.shape} must have a column for each row of key {key.shape}: "
+            "both are of the same k functions."
+        )
+    _checks.non_negative(ridge=ridge, noise_variance=noise_variance)
+    single = linalg.at_least_single(key)
+    gram = jnp.matmul(single, single.T, precision=lax.Precision.HIGHEST)
+    identity = jnp.eye(gram.shape[0], dtype=gram.dtype)
+    system = gram + jnp.asarray(ridge, gram.dtype) * identity
+    rows = linalg.at_least_single(query).astype(gram.dtype)
+    # With L L^T the system, q L^{-T} has the squared norm that is wanted: no difference
+    # of large numbers, and never negative.
+    white = linalg.whiten(rows, system, repair=False)
+    scale = jnp.asarray(noise_variance, gram.dtype)
+    return (scale * jnp.sum(white * white, axis=1)).astype(query.dtype)

@@ -1,0 +1,208 @@
+"""Scores of error bars on cases whose targets are known."""
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jax.typing import ArrayLike
+from jaxtyping import Float
+
+from opjax import _checks
+from opjax.quadrature import active
+from opjax.uncertainty import _arguments
+
+
+@jax.jit
+def field_inside(
+    target: Float[ArrayLike, "n ..."],
+    lower: Float[ArrayLike, "n ..."],
+    upper: Float[ArrayLike, "n ..."],
+    *,
+    quadrature_weights: Float[ArrayLike, " n"] | None = None,
+) -> Float[Array, ""]:
+    r"""Whether a whole field lies inside a band: one or zero.
+
+        [l_i <= t_i <= u_i at all points of positive weight, in all channels]
+
+    The mean over cases is the coverage of whole fields.
+
+    Args:
+      target: the true field, shape `(n,)` or `(n, c)`.
+      lower: lower end of the band, of the same shape.
+      upper: upper end.
+      quadrature_weights: weights of the points; zero masks a point.
+
+    Returns:
+      One or zero, a scalar.
+
+    Raises:
+      TypeError: if an array is not floating point.
+      ValueError: if the shapes do not match.
+    """
+    target, lower, upper = _arguments.fields(target=target, lower=lower, upper=upper)
+    keep = active(_arguments.weights_of(target, quadrature_weights))
+    inside = (lower <= target) & (target <= upper)
+    return jnp.all(inside | ~keep).astype(target.dtype)
+
+
+@jax.jit
+def pointwise_coverage(
+    target: Float[ArrayLike, "n ..."],
+    lower: Float[ArrayLike, "n ..."],
+    upper: Float[ArrayLike, "n ..."],
+    *,
+    quadrature_weights: Float[ArrayLike, " n"] | None = None,
+) -> Float[Array, ""]:
+    r"""The share of a field that lies inside a band.
+
+        sum_i w_i [l_i <= t_i <= u_i] / sum_i w_i,    over all channels.
+
+    Args:
+      target: the true field, shape `(n,)` or `(n, c)`.
+      lower: lower end of the band, of the same shape.
+      upper: upper end.
+      quadrature_weights: weights of the points.
+
+    Returns:
+      The share, a scalar.
+
+    Raises:
+      TypeError: if an array is not floating point.
+      ValueError: if the shapes do not match.
+    """
+    target, lower, upper = _arguments.fields(target=target, lower=lower, upper=upper)
+    weights = _arguments.weights_of(target, quadrature_weights)
+    inside = (lower <= target) & (target <= upper)
+    return _arguments.mean(inside.astype(target.dtype), weights)
+
+
+@jax.jit
+def mean_width(
+    lower: Float[ArrayLike, "n ..."],
+    upper: Float[ArrayLike, "n ..."],
+    *,
+    quadrature_weights: Float[ArrayLike, " n"] | None = None,
+) -> Float[Array, ""]:
+    r"""The sharpness of a band: its mean width, from end to end.
+
+        sum_i w_i (u_i - l_i) / sum_i w_i,    over all channels.
+
+    Of two bands of the same coverage the narrower one says more.
+
+    Args:
+      lower: lower end of the band, shape `(n,)` or `(n, c)`.
+      upper: upper end.
+      quadrature_weights: weights of the points.
+
+    Returns:
+      The width, in the unit of the field.
+
+    Raises:
+      TypeError: if an array is not floating point.
+      ValueError: if the shapes do not match.
+    """
+    lower, upper = _arguments.fields(lower=lower, upper=upper)
+    weights = _arguments.weights_of(lower, quadrature_weights)
+    return _arguments.mean(upper - lower, weights)
+
+
+@jax.jit
+def gaussian_nll(
+    error: Float[ArrayLike, "n ..."],
+    deviation: Float[ArrayLike, "n ..."],
+    *,
+    quadrature_weights: Float[ArrayLike, " n"] | None = None,
+) -> Float[Array, ""]:
+    r"""Negative logarithm of the likelihood of errors, if they are Gaussian.
+
+        sum_i w_i (e_i^2 / (2 s_i^2) + log s_i + log(2 pi) / 2) / sum_i w_i.
+
+    Args:
+      error: prediction minus target, shape `(n,)` or `(n, c)`.
+      deviation: `s`, the standard deviation that is claimed, of the same shape;
+        positive. Zero yields NaN or inf.
+      quadrature_weights: weights of the points.
+
+    Returns:
+      The mean over points, a scalar; smaller is better.
+
+    Raises:
+      TypeError: if an array is not floating point.
+      ValueError: if the shapes do not match.
+    """
+    error, deviation = _arguments.fields(error=error, deviation=deviation)
+    weights = _arguments.weights_of(error, quadrature_weights)
+    keep = active(weights)
+    error, deviation = jnp.where(keep, error, 0), jnp.where(keep, deviation, 1)
+    ratio = error / deviation
+    terms = 0.5 * ratio * ratio + jnp.log(deviation) + 0.5 * jnp.log(2 * jnp.pi)
+    return _arguments.mean(terms, weights)
+
+
+@jax.jit
+def sparsification_curve(
+    error: Float[ArrayLike, " n"], width: Float[ArrayLike, " n"]
+) -> Float[Array, " n"]:
+    r"""Error of what is left when the least certain points are taken away.
+
+        r_j = (mean of e_i^2 over all but the j points of largest width)^{1/2},
+
+    for `j = 0, ..., n - 1`. A width that knows where the error is makes it fall; with
+    `width = |error|` it falls as fast as it can, and a width without any knowledge
+    leaves it flat, on average.
+
+    Args:
+      error: prediction minus target, at points or of cases, shape `(n,)`.
+      width: of the band there; of equal ones the first is taken away last.
+
+    Returns:
+      The curve, shape `(n,)`.
+
+    Raises:
+      TypeError: if an array is not floating point.
+      ValueError: if the shapes do not match.
+    """
+    _checks.rank(1, error=error, width=width)
+    error, width = _arguments.fields(error=error, width=width)
+    squares = (error * error)[jnp.argsort(width, stable=True)]
+    counts = jnp.arange(1, error.shape[0] + 1, dtype=error.dtype)
+    return jnp.sqrt(jnp.cumsum(squares) / counts)[::-1]
+
+
+@jax.jit
+def calibration_curve(
+    calibration_scores: Float[ArrayLike, " b"],
+    test_scores: Float[ArrayLike, " e"],
+    levels: Float[ArrayLike, " t"],
+) -> Float[Array, " t"]:
+    r"""Coverage that is reached for every coverage that could be asked for.
+
+        share of test scores <= the k-th smallest calibration score,
+        k = ceil((b + 1) level),
+
+    with an infinite factor where `b` cases are too few for a level. A reliability
+    diagram draws it over the levels: above the diagonal bands are too wide, below it
+    too narrow.
+
+    Args:
+      calibration_scores: as for `conformal_quantile`, shape `(b,)`.
+      test_scores: of other cases, shape `(e,)`.
+      levels: coverages asked for, inside (0, 1), shape `(t,)`.
+
+    Returns:
+      The shares reached, shape `(t,)`.
+
+    Raises:
+      TypeError: if an array is not floating point.
+      ValueError: if an array has not one axis.
+    """
+    arrays = {"calibration_scores": calibration_scores, "test_scores": test_scores}
+    _checks.floating(**arrays, levels=levels)
+    _checks.rank(1, **arrays, levels=levels)
+    known, new = jnp.asarray(calibration_scores), jnp.asarray(test_scores)
+    n = known.shape[0]
+    # Levels such as 0.9 are not exact: without the slack, ceil would step over them.
+    places = jnp.asarray(levels, known.dtype) * (n + 1)
+    ranks = jnp.ceil(places * (1 - 4 * jnp.finfo(known.dtype).eps)).astype(int)
+    ordered = jnp.append(jnp.sort(known), jnp.asarray(jnp.inf, known.dtype))
+    factors = ordered[jnp.clip(ranks - 1, 0, n)]
+    return jnp.mean((new[None, :] <= factors[:, None]).astype(known.dtype), axis=1)

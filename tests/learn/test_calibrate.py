@@ -1,0 +1,265 @@
+"""Calibrated bands: from files to lower and upper fields, and what is refused."""
+
+import json
+
+import numpy as np
+import pytest
+
+from opjax import _formats, files
+from opjax.learn.cli import calibrate as program
+from opjax.learn.cli import predict
+from opjax.learn.predict import calibration
+from opjax.learn.predict import trained as trained_operators
+from opjax.samples.digests import digest
+from tests.learn.test_predict import make, operator, write
+
+
+def cases(rng, folder, count, *, weighted=False):
+    folder.mkdir()
+    for number in range(count):
+        sample = make(rng, 9 + number % 4, weighted=weighted)
+        files.write(folder / f"{number:02d}.npz", sample._replace(name=""))
+    return folder
+
+
+@pytest.fixture
+def run(rng, tmp_path):
+    """Returns a finished run that knows its samples, and a folder of other ones."""
+    found = operator(rng, tmp_path / "run")
+    seen = [make(rng, 9) for _ in range(2)]
+    found.description["seen"] = [digest(sample) for sample in seen]
+    write(found, 0.5)
+    files.write(tmp_path / "seen" / "one.npz", seen[1]._replace(name=""))
+    return found.folder, cases(rng, tmp_path / "new", 20)
+
+
+def test_calibration_cases_lie_inside_as_their_quantile_says(run, tmp_path):
+    folder, new = run
+    before = predict.run(folder, inputs=str(new), output=tmp_path / "before")
+    assert not {"coverage", "coverage_pointwise", "width"} & set(before)
+    line = program.run(folder, inputs=str(new))
+    assert line["calibration_samples"] == line["samples"] == 20
+    assert json.dumps(line)
+    after = predict.run(folder, inputs=str(new), output=tmp_path / "after")
+    assert after["coverage"] == 19 / 20  # ceil(21 * 0.9) = 19
+    points = predict.run(
+        folder, inputs=str(new), output=tmp_path / "points", band="pointwise"
+    )
+    assert 0.9 <= points["coverage_pointwise"] < after["coverage_pointwise"]
+    assert points["width"] < after["width"]
+    assert points["coverage"] < after["coverage"]
+    rows = json.loads((tmp_path / "after" / "report.json").read_text())
+    assert np.mean([row["inside"] for row in rows]) == after["coverage"]
+    assert {row["band"] for row in rows} == {"whole_field"}
+    for path in sorted(new.iterdir()):
+        with (
+            np.load(tmp_path / "before" / path.name) as old,
+            np.load(tmp_path / "after" / path.name) as both,
+        ):
+            extra = {"prediction_u_lower", "prediction_u_upper"}
+            assert set(both.files) - set(old.files) == extra
+            np.testing.assert_array_equal(both["prediction_u"], old["prediction_u"])
+            width = both["prediction_u_upper"] - both["prediction_u_lower"]
+            np.testing.assert_allclose(width, width[0], rtol=1e-4)
+            np.testing.assert_allclose(width.mean(), after["width"], rtol=1e-4)
+    shared = set(before) - {"output", "seconds"}
+    assert {k: after[k] for k in shared} == {k: before[k] for k in shared}
+
+
+def test_masked_points_and_weights_count_as_they_do_elsewhere(rng, tmp_path):
+    found = operator(rng, tmp_path, weighted=True)
+    samples = [make(rng, 9 + i % 3, weighted=True, name=str(i)) for i in range(12)]
+    for sample in samples:
+        sample.quadrature_weights[::4] = 0
+    spoilt = [s._replace(target=s.target.copy()) for s in samples]
+    for sample in spoilt:
+        sample.target[::4] = 1e6
+    one, other = (calibration.calibrate(found, s) for s in (samples, spoilt))
+    assert one.factors == other.factors
+    row = calibration.row_of(
+        other.band(spoilt[0]), spoilt[0], kind="whole_field", coverage=0.9
+    )
+    assert row["inside"]
+
+
+@pytest.mark.parametrize("width", ["constant", "residual"])
+def test_the_order_of_files_does_not_matter(width, rng, tmp_path):
+    found = operator(rng, tmp_path)
+    samples = [make(rng, 9, name=str(i)) for i in range(20)]
+    one = calibration.calibrate(found, samples, width=width)
+    other = calibration.calibrate(found, samples[::-1], width=width)
+    assert one.factors == other.factors
+    np.testing.assert_array_equal(one.scores, other.scores)
+    for end, again in zip(one.band(samples[0]), other.band(samples[0]), strict=True):
+        np.testing.assert_array_equal(end, again)
+
+
+def test_a_residual_width_is_narrow_where_errors_are_small(rng, tmp_path):
+    found = operator(rng, tmp_path)
+
+    def predicted(sample):
+        size = 0.02 + np.square(sample.mesh_points[:, :1])
+        noise = np.random.default_rng((7, len(sample.name))).normal(size=(60, 1))
+        return (sample.target + size * noise).astype(np.float32)
+
+    samples = [make(rng, 60, name=i * " ") for i in range(90)]
+    kept, test = samples[:60], samples[60:]
+    means, shares = {}, {}
+    for width in ("constant", "residual"):
+        result = calibration.calibrate(found, kept, width=width, predict=predicted)
+        bands = [result.band(s, predicted(s)) for s in test]
+        means[width] = np.mean([b.upper - b.lower for b in bands])
+        inside = [
+            np.all((b.lower <= s.target) & (s.target <= b.upper))
+            for b, s in zip(bands, test, strict=True)
+        ]
+        shares[width] = np.mean(inside)
+    # Of 30 cases; the theorem itself is tested in tests/uncertainty.
+    assert min(shares.values()) > 0.6
+    assert means["residual"] < 0.85 * means["constant"]
+
+
+def test_an_ensemble_is_as_wide_as_its_seeds_are_apart(rng, tmp_path):
+    found = operator(rng, tmp_path / "functional-0")
+    write(found, 0.3)
+    other = operator(rng, tmp_path / "functional-1")
+    moved = {
+        k: n._replace(mean=n.mean + 0.5) if k == "target" else n
+        for k, n in found.normalizers.items()
+    }
+    write(other._replace(normalizers=moved, model=found.model), 0.4)
+    new = cases(rng, tmp_path / "new", 10)
+    line = program.run(tmp_path, inputs=str(new), width="ensemble")
+    assert line["members"] == 1
+    loaded = trained_operators.load(tmp_path)
+    known = calibration.load_calibration(loaded)
+    sample = make(rng, 9)
+    np.testing.assert_allclose(
+        known.width(sample, loaded(sample)), 0.5 * 1.3, rtol=1e-3
+    )
+    (tmp_path / "functional-1" / "result.json").rename(tmp_path / "away")
+    with pytest.raises(ValueError, match="1 of 1 other seeds .* not beside"):
+        predict.run(tmp_path, inputs=str(new), output=tmp_path / "out")
+    with pytest.raises(ValueError, match="no other seeds beside it.*--seeds"):
+        program.run(tmp_path, inputs=str(new), width="ensemble")
+
+
+def test_a_calibration_is_loaded_as_it_was_saved(rng, tmp_path):
+    found = operator(rng, tmp_path / "run")
+    write(found, 0.5)
+    samples = [make(rng, 9, name=str(i)) for i in range(15)]
+    result = calibration.calibrate(found, samples, coverage=0.8, width="residual")
+    result.save()
+    loaded = calibration.load_calibration(trained_operators.load(tmp_path / "run"))
+    assert loaded.factors == result.factors
+    assert loaded.coverage == 0.8
+    for kind in calibration.BANDS:
+        for one, two in zip(
+            loaded.band(samples[0], kind=kind),
+            result.band(samples[0], kind=kind),
+            strict=True,
+        ):
+            np.testing.assert_array_equal(one, two)
+    with pytest.raises(ValueError, match="kind='both' is unknown"):
+        loaded.band(samples[0], kind="both")
+
+
+def test_calibrations_of_other_operators_or_formats_are_refused(run, tmp_path):
+    folder, new = run
+    program.run(folder, inputs=str(new))
+    path = folder / calibration.FILE
+    found = trained_operators.load(folder)
+    text = path.read_bytes()
+    path.write_bytes(text[:-40])
+    with pytest.raises(ValueError, match="calibration.npz is damaged.*opjax-calibrate"):
+        calibration.load_calibration(found)
+    with np.load(files_of(tmp_path, text)) as arrays:
+        kept = {name: arrays[name] for name in arrays.files}
+    description = json.loads(str(kept["description"]))
+    for change, words in (
+        ({"format": 7}, "has format 7 of calibrations.*reads formats up to 1"),
+        ({"operator": "0"}, "belongs to another operator.*opjax-calibrate again"),
+        ({"factors": {"whole_field": -1.0, "pointwise": 1.0}}, "is damaged"),
+        ({"width": "residual"}, "is damaged.*coefficients"),
+        ({"coverage": 3}, "is damaged"),
+    ):
+        changed = json.dumps(description | change)
+        np.savez(path, **kept | {"description": np.asarray(changed)})
+        with pytest.raises(ValueError, match=words):
+            calibration.load_calibration(found)
+    assert description["format"] == _formats.CALIBRATION
+
+
+def files_of(folder, content):
+    path = folder / "copy.npz"
+    path.write_bytes(content)
+    return path
+
+
+def test_samples_of_the_training_are_refused(run, tmp_path):
+    folder, new = run
+    (tmp_path / "seen" / "one.npz").rename(new / "copied.npz")
+    with pytest.raises(ValueError, match=r"1 of 21 .* were in the training.*copied"):
+        program.run(folder, inputs=str(new))
+    assert not (folder / calibration.FILE).exists()
+
+
+def test_runs_that_list_no_samples_are_calibrated_with_a_note(rng, tmp_path, capsys):
+    calibration.calibrate(operator(rng, tmp_path), [make(rng, 9)] * 9)
+    shown = capsys.readouterr()
+    assert "has no list of its samples" in shown.err + shown.out
+
+
+def test_bad_input_is_refused(run, rng, tmp_path):
+    folder, new = run
+    given = str(new)
+    for coverage in (0.0, 1.0, 1.5, -1.0):
+        with pytest.raises(ValueError, match="coverage=.* inside"):
+            program.run(folder, inputs=given, coverage=coverage)
+    with pytest.raises(
+        ValueError, match="20 .* too few for coverage=0.99: at least 99"
+    ):
+        program.run(folder, inputs=given, coverage=0.99)
+    with pytest.raises(ValueError, match="1 calibration cases .* at least 9 "):
+        program.run(folder, inputs=str(new / "00.npz"))
+    with pytest.raises(ValueError, match="residual.* at least 28 are needed"):
+        program.run(folder, inputs=given, coverage=0.95, width="residual")
+    with pytest.raises(ValueError, match="--band=pointwise .* not calibrated"):
+        predict.run(folder, inputs=given, output=tmp_path / "out", band="pointwise")
+    sample = make(rng, 9)
+    bare = tmp_path / "bare" / "a.npz"
+    files.write(bare, sample._replace(name="", target=None))
+    with pytest.raises(ValueError, match="a.npz has no target"):
+        program.run(folder, inputs=str(bare))
+    found = trained_operators.load(folder)
+    with pytest.raises(
+        ValueError, match=r"target of shape \(9, 2\), expected \(9, 1\)"
+    ):
+        calibration.calibrate(
+            found, [sample._replace(target=np.ones((9, 2), np.float32))]
+        )
+    with pytest.raises(ValueError, match="width='wide' is unknown"):
+        calibration.calibrate(found, [sample], width="wide")
+    with pytest.raises(ValueError, match="width='constant' with 1 members"):
+        calibration.calibrate(found, [sample], members=[found])
+
+
+def test_fields_of_other_names_are_refused(rng, tmp_path):
+    found = operator(rng, tmp_path / "run", feature_names="features", target_names="u")
+    write(found, 0.5)
+    new = cases(rng, tmp_path / "new", 10)
+    with pytest.raises(ValueError, match="has no array 'u', only .*target"):
+        program.run(found.folder, inputs=str(new))
+
+
+def test_slices_of_points_have_no_bands(run, tmp_path):
+    folder, new = run
+    program.run(folder, inputs=str(new))
+    with pytest.raises(ValueError, match="--band=pointwise .* slices"):
+        predict.run(
+            folder,
+            inputs=str(new),
+            output=tmp_path / "o",
+            band="pointwise",
+            stream=True,
+        )

@@ -1,0 +1,225 @@
+"""Conformal bands: the theorem on synthetic cases, quantiles, scores, bad input."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.stats
+from jax.test_util import check_grads
+
+from opjax import uncertainty
+
+DTYPES = ["float32", "float64"]
+
+
+def cases(rng, *shape):
+    """Errors of cases and widths that know a part of their size."""
+    scale = rng.lognormal(size=(*shape[:-1], 1))
+    width = scale * rng.uniform(0.5, 2, size=shape)
+    return rng.standard_t(3, size=shape) * scale, width
+
+
+def oracle_field(error, width, weights):
+    kept = weights > 0
+    return max(abs(e) / h for e, h in zip(error[kept], width[kept], strict=True))
+
+
+def oracle_pointwise(scores, weights, coverage):
+    """The definition, factor by factor."""
+    b = len(scores)
+    for factor in np.sort(scores[weights > 0]):
+        inside = [
+            np.sum(w * (s <= factor)) / np.sum(w)
+            for s, w in zip(scores, weights, strict=True)
+        ]
+        if np.mean(inside) >= (b + 1) * coverage / b - 1e-12:
+            return factor
+    return None
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_scores_are_those_of_the_definition(rng, dtype):
+    error, width = (a.astype(dtype) for a in cases(rng, 4, 9))
+    weights = (rng.random((4, 9)) * (rng.random((4, 9)) > 0.3)).astype(dtype)
+    expected = [oracle_field(*one) for one in zip(error, width, weights, strict=True)]
+    error[weights == 0] = width[weights == 0] = np.nan
+    found = jax.vmap(
+        lambda e, h, w: uncertainty.field_score(e, h, quadrature_weights=w)
+    )(error, width, weights)
+    assert found.dtype == dtype
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    points = uncertainty.pointwise_scores(
+        error[0], width[0], quadrature_weights=weights[0]
+    )
+    kept = weights[0] > 0
+    np.testing.assert_allclose(points[kept], np.abs(error / width)[0][kept], rtol=1e-6)
+    np.testing.assert_array_equal(points[~kept], 0)
+
+
+def test_the_gradient_of_a_score_is_that_of_its_worst_point(rng):
+    error, width = (a[0] for a in cases(rng, 1, 6))
+    weights = np.array([1.0, 0, 1, 1, 0, 2])
+    error[1] = np.nan
+
+    def score(e, h):
+        return uncertainty.field_score(e, h, quadrature_weights=weights)
+
+    by_error, by_width = jax.grad(score, argnums=(0, 1))(error, width)
+    ratio = np.where(weights > 0, np.abs(np.nan_to_num(error)) / width, 0)
+    worst = ratio.argmax()
+    expected = np.zeros((2, 6))
+    expected[0, worst] = np.sign(error[worst]) / width[worst]
+    expected[1, worst] = -ratio[worst] / width[worst]
+    np.testing.assert_allclose([by_error, by_width], expected, rtol=1e-12)
+
+
+def test_the_quantile_is_an_order_statistic(rng):
+    scores = rng.random(19)
+    for coverage, rank in ((0.5, 10), (0.9, 18), (0.95, 19)):
+        found = uncertainty.conformal_quantile(scores, coverage=coverage)
+        assert found == np.sort(scores)[rank - 1]
+    gradient = jax.grad(lambda s: uncertainty.conformal_quantile(s, coverage=0.9))
+    expected = np.zeros(19)
+    expected[np.argsort(scores)[17]] = 1
+    np.testing.assert_array_equal(gradient(scores), expected)
+    single = uncertainty.conformal_quantile(scores.astype("float32"), coverage=0.9)
+    assert single.dtype == "float32"
+    batch = jax.vmap(lambda s: uncertainty.conformal_quantile(s, coverage=0.9))
+    np.testing.assert_array_equal(
+        batch(np.stack([scores, scores[::-1]]))[0],
+        batch(np.stack([scores, scores[::-1]]))[1],
+    )
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_the_pointwise_quantile_is_that_of_the_definition(rng, dtype):
+    scores = rng.random((12, 7)).astype(dtype)
+    weights = (rng.random((12, 7)) * (rng.random((12, 7)) > 0.2)).astype(dtype)
+    weights[:, 0] = 0.5
+    for coverage in (0.3, 0.8, 0.9):
+        found = uncertainty.pointwise_quantile(
+            scores, coverage=coverage, quadrature_weights=weights
+        )
+        assert found == oracle_pointwise(scores, weights, coverage)
+    spoilt = np.where(weights > 0, scores, np.nan).astype(dtype)
+    again = uncertainty.pointwise_quantile(
+        spoilt, coverage=0.9, quadrature_weights=weights
+    )
+    assert again == found
+
+
+@pytest.mark.parametrize(("n", "coverage"), [(20, 0.9), (37, 0.8), (9, 0.9)])
+def test_whole_fields_lie_inside_as_often_as_promised(n, coverage):
+    """In the mean over draws, within the error of their number."""
+    rng, draws = np.random.default_rng(1), 4000
+    error, width = cases(rng, draws, n + 1, 5)
+    scores = jax.vmap(jax.vmap(uncertainty.field_score))(error, width)
+    factors = jax.vmap(lambda s: uncertainty.conformal_quantile(s, coverage=coverage))(
+        scores[:, :n]
+    )
+    inside = int(np.sum(scores[:, n] <= factors))
+    exact = math.ceil((n + 1) * coverage - 1e-9) / (n + 1)
+    assert exact >= coverage - 1e-12
+    assert scipy.stats.binomtest(inside, draws, exact).pvalue > 1e-3
+
+
+def test_points_lie_inside_as_often_as_promised():
+    rng, draws, n = np.random.default_rng(2), 4000, 15
+    error, width = cases(rng, draws, n + 1, 6)
+    scores = np.abs(error / width)
+    factors = jax.vmap(lambda s: uncertainty.pointwise_quantile(s, coverage=0.8))(
+        scores[:, :n]
+    )
+    share = np.mean(scores[:, n] <= np.asarray(factors)[:, None], axis=1)
+    deviation = share.std() / math.sqrt(draws)
+    assert 0.8 - 3 * deviation < share.mean() < 0.8 + 1 / (n + 1) + 3 * deviation
+
+
+def test_the_order_of_cases_does_not_matter(rng):
+    scores = rng.random((14, 5))
+    other = scores[rng.permutation(14)]
+    for find, one, two in (
+        (uncertainty.conformal_quantile, scores[:, 0], other[:, 0]),
+        (uncertainty.pointwise_quantile, scores, other),
+    ):
+        assert find(one, coverage=0.9) == find(two, coverage=0.9)
+
+
+def test_more_coverage_never_makes_a_narrower_band(rng):
+    scores = rng.random((30, 4))
+    levels = (0.1, 0.5, 0.8, 0.9, 0.95)
+    for find, given in (
+        (uncertainty.conformal_quantile, scores[:, 0]),
+        (uncertainty.pointwise_quantile, scores),
+    ):
+        found = [float(find(given, coverage=float(c))) for c in levels]
+        assert np.all(np.diff(found) >= 0)
+
+
+def test_the_unit_of_fields_and_widths_does_not_matter(rng):
+    error, width = (a[0] for a in cases(rng, 1, 8))
+    one = uncertainty.field_score(error, width)
+    other = uncertainty.field_score(1e3 * error, 1e3 * width)
+    np.testing.assert_allclose(one, other, rtol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_band_of_the_score_just_encloses_the_target(rng, dtype):
+    error, width = (a[0].astype(dtype) for a in cases(rng, 1, 8))
+    prediction = rng.normal(size=8).astype(dtype)
+    target = prediction - error
+    score = uncertainty.field_score(error, width)
+    for factor, inside in ((score * 1.001, 1), (score * 0.999, 0)):
+        ends = jax.jit(lambda f: uncertainty.band(prediction, width, factor=f))(factor)
+        assert ends.lower.dtype == dtype
+        assert uncertainty.field_inside(target, *ends) == inside
+    check_grads(
+        lambda p, h, f: uncertainty.band(p, h, factor=f),
+        (prediction.astype(float), width.astype(float), 2.0),
+        order=1,
+    )
+
+
+def test_the_least_number_of_cases_is_exact():
+    known = {0.5: 1, 0.8: 4, 0.9: 9, 0.95: 19, 0.99: 99, 0.999: 999}
+    for coverage, least in known.items():
+        assert uncertainty.least_cases(coverage) == least
+        scores = np.arange(float(least))
+        found = uncertainty.conformal_quantile(scores, coverage=coverage)
+        assert found == scores[-1]
+        points = uncertainty.pointwise_quantile(scores[:, None], coverage=coverage)
+        assert points == scores[-1]
+
+
+def test_too_few_cases_are_refused_with_the_least_number():
+    with pytest.raises(ValueError, match="8 calibration .* at least 9 .* most 0.888"):
+        uncertainty.conformal_quantile(np.ones(8), coverage=0.9)
+    with pytest.raises(ValueError, match="1 calibration cases .* at least 9 "):
+        uncertainty.pointwise_quantile(np.ones((1, 3)), coverage=0.9)
+
+
+def test_other_bad_input_is_named(rng):
+    for coverage in (0.0, 1.0, -0.1, 90.0, math.nan):
+        with pytest.raises(ValueError, match="coverage=.* inside"):
+            uncertainty.conformal_quantile(np.ones(20), coverage=coverage)
+    with pytest.raises(ValueError, match=r"error .*\(5,\) but width .*\(4,\)"):
+        uncertainty.field_score(np.ones(5), np.ones(4))
+    with pytest.raises(ValueError, match="one case"):
+        uncertainty.field_score(np.ones((2, 3, 1)), np.ones((2, 3, 1)))
+    with pytest.raises(ValueError, match="one weight for each point"):
+        uncertainty.field_score(np.ones(5), np.ones(5), quadrature_weights=np.ones(4))
+    with pytest.raises(ValueError, match="one weight for each score"):
+        uncertainty.pointwise_quantile(
+            np.ones((9, 2)), coverage=0.9, quadrature_weights=np.ones((9, 3))
+        )
+    with pytest.raises(ValueError, match="factor=-1.0"):
+        uncertainty.band(np.ones(3), np.ones(3), factor=-1.0)
+    with pytest.raises(TypeError, match="error has dtype int"):
+        uncertainty.field_score(np.ones(3, int), np.ones(3))
+    scores = np.ones(20)
+    scores[3] = np.nan
+    assert np.isnan(uncertainty.conformal_quantile(scores, coverage=0.9))
+    found = uncertainty.pointwise_quantile(scores[:, None], coverage=0.9)
+    assert jnp.isnan(found)
