@@ -6,11 +6,11 @@ r"""Compares ways to train operators in time: error over the steps of a rollout.
     opjax-train --train=data/flow/train --test=data/flow/test --grid_axes=2 \
       --time=unrolled --workdir=runs/four
     python -m benchmarks.rollouts --rollouts=runs/one,runs/four \
-      --labels=one,four --figure=results/time.png
+      --labels=one,four --curves=results/time.png
 
 With `--data` it writes flows: the vorticity of smooth flows on a periodic square of
 16 x 16 points, viscosity 1e-3, 51 frames at times 10 to 60, from our solver with
-64 x 64 points. With `--rollouts` it prints a Markdown table with medians and ranges over
+64 x 64 points. With `--rollouts` it prints a Markdown table, medians and ranges over
 the seeds, and draws the error over the steps of a rollout with persistence. Runs of the
 same name are seeds of each other. Seconds of a run include those of the run that it
 started from, by `--init_from`. With `--strip` it draws frames of the first test flow,
@@ -36,7 +36,7 @@ from opjax.problems import navier_stokes
 _DATA = flags.DEFINE_string("data", None, "Folder to write the flows to")
 _RUNS = flags.DEFINE_list("rollouts", [], "Folders of finished runs of opjax-train")
 _NAMES = flags.DEFINE_list("labels", [], "What the runs are called, in their order")
-_FIGURE = flags.DEFINE_string("figure", None, "PNG file to write")
+_FIGURE = flags.DEFINE_string("curves", None, "PNG file to write")
 _STRIP = flags.DEFINE_string("strip", None, "PNG file of frames to write")
 _POINTS, _STRIDE, _VISCOSITY = 64, 4, 1e-3
 _START, _STEPS = 10, 50
