@@ -154,7 +154,7 @@ def reached(setups: Sequence[Setup], state: pathlib.Path) -> dict[str, str]:
         made = json.loads((folder / "environment.json").read_text())
         seconds = result.get("seconds")
         parts = [
-            setup.written(result[setup.metric]),
+            _written(setup, result),
             "seed " + ", ".join(map(str, result.get("seeds", [0]))),
             f"data: {result.get('data', 'unknown')}",
             made["device_kind"],
@@ -163,6 +163,16 @@ def reached(setups: Sequence[Setup], state: pathlib.Path) -> dict[str, str]:
         ]
         found[setup.name] = "; ".join(parts)
     return found
+
+
+def _written(setup: Setup, result: dict[str, Any]) -> str:
+    """The number of a result, and its range over the seeds where it has several."""
+    number = setup.written(result[setup.metric])
+    ends = result.get(f"{setup.metric}_{result.get('models', [''])[0]}_range")
+    if ends is None:
+        return number
+    low, high = (setup.written(end).removeprefix("MSE ") for end in ends)
+    return f"{number} [{low}, {high}]"
 
 
 def _run_one(

@@ -94,6 +94,14 @@ def test_a_queue_goes_on_where_it_was_stopped(tmp_path, programs):
     assert kept == {"x/y": "old", first: row}
 
 
+def test_several_seeds_are_written_with_their_range():
+    setup = next(s for s in SETUPS if s.name == "sinusoid/transolver")
+    result = {"mse": 0.2, "models": ["transolver"]}
+    assert paper_runs._written(setup, result) == "MSE 0.2"
+    result["mse_transolver_range"] = [0.125, 0.25]
+    assert paper_runs._written(setup, result) == "MSE 0.2 [0.125, 0.25]"
+
+
 def test_what_fails_is_named_and_does_not_hold_up_the_rest(tmp_path, programs, capfd):
     programs.update(dict.fromkeys((setup.name for setup in SOME), FINISH))
     programs[SOME[0].name] = FAIL
