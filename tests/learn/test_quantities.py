@@ -167,6 +167,21 @@ def test_what_a_sample_lacks_is_named_with_it(text, changes, words):
         one(text, annulus()._replace(**changes))
 
 
+def test_quads_of_a_curved_surface_are_not_taken_for_tetrahedra():
+    x, y = np.meshgrid(*[np.linspace(0, 1, 4)] * 2, indexing="ij")
+    points = np.stack([x, y, x * x * y + 0.2 * y * y], -1).reshape(-1, 3)
+    i = (np.arange(3)[:, None] * 4 + np.arange(3)).reshape(-1)
+    sample = Sample(
+        points.astype(np.float32),
+        np.ones((16, 1), np.float32),
+        cells=np.stack([i, i + 4, i + 5, i + 1], -1),
+        name="shell.npz",
+        boundaries={"wall": np.arange(16)},
+    )
+    with pytest.raises(ValueError, match=r"shell\.npz: .*quads of a surface"):
+        one("force_x:p@wall", sample, target=("p",))
+
+
 def test_an_input_that_varies_is_no_reference_value():
     sample = annulus()
     sample = sample._replace(features=sample.mesh_points[:, :1])

@@ -144,11 +144,13 @@ def _wall(wanted: Quantity, sample: Sample) -> _Wall:
         raise ValueError("name the wall, as in " + f"{wanted.kind}:{wanted.field}@wall")
     else:
         kind, outwards = _OF_CORNERS[shape], 1.0
-        if kind == "tetra" and not np.any(geometry.cell_volumes(points, cells, kind)):
-            raise ValueError(
-                "cells of four corners have no volume; give the triangles of a surface."
-            )
         facets = geometry.boundary_facets(points, {kind: cells}).corners
+        # Tetrahedra of a mesh share faces, quads of a surface only edges.
+        if kind == "tetra" and len(cells) > 1 and len(facets) == 4 * len(cells):
+            raise ValueError(
+                "cells of four corners share no faces, so they are taken for quads of "
+                "a surface; give its triangles."
+            )
     chosen = facets[on_wall[facets].all(axis=1)]
     if not len(chosen):
         raise ValueError(
