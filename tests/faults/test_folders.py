@@ -23,6 +23,7 @@ import pytest
 from opjax import learn
 from opjax.datasets import cache, heat
 from opjax.learn.cli import predict, report, train
+from opjax.learn.predict.prediction import Predicted
 from opjax.learn.report import members
 from opjax.learn.run import folder, metrics_file, stopping
 from opjax.learn.run.metrics_file import MetricsWriter
@@ -185,10 +186,10 @@ def test_a_file_of_several_predictions_appears_when_all_are_made(tmp_path, monke
         def read_options(self, *, point_dim):
             return {"point_dim": point_dim, "need_target": False}
 
-        def __call__(self, sample, **limits):
+        def both(self, sample, **limits):
             if sample.name.endswith("2"):
                 raise OSError(errno.EIO, os.strerror(errno.EIO))
-            return np.zeros((3, 1))
+            return Predicted(np.zeros((3, 1)), None)
 
     source = tmp_path / "new.h5"
     with h5py.File(source, "w") as file:
@@ -196,16 +197,17 @@ def test_a_file_of_several_predictions_appears_when_all_are_made(tmp_path, monke
             file[f"{i}/mesh_points"] = np.arange(6.0).reshape(3, 2)
     monkeypatch.setattr(predict, "_row", lambda *given: {})
     output = tmp_path / "predicted"
-    given: Any = Trained(), str(source), output, None, {}
+    given: Any = Trained(), str(source), output, None, {}, (), None
     with pytest.raises(OSError, match=os.strerror(errno.EIO)):
         predict._predict_all(*given)
     assert list(output.iterdir()) == []
-    monkeypatch.setattr(Trained, "__call__", lambda *_, **__: np.ones((3, 1)))
+    ones = Predicted(np.ones((3, 1)), None)
+    monkeypatch.setattr(Trained, "both", lambda *_, **__: ones)
     assert len(predict._predict_all(*given)) == 3
     with h5py.File(output / "new.h5") as file:
         assert [file[f"{i}/prediction"][0] for i in range(3)] == [1, 1, 1]
     with pytest.raises(ValueError, match="is the input itself"):
-        predict._predict_all(given[0], str(source), tmp_path, None, {})
+        predict._predict_all(given[0], str(source), tmp_path, None, {}, (), None)
 
 
 def test_pages_and_training_need_no_temporary_folder(tmp_path, monkeypatch):
