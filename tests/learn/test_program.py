@@ -258,3 +258,15 @@ def test_help_has_groups_choices_and_the_real_folder():
     assert "Starts: small, large (default small)" in text
     assert "(quick 6, long 200)" in text
     assert "(default runs/line-quick, with" in " ".join(text.split())
+
+
+def test_help_names_what_is_seldom_needed_and_helpfull_explains_it():
+    values = flags.FlagValues()
+    groups = command_line.define_flags(PRESETS, program="line", flag_values=values)
+    short = help_page.page("Lines.", groups, values, full=False)
+    full = help_page.page("Lines.", groups, values)
+    for name in (name for names in groups.values() for name in names):
+        assert f"--{name}" in short or f"--[no]{name}" in short
+        assert f"  --{name}=" in full or f"  --[no]{name}\n" in full
+    assert "  --beta2=" not in short
+    assert "  --learning_rate=" in short
