@@ -12,12 +12,12 @@ the lift as that of the polygon of the points at the wall, for a chord of one.
 """
 
 import os
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 
 from opjax.datasets import _generated
 from opjax.datasets.requests import Request, benchmark
@@ -44,14 +44,12 @@ class Flow(NamedTuple):
     """A flow around an airfoil.
 
     Attributes:
-      points: of the mesh, `(w, h, 2)` as from `airfoil.mesh`, in chords.
       pressure: its coefficient at the points, `(w, h)`.
       drag: coefficient; that of a coarse mesh is an error of the scheme.
       lift: coefficient.
       residual: that the solver ended with.
     """
 
-    points: np.ndarray
     pressure: np.ndarray
     drag: float
     lift: float
@@ -171,79 +169,31 @@ def generate(
     ]
 
 
-def surface(sample: Sample) -> tuple[np.ndarray, np.ndarray]:
-    """Places along the wall of a sample, and its points there.
-
-    Args:
-      sample: as from `generate`.
-
-    Returns:
-      Indices of the points at the wall, `(m,)`, from the trailing edge over the upper
-      and back along the lower side, and their coordinates, `(m, 2)`.
-    """
-    assert sample.boundaries is not None
-    wall = np.asarray(sample.boundaries[WALL])
-    return wall, np.asarray(sample.mesh_points)[wall]
-
-
-def lift(
-    points: np.ndarray, pressure: np.ndarray, *, angle: float, chord: float = 1.0
-) -> float:
-    """The lift coefficient of pressures around an airfoil.
-
-    Args:
-      points: around the airfoil, `(m, 2)`.
-      pressure: its coefficient there, `(m,)`.
-      angle: of attack, in degrees.
-      chord: the reference length.
-
-    Returns:
-      The coefficient, see `airfoil_forces.force_coefficients`.
-    """
-    found = force_coefficients(
-        np.asarray(points, np.float32),
-        np.asarray(pressure, np.float32) / 2,
-        speed=1.0,
-        angle=np.deg2rad(angle),
-        area=chord,
-    )
-    return float(found[1])
-
-
 def solve(
-    displacements: jax.Array,
+    mesh_points: ArrayLike,
     *,
+    num_wake: int,
     angle: float,
     mach: float,
-    num_airfoil: int = 60,
-    num_wake: int = 16,
-    num_radial: int = 20,
     tolerance: float = 1e-4,
 ) -> Flow:
     """Solves for the flow around one airfoil, in float32.
 
     Args:
-      displacements: of the shape, `(8,)`, as in `airfoil.profile`.
+      mesh_points: from `airfoil.mesh`, `(w, h, 2)`, in chords.
+      num_wake: as for that mesh.
       angle: of attack, in degrees.
       mach: Mach number far away.
-      num_airfoil: cells around the airfoil, even.
-      num_wake: cells along either side of the wake.
-      num_radial: cells outwards.
       tolerance: residual to stop at.
 
     Returns:
       The flow. It is not steady if its residual is above the tolerance or NaN.
 
     Raises:
-      TypeError: as in `airfoil.mesh`.
-      ValueError: as in `airfoil.mesh` and `airfoil.solve`.
+      TypeError: as in `airfoil.solve`.
+      ValueError: as in `airfoil.solve`.
     """
-    mesh = airfoil.mesh(
-        displacements,
-        num_airfoil=num_airfoil,
-        num_wake=num_wake,
-        num_radial=num_radial,
-    ).astype(jnp.float32)
+    mesh = jnp.asarray(mesh_points, jnp.float32)
     found = airfoil.solve(
         mesh,
         num_wake=num_wake,
@@ -253,20 +203,11 @@ def solve(
         max_steps=_MAX_STEPS,
     )
     pressure = 2 * (found.pressure - 1) / (euler.GAMMA * mach**2)
-    wall = slice(num_wake, -num_wake)
+    wall = slice(num_wake, -num_wake - 1)  # the trailing edge once
     drag, lift = force_coefficients(
-        mesh[wall, 0][:-1],
-        pressure[wall, 0][:-1] / 2,
-        speed=1.0,
-        angle=np.deg2rad(angle),
+        mesh[wall, 0], pressure[wall, 0] / 2, speed=1.0, angle=np.deg2rad(angle)
     )
-    return Flow(
-        np.asarray(mesh),
-        np.asarray(pressure),
-        float(drag),
-        float(lift),
-        float(found.residual),
-    )
+    return Flow(np.asarray(pressure), float(drag), float(lift), float(found.residual))
 
 
 _ARRAYS = ("points", "pressure", "scalars", "forces")
@@ -288,19 +229,19 @@ def _build(
         angle = float(jax.random.uniform(first, minval=ANGLES[0], maxval=ANGLES[1]))
         low, high = MACH_NUMBERS
         mach = float(jax.random.uniform(second, minval=low, maxval=high))
-        flow = solve(
+        mesh = airfoil.mesh(
             airfoil.random_displacements(shape),
-            angle=angle,
-            mach=mach,
             num_airfoil=num_airfoil,
             num_wake=num_wake,
             num_radial=num_radial,
-            tolerance=tolerance,
+        )
+        flow = solve(
+            mesh, num_wake=num_wake, angle=angle, mach=mach, tolerance=tolerance
         )
         if not flow.residual <= tolerance:
             return None
         return {
-            "points": flow.points,
+            "points": np.asarray(mesh),
             "pressure": flow.pressure,
             "scalars": np.array([angle, mach]),
             "forces": np.array([flow.drag, flow.lift]),

@@ -230,7 +230,7 @@ def _constant(
     if [*scalars, *listed].count(value) != 1:
         known = ", ".join([*scalars, *listed]) or "none"
         raise ValueError(
-            f"there is no one scalar or input {value!r}; known are: {known}."
+            f"there is no one scalar or input {value!r}; inputs are: {known}."
         )
     if value in scalars:
         assert sample.scalars is not None
