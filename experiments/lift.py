@@ -77,7 +77,7 @@ PRESETS = {
         num_radial=10,
         tolerance=1e-2,
     ),
-    **quick(Config(models=("functional",), **_SOME, width=32, num_epochs=20)),
+    **quick(Config(models=("functional",), **_SOME, width=32, num_epochs=14)),
 }
 
 
