@@ -22,6 +22,7 @@ from opjax.uncertainty.scores import (
     gaussian_nll,
     mean_width,
     pointwise_coverage,
+    rank_correlation,
     sparsification_curve,
 )
 
@@ -39,6 +40,7 @@ __all__ = [
     "pointwise_coverage",
     "pointwise_quantile",
     "pointwise_scores",
+    "rank_correlation",
     "ridge_variance",
     "sparsification_curve",
 ]
