@@ -12,6 +12,7 @@ from opjax.nn.models.gnot_original import OriginalGNOT
 from opjax.nn.models.latent import LatentNeuralOperator
 from opjax.nn.models.narrow import with_precision
 from opjax.nn.models.ono import ONO, ONOBlock
+from opjax.nn.models.modulation import Modulation
 from opjax.nn.models.operator import OperatorTransformer
 from opjax.nn.models.orthogonal import OrthogonalLayer, OrthogonalNetwork
 from opjax.nn.models.scalars import ScalarHead, ScalarOperator, constant_features
@@ -33,6 +34,7 @@ __all__ = [
     "GNOTBlock",
     "GalerkinTransformer2d",
     "LatentNeuralOperator",
+    "Modulation",
     "ONO",
     "ONOBlock",
     "OperatorTransformer",
