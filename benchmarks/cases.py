@@ -52,7 +52,7 @@ def elastic(count: int, seed: int) -> list[Sample]:
 
 def decay(count: int, seed: int) -> list[Sample]:
     """Heat on an interval with a random coefficient, its scalar."""
-    rng, x = np.random.default_rng(seed), np.linspace(0, 1, 128)
+    rng, x = np.random.default_rng(seed), np.linspace(0, 1, 64)
     modes = np.arange(1, 6)
     waves, found = np.sin(np.pi * modes * x[:, None]), []
     for i in range(count):

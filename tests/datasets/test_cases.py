@@ -61,7 +61,7 @@ def test_a_column_of_the_table_divides_the_samples(tmp_path):
         files.splits([folder], [other], **BOTH)
 
 
-def test_field_data_of_vtu_files_and_rows_of_stacked_files_are_scalars(tmp_path):
+def test_field_data_of_vtk_files_and_rows_of_stacked_files_are_scalars(tmp_path):
     pyvista = pytest.importorskip("pyvista")
     mesh = pyvista.Sphere(theta_resolution=5, phi_resolution=5)
     mesh = mesh.cast_to_unstructured_grid()
@@ -70,6 +70,7 @@ def test_field_data_of_vtu_files_and_rows_of_stacked_files_are_scalars(tmp_path)
     mesh.save(tmp_path / "one.vtu")
     (found,) = files.read(tmp_path / "one.vtu", scalars="angle")
     assert found.scalars == pytest.approx([2.5])
+    _check_legacy_files(tmp_path, mesh)
     count = 4
     np.savez(
         tmp_path / "all.npz",
@@ -79,6 +80,30 @@ def test_field_data_of_vtu_files_and_rows_of_stacked_files_are_scalars(tmp_path)
     )
     found = files.read(tmp_path / "all.npz", stacked=True, scalars="angle")
     assert [float(one.scalars[0]) for one in found] == [0, 1, 2, 3]
+
+
+def _check_legacy_files(folder, mesh):
+    """Field data of `.vtk` files are read, kept and refused as those of `.vtu` are."""
+    old = folder / "one.vtk"
+    mesh.save(old)
+    for source in (old, folder / "one.vtu"):
+        (found,) = files.read(source, scalars="angle")
+        assert found.scalars == pytest.approx([2.5])
+        with pytest.raises(ValueError, match=r"no scalar 'mach', only.*'angle'"):
+            files.read(source, scalars="mach")
+    with files.extended(old, folder / "more.vtk", scalars="angle") as several:
+        for each in several:
+            each.add(each.sample.target, ["prediction"])
+    (found,) = files.read(folder / "more.vtk", scalars="angle", target="prediction")
+    assert found.scalars == pytest.approx([2.5])
+    mesh.field_data["angle"] = [2.5, 3]
+    mesh.save(old)
+    with pytest.raises(ValueError, match=r"angle has shape \(2,\).*one number"):
+        files.read(old, scalars="angle")
+    mesh.field_data["angle"] = [np.nan]
+    mesh.save(old)
+    with pytest.raises(ValueError, match="one.vtk: the scalar angle is nan"):
+        files.read(old, scalars="angle")
 
 
 @pytest.mark.parametrize(
