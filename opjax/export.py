@@ -9,9 +9,10 @@ points:
     values = operator.call(mesh_points, features)
 
 with float32 arrays `(n, p)` and `(n, c)` in physical units, and values `(n, q)`; an
-operator with scalars takes these next, `(s,)`. Calls act on one sample; loop over samples, since `jax.vmap` has no rule for them. JAX reads
-such files for at least six months of later releases. Reading and writing them needs
-flatbuffers: `pip install "opjax[export]"`.
+operator with scalars takes these next, `(s,)`. Calls act on one sample; loop over
+samples, since `jax.vmap` has no rule for them. JAX reads such files for at least six
+months of later releases. Reading and writing them needs flatbuffers:
+`pip install "opjax[export]"`.
 
 Where opjax is installed, `load` reads them and checks them first. The file ends with
 the checksum of what is in front of it, so damage is noticed; a checksum says what was

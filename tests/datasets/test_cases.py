@@ -195,8 +195,24 @@ def test_ranges_of_scalars_and_their_units():
     assert found["scalars_outside"] == 0.5
     assert found["scalars_distance"] > 900
     assert "of the scalars lie outside" in ranges.sentence(found)
-    (note,) = ranges.other_units(known, [far], ["load", "mach"])
-    assert "load is 2000 to 2000 here, and 1 to 3 in training" in note
+    (note,) = ranges.other_units(known, [far], {"scalars": ["load", "mach"]})
+    assert "scalar load is 2000 to 2000 here, and 1 to 3 in training" in note
     assert "scalars_outside" not in ranges.compare(
         ranges.measure([_sample()]), _sample()
     )
+
+
+def test_coordinates_and_features_of_other_units_are_told_with_both_ranges():
+    features = np.stack([np.linspace(1, 2, 6), np.zeros(6)], 1).astype(np.float32)
+    known = ranges.measure([_sample(features=features)])
+    names = {"features": ["k", "f"]}
+    same = [_sample(features=0 * features), _sample(features=50 * features)]
+    assert ranges.other_units(known, same, names) == []
+    assert ranges.other_units(known, [_sample(features=0 * features)], names) == []
+    far = Sample(1000 * POINTS, features=features / 1000)
+    points, feature = ranges.other_units(known, [far], names)
+    assert points.startswith("The coordinates are")
+    assert f"{POINTS.min():g} to {POINTS.max():g} in training" in points
+    assert "feature k is 0.001 to 0.002 here, and 1 to 2 in training" in feature
+    (unnamed,) = ranges.other_units(known, [far._replace(mesh_points=POINTS)], {})
+    assert "feature 0 is" in unnamed

@@ -219,16 +219,23 @@ def _predict_all(
                     each.add(*fields)
                     row |= known
                 rows.append(row)
-                given.append(Sample(_NOWHERE, scalars=each.sample.scalars))
+                given.append(_ends(each.sample))
     for note in ranges.other_units(
-        found.description, given, found.description["names"].get("scalars", [])
+        found.description, given, found.description["names"]
     ):
         warnings.warn(note, stacklevel=2)
     write_json(output / "report.json", rows)
     return rows
 
 
-_NOWHERE = np.zeros((1, 1), np.float32)
+def _ends(sample: Sample) -> Sample:
+    """The smallest and largest inputs of a sample, as one of two points."""
+    points, features = (
+        None if array is None else np.stack([array.min(axis=0), array.max(axis=0)])
+        for array in (sample.mesh_points, sample.features)
+    )
+    assert points is not None
+    return Sample(points, features=features, scalars=sample.scalars)
 
 
 def _of_scalars(

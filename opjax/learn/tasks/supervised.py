@@ -308,7 +308,9 @@ def check(splits: Splits) -> None:
             note = "."
             if found[0].target_scalars is not None:
                 note = ", beside which target scalars stand; give Sample.target."
-            raise ValueError(f"{name} samples: there are no targets to learn from{note}")
+            raise ValueError(
+                f"{name} samples: there are no targets to learn from{note}"
+            )
         samples.check_same_channels(splits.train[0], found[0], names=("train", name))
 
 

@@ -10,9 +10,9 @@ from opjax.nn.models.galerkin2d import GalerkinTransformer2d
 from opjax.nn.models.gnot import GNOT, GNOTBlock
 from opjax.nn.models.gnot_original import OriginalGNOT
 from opjax.nn.models.latent import LatentNeuralOperator
+from opjax.nn.models.modulation import Modulation
 from opjax.nn.models.narrow import with_precision
 from opjax.nn.models.ono import ONO, ONOBlock
-from opjax.nn.models.modulation import Modulation
 from opjax.nn.models.operator import OperatorTransformer
 from opjax.nn.models.orthogonal import OrthogonalLayer, OrthogonalNetwork
 from opjax.nn.models.scalars import ScalarHead, ScalarOperator, constant_features

@@ -224,7 +224,7 @@ class OperatorTransformer(nnx.Module):
         return self.decode(z)
 
     def specialized(self, scalars: jax.Array) -> "OperatorTransformer":
-        """Returns the model at some scalars, whose norms do not depend on them any more.
+        """Returns the model at some scalars, whose norms no longer depend on them.
 
         It still takes them as constant features, the last channels of `features`.
 

@@ -1,4 +1,4 @@
-"""Norms that depend on scalars: the plain model at the start, and its own afterwards."""
+"""Norms that depend on scalars: the plain model at the start, later one of its own."""
 
 import jax
 import jax.numpy as jnp
