@@ -147,7 +147,7 @@ def test_target_scalars_alone_are_refused_with_the_way_out(tmp_path):
         files.splits([tmp_path], target_scalars="lift")
     samples = [Sample(points, target_scalars=np.ones(1, np.float32))]
     with pytest.raises(ValueError, match=r"train samples: .*no targets.*Sample.target"):
-        supervised.check(Splits(samples, samples, samples))
+        supervised.check(Splits(samples, samples, samples, source="test"))
 
 
 def _moved_by_scalars(trained, sample):
