@@ -97,7 +97,7 @@ print(f"{len(case.boundaries['wall'])} points on the wall")
 # The same as this command:
 #
 #     opjax-train --preset=fast --train=known --target_names=cp --scalar_names=angle \
-#       --boundary_names=wall --geometry=distance --num_epochs=40 --width=32 \
+#       --boundary_names=wall --geometry=distance --num_epochs=30 --width=32 \
 #       --num_layers=3 --num_basis=16 --quantities=lift:cp@wall:angle_deg=angle
 #
 # The angle becomes a feature that is the same at all points, the wall and the distance
@@ -116,7 +116,7 @@ config = dataclasses.replace(
     width=32,
     num_layers=3,
     num_basis=16,
-    num_epochs=40,
+    num_epochs=30,
 )
 begin = time.perf_counter()
 result = train.run(config, workdir=folder / "run")
