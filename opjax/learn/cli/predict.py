@@ -175,7 +175,8 @@ def _stream_all(
     if "scalars" in channels or "target_scalars" in channels:
         raise ValueError(
             f"The operator in {found.folder} takes or predicts scalars, which are read "
-            "with whole files; leave --stream out."
+            "with whole files; leave --stream out: meshes are then evaluated in chunks "
+            "all the same, see --chunk_size."
         )
     for file in _files(inputs):
         rows += in_slices.predict_file(
@@ -218,16 +219,23 @@ def _predict_all(
                     each.add(*fields)
                     row |= known
                 rows.append(row)
-                given.append(Sample(_NOWHERE, scalars=each.sample.scalars))
+                given.append(_ends(each.sample))
     for note in ranges.other_units(
-        found.description, given, found.description["names"].get("scalars", [])
+        found.description, given, found.description["names"]
     ):
         warnings.warn(note, stacklevel=2)
     write_json(output / "report.json", rows)
     return rows
 
 
-_NOWHERE = np.zeros((1, 1), np.float32)
+def _ends(sample: Sample) -> Sample:
+    """The smallest and largest inputs of a sample, as one of two points."""
+    points, features = (
+        None if array is None else np.stack([array.min(axis=0), array.max(axis=0)])
+        for array in (sample.mesh_points, sample.features)
+    )
+    assert points is not None
+    return Sample(points, features=features, scalars=sample.scalars)
 
 
 def _of_scalars(
@@ -311,12 +319,11 @@ def _export(found: trained.Trained, path: str | os.PathLike[str]) -> None:
             f"The operator in {found.folder} was trained on series, and a step in time "
             "is not exported; roll it out with --steps, or train without --time."
         )
-    if description["sizes"].get("scalar_dim") or description["sizes"].get(
-        "target_scalars"
-    ):
+    if description["sizes"].get("target_scalars"):
         raise ValueError(
-            f"The operator in {found.folder} takes or predicts scalars, which exported "
-            "operators do not; predict with opjax-predict."
+            f"The operator in {found.folder} predicts scalars, but an exported one "
+            "returns fields alone; predict with opjax-predict, or train without "
+            "--target_scalars."
         )
     least = description["config"][entry.min_points] if entry.min_points else 1
     export.save(
@@ -325,6 +332,7 @@ def _export(found: trained.Trained, path: str | os.PathLike[str]) -> None:
         point_dim=description["channels"]["mesh_points"],
         feature_dim=description["channels"]["features"],
         normalizers=found.normalizers,
+        scalar_dim=description["channels"].get("scalars", 0),
         weighted=description["weighted"],
         num_points=description["sizes"]["num_points"] if found.fixed_points else None,
         min_points=least,

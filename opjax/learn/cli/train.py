@@ -258,12 +258,18 @@ class Config(
                     f"{name}={value} means nothing with time={self.time}, whose series "
                     "have fields at points; add features of the shape to the files."
                 )
-        for name in ("scalar_names", "target_scalars"):
-            if value := getattr(self, name):
-                raise ValueError(
-                    f"{name}={value} means nothing with time={self.time}, whose series "
-                    "have fields alone; leave it out."
-                )
+        if self.scalar_names:
+            raise ValueError(
+                f"scalar_names={self.scalar_names} means nothing with time={self.time}:"
+                " the scalars of a series are constant features; give "
+                f"--feature_names={self.scalar_names} instead."
+            )
+        if self.target_scalars:
+            raise ValueError(
+                f"target_scalars={self.target_scalars} means nothing with "
+                f"time={self.time}, whose series are predicted frame by frame; leave "
+                "it out, or train on the last frames without --time."
+            )
 
     def _refuse_with_stream_points(self) -> None:
         """Raises ValueError for options that mean nothing where meshes are sliced."""
@@ -272,6 +278,13 @@ class Config(
                 continue
             value = getattr(self, field.name)
             if value not in (field.default, _BEFORE.get(field.name)):
+                if field.name == "scalar_names":
+                    raise ValueError(
+                        f"scalar_names={value} means nothing with "
+                        f"stream_points={self.stream_points}, whose files are read in "
+                        "slices of points: write the scalars into the files as fields, "
+                        "the same at all points, and add them to --feature_names."
+                    )
                 raise ValueError(
                     f"{field.name}={value} means nothing with "
                     f"stream_points={self.stream_points}; leave it out."

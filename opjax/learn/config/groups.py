@@ -216,6 +216,11 @@ class SingleModelOptions(Options):
     num_projected: int = _of_single(
         64, "Number of points that linformer projects to", minimum=1
     )
+    scalar_modulation: bool = _of_single(
+        False,
+        "Scale and shift the norms of operator transformers by functions of the "
+        "scalars of a case, which are constant features in any case",
+    )
 
     def __post_init__(self):
         """Refuses temperatures that exclude each other."""

@@ -321,7 +321,12 @@ def check(splits: Splits) -> None:
                 raise type(error)(f"{name} samples: {error}") from None
             targets = all(sample.target is not None for sample in found)
         if not targets:
-            raise ValueError(f"{name} samples: there are no targets to learn from.")
+            note = "."
+            if found[0].target_scalars is not None:
+                note = ", beside which target scalars stand; give Sample.target."
+            raise ValueError(
+                f"{name} samples: there are no targets to learn from{note}"
+            )
         samples.check_same_channels(splits.train[0], found[0], names=("train", name))
 
 
