@@ -39,7 +39,7 @@ def save(
     with replacing(path) as temporary:
         figure.savefig(temporary, dpi=dpi, format="png", metadata={"Software": None})
         if colours:
-            from PIL import Image
+            from PIL import Image  # matplotlib needs it too
 
             with Image.open(temporary) as picture:
                 few = picture.convert("RGB").quantize(colours, dither=Image.Dither.NONE)
