@@ -173,9 +173,10 @@ def main(argv: Sequence[str]) -> None:
     head += ["steps to correlation 0.8", f"drift at step {_STEPS}", "seconds"]
     print(table(head, rows(runs)))
     if _FIGURE.value:
-        drawing.save(draw(runs), _FIGURE.value)
+        drawing.save(draw(runs), _FIGURE.value, dpi=80, colours=64)
     if _STRIP.value:
-        drawing.save(strip(pathlib.Path(_RUNS.value[-1])), _STRIP.value)
+        picture = strip(pathlib.Path(_RUNS.value[-1]))
+        drawing.save(picture, _STRIP.value, dpi=55, colours=32)
 
 
 if __name__ == "__main__":

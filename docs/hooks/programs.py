@@ -23,6 +23,7 @@ EXPERIMENTS = [
     "darcy_notch",
     "airfrans",
     "bodies",
+    "lift",
     "rna",
     "sinusoid",
     "poisson_schwarz",

@@ -41,6 +41,7 @@ _NAMES = (
     "darcy",
     "darcy_notch",
     "elasticity",
+    "lift",
     "navier_stokes",
 )
 _NAMES += ("pipe", "plasticity", "rna")

@@ -189,6 +189,19 @@ def test_an_input_that_varies_is_no_reference_value():
         one("lift:p@wall:angle_deg=alpha", sample)
 
 
+def test_an_angle_is_read_from_a_scalar_of_the_case():
+    text, names = "lift:p@wall:angle_deg=turn:speed=mach", {"target": ("p",)}
+    names |= {"scalars": ("mach", "turn")}
+    sample = annulus()._replace(features=None, scalars=np.array([2.0, 30.0]))
+    expected = one("lift:p@wall:angle_deg=30:speed=2", sample, target=("p",))
+    assert one(text, sample, **names) == pytest.approx(expected)
+    with pytest.raises(ValueError, match="inputs are: none"):
+        one(text, sample._replace(scalars=None), **names)
+    both = sample._replace(features=np.ones((sample.num_points, 1), np.float32))
+    with pytest.raises(ValueError, match="no one scalar or input 'turn'"):
+        one(text, both, **names, features=("turn",))
+
+
 def test_agreement_over_the_test_samples(tmp_path):
     wanted = parse("mean:p")
     cases = [annulus(r)._replace(name=f"{r}") for r in (1.0, 2.0, 3.0)]

@@ -11,7 +11,7 @@
 `angle_deg` or `angle_rad` is the angle of the incoming flow with the first axis, which
 drag and lift need. With `density`, `speed` or `area`, forces are divided by
 `density * speed**2 * area / 2`, where those left out are one. A value is a number, or
-the name of an input field that is constant in every case.
+the name of a scalar of the case, or of an input field that is constant in every case.
 """
 
 import dataclasses
@@ -25,7 +25,7 @@ KINDS = (*EXTREMES, *MEANS, *FORCES, *ACROSS_FLOW)
 _REFERENCES = ("density", "speed", "area")
 _ANGLES = ("angle_deg", "angle_rad")
 
-Value = float | str  # a number, or the name of an input
+Value = float | str  # a number, or the name of a scalar or an input
 
 
 @dataclasses.dataclass(frozen=True)

@@ -220,13 +220,22 @@ def _value(
 def _constant(
     value: Value, sample: Sample, names: Mapping[str, Sequence[str]]
 ) -> float:
-    """A number, or the constant value of an input."""
+    """A number, a scalar of the case, or the constant value of an input."""
     if not isinstance(value, str):
         return value
-    listed = list(names.get("features", ()))
-    if listed.count(value) != 1 or sample.features is None:
-        known = ", ".join(listed) or "none"
-        raise ValueError(f"there is no one input {value!r}; inputs are: {known}.")
+    scalars = list(names.get("scalars", ()))
+    if sample.scalars is None:
+        scalars = []
+    listed = list(names.get("features", ())) if sample.features is not None else []
+    if [*scalars, *listed].count(value) != 1:
+        known = ", ".join([*scalars, *listed]) or "none"
+        raise ValueError(
+            f"there is no one scalar or input {value!r}; inputs are: {known}."
+        )
+    if value in scalars:
+        assert sample.scalars is not None
+        return float(sample.scalars[scalars.index(value)])
+    assert sample.features is not None
     column = np.asarray(sample.features[:, listed.index(value)], np.float64)
     if np.ptp(column) > 1e-6 * np.abs(column).max():
         raise ValueError(

@@ -37,9 +37,9 @@ History = dict[str, Any]  # arrays with steps along their last axis
 
 
 class OneStep(NamedTuple):
-    """A compiled step of training: `state, history = call(state, *given)`."""
+    """A step of training, once compiled: `state, history = call(state, *given)`."""
 
-    call: jax.stages.Compiled
+    lowered: jax.stages.Lowered
     state: State
     given: tuple[Any, ...]
 
@@ -92,7 +92,7 @@ class Batches(abc.ABC):
 
     @abc.abstractmethod
     def one_step(self, model: Any) -> OneStep:
-        """Compiles a step of training on the largest batch."""
+        """Returns a step of training on the largest batch, not compiled yet."""
 
     @property
     def data_bytes(self) -> int:
@@ -188,13 +188,13 @@ class ArrayBatches(Batches):
         return slice(first, first + count)
 
     def one_step(self, model: Any) -> OneStep:
-        """Compiles a step of training on the largest batch."""
+        """Returns a step of training on the largest batch, not compiled yet."""
         step = training.make_step(
             self.loss, self.optimizer, microbatch=self.microbatch, mesh=self.mesh
         )
         state, given = self.start(model), (self.largest_batch(), self.key)
-        call = jax.jit(step, donate_argnums=0).lower(state, *given).compile()
-        return OneStep(call, state, given)
+        lowered = jax.jit(step, donate_argnums=0).lower(state, *given)
+        return OneStep(lowered, state, given)
 
     def largest_batch(self) -> Any:
         """Returns a batch of the largest samples, as steps of training get it."""
@@ -274,11 +274,11 @@ class FreshBatches(Batches):
         """Compiles the calls that remain, apart from training."""
         remaining = self.total - step
         for length in {min(self.per_call, remaining), remaining % self.per_call} - {0}:
-            self.compiled[length] = self._compile(state, length)
+            self.compiled[length] = self._lower(state, length).compile()
 
-    def _compile(self, state: State, length: int) -> jax.stages.Compiled:
+    def _lower(self, state: State, length: int) -> jax.stages.Lowered:
         run = jax.jit(partial(self.steps, length), donate_argnums=0)
-        return run.lower(state, jnp.ones(self.shape, bool), jnp.int32(0)).compile()
+        return run.lower(state, jnp.ones(self.shape, bool), jnp.int32(0))
 
     def advance(
         self, state: State, step: int, good: np.ndarray | None
@@ -303,10 +303,10 @@ class FreshBatches(Batches):
         return slice(step, step + count)
 
     def one_step(self, model: Any) -> OneStep:
-        """Compiles a call of one step."""
+        """Returns a call of one step, not compiled yet."""
         state = self.start(model)
         given = jnp.ones(self.shape, bool), jnp.int32(0)
-        return OneStep(self._compile(state, 1), state, given)
+        return OneStep(self._lower(state, 1), state, given)
 
 
 class StoredBatches(ArrayBatches):

@@ -1,0 +1,136 @@
+"""Airfoils at random angles and Mach numbers: predicts pressure and lift.
+
+    python -m experiments.lift --preset=fast
+    python -m experiments.lift --preset=fast --noscalars
+
+The angle of attack and the Mach number are scalars of a case. The lift coefficient is a
+scalar to be predicted, and it is also integrated from the predicted pressure. Flows are
+those of our own Euler solver. The table has POD with radial basis functions and linear
+regression of the lift beside the models, see `experiments.lift_baselines`.
+"""
+
+import dataclasses
+import pathlib
+from typing import Any
+
+from experiments import lift_baselines
+from opjax.datasets import lift
+from opjax.learn import SMOKE, FieldOptions, option, quick
+from opjax.learn.cli.program import Program
+from opjax.learn.config.quantities import parse
+from opjax.learn.report.members import Finished, Report, comparison
+from opjax.learn.tasks.benchmark import load
+from opjax.learn.tasks.supervised import regression
+from opjax.learn.tasks.task import Task
+
+(QUANTITY,) = parse(f"lift:pressure@{lift.WALL}:angle_deg=angle")
+COLUMNS = {
+    "relative_l2": ("pressure, relative L2", 1.0),
+    f"r2_{QUANTITY.key}": ("R2 of the lift from the pressure", 1.0),
+    "lift_r2": ("R2 of the lift as a scalar", 1.0),
+    "lift_error": ("mean error of that lift", 1.0),
+    "seconds": ("seconds", 1.0),
+}
+BASELINES = {"pod_rbf": "POD + RBF", "linear": "linear regression"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Config(FieldOptions):
+    """All that the numbers of a run depend on."""
+
+    num_airfoil: int = option(
+        60, "Number of cells around the airfoil. Must be even", minimum=6
+    )
+    num_wake: int = option(16, "Number of cells along each side of the wake", minimum=1)
+    num_radial: int = option(20, "Number of cells from the airfoil outwards", minimum=2)
+    tolerance: float = option(
+        1e-4, "Residual at which the solver stops", minimum=1e-5, below=1
+    )
+    scalars: bool = option(True, "Give models the angle and the Mach number")
+
+    def __post_init__(self):
+        """Refuses what no run could use, before any work is done."""
+        super().__post_init__()
+        if self.num_airfoil % 2:
+            raise ValueError(f"num_airfoil={self.num_airfoil} must be even.")
+        if self.num_train < 12:
+            raise ValueError(
+                f"num_train={self.num_train} must be at least 12: cases have nine "
+                "parameters, between which radial basis functions interpolate."
+            )
+        if self.data_dir:
+            raise ValueError(
+                f"data_dir={self.data_dir!r}: there are no published files of these "
+                "flows; leave it out."
+            )
+
+
+_SOME: dict[str, Any] = {"num_train": 400, "num_validation": 50, "num_test": 100}
+PRESETS = {
+    "smoke": Config(
+        **SMOKE,
+        num_train=12,
+        num_validation=2,
+        num_test=4,
+        num_airfoil=24,
+        num_wake=6,
+        num_radial=10,
+        tolerance=1e-2,
+    ),
+    **quick(Config(models=("functional",), **_SOME, width=32, num_epochs=14)),
+}
+
+
+def make_task(config: Config, cache_dir: str | None) -> Task:
+    """The task of a run.
+
+    Without scalars the angle is not known, so no lift is integrated.
+    """
+    own = ("num_airfoil", "num_wake", "num_radial", "tolerance")
+    found = load(config, lift.splits, *own, cache_dir=cache_dir)
+    given = found
+    if not config.scalars:
+        train, validation, test = (
+            [sample._replace(scalars=None) for sample in part] for part in found[:3]
+        )
+        given = found._replace(train=train, validation=validation, test=test)
+    task = regression(
+        config,
+        given,
+        encode_target=config.normalize_target,
+        mean=config.mean_loss,
+        names=found.channels,
+        quantities=(QUANTITY,) if config.scalars else (),
+        notes="The target is the coefficient of the pressure.",
+        window=(-0.5, 1.5, -0.8, 0.8),
+    )
+    evaluate = task.evaluate
+    assert evaluate is not None
+
+    def also(model: Any, folder: pathlib.Path) -> dict[str, float]:
+        others = lift_baselines.numbers(found.train, found.test)
+        return evaluate(model, folder) | others
+
+    return dataclasses.replace(task, evaluate=also)
+
+
+def report(finished: Finished) -> Report:
+    """A table with the baselines below the models."""
+    first, *_ = next(iter(finished.results.values()))
+    rows = dict(finished.results)
+    for name, label in BASELINES.items():
+        found = {
+            k.removeprefix(f"{name}_"): v
+            for k, v in first.items()
+            if k.startswith(f"{name}_")
+        }
+        rows[label] = [{"parameters": 0, **found}]
+    return Report(text=comparison(rows, COLUMNS))
+
+
+PROGRAM = Program("lift", PRESETS, make_task, report=report, grid_axes=2)
+run = PROGRAM.run
+
+
+if __name__ == "__main__":
+    PROGRAM.launch()

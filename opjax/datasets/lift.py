@@ -1,0 +1,266 @@
+r"""The lift data set: airfoils of random shape at random angles and Mach numbers.
+
+From the shape of an airfoil, the angle of attack and the Mach number to the pressure on
+the mesh around it and to its lift. Shapes and meshes are those of
+`opjax.problems.airfoil`, flows come from our own Euler solver there. Angles are uniform
+from 0 to 5 degrees, Mach numbers uniform from 0.3 to 0.65, and all are independent of
+each other: most flows are subsonic, those around strongly curved shapes at high Mach
+numbers have a shock.
+
+The pressure is given as its coefficient `c_p = 2 (p / p_far - 1) / (gamma M^2)`, and
+the lift as that of the polygon of the points at the wall, for a chord of one.
+"""
+
+import os
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+
+from opjax.datasets import _generated
+from opjax.datasets.requests import Request, benchmark
+from opjax.problems import airfoil, euler
+from opjax.problems.airfoil_forces import force_coefficients
+from opjax.samples import Sample, Splits
+
+ANGLES = (0.0, 5.0)  # degrees
+MACH_NUMBERS = (0.3, 0.65)
+WALL = "wall"  # the boundary
+CHANNELS = {
+    "features": ("shift_x", "shift_y", "near_x", "near_y"),
+    "target": ("pressure",),
+    "scalars": ("angle", "mach"),
+    "target_scalars": ("lift",),
+}
+_ATTEMPTS = 20
+_MAX_STEPS = 6000
+_NEAR = 0.5  # chords within which the coordinates `near` are nearly linear
+_MIDDLE = (0.5, 0.0)  # of the chord
+
+
+class Flow(NamedTuple):
+    """A flow around an airfoil.
+
+    Attributes:
+      pressure: its coefficient at the points, `(w, h)`.
+      drag: coefficient; that of a coarse mesh is an error of the scheme.
+      lift: coefficient.
+      residual: that the solver ended with.
+    """
+
+    pressure: np.ndarray
+    drag: float
+    lift: float
+    residual: float
+
+
+@benchmark
+def splits(
+    request: Request,
+    *,
+    num_airfoil: int = 60,
+    num_wake: int = 16,
+    num_radial: int = 20,
+    tolerance: float = 1e-4,
+) -> Splits:
+    r"""The samples of a benchmark (`requests.benchmark`); options as for `generate`.
+
+    Features are the shift `x - m` of every point `x` from its mean `m` over the
+    training meshes, in chords, and where the mean lies as seen from the middle of the
+    chord, `c`, so that meshes of forty chords are resolved near the airfoil too:
+
+        (m - c) / (1/2 + |m - c|).
+
+    Raises:
+      ValueError: if there are published files to read: there are none.
+    """
+    if request.data_dir:
+        raise ValueError(
+            f"data_dir={request.data_dir!r}: the flows of lift are our own, there are "
+            "no published files; leave it out."
+        )
+    found = request.generate(
+        generate,
+        "own solver",
+        num_airfoil=num_airfoil,
+        num_wake=num_wake,
+        num_radial=num_radial,
+        tolerance=tolerance,
+    )
+    mean = np.mean([sample.mesh_points for sample in found.train], axis=0)
+    off = mean - np.asarray(_MIDDLE, mean.dtype)
+    near = off / (_NEAR + np.linalg.norm(off, axis=1, keepdims=True))
+    train, validation, test = (
+        [
+            s._replace(features=np.concatenate([s.mesh_points - mean, near], axis=1))
+            for s in part
+        ]
+        for part in found[:3]
+    )
+    return Splits(train, validation, test, found.source, channels=CHANNELS)
+
+
+def generate(
+    num_samples: int,
+    *,
+    seed: int,
+    num_airfoil: int = 60,
+    num_wake: int = 16,
+    num_radial: int = 20,
+    tolerance: float = 1e-4,
+    cache_dir: str | os.PathLike[str] | None = None,
+) -> list[Sample]:
+    """Solves for flows with our own solver, or reads them from the cache.
+
+    One flow after another in float32 on the CPU, 2 s each. Sample `i` depends on `seed`
+    and `i` only, so a smaller data set is the start of a larger one. Where a flow does
+    not become steady, another one is drawn.
+
+    Args:
+      num_samples: flows to generate.
+      seed: seed of the data set; take different ones for training and test data.
+      num_airfoil: cells around the airfoil, even.
+      num_wake: cells along either side of the wake.
+      num_radial: cells outwards.
+      tolerance: residual to stop at, at least 1e-5 in float32.
+      cache_dir: folder of the cache; `$OPJAX_CACHE` or else `~/.cache/opjax`.
+
+    Returns:
+      Samples on meshes of `num_airfoil + 2 num_wake + 1` times `num_radial + 1` points,
+      with the coefficient of the pressure as `target`, angle (degrees) and Mach number
+      as `scalars`, the lift coefficient as `target_scalars`, their quadrilaterals as
+      `cells`, and the points at the wall as the boundary "wall".
+
+    Raises:
+      RuntimeError: if no flow of 20 becomes steady.
+      ValueError: if a number is not positive, `seed` is negative, or the tolerance is
+        below 1e-5.
+    """
+    if not 1e-5 <= tolerance < 1:
+        raise ValueError(f"{tolerance=} must lie between 1e-5 and 1 in float32.")
+    arrays = _build(
+        num_samples,
+        seed,
+        cache_dir,
+        num_airfoil=num_airfoil,
+        num_wake=num_wake,
+        num_radial=num_radial,
+        tolerance=float(tolerance),
+    )
+    around, outwards = arrays["pressure"].shape[1:]
+    shared: dict[str, Any] = {"grid_shape": (int(around), int(outwards))}
+    shared["cells"] = _cells(around, outwards)
+    wall = np.arange(num_wake, around - num_wake) * outwards
+    shared["boundaries"] = {WALL: wall}
+    return [
+        Sample(
+            mesh_points=points.reshape(-1, 2),
+            target=pressure.reshape(-1, 1),
+            scalars=scalars,
+            target_scalars=forces[1:],
+            name=f"lift {index}",
+            **shared,
+        )
+        for index, (points, pressure, scalars, forces) in enumerate(
+            zip(*(arrays[name] for name in _ARRAYS), strict=True)
+        )
+    ]
+
+
+def solve(
+    mesh_points: ArrayLike,
+    *,
+    num_wake: int,
+    angle: float,
+    mach: float,
+    tolerance: float = 1e-4,
+) -> Flow:
+    """Solves for the flow around one airfoil, in float32.
+
+    Args:
+      mesh_points: from `airfoil.mesh`, `(w, h, 2)`, in chords.
+      num_wake: as for that mesh.
+      angle: of attack, in degrees.
+      mach: Mach number far away.
+      tolerance: residual to stop at.
+
+    Returns:
+      The flow. It is not steady if its residual is above the tolerance or NaN.
+
+    Raises:
+      TypeError: as in `airfoil.solve`.
+      ValueError: as in `airfoil.solve`.
+    """
+    mesh = jnp.asarray(mesh_points, jnp.float32)
+    found = airfoil.solve(
+        mesh,
+        num_wake=num_wake,
+        mach=mach,
+        angle_of_attack=angle,
+        tolerance=tolerance,
+        max_steps=_MAX_STEPS,
+    )
+    pressure = 2 * (found.pressure - 1) / (euler.GAMMA * mach**2)
+    wall = slice(num_wake, -num_wake - 1)  # the trailing edge once
+    drag, lift = force_coefficients(
+        mesh[wall, 0], pressure[wall, 0] / 2, speed=1.0, angle=np.deg2rad(angle)
+    )
+    return Flow(np.asarray(pressure), float(drag), float(lift), float(found.residual))
+
+
+_ARRAYS = ("points", "pressure", "scalars", "forces")
+
+
+# The version is raised whenever the same arguments give other numbers.
+@_generated.cached_build("lift", version=1)
+def _build(
+    *,
+    num_samples: int,
+    seed: int,
+    num_airfoil: int,
+    num_wake: int,
+    num_radial: int,
+    tolerance: float,
+) -> dict[str, np.ndarray]:
+    def attempt(key: jax.Array) -> dict[str, Any] | None:
+        shape, first, second = jax.random.split(key, 3)
+        angle = float(jax.random.uniform(first, minval=ANGLES[0], maxval=ANGLES[1]))
+        low, high = MACH_NUMBERS
+        mach = float(jax.random.uniform(second, minval=low, maxval=high))
+        mesh = airfoil.mesh(
+            airfoil.random_displacements(shape),
+            num_airfoil=num_airfoil,
+            num_wake=num_wake,
+            num_radial=num_radial,
+        )
+        flow = solve(
+            mesh, num_wake=num_wake, angle=angle, mach=mach, tolerance=tolerance
+        )
+        if not flow.residual <= tolerance:
+            return None
+        return {
+            "points": np.asarray(mesh),
+            "pressure": flow.pressure,
+            "scalars": np.array([angle, mach]),
+            "forces": np.array([flow.drag, flow.lift]),
+        }
+
+    def draw(key: jax.Array, index: int) -> dict[str, Any]:
+        for number in range(_ATTEMPTS):
+            if found := attempt(jax.random.fold_in(key, number)):
+                return found
+        raise RuntimeError(
+            f"Sample {index} of seed {seed}: none of {_ATTEMPTS} flows drawn became "
+            f"steady within {_MAX_STEPS} steps; take a larger {tolerance=}."
+        )
+
+    return _generated.draw(draw, num_samples=num_samples, seed=seed, name="Lift")
+
+
+def _cells(around: int, outwards: int) -> np.ndarray:
+    """Quadrilaterals of a structured mesh, `((around - 1) (outwards - 1), 4)`."""
+    index = np.arange(around * outwards).reshape(around, outwards)
+    corners = index[:-1, :-1], index[1:, :-1], index[1:, 1:], index[:-1, 1:]
+    return np.stack([corner.reshape(-1) for corner in corners], axis=1)

@@ -1,0 +1,110 @@
+"""The lift data set: its flows, meshes and features, and what it refuses."""
+
+import jax
+import numpy as np
+import pytest
+
+from opjax import samples
+from opjax.datasets import lift
+from opjax.learn.config.quantities import parse
+from opjax.learn.predict.quantities import measure
+from opjax.problems import airfoil
+
+TINY = {"num_airfoil": 16, "num_wake": 4, "num_radial": 8, "tolerance": 0.02}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(scope="module")
+def made(folder):
+    return lift.generate(3, seed=0, cache_dir=folder, **TINY)
+
+
+def test_samples_have_scalars_a_wall_and_a_lift(made):
+    samples.check(made)
+    for one in made:
+        assert one.grid_shape == (25, 9)
+        assert one.mesh_points.dtype == one.target.dtype == np.float32
+        angle, mach = one.scalars
+        assert lift.ANGLES[0] <= angle <= lift.ANGLES[1]
+        assert lift.MACH_NUMBERS[0] <= mach <= lift.MACH_NUMBERS[1]
+    assert len({tuple(one.scalars) for one in made}) == 3
+
+
+def test_the_wall_is_the_airfoil(made):
+    (first, *_) = made
+    wall = first.mesh_points[first.boundaries[lift.WALL]]
+    assert len(wall) == TINY["num_airfoil"] + 1
+    np.testing.assert_array_equal(wall[0], wall[-1])  # the trailing edge
+    np.testing.assert_allclose([wall[:, 0].min(), wall[:, 0].max()], [0, 1], atol=1e-6)
+
+
+def test_the_lift_is_the_force_of_the_pressure_on_the_wall(made):
+    (wanted,) = parse("lift:pressure@wall:angle_deg=angle")
+    for one in made:
+        (found,) = measure((wanted,), one, [one.target], lift.CHANNELS)
+        np.testing.assert_allclose(found[wanted.text], one.target_scalars[0], atol=1e-5)
+
+
+def test_cells_cover_the_mesh_once(made):
+    (first, *_) = made
+    x, y = np.moveaxis(first.mesh_points[first.cells].astype(float), -1, 0)
+    areas = (x * np.roll(y, -1, 1) - y * np.roll(x, -1, 1)).sum(axis=1) / 2
+    assert len(areas) == 24 * 8
+    assert (areas > 0).all() or (areas < 0).all()
+
+
+def test_lift_rises_with_the_angle(folder):
+    with jax.enable_x64(False):
+        mesh = airfoil.mesh(
+            np.zeros(8, np.float32), num_airfoil=16, num_wake=4, num_radial=8
+        )
+        flows = [
+            lift.solve(mesh, num_wake=4, angle=angle, mach=0.4, tolerance=0.005)
+            for angle in (0.0, 4.0)
+        ]
+    assert all(flow.residual <= 0.005 for flow in flows)
+    assert abs(flows[0].lift) < 0.01 < 0.1 < flows[1].lift
+
+
+def test_a_smaller_data_set_is_the_start_of_a_larger_one(made, folder):
+    (few,) = lift.generate(1, seed=0, cache_dir=folder, **TINY)
+    np.testing.assert_array_equal(few.target, made[0].target)
+    np.testing.assert_array_equal(few.target_scalars, made[0].target_scalars)
+
+
+def test_splits_do_not_share_flows_and_centre_their_features(folder):
+    found = lift.splits(
+        num_train=3, num_validation=1, num_test=1, cache_dir=folder, **TINY
+    )
+    parts = found.train, found.validation, found.test
+    assert tuple(map(len, parts)) == (3, 1, 1)
+    assert len({tuple(one.scalars) for part in parts for one in part}) == 5
+    shifts = [one.features[:, :2] for one in found.train]
+    np.testing.assert_allclose(np.mean(shifts, axis=0), 0, atol=1e-5)
+    near = found.test[0].features[:, 2:]
+    np.testing.assert_array_equal(near, found.train[0].features[:, 2:])
+    assert np.linalg.norm(near, axis=1).max() < 1
+    assert found.channels == lift.CHANNELS
+    assert found.train[0].features.shape[1] == len(lift.CHANNELS["features"])
+
+
+def test_bad_input_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="tolerance"):
+        lift.generate(1, seed=0, tolerance=1e-6, cache_dir=tmp_path)
+    with pytest.raises(ValueError, match="num_samples"):
+        lift.generate(0, seed=0, cache_dir=tmp_path)
+    with pytest.raises(ValueError, match="num_airfoil=17 must be even"):
+        lift.generate(1, seed=0, num_airfoil=17, cache_dir=tmp_path)
+    with pytest.raises(ValueError, match="no published files"):
+        lift.splits(num_train=1, num_validation=0, num_test=1, data_dir="files")
+
+
+def test_no_steady_flow_is_an_error_and_no_sample(tmp_path, monkeypatch):
+    monkeypatch.setattr(lift, "_MAX_STEPS", 25)
+    monkeypatch.setattr(lift, "_ATTEMPTS", 2)
+    with pytest.raises(RuntimeError, match="none of 2 flows drawn became steady"):
+        lift.generate(1, seed=0, cache_dir=tmp_path, **TINY | {"tolerance": 1e-4})
