@@ -1,9 +1,9 @@
 r"""Cases that are unlike the training: are they noticed, and what of their bands?
 
     python -m benchmarks.unlike --unlike_data=data/unlike
-    opjax-train --preset=quick --train=data/unlike/heat --models=functional --width=32 \
-      --num_layers=2 --num_heads=4 --num_basis=16 --num_epochs=60 --seeds=0,1,2 \
-      --workdir=runs/heat
+    opjax-train --preset=quick --train=data/unlike/heat --test_fraction=0.1 \
+      --models=functional --width=32 --num_layers=2 --num_heads=4 --num_basis=16 \
+      --num_epochs=60 --seeds=0,1,2 --workdir=runs/heat
     python -m benchmarks.unlike --unlike_runs=runs/heat --unlike_problem=heat
 
 With `--unlike_data` it writes 100 training cases of each problem: heat from random
