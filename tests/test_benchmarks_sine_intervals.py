@@ -51,12 +51,12 @@ def test_an_ensemble_is_as_wide_as_its_members_are_apart():
 def test_training_narrows_the_errors():
     # As the program runs: schedules of optax multiply integers by floats.
     with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"):
-        one, other = (sines.fit(0, num_steps=n) for n in (1, 150))
+        one, other = (sines.fit(0, num_steps=n) for n in (1, 600))
         *given, values = sines.draw(jax.random.key(5), 50, 10)
         errors = [
             sines.score(jax.vmap(model)(*given), values)[2] for model in (one, other)
         ]
         rows = sines.compare([other, other], num_tasks=4)
-    assert errors[1] < 0.9 * errors[0]
+    assert errors[1] < 0.8 * errors[0]
     assert [row[0] for row in rows[:3]] == ["5", "5", "5"]
     assert len(rows) == 3 * len(sines.CONTEXTS)
