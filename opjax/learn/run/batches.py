@@ -107,6 +107,9 @@ class ArrayBatches(Batches):
         self.mesh, self.row = settings.mesh, task.row
         self.loss, self.microbatch = task.loss, settings.microbatch
         self.train = placed(task.train, self.mesh, task.row)
+        earlier = (placed(one, self.mesh, task.row) for one in task.earlier)
+        self.stages = *earlier, self.train
+        self.num_epochs = settings.num_epochs
         self.samples = [buckets.num_samples("train", b) for b in self.train]
         self.seed, self.batch_size = settings.seed, settings.batch_size
         self.drawn: tuple[int, np.ndarray, np.ndarray] | None = None
@@ -132,10 +135,14 @@ class ArrayBatches(Batches):
 
     def prepare(self, state: State, step: int) -> None:
         """Compiles the programs of the steps that remain, one for each size."""
-        said, calls = "", self._calls(step)
+        stages = self.stages[self._stage(step // self.per_epoch) :]
+        calls = [
+            (one[row], order) for one in stages for row, order in self._calls(step)
+        ]
+        said = ""
         for number, (bucket, order) in enumerate(calls, start=1):
             if hosts.first():
-                points = buckets.num_points(self.train[bucket])
+                points = buckets.num_points(bucket)
                 size = f" ({points} points)" if points else ""
                 say(f"Compiling training step {number} of {len(calls)}{size}{said}.")
             one = time.monotonic()
@@ -151,8 +158,12 @@ class ArrayBatches(Batches):
         lengths = {min(self.per_call, self.per_epoch), left} - {0}
         return [(0, np.repeat(order, n, axis=0)) for n in sorted(lengths)]
 
-    def _compile(self, state: State, bucket: int, order: np.ndarray) -> None:
-        self.epoch.compile(state, self.train[bucket], order, self.key)
+    def _stage(self, epoch: int) -> int:
+        """The stage of an epoch: all have equal shares."""
+        return epoch * len(self.stages) // self.num_epochs
+
+    def _compile(self, state: State, bucket: Any, order: np.ndarray) -> None:
+        self.epoch.compile(state, bucket, order, self.key)
 
     def advance(
         self, state: State, step: int, good: np.ndarray | None
@@ -160,11 +171,12 @@ class ArrayBatches(Batches):
         """Trains on the next batches; calls start at multiples of `per_call`."""
         del good
         which, batches = self._next(step)
-        if len(self.train) == 1:
-            return self.epoch(state, self.train[0], batches, self.key)
+        train = self.stages[self._stage(step // self.per_epoch)]
+        if len(train) == 1:
+            return self.epoch(state, train[0], batches, self.key)
         parts: list[History] = []
         for bucket, rows in zip(which, batches, strict=True):
-            state, part = self.epoch(state, self.train[bucket], rows[None], self.key)
+            state, part = self.epoch(state, train[bucket], rows[None], self.key)
             parts.append(part)
         # Looked at once for all batches: waiting for each would cost as much as small
         # steps do. After a refused update the next ones are of no use, nor kept.
@@ -206,7 +218,7 @@ class ArrayBatches(Batches):
     @property
     def data_bytes(self) -> int:
         """Bytes of the training samples on the device."""
-        return num_bytes(self.train)
+        return num_bytes(self.stages)
 
     def _next(self, step: int) -> tuple[np.ndarray, np.ndarray]:
         first = step % self.per_epoch
@@ -340,9 +352,9 @@ class StoredBatches(ArrayBatches):
                 donate=True,
             )
 
-    def _compile(self, state: State, bucket: int, order: np.ndarray) -> None:
+    def _compile(self, state: State, bucket: Bucket, order: np.ndarray) -> None:
         del order
-        batch = self._placed(buckets.rows(self.train[bucket], self.own))
+        batch = self._placed(buckets.rows(bucket, self.own))
         if self.mesh is None:
             self.epoch.compile(state, batch, self.rows, self.key)
         else:
@@ -394,9 +406,10 @@ class StoredBatches(ArrayBatches):
         """Buckets and rows of all batches from a step on."""
         for epoch in range(step // self.per_epoch, self.total // self.per_epoch):
             which, batches = self._order(epoch)
+            train = self.stages[self._stage(epoch)]
             first = max(step - epoch * self.per_epoch, 0)
             for bucket, rows in zip(which[first:], batches[first:], strict=True):
-                yield self.train[bucket], rows
+                yield train[bucket], rows
 
 
 def evaluate(
