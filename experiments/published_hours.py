@@ -77,9 +77,10 @@ def step_seconds(setup: Setup, member: Any, cache_dir: str | None) -> float:
     with jax.enable_x64(False):
         task = program.make_task(few, cache_dir)
         settings = dataclasses.replace(task.settings(few), steps_per_call=1)
-        call, state, given = make_batches(task, settings).one_step(
+        lowered, state, given = make_batches(task, settings).one_step(
             study.build(few, task)
         )
+        call = lowered.compile()
         state = jax.block_until_ready(call(state, *given)[0])  # to warm up
         times = []
         for _ in range(_CALLS):

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +13,7 @@ from absl import flags
 
 from opjax import learn
 from opjax.learn import DataOptions, RunOptions, TrainingOptions, option
-from opjax.learn.cli import command_line, help_page
+from opjax.learn.cli import command_line, describe, help_page
 from opjax.learn.tasks import outcome
 
 SCALES = {"small": 0.0, "large": 0.5}
@@ -258,3 +259,37 @@ def test_help_has_groups_choices_and_the_real_folder():
     assert "Starts: small, large (default small)" in text
     assert "(quick 6, long 200)" in text
     assert "(default runs/line-quick, with" in " ".join(text.split())
+
+
+def test_help_names_what_is_seldom_needed_and_helpfull_explains_it():
+    values = flags.FlagValues()
+    groups = command_line.define_flags(PRESETS, program="line", flag_values=values)
+    short = help_page.page("Lines.", groups, values, full=False)
+    full = help_page.page("Lines.", groups, values)
+    for name in (name for names in groups.values() for name in names):
+        assert f"--{name}" in short or f"--[no]{name}" in short
+        assert f"  --{name}=" in full or f"  --[no]{name}\n" in full
+    assert "  --beta2=" not in short
+    assert "  --learning_rate=" in short
+
+
+def test_time_by_operations_grows_with_them_and_is_known_before_compilation():
+    def chain(count, x):
+        for _ in range(count):
+            x = x @ x
+        return x
+
+    x = jnp.ones((64, 64))
+    short, long = (
+        describe.estimated_seconds(jax.jit(partial(chain, n)).lower(x)) for n in (1, 40)
+    )
+    assert 0 < short < long
+
+
+def test_describe_answers_before_it_compiles(capsys):
+    program(Line()).describe(dataclasses.replace(QUICK, num_epochs=6))
+    lines = capsys.readouterr().err.splitlines()
+    (first,) = [line for line in lines if line.startswith("Samples: ")]
+    assert " train" in first
+    assert "steps" in first
+    assert "Compiling a step" in first

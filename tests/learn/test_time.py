@@ -312,7 +312,7 @@ def test_a_schedule_compiles_a_step_for_every_stage_that_is_left(tmp_path, monke
     source = make_batches(task, task.settings(chosen))
     compiled = []
     monkeypatch.setattr(
-        source, "_compile", lambda state, bucket, order: compiled.append(bucket)
+        source, "_compile", lambda one, state, bucket, order: compiled.append(bucket)
     )
     for step, stages in ((0, 2), (source.per_epoch - 1, 2), (source.per_epoch, 1)):
         compiled.clear()

@@ -33,6 +33,7 @@ from opjax.learn.run.folder import read_config
 
 _Config = TypeVar("_Config", bound=fields.Preset)
 _HELP = ("--help", "-help", "--helpshort", "-helpshort", "-?", "-h")
+_HELP_FULL = ("--helpfull", "-helpfull")
 _OUTPUT = "Folders and output"
 _HIDDEN = "Other names of flags"
 # Groups in the order of --help; those of a program come first.
@@ -313,9 +314,11 @@ def start(
       within: options that --model_options gives.
       continues: whether the same command goes on with what was stopped.
     """
-    if any(argument in _HELP for argument in sys.argv[1:]):
+    full = any(argument in _HELP_FULL for argument in sys.argv[1:])
+    if full or any(argument in _HELP for argument in sys.argv[1:]):
         text = doc or sys.modules["__main__"].__doc__ or ""
-        help_page.show("\n\n".join([help_page.page(text, groups, flags.FLAGS), notes]))
+        page = help_page.page(text, groups, flags.FLAGS, full=full)
+        help_page.show("\n\n".join([page, notes]))
         sys.exit(0)
 
     def main(argv: Sequence[str]) -> None:

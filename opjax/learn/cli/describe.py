@@ -1,11 +1,14 @@
 """What a run would do: data, models, parameters, steps, memory and time."""
 
 import dataclasses
+import functools
 import sys
 import time
+from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
 import jax
+import jax.numpy as jnp
 from jax.sharding import Mesh
 
 from opjax.learn.cli import study
@@ -134,27 +137,91 @@ def _cost(config: Any, few: Any, task: BaseTask, mesh: Mesh | None) -> Cost:
     if few is not config:
         data *= config.num_train / few.num_train
         steps = config.num_epochs * (config.num_train // config.batch_size)
+    lowered, state, given = found.one_step(model)
+    size = sum(leaf.size for leaf in jax.tree.leaves(model))
+    size //= found.shape[0] if found.shape else 1
+    counts = _samples(config, few, task)
+    shares = settings.train_points  # the step that is timed has the largest
+    work = steps * sum(shares) / len(shares) / max(shares)
+    if hosts.first():
+        _say_soon(counts, size, steps, work * estimated_seconds(lowered))
     begin = time.perf_counter()
-    call, state, given = found.one_step(model)
+    call = lowered.compile()
     compiling = time.perf_counter() - begin
     state = jax.block_until_ready(call(state, *given)[0])  # to warm up
     begin = time.perf_counter()
     jax.block_until_ready(call(state, *given)[0])
     seconds = time.perf_counter() - begin
-    counts = _samples(config, few, task)
     looks = settings.num_epochs // settings.eval_every
     evaluated = looks * counts["validation"] + counts["test"]
     # A forward pass takes about a third of a step.
     evaluation = seconds / 3 * evaluated / settings.batch_size
-    size = sum(leaf.size for leaf in jax.tree.leaves(model))
     return Cost(
-        parameters=size // (found.shape[0] if found.shape else 1),
+        parameters=size,
         steps=steps,
         memory_mib=memory_mib(call) + data / 2**20,
         compile_seconds=compiling,
         step_seconds=seconds,
-        seconds=compiling + seconds * steps + evaluation,
+        seconds=compiling + seconds * work + evaluation,
     )
+
+
+def _say_soon(
+    counts: dict[str, int], parameters: int, steps: int, seconds: float
+) -> None:
+    """Answers what is known before anything is compiled."""
+    samples = ", ".join(f"{count:,} {name}" for name, count in counts.items())
+    print(
+        f"Samples: {samples}. {parameters:,} parameters. {steps:,} steps, by their "
+        f"operations at least about {seconds:.2g} s. Compiling a step to "
+        "measure it.",
+        file=sys.stderr,
+        flush=True,
+    )
+
+
+def estimated_seconds(lowered: jax.stages.Lowered) -> float:
+    """Estimates how long a program takes, without compiling it.
+
+    seconds = operations / rate + bytes / bandwidth, where XLA counts operations and
+    bytes before it fuses them, and a matrix product and a sum of arrays give the rates
+    of the device.
+
+    Args:
+      lowered: the program.
+
+    Returns:
+      Seconds. Rather too few: small operations and convolutions are slower than these
+      rates. NaN where XLA does not count.
+    """
+    counted = lowered.cost_analysis() or {}
+    operations, moved = counted.get("flops"), counted.get("bytes accessed")
+    if operations is None or moved is None:
+        return float("nan")
+    rate, bandwidth = _rates()
+    return operations / rate + moved / bandwidth
+
+
+@functools.cache
+def _rates() -> tuple[float, float]:
+    """Operations and bytes a second of the device."""
+    size, length = 512, 2**22
+    matrix, array = jnp.ones((size, size)), jnp.ones(length)
+    rate = 2 * size**3 / _best_seconds(jax.jit(jnp.matmul), matrix)
+    return rate, 3 * array.nbytes / _best_seconds(jax.jit(jnp.add), array)
+
+
+def _best_seconds(
+    call: Callable[[jax.Array, jax.Array], jax.Array], x: jax.Array
+) -> float:
+    """The shortest of three times of a call, compiled before."""
+    jax.block_until_ready(call(x, x))
+    found: list[float] = []
+    for _ in range(3):
+        begin = time.perf_counter()
+        jax.block_until_ready(call(x, x))
+        found.append(time.perf_counter() - begin)
+    return min(found)
 
 
 def memory_mib(call: jax.stages.Compiled) -> float:

@@ -1,4 +1,4 @@
-"""What --help prints: usage, groups of flags in order, and the models."""
+"""What --help and --helpfull print: usage, groups of flags in order, and the models."""
 
 import os
 import re
@@ -10,10 +10,26 @@ from typing import Any
 from absl import flags
 
 _WIDTH = 80
+# Flags that --help names and only --helpfull explains: most runs leave them alone.
+_SELDOM = frozenset(
+    [
+        *("num_train", "num_validation", "num_test", "stream_memory"),
+        *("unroll_gradient", "time_target", "rollout_steps"),
+        *("reference_points", "shared_basis", "initial_kernels", "rematerialize"),
+        *("storage_dtype", "compute_dtype", "microbatch", "num_buckets"),
+        *("pct_start", "div_factor", "final_div_factor", "cycle_momentum"),
+        *("beta1", "beta2", "eps", "checkpoint_every"),
+        *("coordinator", "num_processes", "process_id"),
+    ]
+)
 
 
 def page(
-    doc: str, groups: Mapping[str, Sequence[str]], flag_values: flags.FlagValues
+    doc: str,
+    groups: Mapping[str, Sequence[str]],
+    flag_values: flags.FlagValues,
+    *,
+    full: bool = True,
 ) -> str:
     """Returns the help of a program.
 
@@ -21,10 +37,15 @@ def page(
       doc: what it does, with an example.
       groups: names of flags by titles of groups, in the order to show.
       flag_values: where the flags are.
+      full: whether flags that are seldom needed are explained too, and not only named.
     """
     sections = [doc.strip(), f"Usage: {_command()} [--flag=value ...]"]
     for title, names in groups.items():
-        shown = [_shown(flag_values[name]) for name in names]
+        left = [name for name in names if name in _SELDOM and not full]
+        shown = [_shown(flag_values[name]) for name in names if name not in left]
+        if left:
+            found = ", ".join(f"--{name}" for name in left)
+            shown.append(_wrapped("  Seldom needed, see --helpfull:", found))
         sections.append("\n".join([f"{title}:", *shown]))
     return "\n\n".join(sections)
 

@@ -299,6 +299,7 @@ _WHOLE_MESHES = (
     "num_validation",
     "num_test",
     "num_buckets",
+    "train_points",
     "microbatch",
     "chunk_size",
     "rematerialize",

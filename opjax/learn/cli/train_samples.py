@@ -242,11 +242,17 @@ def _digest(splits: Splits | SeriesSplits) -> str:
                 if array is not None:
                     found.update(np.ascontiguousarray(array).tobytes())
             # Nothing is added without: folders of samples without scalars stay theirs.
-            for name in SCALARS:
-                array = getattr(sample, name)
+            for name, array in _scalars(sample).items():
                 if array is not None:
                     found.update(f"{name}{array.shape}".encode() + array.tobytes())
     return found.hexdigest()[:12]
+
+
+def _scalars(sample: Sample | Series) -> dict[str, np.ndarray | None]:
+    """Numbers of a case; those of a series come in its constants too."""
+    if isinstance(sample, Sample):
+        return {name: getattr(sample, name) for name in SCALARS}
+    return {}
 
 
 def _arrays(sample: Sample | Series) -> dict[str, Any]:

@@ -73,8 +73,8 @@ class TimeOptions(Options):
             value = getattr(self, field.name)
             if field.name in unread and value != field.default:
                 raise ValueError(
-                    f"{field.name}={spell(value)} means nothing with time={self.time}; leave "
-                    "it out, or give another time."
+                    f"{field.name}={spell(value)} means nothing with "
+                    f"time={self.time}; leave it out, or give another time."
                 )
         if self.unroll_schedule:
             self._check_schedule()
