@@ -231,6 +231,11 @@ class Config(
                 f"stream_memory={self.stream_memory} means nothing without "
                 "stream_points; give it, or leave both out."
             )
+        if len(self.unroll_schedule) > self.num_epochs:
+            raise ValueError(
+                f"unroll_schedule has {len(self.unroll_schedule)} stages, but "
+                f"num_epochs={self.num_epochs} are fewer; give an epoch for each."
+            )
         if self.init_from and len(self.models) > 1:
             raise ValueError(
                 f"init_from has one operator, not models={','.join(self.models)}; give "

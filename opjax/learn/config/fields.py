@@ -84,7 +84,7 @@ def check(config: Configuration) -> None:
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
         several = isinstance(value, tuple)
-        if several and not value:
+        if several and field.default and not value:
             raise ValueError(f"{field.name} is empty; name at least one.")
         for element in value if several else (value,):
             _check_value(field, element)

@@ -123,6 +123,8 @@ class ArrayBatches(Batches):
         self.mesh, self.row = settings.mesh, task.row
         self.microbatch = settings.microbatch
         self.train = placed(task.train, self.mesh, task.row)
+        earlier = (placed(one, self.mesh, task.row) for one in task.earlier)
+        self.trains = *earlier, self.train  # of the stages
         self.samples = [buckets.num_samples("train", b) for b in self.train]
         self.seed, self.batch_size = settings.seed, settings.batch_size
         self.drawn: tuple[int, np.ndarray, np.ndarray] | None = None
@@ -158,6 +160,10 @@ class ArrayBatches(Batches):
         epoch = step // self.per_epoch
         return self.programs[stages.value_at(self.shares, epoch, self.num_epochs)]
 
+    def train_at(self, step: int) -> tuple[Any, ...]:
+        """Returns the buckets that the batch of a step is from."""
+        return stages.value_at(self.trains, step // self.per_epoch, self.num_epochs)
+
     def start(self, model: Any) -> State:
         """Returns the state before the first step."""
         state = training.init(model, self.optimizer)
@@ -168,7 +174,7 @@ class ArrayBatches(Batches):
         said, calls = "", self._calls(step)
         for number, (program, bucket, order) in enumerate(calls, start=1):
             if hosts.first():
-                count = buckets.num_points(self.train[bucket])
+                count = buckets.num_points(bucket)
                 count = points.number(program.share, count) if count else 0
                 size = f" ({count} points)" if count else ""
                 say(f"Compiling training step {number} of {len(calls)}{size}{said}.")
@@ -176,11 +182,18 @@ class ArrayBatches(Batches):
             self._compile(program, state, bucket, order)
             said = f", about {time.monotonic() - one:.0f} s"
 
-    def _calls(self, step: int) -> list[tuple[Program, int, np.ndarray]]:
+    def _calls(self, step: int) -> list[tuple[Program, Any, np.ndarray]]:
         """Programs, buckets and orders, of every shape that is met from a step on."""
-        epochs = range(step // self.per_epoch, self.num_epochs)
-        met = {p.share: p for p in (self.program(e * self.per_epoch) for e in epochs)}
-        return [(p, *shape) for p in met.values() for shape in self._shapes()]
+        met: dict[tuple[float, int], tuple[Program, tuple[Any, ...]]] = {}
+        for epoch in range(step // self.per_epoch, self.num_epochs):
+            one = self.program(epoch * self.per_epoch)
+            train = self.train_at(epoch * self.per_epoch)
+            met[one.share, id(train)] = one, train
+        return [
+            (one, train[bucket], order)
+            for one, train in met.values()
+            for bucket, order in self._shapes()
+        ]
 
     def _shapes(self) -> list[tuple[int, np.ndarray]]:
         """Buckets and orders of calls."""
@@ -192,9 +205,9 @@ class ArrayBatches(Batches):
         return [(0, np.repeat(order, n, axis=0)) for n in sorted(lengths)]
 
     def _compile(
-        self, program: Program, state: State, bucket: int, order: np.ndarray
+        self, program: Program, state: State, bucket: Any, order: np.ndarray
     ) -> None:
-        program.epoch.compile(state, self.train[bucket], order, program.key)
+        program.epoch.compile(state, bucket, order, program.key)
 
     def advance(
         self, state: State, step: int, good: np.ndarray | None
@@ -203,11 +216,12 @@ class ArrayBatches(Batches):
         del good
         which, batches = self._next(step)
         _, _, run, key = self.program(step)
-        if len(self.train) == 1:
-            return run(state, self.train[0], batches, key)
+        train = self.train_at(step)
+        if len(train) == 1:
+            return run(state, train[0], batches, key)
         parts: list[History] = []
         for bucket, rows in zip(which, batches, strict=True):
-            state, part = run(state, self.train[bucket], rows[None], key)
+            state, part = run(state, train[bucket], rows[None], key)
             parts.append(part)
         # Looked at once for all batches: waiting for each would cost as much as small
         # steps do. After a refused update the next ones are of no use, nor kept.
@@ -250,7 +264,7 @@ class ArrayBatches(Batches):
     @property
     def data_bytes(self) -> int:
         """Bytes of the training samples on the device."""
-        return num_bytes(self.train)
+        return num_bytes(self.trains)
 
     def _next(self, step: int) -> tuple[np.ndarray, np.ndarray]:
         first = step % self.per_epoch
@@ -385,10 +399,10 @@ class StoredBatches(ArrayBatches):
             )
 
     def _compile(
-        self, program: Program, state: State, bucket: int, order: np.ndarray
+        self, program: Program, state: State, bucket: Bucket, order: np.ndarray
     ) -> None:
         del order
-        batch = self._placed(buckets.rows(self.train[bucket], self.own))
+        batch = self._placed(buckets.rows(bucket, self.own))
         if self.mesh is None:
             program.epoch.compile(state, batch, self.rows, program.key)
         else:
@@ -442,9 +456,10 @@ class StoredBatches(ArrayBatches):
         """Buckets and rows of all batches from a step on."""
         for epoch in range(step // self.per_epoch, self.total // self.per_epoch):
             which, batches = self._order(epoch)
+            train = self.train_at(epoch * self.per_epoch)
             first = max(step - epoch * self.per_epoch, 0)
             for bucket, rows in zip(which[first:], batches[first:], strict=True):
-                yield self.train[bucket], rows
+                yield train[bucket], rows
 
 
 def evaluate(

@@ -173,6 +173,9 @@ class Task(BaseTask):
     Attributes:
       train: pytrees of arrays with samples along axis 0, one for every size of mesh, as
         from `samples.stack`, or `buckets.Bucket` of samples in files.
+      earlier: the same samples in other shapes, as earlier stages of the training see
+        them, such as fewer unrolled steps. Every stage, with `train` as the last one,
+        has an equal share of the epochs.
       scan: one `lax.scan` for an epoch rather than one dispatch for each step; faster
         where steps are short.
       draws_points: whether the loss may be that of some points of the samples, see
@@ -180,6 +183,7 @@ class Task(BaseTask):
     """
 
     train: tuple[Any, ...]
+    earlier: tuple[tuple[Any, ...], ...] = ()
     scan: bool = False
     draws_points: bool = False
 
