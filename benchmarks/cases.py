@@ -1,14 +1,19 @@
 """Errors with and without the scalars of a case: `python -m benchmarks.cases`.
 
 Two problems in which a number of the whole sample matters, each learned from the same
-samples, models and seeds twice: with the number as a scalar, and without it.
+samples and seeds in several ways: without the number, with it as a constant feature of
+every point, and with norms that it modulates besides.
 
 - elasticity: unit cells with a random void under a random traction between 20 and 180;
-  the von Mises stress at the points.
+  the von Mises stress at every third point of the mesh.
 - decay: `u_t = a u_xx` on `[0, 1]` at time 0.01, from random sine series, with a random
   `a` between 0.1 and 10; the solution by its series.
+
+The first argument names a problem, the second the ways, the third the epochs:
+`python -m benchmarks.cases elasticity none,features 60`.
 """
 
+import dataclasses
 import json
 import sys
 import time
@@ -22,6 +27,7 @@ from opjax.problems import elasticity
 from opjax.samples import Sample, Splits
 
 _SIZES = (200, 20, 40)  # samples for training, validation and tests
+_EVERY = 3  # points of the elastic meshes that are learned
 
 
 def elastic(count: int, seed: int) -> list[Sample]:
@@ -35,8 +41,8 @@ def elastic(count: int, seed: int) -> list[Sample]:
         stress = elasticity.von_mises(solved.stress)
         found.append(
             Sample(
-                solved.points.astype(np.float32),
-                np.asarray(stress, np.float32)[:, None],
+                solved.points[::_EVERY].astype(np.float32),
+                np.asarray(stress, np.float32)[::_EVERY, None],
                 scalars=np.array([load], np.float32),
                 name=f"cell {i}",
             )
@@ -46,7 +52,7 @@ def elastic(count: int, seed: int) -> list[Sample]:
 
 def decay(count: int, seed: int) -> list[Sample]:
     """Heat on an interval with a random coefficient, its scalar."""
-    rng, x = np.random.default_rng(seed), np.linspace(0, 1, 128)
+    rng, x = np.random.default_rng(seed), np.linspace(0, 1, 64)
     modes = np.arange(1, 6)
     waves, found = np.sin(np.pi * modes * x[:, None]), []
     for i in range(count):
@@ -64,15 +70,24 @@ def decay(count: int, seed: int) -> list[Sample]:
     return found
 
 
-def error(samples: Sequence[Sample], seed: int, scalars: bool, epochs: int) -> float:
+PROBLEMS = {"elasticity": elastic, "decay": decay}
+WAYS = ("none", "features", "modulation")
+
+
+def error(samples: Sequence[Sample], seed: int, way: str, epochs: int) -> float:
     """Trains on the first samples, and returns the mean error on the last ones."""
-    if not scalars:
+    if way == "none":
         samples = [sample._replace(scalars=None) for sample in samples]
     first, second = _SIZES[0], _SIZES[0] + _SIZES[1]
     parts = samples[:first], samples[first:second], samples[second:]
+    config = dataclasses.replace(
+        learn.TRAIN_PRESETS["fast"],
+        num_basis=16,
+        scalar_modulation=way == "modulation",
+    )
     trained = learn.train(
         Splits(*parts, source="benchmarks.cases"),
-        preset="smoke",
+        config=config,
         num_epochs=epochs,
         seed=seed,
     )
@@ -84,21 +99,23 @@ def error(samples: Sequence[Sample], seed: int, scalars: bool, epochs: int) -> f
     return float(np.mean(errors))
 
 
-def main() -> None:
-    """Prints a row for each problem, and all numbers as JSON."""
-    epochs = int(sys.argv[1]) if len(sys.argv) > 1 else 100
+def main(argv: Sequence[str]) -> None:
+    """Prints a row for each problem and way, and all numbers as JSON."""
+    problems = argv[1].split(",") if len(argv) > 1 else list(PROBLEMS)
+    ways = argv[2].split(",") if len(argv) > 2 else list(WAYS)
+    epochs = int(argv[3]) if len(argv) > 3 else 60
     rows: dict[str, dict[str, list[float]]] = {}
-    for name, make in {"elasticity": elastic, "decay": decay}.items():
-        begin, samples = time.monotonic(), make(sum(_SIZES), 0)
-        rows[name] = {
-            label: [error(samples, seed, scalars, epochs) for seed in range(3)]
-            for label, scalars in (("with", True), ("without", False))
-        }
-        with_, without = (np.mean(rows[name][k]) for k in ("with", "without"))
-        seconds = time.monotonic() - begin
-        print(f"{name}: with {with_:.4f}, without {without:.4f}, {seconds:.0f} s")
+    for name in problems:
+        samples, rows[name] = PROBLEMS[name](sum(_SIZES), 0), {}
+        for way in ways:
+            begin = time.monotonic()
+            found = [error(samples, seed, way, epochs) for seed in range(3)]
+            rows[name][way] = found
+            span = f"({min(found):.4f} to {max(found):.4f})"
+            seconds = time.monotonic() - begin
+            print(f"{name} {way}: {np.mean(found):.4f} {span}, {seconds:.0f} s")
     print(json.dumps(rows))
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv)

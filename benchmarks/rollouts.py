@@ -157,6 +157,16 @@ def strip(run: pathlib.Path, shown: Sequence[int] = (1, 10, 25, _STEPS)) -> Any:
     return figure
 
 
+def save_small(figure: Any, path: str, *, dpi: int, colours: int) -> None:
+    """Writes a `.png` file of few colours, which is small."""
+    from PIL import Image
+
+    figure.savefig(path, dpi=dpi, metadata={"Software": None})
+    with Image.open(path) as picture:
+        few = picture.convert("RGB").quantize(colours, dither=Image.Dither.NONE)
+    few.save(path, format="png", optimize=True)
+
+
 def main(argv: Sequence[str]) -> None:
     """Writes data, or the table and the figure."""
     if len(argv) > 1:
@@ -173,10 +183,10 @@ def main(argv: Sequence[str]) -> None:
     head += ["steps to correlation 0.8", f"drift at step {_STEPS}", "seconds"]
     print(table(head, rows(runs)))
     if _FIGURE.value:
-        drawing.save(draw(runs), _FIGURE.value, dpi=80, colours=64)
+        save_small(draw(runs), _FIGURE.value, dpi=80, colours=64)
     if _STRIP.value:
         picture = strip(pathlib.Path(_RUNS.value[-1]))
-        drawing.save(picture, _STRIP.value, dpi=55, colours=32)
+        save_small(picture, _STRIP.value, dpi=55, colours=32)
 
 
 if __name__ == "__main__":

@@ -108,7 +108,7 @@ def make_task(config: Config, cache_dir: str | None) -> Task:
     assert evaluate is not None
 
     def also(model: Any, folder: pathlib.Path) -> dict[str, float]:
-        others = lift_baselines.numbers(found.train, found.test)
+        others = lift_baselines.numbers(found.train, found.test, QUANTITY)
         return evaluate(model, folder) | others
 
     return dataclasses.replace(task, evaluate=also)

@@ -13,6 +13,8 @@ import numpy as np
 from scipy.interpolate import RBFInterpolator
 
 from opjax.datasets import lift
+from opjax.learn.config.quantities import Quantity
+from opjax.learn.predict.quantities import measure
 from opjax.samples import Sample
 
 MODES = 50  # of the pressure
@@ -53,23 +55,36 @@ def predict(train: Sequence[Sample], test: Sequence[Sample]) -> Baseline:
     )
 
 
-def numbers(train: Sequence[Sample], test: Sequence[Sample]) -> dict[str, float]:
+def numbers(
+    train: Sequence[Sample], test: Sequence[Sample], wanted: Quantity | None = None
+) -> dict[str, float]:
     """Returns errors of the baselines: pressure, lift from it, lift directly.
 
     Args:
       train: as for `predict`.
       test: likewise.
+      wanted: the lift as a quantity of the pressure, if it is to be measured too.
     """
     found = predict(train, test)
     true = _stack(test, "target")
     errors = np.linalg.norm(found.pressure - true, axis=1)
     errors /= np.linalg.norm(true, axis=1)
     lifts = _stack(test, "target_scalars")[:, 0]
-    return {
+    rows = {
         "pod_rbf_relative_l2": float(errors.mean()),
         "pod_rbf_lift_r2": r_squared(found.lift, lifts),
+        "pod_rbf_lift_error": float(np.abs(found.lift - lifts).mean()),
         "linear_lift_r2": r_squared(found.linear, lifts),
+        "linear_lift_error": float(np.abs(found.linear - lifts).mean()),
     }
+    if wanted is not None:
+        pairs = [
+            measure((wanted,), one, [values[:, None], target[:, None]], lift.CHANNELS)
+            for one, values, target in zip(test, found.pressure, true, strict=True)
+        ]
+        integrated = np.array([[row[wanted.text] for row in pair] for pair in pairs])
+        rows[f"pod_rbf_r2_{wanted.key}"] = r_squared(*integrated.T)
+    return rows
 
 
 def r_squared(predicted: np.ndarray, true: np.ndarray) -> float:

@@ -8,10 +8,11 @@ points:
     operator = jax.export.deserialize(bytearray(open("operator.jax", "rb").read()))
     values = operator.call(mesh_points, features)
 
-with float32 arrays `(n, p)` and `(n, c)` in physical units, and values `(n, q)`. Calls
-act on one sample; loop over samples, since `jax.vmap` has no rule for them. JAX reads
-such files for at least six months of later releases. Reading and writing them needs
-flatbuffers: `pip install "opjax[export]"`.
+with float32 arrays `(n, p)` and `(n, c)` in physical units, and values `(n, q)`; an
+operator with scalars takes these next, `(s,)`. Calls act on one sample; loop over
+samples, since `jax.vmap` has no rule for them. JAX reads such files for at least six
+months of later releases. Reading and writing them needs flatbuffers:
+`pip install "opjax[export]"`.
 
 Where opjax is installed, `load` reads them and checks them first. The file ends with
 the checksum of what is in front of it, so damage is noticed; a checksum says what was
@@ -66,7 +67,7 @@ _CALLS = re.compile(
 )
 _NAMED = re.compile(r'custom_call @(?:"((?:[^"\\]|\\.)*)"|([\w.$-]+))')
 _NAMED_GENERIC = re.compile(r'call_target_name\s*=\s*"((?:[^"\\]|\\.)*)"')
-_NORMALIZED = ("mesh_points", "features", "target")
+_NORMALIZED = ("mesh_points", "features", "scalars", "target")
 
 
 def save(
@@ -76,6 +77,7 @@ def save(
     point_dim: int,
     feature_dim: int,
     normalizers: Mapping[str, Normalizer] | None = None,
+    scalar_dim: int = 0,
     weighted: bool = False,
     num_points: int | None = None,
     min_points: int = 1,
@@ -96,8 +98,11 @@ def save(
       point_dim: dimension `p` of space.
       feature_dim: channels `c` of the input function; zero for none, and then calls of
         the file take none.
-      normalizers: of `"mesh_points"` and `"features"`, which encode arguments, and of
-        `"target"`, which decodes the result.
+      normalizers: of `"mesh_points"`, `"features"` and `"scalars"`, which encode
+        arguments, and of `"target"`, which decodes the result.
+      scalar_dim: scalars `s` of a sample, which the function takes as further channels
+        of its features, the same at all points; calls of the file take them behind the
+        features, shape `(s,)`.
       weighted: whether calls of the file take `quadrature_weights`, shape `(n,)`, last.
       num_points: the number of points of calls; None for any.
       min_points: if any, at least so many.
@@ -110,8 +115,10 @@ def save(
         be traced for any number of points, or its result is not `(n, q)`.
     """
     exported = _export(
-        _physical(function, feature_dim, dict(normalizers or {}), weighted),
-        _arguments(point_dim, feature_dim, weighted, num_points, min_points),
+        _physical(function, feature_dim, scalar_dim, normalizers or {}, weighted),
+        _arguments(
+            point_dim, feature_dim, scalar_dim, weighted, num_points, min_points
+        ),
         platforms,
     )
     content = bytes(exported.serialize())
@@ -255,7 +262,8 @@ def _check(path: Path, exported: export.Exported, text: str) -> None:
 def _physical(
     function: Callable[..., jax.Array],
     feature_dim: int,
-    normalizers: dict[str, Normalizer],
+    scalar_dim: int,
+    normalizers: Mapping[str, Normalizer],
     weighted: bool,
 ) -> Callable[..., jax.Array]:
     """Wraps an operator between normalised values into one between physical ones."""
@@ -270,8 +278,15 @@ def _physical(
     def operator(mesh_points: jax.Array, *rest: jax.Array) -> jax.Array:
         rest_of = list(rest)
         arguments = [encode("mesh_points", mesh_points)]
+        features: list[jax.Array] = []
         if feature_dim:
-            arguments.append(encode("features", rest_of.pop(0)))
+            features.append(encode("features", rest_of.pop(0)))
+        if scalar_dim:
+            scalars = encode("scalars", rest_of.pop(0))
+            shape = mesh_points.shape[0], scalar_dim
+            features.append(jnp.broadcast_to(scalars, shape))
+        if features:
+            arguments.append(jnp.concatenate(features, axis=1))
         given = {"quadrature_weights": rest_of.pop(0)} if weighted else {}
         values = function(*arguments, **given)
         if "target" not in normalizers:
@@ -284,13 +299,14 @@ def _physical(
 def _arguments(
     point_dim: int,
     feature_dim: int,
+    scalar_dim: int,
     weighted: bool,
     num_points: int | None,
     min_points: int,
 ) -> list[jax.ShapeDtypeStruct]:
     """Shapes of the arguments of a call."""
     _checks.positive(point_dim=point_dim, min_points=min_points)
-    _checks.non_negative(feature_dim=feature_dim)
+    _checks.non_negative(feature_dim=feature_dim, scalar_dim=scalar_dim)
     n: Any = num_points
     if num_points is None:
         (n,) = export.symbolic_shape("n", constraints=[f"n >= {min_points}"])
@@ -298,6 +314,7 @@ def _arguments(
         _checks.positive(num_points=num_points)
     shapes = [(n, point_dim)]
     shapes += [(n, feature_dim)] if feature_dim else []
+    shapes += [(scalar_dim,)] if scalar_dim else []
     shapes += [(n,)] if weighted else []
     return [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes]
 

@@ -297,6 +297,30 @@ def evaluation():
     return distance(found, training.evaluate(metric, model, data, batch_size=3))
 
 
+def head():
+    """Distances of scalars and gradients read off a mesh that eight devices share."""
+    reader = nn.models.ScalarHead(3, 2, width=8, rngs=nnx.Rngs(0))
+    reader = jax.tree.map(lambda x: x.astype(jnp.float64), reader)
+    rng, found = np.random.default_rng(0), {}
+    values = jnp.asarray(rng.normal(size=(24, 3)))
+    weights = rng.uniform(0.5, 2, 24)
+    weights[[3, 22, 23]] = 0  # padding of the last device among them
+    mesh = sharding.device_mesh(points=8)
+    for name, given in (("weighted", jnp.asarray(weights)), ("equal", None)):
+
+        def total(reader, values, given, **split):
+            return jnp.sum(reader(values, given, **split) ** 2)
+
+        specs = P(), P("points"), None if given is None else P("points")
+        along = partial(jax.shard_map, mesh=mesh, in_specs=specs)
+        gradients = partial(jax.value_and_grad, argnums=(0, 1))
+        part = gradients(partial(total, axis_name="points"))
+        split = along(part, out_specs=(P(), (P(), P("points"))))
+        expected = jax.jit(gradients(total))(reader, values, given)
+        found[name] = distance(jax.jit(split)(reader, values, given), expected)
+    return found
+
+
 def line(model, batch):
     """A quadratic loss."""
     return jnp.sum((batch["x"] @ model["w"] - batch["y"]) ** 2)
@@ -430,7 +454,8 @@ def convolved(local, grid, size):
 
 def by_day():
     """What is quick, and takes every way once."""
-    return {"refusals": refusals(), "evaluation": evaluation(), "pooled": pooled()}
+    found = {"refusals": refusals(), "evaluation": evaluation(), "pooled": pooled()}
+    return found | {"head": head()}
 
 
 def by_night():

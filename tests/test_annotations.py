@@ -23,7 +23,7 @@ from opjax import convolution, point_clouds, schwarz
 # Letters of signatures, all different where they may be.
 SIZES = {"n": 7, "m": 5, "p": 2, "d": 6, "c": 2, "o": 4, "k": 3, "kq": 4, "kk": 3}
 SIZES |= {"r": 3, "s": 2, "n0": 3, "t": 4, "e": 6, "corners": 3, "dimension": 1}
-SIZES |= {"b": 6, "*modes": 2, "*stencil": 3, "*shape": 3, "...": 2}
+SIZES |= {"b": 6, "f": 8, "*modes": 2, "*stencil": 3, "*shape": 3, "...": 2}
 
 COVER = schwarz.box_cover(7, 2, overlap=1)
 SPACE = schwarz.partition_hats(7, 3)

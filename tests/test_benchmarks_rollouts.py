@@ -5,9 +5,11 @@ import json
 import jax
 import numpy as np
 import pytest
+from PIL import Image
 
 from benchmarks import rollouts
 from opjax.files.series import read_series
+from opjax.learn.report import drawing
 
 
 def member(run, seed, error, *, start=""):
@@ -47,6 +49,22 @@ def test_medians_ranges_and_curves_of_every_training(tmp_path):
     np.testing.assert_allclose(axis.lines[0].get_ydata(), 0.2)
     with pytest.raises(FileNotFoundError, match="nothing has no finished members"):
         rollouts.members([tmp_path / "nothing"])
+
+
+def test_a_picture_of_few_colours_is_smaller(tmp_path):
+    figure = drawing.new_figure(2, 2)
+    values = np.random.default_rng(0).normal(size=16)
+    points = np.stack(np.meshgrid(*2 * [np.arange(4.0)], indexing="ij"), -1)
+    points = points.reshape(-1, 2)
+    drawing.field(figure.subplots(), points, values, grid_shape=(4, 4))
+    drawing.save(figure, tmp_path / "all.png")  # of 100 dpi
+    rollouts.save_small(figure, tmp_path / "few.png", dpi=100, colours=8)
+    with Image.open(tmp_path / "few.png") as picture:
+        assert len(picture.getcolors()) <= 8
+        with Image.open(tmp_path / "all.png") as every:
+            assert picture.size == every.size
+    sizes = [(tmp_path / f"{name}.png").stat().st_size for name in ("few", "all")]
+    assert sizes[0] < sizes[1] / 2
 
 
 @pytest.mark.slow

@@ -19,6 +19,8 @@ FEWER = {
     "03_schwarz": {"num_steps=1000": "num_steps=20"},
     "04_super_resolution": {"batch_size = 12, 8": "batch_size = 2, 8"},
     "05_your_own_mesh": {"batch_size = 24, 8": "batch_size = 2, 8"},
+    "08_cases": {"num_epochs=30,": "num_epochs=1,"},
+    "09_error_bars": {"num_epochs=12": "num_epochs=1"},
     "10_time": {'"one_step": 12, "unrolled": 3': '"one_step": 1, "unrolled": 1'},
     "07_which_attention": {"BATCH = 480, 6, 4": "BATCH = 12, 6, 4"},
 }

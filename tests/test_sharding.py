@@ -86,6 +86,11 @@ def test_moments_of_all_devices_are_those_of_the_mesh(quick):
     assert quick["pooled"] < 1e-12
 
 
+@pytest.mark.parametrize("weights", ["weighted", "equal"])
+def test_scalars_read_off_shared_points_are_those_of_the_mesh(quick, weights):
+    assert quick["head"][weights] < 1e-12
+
+
 def test_metrics_of_samples_are_those_of_one_device(quick):
     assert quick["evaluation"] < 1e-12
 

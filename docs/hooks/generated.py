@@ -99,6 +99,7 @@ RESULTS = {
     "sinusoid": "Few observations",
     "burgers": "Burgers",
     "darcy_inverse": "Inverse Darcy",
+    "lift": "Lift of airfoils",
     "bodies": "Bodies in space",
     "time": "Rollouts in time",
     "recipes": "Recipes",

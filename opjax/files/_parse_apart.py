@@ -120,6 +120,7 @@ def _read_vtk(path: str, request: Message) -> Message:
     data = mesh.GetPointData()
     active = data.GetScalars()
     values = {"scalars": active.GetName() if active is not None else None}
+    whole = mesh.GetFieldData()
     if not mesh.IsA("vtkUnstructuredGrid"):
         append = vtkAppendFilter()
         append.SetInputData(mesh)
@@ -128,7 +129,8 @@ def _read_vtk(path: str, request: Message) -> Message:
         append.Update()
         mesh = append.GetOutput()
     arrays = _geometry(mesh)
-    for place, found in (("point", data), ("cell", mesh.GetCellData())):
+    places = {"point": data, "cell": mesh.GetCellData(), "field": whole}
+    for place, found in places.items():
         arrays |= {f"{place} {name}": array for name, array in _fields(found).items()}
     return Message(values, arrays)
 

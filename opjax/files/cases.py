@@ -1,7 +1,7 @@
 """Scalars of a case: numbers in its file, or in a table beside it.
 
 A scalar is an array of one number in an `.npz` or `.h5` file, field data of one number
-in a `.vtu` file, or a column of `cases.csv` in the folder of the files:
+in a VTK file, or a column of `cases.csv` in the folder of the files:
 
     file,angle,mach,split
     wing_001.vtu,2.5,0.30,train

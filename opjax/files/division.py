@@ -93,9 +93,10 @@ def splits(
     read = read_all if in_memory else look_at_all
     found, channels, parts = read(train, how)
     if found[0].target is None:
+        alone = ", since target scalars stand beside a field" if target_scalars else ""
         raise ValueError(
             f"{found[0].name} has no array 'target'; name what to predict, "
-            "target_names=..."
+            f"target_names=...{alone}."
         )
     tests = None
     if test:

@@ -107,7 +107,7 @@ def read(
         unit normal of the nearest facet, and the distance to it, of each named
         boundary, or of the mesh's boundary if none is named.
       scalars: names of numbers that are given for the whole sample, see `files.cases`:
-        arrays of one number, in .vtu files field data, or columns of a table
+        arrays of one number, in VTK files field data, or columns of a table
         `cases.csv` in the folder of the files.
       target_scalars: names of such numbers to predict.
 

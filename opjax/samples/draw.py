@@ -11,18 +11,28 @@ from opjax.samples.base import SCALARS
 
 
 def draw_points(
-    sample: Mapping[str, jax.Array], key: jax.Array, *, num_points: int
+    sample: Mapping[str, jax.Array],
+    key: jax.Array,
+    *,
+    num_points: int,
+    unbiased: bool = False,
 ) -> dict[str, jax.Array]:
     """Draws points of a sample without replacement, padding last.
+
+    Of `r` points that are no padding, `d` are drawn. The weights `w` of these become
+    `w sum(all w) / sum(drawn w)`, which keeps their sum, or `w r / d`, which keeps the
+    expectation of every sum `sum_i w_i f_i` over points.
 
     Args:
       sample: arrays with points along axis 0, `mesh_points` and maybe
         `quadrature_weights` among them, as from `samples.stack`; scalars stay.
       key: PRNG key.
       num_points: how many; all of them if there are no more.
+      unbiased: keep the expectation of sums over points rather than the sum of the
+        weights. Without weights, where models take `1 / n` each, both are the same.
 
     Returns:
-      The sample at these points; its weights keep their sum.
+      The sample at these points, with such weights.
 
     Raises:
       ValueError: if the number is not positive.
@@ -37,11 +47,14 @@ def draw_points(
         order = order + (~active(weights)).astype(order.dtype)
     _, rows = jax.lax.top_k(-order, num_points)
     drawn = {
-        name: array if name in SCALARS else array[rows]
+        name: array if name in SCALARS else jnp.asarray(array)[rows]
         for name, array in sample.items()
     }
     if weights is not None:
-        kept = jnp.sum(drawn["quadrature_weights"])
-        factor = jnp.sum(weights) / jnp.where(kept > 0, kept, 1)
+        before, after = weights, drawn["quadrature_weights"]
+        if unbiased:
+            before, after = active(before), active(after)
+        kept = jnp.sum(after, dtype=weights.dtype)
+        factor = jnp.sum(before, dtype=weights.dtype) / jnp.where(kept > 0, kept, 1)
         drawn["quadrature_weights"] = factor * drawn["quadrature_weights"]
     return drawn

@@ -127,32 +127,55 @@ _UNITS = 100  # times as large, or as small: other units, it seems
 
 
 def other_units(
-    measured: Mapping[str, Any], given: Sequence[Sample], names: Sequence[str]
+    measured: Mapping[str, Any],
+    given: Sequence[Sample],
+    names: Mapping[str, Sequence[str]],
 ) -> list[str]:
-    """Names the scalars whose size is not that of training, as of other units.
+    """Names the inputs whose size is not that of training, as of other units.
 
     Args:
       measured: as from `measure`.
       given: samples to predict on.
-      names: of the scalars.
+      names: of the channels of `features` and `scalars`.
 
     Returns:
-      A sentence with both ranges for each scalar whose largest size is a hundred times
-      that of the training samples, or a hundredth.
+      A sentence with both ranges for the coordinates and for each feature and scalar
+      whose largest size is a hundred times that of the training samples, or a
+      hundredth. Features that are zero everywhere are no matter of units.
     """
-    values = [sample.scalars for sample in given if sample.scalars is not None]
-    if not values or "scalars" not in measured["ranges"]:
-        return []
-    low, high = np.asarray(measured["ranges"]["scalars"], np.float64)
-    now = np.min(values, axis=0), np.max(values, axis=0)
-    sizes = [np.maximum(np.abs(a), np.abs(b)) for a, b in ((low, high), now)]
     found: list[str] = []
-    for i, name in enumerate(names):
-        before, size = (float(part[i]) for part in sizes)
-        if before > 0 and not before / _UNITS < size < before * _UNITS:
+    for role in ("mesh_points", "features", "scalars"):
+        arrays = [getattr(sample, role) for sample in given]
+        rows = [np.atleast_2d(array) for array in arrays if array is not None]
+        if rows and role in measured["ranges"]:
+            before = np.asarray(measured["ranges"][role], np.float64)
+            now = np.stack([r.min(axis=0) for r in rows]).min(axis=0)
+            until = np.stack([r.max(axis=0) for r in rows]).max(axis=0)
+            here = np.stack([now, until]).astype(np.float64)
+            found += _other_sizes(role, before, here, names.get(role) or ())
+    return found
+
+
+def _other_sizes(
+    role: str, before: np.ndarray, here: np.ndarray, names: Sequence[str]
+) -> list[str]:
+    """Compares ranges `(2, channels)`, smallest and largest values."""
+    named = names or range(before.shape[1])
+    words = [f"The {role.removesuffix('s')} {name} is" for name in named]
+    if role == "mesh_points":  # all axes together: one may be thin
+        words = ["The coordinates are"]
+        before, here = (
+            np.array([[ends.min()], [ends.max()]]) for ends in (before, here)
+        )
+    found: list[str] = []
+    for text, (low, high), (now, until) in zip(words, before.T, here.T, strict=True):
+        known, size = max(abs(low), abs(high)), max(abs(now), abs(until))
+        if not known or (role != "scalars" and not size):
+            continue
+        if not known / _UNITS < size < known * _UNITS:
             found.append(
-                f"The scalar {name} is {now[0][i]:g} to {now[1][i]:g} here, and "
-                f"{low[i]:g} to {high[i]:g} in training: is it in the same units?"
+                f"{text} {now:g} to {until:g} here, and {low:g} to {high:g} in "
+                "training: is it in the same units?"
             )
     return found
 

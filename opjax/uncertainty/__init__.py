@@ -1,4 +1,4 @@
-"""Error bars of fields: conformal bands, variances of ridge regression, scores.
+"""Error bars of fields: conformal bands, scores, and whether a case is like others.
 
 All functions are pure and act on one case, or on the scores of several; a band says in
 how many cases a whole field lies inside, see `conformal_quantile` for the theorem and
@@ -15,6 +15,14 @@ from opjax.uncertainty.conformal import (
     pointwise_quantile,
     pointwise_scores,
 )
+from opjax.uncertainty.likeness import (
+    Likeness,
+    area_under_curve,
+    conformal_p_value,
+    field_moments,
+    likeness,
+    shrunk_distances,
+)
 from opjax.uncertainty.regression import ridge_variance
 from opjax.uncertainty.scores import (
     calibration_curve,
@@ -28,19 +36,25 @@ from opjax.uncertainty.scores import (
 
 __all__ = [
     "Band",
+    "Likeness",
+    "area_under_curve",
     "band",
     "calibration_curve",
     "check_cases",
+    "conformal_p_value",
     "conformal_quantile",
     "field_inside",
+    "field_moments",
     "field_score",
     "gaussian_nll",
     "least_cases",
+    "likeness",
     "mean_width",
     "pointwise_coverage",
     "pointwise_quantile",
     "pointwise_scores",
     "rank_correlation",
     "ridge_variance",
+    "shrunk_distances",
     "sparsification_curve",
 ]

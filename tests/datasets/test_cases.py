@@ -61,7 +61,7 @@ def test_a_column_of_the_table_divides_the_samples(tmp_path):
         files.splits([folder], [other], **BOTH)
 
 
-def test_field_data_of_vtu_files_and_rows_of_stacked_files_are_scalars(tmp_path):
+def test_field_data_of_vtk_files_and_rows_of_stacked_files_are_scalars(tmp_path):
     pyvista = pytest.importorskip("pyvista")
     mesh = pyvista.Sphere(theta_resolution=5, phi_resolution=5)
     mesh = mesh.cast_to_unstructured_grid()
@@ -70,6 +70,7 @@ def test_field_data_of_vtu_files_and_rows_of_stacked_files_are_scalars(tmp_path)
     mesh.save(tmp_path / "one.vtu")
     (found,) = files.read(tmp_path / "one.vtu", scalars="angle")
     assert found.scalars == pytest.approx([2.5])
+    _check_legacy_files(tmp_path, mesh)
     count = 4
     np.savez(
         tmp_path / "all.npz",
@@ -79,6 +80,30 @@ def test_field_data_of_vtu_files_and_rows_of_stacked_files_are_scalars(tmp_path)
     )
     found = files.read(tmp_path / "all.npz", stacked=True, scalars="angle")
     assert [float(one.scalars[0]) for one in found] == [0, 1, 2, 3]
+
+
+def _check_legacy_files(folder, mesh):
+    """Field data of `.vtk` files are read, kept and refused as those of `.vtu` are."""
+    old = folder / "one.vtk"
+    mesh.save(old)
+    for source in (old, folder / "one.vtu"):
+        (found,) = files.read(source, scalars="angle")
+        assert found.scalars == pytest.approx([2.5])
+        with pytest.raises(ValueError, match=r"no scalar 'mach', only.*'angle'"):
+            files.read(source, scalars="mach")
+    with files.extended(old, folder / "more.vtk", scalars="angle") as several:
+        for each in several:
+            each.add(each.sample.target, ["prediction"])
+    (found,) = files.read(folder / "more.vtk", scalars="angle", target="prediction")
+    assert found.scalars == pytest.approx([2.5])
+    mesh.field_data["angle"] = [2.5, 3]
+    mesh.save(old)
+    with pytest.raises(ValueError, match=r"angle has shape \(2,\).*one number"):
+        files.read(old, scalars="angle")
+    mesh.field_data["angle"] = [np.nan]
+    mesh.save(old)
+    with pytest.raises(ValueError, match="one.vtk: the scalar angle is nan"):
+        files.read(old, scalars="angle")
 
 
 @pytest.mark.parametrize(
@@ -170,8 +195,24 @@ def test_ranges_of_scalars_and_their_units():
     assert found["scalars_outside"] == 0.5
     assert found["scalars_distance"] > 900
     assert "of the scalars lie outside" in ranges.sentence(found)
-    (note,) = ranges.other_units(known, [far], ["load", "mach"])
-    assert "load is 2000 to 2000 here, and 1 to 3 in training" in note
+    (note,) = ranges.other_units(known, [far], {"scalars": ["load", "mach"]})
+    assert "scalar load is 2000 to 2000 here, and 1 to 3 in training" in note
     assert "scalars_outside" not in ranges.compare(
         ranges.measure([_sample()]), _sample()
     )
+
+
+def test_coordinates_and_features_of_other_units_are_told_with_both_ranges():
+    features = np.stack([np.linspace(1, 2, 6), np.zeros(6)], 1).astype(np.float32)
+    known = ranges.measure([_sample(features=features)])
+    names = {"features": ["k", "f"]}
+    same = [_sample(features=0 * features), _sample(features=50 * features)]
+    assert ranges.other_units(known, same, names) == []
+    assert ranges.other_units(known, [_sample(features=0 * features)], names) == []
+    far = Sample(1000 * POINTS, features=features / 1000)
+    points, feature = ranges.other_units(known, [far], names)
+    assert points.startswith("The coordinates are")
+    assert f"{POINTS.min():g} to {POINTS.max():g} in training" in points
+    assert "feature k is 0.001 to 0.002 here, and 1 to 2 in training" in feature
+    (unnamed,) = ranges.other_units(known, [far._replace(mesh_points=POINTS)], {})
+    assert "feature 0 is" in unnamed

@@ -181,7 +181,7 @@ def test_outside_of_training_sigterm_ends_with_the_same_status():
 
 def test_a_file_of_several_predictions_appears_when_all_are_made(tmp_path, monkeypatch):
     class Trained:
-        description: ClassVar = {"channels": {"target": 1}, "names": {}}
+        description: ClassVar = {"channels": {"target": 1}, "names": {}, "ranges": {}}
 
         def read_options(self, *, point_dim):
             return {"point_dim": point_dim, "need_target": False}

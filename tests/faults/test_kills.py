@@ -5,9 +5,13 @@ import os
 import signal
 import subprocess
 import sys
+import time
 
+import jax
+import numpy as np
 import pytest
 
+from opjax import learn
 from tests.faults import server
 from tests.faults.__main__ import bad
 
@@ -25,6 +29,49 @@ def test_killed_programs_end_with_the_bits_of_the_uninterrupted_one():
     assert result["kills"] == result["identical"] >= 10
     assert result["sigterms"] == result["sigterms_identical"]
     assert len(result["phases"]) > 2
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("rows", [1, 2, 3])
+def test_a_killed_unrolled_run_ends_with_the_bits_of_the_whole_one(tmp_path, rows):
+    """Before, at and after the change from one unrolled step to two."""
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    subprocess.run(_unrolled(whole), check=True, capture_output=True)
+    program = subprocess.Popen(_unrolled(killed), stderr=subprocess.DEVNULL)
+    while program.poll() is None:
+        found = list(killed.glob("*/metrics.jsonl"))
+        if found and len(found[0].read_text().splitlines()) >= rows:
+            program.send_signal(signal.SIGKILL)
+            break
+        time.sleep(0.01)
+    assert program.wait() == -signal.SIGKILL
+    assert not list(killed.glob("*/result.json"))
+    subprocess.run(_unrolled(killed), check=True, capture_output=True)
+    found = [learn.load(run / "functional-0") for run in (whole, killed)]
+    for one, other in zip(*(jax.tree.leaves(t.model) for t in found), strict=True):
+        np.testing.assert_array_equal(one, other)
+    one, other = (run / "functional-0" / "predictions.npz" for run in (whole, killed))
+    assert one.read_bytes() == other.read_bytes()
+    assert _losses(whole) == _losses(killed)
+
+
+def _losses(run):
+    """Of every epoch, in training and validation."""
+    (file,) = run.glob("*/metrics.jsonl")
+    rows = map(json.loads, file.read_text().splitlines())
+    return [(row["train_loss"], row["validation"]) for row in rows]
+
+
+def _unrolled(folder):
+    """A run that unrolls one step, then two."""
+    command = [sys.executable, "-m", "opjax.learn.cli.train", "--preset=smoke"]
+    command += ["--train=demonstration", "--time=unrolled", "--unroll_schedule=1,2"]
+    return [
+        *command,
+        "--num_epochs=4",
+        "--checkpoint_every=1",
+        f"--workdir={folder}",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from PIL import Image
 
 import opjax
 from opjax.learn.report import drawing, figures, figures_fields, figures_seeds
@@ -175,22 +174,6 @@ def test_the_same_data_give_the_same_file(tmp_path, rng):
         figure = figures.functional_maps(figures.members(folder))
         drawing.save(figure, tmp_path / name)
     assert (tmp_path / "one.png").read_bytes() == (tmp_path / "two.png").read_bytes()
-
-
-def test_a_picture_of_few_colours_is_smaller(tmp_path, rng):
-    figure = drawing.new_figure(2, 2)
-    values = rng.normal(size=16)
-    points = np.stack(np.meshgrid(*2 * [np.arange(4.0)], indexing="ij"), -1)
-    points = points.reshape(-1, 2)
-    drawing.field(figure.subplots(), points, values, grid_shape=(4, 4))
-    drawing.save(figure, tmp_path / "all.png")
-    drawing.save(figure, tmp_path / "few.png", colours=8)
-    with Image.open(tmp_path / "few.png") as picture:
-        assert len(picture.getcolors()) <= 8
-        with Image.open(tmp_path / "all.png") as every:
-            assert picture.size == every.size
-    sizes = [(tmp_path / f"{name}.png").stat().st_size for name in ("few", "all")]
-    assert sizes[0] < sizes[1] / 2
 
 
 @jax.tree_util.register_static

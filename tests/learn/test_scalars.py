@@ -6,10 +6,12 @@ import json
 import numpy as np
 import pytest
 
-from opjax import files, learn
+from opjax import export, files, learn
 from opjax.learn.cli import predict as predicting
 from opjax.learn.cli import train as program
-from opjax.samples import Sample
+from opjax.learn.registry import operators
+from opjax.learn.tasks import supervised
+from opjax.samples import Sample, Splits
 
 TINY = dataclasses.replace(
     learn.TRAIN_PRESETS["smoke"],
@@ -98,12 +100,16 @@ def test_what_does_not_go_with_scalars_is_refused(folder, run, tmp_path):
         trained(bare, scalars=np.ones(2))
     with pytest.raises(ValueError, match="leave --stream out"):
         predicting.run(workdir, inputs=str(folder), output=tmp_path, stream=True)
-    with pytest.raises(ValueError, match="exported operators do not"):
+    with pytest.raises(ValueError, match="predicts scalars, but an exported one"):
         predicting.run(workdir, export_path=tmp_path / "model")
-    with pytest.raises(ValueError, match="scalar_names=angle means nothing with"):
+    with pytest.raises(ValueError, match=r"scalar_names=angle.*as fields"):
         dataclasses.replace(TINY, scalar_names="angle", stream_points=8)
-    with pytest.raises(ValueError, match="scalar_names=angle means nothing with time"):
+    with pytest.raises(ValueError, match="target_scalars=lift means nothing with"):
+        dataclasses.replace(TINY, target_scalars="lift", stream_points=8)
+    with pytest.raises(ValueError, match="give --feature_names=angle instead"):
         dataclasses.replace(TINY, scalar_names="angle", time="one_step")
+    with pytest.raises(ValueError, match="lift means nothing with time=one_step"):
+        dataclasses.replace(TINY, target_scalars="lift", time="one_step")
     given = dataclasses.replace(
         TINY, train=str(folder), scalar_names="angle", init_from=str(workdir)
     )
@@ -132,3 +138,58 @@ def test_arrays_with_scalars_are_learned():
     trained = learn.train(data, config=TINY)
     found = trained(data["mesh_points"][0], scalars=data["scalars"][0])
     assert found.shape == (12, 1)
+
+
+def test_target_scalars_alone_are_refused_with_the_way_out(tmp_path):
+    points = np.random.default_rng(0).random((9, 2)).astype(np.float32)
+    np.savez(tmp_path / "c0.npz", mesh_points=points, lift=1.0)
+    with pytest.raises(ValueError, match=r"c0.npz has no array 'target'.*stand beside"):
+        files.splits([tmp_path], target_scalars="lift")
+    samples = [Sample(points, target_scalars=np.ones(1, np.float32))]
+    with pytest.raises(ValueError, match=r"train samples: .*no targets.*Sample.target"):
+        supervised.check(Splits(samples, samples, samples, source="test"))
+
+
+def _moved_by_scalars(trained, sample):
+    there, other = trained(sample), sample._replace(scalars=sample.scalars + 1)
+    return np.abs(trained(other) - there).max()
+
+
+def test_scalars_modulate_the_norms_of_a_run(folder, tmp_path):
+    given = dataclasses.replace(
+        TINY,
+        train=str(folder),
+        scalar_names="angle,mach",
+        model_options="scalar_modulation=true",
+        num_epochs=4,
+    )
+    result = program.run(given, workdir=tmp_path / "run")
+    trained = learn.load(tmp_path / "run")
+    sample = trained.one(folder / "c3.npz")
+    assert trained.model.modulation.scalar_dim == 2
+    assert np.abs(trained.model.modulation.out.kernel[...]).max() > 0
+    assert np.isfinite(result["relative_l2"])
+    assert _moved_by_scalars(trained, sample) > 1e-3
+    whole = trained(sample, chunk_size=8)  # meshes of more points than a chunk
+    np.testing.assert_allclose(whole, trained(sample), atol=1e-5)
+    arrays = {"mesh_points": sample.mesh_points, "scalars": sample.scalars}
+    with pytest.raises(ValueError, match="scalars modulate its norms"):
+        next(iter(trained.stream(arrays, chunk_size=8)))
+    bare = dataclasses.replace(given, scalar_names="")
+    with pytest.raises(ValueError, match="means nothing to samples without scalars"):
+        program.run(bare, workdir=tmp_path / "bare")
+    other = dataclasses.replace(given, models=("gnot",))
+    with pytest.raises(ValueError, match="scalar_modulation means nothing to"):
+        operators.check_options(other, TINY)
+
+
+def test_exported_operators_take_scalars_in_physical_units(folder, tmp_path):
+    given = dataclasses.replace(TINY, train=str(folder), scalar_names="angle,mach")
+    program.run(given, workdir=tmp_path / "run")
+    predicting.run(tmp_path / "run", export_path=tmp_path / "operator.jax")
+    trained = learn.load(tmp_path / "run")
+    operator = export.load(tmp_path / "operator.jax", trusted=True)
+    for name in ("c0.npz", "c7.npz"):
+        sample = trained.one(folder / name)
+        found = operator.call(sample.mesh_points, sample.scalars)
+        np.testing.assert_allclose(found, trained(sample), atol=1e-5)

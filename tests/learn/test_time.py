@@ -17,6 +17,7 @@ from opjax.learn.cli import predict, train
 from opjax.learn.config.time import MODES
 from opjax.learn.predict import in_time, stepping, trained
 from opjax.learn.run.metrics_file import MetricsWriter
+from opjax.learn.run.sources import make_batches
 from opjax.learn.tasks import time as tasks
 from opjax.learn.tasks import time_evaluation
 from opjax.normalize import Normalizer
@@ -234,6 +235,22 @@ def test_noise_is_drawn_from_the_key_alone():
             "unroll_gradient=last means nothing with time=one_shot",
         ),
         ({"time": "sometimes"}, "time='sometimes' is unknown"),
+        (
+            {"unroll_schedule": (1, 2)},
+            "unroll_schedule=1,2 means nothing with time=one_step",
+        ),
+        (
+            {"time": "unrolled", "unroll": 2, "unroll_schedule": (1, 2)},
+            "unroll=2 means nothing with unroll_schedule=1,2",
+        ),
+        *(
+            ({"time": "unrolled", "unroll_schedule": stages}, "two or more increasing")
+            for stages in [(4, 1), (2,), (0, 2), ("1", "2")]
+        ),
+        (
+            {"time": "unrolled", "unroll_schedule": (1, 2, 3)},
+            "unroll_schedule has 3 stages, but num_epochs=2 are fewer",
+        ),
         ({"stacked": True}, "stacked means nothing with time=one_step"),
         ({"stream_points": 5}, "stream_points means nothing with time=one_step"),
     ],
@@ -262,9 +279,53 @@ def test_what_does_not_suit_a_mode_is_named():
         task.build(chosen, nnx.Rngs(0))
 
 
+@pytest.mark.parametrize("epochs", [2, 3, 5])
+def test_stages_have_equal_shares_of_the_epochs_and_the_same_batches(epochs):
+    def batches(**changes):
+        chosen = config(time="unrolled", num_epochs=epochs, **changes)
+        task = tasks.rollouts(chosen, splits_of(decaying()))
+        source = make_batches(task, task.settings(chosen))
+        assert source.total == epochs * source.per_epoch
+        wanted = [(bucket.read(rows), rows) for bucket, rows in source._wanted(0)]
+        return wanted, source.per_epoch
+
+    staged, per_epoch = batches(unroll_schedule=(1, 3))
+    whole, _ = batches(unroll=3)
+    assert len(staged) == len(whole) == epochs * per_epoch
+    for number, ((one, rows), (other, same)) in enumerate(
+        zip(staged, whole, strict=True)
+    ):
+        steps = 1 if number // per_epoch < epochs / 2 else 3
+        np.testing.assert_array_equal(rows, same)
+        assert one["lags"].shape == (2, steps)
+        for name in ("lags", "target"):
+            np.testing.assert_array_equal(one[name], other[name][..., :steps])
+        for name in one.keys() - {"lags", "target"}:
+            np.testing.assert_array_equal(one[name], other[name])
+
+
+def test_a_schedule_compiles_a_step_for_every_stage_that_is_left(tmp_path, monkeypatch):
+    chosen = config(time="unrolled", unroll_schedule=(1, 2), num_epochs=2)
+    found = [s._replace(mesh_points=s.mesh_points[:5]) for s in decaying()]
+    found = [s._replace(values=s.values[:, :5]) for s in found]
+    task = tasks.rollouts(chosen, splits_of(found))
+    source = make_batches(task, task.settings(chosen))
+    compiled = []
+    monkeypatch.setattr(
+        source, "_compile", lambda one, state, bucket, order: compiled.append(bucket)
+    )
+    for step, stages in ((0, 2), (source.per_epoch - 1, 2), (source.per_epoch, 1)):
+        compiled.clear()
+        source.prepare(None, step)
+        assert compiled == [one for (one,) in (task.earlier[0], task.train)][-stages:]
+
+
 @pytest.mark.nightly
-def test_a_killed_training_continues_bit_for_bit(tmp_path, monkeypatch):
-    chosen = config(time="unrolled", unroll=2, input_noise=0.01, num_epochs=4)
+@pytest.mark.parametrize("stages", [{"unroll": 2}, {"unroll_schedule": (1, 2)}])
+@pytest.mark.parametrize("rows", [1, 2, 3])
+def test_a_stopped_training_continues_bit_for_bit(tmp_path, monkeypatch, stages, rows):
+    """Before, at and after the change of the stage."""
+    chosen = config(time="unrolled", input_noise=0.01, num_epochs=4, **stages)
     splits = splits_of(decaying())
 
     def fit(folder):
@@ -277,7 +338,7 @@ def test_a_killed_training_continues_bit_for_bit(tmp_path, monkeypatch):
 
     def stop(self, row):
         write(self, row)
-        if self.rows == 3:
+        if self.rows == rows:
             raise InterruptedError("killed")
 
     with monkeypatch.context() as patch:

@@ -29,6 +29,7 @@ def read(path: Path, max_bytes: int) -> Mesh:
         found = _mesh(path, arrays)
         found.point_data = Data(_with_prefix(arrays, "point "))
         found.cell_data = Data(_with_prefix(arrays, "cell "))
+        found.field_data = Data(_with_prefix(arrays, "field "))
         if values["scalars"] is not None:
             found.point_data.active["Scalars"] = str(values["scalars"])
     meshes.check(path, found)

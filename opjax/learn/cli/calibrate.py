@@ -10,12 +10,15 @@ whole field lies inside in the promised share of cases, see `opjax.uncertainty`.
 `--width` says where the band is wide. `constant` has the same width everywhere.
 `residual` learns from a third of the cases where errors are large. `ensemble` measures
 how far the seeds of a study (`opjax-train --seeds=0,1,2`) are apart.
+
+`opjax-predict` then also says of every case whether it is like the calibration cases.
+Of cases that are, no more than `--false_alarms` are called unlike.
 """
 
 import functools
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -25,7 +28,7 @@ from absl import flags
 from opjax.learn.cli import command_line
 from opjax.learn.json_files import to_json
 from opjax.learn.messages import say
-from opjax.learn.predict import calibration, trained
+from opjax.learn.predict import calibration, intervals, likeness, trained
 from opjax.learn.predict.calibration import Calibration
 from opjax.learn.predict.trained import Trained
 from opjax.samples import Sample
@@ -37,6 +40,7 @@ def run(
     inputs: str | Sequence[str],
     coverage: float = 0.9,
     width: str = "constant",
+    false_alarms: float | None = None,
     point_dim: int | None = None,
     own_model: str | None = None,
     chunk_size: int = 2**14,
@@ -51,6 +55,7 @@ def run(
       coverage: see `learn.calibrate`.
       width: see `learn.calibrate`; the members of an ensemble are the other seeds of
         the study.
+      false_alarms: see `learn.calibrate`.
       point_dim: as for `files.read`; as in training by default.
       own_model: see `learn.load`.
       chunk_size: see `Trained.__call__`; likewise the others.
@@ -78,7 +83,7 @@ def run(
                     "opjax-train --seeds=0,1,2, or give another --width."
                 )
         predict = functools.partial(
-            found, chunk_size=chunk_size, memory_gib=memory_gib, scratch=scratch
+            found.both, chunk_size=chunk_size, memory_gib=memory_gib, scratch=scratch
         )
         result = calibration.calibrate(
             found,
@@ -86,8 +91,16 @@ def run(
             coverage=coverage,
             width=width,
             members=members,
+            false_alarms=false_alarms,
             predict=predict,
         )
+        if result.reference is None:
+            least = likeness.least_cases(likeness.RATE)
+            say(
+                f"{len(cases)} cases are too few to warn of cases that are unlike them "
+                f"with 5 % false alarms: at least {least} are needed, or another "
+                "--false_alarms."
+            )
         path = result.save()
     return to_json(
         {
@@ -99,6 +112,16 @@ def run(
             "calibration_samples": len(result.scores),
             "members": len(members),
             **{f"factor_{name}": value for name, value in result.factors.items()},
+            "half_widths": {
+                name: half
+                for named in result.half_widths.values()
+                for name, half in named.items()
+            },
+            **(
+                {}
+                if result.reference is None
+                else {"false_alarms": result.reference.false_alarms}
+            ),
             "seconds": time.monotonic() - begin,
         }
     )
@@ -135,35 +158,74 @@ class Bands(NamedTuple):
         row = calibration.row_of(
             band, sample, kind=self.kind, coverage=self.found.coverage
         )
+        known = self.found.likeness(sample, values)
+        if known is not None:
+            row |= known
+            say(f"{sample.name}: {self._sentence(known)}.")
         return (fields, [*names, *ends]), to_json(row)
+
+    def _sentence(self, known: Mapping[str, Any]) -> str:
+        if not known["unlike"]:
+            return f"like the calibration cases (p = {known['likeness_p_value']:.2g})"
+        p_value, distance = known["likeness_p_value"], known["likeness_distance"]
+        far = "too far away to be measured"
+        if distance is not None:
+            far = f"{distance:.3g} times as far from their mean as they are"
+        return (
+            f"unlike the calibration cases (p = {p_value:.2g}, {far}): its band "
+            "promises nothing"
+        )
+
+    def intervals(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the ends of the intervals of the numbers in a row of the report."""
+        return intervals.row_of(self.found.half_widths, row)
 
 
 def bands_of(
-    found: Trained, kind: str | None, *, stream: bool, own_model: str | None
+    found: Trained,
+    kind: str | None,
+    *,
+    strict: bool,
+    stream: bool,
+    own_model: str | None,
 ) -> Bands | None:
     """Returns the bands to write: None for an operator that is not calibrated.
 
     Args:
       found: the operator.
       kind: the band that is asked for, if any is.
+      strict: whether cases that are unlike the calibration cases are an error.
       stream: whether meshes are read in slices, for which there are no bands.
       own_model: see `learn.load`.
 
     Raises:
-      ValueError: if a band is asked for and there is none, or the calibration cannot be
-        read.
+      ValueError: if a band or `strict` is asked for and there is no calibration for it,
+        or it cannot be read.
     """
     exists = (found.folder / calibration.FILE).is_file()
-    if kind is not None and (stream or not exists):
-        reason = "slices of points (--stream) have no bands"
-        if not exists:
+    asked = ["--strict"] if strict else []
+    asked += [] if kind is None else [f"--band={kind}"]
+    if asked and (stream or not exists):
+        reason = "slices of points (--stream) have no bands, and no case is compared"
+        if "time" in found.description:
+            reason = f"{found.folder} was trained on series, which have no bands"
+        elif not exists:
             reason = f"{found.folder} is not calibrated; run opjax-calibrate first"
-        raise ValueError(f"--band={kind} means nothing here: {reason}.")
+        raise ValueError(f"{asked[0]} means nothing here: {reason}.")
     if stream and exists:
         say("Slices of points (--stream) are predicted without bands.")
         return None
     known = calibration.load_calibration(found, own_model=own_model)
-    return None if known is None else Bands(known, kind or calibration.BANDS[0])
+    if known is None:
+        return None
+    if strict and known.reference is None:
+        raise ValueError(
+            "--strict means nothing here: the calibration does not say what its cases "
+            "are like, because they were too few or an earlier opjax wrote it; run "
+            f"opjax-calibrate with {likeness.least_cases(likeness.RATE)} cases or "
+            "more, or with --false_alarms."
+        )
+    return Bands(known, kind or calibration.BANDS[0])
 
 
 # In the order of --help.
@@ -172,6 +234,7 @@ _FLAGS = (
     "input",
     "coverage",
     "width",
+    "false_alarms",
     "own_model",
     "point_dim",
     "chunk_size",
@@ -203,6 +266,13 @@ def main() -> None:
         "Where the band is wide: constant, the same everywhere; residual, learned from "
         "a third of the cases; ensemble, by how far the seeds of the study are apart",
     )
+    flags.DEFINE_float(
+        "false_alarms",
+        None,
+        "Share of cases like the calibration cases that opjax-predict may call unlike "
+        "them, between 0 and 1. 0.05 needs at least 19 cases, 0.01 at least 99. By "
+        "default 0.05, or no such warning with fewer than 19 cases",
+    )
     flags.DEFINE_string(
         "own_model",
         None,
@@ -231,6 +301,7 @@ def main() -> None:
             inputs=given.input,
             coverage=given.coverage,
             width=given.width,
+            false_alarms=given.false_alarms,
             point_dim=given.point_dim,
             own_model=given.own_model,
             chunk_size=given.chunk_size,

@@ -141,8 +141,10 @@ def _cost(config: Any, few: Any, task: BaseTask, mesh: Mesh | None) -> Cost:
     size = sum(leaf.size for leaf in jax.tree.leaves(model))
     size //= found.shape[0] if found.shape else 1
     counts = _samples(config, few, task)
+    shares = settings.train_points  # the step that is timed has the largest
+    work = steps * sum(shares) / len(shares) / max(shares)
     if hosts.first():
-        _say_soon(counts, size, steps, estimated_seconds(lowered))
+        _say_soon(counts, size, steps, work * estimated_seconds(lowered))
     begin = time.perf_counter()
     call = lowered.compile()
     compiling = time.perf_counter() - begin
@@ -160,7 +162,7 @@ def _cost(config: Any, few: Any, task: BaseTask, mesh: Mesh | None) -> Cost:
         memory_mib=memory_mib(call) + data / 2**20,
         compile_seconds=compiling,
         step_seconds=seconds,
-        seconds=compiling + seconds * steps + evaluation,
+        seconds=compiling + seconds * work + evaluation,
     )
 
 
@@ -171,7 +173,7 @@ def _say_soon(
     samples = ", ".join(f"{count:,} {name}" for name, count in counts.items())
     print(
         f"Samples: {samples}. {parameters:,} parameters. {steps:,} steps, by their "
-        f"operations at least about {steps * seconds:.2g} s. Compiling a step to "
+        f"operations at least about {seconds:.2g} s. Compiling a step to "
         "measure it.",
         file=sys.stderr,
         flush=True,

@@ -13,7 +13,9 @@ which ParaView animates, and an `.npz` file with `times` and the predicted frame
 
 After `opjax-calibrate`, lower and upper fields are written beside every prediction,
 `prediction_lower` and `prediction_upper`, and the last line has the width of this band
-and, where targets are known, its coverage.
+and, where targets are known, its coverage. Scalars and quantities have intervals in the
+report. Every case is compared with the calibration cases: one that is unlike them gets
+a warning, or is an error with `--strict`.
 
 With `--stream`, `.vtu` and `.h5` files of any size are read and written in slices of
 points. With `--export=FILE` the operator is written to a file that runs without opjax,
@@ -41,7 +43,7 @@ from opjax.learn.cli.calibrate import Bands, bands_of
 from opjax.learn.config.quantities import Quantity, parse
 from opjax.learn.json_files import to_json, write_json
 from opjax.learn.messages import say
-from opjax.learn.predict import calibration, in_slices, trained
+from opjax.learn.predict import calibration, in_slices, intervals, trained
 from opjax.learn.predict.quantities import measure
 from opjax.learn.registry import operators
 from opjax.learn.tasks.supervised import mean_and_worst
@@ -62,6 +64,7 @@ def run(
     time_step: float | None = None,
     gif: bool = False,
     band: str | None = None,
+    strict: bool = False,
     **limits: Any,
 ) -> dict[str, Any]:
     """Predicts on all samples of the input, and exports the operator if asked.
@@ -80,6 +83,8 @@ def run(
       gif: draw an animation of every rollout.
       band: `"whole_field"`, which is the default, or `"pointwise"`, of a calibrated
         operator.
+      strict: raise ValueError after all predictions are written, if a case is unlike
+        the calibration cases.
       **limits: `chunk_size`, `memory_gib` and `scratch`, see `Trained.__call__`.
 
     Returns:
@@ -97,7 +102,9 @@ def run(
             if output is None:
                 raise ValueError("Name a folder for the predictions, --output=...")
             place = pathlib.Path(output)
-            bands = bands_of(found, band, stream=stream, own_model=own_model)
+            bands = bands_of(
+                found, band, strict=strict, stream=stream, own_model=own_model
+            )
             if steps or "time" in found.description:
                 if not steps or stream:
                     raise ValueError(
@@ -124,7 +131,21 @@ def run(
                     found, inputs, place, point_dim, limits, wanted, bands
                 )
             result |= _summary(rows) | {"output": str(output)}
+            if strict:
+                _refuse_unlike(rows, place)
     return to_json(result | {"seconds": time.monotonic() - begin})
+
+
+def _refuse_unlike(rows: Sequence[dict[str, Any]], output: pathlib.Path) -> None:
+    """Raises ValueError if a case is unlike the calibration cases."""
+    names = [row["name"] for row in rows if row["unlike"]]
+    if names:
+        raise ValueError(
+            f"{len(names)} of {len(rows)} cases are unlike the calibration cases, "
+            f"{names[0]} for one. Their predictions are in {output}, but no band holds "
+            "for them. Calibrate or train again with cases like these, or leave "
+            "--strict out."
+        )
 
 
 def _quantities(
@@ -175,7 +196,8 @@ def _stream_all(
     if "scalars" in channels or "target_scalars" in channels:
         raise ValueError(
             f"The operator in {found.folder} takes or predicts scalars, which are read "
-            "with whole files; leave --stream out."
+            "with whole files; leave --stream out: meshes are then evaluated in chunks "
+            "all the same, see --chunk_size."
         )
     for file in _files(inputs):
         rows += in_slices.predict_file(
@@ -216,18 +238,25 @@ def _predict_all(
                 else:
                     fields, known = bands.beside(each.sample, values, names)
                     each.add(*fields)
-                    row |= known
+                    row |= known | bands.intervals(row)
                 rows.append(row)
-                given.append(Sample(_NOWHERE, scalars=each.sample.scalars))
+                given.append(_ends(each.sample))
     for note in ranges.other_units(
-        found.description, given, found.description["names"].get("scalars", [])
+        found.description, given, found.description["names"]
     ):
         warnings.warn(note, stacklevel=2)
     write_json(output / "report.json", rows)
     return rows
 
 
-_NOWHERE = np.zeros((1, 1), np.float32)
+def _ends(sample: Sample) -> Sample:
+    """The smallest and largest inputs of a sample, as one of two points."""
+    points, features = (
+        None if array is None else np.stack([array.min(axis=0), array.max(axis=0)])
+        for array in (sample.mesh_points, sample.features)
+    )
+    assert points is not None
+    return Sample(points, features=features, scalars=sample.scalars)
 
 
 def _of_scalars(
@@ -235,15 +264,16 @@ def _of_scalars(
 ) -> dict[str, Any]:
     """What the report says of the scalars of a sample, by their names."""
     names = found.description["names"]
+    targets = names.get("target_scalars") or []
     row: dict[str, Any] = {}
     if sample.scalars is not None:
         row["scalars"] = _named(names, "scalars", sample.scalars)
     if predicted is not None:
-        row["predicted_scalars"] = _named(names, "target_scalars", predicted)
+        row["predicted_scalars"] = intervals.named(targets, predicted)
     if predicted is not None and sample.target_scalars is not None:
         known, error = sample.target_scalars, predicted - sample.target_scalars
-        row["target_scalars"] = _named(names, "target_scalars", known)
-        row["scalar_errors"] = _named(names, "target_scalars", error)
+        row["target_scalars"] = intervals.named(targets, known)
+        row["scalar_errors"] = intervals.named(targets, error)
     return to_json(row)
 
 
@@ -311,12 +341,11 @@ def _export(found: trained.Trained, path: str | os.PathLike[str]) -> None:
             f"The operator in {found.folder} was trained on series, and a step in time "
             "is not exported; roll it out with --steps, or train without --time."
         )
-    if description["sizes"].get("scalar_dim") or description["sizes"].get(
-        "target_scalars"
-    ):
+    if description["sizes"].get("target_scalars"):
         raise ValueError(
-            f"The operator in {found.folder} takes or predicts scalars, which exported "
-            "operators do not; predict with opjax-predict."
+            f"The operator in {found.folder} predicts scalars, but an exported one "
+            "returns fields alone; predict with opjax-predict, or train without "
+            "--target_scalars."
         )
     least = description["config"][entry.min_points] if entry.min_points else 1
     export.save(
@@ -325,6 +354,7 @@ def _export(found: trained.Trained, path: str | os.PathLike[str]) -> None:
         point_dim=description["channels"]["mesh_points"],
         feature_dim=description["channels"]["features"],
         normalizers=found.normalizers,
+        scalar_dim=description["channels"].get("scalars", 0),
         weighted=description["weighted"],
         num_points=description["sizes"]["num_points"] if found.fixed_points else None,
         min_points=least,
@@ -344,6 +374,7 @@ _FLAGS = (
     "time_step",
     "gif",
     "band",
+    "strict",
     "stream",
     "chunk_size",
     "memory_gib",
@@ -401,6 +432,12 @@ def main() -> None:
         "does. By default whole_field",
     )
     flags.DEFINE_bool(
+        "strict",
+        False,
+        "Exit with an error, after all predictions are written, if a case is unlike "
+        "the calibration cases of opjax-calibrate",
+    )
+    flags.DEFINE_bool(
         "stream",
         False,
         "Read and write .vtu or .h5 files in slices of points. A mesh then need not "
@@ -422,6 +459,8 @@ def main() -> None:
             raise app.UsageError("Give --input and --output, or --export.")
         if given.band and not given.input:
             raise app.UsageError("--band means nothing without --input.")
+        if given.strict and not given.input:
+            raise app.UsageError("--strict means nothing without --input.")
         if not given.steps and (given.time_step or given.gif):
             raise app.UsageError("--time_step and --gif mean nothing without --steps.")
         return run(
@@ -437,6 +476,7 @@ def main() -> None:
             own_model=given.own_model,
             quantities=given.quantities,
             band=given.band,
+            strict=given.strict,
             steps=given.steps,
             time_step=given.time_step,
             gif=given.gif,

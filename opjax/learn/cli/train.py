@@ -231,6 +231,11 @@ class Config(
                 f"stream_memory={self.stream_memory} means nothing without "
                 "stream_points; give it, or leave both out."
             )
+        if len(self.unroll_schedule) > self.num_epochs:
+            raise ValueError(
+                f"unroll_schedule has {len(self.unroll_schedule)} stages, but "
+                f"num_epochs={self.num_epochs} are fewer; give an epoch for each."
+            )
         if self.init_from and len(self.models) > 1:
             raise ValueError(
                 f"init_from has one operator, not models={','.join(self.models)}; give "
@@ -258,12 +263,18 @@ class Config(
                     f"{name}={value} means nothing with time={self.time}, whose series "
                     "have fields at points; add features of the shape to the files."
                 )
-        for name in ("scalar_names", "target_scalars"):
-            if value := getattr(self, name):
-                raise ValueError(
-                    f"{name}={value} means nothing with time={self.time}, whose series "
-                    "have fields alone; leave it out."
-                )
+        if self.scalar_names:
+            raise ValueError(
+                f"scalar_names={self.scalar_names} means nothing with time={self.time}:"
+                " the scalars of a series are constant features; give "
+                f"--feature_names={self.scalar_names} instead."
+            )
+        if self.target_scalars:
+            raise ValueError(
+                f"target_scalars={self.target_scalars} means nothing with "
+                f"time={self.time}, whose series are predicted frame by frame; leave "
+                "it out, or train on the last frames without --time."
+            )
 
     def _refuse_with_stream_points(self) -> None:
         """Raises ValueError for options that mean nothing where meshes are sliced."""
@@ -272,6 +283,13 @@ class Config(
                 continue
             value = getattr(self, field.name)
             if value not in (field.default, _BEFORE.get(field.name)):
+                if field.name == "scalar_names":
+                    raise ValueError(
+                        f"scalar_names={value} means nothing with "
+                        f"stream_points={self.stream_points}, whose files are read in "
+                        "slices of points: write the scalars into the files as fields, "
+                        "the same at all points, and add them to --feature_names."
+                    )
                 raise ValueError(
                     f"{field.name}={value} means nothing with "
                     f"stream_points={self.stream_points}; leave it out."
@@ -294,6 +312,7 @@ _WHOLE_MESHES = (
     "num_validation",
     "num_test",
     "num_buckets",
+    "train_points",
     "microbatch",
     "chunk_size",
     "rematerialize",

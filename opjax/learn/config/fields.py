@@ -49,6 +49,7 @@ def option(
     choices: Collection[str] | None = None,
     members: bool = False,
     within: str = "",
+    repeats: bool = False,
 ) -> Any:
     """Declares a field of a configuration.
 
@@ -65,14 +66,16 @@ def option(
         of its own, so that it may change in the folder of the study.
       within: name of the field whose flag gives this one too, as option=value; empty
         for a field with a flag of its own.
+      repeats: whether elements of a tuple may be equal.
 
     Returns:
       A dataclass field.
     """
     limits = {"at least": minimum, "above": above, "at most": maximum, "below": below}
     choices = None if choices is None else tuple(choices)
-    given = {"text": text, "limits": limits, "choices": choices, "members": members}
-    given["within"] = within
+    given: dict[str, Any] = {"text": text, "limits": limits, "choices": choices}
+    given["members"] = members
+    given |= {"within": within, "repeats": repeats}
     return dataclasses.field(default=default, metadata=given)
 
 
@@ -81,11 +84,12 @@ def check(config: Configuration) -> None:
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
         several = isinstance(value, tuple)
-        if several and not value:
+        if several and field.default and not value:
             raise ValueError(f"{field.name} is empty; name at least one.")
         for element in value if several else (value,):
             _check_value(field, element)
-            if several and value.count(element) > 1:
+            repeats = field.metadata["repeats"]
+            if several and not repeats and value.count(element) > 1:
                 raise ValueError(f"{field.name}={spell(value)} has {element} twice.")
 
 

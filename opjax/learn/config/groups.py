@@ -216,6 +216,11 @@ class SingleModelOptions(Options):
     num_projected: int = _of_single(
         64, "Number of points that linformer projects to", minimum=1
     )
+    scalar_modulation: bool = _of_single(
+        False,
+        "Scale and shift the norms of operator transformers by functions of the "
+        "scalars of a case, which are constant features in any case",
+    )
 
     def __post_init__(self):
         """Refuses temperatures that exclude each other."""
@@ -372,6 +377,16 @@ class TrainingOptions(UpdateOptions):
         "whole batch elsewhere",
         minimum=0,
     )
+    train_points: tuple[float, ...] = option(
+        (1.0,),
+        "Share of the points of a training mesh that a step sees, drawn anew in every "
+        "step. Several shares, separated by commas, are of equal parts of the epochs: "
+        "0.25,0.25,0.25,1 has a quarter of the points in three quarters of the epochs "
+        "and ends with all. Validation and test see all points",
+        above=0,
+        maximum=1,
+        repeats=True,
+    )
     num_buckets: int = option(
         0,
         "Number of different sizes that meshes are padded to. Each size is compiled "
@@ -430,6 +445,11 @@ class TrainingOptions(UpdateOptions):
             raise ValueError(
                 f"microbatch={self.microbatch} must divide "
                 f"batch_size={self.batch_size}."
+            )
+        if len(self.train_points) > self.num_epochs:
+            raise ValueError(
+                f"train_points={fields.spell(self.train_points)} has more shares than "
+                f"num_epochs={self.num_epochs}; give at most one for each epoch."
             )
         if self.cycle_momentum and self.beta1 != TrainingOptions.beta1:
             raise ValueError(

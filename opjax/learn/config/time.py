@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from opjax.learn.config.fields import option
+from opjax.learn.config.fields import option, spell
 from opjax.learn.config.groups import Options
 
 MODES = ("one_step", "unrolled", "time_conditional", "one_shot")
@@ -27,6 +27,12 @@ class TimeOptions(Options):
         "Number of steps that a training sample is unrolled for, with --time=unrolled; "
         "maximum number of frames that a step may span, with --time=time_conditional",
         minimum=1,
+    )
+    unroll_schedule: tuple[int, ...] = option(
+        (),
+        "Numbers of unrolled steps of the stages of the training, separated by commas "
+        "and increasing, such as 1,4, in place of --unroll. Every stage has an equal "
+        "share of the epochs",
     )
     unroll_gradient: str = option(
         "all",
@@ -60,13 +66,35 @@ class TimeOptions(Options):
             own = {field.name for field in dataclasses.fields(TimeOptions)}
             unread = own - {"time"}
         elif self.time != "unrolled":
-            unread = {"unroll_gradient"}
+            unread = {"unroll_gradient", "unroll_schedule"}
             if self.time != "time_conditional":
                 unread |= {"unroll"}
         for field in dataclasses.fields(TimeOptions):
             value = getattr(self, field.name)
             if field.name in unread and value != field.default:
                 raise ValueError(
-                    f"{field.name}={value} means nothing with time={self.time}; leave "
-                    "it out, or give another time."
+                    f"{field.name}={spell(value)} means nothing with "
+                    f"time={self.time}; leave it out, or give another time."
                 )
+        if self.unroll_schedule:
+            self._check_schedule()
+
+    def _check_schedule(self) -> None:
+        """Raises ValueError unless the stages of the unrolling get longer."""
+        stages, shown = self.unroll_schedule, spell(self.unroll_schedule)
+        if self.unroll != TimeOptions.unroll:
+            raise ValueError(
+                f"unroll={self.unroll} means nothing with unroll_schedule={shown}, "
+                "which has the numbers of steps; leave one of them out."
+            )
+        whole = all(type(steps) is int and steps > 0 for steps in stages)
+        if len(stages) < 2 or not whole or list(stages) != sorted(set(stages)):
+            raise ValueError(
+                f"unroll_schedule={shown} must be two or more increasing numbers of "
+                "steps, such as 1,4; for one number give --unroll."
+            )
+
+    @property
+    def unroll_stages(self) -> tuple[int, ...]:
+        """Unrolled steps of the stages of the training, one after the other."""
+        return self.unroll_schedule or (self.unroll,)

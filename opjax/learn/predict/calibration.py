@@ -3,7 +3,8 @@
 import hashlib
 import json
 import pathlib
-from collections.abc import Callable, Sequence
+import types
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -15,7 +16,10 @@ from opjax._files import remove_leftovers
 from opjax.files.npz import add, open_npz
 from opjax.learn.json_files import replacing, to_json
 from opjax.learn.messages import say
-from opjax.learn.predict import prediction, trained, widths
+from opjax.learn.predict import intervals, likeness, prediction, trained, widths
+from opjax.learn.predict.intervals import HalfWidths
+from opjax.learn.predict.likeness import Reference
+from opjax.learn.predict.prediction import Predicted
 from opjax.learn.predict.trained import Trained
 from opjax.learn.predict.widths import WIDTHS, Width
 from opjax.samples import Sample
@@ -54,6 +58,9 @@ class Calibration(NamedTuple):
       factors: of the width, by the name of the band, `whole_field` and `pointwise`.
       scores: of whole fields, those of the calibration cases, sorted, `(b,)`.
       members: digests of the operators that an ensemble consists of.
+      half_widths: of the intervals of scalars and quantities, see `intervals`.
+      reference: what the cases are like, for a warning of others; None where they are
+        too few.
     """
 
     trained: Trained
@@ -63,6 +70,8 @@ class Calibration(NamedTuple):
     factors: dict[str, float]
     scores: np.ndarray
     members: tuple[str, ...] = ()
+    half_widths: Mapping[str, dict[str, float]] = types.MappingProxyType({})
+    reference: Reference | None = None
 
     def band(
         self,
@@ -94,6 +103,27 @@ class Calibration(NamedTuple):
         upper = np.nextafter((values + half).astype(values.dtype), np.inf)
         return FieldBand(lower, upper)
 
+    def likeness(
+        self, sample: Sample, prediction: np.ndarray | None = None
+    ) -> dict[str, Any] | None:
+        """Says whether a case is like the calibration cases.
+
+        Args:
+          sample: the case, as for the operator.
+          prediction: what the operator predicts for it, `(n, q)`, if that is known.
+
+        Returns:
+          `unlike`, `likeness_p_value` and `likeness_distance`, see
+          `opjax.uncertainty.likeness`; None if calibration cases were too few.
+
+        Raises:
+          ValueError: if the sample does not fit the operator.
+        """
+        if self.reference is None:
+            return None
+        values = self.trained(sample) if prediction is None else prediction
+        return self.reference.row(self.trained, sample, values)
+
     def save(self) -> pathlib.Path:
         """Writes `calibration.npz` beside the operator, for `opjax-predict`.
 
@@ -111,14 +141,16 @@ class Calibration(NamedTuple):
             "coverage": self.coverage,
             "factors": self.factors,
             "members": self.members,
+            "half_widths": dict(self.half_widths),
         }
+        arrays = {"scores": self.scores, **self.width.arrays()}
+        if self.reference is not None:
+            description["false_alarms"] = self.reference.false_alarms
+            arrays["likeness"] = self.reference.features
         text = np.asarray(json.dumps(to_json(description)))
         remove_leftovers(path.parent, path.stem)
         with replacing(path) as temporary:
-            add(
-                temporary,
-                {"description": text, "scores": self.scores, **self.width.arrays()},
-            )
+            add(temporary, {"description": text, **arrays})
         return path
 
 
@@ -129,7 +161,8 @@ def calibrate(
     coverage: float = 0.9,
     width: str = "constant",
     members: Sequence[Trained] = (),
-    predict: Callable[[Sample], np.ndarray] | None = None,
+    false_alarms: float | None = None,
+    predict: Callable[[Sample], np.ndarray | Predicted] | None = None,
 ) -> Calibration:
     """Calibrates the bands of a trained operator on cases that it has not seen.
 
@@ -139,7 +172,9 @@ def calibrate(
 
     Bands are split-conformal, see `opjax.uncertainty`: if calibration cases and later
     ones are exchangeable, whole fields lie inside with the promised probability,
-    however wrong the operator is.
+    however wrong the operator is. Intervals of scalars and of the quantities of
+    training are made likewise. `found.likeness(sample)` says whether a case is like the
+    calibration cases at all.
 
     Args:
       operator: from `learn.load`.
@@ -151,7 +186,10 @@ def calibrate(
         far as other seeds are from the prediction; `"residual"`, as large as errors
         were at points alike.
       members: the other seeds of an ensemble, see `siblings`.
-      predict: `predict(sample)` in place of the operator, for its options.
+      false_alarms: promised share of cases like these that are called unlike, inside
+        (0, 1); 0.05 if None, or no warning where cases are too few for it.
+      predict: `predict(sample)` in place of the operator, for its options: values, or
+        what `Trained.both` returns.
 
     Returns:
       The calibration, which is not saved yet.
@@ -178,7 +216,12 @@ def calibrate(
     if width == "residual":
         _check_divided(len(ordered), num_fit, coverage)
     uncertainty.check_cases(len(ordered) - num_fit, coverage=coverage)
-    values = [(predict or operator)(sample) for sample in ordered]
+    predicted = [_predicted(operator, predict, sample) for sample in ordered]
+    values = [one.values for one in predicted]
+    reference = likeness.refer(operator, ordered, values, false_alarms=false_alarms)
+    half_widths = intervals.calibrate(
+        operator, ordered[num_fit:], predicted[num_fit:], coverage=coverage
+    )
     if num_fit:
         fit, ordered = ordered[:num_fit], ordered[num_fit:]
         model: Width = widths.fit_residual(operator, fit, values[:num_fit])
@@ -187,7 +230,26 @@ def calibrate(
         model = widths.restore(width, operator, members=members)
     scores, factors = _factors(model, ordered, values, coverage)
     names = tuple(map(identity, members))
-    return Calibration(operator, width, model, coverage, factors, scores, names)
+    return Calibration(
+        operator,
+        width,
+        model,
+        coverage,
+        factors,
+        scores,
+        names,
+        half_widths,
+        reference,
+    )
+
+
+def _predicted(
+    operator: Trained,
+    predict: Callable[[Sample], np.ndarray | Predicted] | None,
+    sample: Sample,
+) -> Predicted:
+    found = operator.both(sample) if predict is None else predict(sample)
+    return Predicted(found) if isinstance(found, np.ndarray) else found
 
 
 def _factors(
@@ -409,8 +471,32 @@ def _parsed(
     width = widths.restore(text["width"], operator, members=members, arrays=arrays)
     coverage = float(text["coverage"])
     uncertainty.least_cases(coverage)
-    names = tuple(text["members"])
-    return Calibration(operator, text["width"], width, coverage, factors, scores, names)
+    return Calibration(
+        operator,
+        text["width"],
+        width,
+        coverage,
+        factors,
+        scores,
+        tuple(text["members"]),
+        _half_widths(text.get("half_widths", {})),
+        _reference(text.get("false_alarms"), arrays.get("likeness")),
+    )
+
+
+def _half_widths(found: dict[str, dict[str, float]]) -> HalfWidths:
+    numbers = [h for named in found.values() for h in named.values()]
+    if not np.isfinite(numbers).all() or any(h < 0 for h in numbers):
+        raise ValueError("widths that are none")
+    return found
+
+
+def _reference(rate: float | None, features: np.ndarray | None) -> Reference | None:
+    if rate is None or features is None:
+        return None
+    if len(features) < likeness.least_cases(rate) or not np.isfinite(features).all():
+        raise ValueError("moments that are none")
+    return Reference(rate, features)
 
 
 def row_of(
@@ -435,7 +521,11 @@ def row_of(
 
 
 # What `row_of` adds to a row.
-ROW = ("band", "band_coverage", "width", "inside", "coverage_pointwise")
+ROW = (
+    *("band", "band_coverage", "width", "inside", "coverage_pointwise"),
+    *intervals.ROW,
+    *likeness.ROW,
+)
 
 
 def summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -448,4 +538,6 @@ def summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
         found["coverage_pointwise"] = float(np.mean(shares))
     if any("width" in row for row in rows):
         found["width"] = float(np.mean([row["width"] for row in rows]))
-    return found
+    if any("unlike" in row for row in rows):
+        found["unlike"] = sum(row["unlike"] for row in rows)
+    return found | intervals.summary(rows)

@@ -168,10 +168,10 @@ def _solve(gram: np.ndarray, right: np.ndarray, ridge: float) -> np.ndarray:
 
 def _features(trained: Trained, sample: Sample, prediction: np.ndarray) -> np.ndarray:
     """What a residual model knows of every point, `(n, features)`."""
-    parts = [_encoded(trained, "mesh_points", sample.mesh_points)]
+    parts = [encoded(trained, "mesh_points", sample.mesh_points)]
     if sample.features is not None:
-        parts.append(_encoded(trained, "features", sample.features))
-    parts.append(_encoded(trained, "target", prediction))
+        parts.append(encoded(trained, "features", sample.features))
+    parts.append(encoded(trained, "target", prediction))
     own = np.clip(np.concatenate(parts, axis=1), -10, 10)
     rng = np.random.default_rng(0)
     directions = rng.normal(size=(own.shape[1], _WAVES)) * rng.choice([1, 3], _WAVES)
@@ -181,7 +181,7 @@ def _features(trained: Trained, sample: Sample, prediction: np.ndarray) -> np.nd
     return np.hstack([ones, own, waves, np.broadcast_to(case, (len(own), len(case)))])
 
 
-def _encoded(trained: Trained, name: str, values: np.ndarray) -> np.ndarray:
+def encoded(trained: Trained, name: str, values: np.ndarray) -> np.ndarray:
     """Values as the operator sees them, in double precision."""
     values = np.asarray(values, np.float64)
     if name not in trained.normalizers:

@@ -42,6 +42,7 @@ TRANSFORMER_OPTIONS = (
     "compute_dtype",
     "storage_dtype",
     "initial_kernels",
+    "scalar_modulation",
 )
 
 
@@ -71,6 +72,7 @@ def transformer(
         time_embedding=sizes.time_embedding,
         rematerialize=config.rematerialize,
         chunk_size=config.chunk_size or None,
+        scalar_dim=_modulating(config, sizes),
         rngs=rngs,
     )
     precision = nn.Precision(
@@ -80,6 +82,18 @@ def transformer(
     if config.initial_kernels == "unit_variance":
         nn.unit_variance(model)
     return model
+
+
+def _modulating(config: ModelOptions, sizes: Sizes) -> int:
+    """How many scalars modulate norms."""
+    if not config.scalar_modulation:
+        return 0
+    if not sizes.scalar_dim:
+        raise ValueError(
+            "scalar_modulation=True means nothing to samples without scalars; give "
+            "some by --scalar_names, or leave it out."
+        )
+    return sizes.scalar_dim
 
 
 def _reduced(dtype: str) -> str | None:

@@ -25,25 +25,10 @@ def new_figure(width: float, height: float, layout: Any = "compressed") -> Any:
     return Figure(figsize=(width, height), layout=layout)
 
 
-def save(
-    figure: Any, path: str | os.PathLike[str], *, dpi: int = 100, colours: int = 0
-) -> None:
-    """Writes the file in one piece, without metadata that changes from run to run.
-
-    Args:
-      figure: as from `new_figure`.
-      path: the `.png` file.
-      dpi: pixels of an inch.
-      colours: most colours of the picture, which make the file smaller. 0 keeps all.
-    """
+def save(figure: Any, path: str | os.PathLike[str]) -> None:
+    """Writes the file in one piece, without metadata that changes from run to run."""
     with replacing(path) as temporary:
-        figure.savefig(temporary, dpi=dpi, format="png", metadata={"Software": None})
-        if colours:
-            from PIL import Image
-
-            with Image.open(temporary) as picture:
-                few = picture.convert("RGB").quantize(colours, dither=Image.Dither.NONE)
-            few.save(temporary, format="png", optimize=True)
+        figure.savefig(temporary, dpi=100, format="png", metadata={"Software": None})
 
 
 def add_colorbar(figure: Any, image: Any, axes: Any) -> None:

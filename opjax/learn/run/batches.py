@@ -19,7 +19,7 @@ from jax.sharding import Mesh
 
 from opjax import training
 from opjax.learn.messages import say
-from opjax.learn.run import buckets, hosts
+from opjax.learn.run import buckets, hosts, points, stages
 from opjax.learn.run.buckets import Bucket
 from opjax.learn.run.settings import Settings
 from opjax.learn.tasks.task import FreshTask, Task
@@ -100,13 +100,31 @@ class Batches(abc.ABC):
         return 0
 
 
+class Program(NamedTuple):
+    """What trains on a share of the points of samples.
+
+    Attributes:
+      share: of the points, see `points.drawn`.
+      loss: of that share.
+      epoch: updates of many batches.
+      key: folded with the step, of what the loss draws; None if it draws nothing.
+    """
+
+    share: float
+    loss: Callable[..., Any]
+    epoch: training.Epoch
+    key: jax.Array | None
+
+
 class ArrayBatches(Batches):
     """Batches gathered from arrays on the device, or from buckets of such arrays."""
 
     def __init__(self, task: Task, settings: Settings):
         self.mesh, self.row = settings.mesh, task.row
-        self.loss, self.microbatch = task.loss, settings.microbatch
+        self.microbatch = settings.microbatch
         self.train = placed(task.train, self.mesh, task.row)
+        earlier = (placed(one, self.mesh, task.row) for one in task.earlier)
+        self.trains = *earlier, self.train  # of the stages
         self.samples = [buckets.num_samples("train", b) for b in self.train]
         self.seed, self.batch_size = settings.seed, settings.batch_size
         self.drawn: tuple[int, np.ndarray, np.ndarray] | None = None
@@ -115,15 +133,36 @@ class ArrayBatches(Batches):
         self.per_call = settings.steps_per_call or call_length(self.per_epoch)
         self.total = settings.num_epochs * self.per_epoch
         self.optimizer = settings.optimizer(self.total)
-        key = jax.random.fold_in(jax.random.key(self.seed), 1)
-        self.key = key if task.needs_key else None
-        self.epoch = _epoch(
-            task.loss,
+        self.shares, self.num_epochs = settings.train_points, settings.num_epochs
+        if min(self.shares) < 1 and self.mesh is not None:
+            raise ValueError(
+                f"train_points={','.join(map(str, self.shares))} is for one device; "
+                "leave it or --devices out."
+            )
+        self.programs = {
+            share: self._program(task, settings, share) for share in set(self.shares)
+        }
+
+    def _program(self, task: Task, settings: Settings, share: float) -> Program:
+        loss = points.drawn(task.loss, task.needs_key, share)
+        epoch = _epoch(
+            loss,
             self.optimizer,
             microbatch=settings.microbatch,
             on_device_scan=settings.scan,
             mesh=self.mesh,
         )
+        key = jax.random.fold_in(jax.random.key(self.seed), 1)
+        return Program(share, loss, epoch, key if task.needs_key or share < 1 else None)
+
+    def program(self, step: int) -> Program:
+        """Returns what makes a step."""
+        epoch = step // self.per_epoch
+        return self.programs[stages.value_at(self.shares, epoch, self.num_epochs)]
+
+    def train_at(self, step: int) -> tuple[Any, ...]:
+        """Returns the buckets that the batch of a step is from."""
+        return stages.value_at(self.trains, step // self.per_epoch, self.num_epochs)
 
     def start(self, model: Any) -> State:
         """Returns the state before the first step."""
@@ -133,17 +172,31 @@ class ArrayBatches(Batches):
     def prepare(self, state: State, step: int) -> None:
         """Compiles the programs of the steps that remain, one for each size."""
         said, calls = "", self._calls(step)
-        for number, (bucket, order) in enumerate(calls, start=1):
+        for number, (program, bucket, order) in enumerate(calls, start=1):
             if hosts.first():
-                points = buckets.num_points(self.train[bucket])
-                size = f" ({points} points)" if points else ""
+                count = buckets.num_points(bucket)
+                count = points.number(program.share, count) if count else 0
+                size = f" ({count} points)" if count else ""
                 say(f"Compiling training step {number} of {len(calls)}{size}{said}.")
             one = time.monotonic()
-            self._compile(state, bucket, order)
+            self._compile(program, state, bucket, order)
             said = f", about {time.monotonic() - one:.0f} s"
 
-    def _calls(self, step: int) -> list[tuple[int, np.ndarray]]:
-        """Buckets and orders, of every shape that is met from a step on."""
+    def _calls(self, step: int) -> list[tuple[Program, Any, np.ndarray]]:
+        """Programs, buckets and orders, of every shape that is met from a step on."""
+        met: dict[tuple[float, int], tuple[Program, tuple[Any, ...]]] = {}
+        for epoch in range(step // self.per_epoch, self.num_epochs):
+            one = self.program(epoch * self.per_epoch)
+            train = self.train_at(epoch * self.per_epoch)
+            met[one.share, id(train)] = one, train
+        return [
+            (one, train[bucket], order)
+            for one, train in met.values()
+            for bucket, order in self._shapes()
+        ]
+
+    def _shapes(self) -> list[tuple[int, np.ndarray]]:
+        """Buckets and orders of calls."""
         order = np.zeros((1, self.batch_size), np.int32)
         if len(self.train) > 1 or not self.scan:
             return [(bucket, order) for bucket in range(len(self.train))]
@@ -151,8 +204,10 @@ class ArrayBatches(Batches):
         lengths = {min(self.per_call, self.per_epoch), left} - {0}
         return [(0, np.repeat(order, n, axis=0)) for n in sorted(lengths)]
 
-    def _compile(self, state: State, bucket: int, order: np.ndarray) -> None:
-        self.epoch.compile(state, self.train[bucket], order, self.key)
+    def _compile(
+        self, program: Program, state: State, bucket: Any, order: np.ndarray
+    ) -> None:
+        program.epoch.compile(state, bucket, order, program.key)
 
     def advance(
         self, state: State, step: int, good: np.ndarray | None
@@ -160,11 +215,13 @@ class ArrayBatches(Batches):
         """Trains on the next batches; calls start at multiples of `per_call`."""
         del good
         which, batches = self._next(step)
-        if len(self.train) == 1:
-            return self.epoch(state, self.train[0], batches, self.key)
+        _, _, run, key = self.program(step)
+        train = self.train_at(step)
+        if len(train) == 1:
+            return run(state, train[0], batches, key)
         parts: list[History] = []
         for bucket, rows in zip(which, batches, strict=True):
-            state, part = self.epoch(state, self.train[bucket], rows[None], self.key)
+            state, part = run(state, train[bucket], rows[None], key)
             parts.append(part)
         # Looked at once for all batches: waiting for each would cost as much as small
         # steps do. After a refused update the next ones are of no use, nor kept.
@@ -188,11 +245,12 @@ class ArrayBatches(Batches):
         return slice(first, first + count)
 
     def one_step(self, model: Any) -> OneStep:
-        """Returns a step of training on the largest batch, not compiled yet."""
+        """Returns a step on the largest batch, of most points, not compiled yet."""
+        _, loss, _, key = self.programs[max(self.shares)]
         step = training.make_step(
-            self.loss, self.optimizer, microbatch=self.microbatch, mesh=self.mesh
+            loss, self.optimizer, microbatch=self.microbatch, mesh=self.mesh
         )
-        state, given = self.start(model), (self.largest_batch(), self.key)
+        state, given = self.start(model), (self.largest_batch(), key)
         lowered = jax.jit(step, donate_argnums=0).lower(state, *given)
         return OneStep(lowered, state, given)
 
@@ -206,7 +264,7 @@ class ArrayBatches(Batches):
     @property
     def data_bytes(self) -> int:
         """Bytes of the training samples on the device."""
-        return num_bytes(self.train)
+        return num_bytes(self.trains)
 
     def _next(self, step: int) -> tuple[np.ndarray, np.ndarray]:
         first = step % self.per_epoch
@@ -340,13 +398,15 @@ class StoredBatches(ArrayBatches):
                 donate=True,
             )
 
-    def _compile(self, state: State, bucket: int, order: np.ndarray) -> None:
+    def _compile(
+        self, program: Program, state: State, bucket: Bucket, order: np.ndarray
+    ) -> None:
         del order
-        batch = self._placed(buckets.rows(self.train[bucket], self.own))
+        batch = self._placed(buckets.rows(bucket, self.own))
         if self.mesh is None:
-            self.epoch.compile(state, batch, self.rows, self.key)
+            program.epoch.compile(state, batch, self.rows, program.key)
         else:
-            self.update.lower(state, batch, np.array(True), self.key).compile()
+            self.update.lower(state, batch, np.array(True), program.key).compile()
 
     def advance(
         self, state: State, step: int, good: np.ndarray | None
@@ -359,18 +419,20 @@ class StoredBatches(ArrayBatches):
         parts: list[History] = []
         source = self.ahead[1]
         for _ in range(len(self._next(step)[0])):
-            state, part = self._step(state, next(source))
+            state, part = self._step(self.program(step), state, next(source))
             if parts:  # no more than two batches at once on the device
                 jax.block_until_ready(parts[-1])
             parts.append(part)
         self.ahead = step + len(parts), source
         return state, jax.tree.map(lambda *values: np.hstack(values), *parts)
 
-    def _step(self, state: State, arrays: buckets.Arrays) -> tuple[State, History]:
+    def _step(
+        self, program: Program, state: State, arrays: buckets.Arrays
+    ) -> tuple[State, History]:
         batch = self._placed(arrays)
         if self.mesh is None:
-            return self.epoch(state, batch, self.rows, self.key)
-        return self.update(state, batch, np.array(True), self.key)
+            return program.epoch(state, batch, self.rows, program.key)
+        return self.update(state, batch, np.array(True), program.key)
 
     def _placed(self, arrays: buckets.Arrays) -> Any:
         """The samples of a batch that were read, on the devices."""
@@ -394,9 +456,10 @@ class StoredBatches(ArrayBatches):
         """Buckets and rows of all batches from a step on."""
         for epoch in range(step // self.per_epoch, self.total // self.per_epoch):
             which, batches = self._order(epoch)
+            train = self.train_at(epoch * self.per_epoch)
             first = max(step - epoch * self.per_epoch, 0)
             for bucket, rows in zip(which[first:], batches[first:], strict=True):
-                yield self.train[bucket], rows
+                yield train[bucket], rows
 
 
 def evaluate(

@@ -36,6 +36,8 @@ class Settings:
         `opjax.training.make_epoch`.
       microbatch: see `opjax.training.make_step`.
       tensorboard: write TensorBoard files besides metrics.jsonl.
+      train_points: shares of the points of a sample that a step sees, each for an equal
+        part of the epochs, see `points.drawn`.
       mesh: devices that share samples and points, see `opjax.training.make_step`.
     """
 
@@ -52,4 +54,5 @@ class Settings:
     scan: bool = True
     microbatch: int | None = None
     tensorboard: bool = False
+    train_points: tuple[float, ...] = (1.0,)
     mesh: Mesh | None = None

@@ -20,7 +20,7 @@ from opjax.learn.predict.prediction import predict_both, predict_sample
 from opjax.learn.predict.quantities import measure
 from opjax.learn.registry import operators
 from opjax.learn.run import batches, buckets
-from opjax.learn.tasks import outcome, scalars
+from opjax.learn.tasks import outcome, points, scalars
 from opjax.learn.tasks import quantities as measured
 from opjax.learn.tasks.start import build_from, check_options, check_sizes
 from opjax.learn.tasks.task import Task
@@ -113,6 +113,8 @@ def regression(
     if start is not None:
         found = check_sizes(start, found, names or {})
         fitted = {name: start.normalizers[name] for name in fitted}
+    obstacle = _obstacle(splits.train[0], loss=loss, build=build, pointwise=pointwise)
+    points.check(config, splits.train, found, obstacle=obstacle)
     normalizers = fitted | given
     predict = partial(predict_sample, normalizers)
     stacked = partial(_stacked, config, splits, _encoder(fitted))
@@ -184,7 +186,21 @@ def regression(
         over_points=(loss is None or over_points) and not pointwise,
         row=math.prod((found.grid_shape or (1,))[1:]),
         mean=mean,
+        draws_points=not obstacle,
     )
+
+
+def _obstacle(
+    sample: Sample, *, loss: object | None, build: object | None, pointwise: bool
+) -> str:
+    """What needs all points of a sample in training; empty if nothing does."""
+    if loss is not None or build is not None:
+        return "the loss or the model of this program needs all points"
+    if pointwise:
+        return "every point is normalised by itself"
+    if sample.target_grid is not None:
+        return "the target is on a grid of its own"
+    return ""
 
 
 def _seen(splits: Splits, start: Learned | None) -> dict[str, list[str]]:
@@ -305,7 +321,12 @@ def check(splits: Splits) -> None:
                 raise type(error)(f"{name} samples: {error}") from None
             targets = all(sample.target is not None for sample in found)
         if not targets:
-            raise ValueError(f"{name} samples: there are no targets to learn from.")
+            note = "."
+            if found[0].target_scalars is not None:
+                note = ", beside which target scalars stand; give Sample.target."
+            raise ValueError(
+                f"{name} samples: there are no targets to learn from{note}"
+            )
         samples.check_same_channels(splits.train[0], found[0], names=("train", name))
 
 

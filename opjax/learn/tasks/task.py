@@ -44,6 +44,11 @@ class EpochOptions(MemberOptions, Protocol):
         ...
 
     @property
+    def train_points(self) -> tuple[float, ...]:
+        """Shares of the points that a step sees, of equal parts of the epochs."""
+        ...
+
+    @property
     def microbatch(self) -> int:
         """Samples differentiated at once; zero for the default."""
         ...
@@ -168,12 +173,19 @@ class Task(BaseTask):
     Attributes:
       train: pytrees of arrays with samples along axis 0, one for every size of mesh, as
         from `samples.stack`, or `buckets.Bucket` of samples in files.
+      earlier: the same samples in other shapes, as earlier stages of the training see
+        them, such as fewer unrolled steps. Every stage, with `train` as the last one,
+        has an equal share of the epochs.
       scan: one `lax.scan` for an epoch rather than one dispatch for each step; faster
         where steps are short.
+      draws_points: whether the loss may be that of some points of the samples, see
+        `run.points`.
     """
 
     train: tuple[Any, ...]
+    earlier: tuple[tuple[Any, ...], ...] = ()
     scan: bool = False
+    draws_points: bool = False
 
     @property
     def known(self) -> tuple[Any, ...]:
@@ -192,7 +204,17 @@ class Task(BaseTask):
         tensorboard: bool = False,
         mesh: Mesh | None = None,
     ) -> Settings:
-        """Returns how a member is trained, see `BaseTask.settings`."""
+        """Returns how a member is trained, see `BaseTask.settings`.
+
+        Raises:
+          ValueError: if steps are to see some of the points, and the task has no such.
+        """
+        shares = getattr(config, "train_points", (1.0,))
+        if min(shares) < 1 and not self.draws_points:
+            raise ValueError(
+                f"train_points={','.join(map(str, shares))} means nothing for this "
+                "program, whose loss is not one of any points; leave it out."
+            )
         own = self.optimizer
         on_cpu = jax.default_backend() == "cpu"
         return Settings(
@@ -207,6 +229,7 @@ class Task(BaseTask):
             scan=self.scan,
             microbatch=config.microbatch or (1 if on_cpu else None),
             tensorboard=tensorboard,
+            train_points=shares,
             mesh=mesh,
         )
 

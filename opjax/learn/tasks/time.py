@@ -63,6 +63,7 @@ def rollouts(
     encode = partial(encode_stored, normalizers={"mesh_points": points})
     bucketed = partial(_bucketed, config, encode)
     train, validation, test = map(bucketed, data.windows, data.batch_sizes)
+    earlier = tuple(bucketed(stage, data.batch_sizes[0]) for stage in data.stages)
     noise = config.input_noise * np.asarray(normalizers["features"].std)
     noise[how.history * how.channels :] = 0  # constants are known
     description = trained.describe(data.windows[0], sizes=found, names=data.names)
@@ -70,6 +71,7 @@ def rollouts(
     make = builder(found)
     return Task(
         train=train,
+        earlier=earlier,
         validation=validation,
         test=test,
         build=make if start is None else build_from(start, make),
@@ -108,7 +110,6 @@ def _loss(
     noise: np.ndarray,
 ) -> Callable[..., jax.Array]:
     last = config.time == "unrolled" and config.unroll_gradient == "last"
-    deep = config.time == "unrolled" and config.unroll > 1
 
     def one(model: Any, sample: Any, key: jax.Array | None = None) -> jax.Array:
         if key is not None:
@@ -120,7 +121,7 @@ def _loss(
             normalizers,
             model,
             sample,
-            checkpoint=deep,
+            checkpoint=len(sample["lags"]) > 1,
             gradient="last" if last else "all",
         )
         return found[-1] if last else jnp.mean(found)

@@ -38,7 +38,7 @@ class Data:
         every = [*train, *splits.validation, *splits.test]
         windows.check(every, min_frames=history + 1)
         self.test = splits.test
-        unroll = config.unroll
+        unroll = config.unroll_stages[-1]
         if config.time not in ("time_conditional", "one_shot") or history > 1:
             interval = windows.equal_interval(every)
         else:
@@ -49,6 +49,11 @@ class Data:
                 f"No training series has {history} frames and {unroll} after them, as "
                 f"time={config.time} needs; give longer series or a smaller unroll."
             )
+        # Stages begin at the same frames, so their epochs have the same batches.
+        self.stages = tuple(
+            Windows(train, [_first(w, steps) for w in found], history=history)
+            for steps in config.unroll_stages[:-1]
+        )
         rolled = partial(_rolled, history=history, most=config.rollout_steps)
         self.windows = (
             Windows(train, found, history=history),
@@ -81,6 +86,11 @@ class Data:
             time_embedding=self.how.timed,
         )
         self.batch_sizes = getattr(config, "batch_size", 1), 1, 1
+
+
+def _first(window: Window, steps: int) -> Window:
+    """A window without its later targets."""
+    return window._replace(targets=window.targets[:steps])
 
 
 def _rolled(found: Sequence[Series], *, history: int, most: int) -> Windows:

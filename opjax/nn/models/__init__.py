@@ -10,6 +10,7 @@ from opjax.nn.models.galerkin2d import GalerkinTransformer2d
 from opjax.nn.models.gnot import GNOT, GNOTBlock
 from opjax.nn.models.gnot_original import OriginalGNOT
 from opjax.nn.models.latent import LatentNeuralOperator
+from opjax.nn.models.modulation import Modulation
 from opjax.nn.models.narrow import with_precision
 from opjax.nn.models.ono import ONO, ONOBlock
 from opjax.nn.models.operator import OperatorTransformer
@@ -33,6 +34,7 @@ __all__ = [
     "GNOTBlock",
     "GalerkinTransformer2d",
     "LatentNeuralOperator",
+    "Modulation",
     "ONO",
     "ONOBlock",
     "OperatorTransformer",

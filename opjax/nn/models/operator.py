@@ -19,6 +19,7 @@ from opjax.nn.layers.position import Position, check_points
 from opjax.nn.models import chunks, packing
 from opjax.nn.models._given import check_time, joined
 from opjax.nn.models.encoder import Attention, Block
+from opjax.nn.models.modulation import Modulation
 from opjax.precision import Precision
 
 
@@ -48,6 +49,9 @@ class OperatorTransformer(nnx.Module):
       rematerialize: whether to recompute the blocks in the backward pass, which keeps
         one array of features per block.
       chunk_size: of calls that do not say it themselves, see `__call__`.
+      scalar_dim: how many of the last channels of the input function are scalars of the
+        sample, see `constant_features`, that also modulate the norms of the blocks, see
+        `Modulation`. Zero for none that do; those are constant features only.
       rngs: source of the initial parameters.
 
     Raises:
@@ -59,6 +63,7 @@ class OperatorTransformer(nnx.Module):
     """
 
     chunk_size: int | None = None
+    modulation: Modulation | None = None
     precision = Precision()  # see `with_precision`
 
     def __init__(
@@ -77,6 +82,7 @@ class OperatorTransformer(nnx.Module):
         time_embedding: bool = False,
         rematerialize: bool = False,
         chunk_size: int | None = None,
+        scalar_dim: int = 0,
         rngs: nnx.Rngs,
     ):
         _checks.positive(
@@ -111,6 +117,13 @@ class OperatorTransformer(nnx.Module):
         self.blocks = jax.vmap(block)(jax.random.split(rngs.params(), num_layers))
         self.decoder_norm = LayerNorm(features) if decoder_norm else None
         self.decoder = Linear(features, out_features, rngs=rngs)
+        if not 0 <= scalar_dim <= feature_dim:
+            raise ValueError(
+                f"{scalar_dim=} must be between 0 and {feature_dim=}: scalars are the "
+                "last channels of the input function."
+            )
+        if scalar_dim:  # the last parameters drawn: the others are as without
+            self.modulation = Modulation(scalar_dim, features, num_layers, rngs=rngs)
         if chunk_size is not None:
             _checks.positive(chunk_size=chunk_size)
             chunks.check(self, "chunk_size", chunk_size)
@@ -158,6 +171,17 @@ class OperatorTransformer(nnx.Module):
           ValueError: if shapes do not match the model or each other, or an argument has
             no meaning for the model's attention.
         """
+        if self.modulation is not None:
+            return self.specialized(self._scalars(features))(
+                mesh_points,
+                features,
+                quadrature_weights=quadrature_weights,
+                time=time,
+                basis_functions=basis_functions,
+                subdomains=subdomains,
+                chunk_size=chunk_size,
+                axis_name=axis_name,
+            )
         given = self.given(
             mesh_points=mesh_points,
             quadrature_weights=quadrature_weights,
@@ -199,10 +223,40 @@ class OperatorTransformer(nnx.Module):
         z, _ = lax.scan(layer, z, self.blocks)
         return self.decode(z)
 
+    def specialized(self, scalars: jax.Array) -> "OperatorTransformer":
+        """Returns the model at some scalars, whose norms no longer depend on them.
+
+        It still takes them as constant features, the last channels of `features`.
+
+        Args:
+          scalars: of the sample, normalised as features are, `(scalar_dim,)`.
+
+        Raises:
+          ValueError: if the model was built without `scalar_dim`, or has another one.
+        """
+        if self.modulation is None:
+            raise ValueError("The model was built without scalar_dim.")
+        model = jax.tree.map(lambda leaf: leaf, self)  # another module, same arrays
+        self.modulation.apply(model.blocks, scalars)
+        model.modulation = None
+        return model
+
+    def _scalars(self, features: jax.Array | None) -> jax.Array:
+        """The scalars among the features, which are the same at all points."""
+        assert self.modulation is not None
+        if features is None or features.ndim != 2 or not len(features):
+            raise ValueError(
+                "features are None or empty, but their last channels are the scalars "
+                f"of a model with scalar_dim={self.modulation.scalar_dim}."
+            )
+        return features[0, features.shape[1] - self.modulation.scalar_dim :]
+
     def obstacle(self, use: Use) -> str | None:
         """Returns what is in the way of a use, see `nn.division`, or `None`."""
         if division.redefines(self, "__call__", "watch", known_by="obstacle"):
             return f"a {division.name(self)} has a call of its own"
+        if use == "stream" and self.modulation is not None:
+            return "scalars modulate its norms"
         return self.blocks.obstacle(use, self.basis)
 
     def encode(
@@ -304,6 +358,9 @@ class OperatorTransformer(nnx.Module):
         **given: Any,
     ) -> Any:
         """Returns a method of the attentions on their inputs, stacked over layers."""
+        if self.modulation is not None:
+            model = self.specialized(self._scalars(features))
+            return model.watch(method, mesh_points, features, time=time, **given)
         attention = type(self.blocks.attention)
         if not hasattr(attention, method):
             raise ValueError(f"{attention.__name__} has no {method}.")

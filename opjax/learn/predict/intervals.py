@@ -1,0 +1,123 @@
+"""Intervals of predicted scalars and of quantities of interest."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from opjax import uncertainty
+from opjax.learn.config.quantities import parse
+from opjax.learn.messages import say
+from opjax.learn.predict import quantities
+from opjax.learn.predict.prediction import Predicted
+from opjax.learn.predict.trained import Trained
+from opjax.samples import Sample
+
+# Half of the width of the interval of every number, by its kind and its name.
+HalfWidths = dict[str, dict[str, float]]
+# What a report calls predicted and true numbers of a kind.
+KINDS = {
+    "scalars": ("predicted_scalars", "target_scalars"),
+    "quantities": ("quantities", "true_quantities"),
+}
+# What `row_of` adds to a row.
+ROW = tuple(f"{kind}_{end}" for kind in KINDS for end in ("lower", "upper"))
+
+
+def calibrate(
+    trained: Trained,
+    cases: Sequence[Sample],
+    predictions: Sequence[Predicted],
+    *,
+    coverage: float,
+) -> HalfWidths:
+    """Returns the half widths for every number that training predicted.
+
+        the k-th smallest |error| of n cases,    k = ceil((n + 1) coverage).
+
+    The coverage is promised of each number alone, not of all of them together.
+
+    Args:
+      trained: the operator.
+      cases: with targets.
+      predictions: of the operator for them.
+      coverage: promised share.
+
+    Raises:
+      ValueError: if a quantity cannot be computed for a case, or is not finite.
+    """
+    errors: dict[str, dict[str, list[float]]] = {}
+    wanted = parse(trained.description["config"].get("quantities", ""))
+    listed = trained.description["names"].get("target_scalars") or []
+    for sample, predicted in zip(cases, predictions, strict=True):
+        pairs: dict[str, Any] = {}
+        if wanted:
+            assert sample.target is not None
+            fields = [predicted.values, sample.target]
+            names = trained.description["names"]
+            pairs["quantities"] = quantities.measure(wanted, sample, fields, names)
+        if predicted.scalars is not None:
+            if sample.target_scalars is None:
+                say(f"No intervals for scalars: {sample.name} does not have them.")
+                predictions = [p._replace(scalars=None) for p in predictions]
+                return calibrate(trained, cases, predictions, coverage=coverage)
+            both = predicted.scalars, sample.target_scalars
+            pairs["scalars"] = [named(listed, values) for values in both]
+        for kind, (guess, true) in pairs.items():
+            for name, value in guess.items():
+                each = errors.setdefault(kind, {}).setdefault(name, [])
+                each.append(abs(value - true[name]))
+    return {
+        kind: {name: _quantile(name, e, coverage) for name, e in found.items()}
+        for kind, found in errors.items()
+    }
+
+
+def _quantile(name: str, errors: Sequence[float], coverage: float) -> float:
+    if not np.isfinite(errors).all():
+        raise ValueError(f"{name} is not finite for one of the calibration cases.")
+    with jax.enable_x64(True):
+        found = uncertainty.conformal_quantile(np.asarray(errors), coverage=coverage)
+    return float(found)
+
+
+def named(listed: Sequence[str], values: np.ndarray) -> dict[str, float]:
+    """Target scalars by their names, as reports have them."""
+    names = listed or [f"target_scalars_{i}" for i in range(len(values))]
+    return dict(zip(names, map(float, values), strict=True))
+
+
+def row_of(
+    known: Mapping[str, Mapping[str, float]], row: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Returns the ends of the intervals of the numbers in a row of a report.
+
+    Quantities that were not calibrated have none.
+    """
+    found: dict[str, Any] = {}
+    for kind, (predicted, _) in KINDS.items():
+        values: Mapping[str, float] = row.get(predicted) or {}
+        half = {name: known.get(kind, {}).get(name) for name in values}
+        for end, sign in (("lower", -1), ("upper", 1)):
+            ends = {n: values[n] + sign * h for n, h in half.items() if h is not None}
+            if ends:
+                found[f"{kind}_{end}"] = ends
+    return found
+
+
+def summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Returns the share of cases inside the interval, `coverage_NAME` of every number.
+
+    Numbers without a true value or without an interval have none.
+    """
+    inside: dict[str, list[bool]] = {}
+    for row in rows:
+        for kind, (_, true) in KINDS.items():
+            values: Mapping[str, float] = row.get(true) or {}
+            for name, low in (row.get(f"{kind}_lower") or {}).items():
+                if name in values:
+                    high = row[f"{kind}_upper"][name]
+                    key = "".join(c if c.isalnum() else "_" for c in name)
+                    inside.setdefault(key, []).append(low <= values[name] <= high)
+    return {f"coverage_{key}": float(np.mean(each)) for key, each in inside.items()}

@@ -1,0 +1,54 @@
+"""Points of training meshes that are drawn anew in every step."""
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import jax
+
+from opjax import samples, training
+
+
+def number(share: float, num_points: int) -> int:
+    """Returns how many of so many points a share is, rounded up.
+
+    Args:
+      share: in (0, 1].
+      num_points: of a mesh, with padding.
+    """
+    # Not one more where 0.1 * 30 is 3.0000000000000004.
+    return max(1, math.ceil(round(share * num_points, 6)))
+
+
+# The same function for the same loss, so that members of a study share their programs.
+@functools.lru_cache(maxsize=16)
+def drawn(
+    loss: Callable[..., Any], needs_key: bool, share: float
+) -> Callable[..., Any]:
+    """Makes a loss of whole meshes one of a share of their points.
+
+    Args:
+      loss: `loss(model, batch)`, of samples with `mesh_points`; takes `key=` if
+        `needs_key`.
+      needs_key: whether it draws random numbers of its own.
+      share: of the points of a batch, see `number`; 1 gives the loss as it is.
+
+    Returns:
+      `loss(model, batch, key=)`, which draws other points for every sample, see
+      `samples.draw_points`. Sums over points keep their expectation.
+    """
+    if share == 1:
+        return loss
+
+    def total(model: Any, batch: Any, *, key: jax.Array) -> Any:
+        of_points, own = jax.random.split(key)
+        count, num_points = batch["mesh_points"].shape[:2]
+        draw = functools.partial(
+            samples.draw_points, num_points=number(share, num_points), unbiased=True
+        )
+        keys = jax.random.split(of_points, count)
+        few = training.over_samples(draw)(batch, keys)
+        return loss(model, few, key=own) if needs_key else loss(model, few)
+
+    return total

@@ -1,0 +1,59 @@
+"""What training on drawn points needs, refused before any work is done."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from opjax.learn.registry import operators
+from opjax.learn.registry.entries import Sizes
+from opjax.samples import Sample, summaries
+
+
+def check(
+    config: Any, train: Sequence[Sample], sizes: Sizes, *, obstacle: str = ""
+) -> None:
+    """Raises ValueError if steps are to see drawn points and cannot.
+
+    Args:
+      config: has `models`; its `train_points` are shares, of all points if it has none.
+      train: the training samples.
+      sizes: of all samples.
+      obstacle: what in the task needs all points, if anything does.
+    """
+    shares = getattr(config, "train_points", (1.0,))
+    if min(shares) == 1:
+        return
+    said = f"train_points={','.join(map(str, shares))}"
+    if obstacle:
+        raise ValueError(f"{said}: {obstacle}; leave it out.")
+    for name in config.models:
+        reason = _obstacle(config, name, sizes)
+        if reason:
+            raise ValueError(f"{said}: models={name!r} {reason}.")
+    options = [operators.entry(name).min_points for name in config.models]
+    least = max([1, *(getattr(config, option) for option in options if option)])
+    fewest = min(summaries.num_points(train))
+    if min(shares) * fewest < least:
+        raise ValueError(
+            f"{said} leaves {min(shares) * fewest:.3g} of the {fewest} points of the "
+            f"smallest training mesh, fewer than {least}; give a larger share."
+        )
+
+
+def _obstacle(config: Any, name: str, sizes: Sizes) -> str:
+    """Why a model cannot be trained on some of the points; empty if it can."""
+    entry = operators.entry(name)
+    if entry.grid_axes:
+        return "needs the whole grid; leave train_points out or take another model"
+    if entry.fixed_points:
+        return (
+            "belongs to one number of points; leave train_points out or take another "
+            "model"
+        )
+    convolves = getattr(config, "convolution", False)
+    reads = "convolution" in operators.options_of(name)
+    if sizes.grid_shape is not None and convolves and reads:
+        return (
+            "has convolutions, which need the whole grid; add --noconvolution or leave "
+            "train_points out"
+        )
+    return ""

@@ -1,0 +1,251 @@
+"""Whether a case is like others: moments of its fields, distances, p-values."""
+
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+from jax.typing import ArrayLike
+from jaxtyping import Float
+
+from opjax import _checks, linalg
+from opjax.uncertainty import _arguments
+
+
+class Likeness(NamedTuple):
+    """How much a case is like others.
+
+    Attributes:
+      p_value: probability of a case at least as far away, if the case is drawn as the
+        others are; at least `1 / (b + 1)` for `b` others.
+      distance: distance from the mean of the others over their own median distance.
+    """
+
+    p_value: Array
+    distance: Array
+
+
+@jax.jit
+def field_moments(
+    fields: Float[ArrayLike, "n m"],
+    *,
+    quadrature_weights: Float[ArrayLike, " n"] | None = None,
+) -> Float[Array, " f"]:
+    r"""Means and covariances of the channels of a case: a few numbers for any mesh.
+
+        mu = sum_i w_i x_i / sum_i w_i,
+        S = sum_i w_i (x_i - mu) (x_i - mu)^T / sum_i w_i.
+
+    With the coordinates of the points among the channels they describe the shape: its
+    centre, extent and orientation. With an input and an output function they describe
+    their sizes, their gradients and how they go together.
+
+    Args:
+      fields: channels at the `n` points, shape `(n, m)`: coordinates, input and output
+        function, each over its spread in training.
+      quadrature_weights: weights of the points; zero masks a point. Equal ones if left
+        out.
+
+    Returns:
+      The `m` means and the `m (m + 1) / 2` covariances of the upper triangle, row by
+      row.
+
+    Raises:
+      TypeError: if an array is not floating point.
+      ValueError: if the shapes do not match.
+    """
+    _checks.floating(fields=fields)
+    _checks.rank(2, fields=fields)
+    fields = jnp.asarray(fields)
+    weights = _arguments.weights_of(fields, quadrature_weights)[:, 0]
+    keep = weights > 0
+    share = jnp.where(keep, weights, 0)
+    share = share / jnp.sum(share)
+    values = jnp.where(keep[:, None], fields, 0)
+    highest = lax.Precision.HIGHEST
+    mean = jnp.matmul(share, values, precision=highest)
+    centred = jnp.where(keep[:, None], values - mean[None, :], 0)
+    spread = share[:, None] * centred
+    covariance = jnp.matmul(spread.T, centred, precision=highest)
+    upper = np.triu_indices(fields.shape[1])
+    return jnp.concatenate([mean, covariance[upper]])
+
+
+def shrunk_distances(
+    features: Float[ArrayLike, "b f"], *, ridge: ArrayLike = 0.1
+) -> Float[Array, " b"]:
+    r"""Mahalanobis distances of cases from their mean, with a shrunk covariance.
+
+        d_i^2 = z_i (Z^T Z / b + ridge I)^{-1} z_i^T,
+        Z = (X - mean) / (std^2 + floor^2)^{1/2},    floor = 0.01,
+
+    where mean and std are those of the columns over the cases. The ridge makes it
+    defined for more features than cases, and the floor keeps columns in which all
+    cases agree from counting their rounding errors. No order of the cases matters.
+
+    Args:
+      features: of `b` cases, shape `(b, f)`, each of about unit size.
+      ridge: positive; in units of the variance of a column. A traced value is not
+        checked.
+
+    Returns:
+      The distances, shape `(b,)`.
+
+    Raises:
+      TypeError: if the features are not floating point.
+      ValueError: if they have not two axes, or the ridge is not positive.
+
+    References:
+      Ledoit and Wolf, "A well-conditioned estimator for large-dimensional covariance
+      matrices", J. Multivariate Analysis 88, 2004.
+    """
+    return _distances(*_matrix(features, ridge))
+
+
+def conformal_p_value(
+    scores: Float[ArrayLike, " b"], score: Float[ArrayLike, ""]
+) -> Float[Array, ""]:
+    r"""The share of scores that are at least as large as a new one, with itself.
+
+        p = (1 + #{i : s_i >= s}) / (b + 1).
+
+    Theorem. If the `b` scores and the new one are exchangeable, `p` is at most `a` with
+    probability at most `a`, for every `a`. An alarm at `p <= a` is false in at most
+    this share of cases, averaged over the draw of all `b + 1`.
+
+    Args:
+      scores: of cases that are alike, shape `(b,)`.
+      score: of the new case, a scalar; larger means less alike.
+
+    Returns:
+      The p-value, from `1 / (b + 1)` to one; NaN if a score is.
+
+    Raises:
+      TypeError: if a score is not floating point.
+      ValueError: if the shapes are others.
+
+    References:
+      Vovk, Gammerman and Shafer, "Algorithmic Learning in a Random World", 2005.
+    """
+    _checks.floating(scores=scores, score=score)
+    _checks.rank(1, scores=scores)
+    _checks.rank(0, score=score)
+    known, new = jnp.asarray(scores), jnp.asarray(score)
+    above = jnp.sum((known >= new).astype(known.dtype))
+    found = (1 + above) / (known.shape[0] + 1)
+    bad = jnp.any(jnp.isnan(known)) | jnp.isnan(new)
+    return jnp.where(bad, jnp.nan, found)
+
+
+def likeness(
+    features: Float[ArrayLike, " f"],
+    reference: Float[ArrayLike, "b f"],
+    *,
+    ridge: ArrayLike = 0.1,
+) -> Likeness:
+    r"""Says how much a case is like reference cases.
+
+        p = conformal_p_value(d_1, ..., d_b; d),    d = shrunk_distances([X; x]),
+        distance = |x|_M / median_i |x_i|_M.
+
+    The p-value counts the new case among the others, so that all `b + 1` distances
+    change in the same way if two cases are exchanged: the theorem of
+    `conformal_p_value` holds with all reference cases, and none are set apart for a
+    threshold. The distance leaves the new case out of mean and covariance (`M`), and
+    has no bound.
+
+    What differs in no feature is not seen, however wrong the prediction is.
+
+    Args:
+      features: of the new case, shape `(f,)`, such as `field_moments`.
+      reference: the same of the `b` reference cases, shape `(b, f)`. No operator was
+        trained on them, if the features depend on the operator.
+      ridge: see `shrunk_distances`.
+
+    Returns:
+      The p-value and the distance; NaN if a feature is.
+
+    Raises:
+      TypeError: if an array is not floating point.
+      ValueError: if shapes do not match, or the ridge is not positive.
+
+    References:
+      Laxhammar and Falkman, "Inductive conformal anomaly detection for sequential
+      detection of anomalous sub-trajectories", Ann. Math. Artif. Intell. 74, 2015.
+    """
+    known, weight = _matrix(reference, ridge)
+    _checks.floating(features=features)
+    new = jnp.asarray(features, known.dtype)
+    if new.shape != known.shape[1:]:
+        raise ValueError(
+            f"features has shape {new.shape}, but reference {known.shape}: a case has "
+            "one number for each column."
+        )
+    both = jnp.concatenate([known, new[None, :]])
+    together = _distances(both, weight)
+    p_value = conformal_p_value(together[:-1], together[-1])
+    apart = _distances(both, weight, count=known.shape[0])
+    return Likeness(p_value, apart[-1] / jnp.median(apart[:-1]))
+
+
+def area_under_curve(
+    alike: Float[ArrayLike, " b"], unlike: Float[ArrayLike, " e"]
+) -> Float[Array, ""]:
+    r"""How well a score tells two kinds of cases apart.
+
+        mean over all pairs of [s_unlike > s_alike] + [s_unlike = s_alike] / 2,
+
+    the statistic of Mann and Whitney over the number of pairs, and the area under the
+    receiver operating characteristic: 1 if every threshold between them separates the
+    kinds, 0.5 if the score knows nothing.
+
+    Args:
+      alike: scores of the one kind, such as distances, shape `(b,)`.
+      unlike: scores of the other kind, which should be larger, shape `(e,)`.
+
+    Returns:
+      The area, a scalar; NaN if a score is.
+
+    Raises:
+      TypeError: if the scores are not floating point.
+      ValueError: if they have not one axis.
+
+    References:
+      Hanley and McNeil, "The meaning and use of the area under a receiver operating
+      characteristic (ROC) curve", Radiology 143, 1982.
+    """
+    _checks.floating(alike=alike, unlike=unlike)
+    _checks.rank(1, alike=alike, unlike=unlike)
+    one, other = jnp.asarray(alike)[:, None], jnp.asarray(unlike)[None, :]
+    sign = jnp.where(one == other, 0.0, jnp.sign(other - one))
+    return jnp.mean((1 + sign) / 2).astype(one.dtype)
+
+
+_FLOOR = 0.01
+
+
+def _matrix(features: ArrayLike, ridge: ArrayLike) -> tuple[Array, Array]:
+    _checks.floating(features=features)
+    _checks.rank(2, features=features)
+    _checks.positive(ridge=ridge)
+    found = linalg.at_least_single(jnp.asarray(features))
+    return found, jnp.asarray(ridge, found.dtype)
+
+
+@partial(jax.jit, static_argnames="count")
+def _distances(features: Array, ridge: Array, *, count: int | None = None) -> Array:
+    """Distances of all rows, with mean and covariance of the first `count`."""
+    own = features[:count]
+    mean = jnp.mean(own, axis=0, keepdims=True)
+    scale = jnp.sqrt(jnp.var(own, axis=0, keepdims=True) + _FLOOR**2)
+    z = (features - mean) / scale
+    highest = lax.Precision.HIGHEST
+    covariance = jnp.matmul(z[:count].T, z[:count], precision=highest) / len(own)
+    system = covariance + ridge * jnp.eye(z.shape[1], dtype=z.dtype)
+    white = linalg.whiten(z, system, repair=False)
+    # An exact zero has no gradient, which cases that all agree would have.
+    squares = jnp.sum(white * white, axis=1)
+    zero = squares == 0
+    return jnp.where(zero, 0, jnp.sqrt(jnp.where(zero, 1, squares)))

@@ -1,0 +1,225 @@
+"""Warnings of cases that are unlike the calibration cases, and intervals of numbers."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+from opjax import files, learn
+from opjax.learn.cli import calibrate as program
+from opjax.learn.cli import predict, train
+from opjax.learn.predict import calibration, intervals, likeness
+from tests.learn.test_predict import make, operator, write
+
+
+def cases(rng, folder, count, *, stretch=1.0):
+    folder.mkdir()
+    for number in range(count):
+        sample = make(rng, 30 + number % 4)
+        points = np.asarray([stretch, 1.0], np.float32) * sample.mesh_points
+        sample = sample._replace(mesh_points=points, name="")
+        files.write(folder / f"{number:02d}.npz", sample)
+    return folder
+
+
+@pytest.fixture
+def run(rng, tmp_path):
+    found = operator(rng, tmp_path / "run")
+    write(found, 0.5)
+    return found.folder, cases(rng, tmp_path / "new", 40)
+
+
+def rows_of(folder):
+    return json.loads((folder / "report.json").read_text())
+
+
+def test_unlike_cases_are_warned_of_and_refused_when_strict(run, rng, tmp_path, capsys):
+    folder, new = run
+    line = program.run(folder, inputs=str(new))
+    assert line["false_alarms"] == 0.05
+    odd = cases(rng, tmp_path / "odd", 3, stretch=4.0)
+    capsys.readouterr()
+    after = predict.run(folder, inputs=str(odd), output=tmp_path / "out")
+    assert after["unlike"] == 3
+    shown = "".join(capsys.readouterr())
+    assert shown.count("unlike the calibration cases (p = 0.024") == 3
+    for row in rows_of(tmp_path / "out"):
+        assert row["unlike"]
+        assert row["likeness_p_value"] == pytest.approx(1 / 41)
+        assert row["likeness_distance"] > 3
+    with pytest.raises(ValueError, match="3 of 3 cases are unlike.*leave --strict out"):
+        predict.run(folder, inputs=str(odd), output=tmp_path / "strict", strict=True)
+    assert len(rows_of(tmp_path / "strict")) == 3  # all is written before
+    one = str(odd / "00.npz")
+    with pytest.raises(ValueError, match="1 of 1 cases"):
+        predict.run(folder, inputs=one, output=tmp_path / "one", strict=True)
+
+
+def test_cases_alike_pass_when_strict(run, rng, tmp_path, capsys):
+    folder, new = run
+    program.run(folder, inputs=str(new), false_alarms=0.03)
+    more = cases(rng, tmp_path / "more", 4)
+    capsys.readouterr()
+    found = predict.run(folder, inputs=str(more), output=tmp_path / "out", strict=True)
+    assert found["unlike"] == 0
+    assert "".join(capsys.readouterr()).count(": like the calibration cases") == 4
+    assert not any("likeness" in key for key in found)
+
+
+def test_about_as_many_new_cases_are_unlike_as_promised(run, rng):
+    trained = learn.load(run[0])
+    result = learn.calibrate(trained, trained.read(str(run[1])), false_alarms=0.25)
+    more = [make(rng, 30 + i % 4) for i in range(60)]
+    alarms = [result.likeness(sample)["unlike"] for sample in more]
+    assert 0.05 < np.mean(alarms) < 0.5  # the theorem is tested in tests/uncertainty
+
+
+def test_permuting_points_or_a_masked_point_changes_nothing(rng, tmp_path):
+    found = operator(rng, tmp_path, weighted=True)
+    sample = make(rng, 20, weighted=True)
+    sample.quadrature_weights[5:] = 0
+    values = rng.normal(size=(20, 1)).astype(np.float32)
+    expected = likeness.features_of(found, sample, values)
+    order = rng.permutation(20)
+    moved = sample._replace(
+        mesh_points=sample.mesh_points[order],
+        features=sample.features[order],
+        quadrature_weights=sample.quadrature_weights[order],
+    )
+    actual = likeness.features_of(found, moved, values[order])
+    np.testing.assert_allclose(actual, expected, rtol=1e-9)
+    sample.features[6:] = 1e6
+    np.testing.assert_array_equal(likeness.features_of(found, sample, values), expected)
+
+
+def test_numbers_beyond_all_bounds_are_unlike(run, rng):
+    folder, new = run
+    trained = learn.load(folder)
+    result = learn.calibrate(trained, trained.read(str(new)))
+    sample = make(rng, 30)
+    values = trained(sample)
+    huge = sample._replace(mesh_points=sample.mesh_points.astype(np.float64) * 1e200)
+    row = result.likeness(huge, values)
+    assert row["unlike"]
+    assert row["likeness_p_value"] == 1 / 41
+    assert row["likeness_distance"] is None
+
+
+def test_a_calibration_keeps_what_its_cases_are_like(run, tmp_path):
+    folder, new = run
+    trained = learn.load(folder)
+    result = learn.calibrate(trained, trained.read(str(new)), false_alarms=0.1)
+    path = result.save()
+    loaded = learn.load_calibration(learn.load(folder))
+    sample = trained.read(str(new))[0]
+    assert loaded.likeness(sample) == result.likeness(sample)
+    assert loaded.reference.false_alarms == 0.1
+    with np.load(path) as arrays:
+        kept = {name: arrays[name] for name in arrays.files}
+    np.savez(path, **kept | {"likeness": kept["likeness"] * np.nan})
+    with pytest.raises(ValueError, match="is damaged.*moments"):
+        learn.load_calibration(trained)
+    description = json.loads(str(kept["description"]))
+    del description["false_alarms"], description["half_widths"], kept["likeness"]
+    np.savez(path, **kept | {"description": np.asarray(json.dumps(description))})
+    old = learn.load_calibration(trained)  # as before there were any
+    assert old.likeness(sample) is None
+    with pytest.raises(ValueError, match="--strict .* earlier opjax .* 19 cases"):
+        predict.run(folder, inputs=str(new), output=tmp_path / "out", strict=True)
+
+
+def test_few_cases_give_no_warning_but_a_note(run, tmp_path, capsys):
+    folder, new = run
+    few = ",".join(str(new / f"{i:02d}.npz") for i in range(10))
+    line = program.run(folder, inputs=few.split(","))
+    assert "false_alarms" not in line
+    assert "10 cases are too few to warn" in "".join(capsys.readouterr())
+    found = predict.run(folder, inputs=few.split(","), output=tmp_path / "out")
+    assert "unlike" not in found
+    with pytest.raises(ValueError, match="10 .* too few for false_alarms=0.05.* 19"):
+        program.run(folder, inputs=few.split(","), false_alarms=0.05)
+    for rate in (0.0, 1.0, -1.0):
+        with pytest.raises(ValueError, match="false_alarms=.* inside"):
+            program.run(folder, inputs=str(new), false_alarms=rate)
+
+
+def test_strict_needs_a_calibration(run, tmp_path):
+    folder, new = run
+    given = {"inputs": str(new), "output": tmp_path / "out", "strict": True}
+    with pytest.raises(ValueError, match="--strict .* opjax-calibrate first"):
+        predict.run(folder, **given)
+    program.run(folder, inputs=str(new))
+    with pytest.raises(ValueError, match="--strict .* slices"):
+        predict.run(folder, **given, stream=True)
+
+
+@pytest.fixture(scope="module")
+def numbers(tmp_path_factory):
+    """Returns a run with scalars and a quantity, and a folder of other cases."""
+    place, rng = tmp_path_factory.mktemp("numbers"), np.random.default_rng(0)
+    for part, count in (("train", 6), ("new", 12)):
+        (place / part).mkdir()
+        for i in range(count):
+            points, a = rng.random((16, 2)), rng.normal()
+            arrays = {"mesh_points": points, "load": a, "lift": 2 * a}
+            arrays["target"] = a * np.sin(3 * points[:, 0])
+            np.savez(place / part / f"c{i:02d}.npz", **arrays)
+    given = dataclasses.replace(
+        learn.TRAIN_PRESETS["smoke"],
+        train=str(place / "train"),
+        width=8,
+        num_layers=1,
+        num_basis=4,
+        num_epochs=1,
+        num_buckets=1,
+        scalar_names="load",
+        target_scalars="lift",
+        quantities="max:target",
+    )
+    train.run(given, workdir=place / "run")
+    return place / "run", place / "new"
+
+
+@pytest.mark.slow
+def test_scalars_and_quantities_have_intervals(numbers, tmp_path):
+    folder, new = numbers
+    line = program.run(folder, inputs=str(new), coverage=0.75)
+    assert set(line["half_widths"]) == {"lift", "max:target"}
+    result = predict.run(folder, inputs=str(new), output=tmp_path)
+    # Of the calibration cases themselves, ceil(13 * 0.75) = 10 of 12 lie inside.
+    assert result["coverage_lift"] == result["coverage_max_target"] == 10 / 12
+    rows = rows_of(tmp_path)
+    errors = np.sort([abs(row["scalar_errors"]["lift"]) for row in rows])
+    assert line["half_widths"]["lift"] == pytest.approx(errors[9], rel=1e-6)
+    for row in rows:
+        value = row["quantities"]["max:target"]
+        half = line["half_widths"]["max:target"]
+        low, high = (row[f"quantities_{e}"]["max:target"] for e in ("lower", "upper"))
+        assert (low, high) == pytest.approx((value - half, value + half))
+    other = predict.run(
+        folder, inputs=str(new), output=tmp_path / "min", quantities="min:target"
+    )
+    assert "coverage_min_target" not in other  # it was not calibrated
+    assert "coverage_lift" in other
+
+
+@pytest.mark.slow
+def test_cases_without_target_scalars_give_none_an_interval(numbers, capsys):
+    trained = learn.load(numbers[0])
+    several = trained.read(str(numbers[1]))
+    bare = [s._replace(target_scalars=None) for s in several]
+    found = learn.calibrate(trained, bare, coverage=0.75)
+    assert set(found.half_widths) == {"quantities"}
+    assert "No intervals for scalars: " in "".join(capsys.readouterr())
+
+
+def test_intervals_are_the_quantile_of_the_errors(rng):
+    with pytest.raises(ValueError, match="lift is not finite"):
+        intervals._quantile("lift", [np.nan] * 20, 0.9)
+    row = {"predicted_scalars": {"a": 2.0, "b": 1.0}, "target_scalars": {"a": 2.5}}
+    row |= intervals.row_of({"scalars": {"a": 0.5}}, row)
+    assert row["scalars_lower"] == {"a": 1.5}
+    assert row["scalars_upper"] == {"a": 2.5}
+    assert intervals.summary([row, {}]) == {"coverage_a": 1.0}
+    assert set(intervals.ROW) <= set(calibration.ROW)

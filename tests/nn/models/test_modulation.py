@@ -1,0 +1,142 @@
+"""Norms that depend on scalars: the plain model at the start, later one of its own."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+from opjax.nn.models import Modulation, constant_features
+from tests.builders import transformer
+from tests.nn.attention.layers import enlarged
+
+SMALL = {"features": 8, "num_layers": 2, "num_heads": 2, "num_basis": 4}
+SIZES = {"point_dim": 2, "feature_dim": 3, "out_features": 1}
+
+call = jax.jit(lambda model, *args, **given: model(*args, **given))
+
+
+def make(scalar_dim, **options):
+    given = SIZES | SMALL | options
+    return transformer(scalar_dim=scalar_dim, rngs=nnx.Rngs(0), **given)
+
+
+def trained(**options):
+    """A model whose modulation is not at zero any more."""
+    model = enlarged(make(2, **options), 3)
+    out = model.modulation.out
+    shape, dtype = out.kernel[...].shape, out.kernel[...].dtype
+    out.kernel[...] = 0.1 * jax.random.normal(jax.random.key(1), shape, dtype)
+    return model
+
+
+@pytest.fixture
+def sample(rng):
+    points, values = rng.uniform(size=(20, 2)), rng.normal(size=(20, 1))
+    scalars = jnp.asarray(rng.normal(size=2))
+    features = constant_features(jnp.asarray(values), scalars, 20)
+    return jnp.asarray(points), features, scalars
+
+
+def test_the_model_starts_as_the_one_without_modulation(sample):
+    points, features, _ = sample
+    plain, modulated = enlarged(make(0), 3), enlarged(make(2), 3)
+    assert plain.modulation is None
+    found = call(modulated, points, features)
+    np.testing.assert_array_equal(found, call(plain, points, features))
+
+
+def test_norms_are_scaled_and_shifted_as_the_formula_says(sample):
+    _, _, scalars = sample
+    model = trained()
+    modulation, s = model.modulation, np.asarray(scalars)
+    hidden, out = modulation.hidden, modulation.out
+    h = s @ np.asarray(hidden.kernel[...]) + np.asarray(hidden.bias[...])
+    h = h / (1 + np.exp(-h))
+    parts = h @ np.asarray(out.kernel[...]) + np.asarray(out.bias[...])
+    parts = parts.reshape(2, 2, 2, 8)
+    special = model.specialized(scalars)
+    for i, name in enumerate(("attention_norm", "mlp_norm")):
+        before, after = (getattr(m.blocks, name) for m in (model, special))
+        scale = np.asarray(before.scale[...]) * (1 + parts[i, 0])
+        np.testing.assert_allclose(after.scale[...], scale, rtol=1e-6)
+        bias = np.asarray(before.bias[...]) + parts[i, 1]
+        np.testing.assert_allclose(after.bias[...], bias, rtol=1e-6, atol=1e-7)
+    assert special.modulation is None
+    assert model.modulation is modulation  # the model itself is as it was
+
+
+def test_a_specialized_model_is_the_model_at_its_scalars(sample):
+    points, features, scalars = sample
+    model = trained()
+    found = call(model, points, features)
+    special = model.specialized(scalars)
+    np.testing.assert_allclose(call(special, points, features), found, rtol=1e-6)
+    other = features.at[:, 1:].add(1)
+    assert jnp.abs(call(model, points, other) - found).max() > 1e-3
+
+
+@pytest.mark.parametrize("options", [{}, {"rematerialize": True}, {"chunk_size": 8}])
+def test_gradients_are_those_of_finite_differences(sample, options):
+    points, features, scalars = sample
+    model = trained(**options)
+
+    @jax.jit
+    def loss(s, kernel):
+        graph, state = nnx.split(model)
+        state["modulation"]["out"]["kernel"] = state["modulation"]["out"][
+            "kernel"
+        ].replace(kernel)
+        given = constant_features(features[:, :1], s, 20)
+        return jnp.sum(nnx.merge(graph, state)(points, given) ** 2)
+
+    kernel = jnp.asarray(model.modulation.out.kernel[...], scalars.dtype)
+    of_s, of_kernel = jax.grad(loss, argnums=(0, 1))(scalars, kernel)
+    step = 1e-3
+    ahead = jnp.array([step, 0])
+    slope = (loss(scalars + ahead, kernel) - loss(scalars - ahead, kernel)) / (2 * step)
+    np.testing.assert_allclose(of_s[0], slope, rtol=2e-2)
+    way = of_kernel / jnp.linalg.norm(of_kernel)
+    slope = loss(scalars, kernel + step * way) - loss(scalars, kernel - step * way)
+    expected = jnp.linalg.norm(of_kernel)
+    np.testing.assert_allclose(slope / (2 * step), expected, rtol=2e-2)
+
+
+def test_under_vmap_every_sample_has_scalars_of_its_own(sample):
+    points, features, _ = sample
+    model = trained()
+    several = jnp.stack([features, features.at[:, 1:].add(1)])
+    found = jax.jit(jax.vmap(lambda f: model(points, f)))(several)
+    for one, given in zip(found, several, strict=True):
+        np.testing.assert_allclose(one, call(model, points, given), atol=1e-5)
+
+
+def test_chunks_inspection_and_masked_points_see_the_scalars(sample):
+    points, features, scalars = sample
+    model = trained()
+    whole = call(model, points, features)
+    parts = model(points, features, chunk_size=8)
+    np.testing.assert_allclose(parts, whole, atol=1e-5)
+    seen = model.inspect(points, features)
+    special = model.specialized(scalars).inspect(points, features)
+    jax.tree.map(np.testing.assert_array_equal, seen, special)
+
+
+def test_float32_stays(sample):
+    points, features, _ = (x.astype(jnp.float32) for x in sample)
+    model = make(2)
+    assert call(model, points, features).dtype == jnp.float32
+
+
+def test_bad_sizes_are_refused(sample):
+    points, features, scalars = sample
+    with pytest.raises(ValueError, match="scalar_dim=4 must be between"):
+        make(4)
+    with pytest.raises(ValueError, match="without scalar_dim"):
+        make(0).specialized(scalars)
+    with pytest.raises(ValueError, match="scalar_dim=2"):
+        make(2)(points)
+    with pytest.raises(ValueError, match="channels"):
+        make(2).specialized(scalars[:1])
+    with pytest.raises(ValueError, match="scalar_dim"):
+        Modulation(0, 8, 2, rngs=nnx.Rngs(0))
