@@ -2,30 +2,34 @@ r"""Compares widths of error bars at equal coverage.
 
     python -m benchmarks.uncertainty --bands_folder=bands --bands_figure=bands.png
 
-Trains three seeds of functional attention on each problem, from our own solvers, and
-predicts the held-out cases once. Then it divides these 20 times into calibration and
-test cases. Widths are those of `opjax-calibrate`, and two more that were tried: an
-ensemble whose floor is chosen on cases of their own, and the geometric mean of ensemble
-and residual. Runs and predictions stay in the folder, so that a second call only
-compares. It prints a Markdown table: means over the divisions, median [smallest,
-largest] of the seeds.
+Trains three seeds of functional attention on each problem and predicts the held-out
+cases once. Then it divides these 20 times into calibration and test cases. Runs and
+predictions stay in the folder, so that a second call only compares. It prints a
+Markdown table: means over the divisions, medians and ranges of the seeds.
 
-- darcy: flow on 22 x 22 points, from solves with 43 x 43.
-- elasticity: unit cells with a random void, 288 points.
+Widths are those of `opjax-calibrate`, the geometric mean of ensemble and residual, and
+ensembles with the floors of `--bands_floors`. `--bands_cases=3` draws other held-out
+cases, on which a floor may be chosen.
+
 - heat: the demonstration of `opjax-train`, 120 to 200 points scattered over random
   shapes.
+- elasticity: unit cells with a random void, 288 points.
+- darcy: flow on 22 x 22 points, from solves with 43 x 43.
 """
 
 import dataclasses
+import functools
+import math
 import pathlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 from absl import app, flags
 
-from opjax import files, learn, uncertainty
+from opjax import files, learn, metrics, uncertainty
 from opjax.datasets import darcy, elasticity, heat
 from opjax.learn.predict import widths
 from opjax.learn.report import drawing
@@ -34,12 +38,13 @@ from opjax.samples import Sample, Splits
 
 _FOLDER = flags.DEFINE_string("bands_folder", None, "Folder of runs and predictions")
 _PROBLEMS = flags.DEFINE_list("bands_problems", [], "Problems; all by default")
-_FIGURE = flags.DEFINE_string("bands_figure", None, "PNG file of reliability to write")
+_CASES = flags.DEFINE_integer("bands_cases", 2, "Seed of the held-out cases")
+_FLOORS = flags.DEFINE_list("bands_floors", ["0.3"], "Other floors of the ensemble")
+_FIGURE = flags.DEFINE_string("bands_figure", None, "PNG file to write: reliability")
 _COVERAGE, _DIVISIONS, _SEEDS = 0.9, 20, (0, 1, 2)
-_TRAIN, _VALIDATION = 120, 8
-_TUNE, _CALIBRATION, _TEST = 40, 150, 150
-_FLOORS = (0.1, 0.3, 1.0, 3.0)
-_EPOCHS = 40
+_TRAIN, _VALIDATION, _HELD_OUT, _EPOCHS = 120, 8, 340, 40
+_CALIBRATION = 150  # of the held-out cases, of which a residual model takes a third
+_LEVELS = np.linspace(0.05, 0.95, 19)
 
 
 class Known(NamedTuple):
@@ -55,26 +60,6 @@ class Known(NamedTuple):
     operator: learn.Trained
     predictions: list[np.ndarray]
     others: list[list[np.ndarray]]
-    seconds: float
-
-
-class Found(NamedTuple):
-    """What a width is worth, each a mean over divisions.
-
-    Attributes:
-      coverage: share of test cases whose whole field lies inside.
-      coverage_pointwise: share of points, with the band for points.
-      width: mean width of the band for whole fields.
-      rank_cases: rank correlation over cases of mean width and root mean square error.
-      rank_points: mean over cases of that of width and error at the points.
-      seconds: of a fit and of the widths of all cases, without predictions.
-    """
-
-    coverage: float
-    coverage_pointwise: float
-    width: float
-    rank_cases: float
-    rank_points: float
     seconds: float
 
 
@@ -127,25 +112,259 @@ def predict(
 
 
 def prepare(
-    problem: str, folder: pathlib.Path, *, epochs: int = _EPOCHS
+    problem: str, folder: pathlib.Path, *, cases_seed: int, epochs: int = _EPOCHS
 ) -> tuple[list[Sample], list[Known]]:
     """Held-out cases of a problem, and what every seed predicts for them."""
     make = PROBLEMS[problem]
     seen = make(_TRAIN + _VALIDATION, 1, folder)
-    cases = make(_TUNE + _CALIBRATION + _TEST, 2, folder)
-    parts = seen[:_TRAIN], seen[_TRAIN:], cases[:2]  # no test errors are used
+    cases = make(_HELD_OUT, cases_seed, folder)
+    # The test set of a run is never looked at here.
+    parts = seen[:_TRAIN], seen[_TRAIN:], cases[:2]
     splits = Splits(*parts, source="benchmarks.uncertainty")
-    operators, predictions, seconds = [], [], []
+    runs: list[tuple[learn.Trained, list[np.ndarray], float]] = []
     for seed in _SEEDS:
-        place = folder / f"{problem}-{seed}"
-        operators.append(train(splits, seed, place, epochs=epochs))
-        values, taken = predict(operators[-1], cases, folder / f"{problem}-{seed}.npz")
-        predictions.append(values)
-        seconds.append(taken)
+        name = f"{problem}-{seed}"
+        operator = train(splits, seed, folder / name, epochs=epochs)
+        kept = folder / f"{name}-{cases_seed}.npz"
+        runs.append((operator, *predict(operator, cases, kept)))
     found: list[Known] = []
-    for i, (operator, values, taken) in enumerate(
-        zip(operators, predictions, seconds, strict=True)
-    ):
-        others = [other for j, other in enumerate(predictions) if j != i]
-        found.append(Known(operator, values, others, taken))
+    for operator, values, seconds in runs:
+        others = [other for _, other, _ in runs if other is not values]
+        found.append(Known(operator, values, others, seconds))
     return cases, found
+
+
+def ensemble(known: Known, floor: float | None) -> list[np.ndarray]:
+    """Widths by the distance of the other seeds, for all cases."""
+    place = 0
+    members: Any = [lambda _, each=each: each[place] for each in known.others]
+    width = widths.Ensemble(widths.scale_of(known.operator), members)
+    if floor is not None:
+        width = width._replace(floor=floor)
+    found: list[np.ndarray] = []
+    for values in known.predictions:
+        found.append(width(Sample(values, values), values))
+        place += 1
+    return found
+
+
+def residual(
+    known: Known, cases: Sequence[Sample], fit: Sequence[int]
+) -> list[np.ndarray]:
+    """Widths by a residual model that some of the cases fit, for all cases."""
+    model = widths.fit_residual(
+        known.operator,
+        [cases[i] for i in fit],
+        [known.predictions[i] for i in fit],
+        coverage=_COVERAGE,
+    )
+    return list(map(model, cases, known.predictions))
+
+
+def judge(
+    errors: Sequence[np.ndarray],
+    half: Sequence[np.ndarray],
+    calibration: Sequence[int],
+    test: Sequence[int],
+) -> tuple[dict[str, float], np.ndarray]:
+    """What a width is worth in one division.
+
+    Args:
+      errors: of all cases, `(n,)` each.
+      half: widths before calibration, likewise.
+      calibration: numbers of the calibration cases.
+      test: numbers of the test cases.
+
+    Returns:
+      Shares of whole fields and of points inside their bands; the mean width of the
+      band for whole fields; rank correlations of width and error over the cases, by
+      mean width and root mean square error, and over the points of a case, on average
+      (NaN for equal widths); and the coverage that is reached at every level.
+    """
+    scores = [np.abs(e) / h for e, h in zip(errors, half, strict=True)]
+    whole = np.array([each.max() for each in scores])
+    with jax.enable_x64(True):
+        factor = float(
+            uncertainty.conformal_quantile(whole[calibration], coverage=_COVERAGE)
+        )
+        curve = uncertainty.calibration_curve(whole[calibration], whole[test], _LEVELS)
+    points, weights = (
+        np.zeros((len(calibration), max(map(len, scores)))) for _ in range(2)
+    )
+    for row, place in enumerate(calibration):
+        points[row, : len(scores[place])] = scores[place]
+        weights[row, : len(scores[place])] = 1
+    with jax.enable_x64(True):
+        of_points = float(
+            uncertainty.pointwise_quantile(
+                points, coverage=_COVERAGE, quadrature_weights=weights
+            )
+        )
+    sizes = np.array([np.sqrt(np.mean(errors[i] ** 2)) for i in test])
+    means = np.array([half[i].mean() for i in test])
+    found = {
+        "coverage": float(np.mean(whole[test] <= factor)),
+        "pointwise": float(np.mean([np.mean(scores[i] <= of_points) for i in test])),
+        "width": 2 * factor * float(means.mean()),
+        "rank_cases": _rank(sizes, means),
+        "rank_points": float(
+            np.mean([_rank(np.abs(errors[i]), half[i]) for i in test])
+        ),
+    }
+    return found, np.asarray(curve)
+
+
+def _rank(one: np.ndarray, other: np.ndarray) -> float:
+    if np.ptp(other) <= 1e-5 * np.max(other):  # equal up to rounding
+        return math.nan
+    return float(_rank_correlation(np.float32(one), np.float32(other)))
+
+
+_rank_correlation = jax.jit(metrics.rank_correlation)
+
+
+class Compared(NamedTuple):
+    """Scores of every width of a seed: means over the divisions.
+
+    Attributes:
+      scores: of `judge`, with the width relative to `constant`, and `seconds` for a
+        fit and the widths of all cases.
+      curves: coverage at every level.
+    """
+
+    scores: dict[str, dict[str, float]]
+    curves: dict[str, np.ndarray]
+
+
+def compare(cases: Sequence[Sample], known: Known, floors: Sequence[float]) -> Compared:
+    """Compares widths over random divisions of the cases.
+
+    Args:
+      cases: held out.
+      known: what a seed predicts for them.
+      floors: of more ensembles.
+    """
+    errors = [
+        (values - np.asarray(case.target)).ravel()
+        for case, values in zip(cases, known.predictions, strict=True)
+    ]
+    scale = widths.scale_of(known.operator)
+    constant = widths.Constant(scale)
+    fixed: dict[str, Callable[[], list[np.ndarray]]] = {
+        "constant": lambda: list(map(constant, cases, known.predictions)),
+        "ensemble": lambda: ensemble(known, None),
+    }
+    for floor in floors:
+        name = f"ensemble, floor {floor:g}"
+        fixed[name] = functools.partial(ensemble, known, floor)
+    seconds: dict[str, list[float]] = {}
+    rows: dict[str, list[dict[str, float]]] = {}
+    curves: dict[str, list[np.ndarray]] = {}
+
+    def timed(name: str, make: Callable[[], list[np.ndarray]]) -> list[np.ndarray]:
+        begin = time.monotonic()
+        found = make()
+        seconds.setdefault(name, []).append(time.monotonic() - begin)
+        return [each.ravel() for each in found]
+
+    known_widths = {name: timed(name, make) for name, make in fixed.items()}
+    for division in range(_DIVISIONS):
+        order = np.random.default_rng(division).permutation(len(cases))
+        first, test = order[:_CALIBRATION], order[_CALIBRATION:]
+        fit, rest = np.split(first, [_CALIBRATION // 3])
+        learned = timed("residual", lambda fit=fit: residual(known, cases, fit))
+        both = [
+            np.sqrt(a * b)
+            for a, b in zip(known_widths["ensemble"], learned, strict=True)
+        ]
+        each = {name: (half, first) for name, half in known_widths.items()}
+        each |= {"residual": (learned, rest), "both": (both, rest)}
+        for name, (half, calibration) in each.items():
+            row, curve = judge(errors, half, calibration, test)
+            rows.setdefault(name, []).append(row)
+            curves.setdefault(name, []).append(curve)
+    means = {
+        name: {key: float(np.mean([row[key] for row in found])) for key in found[0]}
+        for name, found in rows.items()
+    }
+    # Seeds are predicted once, for all widths that look at them.
+    seconds["both"] = [seconds["ensemble"][0] + float(np.mean(seconds["residual"]))]
+    base = means["constant"]["width"]
+    for name, found in means.items():
+        extra = (
+            known.seconds * len(known.others) * name.startswith(("ensemble", "both"))
+        )
+        found["seconds"] = float(np.mean(seconds[name])) + extra
+        found["width"] /= base
+    return Compared(means, {k: np.mean(v, axis=0) for k, v in curves.items()})
+
+
+_COLUMNS = {
+    "coverage": "whole fields inside",
+    "pointwise": "points inside",
+    "width": "width / constant",
+    "rank_cases": "rank correlation, cases",
+    "rank_points": "rank correlation, points",
+    "seconds": "seconds",
+}
+
+
+def lines(problem: str, found: Sequence[Compared]) -> list[list[str]]:
+    """Rows of the table, a width each: medians and ranges of the seeds."""
+    rows: list[list[str]] = []
+    for name in found[0].scores:
+        row = [problem, name]
+        for key in _COLUMNS:
+            values = [one.scores[name][key] for one in found]
+            known = not any(map(math.isnan, values))
+            row.append(median_and_range(values, digits=3) if known else "")
+        rows.append(row)
+    return rows
+
+
+def draw(found: Mapping[str, Sequence[Compared]]) -> Any:
+    """Draws the coverage that is reached over the one that is asked for."""
+    figure = drawing.new_figure(2.4 * len(found), 2.6, "constrained")
+    axes = np.atleast_1d(figure.subplots(1, len(found), sharey=True))
+    for axis, (problem, seeds) in zip(axes, found.items(), strict=True):
+        axis.plot([0, 1], [0, 1], "k:", linewidth=1)
+        for name in ("constant", "ensemble", "residual"):
+            curve = np.mean([one.curves[name] for one in seeds], axis=0)
+            axis.plot(_LEVELS, curve, label=name, linewidth=1)
+        axis.set(title=problem, xlabel="coverage asked for")
+        drawing.plain(axis)
+    axes[0].set_ylabel("coverage reached")
+    drawing.legend(axes[0])
+    return figure
+
+
+def main(argv: Sequence[str]) -> None:
+    """Prints the table, and draws the figure."""
+    if len(argv) > 1:
+        raise app.UsageError(f"Unexpected arguments: {argv[1:]}.")
+    if not _FOLDER.value:
+        raise app.UsageError("Give a folder for runs and predictions, --bands_folder.")
+    unknown = set(_PROBLEMS.value) - set(PROBLEMS)
+    if unknown:
+        raise app.UsageError(
+            f"--bands_problems={','.join(sorted(unknown))} is none of "
+            f"{', '.join(PROBLEMS)}."
+        )
+    folder = pathlib.Path(_FOLDER.value)
+    folder.mkdir(parents=True, exist_ok=True)
+    floors = [float(floor) for floor in _FLOORS.value]
+    rows: list[list[str]] = []
+    found: dict[str, list[Compared]] = {}
+    for problem in _PROBLEMS.value or PROBLEMS:
+        cases, known = prepare(problem, folder, cases_seed=_CASES.value)
+        found[problem] = [compare(cases, each, floors) for each in known]
+        rows += lines(problem, found[problem])
+        seconds = median_and_range([each.seconds for each in known], digits=3)
+        print(f"{problem}: {len(cases)} predictions of a seed take {seconds} s")
+    print(table(["problem", "width", *_COLUMNS.values()], rows))
+    if _FIGURE.value:
+        drawing.save(draw(found), _FIGURE.value)
+
+
+if __name__ == "__main__":
+    app.run(main)

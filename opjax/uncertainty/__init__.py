@@ -30,7 +30,6 @@ from opjax.uncertainty.scores import (
     gaussian_nll,
     mean_width,
     pointwise_coverage,
-    rank_correlation,
     sparsification_curve,
 )
 
@@ -53,7 +52,6 @@ __all__ = [
     "pointwise_coverage",
     "pointwise_quantile",
     "pointwise_scores",
-    "rank_correlation",
     "ridge_variance",
     "shrunk_distances",
     "sparsification_curve",

@@ -2,11 +2,11 @@
 
 import jax
 import jax.numpy as jnp
-from jax import Array, lax
+from jax import Array
 from jax.typing import ArrayLike
 from jaxtyping import Float
 
-from opjax import _checks, linalg
+from opjax import _checks
 from opjax.quadrature import active
 from opjax.uncertainty import _arguments
 
@@ -136,64 +136,6 @@ def gaussian_nll(
     ratio = error / deviation
     terms = 0.5 * ratio * ratio + jnp.log(deviation) + 0.5 * jnp.log(2 * jnp.pi)
     return _arguments.mean(terms, weights)
-
-
-@jax.jit
-def rank_correlation(
-    error: Float[ArrayLike, " n"], width: Float[ArrayLike, " n"]
-) -> Float[Array, ""]:
-    r"""Whether errors are large where widths are: Spearman's rank correlation.
-
-        sum_i (r_i - m) (s_i - m) / (sum_i (r_i - m)^2 sum_i (s_i - m)^2)^{1/2},
-
-    with the ranks `r` of the sizes of the errors and `s` of the widths, where equal
-    values share the mean of their ranks, and the mean rank `m = (n + 1) / 2`. One if
-    both have the same order, minus one if they have the opposite one. It does not
-    change if widths are multiplied, so calibration leaves it as it is. Its gradient is
-    zero.
-
-    Args:
-      error: prediction minus target, at points or of cases, shape `(n,)`.
-      width: of the band there.
-
-    Returns:
-      The correlation, between -1 and 1; zero if all errors or all widths are equal,
-      for there is no order then; NaN if a value is.
-
-    Raises:
-      TypeError: if an array is not floating point.
-      ValueError: if the shapes do not match.
-
-    Examples:
-      >>> error = jnp.array([0.1, -3.0, 0.2])
-      >>> round(float(rank_correlation(error, jnp.array([1.0, 5.0, 2.0]))), 3)
-      1.0
-
-    References:
-      Spearman, "The proof and measurement of association between two things", American
-      Journal of Psychology 15, 1904.
-    """
-    _checks.rank(1, error=error, width=width)
-    error, width = _arguments.fields(error=error, width=width)
-    middle = (error.shape[0] + 1) / 2
-    one = _ranks(jnp.abs(error)) - middle
-    other = _ranks(width) - middle
-    scale = jnp.sqrt(jnp.sum(one * one)) * jnp.sqrt(jnp.sum(other * other))
-    ordered = scale > 0
-    found = jnp.where(
-        ordered, jnp.sum(one * other) / jnp.where(ordered, scale, 1), 0.0
-    )
-    bad = jnp.any(jnp.isnan(error) | jnp.isnan(width))
-    return jnp.where(bad, jnp.nan, jnp.clip(found, -1, 1)).astype(error.dtype)
-
-
-def _ranks(values: Array) -> Array:
-    """Ranks from one on, equal values with the mean of theirs."""
-    values = lax.stop_gradient(linalg.at_least_single(values))
-    ordered = jnp.sort(values)
-    below = jnp.searchsorted(ordered, values, side="left")
-    upto = jnp.searchsorted(ordered, values, side="right")
-    return (below + upto + 1).astype(values.dtype) / 2
 
 
 @jax.jit

@@ -147,32 +147,6 @@ def test_more_observations_never_widen_the_ridge_variance(rng):
     assert np.all(np.diff(found, axis=0) <= 1e-12)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_the_rank_correlation_is_that_of_scipy(rng, dtype):
-    error = rng.normal(size=(3, 40)).astype(dtype)
-    width = np.round(np.abs(error) + rng.random((3, 40)), 1).astype(dtype)  # with ties
-    found = jax.jit(jax.vmap(uncertainty.rank_correlation))(error, width)
-    assert found.dtype == dtype
-    expected = [
-        scipy.stats.spearmanr(np.abs(e), w).statistic
-        for e, w in zip(error, width, strict=True)
-    ]
-    np.testing.assert_allclose(found, expected, rtol=1e-5)
-    gradients = jax.grad(uncertainty.rank_correlation, (0, 1))(error[0], width[0])
-    np.testing.assert_array_equal(gradients, 0)
-
-
-def test_the_rank_correlation_knows_the_order_only(rng):
-    error = rng.normal(size=30)
-    width = np.exp(3 * np.abs(error))
-    assert float(uncertainty.rank_correlation(error, width)) == pytest.approx(1)
-    assert float(uncertainty.rank_correlation(error, -width)) == pytest.approx(-1)
-    assert float(uncertainty.rank_correlation(error, np.ones(30))) == 0
-    assert float(uncertainty.rank_correlation(np.zeros(1), np.ones(1))) == 0
-    error[3] = np.nan
-    assert np.isnan(uncertainty.rank_correlation(error, width))
-
-
 def test_bad_input_is_named(rng):
     query, key = rng.normal(size=(5, 3)), rng.normal(size=(3, 8))
     with pytest.raises(ValueError, match=r"query \(5, 3\) .* key \(8, 3\)"):
@@ -186,11 +160,5 @@ def test_bad_input_is_named(rng):
         uncertainty.mean_width(np.ones(3), np.ones(4))
     with pytest.raises(ValueError, match="expected 1 axes"):
         uncertainty.sparsification_curve(np.ones((3, 1)), np.ones((3, 1)))
-    with pytest.raises(ValueError, match="expected 1 axes"):
-        uncertainty.rank_correlation(np.ones((3, 1)), np.ones((3, 1)))
-    with pytest.raises(ValueError, match="width has shape"):
-        uncertainty.rank_correlation(np.ones(3), np.ones(4))
-    with pytest.raises(TypeError, match="error has dtype int"):
-        uncertainty.rank_correlation(np.ones(3, int), np.ones(3))
     with pytest.raises(ValueError, match="expected 1 axes"):
         uncertainty.calibration_curve(np.ones(3), np.ones((3, 1)), np.ones(2) / 2)

@@ -224,7 +224,9 @@ def calibrate(
     )
     if num_fit:
         fit, ordered = ordered[:num_fit], ordered[num_fit:]
-        model: Width = widths.fit_residual(operator, fit, values[:num_fit])
+        model: Width = widths.fit_residual(
+            operator, fit, values[:num_fit], coverage=coverage
+        )
         values = values[num_fit:]
     else:
         model = widths.restore(width, operator, members=members)

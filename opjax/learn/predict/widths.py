@@ -4,6 +4,7 @@ A width is any function of a case and its prediction, never of its target: calib
 makes a band of each, and a better one makes a narrower band.
 """
 
+import math
 import types
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
@@ -17,11 +18,14 @@ from opjax.samples import Sample
 WIDTHS = ("constant", "ensemble", "residual")
 # A width is at least this share of the spread of the training targets ...
 _LEAST = 1e-5
-# ... and, of an ensemble, this share of its root mean square over the case.
-_FLOOR = 0.3
+# ... and, of an ensemble, this many times its root mean square over the case, see
+# results/uncertainty.md for the choice.
+_FLOOR = 3.0
 _POINTS = 1024  # of a case, that a residual model is fitted to
 _WAVES = 192
-_RIDGES = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)
+_RIDGES = (1e-3, 1e-2, 1e-1, 1.0, 10.0)
+_POWERS = (0.0, 0.25, 0.5, 0.75, 1.0)
+_FOLDS = 5
 
 
 class Width(Protocol):
@@ -58,22 +62,25 @@ class Constant(NamedTuple):
 class Ensemble(NamedTuple):
     """How far other seeds of the same run are from the prediction.
 
-        h = (mean over seeds of (p_seed - p)^2)^{1/2} + floor.
+        h = d + floor (mean over points of d^2)^{1/2},
+        d = (mean over seeds of (p_seed - p)^2)^{1/2}.
 
     Attributes:
       scale: one number for each channel of the target.
       members: the other seeds.
+      floor: without it, bands are too narrow where all seeds agree by chance.
     """
 
     scale: np.ndarray
     members: Sequence[Trained]
+    floor: float = _FLOOR
 
     def __call__(self, sample: Sample, prediction: np.ndarray) -> np.ndarray:
-        """Returns the spread, with a floor where all seeds agree by chance."""
+        """Returns the distance, and the floor."""
         squares = [np.square(each(sample) - prediction) for each in self.members]
         spread = np.sqrt(np.mean(squares, axis=0))
         typical = np.sqrt(np.mean(np.square(spread), axis=0))
-        return spread + _FLOOR * typical + _LEAST * self.scale
+        return spread + self.floor * typical + _LEAST * self.scale
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Returns nothing: the members have folders of their own."""
@@ -118,51 +125,93 @@ def scale_of(trained: Trained) -> np.ndarray:
 
 
 def fit_residual(
-    trained: Trained, samples: Sequence[Sample], predictions: Sequence[np.ndarray]
+    trained: Trained,
+    samples: Sequence[Sample],
+    predictions: Sequence[np.ndarray],
+    *,
+    coverage: float = 0.9,
 ) -> Residual:
     """Fits a residual model to the errors of cases with targets.
 
-    The ridge is the one that is best on every fifth of the cases, fitted to the others.
+        log h = power * phi(x) C,    C from the ridge regression.
+
+    Ridge and power are those of the narrowest band for whole fields over fifths of the
+    cases, each from a fit to the others. A regression that underestimates the largest
+    errors makes a wide band; a power below one trusts it less, and zero is a constant.
 
     Args:
       trained: the operator.
       samples: cases that calibrate nothing.
       predictions: of the operator on these.
+      coverage: of the band that is to be narrow.
 
     Returns:
       The model.
     """
-    scale, tables = scale_of(trained), []
+    scale, tables = scale_of(trained), list[_Table]()
     for number, (sample, values) in enumerate(zip(samples, predictions, strict=True)):
         features = _features(trained, sample, values)
         assert sample.target is not None
         error = np.abs(values - sample.target) / scale
         logs = np.log(np.maximum(error, _LEAST)).astype(np.float64)
         rows = np.random.default_rng(number).permutation(len(logs))[:_POINTS]
-        tables.append((features[rows], logs[rows]))
-    held, kept = tables[::5], [t for i, t in enumerate(tables) if i % 5]
-    gram, right = _normal(kept or held)
+        tables.append(_Table(features[rows], logs[rows]))
+    num_folds = min(_FOLDS, len(tables))
+    folds = [tables[i::num_folds] for i in range(num_folds)]
+    sums = [_normal(fold) for fold in folds]
+    gram, right = (np.sum(parts, axis=0) for parts in zip(*sums, strict=True))
 
-    def loss(ridge: float) -> float:
-        fitted = _solve(gram, right, ridge)
-        return float(np.mean([np.mean((f @ fitted - y) ** 2) for f, y in held]))
+    def held_out(ridge: float) -> list[tuple[np.ndarray, np.ndarray]]:
+        found: list[tuple[np.ndarray, np.ndarray]] = []
+        for fold, (own_gram, own_right) in zip(folds, sums, strict=True):
+            rest = len(tables) - len(fold)
+            fitted = _solve(gram - own_gram, right - own_right, ridge * rest)
+            found += [(table.features @ fitted, table.logs) for table in fold]
+        return found
 
-    best = min(_RIDGES, key=loss)
-    return Residual(scale, trained, _solve(*_normal(tables), best))
+    losses: dict[tuple[float, float], float] = {}
+    for ridge in _RIDGES:
+        pairs = held_out(ridge)
+        for power in _POWERS:
+            losses[ridge, power] = _log_width(pairs, power, coverage)
+    ridge, power = min(losses, key=lambda choice: losses[choice])
+    fitted = power * _solve(gram, right, ridge * len(tables))
+    return Residual(scale, trained, fitted)
 
 
-def _normal(
-    tables: Sequence[tuple[np.ndarray, np.ndarray]],
-) -> tuple[np.ndarray, np.ndarray]:
-    """Normal equations, in which each case counts the same."""
-    gram = sum(f.T @ f / len(f) for f, _ in tables)
-    right = sum(f.T @ y / len(f) for f, y in tables)
-    return np.asarray(gram) / len(tables), np.asarray(right) / len(tables)
+class _Table(NamedTuple):
+    """What a case says of errors: features and logarithms of errors of its points."""
+
+    features: np.ndarray
+    logs: np.ndarray
+
+
+def _log_width(
+    pairs: Sequence[tuple[np.ndarray, np.ndarray]], power: float, coverage: float
+) -> float:
+    """Logarithm of the mean width of the band for whole fields.
+
+    Args:
+      pairs: fitted and true logarithms of the errors of every case.
+      power: of the fitted widths.
+      coverage: see `calibrate`.
+    """
+    scores = np.sort([np.max(true - power * fitted) for fitted, true in pairs])
+    place = min(math.ceil((len(scores) + 1) * coverage), len(scores)) - 1
+    widths = np.mean([np.mean(np.exp(power * fitted)) for fitted, _ in pairs])
+    return float(scores[place] + np.log(widths))
+
+
+def _normal(tables: Sequence[_Table]) -> tuple[np.ndarray, np.ndarray]:
+    """Normal equations, summed over cases, in which each case counts the same."""
+    gram = sum(t.features.T @ t.features / len(t.logs) for t in tables)
+    right = sum(t.features.T @ t.logs / len(t.logs) for t in tables)
+    return np.asarray(gram), np.asarray(right)
 
 
 def _solve(gram: np.ndarray, right: np.ndarray, ridge: float) -> np.ndarray:
     weights = np.full(len(gram), ridge)
-    weights[0] = 1e-9  # the constant is free
+    weights[0] = 1e-9 * ridge  # the constant is free
     return np.linalg.solve(gram + np.diag(weights), right)
 
 
