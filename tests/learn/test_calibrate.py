@@ -10,7 +10,7 @@ import scipy.stats
 from opjax import _formats, files
 from opjax.learn.cli import calibrate as program
 from opjax.learn.cli import predict
-from opjax.learn.predict import calibration
+from opjax.learn.predict import calibration, widths
 from opjax.learn.predict import trained as trained_operators
 from opjax.samples.digests import digest
 from tests.learn.test_predict import make, operator, write
@@ -96,16 +96,25 @@ def test_the_order_of_files_does_not_matter(width, rng, tmp_path):
         np.testing.assert_array_equal(end, again)
 
 
+def noisy(rng, count, size):
+    """Returns cases, and for each a prediction whose error no feature knows."""
+    clean = [make(rng, 60, name=str(number)) for number in range(count)]
+    cases = [
+        s._replace(
+            target=(s.target + size(s) * rng.normal(size=(60, 1))).astype(np.float32)
+        )
+        for s in clean
+    ]
+    known = {sample.name: sample.target for sample in clean}
+    return cases, lambda sample: known[sample.name]
+
+
 def test_a_residual_width_is_narrow_where_errors_are_small(rng, tmp_path):
     found = operator(rng, tmp_path)
-
-    def predicted(sample):
-        size = 0.02 + np.square(sample.mesh_points[:, :1])
-        noise = np.random.default_rng((7, len(sample.name))).normal(size=(60, 1))
-        return (sample.target + size * noise).astype(np.float32)
-
-    samples = [make(rng, 60, name=i * " ") for i in range(190)]
-    kept, test = samples[:90], samples[90:]
+    samples, predicted = noisy(
+        rng, 220, lambda s: 0.02 + np.square(s.mesh_points[:, :1])
+    )
+    kept, test = samples[:120], samples[120:]
     means = {}
     for width in ("constant", "residual"):
         result = calibration.calibrate(found, kept, width=width, predict=predicted)
@@ -121,8 +130,21 @@ def test_a_residual_width_is_narrow_where_errors_are_small(rng, tmp_path):
         k = math.ceil(round((n + 1) * 0.9, 6))
         fewest, most = scipy.stats.betabinom(m, k, n + 1 - k).ppf([1e-3, 1 - 1e-3])
         assert fewest <= sum(inside) <= most
-    print("RATIO", means["residual"] / means["constant"])
-    assert means["residual"] < 0.75 * means["constant"]
+    # With the true sizes as widths it is 0.46 to 0.50 for five seeds of this problem,
+    # with the fit 0.51 to 0.62.
+    assert means["residual"] < 0.7 * means["constant"]
+
+
+def test_a_residual_width_is_constant_where_errors_know_no_place(rng, tmp_path):
+    found = operator(rng, tmp_path)
+    samples, predicted = noisy(rng, 60, lambda s: 1.0)
+    values = [predicted(sample) for sample in samples]
+    for coverage in (0.5, 0.9, 0.99):
+        model = widths.fit_residual(found, samples, values, coverage=coverage)
+        half = [model(s, v) for s, v in zip(samples, values, strict=True)]
+        assert np.std(half) < 0.2 * np.mean(half)
+    two = widths.fit_residual(found, samples[:2], values[:2])
+    assert np.isfinite(two.coefficients).all()
 
 
 def test_an_ensemble_is_as_wide_as_its_seeds_are_apart(rng, tmp_path):

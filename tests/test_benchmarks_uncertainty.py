@@ -1,0 +1,78 @@
+"""The comparison of widths: scores of a division, table and figure."""
+
+import numpy as np
+import pytest
+
+from benchmarks import uncertainty
+from opjax.learn.predict import widths
+from opjax.samples import Sample
+from tests.learn.test_predict import make, operator
+
+
+@pytest.fixture
+def known(rng, tmp_path):
+    """Returns cases, and what three seeds predict for them: noise where x is large."""
+    cases = [make(rng, 30 + i % 3) for i in range(60)]
+    made = [
+        [
+            (s.target + s.mesh_points[:, :1] * rng.normal(size=s.target.shape)).astype(
+                np.float32
+            )
+            for s in cases
+        ]
+        for _ in range(3)
+    ]
+    first, *others = made
+    return cases, uncertainty.Known(operator(rng, tmp_path), first, others, 2.0)
+
+
+def test_the_width_of_the_error_itself_has_all_scores_at_their_best(rng):
+    errors = [rng.normal(size=10 + i % 2) for i in range(40)]
+    half = [2 * np.abs(error) for error in errors]
+    found, curve = uncertainty.judge(errors, half, np.arange(20), np.arange(20, 40))
+    assert found["coverage"] == found["pointwise"] == 1
+    assert found["rank_points"] == pytest.approx(1)
+    assert found["rank_cases"] > 0.7
+    width = np.mean([np.abs(errors[i]).mean() for i in range(20, 40)])
+    assert found["width"] == pytest.approx(2 * width)
+    assert curve.shape == (19,)
+    flat = [np.ones_like(error) for error in errors]
+    found, _ = uncertainty.judge(errors, flat, np.arange(20), np.arange(20, 40))
+    largest = np.sort([np.abs(errors[i]).max() for i in range(20)])
+    assert found["width"] == pytest.approx(2 * largest[18])  # ceil(21 * 0.9) = 19
+    assert np.isnan([found["rank_cases"], found["rank_points"]]).all()
+
+
+def test_the_ensemble_is_that_of_the_package(known):
+    cases, found = known
+    half = uncertainty.ensemble(found, 0.5)
+    place = 4
+    apart = [other[place] - found.predictions[place] for other in found.others]
+    spread = np.sqrt(np.mean(np.square(apart), axis=0))
+    expected = spread + 0.5 * np.sqrt(np.mean(spread**2, axis=0))
+    np.testing.assert_allclose(half[place], expected, rtol=1e-3)
+    members = [lambda _, each=each: each[place] for each in found.others]
+    own = widths.Ensemble(widths.scale_of(found.operator), members)
+    values = found.predictions[place]
+    np.testing.assert_array_equal(
+        uncertainty.ensemble(found, None)[place], own(Sample(values, values), values)
+    )
+
+
+def test_every_width_has_a_row_and_the_constant_is_the_unit(known, monkeypatch):
+    monkeypatch.setattr(uncertainty, "_DIVISIONS", 2)
+    monkeypatch.setattr(uncertainty, "_CALIBRATION", 36)
+    cases, found = known
+    result = uncertainty.compare(cases, found, [0.1])
+    names = ["constant", "ensemble", "ensemble, floor 0.1", "residual", "both"]
+    assert list(result.scores) == names
+    assert result.scores["constant"]["width"] == 1
+    assert result.scores["residual"]["width"] < 1
+    # Seconds of an ensemble are those of all its members.
+    assert result.scores["ensemble"]["seconds"] >= 4
+    assert result.scores["residual"]["seconds"] < 2
+    rows = uncertainty.lines("noise", [result, result])
+    assert [row[:2] for row in rows] == [["noise", name] for name in names]
+    assert rows[0][-2] == ""  # no rank correlation of equal widths
+    figure = uncertainty.draw({"noise": [result]})
+    assert len(figure.axes[0].lines) == 4
