@@ -220,6 +220,13 @@ def _rank(one: np.ndarray, other: np.ndarray) -> float:
     return float(_rank_correlation(np.float32(one), np.float32(other)))
 
 
+def _mean(values: Sequence[float]) -> float:
+    """The mean, where widths that are equal in some divisions have no correlation."""
+    return (
+        float(np.mean(np.nan_to_num(values))) if np.isfinite(values).any() else np.nan
+    )
+
+
 _rank_correlation = jax.jit(metrics.rank_correlation)
 
 
@@ -284,7 +291,7 @@ def compare(cases: Sequence[Sample], known: Known, floors: Sequence[float]) -> C
             rows.setdefault(name, []).append(row)
             curves.setdefault(name, []).append(curve)
     means = {
-        name: {key: float(np.mean([row[key] for row in found])) for key in found[0]}
+        name: {key: _mean([row[key] for row in found]) for key in found[0]}
         for name, found in rows.items()
     }
     # Seeds are predicted once, for all widths that look at them.
