@@ -9,7 +9,7 @@ import pytest
 from opjax import files, learn
 from opjax.learn.cli import calibrate as program
 from opjax.learn.cli import predict, train
-from opjax.learn.predict import calibration, intervals, likeness
+from opjax.learn.predict import calibration, intervals, likeness, widths
 from tests.learn.test_predict import make, operator, write
 
 
@@ -223,3 +223,27 @@ def test_intervals_are_the_quantile_of_the_errors(rng):
     assert row["scalars_upper"] == {"a": 2.5}
     assert intervals.summary([row, {}]) == {"coverage_a": 1.0}
     assert set(intervals.ROW) <= set(calibration.ROW)
+
+
+def test_meshes_of_all_sizes_are_described_in_few_shapes(rng, tmp_path, monkeypatch):
+    found, shapes = operator(rng, tmp_path), set()
+    moments = likeness.uncertainty.field_moments
+
+    def counted(fields, *, quadrature_weights):
+        shapes.add(fields.shape)
+        return moments(fields, quadrature_weights=quadrature_weights)
+
+    monkeypatch.setattr(likeness.uncertainty, "field_moments", counted)
+    for count in range(20, 130, 7):
+        sample = make(rng, count)
+        values = likeness.features_of(found, sample, sample.target)
+        fields = np.concatenate(
+            [
+                widths.encoded(found, name, getattr(sample, name))
+                for name in ("mesh_points", "features", "target")
+            ],
+            axis=1,
+        )
+        spread = np.cov(fields, rowvar=False, bias=True)[np.triu_indices(4)]
+        np.testing.assert_allclose(values, [*fields.mean(axis=0), *spread], rtol=1e-9)
+    assert {shape[0] for shape in shapes} == {64, 128}

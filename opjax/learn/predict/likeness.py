@@ -8,6 +8,7 @@ import numpy as np
 
 from opjax import uncertainty
 from opjax.learn.predict import widths
+from opjax.learn.predict.prediction import padded_size
 from opjax.learn.predict.trained import Trained
 from opjax.samples import Sample
 
@@ -119,11 +120,14 @@ def features_of(trained: Trained, sample: Sample, prediction: np.ndarray) -> np.
     if sample.features is not None:
         fields.append(widths.encoded(trained, "features", sample.features))
     fields.append(widths.encoded(trained, "target", prediction))
-    weights = sample.quadrature_weights
-    weights = None if weights is None else np.asarray(weights, np.float64)
+    given, count = sample.quadrature_weights, sample.num_points
+    weights = np.ones(count) if given is None else np.asarray(given, np.float64)
+    # Padded, so that meshes of many sizes are few programs.
+    more = padded_size(count) - count
     with jax.enable_x64(True):
         found = uncertainty.field_moments(
-            np.concatenate(fields, axis=1), quadrature_weights=weights
+            np.pad(np.concatenate(fields, axis=1), [(0, more), (0, 0)]),
+            quadrature_weights=np.pad(weights, (0, more)),
         )
     if sample.scalars is None:
         return np.asarray(found)
