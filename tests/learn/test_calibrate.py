@@ -165,6 +165,16 @@ def test_an_ensemble_is_as_wide_as_its_seeds_are_apart(rng, tmp_path):
     np.testing.assert_allclose(
         known.width(sample, loaded(sample)), 0.5 * (1 + 3), rtol=1e-3
     )
+    path = loaded.folder / calibration.FILE
+    with np.load(path) as arrays:
+        kept = {name: arrays[name] for name in arrays.files}
+    assert kept["floor"] == 3
+    for floor in ({}, {"floor": np.float64(np.nan)}, {"floor": np.ones(2)}):
+        rest = {name: array for name, array in kept.items() if name != "floor"}
+        np.savez(path, **rest | floor)
+        with pytest.raises(ValueError, match="is damaged.*floor.*opjax-calibrate"):
+            calibration.load_calibration(loaded)
+    np.savez(path, **kept)
     (tmp_path / "functional-1" / "result.json").rename(tmp_path / "away")
     with pytest.raises(ValueError, match="1 of 1 other seeds .* not beside"):
         predict.run(tmp_path, inputs=str(new), output=tmp_path / "out")

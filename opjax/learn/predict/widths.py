@@ -5,7 +5,6 @@ makes a band of each, and a better one makes a narrower band.
 """
 
 import math
-import types
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
@@ -83,8 +82,8 @@ class Ensemble(NamedTuple):
         return spread + self.floor * typical + _LEAST * self.scale
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Returns nothing: the members have folders of their own."""
-        return {}
+        """Returns the floor; the members have folders of their own."""
+        return {"floor": np.asarray(self.floor, np.float64)}
 
 
 class Residual(NamedTuple):
@@ -244,9 +243,15 @@ def restore(
     trained: Trained,
     *,
     members: Sequence[Trained],
-    arrays: Mapping[str, np.ndarray] = types.MappingProxyType({}),
+    arrays: Mapping[str, np.ndarray] | None = None,
 ) -> Width:
-    """Returns a width model that needs no fit, or whose fit was saved.
+    """Returns a width model that needs no fit, or that was saved.
+
+    Args:
+      name: one of `WIDTHS`.
+      trained: the operator.
+      members: of an ensemble.
+      arrays: what was saved of it; None for a new one.
 
     Raises:
       ValueError: if an array is missing or has another shape.
@@ -255,11 +260,14 @@ def restore(
     if name == "constant":
         return Constant(scale)
     if name == "ensemble":
-        return Ensemble(scale, members)
+        floor = np.float64(_FLOOR) if arrays is None else arrays.get("floor")
+        if floor is None or np.shape(floor) != () or not 0 <= floor < np.inf:
+            raise ValueError("no floor of an ensemble")
+        return Ensemble(scale, members, float(floor))
     channels = trained.description["channels"]
     own = channels["mesh_points"] + channels["features"] + channels["target"]
     shape = (1 + 3 * own + _WAVES, channels["target"])
-    found = arrays.get("residual")
+    found = (arrays or {}).get("residual")
     if found is None or found.shape != shape or found.dtype.kind != "f":
         raise ValueError(f"no coefficients of shape {shape}")
     return Residual(scale, trained, found)
