@@ -75,7 +75,8 @@ def _elasticity(count: int, seed: int, folder: pathlib.Path) -> list[Sample]:
 
 
 def _heat(count: int, seed: int, folder: pathlib.Path) -> list[Sample]:
-    return files.read(str(heat.write(folder / f"heat-{seed}", count, seed=seed)))
+    heat.write(folder / f"heat-{seed}", count, seed=seed)
+    return files.read(str(folder / f"heat-{seed}"))[:count]
 
 
 PROBLEMS: dict[str, Callable[[int, int, pathlib.Path], list[Sample]]] = {
@@ -118,8 +119,8 @@ def prepare(
     make = PROBLEMS[problem]
     seen = make(_TRAIN + _VALIDATION, 1, folder)
     cases = make(_HELD_OUT, cases_seed, folder)
-    # The test set of a run is never looked at here.
-    parts = seen[:_TRAIN], seen[_TRAIN:], cases[:2]
+    # The test set of a run is never looked at here, and the same for all cases.
+    parts = seen[:_TRAIN], seen[_TRAIN:], make(2, 2, folder)
     splits = Splits(*parts, source="benchmarks.uncertainty")
     runs: list[tuple[learn.Trained, list[np.ndarray], float]] = []
     for seed in _SEEDS:
