@@ -186,7 +186,7 @@ def main(argv: Sequence[str]) -> None:
         save_small(draw(runs), _FIGURE.value, dpi=80, colours=64)
     if _STRIP.value:
         picture = strip(pathlib.Path(_RUNS.value[-1]))
-        save_small(picture, _STRIP.value, dpi=55, colours=32)
+        save_small(picture, _STRIP.value, dpi=55, colours=128)
 
 
 if __name__ == "__main__":

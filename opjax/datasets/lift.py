@@ -150,18 +150,18 @@ def generate(
         tolerance=float(tolerance),
     )
     around, outwards = arrays["pressure"].shape[1:]
-    shared: dict[str, Any] = {"grid_shape": (int(around), int(outwards))}
-    shared["cells"] = _cells(around, outwards)
+    cells = _cells(around, outwards)
     wall = np.arange(num_wake, around - num_wake) * outwards
-    shared["boundaries"] = {WALL: wall}
     return [
         Sample(
             mesh_points=points.reshape(-1, 2),
             target=pressure.reshape(-1, 1),
             scalars=scalars,
             target_scalars=forces[1:],
+            cells=cells,
+            grid_shape=(int(around), int(outwards)),
+            boundaries={WALL: wall},
             name=f"lift {index}",
-            **shared,
         )
         for index, (points, pressure, scalars, forces) in enumerate(
             zip(*(arrays[name] for name in _ARRAYS), strict=True)

@@ -102,29 +102,24 @@ def run(
                 "--false_alarms."
             )
         path = result.save()
-    return to_json(
-        {
-            "model": str(found.folder),
-            "calibration": str(path),
-            "coverage_asked": coverage,
-            "width_model": width,
-            "samples": len(cases),
-            "calibration_samples": len(result.scores),
-            "members": len(members),
-            **{f"factor_{name}": value for name, value in result.factors.items()},
-            "half_widths": {
-                name: half
-                for named in result.half_widths.values()
-                for name, half in named.items()
-            },
-            **(
-                {}
-                if result.reference is None
-                else {"false_alarms": result.reference.false_alarms}
-            ),
-            "seconds": time.monotonic() - begin,
-        }
-    )
+    row: dict[str, Any] = {
+        "model": str(found.folder),
+        "calibration": str(path),
+        "coverage_asked": coverage,
+        "width_model": width,
+        "samples": len(cases),
+        "calibration_samples": len(result.scores),
+        "members": len(members),
+    }
+    row |= {f"factor_{name}": value for name, value in result.factors.items()}
+    row["half_widths"] = {
+        name: half
+        for named in result.half_widths.values()
+        for name, half in named.items()
+    }
+    if result.reference is not None:
+        row["false_alarms"] = result.reference.false_alarms
+    return to_json(row | {"seconds": time.monotonic() - begin})
 
 
 class Bands(NamedTuple):

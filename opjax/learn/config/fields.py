@@ -73,9 +73,14 @@ def option(
     """
     limits = {"at least": minimum, "above": above, "at most": maximum, "below": below}
     choices = None if choices is None else tuple(choices)
-    given: dict[str, Any] = {"text": text, "limits": limits, "choices": choices}
-    given["members"] = members
-    given |= {"within": within, "repeats": repeats}
+    given: dict[str, Any] = {
+        "text": text,
+        "limits": limits,
+        "choices": choices,
+        "members": members,
+        "within": within,
+        "repeats": repeats,
+    }
     return dataclasses.field(default=default, metadata=given)
 
 

@@ -87,7 +87,7 @@ class TimeOptions(Options):
                 f"unroll={self.unroll} means nothing with unroll_schedule={shown}, "
                 "which has the numbers of steps; leave one of them out."
             )
-        whole = all(type(steps) is int and steps > 0 for steps in stages)
+        whole = all(steps > 0 and steps % 1 == 0 for steps in stages)
         if len(stages) < 2 or not whole or list(stages) != sorted(set(stages)):
             raise ValueError(
                 f"unroll_schedule={shown} must be two or more increasing numbers of "

@@ -42,7 +42,7 @@ class Modulation(nnx.Module):
         self.out = Linear(features, size, kernel_init=zeros, rngs=rngs)
 
     def __call__(self, scalars: jax.Array) -> jax.Array:
-        """Maps scalars `(scalar_dim,)` to `a, d` of all norms, shape `(2 L 2 c,)`."""
+        """Maps scalars `(scalar_dim,)` to `a, d` of all norms, shape `(4 L c,)`."""
         _checks.rank(1, scalars=scalars)
         return self.out(jax.nn.silu(self.hidden(scalars)))
 
