@@ -81,14 +81,15 @@ class TimeOptions(Options):
 
     def _check_schedule(self) -> None:
         """Raises ValueError unless the stages of the unrolling get longer."""
-        stages, shown = self.unroll_schedule, spell(self.unroll_schedule)
+        stages: tuple[object, ...] = self.unroll_schedule  # or what a caller gave
+        shown = spell(self.unroll_schedule)
         if self.unroll != TimeOptions.unroll:
             raise ValueError(
                 f"unroll={self.unroll} means nothing with unroll_schedule={shown}, "
                 "which has the numbers of steps; leave one of them out."
             )
-        whole = all(steps > 0 and steps % 1 == 0 for steps in stages)
-        if len(stages) < 2 or not whole or list(stages) != sorted(set(stages)):
+        whole = [steps for steps in stages if isinstance(steps, int) and steps > 0]
+        if len(stages) < 2 or list(stages) != sorted(set(whole)):
             raise ValueError(
                 f"unroll_schedule={shown} must be two or more increasing numbers of "
                 "steps, such as 1,4; for one number give --unroll."
