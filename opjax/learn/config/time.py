@@ -81,14 +81,13 @@ class TimeOptions(Options):
 
     def _check_schedule(self) -> None:
         """Raises ValueError unless the stages of the unrolling get longer."""
-        stages: tuple[object, ...] = self.unroll_schedule  # or what a caller gave
-        shown = spell(self.unroll_schedule)
+        stages, shown = self.unroll_schedule, spell(self.unroll_schedule)
         if self.unroll != TimeOptions.unroll:
             raise ValueError(
                 f"unroll={self.unroll} means nothing with unroll_schedule={shown}, "
                 "which has the numbers of steps; leave one of them out."
             )
-        whole = [steps for steps in stages if isinstance(steps, int) and steps > 0]
+        whole = list(filter(_is_number, stages))
         if len(stages) < 2 or list(stages) != sorted(set(whole)):
             raise ValueError(
                 f"unroll_schedule={shown} must be two or more increasing numbers of "
@@ -99,3 +98,8 @@ class TimeOptions(Options):
     def unroll_stages(self) -> tuple[int, ...]:
         """Unrolled steps of the stages of the training, one after the other."""
         return self.unroll_schedule or (self.unroll,)
+
+
+def _is_number(steps: object) -> bool:
+    """Whether a caller, in Python, gave a number of steps."""
+    return isinstance(steps, int) and steps > 0
