@@ -41,15 +41,15 @@ def from_arrays(
     Raises:
       ValueError: if shapes do not fit each other.
     """
-    arrays = {"target": np.asarray(target)}
+    arrays = {"target": _stacked("target", target)}
     if features is not None:
-        arrays["features"] = np.asarray(features)
+        arrays["features"] = _stacked("features", features)
     if mesh_points is None:
         if quadrature_weights is not None:
             raise ValueError("quadrature_weights need mesh_points; grids have none.")
         found = _on_grid(arrays, grid_axes)
         return _with_scalars(found, scalars=scalars, target_scalars=target_scalars)
-    points, count = np.asarray(mesh_points), len(arrays["target"])
+    points, count = _stacked("mesh_points", mesh_points), len(arrays["target"])
     if points.ndim not in (2, 3):
         raise ValueError(
             f"mesh_points has shape {points.shape}, expected (b, n, p) for b samples, "
@@ -115,6 +115,17 @@ def grid_points(
     high = [1.0] * len(shape) if high is None else high
     axes = [np.linspace(*ends) for ends in zip(low, high, shape, strict=True)]
     return np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, len(shape))
+
+
+def _stacked(name: str, values: ArrayLike) -> np.ndarray:
+    """One array of the values of all samples."""
+    try:
+        return np.asarray(values)
+    except ValueError as error:
+        raise ValueError(
+            f"{name} has arrays of different shapes, which are no array; for meshes of "
+            "different sizes give a list of samples.Sample."
+        ) from error
 
 
 def _on_grid(arrays: dict[str, np.ndarray], grid_axes: int) -> list[Sample]:

@@ -129,3 +129,11 @@ def test_from_a_stacked_archive_to_predictions_on_the_grid(arrays, tmp_path):
             found["prediction_y"], expected, rtol=1e-5, atol=1e-6
         )
     assert json.loads((tmp_path / "out" / "report.json").read_text())
+
+
+@pytest.mark.parametrize("name", ["target", "features", "mesh_points"])
+def test_meshes_of_different_sizes_are_named_with_the_way_out(name):
+    arrays = {"target": np.ones((2, 3)), "mesh_points": np.ones((2, 3, 2))}
+    arrays[name] = [np.ones((3, 2)), np.ones((4, 2))]
+    with pytest.raises(ValueError, match=f"{name} has arrays .* samples.Sample"):
+        from_arrays(**arrays)
