@@ -54,7 +54,7 @@ def from_arrays(
         found = _on_grid(arrays, grid_axes)
         return _with_scalars(found, scalars=scalars, target_scalars=target_scalars)
     points = _stacked("mesh_points", mesh_points)
-    count = len(next(iter(arrays.values()), np.asarray(target_scalars)))
+    count = len(next(iter(arrays.values()), np.atleast_1d(target_scalars)))
     if points.ndim not in (2, 3):
         raise ValueError(
             f"mesh_points has shape {points.shape}, expected (b, n, p) for b samples, "
