@@ -54,7 +54,8 @@ def from_arrays(
         found = _on_grid(arrays, grid_axes)
         return _with_scalars(found, scalars=scalars, target_scalars=target_scalars)
     points = _stacked("mesh_points", mesh_points)
-    count = len(next(iter(arrays.values()), np.atleast_1d(target_scalars)))
+    known = [a for a in (target, features, target_scalars) if a is not None]
+    count = len(np.atleast_1d(np.asarray(known[0])))
     if points.ndim not in (2, 3):
         raise ValueError(
             f"mesh_points has shape {points.shape}, expected (b, n, p) for b samples, "
