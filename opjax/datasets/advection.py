@@ -7,6 +7,7 @@ twice, of which the points of the file are the first ones.
 
 import os
 import pathlib
+from typing import Any
 
 import numpy as np
 
@@ -56,7 +57,9 @@ def write_series(
     """
     _checks.positive(num_series=num_series)
     if num_frames < 2:
-        raise ValueError(f"{num_frames=} must be at least 2: the first and a later one.")
+        raise ValueError(
+            f"{num_frames=} must be at least 2: the first and a later one."
+        )
     folder = pathlib.Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     for index in range(num_series):
@@ -78,14 +81,12 @@ def _series(
     num_frames: int,
     interval: float,
     substeps: int,
-) -> dict[str, np.ndarray]:
+) -> dict[str, Any]:
     """The arrays of a file."""
     shape = advection.Shape(
         int(rng.integers(2, 5)), rng.uniform(0, 0.15), rng.uniform(0, 2 * np.pi)
     )
-    nodes, cells = advection.mesh(
-        shape, spacing=spacing, seed=int(rng.integers(2**31))
-    )
+    nodes, cells = advection.mesh(shape, spacing=spacing, seed=int(rng.integers(2**31)))
     fine, finer = nodes, cells
     for _ in range(_REFINEMENTS):
         fine, finer = advection.refine(shape, fine, finer)

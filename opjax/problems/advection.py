@@ -7,7 +7,7 @@ is zero on the boundary. No divergence and no flow through the boundary: the int
 `u` is conserved, by the discrete problem too. Crank-Nicolson steps in time.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jax.typing import ArrayLike
@@ -34,11 +34,11 @@ class Shape(NamedTuple):
     depth: float = 0.0
     phase: float = 0.0
 
-    def radius(self, angle: Float[np.ndarray, "n"]) -> Float[np.ndarray, "n"]:
+    def radius(self, angle: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
         """Returns the radius of the boundary at angles."""
         return 1 + self.depth * np.cos(self.waves * angle + self.phase)
 
-    def relative(self, points: Float[np.ndarray, "n 2"]) -> Float[np.ndarray, "n"]:
+    def relative(self, points: Float[np.ndarray, "n 2"]) -> Float[np.ndarray, " n"]:
         """Returns the radius of points in units of that of the boundary."""
         angle = np.arctan2(points[:, 1], points[:, 0])
         return np.linalg.norm(points, axis=1) / self.radius(angle)
@@ -64,7 +64,8 @@ def mesh(
     Raises:
       RuntimeError: if no mesh of 20 has the boundary as its edges, as for a shape whose
         waves are deeper than the spacing resolves.
-      ValueError: if the spacing is not within its limits, or the depth is not in [0, 1).
+      ValueError: if the spacing is not within its limits, or the depth is negative or
+        not below 1.
     """
     if not 0 < spacing <= 0.5:
         raise ValueError(f"{spacing=} must be positive and at most 0.5.")
@@ -117,7 +118,7 @@ def boundary_nodes(cells: Int[ArrayLike, "t 3"]) -> np.ndarray:
 def velocity(
     nodes: Float[ArrayLike, "N 2"],
     cells: Int[ArrayLike, "t 3"],
-    stream: Float[ArrayLike, "N"],
+    stream: Float[ArrayLike, " N"],
 ) -> np.ndarray:
     """Returns the velocity at the nodes, the mean over the triangles around each.
 
@@ -142,8 +143,8 @@ def velocity(
 def solve(
     nodes: Float[ArrayLike, "N 2"],
     cells: Int[ArrayLike, "t 3"],
-    initial: Float[ArrayLike, "N"],
-    stream: Float[ArrayLike, "N"],
+    initial: Float[ArrayLike, " N"],
+    stream: Float[ArrayLike, " N"],
     *,
     diffusivity: float,
     interval: float,
@@ -234,7 +235,7 @@ def _turned(nodes: np.ndarray, cells: np.ndarray, stream: np.ndarray) -> np.ndar
     return np.einsum("ti,tic->tc", stream[cells], opposite)
 
 
-def _convection(nodes: np.ndarray, cells: np.ndarray, stream: np.ndarray):
+def _convection(nodes: np.ndarray, cells: np.ndarray, stream: np.ndarray) -> Any:
     """The sparse matrix of integrals of `hat_i (a . grad hat_j)`, `(N, N)`.
 
     On a triangle, `a` and the gradients are constant, and a hat has a third of the
