@@ -1,13 +1,14 @@
 """The comparison of rollouts: flows, table and figures of finished runs."""
 
 import json
+import sys
 
 import jax
 import numpy as np
 import pytest
 from PIL import Image
 
-from benchmarks import rollouts
+from benchmarks import rollouts, rollouts_data
 from opjax.files.series import read_series
 from opjax.learn.report import drawing
 
@@ -69,13 +70,53 @@ def test_a_picture_of_few_colours_is_smaller(tmp_path):
 
 @pytest.mark.slow
 def test_flows_are_series_on_a_grid(tmp_path, monkeypatch):
-    monkeypatch.setattr(rollouts, "_SPLITS", {"train": 1, "test": 1})
-    monkeypatch.setattr(rollouts, "_START", 1)
-    monkeypatch.setattr(rollouts, "_STEPS", 2)
+    monkeypatch.setattr(rollouts_data, "_START", 1)
+    monkeypatch.setattr(rollouts_data, "STEPS", 2)
     with jax.enable_x64(False):
-        rollouts.write_flows(tmp_path)
+        rollouts_data.write_flow(tmp_path, {"train": 1, "test": 1})
     for part in ("train", "test"):
         (flow,), _ = read_series(tmp_path / part, grid_axes=2)
         assert flow.values.shape == (3, 256, 1)
         assert flow.times.tolist() == [1, 2, 3]
         assert flow.grid_shape == (16, 16)
+
+
+def test_parts_of_advection_have_cases_of_their_own(tmp_path, monkeypatch):
+    monkeypatch.setattr(rollouts_data, "STEPS", 2)
+    rollouts_data.write_advection(tmp_path, {"train": 1, "test": 1})
+    names = {"target": "u", "features": "velocity,diffusivity"}
+    both = [read_series(tmp_path / part, **names).series for part in ("train", "test")]
+    (train,), (test,) = both
+    assert train.values.shape == (3, train.num_points, 1)
+    assert train.features[0, 2] != test.features[0, 2]
+
+
+def test_lines_of_exponax_are_chaotic_series_with_a_mean_of_zero(tmp_path):
+    pytest.importorskip("exponax", reason="needs `pip install 'opjax[benchmark]'`")
+    lenient = jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow")
+    with jax.enable_x64(False), lenient[0], lenient[1]:
+        rollouts_data.write_kuramoto_sivashinsky(tmp_path, {"train": 2})
+    first, second = read_series(tmp_path / "train", grid_axes=1).series
+    assert first.values.shape == (51, 160, 1)
+    assert first.grid_shape == (160,)
+    for one in (first, second):
+        np.testing.assert_allclose(one.values.mean(axis=1), 0, atol=1e-5)
+        assert 0.5 < one.values.std() < 2  # on the attractor
+    # u_t = -beta_1 (u^2)_x / 2 + alpha_2 u_xx + alpha_4 u_xxxx in units of a step.
+    values = first.values[:, :, 0].astype(float)
+    slope = 2j * np.pi * np.fft.rfftfreq(160, 1 / 160)
+    linear = -2 / (2 * 160**2) * slope**2 - 18 / (8 * 160**4) * slope**4
+    square = np.fft.rfft(values**2, axis=1)
+    waves = np.fft.rfft(values, axis=1)
+    parts = np.fft.irfft(np.stack([linear * waves, slope * square / 2]), axis=2)
+    parts = (parts[:, :-2] + 4 * parts[:, 1:-1] + parts[:, 2:]) / 3  # Simpson's rule
+    change = (values[2:] - values[:-2]).ravel()
+    (one, advected), *_ = np.linalg.lstsq(parts.reshape(2, -1).T, change)
+    assert one == pytest.approx(1, abs=0.1)
+    assert abs(advected) == pytest.approx(1 / 160, rel=0.1)
+
+
+def test_a_missing_exponax_is_named(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "exponax", None)
+    with pytest.raises(ImportError, match=r"needs exponax: pip install .*benchmark"):
+        rollouts_data.write_kuramoto_sivashinsky(tmp_path, {"train": 1})
