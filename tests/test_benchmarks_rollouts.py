@@ -84,11 +84,11 @@ def test_flows_are_series_on_a_grid(tmp_path, monkeypatch):
 def test_parts_of_advection_have_cases_of_their_own(tmp_path, monkeypatch):
     monkeypatch.setattr(rollouts_data, "STEPS", 2)
     rollouts_data.write_advection(tmp_path, {"train": 1, "test": 1})
-    names = {"target": "u", "features": "velocity,diffusivity"}
+    names = {"target": "u", "features": "velocity", "scalars": "diffusivity"}
     both = [read_series(tmp_path / part, **names).series for part in ("train", "test")]
     (train,), (test,) = both
     assert train.values.shape == (3, train.num_points, 1)
-    assert train.features[0, 2] != test.features[0, 2]
+    assert train.scalars != test.scalars
 
 
 def test_lines_of_exponax_are_chaotic_series_with_a_mean_of_zero(tmp_path):

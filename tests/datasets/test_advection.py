@@ -7,7 +7,7 @@ from opjax.datasets import advection
 from opjax.files.series import read_series
 from opjax.problems import poisson_mesh
 
-NAMES = {"target": "u", "features": "velocity,diffusivity"}
+NAMES = {"target": "u", "features": "velocity", "scalars": "diffusivity"}
 
 
 @pytest.fixture(scope="module")
@@ -22,16 +22,15 @@ def test_series_are_read_with_their_velocity_and_diffusivity(folder):
     for one in found:
         assert one.values.shape == (6, one.num_points, 1)
         np.testing.assert_allclose(one.times, 0.1 * np.arange(6))
-        assert one.features.shape == (one.num_points, 3)
+        assert one.features.shape == (one.num_points, 2)
         low, high = advection.DIFFUSIVITIES
-        (diffusivity,) = np.unique(one.features[:, 2])
-        assert low <= diffusivity <= high
+        assert low <= one.scalars["diffusivity"] <= high
         sizes = poisson_mesh.signed_areas(one.mesh_points, one.cells)
         assert sizes.min() > 0
         total = one.quadrature_weights.sum()
         np.testing.assert_allclose(total, sizes.sum(), rtol=1e-5)
     first, second = found
-    assert first.features[0, 2] != second.features[0, 2]
+    assert first.scalars != second.scalars
     assert not np.array_equal(first.mesh_points[:20], second.mesh_points[:20])
 
 
@@ -48,7 +47,7 @@ def test_frames_satisfy_the_equation_in_the_mean(folder):
     one = read_series(folder, **NAMES).series[0]
     weights, values = one.quadrature_weights, one.values[:, :, 0].astype(float)
     centres = np.einsum("n,tn,nc->tc", weights, values, one.mesh_points)
-    flows = np.einsum("n,tn,nc->tc", weights, values, one.features[:, :2])
+    flows = np.einsum("n,tn,nc->tc", weights, values, one.features)
     moved = np.diff(centres, axis=0)
     carried = 0.1 * (flows[1:] + flows[:-1]) / 2
     scale = np.abs(carried).max()
