@@ -251,7 +251,7 @@ def _predict_all(
                     add(*fields)
                     row |= known | bands.intervals(row)
                 rows.append(row)
-                given.append(_ends(sample))
+                given.append(ranges.ends(sample))
     for note in ranges.other_units(
         found.description, given, found.description["names"]
     ):
@@ -275,16 +275,6 @@ def _opened(
             yield [(each.sample, each.add) for each in several]
     else:
         yield [(sample, lambda *_: None) for sample in files.read(file, **options)]
-
-
-def _ends(sample: Sample) -> Sample:
-    """The smallest and largest inputs of a sample, as one of two points."""
-    points, features = (
-        None if array is None else np.stack([array.min(axis=0), array.max(axis=0)])
-        for array in (sample.mesh_points, sample.features)
-    )
-    assert points is not None
-    return Sample(points, features=features, scalars=sample.scalars)
 
 
 def _finite(sample: Sample, values: np.ndarray) -> np.ndarray:
