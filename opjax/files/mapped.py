@@ -3,17 +3,26 @@
 import contextlib
 import math
 import shutil
-from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from collections.abc import (
+    Callable,
+    Collection,
+    Generator,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from opjax._files import replacing
-from opjax.files import building, hdf5, limits
+from opjax.files import building, cases, hdf5, limits
 from opjax.files.vtk import fields as vtk_fields
-from opjax.files.vtk import vtu_slices
+from opjax.files.vtk import vtu_slices, xml_files
 from opjax.files.vtk.vtu_copy import Copy
+from opjax.samples.base import SCALARS
+from opjax.samples.sliced import Column, Numbers
 
 
 class Columns:
@@ -67,13 +76,14 @@ class Mapped(NamedTuple):
 
     Attributes:
       name: the file, with the group.
-      arrays: arrays of the `Sample` by name; missing ones are left out.
+      arrays: arrays of the `Sample` by name; missing ones are left out. Scalars are
+        `Numbers`.
       present: names of all arrays of the file.
       create: allocates arrays of float32 with given names and shapes in the copy.
     """
 
     name: str
-    arrays: dict[str, Columns]
+    arrays: dict[str, Column]
     present: Collection[str]
     create: Callable[[dict[str, tuple[int, ...]]], Mapping[str, Any]]
 
@@ -123,6 +133,8 @@ def copied(
     features: Sequence[str] = (),
     target: Sequence[str] = (),
     point_dim: int | None = None,
+    scalars: Sequence[str] = (),
+    target_scalars: Sequence[str] = (),
 ) -> Generator[list[Mapped]]:
     """Copies a file and opens its samples, to which fields can be added.
 
@@ -135,6 +147,8 @@ def copied(
         `features`, where it exists.
       target: likewise, of the output function, where all of them exist.
       point_dim: of `.vtu` files, as for `files.read`.
+      scalars: names of the numbers that are given for the whole sample.
+      target_scalars: names of those to predict, where all of them exist.
 
     Raises:
       FileNotFoundError: if the source does not exist.
@@ -155,6 +169,7 @@ def copied(
     if path.exists() and path.samefile(source):
         raise ValueError(f"{path} is the source itself; write to another folder.")
     asked = {"features": tuple(features), "target": tuple(target)}
+    asked |= {"scalars": tuple(scalars), "target_scalars": tuple(target_scalars)}
     with (
         replacing(path) as temporary,
         _OPENED[suffix](source, temporary, asked, point_dim) as samples,
@@ -179,7 +194,7 @@ def _hdf5(
 
         name = str(source / key) if key else str(source)
         present = set(hdf5.names(source, group))
-        arrays = columns(name, present, lookup, asked)
+        arrays = columns(name, present, lookup, asked, place=(source, key))
         return Mapped(name, arrays, present, create)
 
     shutil.copyfile(source, path)
@@ -197,7 +212,8 @@ def _vtu(
     with vtu_slices.open_mesh(source) as mesh, open(path, "wb") as file:
         axes = vtk_fields.axes(source, *mesh.ranges(), point_dim)
         found = mesh.fields | {"mesh_points": vtu_slices.Axes(mesh.points, axes)}
-        arrays = columns(str(source), found, found.__getitem__, asked)
+        place = source, ""
+        arrays = columns(str(source), found, found.__getitem__, asked, place=place)
         copy = Copy(file, mesh)
         yield [Mapped(str(source), arrays, set(found), copy.create)]
         copy.check()
@@ -211,15 +227,20 @@ def columns(
     present: Collection[str],
     lookup: Callable[[str], Any],
     asked: Mapping[str, tuple[str, ...]],
-) -> dict[str, Columns]:
+    *,
+    place: tuple[Path, str],
+    need_scalars: bool = False,
+) -> dict[str, Column]:
     """Finds the arrays of a sample among those of a file.
 
     Args:
       name: of the sample.
       present: names of all arrays of the file.
       lookup: returns an array by its name.
-      asked: names of the fields that are `features` and `target`; none for the arrays
-        of these names.
+      asked: names of the fields that are `features` and `target`, none for the arrays
+        of these names; and of the `scalars` and `target_scalars`.
+      place: the file, and the group in it.
+      need_scalars: whether missing target scalars are an error.
 
     Returns:
       The arrays of `Sample` that there are. Targets are left out where one is missing.
@@ -234,8 +255,10 @@ def columns(
 
     if "mesh_points" not in present:
         raise building.missing(name, "mesh_points", present)
-    arrays = {"mesh_points": fields(["mesh_points"])}
+    arrays: dict[str, Column] = {"mesh_points": fields(["mesh_points"])}
     for key, names in asked.items():
+        if key in SCALARS:
+            continue
         names = names or ((key,) if key in present else ())
         absent = [n for n in names if n not in present]
         if absent and key == "features":
@@ -244,4 +267,50 @@ def columns(
             arrays[key] = fields(names)
     if "quadrature_weights" in present:
         arrays["quadrature_weights"] = fields(["quadrature_weights"], flat=True)
+    wanted = {key: asked[key] for key in SCALARS if asked.get(key)}
+    if wanted:
+        small = _Small(place[0], present, lookup)
+        row, table = row_of(*place)
+        for key, names in wanted.items():
+            needed = key == "scalars" or need_scalars
+            values = cases.read(name, small, row, names, table=table, needed=needed)
+            if values is not None:
+                arrays[key] = Numbers(values, names)
     return arrays
+
+
+def row_of(file: Path, group: str) -> tuple[Mapping[str, str] | None, Path | None]:
+    """Returns what a table of cases says of a sample, and where it is, if it is.
+
+    Raises:
+      ValueError: if the table is damaged, or lacks the sample.
+    """
+    table = cases.table_of(file)
+    return (None, None) if table is None else (table.row(file, group), table.path)
+
+
+class _Small(Mapping[str, np.ndarray]):
+    """Arrays of one number; of larger ones type and shape are known and no values."""
+
+    def __init__(
+        self, file: Path, present: Collection[str], lookup: Callable[[str], Any]
+    ):
+        vtk = file.suffix.lower() == ".vtu"
+        self._data = xml_files.field_data(file) if vtk else dict[str, np.ndarray]()
+        self._present, self._lookup = [*self._data, *present], lookup
+
+    def __getitem__(self, key: str) -> np.ndarray:
+        if key in self._data:
+            return self._data[key]
+        if key not in self._present:
+            raise KeyError(key)
+        array = self._lookup(key)
+        if math.prod(array.shape) == 1:
+            return np.asarray(array[:] if len(array.shape) else array[()])
+        return np.broadcast_to(np.zeros((), array.dtype), array.shape)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._present)
+
+    def __len__(self) -> int:
+        return len(self._present)

@@ -3,10 +3,11 @@
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
+from opjax.samples.base import SCALARS
 from opjax.samples.stored import Place
 from opjax.samples.summaries import FIELDS, Summary
 
@@ -31,6 +32,52 @@ class Column(Protocol):
     def __getitem__(self, rows: slice, /) -> np.ndarray: ...
 
 
+class Numbers:
+    """Scalars of a whole sample among the arrays of its points.
+
+    Args:
+      values: of the scalars, `(s,)`.
+      names: of the scalars.
+    """
+
+    def __init__(self, values: np.ndarray, names: Sequence[str]):
+        self._values, self.channel_names = values, tuple(names)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The number of scalars, `(s,)`."""
+        return self._values.shape
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __getitem__(self, rows: slice) -> np.ndarray:
+        return self._values[rows]
+
+
+class WithConstants:
+    """Features whose rows have scalars behind them, the same at all points.
+
+    Args:
+      features: rows `(n, c)`, of any kind that can be sliced; None if there are none.
+      scalars: `(s,)`.
+      num_points: `n`.
+    """
+
+    def __init__(self, features: Any, scalars: np.ndarray, num_points: int):
+        self._features, self._scalars, self._n = features, scalars, num_points
+
+    def __len__(self) -> int:
+        return self._n
+
+    def __getitem__(self, rows: slice) -> np.ndarray:
+        count = len(range(*rows.indices(self._n)))
+        constant = np.broadcast_to(self._scalars, (count, len(self._scalars)))
+        if self._features is None:
+            return np.array(constant)
+        return np.concatenate([self._features[rows], constant], axis=1)
+
+
 class Sliced:
     """A data set of which no sample has to fit into memory.
 
@@ -39,7 +86,7 @@ class Sliced:
       known: their summaries, from one pass over all files.
       weighted: whether they have quadrature weights.
       opened: `opened(place)`, a context with the arrays of `Sample` of a place, by
-        name.
+        name; scalars are `Numbers`.
     """
 
     def __init__(
@@ -102,6 +149,8 @@ def summarize(
       ValueError: if there is no point, lengths differ, a value is not finite, a weight
         is negative or all are zero.
     """
+    numbers = {key: array[:] for key, array in arrays.items() if key in SCALARS}
+    arrays = {key: array for key, array in arrays.items() if key not in SCALARS}
     lengths = {key: len(array) for key, array in arrays.items()}
     n = lengths["mesh_points"]
     if not n or set(lengths.values()) != {n}:
@@ -127,16 +176,16 @@ def summarize(
                 largest_weight = max(largest_weight, float(part.max()))
     if "quadrature_weights" in arrays and not largest_weight:
         raise ValueError(f"{name}: all quadrature_weights are zero.")
-    return Summary(
-        n,
-        None,
-        {key: (look.low, look.high) for key, look in looks.items()},
-        {
-            key: (n, look.mean, look.squares)
-            for key, look in looks.items()
-            if key != "mesh_points"
-        },
-    )
+    ranges = {key: (look.low, look.high) for key, look in looks.items()}
+    sums = {
+        key: (n, look.mean, look.squares)
+        for key, look in looks.items()
+        if key != "mesh_points"
+    }
+    for key, values in numbers.items():
+        ranges[key] = values, values
+        sums[key] = 1, values.astype(np.float64), np.zeros(len(values))
+    return Summary(n, None, ranges, sums)
 
 
 class _Look:

@@ -11,7 +11,7 @@ are the loss and the gradients of the whole mesh. Models are those that have chu
 """
 
 from opjax.streaming.evaluation import coefficients, evaluate, predict
-from opjax.streaming.gradients import value_and_grad
+from opjax.streaming.gradients import value_and_grad, value_and_grads
 from opjax.streaming.losses import MEAN_SQUARED_ERROR, RELATIVE_L2, SumLoss
 from opjax.streaming.plan import advice, needed_bytes
 from opjax.streaming.step import make_step, make_update
@@ -28,4 +28,5 @@ __all__ = [
     "needed_bytes",
     "predict",
     "value_and_grad",
+    "value_and_grads",
 ]

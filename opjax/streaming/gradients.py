@@ -34,6 +34,7 @@ from opjax.streaming.programs import Fixed, Leaves
 from opjax.streaming.source import Chunk, Reader, Source
 
 _Model = TypeVar("_Model", bound=OperatorTransformer)
+_Parameters = TypeVar("_Parameters")
 
 
 def value_and_grad(
@@ -91,6 +92,63 @@ def value_and_grad(
       ValueError: if the model has no chunks, an option or an array is not what it has
         to be, a value is not finite, or the source changes while it is read.
     """
+    value, (gradients, _) = value_and_grads(
+        model,
+        None,
+        source,
+        chunk_size=chunk_size,
+        loss=loss,
+        time=time,
+        store_every=store_every,
+        memory_limit=memory_limit,
+        storage=storage,
+        storage_dtype=storage_dtype,
+    )
+    return value, gradients
+
+
+def value_and_grads(
+    model: _Model,
+    parameters: _Parameters,
+    source: Source,
+    *,
+    chunk_size: int,
+    loss: SumLoss,
+    time: ArrayLike | None = None,
+    store_every: int | None = None,
+    memory_limit: float | None = None,
+    storage: Folder = None,
+    storage_dtype: str | None = None,
+) -> tuple[jax.Array, tuple[_Model, _Parameters]]:
+    """Returns a loss with parameters of its own, and the gradients of both.
+
+        loss.value(sum_i s_i, parameters)
+
+    Such a loss reads numbers of the whole mesh off the sums, see
+    `nn.models.ScalarHead`.
+
+    Args:
+      model: see `value_and_grad`; likewise the others.
+      parameters: pytree of the arrays that the value of the loss takes behind the sums;
+        None if it takes none.
+      source: named arrays.
+      chunk_size: points that are computed at once.
+      loss: of the whole mesh.
+      time: as for the model.
+      store_every: inputs of every so many-th layer are stored.
+      memory_limit: bytes, from which `store_every` is chosen.
+      storage: folder for what is stored.
+      storage_dtype: type of what is stored.
+
+    Returns:
+      The loss, a scalar, and gradients like the model and like the parameters.
+
+    Raises:
+      MemoryError: as from `value_and_grad`.
+      OSError: as from `value_and_grad`.
+      TypeError: as from `value_and_grad`.
+      ValueError: as from `value_and_grad`.
+    """
     check_model(model)
     layers, _, _ = sizes(model)
     _check_options(layers, store_every, memory_limit, storage, storage_dtype)
@@ -122,8 +180,15 @@ def value_and_grad(
         fixed = jnp.asarray(mixed)
         last = _Loss(mesh, fixed, loss)
         mesh.run(last)
-        value, of_sums = jax.value_and_grad(loss.value)(last.total.cast(mesh.dtype))
-        return value, _Backward(mesh, fixed, found, loss, of_sums).gradients(model)
+        sums = last.total.cast(mesh.dtype)
+        of_parameters = parameters
+        if parameters is None:
+            value, of_sums = jax.value_and_grad(loss.value)(sums)
+        else:
+            both = jax.value_and_grad(loss.value, argnums=(0, 1))
+            value, (of_sums, of_parameters) = both(sums, parameters)
+        backward = _Backward(mesh, fixed, found, loss, of_sums)
+        return value, (backward.gradients(model), of_parameters)
 
 
 def _check_options(

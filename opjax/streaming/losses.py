@@ -18,11 +18,12 @@ class SumLoss:
       sums: `sums(values, target, weights)`, from arrays `(m, q)`, `(m, r)` and `(m,)`
         of some of the points to a pytree of their sums. A point of zero weight must not
         count: there are such in the last chunk. Weights are ones if the mesh has none.
-      value: maps the sums of all points to the loss, a scalar.
+      value: maps the sums of all points to the loss, a scalar; behind them it takes
+        the parameters of `value_and_grads`, where these are given.
     """
 
     sums: Callable[[jax.Array, jax.Array, jax.Array], Any]
-    value: Callable[[Any], jax.Array]
+    value: Callable[..., jax.Array]
 
 
 def _squares(values: jax.Array, target: jax.Array, weights: jax.Array) -> Any:

@@ -50,6 +50,24 @@ def read(path: Path, max_bytes: int) -> Mesh:
     return _one(path, pieces, Data(fields))
 
 
+def field_data(path: Path, max_bytes: int = 2**20) -> dict[str, np.ndarray]:
+    """Reads the field data of a `.vtu` file, and nothing else of it.
+
+    Args:
+      path: the file.
+      max_bytes: largest size of an array.
+
+    Raises:
+      OSError: if the file cannot be read.
+      ValueError: if it is damaged, or its field data are too large.
+    """
+    kind = _KINDS[path.suffix.lower()]
+    head = read_head(path, kind=kind, sliced=False)
+    with open(path, "rb") as file:
+        arrays = _Arrays(path, head, Stored(path, file), max_bytes)
+        return arrays.of(head.root.find(f"{kind}/FieldData"), None)
+
+
 class _Arrays:
     """Reads the arrays of a file, and counts their bytes."""
 

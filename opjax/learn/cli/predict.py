@@ -201,13 +201,6 @@ def _stream_all(
     limits: dict[str, Any],
 ) -> list[dict[str, Any]]:
     rows, names = [], _names(found)
-    channels = found.description["channels"]
-    if "scalars" in channels or "target_scalars" in channels:
-        raise ValueError(
-            f"The operator in {found.folder} takes or predicts scalars, which are read "
-            "with whole files; leave --stream out: meshes are then evaluated in chunks "
-            "all the same, see --chunk_size."
-        )
     for file in _files(inputs):
         rows += in_slices.predict_file(
             found, file, output / file.name, names, limits, point_dim=point_dim
@@ -215,7 +208,10 @@ def _stream_all(
     for row in rows:
         if note := ranges.sentence(row):
             say(f"{row['name']}: {note}.")
+    output.mkdir(parents=True, exist_ok=True)
     write_json(output / "report.json", rows)
+    if any("predicted_scalars" in row for row in rows):
+        case_table.write(output / case_table.FILE, rows)
     return [to_json(row) for row in rows]
 
 

@@ -41,7 +41,7 @@ from opjax.learn.tasks.streamed import StreamedTask, Streaming, streamed_regress
 from opjax.learn.tasks.supervised import regression
 from opjax.learn.tasks.task import Task
 from opjax.learn.tasks.time import rollouts
-from opjax.samples import Splits
+from opjax.samples import SCALARS, Splits
 
 DEMONSTRATION = "demonstration"
 _SHOWN = "our demonstration of heat that spreads"
@@ -277,13 +277,6 @@ class Config(
                 continue
             value = getattr(self, field.name)
             if value not in (field.default, _BEFORE.get(field.name)):
-                if field.name == "scalar_names":
-                    raise ValueError(
-                        f"scalar_names={value} means nothing with "
-                        f"stream_points={self.stream_points}, whose files are read in "
-                        "slices of points: write the scalars into the files as fields, "
-                        "the same at all points, and add them to --feature_names."
-                    )
                 raise ValueError(
                     f"{field.name}={value} means nothing with "
                     f"stream_points={self.stream_points}; leave it out."
@@ -296,8 +289,6 @@ _WHOLE_MESHES = (
     "location",
     "boundary_names",
     "geometry",
-    "scalar_names",
-    "target_scalars",
     "quantities",
     "grid_axes",
     "stacked",
@@ -390,6 +381,8 @@ def make_streamed_task(config: Config) -> StreamedTask:
         features=files.parse_names(config.feature_names),
         target=files.parse_names(config.target_names),
         point_dim=config.point_dim or None,
+        scalars=files.parse_names(config.scalar_names),
+        target_scalars=files.parse_names(config.target_scalars),
         validation_fraction=config.validation_fraction,
         test_fraction=config.test_fraction,
         seed=config.data_seed,
@@ -402,7 +395,8 @@ def make_streamed_task(config: Config) -> StreamedTask:
     with splits.train.open(0) as arrays:
         names = {
             name: arrays[name].channel_names if name in arrays else ()
-            for name in ("features", "target")
+            for name in ("features", "target", *SCALARS)
+            if name in arrays or name not in SCALARS
         }
     how = Streaming(config.stream_points, config.stream_memory)
     return streamed_regression(splits, how, names=names, start=start_of(config))

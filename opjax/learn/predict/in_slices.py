@@ -2,15 +2,19 @@
 
 import math
 import pathlib
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from opjax import files
-from opjax.files import mapped
-from opjax.files.mapped import Columns, Mapped
+from opjax.files import mapped, sliced
+from opjax.files.mapped import Written
+from opjax.learn.predict import case_table, prediction
 from opjax.learn.predict.trained import Trained
-from opjax.samples import Sample, ranges
+from opjax.samples import SCALARS, Sample, ranges
+from opjax.samples.sliced import Column
 
 
 def predict_file(
@@ -44,46 +48,77 @@ def predict_file(
     _refuse(config)
     if point_dim is None and file.suffix.lower() == ".vtu":
         point_dim = config.get("point_dim") or None
-    fields = {
+    asked = {
         "features": files.parse_names(config.get("feature_names")),
         "target": files.parse_names(config.get("target_names")),
+        "scalars": files.parse_names(config.get("scalar_names")),
+        "target_scalars": files.parse_names(config.get("target_scalars")),
     }
-    copied = mapped.copied(file, output, point_dim=point_dim, **fields)
-    with copied as samples:
+    if not names:  # no field, so no copy
+        rows: list[dict[str, Any]] = []
+        for place in sliced.places_of(file):
+            with sliced.opened(place, asked=asked, point_dim=point_dim) as arrays:
+                name = sliced.name_of(place)
+                _check_weights(config, name, arrays)
+                rows.append(_predict(found, name, arrays, None, limits))
+        return rows
+    with mapped.copied(file, output, point_dim=point_dim, **asked) as samples:
         for sample in samples:
-            if config.get("quadrature") and "quadrature_weights" not in sample.arrays:
-                raise ValueError(
-                    f"{sample.name} has no quadrature_weights, which are not made of "
-                    "cells in slices: add them to its fields, they are those of "
-                    "`files.read(..., quadrature=True)`; or predict without --stream."
-                )
-        return [_predict(found, sample, names, limits) for sample in samples]
+            _check_weights(config, sample.name, sample.arrays)
+        return [
+            _predict(found, one.name, one.arrays, partial(one.add, names), limits)
+            for one in samples
+        ]
+
+
+def _check_weights(
+    config: dict[str, Any], name: str, arrays: Mapping[str, Column]
+) -> None:
+    if config.get("quadrature") and "quadrature_weights" not in arrays:
+        raise ValueError(
+            f"{name} has no quadrature_weights, which are not made of cells in slices: "
+            "add them to its fields, they are those of `files.read(..., "
+            "quadrature=True)`; or predict without --stream."
+        )
 
 
 def _predict(
-    found: Trained, sample: Mapped, names: list[str], limits: dict[str, Any]
+    found: Trained,
+    name: str,
+    columns: Mapping[str, Column],
+    add: Callable[[], Written] | None,
+    limits: dict[str, Any],
 ) -> dict[str, Any]:
-    arrays = dict(sample.arrays)
+    """Predicts on a sample; `add` allocates the fields to write, if there are any."""
+    arrays: dict[str, Any] = dict(columns)
+    numbers = {key: arrays.pop(key)[:] for key in SCALARS if key in arrays}
     target, weights = arrays.pop("target", None), arrays.get("quadrature_weights")
+    case = Sample(np.zeros((1, 1)), **numbers, name=name)
+    if case.scalars is not None:
+        arrays["scalars"] = case.scalars
     report, start = _Report(found.description, len(arrays["mesh_points"])), 0
-    parts = found.stream(arrays, **limits)
-    written = sample.add(names)
-    for values in parts:
+    parts = found.stream_channels(arrays, **limits)
+    written, means = None if add is None else add(), prediction.Means(found.model)
+    for part in parts:
+        values = prediction.decoded(found, part)
         if not np.isfinite(values).all():
             raise ValueError(
-                f"The prediction for {sample.name} is not finite; its values are too "
+                f"The prediction for {name} is not finite; its values are too "
                 "far from those of training."
             )
         rows = slice(start, start + len(values))
-        written.put(start, values)
+        column = None if weights is None else weights[rows]
+        if written is not None:
+            written.put(start, values)
+        means.add(part, column)
         report.add(arrays, rows)
-        if target is not None:
-            report.compare(
-                values, target[rows], None if weights is None else weights[rows]
-            )
+        if target is not None and written is not None:
+            report.compare(values, target[rows], column)
         start += len(values)
     assert start == len(arrays["mesh_points"])
-    return {"name": sample.name} | report.row()
+    read = means.scalars(found.normalizers)
+    of_scalars = case_table.row_of(found.description["names"], case, read)
+    return {"name": name} | report.row() | of_scalars
 
 
 class _Report:
@@ -94,10 +129,14 @@ class _Report:
         self._row: dict[str, float] = {}
         self._squares = np.zeros(2)
 
-    def add(self, arrays: dict[str, Columns], rows: slice) -> None:
+    def add(self, arrays: dict[str, Any], rows: slice) -> None:
         """Adds points."""
         features = arrays["features"][rows] if "features" in arrays else None
-        sample = Sample(arrays["mesh_points"][rows], features=features)
+        sample = Sample(
+            arrays["mesh_points"][rows],
+            features=features,
+            scalars=arrays.get("scalars"),
+        )
         for key, value in ranges.compare(self._description, sample).items():
             before = self._row.get(key, 0.0)
             share = before + value * sample.num_points / self._n

@@ -17,6 +17,7 @@ from opjax.nn import division
 from opjax.normalize import Normalizer
 from opjax.samples import Sample
 from opjax.samples.normalizers import encode
+from opjax.samples.sliced import WithConstants
 from opjax.streaming import plan
 
 _MANY_POINTS = 2**17  # seconds for each layer and head
@@ -83,7 +84,7 @@ def predict(
     check(trained, sample, weights=True)
     n, arrays = sample.num_points, arrays_of(sample)
     if n > chunk_size and not obstacle(trained):
-        found = _chunks(
+        found = chunks(
             trained,
             arrays,
             time=time,
@@ -110,14 +111,41 @@ def _scalars_of(
     trained: Learned, values: np.ndarray, weights: np.ndarray | None
 ) -> np.ndarray | None:
     """Reads the scalars off all channels of a model that was evaluated in chunks."""
-    model = trained.model
-    if not isinstance(model, nn.models.ScalarOperator):
-        return None
-    weights = np.ones(len(values)) if weights is None else weights.astype(np.float64)
-    read = np.where(weights[:, None] > 0, values[:, model.out_features :], 0)
-    means = (weights @ read / weights.sum()).astype(np.float32)
-    found = jax.jit(model.head.of_means)(jnp.asarray(means))
-    return np.asarray(normalize.decode(trained.normalizers["target_scalars"], found))
+    means = Means(trained.model)
+    means.add(values, weights)
+    return means.scalars(trained.normalizers)
+
+
+class Means:
+    """Weighted means of the channels that a head reads, chunk by chunk.
+
+    Args:
+      model: any; of one that predicts no scalars there are none.
+    """
+
+    def __init__(self, model: Any):
+        known = isinstance(model, nn.models.ScalarOperator)
+        self._model: nn.models.ScalarOperator | None = model if known else None
+        self._sum: Any = 0.0
+        self._mass = 0.0
+
+    def add(self, values: np.ndarray, weights: np.ndarray | None) -> None:
+        """Adds all channels of points, `(m, c)`, and their weights."""
+        if self._model is None:
+            return
+        weights = np.ones(len(values)) if weights is None else weights
+        weights = np.asarray(weights, np.float64)
+        read = np.where(weights[:, None] > 0, values[:, self._model.out_features :], 0)
+        self._sum = self._sum + weights @ read
+        self._mass += weights.sum()
+
+    def scalars(self, normalizers: Mapping[str, Normalizer]) -> np.ndarray | None:
+        """Returns the scalars, in physical units, `(t,)`."""
+        if self._model is None:
+            return None
+        means = jnp.asarray((self._sum / self._mass).astype(np.float32))
+        found = jax.jit(self._model.head.of_means)(means)
+        return np.asarray(normalize.decode(normalizers["target_scalars"], found))
 
 
 def arrays_of(sample: Sample) -> dict[str, np.ndarray]:
@@ -134,7 +162,7 @@ def obstacle(trained: Learned) -> str | None:
     return division.obstacle(model, "stream")
 
 
-def stream(
+def chunks(
     trained: Learned,
     source: Mapping[str, Any],
     *,
@@ -143,28 +171,10 @@ def stream(
     memory_gib: float,
     scratch: str | os.PathLike[str] | None,
 ) -> Iterator[np.ndarray]:
-    """Evaluates an operator chunk by chunk, see `Trained.stream`."""
-    parts = _chunks(
-        trained,
-        source,
-        time=time,
-        chunk_size=chunk_size,
-        memory_gib=memory_gib,
-        scratch=scratch,
-    )
-    return (decoded(trained, part) for part in parts)
+    """Evaluates the model of the output function chunk by chunk, not decoded.
 
-
-def _chunks(
-    trained: Learned,
-    source: Mapping[str, Any],
-    *,
-    time: float | None,
-    chunk_size: int,
-    memory_gib: float,
-    scratch: str | os.PathLike[str] | None,
-) -> Iterator[np.ndarray]:
-    """Evaluates the model of the output function chunk by chunk, not decoded."""
+    See `Trained.stream_channels`.
+    """
     refuse_whole(trained)
     n, model = len(source["mesh_points"]), of_function(trained.model)
     layers, channels, width = plan.sizes(model)
@@ -212,23 +222,6 @@ class _Encoded:
         return (np.asarray(self._array[rows], np.float32) - self._mean) / self._std
 
 
-class _WithConstants:
-    """Rows of features as the model sees them, with scalars behind them."""
-
-    def __init__(self, features: Any, scalars: np.ndarray, num_points: int):
-        self._features, self._scalars, self._n = features, scalars, num_points
-
-    def __len__(self) -> int:
-        return self._n
-
-    def __getitem__(self, rows: slice) -> np.ndarray:
-        count = len(range(*rows.indices(self._n)))
-        constant = np.broadcast_to(self._scalars, (count, len(self._scalars)))
-        if self._features is None:
-            return np.array(constant)
-        return np.concatenate([self._features[rows], constant], axis=1)
-
-
 def encoded(trained: Learned, arrays: Mapping[str, Any]) -> dict[str, Any]:
     """Sliceable arrays as the model sees them, scalars being features."""
     normalizers = trained.normalizers
@@ -241,7 +234,7 @@ def encoded(trained: Learned, arrays: Mapping[str, Any]) -> dict[str, Any]:
         mean, std = (np.asarray(x, np.float32) for x in normalizers["scalars"])
         scalars = (np.asarray(arrays["scalars"], np.float32) - mean) / std
         n = len(arrays["mesh_points"])
-        found["features"] = _WithConstants(found.get("features"), scalars, n)
+        found["features"] = WithConstants(found.get("features"), scalars, n)
     return found
 
 

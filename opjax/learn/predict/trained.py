@@ -207,9 +207,45 @@ class Trained(Learned):
             the memory do not fit it.
         """
         self._refuse_without_field()
+        parts = self.stream_channels(
+            arrays,
+            time=time,
+            chunk_size=chunk_size,
+            memory_gib=memory_gib,
+            scratch=scratch,
+        )
+        return (prediction.decoded(self, part) for part in parts)
+
+    def stream_channels(
+        self,
+        arrays: Mapping[str, Any],
+        *,
+        time: float | None = None,
+        chunk_size: int = 2**14,
+        memory_gib: float = 8.0,
+        scratch: str | os.PathLike[str] | None = None,
+    ) -> Iterator[np.ndarray]:
+        """Evaluates all channels chunk by chunk, those of scalars among them.
+
+        Args:
+          arrays: see `stream`; likewise the others.
+          time: of an operator with a time embedding.
+          chunk_size: points that are evaluated at once.
+          memory_gib: largest memory of an evaluation, in GiB.
+          scratch: folder for a file.
+
+        Returns:
+          An iterator of values as the model returns them, `(m, q)` and further
+          channels that scalars are read off.
+
+        Raises:
+          OSError: as from `stream`.
+          ValueError: as from `stream`.
+        """
+        self._refuse_series()
         given: Any = dict(arrays)
         prediction.check(self, Sample(**given, name="the mesh"), weights=True)
-        return prediction.stream(
+        return prediction.chunks(
             self,
             arrays,
             time=time,

@@ -4,10 +4,28 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from opjax import metrics
 from opjax.learn.run import buckets
+
+WEIGHT = 0.1  # of errors of scalars beside those of the output function
+
+
+def over_std(found: jax.Array, known: jax.Array, std: jax.Array) -> jax.Array:
+    """Returns the root mean square error of scalars over their standard deviation.
+
+        sqrt(mean_j ((r_j - s_j) / d_j)^2 + 1e-12),
+
+    whose gradient exists where all are right.
+
+    Args:
+      found: predicted scalars, in physical units, `(t,)`.
+      known: what they are.
+      std: their standard deviations over the training samples.
+    """
+    return jnp.sqrt(jnp.mean(((found - known) / std) ** 2) + 1e-12)
 
 
 def predicted(

@@ -4,6 +4,7 @@ import dataclasses
 import math
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -15,16 +16,18 @@ from opjax import normalize, streaming
 from opjax.files import SlicedSplits
 from opjax.learn.predict import trained
 from opjax.learn.predict.learned import Learned
+from opjax.learn.predict.prediction import Means, of_function
 from opjax.learn.registry import operators
 from opjax.learn.run.settings import Settings
-from opjax.learn.tasks import outcome
+from opjax.learn.tasks import outcome, scalars
 from opjax.learn.tasks.start import build_from, check_sizes
 from opjax.learn.tasks.supervised import builder, mean_and_worst
 from opjax.learn.tasks.task import BaseTask, EpochOptions
+from opjax.nn.models import block_parts
 from opjax.normalize import Normalizer
 from opjax.samples import Sample, summaries
 from opjax.samples.normalizers import fit_normalizers
-from opjax.samples.sliced import Column, Sliced
+from opjax.samples.sliced import Column, Sliced, WithConstants
 
 _SHOWN = 2**14  # points of a figure
 
@@ -43,7 +46,7 @@ class Encoded:
         return (self._column[rows] - self._mean) / self._std
 
 
-Arrays = Mapping[str, Column | Encoded]
+Arrays = Mapping[str, Any]  # columns as the model sees them
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,6 +59,54 @@ class _Squares:
     def __call__(self, values: jax.Array, target: jax.Array, weights: jax.Array) -> Any:
         mean, std = (jnp.asarray(x, values.dtype)[None] for x in (self.mean, self.std))
         return streaming.RELATIVE_L2.sums(values * std + mean, target, weights)
+
+
+class _Nothing:
+    """A target without channels, of samples whose scalars alone are predicted."""
+
+    channel_names = ()
+
+    def __init__(self, num_points: int):
+        self.shape = num_points, 0
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, rows: slice) -> np.ndarray:
+        return np.zeros((len(range(*rows.indices(len(self)))), 0), np.float32)
+
+
+@dataclasses.dataclass(frozen=True)
+class _SumsOfBoth:
+    """Sums of a field, if there is one, and of the channels behind it."""
+
+    squares: _Squares | None
+    out_features: int
+
+    def __call__(self, values: jax.Array, target: jax.Array, weights: jax.Array) -> Any:
+        field, read = jnp.split(values, [self.out_features], axis=1)
+        read = jnp.where(weights[:, None] > 0, read, 0)
+        found = {"read": weights @ read, "mass": jnp.sum(weights)}
+        if self.squares is not None:
+            found["squares"] = self.squares(field, target, weights)
+        return found
+
+
+@dataclasses.dataclass(frozen=True)
+class _ErrorOfBoth:
+    """The error of `regression` from these sums, of scalars in physical units."""
+
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+    def __call__(self, sums: Any, parameters: Any) -> jax.Array:
+        head, known = parameters
+        read = head.of_means(sums["read"] / sums["mass"])
+        mean, std = (jnp.asarray(x, read.dtype) for x in (self.mean, self.std))
+        error = scalars.over_std(read * std + mean, known, std)
+        if "squares" not in sums:
+            return error
+        return streaming.RELATIVE_L2.value(sums["squares"]) + scalars.WEIGHT * error
 
 
 class Streaming(NamedTuple):
@@ -129,8 +180,9 @@ def streamed_regression(
     """Builds the task of `regression` for samples that are read in slices.
 
     Loss, metric and normalisers are those of `regression` with normalised points: the
-    relative L2 error in physical units, summed over the samples of a batch. Sums over
-    points are rounded differently.
+    relative L2 error in physical units and the error of target scalars, summed over the
+    samples of a batch. Sums over points are rounded differently; those of the channels
+    that target scalars are read off are taken chunk by chunk.
 
     Args:
       splits: the samples.
@@ -148,49 +200,39 @@ def streamed_regression(
     if start is not None:
         sizes = check_sizes(start, sizes, names or {})
         normalizers = {name: start.normalizers[name] for name in normalizers}
-    loss = streaming.SumLoss(
-        _Squares(*(tuple(np.asarray(x).tolist()) for x in normalizers["target"])),
-        streaming.RELATIVE_L2.value,
-    )
-
-    def encode(arrays: Mapping[str, Column]) -> Arrays:
-        return {
-            name: Encoded(column, normalizers[name])
-            if name in normalizers and name != "target"
-            else column
-            for name, column in arrays.items()
-        }
-
-    def gradient(model: Any, arrays: Arrays) -> tuple[jax.Array, Any]:
-        return streaming.value_and_grad(
-            model,
-            arrays,
-            chunk_size=how.chunk_size,
-            loss=loss,
-            memory_limit=how.memory_gib * 2**30,
-        )
-
-    def look(model: Any, arrays: Arrays) -> tuple[float, np.ndarray]:
-        return _look(normalizers["target"], how, model, arrays)
+    encode = partial(_encode, normalizers)
+    gradient = partial(_gradient, _loss(normalizers), how)
+    look = partial(_look, normalizers, how)
 
     def metric(model: Any, arrays: Mapping[str, Column]) -> float:
-        return look(model, encode(arrays))[0]
+        return look(model, encode(arrays)).metric
 
     build = builder(sizes)
     description = trained.describe(train, sizes=sizes, names=names)
 
     def evaluate(model: Any, folder: pathlib.Path) -> dict[str, float]:
         trained.save(folder, model, normalizers, description)
-        errors, shown = np.zeros(len(splits.test)), np.zeros((0, 1))
-        for row in reversed(range(len(splits.test))):
+        seen: list[_Seen] = []
+        for row in range(len(splits.test)):
             with splits.test.open(row) as arrays:
-                errors[row], shown = look(model, encode(arrays))
+                found = look(model, encode(arrays))
+                seen.append(found if not row else found._replace(shown=None))
         with splits.test.open(0) as arrays:
             sample = _every(arrays, _stride(len(arrays["mesh_points"])))
+        errors = np.asarray([one.error for one in seen])
+        extra, more = _scalars_of(seen, names or {})
+        shown = seen[0].shown
+        assert shown is not None
         outcome.write(
-            folder, errors=errors, rows=[0], samples=[sample], predicted=[shown]
+            folder,
+            errors=errors,
+            rows=[0],
+            samples=[sample],
+            predicted=[shown],
+            extra=extra,
         )
-        return mean_and_worst(errors)
+        mean = mean_and_worst if sizes.out_features else scalars.mean_and_worst
+        return mean(errors) | more
 
     return StreamedTask(
         train=train,
@@ -215,27 +257,128 @@ def _sizes(
     parts = splits.train, splits.validation, splits.test
     known = [summary for part in parts for summary in part.summaries]
     channels = known[0].channels
+    scalar_dim = channels.get("scalars", 0)
     low, high = summaries.limits(known, "mesh_points")
     corners = normalize.encode(normalizers["mesh_points"], np.stack([low, high]))
     lower, upper = (tuple(map(float, corner)) for corner in corners)
     return operators.Sizes(
         point_dim=channels["mesh_points"],
-        feature_dim=channels.get("features", 0),
-        out_features=channels["target"],
+        feature_dim=channels.get("features", 0) + scalar_dim,
+        out_features=channels.get("target", 0),
         box=(lower, upper),
+        scalar_dim=scalar_dim,
+        target_scalars=channels.get("target_scalars", 0),
     )
 
 
-def _look(
-    target: Normalizer, how: Streaming, model: Any, arrays: Arrays
-) -> tuple[float, np.ndarray]:
-    """The error of a sample, and the prediction at one point of many."""
-    mean, std = (np.asarray(x, np.float32) for x in target)
-    squares, shown, start = np.zeros(2), [], 0
+def _encode(
+    normalizers: Mapping[str, Normalizer], arrays: Mapping[str, Column]
+) -> Arrays:
+    """The arrays of a sample as the model sees them; targets stay as they are."""
+    found: dict[str, Any] = {
+        name: Encoded(column, normalizers[name])
+        if name in normalizers and not name.startswith("target")
+        else column
+        for name, column in arrays.items()
+    }
     n = len(arrays["mesh_points"])
-    given = {name: array for name, array in arrays.items() if name != "target"}
-    for part in streaming.predict(model, given, chunk_size=how.chunk_size):
-        values = part * std + mean
+    if "scalars" in found:
+        numbers = found.pop("scalars")[:]
+        found["features"] = WithConstants(found.get("features"), numbers, n)
+    if "target" not in found:
+        found["target"] = _Nothing(n)
+    return found
+
+
+def _tuples(normalizer: Normalizer) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    mean, std = (tuple(np.asarray(x).tolist()) for x in normalizer)
+    return mean, std
+
+
+def _loss(normalizers: Mapping[str, Normalizer]) -> streaming.SumLoss:
+    """The loss of a sample, of its field, its scalars or both."""
+    squares, out_features = None, 0
+    if "target" in normalizers:
+        squares = _Squares(*_tuples(normalizers["target"]))
+        out_features = len(squares.mean)
+    if "target_scalars" in normalizers:
+        value = _ErrorOfBoth(*_tuples(normalizers["target_scalars"]))
+        return streaming.SumLoss(_SumsOfBoth(squares, out_features), value)
+    assert squares is not None
+    return streaming.SumLoss(squares, streaming.RELATIVE_L2.value)
+
+
+def _gradient(
+    loss: streaming.SumLoss, how: Streaming, model: Any, arrays: Arrays
+) -> tuple[jax.Array, Any]:
+    """Loss and gradients of one sample."""
+    given = {name: array for name, array in arrays.items() if name != "target_scalars"}
+    memory = how.memory_gib * 2**30
+    if "target_scalars" not in arrays:
+        return streaming.value_and_grad(
+            model, given, chunk_size=how.chunk_size, loss=loss, memory_limit=memory
+        )
+    parameters = model.head, jnp.asarray(arrays["target_scalars"][:])
+    value, (of_operator, (of_head, _)) = streaming.value_and_grads(
+        model.operator,
+        parameters,
+        given,
+        chunk_size=how.chunk_size,
+        loss=loss,
+        memory_limit=memory,
+    )
+    parts = {"operator": of_operator, "head": of_head}
+    waiting = {name: iter(jax.tree.leaves(part)) for name, part in parts.items()}
+    leaves, structure = jax.tree_util.tree_flatten_with_path(model)
+    found = [next(waiting[block_parts.first_name(path)]) for path, _ in leaves]
+    return value, jax.tree.unflatten(structure, found)
+
+
+class _Seen(NamedTuple):
+    """What a model makes of a sample.
+
+    Attributes:
+      error: of the field; of the scalars where there is none.
+      metric: of both, which chooses the epoch.
+      shown: the field at one point of many, `(m, q)`.
+      read: predicted scalars, `(t,)`, and what they are; None without.
+    """
+
+    error: float
+    metric: float
+    shown: np.ndarray | None
+    read: tuple[np.ndarray, np.ndarray] | None
+
+
+def _scalars_of(
+    seen: Sequence[_Seen], names: Mapping[str, Sequence[str]]
+) -> tuple[dict[str, np.ndarray], dict[str, float]]:
+    """Scalars of the test samples, as arrays to be written, and their numbers."""
+    pairs = [one.read for one in seen if one.read is not None]
+    if not pairs:
+        return {}, {}
+    guess, known = (np.stack(part) for part in zip(*pairs, strict=True))
+    listed = names.get("target_scalars")
+    arrays = {"predicted_scalars": guess, "target_scalars": known}
+    if listed:
+        arrays["target_scalars_names"] = np.asarray(listed, str)
+    return arrays, scalars.errors(guess, known, listed)
+
+
+def _look(
+    normalizers: Mapping[str, Normalizer], how: Streaming, model: Any, arrays: Arrays
+) -> _Seen:
+    """Errors of a sample, its scalars, and the prediction at one point of many."""
+    q, n = arrays["target"].shape[1], len(arrays["mesh_points"])
+    mean, std = np.zeros(0, np.float32), np.ones(0, np.float32)
+    if q:
+        mean, std = (np.asarray(x, np.float32) for x in normalizers["target"])
+    squares, shown, start = np.zeros(2), [], 0
+    means = Means(model)
+    given = {k: array for k, array in arrays.items() if not k.startswith("target")}
+    inner = of_function(model)
+    for part in streaming.predict(inner, given, chunk_size=how.chunk_size):
+        values = part[:, :q] * std + mean
         rows = slice(start, start + len(values))
         wanted = arrays["target"][rows]
         weights = np.ones(len(values))
@@ -244,9 +387,17 @@ def _look(
         for place, field in enumerate((values - wanted, wanted)):
             square = np.where(weights[:, None] > 0, field.astype(np.float64), 0) ** 2
             squares[place] += np.sum(weights[:, None] * square)
+        means.add(part, weights)
         shown.append(values[-start % _stride(n) :: _stride(n)])
         start += len(values)
-    return math.sqrt(squares[0] / squares[1]), np.concatenate(shown)
+    error = metric = math.sqrt(squares[0] / squares[1]) if q else 0.0
+    found, read = means.scalars(normalizers), None
+    if found is not None:
+        read = found, np.asarray(arrays["target_scalars"][:])
+        spread = jnp.asarray(normalizers["target_scalars"].std)
+        over = float(scalars.over_std(jnp.asarray(found), jnp.asarray(read[1]), spread))
+        error, metric = (error, error + scalars.WEIGHT * over) if q else (over, over)
+    return _Seen(error, metric, np.concatenate(shown), read)
 
 
 def _stride(num_points: int) -> int:
@@ -264,4 +415,5 @@ def _every(arrays: Mapping[str, Column], stride: int) -> Sample:
         return np.concatenate(parts)
 
     features = chosen("features") if "features" in arrays else None
-    return Sample(chosen("mesh_points"), chosen("target"), features)
+    target = chosen("target") if "target" in arrays else None
+    return Sample(chosen("mesh_points"), target, features)

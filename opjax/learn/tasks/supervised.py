@@ -237,9 +237,6 @@ def _error(
     )
 
 
-_SCALAR_WEIGHT = 0.1  # of errors of scalars beside those of the output function
-
-
 def _error_of_both(
     predict: Callable[..., Any],
     normalizer: Normalizer,
@@ -255,7 +252,9 @@ def _error_of_both(
         quadrature_weights=sample.get("quadrature_weights"),
         **split,  # pyright: ignore
     )
-    return error + _SCALAR_WEIGHT * _scaled(found.scalars, sample, normalizer)
+    return error + scalars.WEIGHT * scalars.over_std(
+        found.scalars, sample["target_scalars"], normalizer.std
+    )
 
 
 def _error_of_scalars(
@@ -266,13 +265,8 @@ def _error_of_scalars(
     **split: str,
 ) -> jax.Array:
     """The error of the scalars of a sample over their deviation."""
-    return _scaled(predict(model, sample, **split).scalars, sample, normalizer)
-
-
-def _scaled(found: jax.Array, sample: Any, normalizer: Normalizer) -> jax.Array:
-    scaled = (found - sample["target_scalars"]) / normalizer.std
-    # A gradient at zero needs a number below the root.
-    return jnp.sqrt(jnp.mean(scaled**2) + 1e-12)
+    found = predict(model, sample, **split).scalars
+    return scalars.over_std(found, sample["target_scalars"], normalizer.std)
 
 
 def _stacked(
