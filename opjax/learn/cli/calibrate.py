@@ -166,6 +166,8 @@ class Bands(NamedTuple):
         far = "too far away to be measured"
         if distance is not None:
             far = f"{distance:.3g} times as far from their mean as they are"
+        if known["unlike_in"] == "shape":
+            far += ", by the details of its shape"
         return (
             f"unlike the calibration cases (p = {p_value:.2g}, {far}): its band "
             "promises nothing"
