@@ -62,8 +62,8 @@ def likeness_of_groups(
         s_i = max_g (l_gi - median_j l_gj) / (std_j(l_gj)^2 + 0.02^2)^{1/2},
         p = conformal_p_value(s_1, ..., s_b; s).
 
-    `d` are the distances of `shrunk_distances`, and `e` those from the other cases, each
-    case left out of the covariance, so that many features may be compared with few
+    `d` are the distances of `shrunk_distances`, and `e` those from the other cases,
+    each case left out of the covariance, so that many features may be compared with few
     cases. Features of a case with fewer points than the others are noisier by `v`, and
     count for less. Groups are brought to one scale by the spread of `l`, and a case is
     as unlike as it is in its most unusual group.
@@ -105,9 +105,7 @@ def likeness_of_groups(
 
 
 @partial(jax.jit, static_argnames="count")
-def _compared(
-    arrays: list[tuple[Array, Array, Array]], count: int
-) -> GroupedLikeness:
+def _compared(arrays: list[tuple[Array, Array, Array]], count: int) -> GroupedLikeness:
     together = [_left_out(*each, count=count + 1) for each in arrays]
     apart = [_left_out(*each, count=count) for each in arrays]
     everywhere = jnp.max(jnp.stack([_score(e, count + 1) for e in together]), axis=0)
@@ -118,9 +116,7 @@ def _compared(
     return GroupedLikeness(p_value, jnp.max(new), ratios[group], group)
 
 
-def _checked(
-    number: int, group: Group, ridge: ArrayLike
-) -> tuple[Array, Array, Array]:
+def _checked(number: int, group: Group, ridge: ArrayLike) -> tuple[Array, Array, Array]:
     """Features and noise of all cases, the new one last, and the ridge."""
     known, weight = _distances.matrix(group.reference, ridge)
     _checks.floating(features=group.features)

@@ -124,7 +124,7 @@ def wave_means(
     kept = jnp.where(keep[:, None], points, 0)
 
     def means(vector: Array) -> tuple[Array, Array]:
-        phase = jnp.sum(kept * vector, axis=1)
+        phase = jnp.sum(kept * vector[None, :], axis=1)
         return jnp.sum(share * jnp.cos(phase)), jnp.sum(share * jnp.sin(phase))
 
     # A few waves at a time: no array of all points and waves.
