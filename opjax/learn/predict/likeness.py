@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from opjax import uncertainty
@@ -64,7 +65,7 @@ class Reference(NamedTuple):
             with jax.enable_x64(True):
                 found = uncertainty.likeness(features, self.features)
                 return uncertainty.GroupedLikeness(
-                    *(found.p_value, found.distance, found.distance), np.int32(0)
+                    *(found.p_value, found.distance, found.distance), jnp.zeros((), int)
                 )
         waves, known, noise = self.shapes
         means, own = shape_of(trained, sample, waves), noise_of(sample)
