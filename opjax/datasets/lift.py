@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from opjax.datasets import _generated
+from opjax.datasets import _airfoils, _generated
 from opjax.datasets.requests import Request, benchmark
 from opjax.problems import airfoil, euler
 from opjax.problems.airfoil_forces import force_coefficients
@@ -64,12 +64,14 @@ def splits(
     num_wake: int = 16,
     num_radial: int = 20,
     tolerance: float = 1e-4,
+    deviations: bool = True,
 ) -> Splits:
     r"""The samples of a benchmark (`requests.benchmark`); options as for `generate`.
 
-    Features are the shift `x - m` of every point `x` from its mean `m` over the
-    training meshes, in chords, and where the mean lies as seen from the middle of the
-    chord, `c`, so that meshes of forty chords are resolved near the airfoil too:
+    With `deviations` features are the shift `x - m` of every point `x` from its mean
+    `m` over the training meshes, in chords, and where the mean lies as seen from the
+    middle of the chord, `c`, so that meshes of forty chords are resolved near the
+    airfoil too:
 
         (m - c) / (1/2 + |m - c|).
 
@@ -89,17 +91,17 @@ def splits(
         num_radial=num_radial,
         tolerance=tolerance,
     )
-    mean = np.mean([sample.mesh_points for sample in found.train], axis=0)
+    if deviations:
+        found = _airfoils.with_features(found, _features)
+        return found._replace(channels=CHANNELS)
+    return found._replace(channels={**CHANNELS, "features": ()})
+
+
+def _features(points: np.ndarray, mean: np.ndarray) -> np.ndarray:
+    """Shifts from the mean mesh, and where it lies near the airfoil, `(n, 4)`."""
     off = mean - np.asarray(_MIDDLE, mean.dtype)
     near = off / (_NEAR + np.linalg.norm(off, axis=1, keepdims=True))
-    train, validation, test = (
-        [
-            s._replace(features=np.concatenate([s.mesh_points - mean, near], axis=1))
-            for s in part
-        ]
-        for part in found[:3]
-    )
-    return Splits(train, validation, test, found.source, channels=CHANNELS)
+    return np.concatenate([points - mean, near], axis=1)
 
 
 def generate(
@@ -138,8 +140,7 @@ def generate(
       ValueError: if a number is not positive, `seed` is negative, or the tolerance is
         below 1e-5.
     """
-    if not 1e-5 <= tolerance < 1:
-        raise ValueError(f"{tolerance=} must lie between 1e-5 and 1 in float32.")
+    _airfoils.check_tolerance(tolerance)
     arrays = _build(
         num_samples,
         seed,

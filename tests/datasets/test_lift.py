@@ -90,6 +90,19 @@ def test_splits_do_not_share_flows_and_centre_their_features(folder):
     assert np.linalg.norm(near, axis=1).max() < 1
     assert found.channels == lift.CHANNELS
     assert found.train[0].features.shape[1] == len(lift.CHANNELS["features"])
+    middle = np.mean([one.mesh_points for one in found.train], axis=0)
+    off = middle.astype(float) - [0.5, 0]
+    expected = off / (0.5 + np.hypot(*off.T))[:, None]
+    np.testing.assert_allclose(near, expected, atol=1e-6)
+
+
+def test_splits_may_have_the_mesh_alone(folder):
+    sizes = {"num_train": 3, "num_validation": 0, "num_test": 1, **TINY}
+    plain = lift.splits(deviations=False, cache_dir=folder, **sizes)
+    assert plain.test[0].features is None
+    assert plain.channels == {**lift.CHANNELS, "features": ()}
+    full = lift.splits(cache_dir=folder, **sizes)
+    assert plain.test[0].target_scalars == full.test[0].target_scalars
 
 
 def test_bad_input_is_refused(tmp_path):
