@@ -2,7 +2,7 @@
 
     python -m experiments.lift --preset=fast
     python -m experiments.lift --preset=fast --noscalars
-    python -m experiments.lift --preset=fast --nodeviations
+    python -m experiments.lift --preset=fast --point_features=geometry
 
 The angle of attack and the Mach number are scalars of a case. The lift coefficient is a
 scalar to be predicted, and it is also integrated from the predicted pressure. Flows are
@@ -34,7 +34,7 @@ COLUMNS = {
     "seconds": ("seconds", 1.0),
 }
 # Fields of a configuration that are options of the data set.
-OWN = ("num_airfoil", "num_wake", "num_radial", "tolerance", "deviations")
+OWN = ("num_airfoil", "num_wake", "num_radial", "tolerance", "point_features")
 BASELINES = {"pod_rbf": "POD + RBF", "linear": "linear regression"}
 
 
@@ -45,10 +45,12 @@ class Config(FlowOptions):
     num_wake: int = option(16, "Number of cells along each side of the wake", minimum=1)
     num_radial: int = option(20, "Number of cells from the airfoil outwards", minimum=2)
     scalars: bool = option(True, "Give models the angle and the Mach number")
-    deviations: bool = option(
-        True,
-        "Give models the displacement of every point from the mean training mesh, and "
-        "where the mean lies near the airfoil, as extra inputs",
+    point_features: str = option(
+        "deviations",
+        "What models are told of every point besides its coordinates: deviations from "
+        "the mean training mesh, whose points have one order, geometry that any mesh "
+        "has, or none",
+        choices=lift.POINT_FEATURES,
     )
 
     def __post_init__(self):

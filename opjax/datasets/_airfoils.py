@@ -13,20 +13,16 @@ def check_tolerance(tolerance: float) -> None:
         raise ValueError(f"{tolerance=} must lie between 1e-5 and 1 in float32.")
 
 
-def with_features(
-    found: Splits, features: Callable[[np.ndarray, np.ndarray], np.ndarray]
-) -> Splits:
-    """Gives samples features that are functions of the points and of their mean.
+def mean_mesh(samples: Sequence[Sample]) -> np.ndarray:
+    """The mean of meshes of as many points, in one order, `(n, 2)`."""
+    return np.mean([sample.mesh_points for sample in samples], axis=0)
 
-    Args:
-      found: samples on meshes with as many points, in one order.
-      features: of the points of a sample and of the mean `m` of the training meshes,
-        both `(n, 2)`, for example the deviation `x - m`.
-    """
-    mean = np.mean([sample.mesh_points for sample in found.train], axis=0)
+
+def with_features(found: Splits, features: Callable[[Sample], np.ndarray]) -> Splits:
+    """Gives every sample the features that are a function of it."""
 
     def part(samples: Sequence[Sample]) -> list[Sample]:
-        return [s._replace(features=features(s.mesh_points, mean)) for s in samples]
+        return [sample._replace(features=features(sample)) for sample in samples]
 
     train, validation, test = map(part, found[:3])
     return found._replace(train=train, validation=validation, test=test)

@@ -54,7 +54,10 @@ def splits(
             num_radial=num_radial,
             tolerance=tolerance,
         )
-    return _airfoils.with_features(found, np.subtract) if deviations else found
+    if not deviations:
+        return found
+    mean = _airfoils.mean_mesh(found.train)
+    return _airfoils.with_features(found, lambda sample: sample.mesh_points - mean)
 
 
 def load(
