@@ -47,7 +47,7 @@ def test_an_ensemble_is_as_wide_as_its_members_are_apart():
     np.testing.assert_allclose(found.deviation**2, [1.09, 0.09], rtol=1e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_training_narrows_the_errors():
     # As the program runs: schedules of optax multiply integers by floats.
     with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"):

@@ -63,7 +63,7 @@ def finished(tmp_path_factory):
         return workdir, ablation.run(TINY, workdir=workdir, cache_dir=cache_dir)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_run_writes_tables_figure_and_result(finished):
     workdir, result = finished
     assert read_result(workdir) == result
@@ -82,6 +82,7 @@ def test_a_run_writes_tables_figure_and_result(finished):
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_a_variant_that_diverges_is_a_row(finished):
     workdir, result = finished
     assert result["error_logit_-4"] is None

@@ -117,7 +117,7 @@ def test_a_slope_is_the_exponent_of_a_power_law():
     assert scaling.slope(times, 256) is None
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_run_writes_table_figure_and_result(tmp_path, capsys):
     result = scaling.run(TINY, workdir=tmp_path)
     assert json.loads(capsys.readouterr().out) == result

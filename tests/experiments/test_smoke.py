@@ -26,7 +26,7 @@ PROGRAMS = sorted(
     if any('"smoke"' in file.read_text() for file in files)
 )
 # The tests of the others run this preset by day, with smaller sizes.
-BY_DAY = ("bodies", "elasticity", "pipe")
+BY_DAY = ("elasticity", "pipe")
 
 
 @pytest.fixture(scope="module")
