@@ -89,6 +89,7 @@ def build(
     Raises:
       ValueError: if an array is missing or not what it has to be.
     """
+    given = arrays
     if wanted.grid_axes:
         fields = {*(wanted.features or ["features"]), *(wanted.target or ["target"])}
         arrays = on_grid(name, arrays, sorted(fields), wanted.grid_axes)
@@ -124,10 +125,10 @@ def build(
     elif wanted.quadrature:
         weights = _weights(name, points, cells)
     path = None if table is None else table.path
-    scalars = cases.read(name, whole, row, wanted.scalars, table=path)
+    scalars = cases.read(name, given, row, wanted.scalars, table=path)
     target_scalars = cases.read(
         name,
-        whole,
+        given,
         row,
         wanted.target_scalars,
         table=path,

@@ -8,12 +8,13 @@ in a VTK file, or a column of `cases.csv` in the folder of the files:
     wing_002.vtu,4.0,0.35,test
 
 The optional column `split` says which samples are for `train`, `validation` or `test`.
-A sample that is a group of a file is `file.h5/group`.
+A sample that is a group of a file is `file.h5/group`. A series is a file too, or a
+folder of frames; the table of folders stands beside them.
 """
 
 import csv
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -66,6 +67,48 @@ def table_of(file: Path) -> Table | None:
         return None
     known = path.stat()
     return _read(path, known.st_mtime_ns, known.st_size)
+
+
+def table_of_series(case: Path, group: str) -> tuple[Table, Mapping[str, str]] | None:
+    """Finds the table of a series and its row; None if there is none.
+
+    The table stands beside the series: a file, or the folder of its frames. Of
+    `flow/flow.pvd`, it is the one in the folder `flow`, or else beside that folder,
+    whose row is called `flow/flow.pvd` or `flow`.
+
+    Raises:
+      ValueError: as `table_of` and `Table.row`.
+    """
+    if (table := table_of(case)) is not None:
+        return table, table.row(case, group)
+    if case.suffix.lower() not in (".pvd", ".vtu"):
+        return None
+    table = table_of(case.parent)
+    return None if table is None else (table, table.row(case.parent, case.name))
+
+
+def rows_of_parts(parts: Sequence[str], *, given: bool) -> dict[str, list[int]]:
+    """Numbers of the samples for each of `PARTS`, as the column `split` says.
+
+    Args:
+      parts: of every sample, as in the table.
+      given: whether a test set is given besides.
+
+    Raises:
+      ValueError: if it is, or a part is empty.
+    """
+    if given:
+        raise ValueError(
+            "The column split of cases.csv names the test samples already; leave "
+            "test= (--test) out, or the column."
+        )
+    rows = {part: [i for i, p in enumerate(parts) if p == part] for part in PARTS}
+    if empty := [part for part in PARTS if not rows[part]]:
+        raise ValueError(
+            f"The column split of cases.csv has no sample for {empty[0]}; give each of "
+            f"{', '.join(PARTS)} at least one."
+        )
+    return rows
 
 
 @functools.lru_cache(maxsize=8)

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from opjax.files.cases import PARTS
+from opjax.files import cases
 from opjax.files.formats import OnePath, find
 from opjax.files.reading import (
     MAX_BYTES,
@@ -103,7 +103,9 @@ def splits(
         _check_apart(train, test, stacked)
         tests = read(test, how).samples
     if any(parts):
-        divided = _by_table(found, parts, given=bool(test))
+        rows = cases.rows_of_parts(parts, given=bool(test))
+        chosen, validation, tests = (_take(found, rows[part]) for part in cases.PARTS)
+        divided = Splits(chosen, validation, tests, "own samples")
     else:
         divided = divide(
             found,
@@ -119,23 +121,6 @@ def splits(
         f"own files ({','.join(map(str, train))})",
         channels=channels,
     )
-
-
-def _by_table(found: Sequence[Sample], parts: Sequence[str], *, given: bool) -> Splits:
-    """Divides samples as the column `split` of a table says."""
-    if given:
-        raise ValueError(
-            "The column split of cases.csv names the test samples already; leave "
-            "test= (--test) out, or the column."
-        )
-    rows = {part: [i for i, p in enumerate(parts) if p == part] for part in PARTS}
-    if empty := [part for part in PARTS if not rows[part]]:
-        raise ValueError(
-            f"The column split of cases.csv has no sample for {empty[0]}; give each of "
-            f"{', '.join(PARTS)} at least one."
-        )
-    train, validation, tests = (_take(found, rows[part]) for part in PARTS)
-    return Splits(train, validation, tests, "own samples")
 
 
 def divide(

@@ -3,29 +3,29 @@
 A case is
 
 - an `.npz` or `.h5` file (or a group of an `.h5` file) with an array `times (t,)` and
-  fields `(t, n)` or `(t, n, c)`; other arrays are as in `files.read`, and an array
-  without axes is a scalar of the case;
+  fields `(t, n)` or `(t, n, c)`; other arrays are as in `files.read`;
 - a `.pvd` file that lists `.vtu` files of its folder with their times;
 - a folder of numbered `.vtu` files, `flow_0000.vtu`, `flow_0001.vtu`, whose times are
   the field data `TimeValue`, or else the numbers.
 
-A folder may hold many of one kind, folders of cases among them.
+A folder may hold many of one kind, folders of cases among them. Scalars of a case are
+in its file, or in a table beside it, see `opjax.files.cases`.
 """
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from opjax.files import building, frames, stored_frames
+from opjax.files import building, cases, frames, stored_frames
 from opjax.files.building import Wanted
 from opjax.files.formats import OnePath, Paths, opened
 from opjax.files.frames import Listed, find_cases
 from opjax.files.npz import Arrays
-from opjax.files.reading import MAX_BYTES, Names, parse_names
+from opjax.files.reading import MAX_BYTES, Names, parse_names, wanted_of
 from opjax.files.stored_frames import StoredFrames
 from opjax.files.vtk.fields import Fields
 from opjax.samples import Sample, Series
@@ -41,8 +41,8 @@ class SeriesSplits(NamedTuple):
       validation: chooses the model.
       test: used once.
       source: where they come from.
-      channels: names of the channels of "features" (constants) and "target" (fields
-        that evolve).
+      channels: names of the channels of "features" (constant fields) and "target"
+        (fields that evolve).
     """
 
     train: Sequence[Series]
@@ -57,6 +57,14 @@ class Cases(NamedTuple):
 
     series: list[Series]
     channels: dict[str, tuple[str, ...]]
+
+
+class _Found(NamedTuple):
+    """A series of a file, and what is known of it besides, see `building.Built`."""
+
+    series: Series
+    channels: dict[str, tuple[str, ...]]
+    part: str
 
 
 class How(NamedTuple):
@@ -74,6 +82,7 @@ def read_series(
     *,
     target: Names = None,
     features: Names = None,
+    scalars: Names = None,
     point_dim: int | None = None,
     quadrature: bool = False,
     grid_axes: int = 0,
@@ -87,8 +96,11 @@ def read_series(
       paths: folder, files, or folders of cases, see the top of this module.
       target: names of the fields that evolve, as a sequence or with commas; by default
         `target`.
-      features: names of constant fields and scalars that models see beside them; by
-        default `features`, where it exists.
+      features: names of constant fields that models see beside them; by default
+        `features`, where it exists.
+      scalars: names of numbers of the case that models see too, see `files.cases`:
+        arrays of one number, field data of the first `.vtu` file, or columns of
+        `cases.csv` in the folder of the cases.
       point_dim: of VTK files, see `files.read`.
       quadrature: make weights of the points from the cells where a file has none.
       grid_axes: number of axes of the grid on which fields `(t, h, w)` lie in files
@@ -109,17 +121,50 @@ def read_series(
         shape; numbers of files have a gap; the mesh changes within a series; or as from
         `samples.series.check`. The message names the file, and the frame.
     """
-    names = parse_names(features), parse_names(target) or ("target",)
-    wanted = Wanted(*names, True, quadrature, grid_axes)
-    how = How(wanted, point_dim, min_frames, max_bytes, in_memory)
-    found: list[Series] = []
-    channels: dict[str, tuple[str, ...]] = {}
-    for case in find_cases(paths):
-        for series, named in _read(case, how):
-            channels = channels or named
-            found.append(series)
-    rules.check(found, min_frames=min_frames)
-    return Cases(found, channels)
+    how = _how(
+        target,
+        features,
+        scalars,
+        quadrature=quadrature,
+        grid_axes=grid_axes,
+        point_dim=point_dim,
+        min_frames=min_frames,
+        max_bytes=max_bytes,
+        in_memory=in_memory,
+    )
+    found = _read_all(paths, how)
+    return Cases([one.series for one in found], found[0].channels)
+
+
+def _how(
+    target: Names,
+    features: Names,
+    scalars: Names,
+    *,
+    quadrature: bool,
+    grid_axes: int,
+    point_dim: int | None,
+    min_frames: int,
+    max_bytes: int,
+    in_memory: bool,
+) -> How:
+    """How series are read; a field that evolves is called target if it has no name."""
+    wanted = wanted_of(
+        features,
+        parse_names(target) or ("target",),
+        True,
+        quadrature,
+        grid_axes,
+        scalars=scalars,
+    )
+    return How(wanted, point_dim, min_frames, max_bytes, in_memory)
+
+
+def _read_all(paths: Paths, how: How) -> list[_Found]:
+    """Reads series, at least one, and checks that all fit the same model."""
+    found = [one for case in find_cases(paths) for one in _read(case, how)]
+    rules.check([one.series for one in found], min_frames=how.min_frames)
+    return found
 
 
 def series_splits(
@@ -134,6 +179,7 @@ def series_splits(
     seed: int = 0,
     target: Names = None,
     features: Names = None,
+    scalars: Names = None,
     point_dim: int | None = None,
     quadrature: bool = False,
     grid_axes: int = 0,
@@ -153,7 +199,9 @@ def series_splits(
       num_test: maximum number of test series, likewise.
       seed: of the division.
       target: see `read_series`; likewise the others.
-      features: names of constant fields and scalars.
+      features: names of constant fields.
+      scalars: names of numbers of the case. A column `split` of their table divides the
+        series in place of the fractions.
       point_dim: of VTK files.
       quadrature: make weights of the points from the cells.
       grid_axes: number of axes of the grid of files without points.
@@ -166,21 +214,19 @@ def series_splits(
       ValueError: as for `read_series`; or if a case is in both lists, or there are too
         few to be divided.
     """
-
-    def read(paths: Sequence[OnePath]) -> Cases:
-        return read_series(
-            paths,
-            target=target,
-            features=features,
-            point_dim=point_dim,
-            quadrature=quadrature,
-            grid_axes=grid_axes,
-            min_frames=min_frames,
-            in_memory=in_memory,
-            max_bytes=max_bytes,
-        )
-
-    found, tests = read(train), None
+    how = _how(
+        target,
+        features,
+        scalars,
+        quadrature=quadrature,
+        grid_axes=grid_axes,
+        point_dim=point_dim,
+        min_frames=min_frames,
+        max_bytes=max_bytes,
+        in_memory=in_memory,
+    )
+    read, tests = _read_all(train, how), None
+    found = [one.series for one in read]
     if test:
         both = {*map(Path.resolve, find_cases(train))}
         both &= {*map(Path.resolve, find_cases(test))}
@@ -189,21 +235,26 @@ def series_splits(
                 f"{len(both)} cases are in train and in test, such as {min(both)}; a "
                 "test needs other cases."
             )
-        tests = read(test).series
-        rules.check([found.series[0], *tests], min_frames=min_frames)
-    divided = divide(
-        found.series,
-        tests,
-        validation_fraction=validation_fraction,
-        test_fraction=test_fraction,
-        seed=seed,
-    )
+        tests = [one.series for one in _read_all(test, how)]
+        rules.check([found[0], *tests], min_frames=min_frames)
+    if any(one.part for one in read):
+        rows = cases.rows_of_parts([one.part for one in read], given=bool(test))
+        parts = [[found[row] for row in rows[part]] for part in cases.PARTS]
+        divided = SeriesSplits(parts[0], parts[1], parts[2], "own series", {})
+    else:
+        divided = divide(
+            found,
+            tests,
+            validation_fraction=validation_fraction,
+            test_fraction=test_fraction,
+            seed=seed,
+        )
     return SeriesSplits(
         divided.train[: num_train or None],
         divided.validation[: num_validation or None],
         divided.test[: num_test or None],
         f"own series ({','.join(map(str, train))})",
-        found.channels,
+        read[0].channels,
     )
 
 
@@ -247,8 +298,8 @@ def _divide(
     return found[:-count], found[-count:]
 
 
-def _read(case: Path, how: How) -> Iterator[tuple[Series, dict[str, tuple[str, ...]]]]:
-    """Reads the series of a file or folder, each with the names of its channels."""
+def _read(case: Path, how: How) -> Iterator[_Found]:
+    """Reads the series of a file or folder."""
     if case.is_dir() or case.suffix.lower() in (".pvd", ".vtu"):
         yield _of_frames(case, list(frames.listed(case)), how)
         return
@@ -259,21 +310,18 @@ def _read(case: Path, how: How) -> Iterator[tuple[Series, dict[str, tuple[str, .
         )
     with opened(case, max_bytes=how.max_bytes) as groups:
         for group, arrays in groups.items():
-            name = str(case / group) if group else str(case)
-            series, channels = _of_arrays(name, arrays, how)
+            one = _of_arrays(case, group, arrays, how)
             if not how.in_memory:
+                series = one.series
                 fields, points = how.wanted.target, series.num_points
                 read = partial(stored_frames.of_hdf5, case, group, fields, points)
-                series = series._replace(
-                    values=StoredFrames(read, series.values.shape, name)
-                )
-            yield series, channels
+                later = StoredFrames(read, series.values.shape, series.name)
+                one = one._replace(series=series._replace(values=later))
+            yield one
 
 
-def _of_arrays(
-    name: str, arrays: Arrays, how: How
-) -> tuple[Series, dict[str, tuple[str, ...]]]:
-    wanted = how.wanted
+def _of_arrays(case: Path, group: str, arrays: Arrays, how: How) -> _Found:
+    name, wanted = str(case / group) if group else str(case), how.wanted
     for key in wanted.target:
         if key not in arrays:
             raise building.missing(name, key, arrays)
@@ -306,26 +354,30 @@ def _of_arrays(
     if not len(times):
         raise ValueError(f"{name} has no frames; give at least one.")
     first = {key: field[0] for key, field in fields.items()}
-    built = building.build(name, _with_scalars(first | others, how), wanted)
+    built = _build(name, case, group, first | others, wanted)
     values = [
         building.numbers(name, key, fields[key]).reshape(
             len(times), built.sample.num_points, -1
         )
         for key in wanted.target
     ]
-    return _series(built.sample, times, np.concatenate(values, axis=2)), built.channels
+    return _found(built, times, np.concatenate(values, axis=2))
 
 
-def _with_scalars(arrays: dict[str, Any], how: How) -> dict[str, Any]:
-    """Arrays, with the scalars that are wanted spread over the points."""
-    field = arrays[how.wanted.target[0]]
-    shape = field.shape[: how.wanted.grid_axes or 1]
-    spread = {
-        key: np.full(shape, arrays[key])
-        for key in how.wanted.features
-        if key in arrays and np.ndim(arrays[key]) == 0
-    }
-    return arrays | spread
+def _build(
+    name: str, case: Path, group: str, arrays: Arrays, wanted: Wanted
+) -> building.Built:
+    """Builds the first frame of a series, with the scalars of the case."""
+    for key in wanted.features:
+        if key in arrays and np.ndim(arrays[key]) == 0:
+            raise ValueError(
+                f"{name}: {key} is one number for the whole case, and no field; give "
+                f"it as a scalar, --scalar_names={key}, not among --feature_names."
+            )
+    table = cases.table_of_series(case, group) if wanted.scalars else None
+    if table is None:
+        return building.build(name, arrays, wanted)
+    return building.build(name, arrays, wanted, table=table[0], row=table[1])
 
 
 def _still(name: str, points: np.ndarray) -> np.ndarray:
@@ -340,8 +392,12 @@ def _still(name: str, points: np.ndarray) -> np.ndarray:
     return points[0]
 
 
-def _series(sample: Sample, times: np.ndarray, values: Frames) -> Series:
-    return Series(
+def _found(built: building.Built, times: np.ndarray, values: Frames) -> _Found:
+    """A series whose mesh, constants and scalars are those of its first frame."""
+    sample = built.sample
+    names = built.channels.get("scalars", ())
+    given = () if sample.scalars is None else sample.scalars.tolist()
+    series = Series(
         sample.mesh_points,
         np.asarray(times, np.float64),
         values,
@@ -349,13 +405,13 @@ def _series(sample: Sample, times: np.ndarray, values: Frames) -> Series:
         quadrature_weights=sample.quadrature_weights,
         cells=sample.cells,
         grid_shape=sample.grid_shape,
+        scalars=dict(zip(names, given, strict=True)) or None,
         name=sample.name,
     )
+    return _Found(series, built.channels, built.part)
 
 
-def _of_frames(
-    case: Path, listed: list[Listed], how: How
-) -> tuple[Series, dict[str, tuple[str, ...]]]:
+def _of_frames(case: Path, listed: list[Listed], how: How) -> _Found:
     """Reads a series of `.vtu` files."""
     values: list[np.ndarray] = []
     times: list[float] = []
@@ -369,11 +425,11 @@ def _of_frames(
             quadrature=how.wanted.quadrature and first is None,
         ) as groups:
             arrays = groups[""]
-            wanted = how.wanted._replace(quadrature=False)
             if first is None:
-                built = first = building.build(str(file), arrays, how.wanted)
+                built = first = _build(str(file), case, "", arrays, how.wanted)
             else:
-                built = building.build(str(file), arrays, wanted._replace(features=()))
+                built = building.build(str(file), arrays, _of_later_frames(how.wanted))
+                _check_same_scalars(case, number, file, arrays, first)
             _check_same_mesh(case, number, file, first.sample, built.sample)
             now = built.sample.target
             assert now is not None
@@ -389,19 +445,23 @@ def _of_frames(
         times = [
             float(number) for number in frames.numbers(case, [f for f, _ in listed])
         ]
-    sample = first.sample._replace(name=str(case))
-    shape = (len(times), *values[0].shape)
+    first = first._replace(sample=first.sample._replace(name=str(case)))
     if how.in_memory:
-        return _series(sample, np.asarray(times), np.stack(values)), first.channels
+        return _found(first, np.asarray(times), np.stack(values))
     read = partial(
         stored_frames.of_vtu,
         [file for file, _ in listed],
-        how.wanted._replace(features=(), quadrature=False),
+        _of_later_frames(how.wanted),
         how.point_dim,
         how.max_bytes,
     )
-    later = StoredFrames(read, shape, str(case))
-    return _series(sample, np.asarray(times), later), first.channels
+    later = StoredFrames(read, (len(times), *values[0].shape), str(case))
+    return _found(first, np.asarray(times), later)
+
+
+def _of_later_frames(wanted: Wanted) -> Wanted:
+    """What is read of the frames after the first one, which has what is constant."""
+    return wanted._replace(features=(), quadrature=False, scalars=())
 
 
 def _time_of(arrays: Arrays) -> float:
@@ -425,3 +485,21 @@ def _check_same_mesh(
             f"({file.name}); a series has one mesh. Interpolate to one, or give the "
             "displacement as a field."
         )
+
+
+def _check_same_scalars(
+    case: Path, number: int, file: Path, arrays: Arrays, first: building.Built
+) -> None:
+    """Raises ValueError for a scalar that a later frame says otherwise."""
+    known = first.sample.scalars
+    if known is None:
+        return
+    for key, value in zip(first.channels["scalars"], known, strict=True):
+        now = cases.read(str(file), arrays, None, (key,), needed=False)
+        if now is not None and now[0] != value:
+            raise ValueError(
+                f"{case}: the scalar {key} changes within the series, from {value:g} "
+                f"to {now[0]:g} at frame {number} ({file.name}); a scalar is one "
+                "number for the whole case. Give what changes as a field, one of "
+                "--target_names."
+            )

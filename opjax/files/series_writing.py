@@ -86,6 +86,8 @@ def archive(
 ) -> Generator[Writer]:
     """Writes frames to an `.npz` file: `times`, and fields `(t, n)` or `(t, n, c)`.
 
+    Scalars of the series are written too.
+
     Args:
       path: the file, which appears at the end.
       series: whose mesh is written beside them.
@@ -122,6 +124,7 @@ def archive(
         if count != len(times):
             raise ValueError(f"{path}: {count} frames were given, not {len(times)}.")
         arrays = {} if grid else _mesh_arrays(series)
+        arrays |= {k: np.asarray(v) for k, v in (series.scalars or {}).items()}
         npz.add(temporary, arrays | {"times": np.asarray(times)})
         for key, file in files.items():
             file.close()

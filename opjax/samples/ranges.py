@@ -123,6 +123,16 @@ def sentence(row: Mapping[str, Any]) -> str:
     return "; ".join(words)
 
 
+def ends(sample: Sample) -> Sample:
+    """Returns the smallest and largest inputs of a sample, as one of two points."""
+    points, features = (
+        None if array is None else np.stack([array.min(axis=0), array.max(axis=0)])
+        for array in (sample.mesh_points, sample.features)
+    )
+    assert points is not None
+    return Sample(points, features=features, scalars=sample.scalars)
+
+
 _UNITS = 100  # times as large, or as small: other units, it seems
 
 
@@ -135,7 +145,7 @@ def other_units(
 
     Args:
       measured: as from `measure`.
-      given: samples to predict on.
+      given: samples to predict on, or the `ends` of each.
       names: of the channels of `features` and `scalars`.
 
     Returns:

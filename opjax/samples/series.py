@@ -74,13 +74,29 @@ class Series(NamedTuple):
         """Number of frames."""
         return len(self.values)
 
-    def constants(self) -> np.ndarray | None:
-        """Returns what models see at all times: features, then scalars, `(n, k)`."""
-        parts = [] if self.features is None else [self.features]
-        for number in (self.scalars or {}).values():
-            column = np.full((self.num_points, 1), number, self.values.dtype)
-            parts.append(column)
-        return np.concatenate(parts, axis=1) if parts else None
+    @property
+    def scalar_names(self) -> tuple[str, ...]:
+        """Names of the scalars in the order of the alphabet, as models see them."""
+        return tuple(sorted(self.scalars or {}))
+
+    def seen(self, frames: Iterable[int]) -> Sample:
+        """Returns what models see of these frames and of all that is constant.
+
+        `features` are the fields of the frames in their order, then those that are
+        constant, `(n, u c + k)`; `scalars` are in the order of `scalar_names`.
+        """
+        parts = [self.values[frame] for frame in frames]
+        if self.features is not None:
+            parts.append(self.features)
+        numbers = [self.scalars[name] for name in self.scalar_names]  # pyright: ignore
+        return Sample(
+            self.mesh_points,
+            features=np.concatenate(parts, axis=1),
+            quadrature_weights=self.quadrature_weights,
+            grid_shape=self.grid_shape,
+            name=self.name,
+            scalars=np.asarray(numbers, np.float32) if numbers else None,
+        )
 
 
 def check(found: Sequence[Series], *, min_frames: int = 2) -> None:
@@ -103,12 +119,8 @@ def check(found: Sequence[Series], *, min_frames: int = 2) -> None:
         place = f"series {index}" + (f" ({series.name})" if series.name else "")
         _check_frames(series, place, min_frames)
         _check_times(series, place)
-        if set(series.scalars or {}) != set(found[0].scalars or {}):
-            raise ValueError(
-                f"{place} has the scalars {sorted(series.scalars or {})}, but series 0 "
-                f"has {sorted(found[0].scalars or {})}: all must have the same."
-            )
-        one, first = _frame(series, 0), _frame(found[0], 0)
+        _check_scalars(series, place, found[0])
+        one, first = _first_frame(series), _first_frame(found[0])
         try:
             base.check([one._replace(name="")])
             base.check_same_channels(first, one, names=("series 0", place))
@@ -117,12 +129,12 @@ def check(found: Sequence[Series], *, min_frames: int = 2) -> None:
             raise type(error)(f"{place}: {message}") from None
 
 
-def _frame(series: Series, number: int) -> Sample:
-    """A frame as a sample."""
+def _first_frame(series: Series) -> Sample:
+    """The first frame as a target, beside all that is constant."""
     return Sample(
         series.mesh_points,
-        target=series.values[number],
-        features=series.constants(),
+        target=series.values[0],
+        features=series.features,
         quadrature_weights=series.quadrature_weights,
         cells=series.cells,
         grid_shape=series.grid_shape,
@@ -177,6 +189,20 @@ def _check_times(series: Series, place: str) -> None:
             f"{place}: frame {i + 1} is at time {times[i + 1]:g}, not after frame {i} "
             f"at {times[i]:g}: times must increase; sort the frames or drop repeats."
         )
+
+
+def _check_scalars(series: Series, place: str, first: Series) -> None:
+    if series.scalar_names != first.scalar_names:
+        raise ValueError(
+            f"{place} has the scalars {[*series.scalar_names]}, but series 0 has "
+            f"{[*first.scalar_names]}: all must have the same."
+        )
+    for name, number in (series.scalars or {}).items():
+        if not np.isfinite(number):
+            raise ValueError(
+                f"{place}: the scalar {name} is {number}, which is not finite; correct "
+                "it or leave the series out."
+            )
 
 
 def equal_interval(found: Sequence[Series]) -> float:
@@ -247,8 +273,8 @@ class Windows(Stored):
     """Windows of series as samples, cut when they are looked up.
 
     Of a window, `features` are the frames that the model sees, oldest first, and the
-    constants of the series, `(n, history c + k)`; `target` are the frames to predict,
-    `(n, u c)`.
+    constant fields of the series, `(n, history c + k)`; `target` are the frames to
+    predict, `(n, u c)`; scalars are those of the series.
 
     Args:
       found: the series.
@@ -290,17 +316,9 @@ class Windows(Stored):
 
     def _cut(self, window: Window) -> Sample:
         series = self.series[window.series]
-        stop = window.start + self.history
-        seen = [series.values[frame] for frame in range(window.start, stop)]
-        constants = series.constants()
-        if constants is not None:
-            seen.append(constants)
-        return Sample(
-            series.mesh_points,
+        seen = series.seen(range(window.start, window.start + self.history))
+        return seen._replace(
             target=np.concatenate([series.values[t] for t in window.targets], axis=1),
-            features=np.concatenate(seen, axis=1),
-            quadrature_weights=series.quadrature_weights,
-            grid_shape=series.grid_shape,
             name=f"{series.name}, frame {window.start}",
         )
 
@@ -311,27 +329,25 @@ def _refuse(place: Place) -> Sample:
 
 def _summary(series: Series, history: int, targets: int) -> Summary:
     """The summary of a series, in the channels of its windows, over all frames."""
-    points = summaries.summarize(Sample(series.mesh_points))
+    constant = series.seen(range(1))._replace(features=series.features)
+    known = summaries.summarize(constant)
     low, high, mean, square = _moments(series.values)
     frames = series.num_points, mean, square
-    constants = series.constants()
-    ranges = {"mesh_points": points.ranges["mesh_points"]}
+    ranges, joined = dict(known.ranges), dict(known.sums)
     tiles = {"features": history, "target": targets}
     parts = {k: [(low, high)] * n for k, n in tiles.items()}
     sums = {k: [frames[1:]] * n for k, n in tiles.items()}
-    if constants is not None:
-        known = summaries.summarize(Sample(series.mesh_points, features=constants))
+    if series.features is not None:
         parts["features"] = [*parts["features"], known.ranges["features"]]
         sums["features"] = [*sums["features"], known.sums["features"][1:]]
     for name in tiles:
         lows, highs = zip(*parts[name], strict=True)
         ranges[name] = np.concatenate(lows), np.concatenate(highs)
-    joined = {}
     for name in tiles:
         means, squares = zip(*sums[name], strict=True)
         joined[name] = frames[0], np.concatenate(means), np.concatenate(squares)
     return Summary(
-        series.num_points, series.grid_shape, ranges, joined, points.quantiles
+        series.num_points, series.grid_shape, ranges, joined, known.quantiles
     )
 
 

@@ -61,6 +61,13 @@ def test_a_column_of_the_table_divides_the_samples(tmp_path):
         files.splits([folder], [other], **BOTH)
 
 
+def test_files_of_fields_on_a_grid_have_scalars(tmp_path):
+    arrays = {"u": np.ones((3, 4), np.float32), "angle": 2.5}
+    np.savez(tmp_path / "a.npz", **arrays)
+    (found,) = files.read(tmp_path, target="u", scalars="angle", grid_axes=2)
+    np.testing.assert_array_equal(found.scalars, [2.5])
+
+
 def test_field_data_of_vtk_files_and_rows_of_stacked_files_are_scalars(tmp_path):
     pyvista = pytest.importorskip("pyvista")
     mesh = pyvista.Sphere(theta_resolution=5, phi_resolution=5)

@@ -47,6 +47,7 @@ def changed(array, place, value):
             "frame 3 has 1 values that are not finite, the first one at point 1",
         ),
         ({"features": np.ones((4, 1), np.float32)}, "features has shape"),
+        ({"scalars": {"nu": 1.0, "b": 2.0}}, r"has the scalars \['b', 'nu'\], but"),
         ({"scalars": {"nu": 1.0}}, r"has the scalars \['nu'\], but series 0 has \[\]"),
         (
             {"quadrature_weights": -np.ones(6, np.float32)},
@@ -94,6 +95,19 @@ def test_the_windows_of_every_mode(mode, history, expected):
     assert list(found) == [Window(0, *one) for one in expected]
 
 
+def test_scalars_are_finite_and_in_the_order_of_their_names():
+    first, second = (
+        make(scalars={"b": 1.0, "a": 2.0}),
+        make(scalars={"a": 3.0, "b": 4.0}),
+    )
+    rules.check([first, second])
+    np.testing.assert_array_equal(first.seen([0]).scalars, [2, 1])
+    np.testing.assert_array_equal(second.seen([0]).scalars, [3, 4])
+    bad = make(scalars={"a": 3.0, "b": float("inf")}, name="hot")
+    with pytest.raises(ValueError, match=r"\(hot\): the scalar b is inf, which is not"):
+        rules.check([first, bad])
+
+
 def test_windows_are_cut_from_their_series():
     constant = np.full((6, 1), 7, np.float32)
     series = [make(), make(8, features=constant)._replace(scalars={"nu": 3.0})]
@@ -101,13 +115,15 @@ def test_windows_are_cut_from_their_series():
     found = Windows(series, [Window(0, 0, (2, 3)), Window(1, 4, (6, 7))], history=2)
     sample, values = found[1], series[1].values
     np.testing.assert_array_equal(sample.features[:, :4], np.hstack(values[4:6]))
-    np.testing.assert_array_equal(sample.features[:, 4:], [[7, 3]] * 6)
+    np.testing.assert_array_equal(sample.features[:, 4:], [[7]] * 6)
+    np.testing.assert_array_equal(sample.scalars, [3])
     np.testing.assert_array_equal(sample.target, np.hstack(values[6:8]))
     np.testing.assert_allclose(found.lags(1), [0.5, 1.0])
     assert found.summaries[1].channels == {
         "mesh_points": 2,
-        "features": 6,
+        "features": 5,
         "target": 4,
+        "scalars": 1,
     }
     assert found[1:].where == found.where[1:]
 
@@ -221,12 +237,97 @@ def test_grids_constants_and_scalars(tmp_path):
     arrays = {"times": np.arange(4.0), "w": frames, "f": force, "nu": 0.25}
     np.savez(tmp_path / "a.npz", **arrays)
     (series,), channels = read_series(
-        tmp_path, target="w", features="f,nu", grid_axes=2
+        tmp_path, target="w", features="f", scalars="nu", grid_axes=2
     )
     assert series.grid_shape == (3, 5)
     np.testing.assert_array_equal(series.values[..., 0], frames.reshape(4, 15))
-    np.testing.assert_array_equal(series.features, [[1, 0.25]] * 15)
-    assert channels == {"features": ("f", "nu"), "target": ("w",)}
+    np.testing.assert_array_equal(series.features, [[1]] * 15)
+    assert series.scalars == {"nu": 0.25}
+    assert channels == {"features": ("f",), "target": ("w",), "scalars": ("nu",)}
+    with pytest.raises(ValueError, match=r"a.npz: nu is one .* --scalar_names=nu"):
+        read_series(tmp_path, target="w", features="f,nu", grid_axes=2)
+
+
+def write_cases(folder, kind, frames=(5, 7, 6)):
+    """Cases of a format, with the scalars `nu` and `mu`, some in a table beside them.
+
+    Returns what the table calls the cases.
+    """
+    rows = []
+    for i, count in enumerate(frames):
+        series, place = make(count, cells=CELLS), folder / f"case_{i}"
+        numbers = {"nu": 0.1 * i, "mu": 2.0 * i}
+        if kind == "npz":
+            write_npz(folder / f"case_{i}.npz", series, cells=CELLS, nu=numbers["nu"])
+            rows.append(f"case_{i}.npz")
+        elif kind == "h5":
+            with h5py.File(folder / "all.h5", "a") as file:
+                group = file.create_group(f"case_{i}")
+                group["mesh_points"], group["times"] = POINTS, series.times
+                group["target"], group["nu"] = series.values, [numbers["nu"]]
+            rows.append(f"all.h5/case_{i}")
+        else:
+            write_vtu(place, series, pvd=kind == "pvd")
+            rows.append(f"case_{i}/flow.pvd" if kind == "pvd" else f"case_{i}")
+    return rows
+
+
+@pytest.mark.parametrize("kind", ["npz", "h5", "pvd", "vtu"])
+@pytest.mark.parametrize("split", [False, True])
+def test_scalars_are_in_the_file_or_in_a_table(kind, split, tmp_path):
+    rows, own = write_cases(tmp_path, kind), kind in ("npz", "h5")
+    columns = ["file", "mu", *([] if own else ["nu"]), *(["split"] if split else [])]
+    parts = ["test", "train", "validation"]
+    lines = [",".join(columns)]
+    for i, row in enumerate(rows):
+        values = {"file": row, "mu": f"{2 * i}", "nu": f"{0.1 * i}", "split": parts[i]}
+        lines.append(",".join(values[name] for name in columns))
+    (tmp_path / "cases.csv").write_text("\n".join(lines))
+    target = "target" if own else "u,v"
+    found, channels = read_series(tmp_path, target=target, scalars="nu,mu")
+    assert channels["scalars"] == ("nu", "mu")
+    for i, series in enumerate(found):
+        assert series.scalars == pytest.approx({"nu": 0.1 * i, "mu": 2 * i}, rel=1e-6)
+        assert series.scalar_names == ("mu", "nu")
+    if split:
+        splits = series_splits([tmp_path], target=target, scalars="nu,mu")
+        lengths = [[one.num_frames for one in part] for part in splits[:3]]
+        assert lengths == [[7], [6], [5]]
+
+
+def test_scalars_of_frames_are_field_data_that_do_not_change(tmp_path):
+    pyvista = pytest.importorskip("pyvista")
+    write_vtu(tmp_path / "a", make(cells=CELLS), pvd=True)
+    for number, value in enumerate([0.5, 0.5, 0.5, 0.75]):
+        file = tmp_path / "a" / f"flow_{number:04d}.vtu"
+        mesh = pyvista.read(file)
+        mesh.field_data["nu"] = [value]
+        mesh.save(file)
+    with pytest.raises(
+        ValueError, match=r"scalar nu changes .* 0.5 to 0.75 at frame 3 \(flow_0003"
+    ):
+        read_series(tmp_path, target="u", scalars="nu")
+    mesh.field_data["nu"] = [0.5]
+    mesh.save(file)
+    (series,), _ = read_series(tmp_path, target="u", scalars="nu")
+    assert series.scalars == {"nu": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("text", "match"),
+    [
+        ("file,nu\ncase_0,1\n", "has no row for case_1/flow.pvd; add one"),
+        ("file,mu\ncase_0,1\ncase_1,1\n", "has no scalar 'nu'.*no column for it"),
+        ("file,nu\ncase_0,1\ncase_1,nan\n", "the scalar nu is nan.* not finite"),
+        ("file,nu\ncase_0,1\ncase_1,x\n", "the scalar nu is 'x' .* is no number"),
+        ("file,nu\ncase_0,1\ncase_9,1\n", "line 3 names case_9, which does not"),
+    ],
+)
+def test_bad_tables_of_series_are_named(text, match, tmp_path):
+    write_cases(tmp_path, "pvd", frames=(3, 3))
+    (tmp_path / "cases.csv").write_text(text)
+    with pytest.raises(ValueError, match=match):
+        read_series(tmp_path, target="u", scalars="nu")
 
 
 def test_the_first_frame_alone_needs_no_times(tmp_path):
@@ -335,14 +436,14 @@ def test_heat_series_begin_as_the_samples_of_the_same_seed(tmp_path):
 
 
 def test_an_archive_is_written_frame_by_frame(tmp_path):
-    series = make(cells=CELLS)
+    series = make(cells=CELLS, scalars={"nu": 0.5})
     names = ["u", "v"]
     with series_writing.archive(
         tmp_path / "a.npz", series, names, series.times
     ) as write:
         for time, values in zip(series.times, series.values, strict=True):
             write(time, values)
-    (again,), _ = read_series(tmp_path / "a.npz", target="u,v")
+    (again,), _ = read_series(tmp_path / "a.npz", target="u,v", scalars="nu")
     for field in dataclasses.fields(dataclasses.make_dataclass("F", Series._fields)):
         expected = getattr(series._replace(name=str(tmp_path / "a.npz")), field.name)
         np.testing.assert_array_equal(getattr(again, field.name), expected)

@@ -106,8 +106,6 @@ def test_what_does_not_go_with_scalars_is_refused(folder, run, tmp_path):
         dataclasses.replace(TINY, scalar_names="angle", stream_points=8)
     with pytest.raises(ValueError, match="target_scalars=lift means nothing with"):
         dataclasses.replace(TINY, target_scalars="lift", stream_points=8)
-    with pytest.raises(ValueError, match="give --feature_names=angle instead"):
-        dataclasses.replace(TINY, scalar_names="angle", time="one_step")
     with pytest.raises(ValueError, match="lift means nothing with time=one_step"):
         dataclasses.replace(TINY, target_scalars="lift", time="one_step")
     given = dataclasses.replace(

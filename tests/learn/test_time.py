@@ -118,6 +118,100 @@ def test_frames_are_those_of_a_loop(mode, increments):
     np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
+class Rated(nnx.Module):
+    """The increment of fields that decay at the rate that is their scalar, plain."""
+
+    def __call__(self, mesh_points, features, *, quadrature_weights=None, time=None):
+        return -features[:, -1:] * features[:, :1] * (1.0 if time is None else time)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_scalars_are_constant_features_in_every_mode(mode):
+    """Of frames, and of the model in training, whose scalars are normalised."""
+    rates = np.linspace(0.1, 0.9, 6)
+    found = [
+        one._replace(scalars={"rate": float(rate)})
+        for one, rate in zip(decaying(), rates, strict=True)
+    ]
+    task = tasks.rollouts(config(time=mode), splits_of(found))
+    normalizer = task.extra["scalars"]
+    windows = [one for bucket in task.train for one in bucket.found]
+    values = [float(one.scalars[0]) for one in windows]
+    assert set(values) == set(np.float32(rates[:-2]).tolist())
+    np.testing.assert_allclose(normalizer.mean, [np.mean(values)], rtol=1e-5)
+    np.testing.assert_allclose(normalizer.std, [np.std(values, ddof=1)], rtol=1e-5)
+    (bucket,) = task.test
+    one = {k: a[0] for k, a in bucket.encode(bucket.read([0])).items()}
+    expected = (np.float32(rates[-1]) - normalizer.mean) / normalizer.std
+    np.testing.assert_allclose(one["scalars"], expected, rtol=1e-5)
+    how = stepping.Stepping(mode, 1, 1, True, 0.1, 0.5)
+    known = {k: v for k, v in one.items() if k not in ("target", "lags")}
+    lags = jnp.asarray([0.1, 0.2, 0.4])
+    frames = stepping.frames(how, plain(how), Rated(), known, lags)
+    seen, before, first = one["features"], 0.0, one["features"]
+    for frame, lag in zip(frames, lags, strict=True):
+        size = (lag - before) / 0.5 if how.timed else 1.0
+        seen = seen * (1 - one["scalars"] * size)
+        np.testing.assert_allclose(frame, seen, rtol=1e-4)
+        if mode == "one_shot":
+            seen = first
+        else:
+            before = lag
+    assert np.isfinite(
+        float(task.metric(task.build(config(time=mode), nnx.Rngs(0)), one))
+    )
+
+
+@pytest.mark.parametrize("kind", ["npz", "pvd"])
+def test_scalars_from_files_to_a_report(kind, tmp_path):
+    """Of an untrained operator; the table has the scalars, and what are the tests."""
+    for part, count in (("data", 5), ("new", 1)):
+        lines = ["file,rate,split"]
+        (tmp_path / part).mkdir()
+        for i, series in enumerate(decaying(count)):
+            place = tmp_path / part / f"case_{i}"
+            if kind == "npz":
+                arrays = {"mesh_points": series.mesh_points, "times": series.times}
+                np.savez(place, **arrays, u=series.values)
+            else:
+                with series_writing.pvd(place, "flow", series, ["u"]) as write:
+                    for time, values in zip(series.times, series.values, strict=True):
+                        write(time, values)
+            name = f"case_{i}" + (".npz" if kind == "npz" else "")
+            rate = i + 1 if part == "data" else 1000
+            lines.append(f"{name},{rate},{['train', 'validation', 'test'][min(i, 2)]}")
+        (tmp_path / part / "cases.csv").write_text("\n".join(lines))
+    chosen = config(
+        train=str(tmp_path / "data"),
+        target_names="u",
+        scalar_names="rate",
+        scalar_modulation=True,
+        batch_size=1,
+    )
+    task, folder = train.make_task(chosen), tmp_path / "run"
+    folder.mkdir()
+    written = json.dumps(dataclasses.asdict(chosen))
+    (folder / "config.json").write_text(written)
+    task.evaluate(task.build(chosen, nnx.Rngs(0)), folder)
+    trained.finish(folder, {})
+    found = learn.load(folder)
+    assert found.description["names"]["scalars"] == ["rate"]
+    with pytest.warns(
+        UserWarning, match="The scalar rate is 1000 .*, and 1 to 1 in tr"
+    ):
+        predict.run(folder, inputs=tmp_path / "new", output=tmp_path / "out", steps=3)
+    (row,) = json.loads((tmp_path / "out" / "report.json").read_text())
+    assert row["scalars"] == {"rate": 1000}
+    assert row["scalars_outside"] == 1
+    name = "case_0" if kind == "npz" else "flow"
+    assert np.load(tmp_path / "out" / f"{name}.npz")["rate"] == 1000
+    bare = decaying(1)[0]
+    with pytest.raises(
+        ValueError, match=r"has the scalars \[\], but .* with \['rate'\]"
+    ):
+        found.rollout(bare, 2)
+
+
 def test_an_exact_step_has_no_error_and_persistence_has():
     """The metric of a rollout."""
     task = tasks.rollouts(config(), splits_of(decaying()))

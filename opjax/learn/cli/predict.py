@@ -240,23 +240,13 @@ def _predict_all(
                     each.add(*fields)
                     row |= known | bands.intervals(row)
                 rows.append(row)
-                given.append(_ends(each.sample))
+                given.append(ranges.ends(each.sample))
     for note in ranges.other_units(
         found.description, given, found.description["names"]
     ):
         warnings.warn(note, stacklevel=2)
     write_json(output / "report.json", rows)
     return rows
-
-
-def _ends(sample: Sample) -> Sample:
-    """The smallest and largest inputs of a sample, as one of two points."""
-    points, features = (
-        None if array is None else np.stack([array.min(axis=0), array.max(axis=0)])
-        for array in (sample.mesh_points, sample.features)
-    )
-    assert points is not None
-    return Sample(points, features=features, scalars=sample.scalars)
 
 
 def _of_scalars(

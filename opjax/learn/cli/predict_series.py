@@ -2,6 +2,7 @@
 
 import contextlib
 import pathlib
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,7 +20,7 @@ from opjax.learn.predict import in_time, stepping
 from opjax.learn.predict.stepping import Stepping
 from opjax.learn.predict.trained import Trained
 from opjax.learn.report import animation
-from opjax.samples import Series, ranges
+from opjax.samples import Sample, Series, ranges
 
 
 def predict(
@@ -55,12 +56,17 @@ def predict(
     lags = in_time.lags_of(found, steps, time_step)
     output.mkdir(parents=True, exist_ok=True)
     rows: list[dict[str, Any]] = []
+    given: list[Sample] = []
     for case, name, series in _cases(found, how, inputs, point_dim):
         if (output / f"{name}.npz").resolve() == case.resolve():
             raise ValueError(f"{case} is the input itself; give another --output.")
         rows.append(_roll_out(found, how, case, series, lags, output / name, gif))
         if note := ranges.sentence(rows[-1]):
             say(f"{series.name}: {note}.")
+        given.append(ranges.ends(series.seen(range(how.history))))
+    names = found.description["names"]
+    for note in ranges.other_units(found.description, given, names):
+        warnings.warn(note, stacklevel=2)
     write_json(output / "report.json", rows)
     return [to_json(row) for row in rows]
 
@@ -76,6 +82,7 @@ def _cases(
             case,
             target=config.get("target_names"),
             features=config.get("feature_names"),
+            scalars=config.get("scalar_names"),
             point_dim=point_dim or config.get("point_dim") or None,
             quadrature=config.get("quadrature", False),
             grid_axes=config.get("grid_axes", 0),
@@ -134,7 +141,9 @@ def _roll_out(
                 write(float(time), values)
             errors += _error(series, float(time), values, how.interval)
     row: dict[str, Any] = {"name": series.name, "num_points": series.num_points}
-    row |= ranges.compare(found.description, in_time.start_of(how, series))
+    row |= ranges.compare(found.description, series.seen(range(how.history)))
+    if series.scalars:
+        row["scalars"] = dict(series.scalars)
     row |= {"steps": len(lags), "last_time": float(times[-1])}
     if errors:
         row |= {"relative_l2": float(np.mean(errors)), "errors": errors}

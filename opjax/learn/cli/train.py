@@ -263,12 +263,6 @@ class Config(
                     f"{name}={value} means nothing with time={self.time}, whose series "
                     "have fields at points; add features of the shape to the files."
                 )
-        if self.scalar_names:
-            raise ValueError(
-                f"scalar_names={self.scalar_names} means nothing with time={self.time}:"
-                " the scalars of a series are constant features; give "
-                f"--feature_names={self.scalar_names} instead."
-            )
         if self.target_scalars:
             raise ValueError(
                 f"target_scalars={self.target_scalars} means nothing with "
@@ -422,6 +416,7 @@ def load_series(config: Config) -> SeriesSplits:
             _listed(config.test),
             target=config.target_names,
             features=config.feature_names,
+            scalars=config.scalar_names,
             point_dim=config.point_dim or None,
             quadrature=config.quadrature,
             grid_axes=config.grid_axes,

@@ -249,10 +249,11 @@ def _digest(splits: Splits | SeriesSplits) -> str:
 
 
 def _scalars(sample: Sample | Series) -> dict[str, np.ndarray | None]:
-    """Numbers of a case; those of a series come in its constants too."""
+    """Numbers of a case, by role of a sample and by name of a series."""
     if isinstance(sample, Sample):
         return {name: getattr(sample, name) for name in SCALARS}
-    return {}
+    known = sample.scalars or {}
+    return {name: np.asarray(known[name], np.float64) for name in sample.scalar_names}
 
 
 def _arrays(sample: Sample | Series) -> dict[str, Any]:
@@ -261,7 +262,7 @@ def _arrays(sample: Sample | Series) -> dict[str, Any]:
         return {name: getattr(sample, name) for name in FIELDS}
     values = [sample.values[frame] for frame in range(sample.num_frames)]
     arrays: dict[str, Any] = {"mesh_points": sample.mesh_points, "times": sample.times}
-    arrays |= {"values": np.stack(values), "constants": sample.constants()}
+    arrays |= {"values": np.stack(values), "constants": sample.features}
     return arrays | {"quadrature_weights": sample.quadrature_weights}
 
 

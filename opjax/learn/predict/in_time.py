@@ -13,7 +13,7 @@ from opjax import samples
 from opjax.learn.predict import prediction, stepping
 from opjax.learn.predict.learned import Learned
 from opjax.learn.predict.stepping import Stepping
-from opjax.samples import Sample, Series
+from opjax.samples import Series
 from opjax.samples import series as rules
 from opjax.samples.normalizers import encode
 
@@ -74,7 +74,13 @@ def check_series(trained: Learned, series: Series) -> Stepping:
             f"{series.name} has {series.values.shape[2]} channels of fields that "
             f"evolve, but the operator was trained with {how.channels}."
         )
-    prediction.check(trained, start_of(how, series), weights=True)
+    names = trained.description["names"].get("scalars")
+    if names and tuple(names) != series.scalar_names:
+        raise ValueError(
+            f"{series.name} has the scalars {[*series.scalar_names]}, but the operator "
+            f"in {trained.folder} was trained with {names}; give these."
+        )
+    prediction.check(trained, series.seen(range(how.history)), weights=True)
     steps = np.diff(series.times[: how.history])
     if (abs(steps - how.interval) > _EQUAL * how.interval).any():
         raise ValueError(
@@ -82,21 +88,6 @@ def check_series(trained: Learned, series: Series) -> Stepping:
             f"the operator was trained with {how.interval:g}; give such frames."
         )
     return how
-
-
-def start_of(how: Stepping, series: Series) -> Sample:
-    """The first frames of a series and what is constant, as a model sees them."""
-    parts = [series.values[frame] for frame in range(how.history)]
-    constants = series.constants()
-    if constants is not None:
-        parts.append(constants)
-    return Sample(
-        series.mesh_points,
-        features=np.concatenate(parts, axis=1),
-        quadrature_weights=series.quadrature_weights,
-        grid_shape=series.grid_shape,
-        name=series.name,
-    )
 
 
 def frames(trained: Learned, series: Series, lags: np.ndarray) -> Iterator[np.ndarray]:
@@ -115,7 +106,7 @@ def frames(trained: Learned, series: Series, lags: np.ndarray) -> Iterator[np.nd
         is not finite.
     """
     how = check_series(trained, series)
-    sample = start_of(how, series)
+    sample = series.seen(range(how.history))
     arrays = prediction.arrays_of(sample)
     if not trained.fixed_points:
         arrays = samples.pad(sample, prediction.padded_size(series.num_points))
@@ -130,9 +121,8 @@ def _advance(
     lags: np.ndarray,
 ) -> Iterator[np.ndarray]:
     normalizers = trained.normalizers
-    points = {"mesh_points": normalizers["mesh_points"]}
     seen = jnp.asarray(arrays["features"])
-    known = encode({k: v for k, v in arrays.items() if k != "features"}, points)
+    known = encode({k: v for k, v in arrays.items() if k != "features"}, normalizers)
     step = jax.jit(partial(_step, how))
     before = 0.0
     for number, lag in enumerate(lags, start=1):

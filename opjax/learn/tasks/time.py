@@ -59,8 +59,10 @@ def rollouts(
         found = check_sizes(start, found, data.names)
         normalizers = start.normalizers
         how = stepping_of(start.description)
-    points = Normalizer(*map(np.asarray, normalizers["mesh_points"]))  # pyright: ignore
-    encode = partial(encode_stored, normalizers={"mesh_points": points})
+    # Frames are encoded by the step, which makes its own.
+    early = {k: normalizers[k] for k in ("mesh_points", "scalars") if k in normalizers}
+    constant = {k: Normalizer(*map(np.asarray, n)) for k, n in early.items()}  # pyright: ignore
+    encode = partial(encode_stored, normalizers=constant)
     bucketed = partial(_bucketed, config, encode)
     train, validation, test = map(bucketed, data.windows, data.batch_sizes)
     earlier = tuple(bucketed(stage, data.batch_sizes[0]) for stage in data.stages)

@@ -110,17 +110,18 @@ def _names(
 ) -> dict[str, tuple[str, ...]]:
     """Names of the channels that the model sees and predicts."""
     target = tuple(splits.channels.get("target", ()))
-    constants = [*splits.channels.get("features", ())]
-    constants += [name for name in splits.train[0].scalars or {}]
+    scalars = splits.train[0].scalar_names
+    named = {"scalars": scalars} if scalars else {}
     if not target:
-        return {}
+        return named
     assert len(target) == channels
     seen = [
         name if back == 0 else f"{name}[-{back}]"
         for back in reversed(range(history))
         for name in target
     ]
-    return {"features": (*seen, *constants), "target": target}
+    constants = splits.channels.get("features", ())
+    return {"features": (*seen, *constants), "target": target, **named}
 
 
 def _normalizers(found: Windows, how: Stepping) -> dict[str, Normalizer]:
