@@ -8,13 +8,12 @@ r"""Compares ways to train operators in time: error over the steps of a rollout.
     python -m benchmarks.rollouts --rollouts=runs/one,runs/four \
       --labels=one,four --curves=results/time.png
 
-With `--data` it writes flows: the vorticity of smooth flows on a periodic square of
-16 x 16 points, viscosity 1e-3, 51 frames at times 10 to 60, from our solver with
-64 x 64 points. With `--rollouts` it prints a Markdown table, medians and ranges over
-the seeds, and draws the error over the steps of a rollout with persistence. Runs of the
-same name are seeds of each other. Seconds of a run include those of the run that it
-started from, by `--init_from`. With `--strip` it draws frames of the first test flow,
-true, predicted and their difference, of the last run.
+With `--data` it writes series of a `--problem_in_time`, see
+`benchmarks.rollouts_data`. With `--rollouts` it prints a Markdown table, medians and
+ranges over the seeds, and draws the error over the steps of a rollout with persistence.
+Runs of the same name are seeds of each other. Seconds of a run include those of the run
+that it started from, by `--init_from`. With `--strip` it draws frames of the first test
+flow, true, predicted and their difference, of the last run.
 """
 
 import json
@@ -22,47 +21,25 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import jax
 import numpy as np
 from absl import app, flags
 
+from benchmarks import rollouts_data
 from opjax.files.series import read_series
 from opjax.learn.predict import trained
 from opjax.learn.report import drawing
 from opjax.learn.tables import median_and_range, table
 from opjax.learn.tasks import outcome
-from opjax.problems import navier_stokes
 
-_DATA = flags.DEFINE_string("data", None, "Folder to write the flows to")
+_DATA = flags.DEFINE_string("data", None, "Folder to write the series to")
+_PROBLEM = flags.DEFINE_enum(
+    "problem_in_time", "flow", list(rollouts_data.WRITERS), "Problem of the series"
+)
 _RUNS = flags.DEFINE_list("rollouts", [], "Folders of finished runs of opjax-train")
 _NAMES = flags.DEFINE_list("labels", [], "What the runs are called, in their order")
 _FIGURE = flags.DEFINE_string("curves", None, "PNG file to write")
 _STRIP = flags.DEFINE_string("strip", None, "PNG file of frames to write")
-_POINTS, _STRIDE, _VISCOSITY = 64, 4, 1e-3
-_START, _STEPS = 10, 50
-_SPLITS = {"train": 40, "test": 8}
-
-
-def write_flows(folder: pathlib.Path) -> None:
-    """Writes flows from seeds of their own, one `.npz` file each."""
-    force = navier_stokes.forcing(num_points=_POINTS)
-
-    @jax.jit
-    def flow(key: jax.Array) -> jax.Array:
-        first = navier_stokes.initial_vorticity(key, num_points=_POINTS)
-        later = navier_stokes.solve(
-            first, force, viscosity=_VISCOSITY, num_frames=_START + _STEPS
-        )
-        return later[_START - 1 :, ::_STRIDE, ::_STRIDE]
-
-    number = 0
-    for part, count in _SPLITS.items():
-        (folder / part).mkdir(parents=True, exist_ok=True)
-        for i in range(count):
-            frames = np.asarray(flow(jax.random.key(number)), np.float32)
-            times = _START + np.arange(_STEPS + 1.0)
-            np.savez(folder / part / f"flow_{i:04d}.npz", target=frames, times=times)
-            number += 1
+_STEPS = rollouts_data.STEPS
 
 
 def members(runs: Sequence[pathlib.Path]) -> list[pathlib.Path]:
@@ -172,7 +149,8 @@ def main(argv: Sequence[str]) -> None:
     if len(argv) > 1:
         raise app.UsageError(f"Unexpected arguments: {argv[1:]}.")
     if _DATA.value:
-        write_flows(pathlib.Path(_DATA.value))
+        write = rollouts_data.WRITERS[_PROBLEM.value]
+        write(pathlib.Path(_DATA.value), rollouts_data.COUNTS[_PROBLEM.value])
         return
     if not _RUNS.value or len(_RUNS.value) != len(_NAMES.value):
         raise app.UsageError("Give --data, or --rollouts and as many --labels.")

@@ -1,13 +1,14 @@
 """The comparison of rollouts: flows, table and figures of finished runs."""
 
 import json
+import sys
 
 import jax
 import numpy as np
 import pytest
 from PIL import Image
 
-from benchmarks import rollouts
+from benchmarks import rollouts, rollouts_data
 from opjax.files.series import read_series
 from opjax.learn.report import drawing
 
@@ -69,13 +70,64 @@ def test_a_picture_of_few_colours_is_smaller(tmp_path):
 
 @pytest.mark.slow
 def test_flows_are_series_on_a_grid(tmp_path, monkeypatch):
-    monkeypatch.setattr(rollouts, "_SPLITS", {"train": 1, "test": 1})
-    monkeypatch.setattr(rollouts, "_START", 1)
-    monkeypatch.setattr(rollouts, "_STEPS", 2)
+    monkeypatch.setattr(rollouts_data, "_START", 1)
+    monkeypatch.setattr(rollouts_data, "STEPS", 2)
     with jax.enable_x64(False):
-        rollouts.write_flows(tmp_path)
+        rollouts_data.write_flow(tmp_path, {"train": 1, "test": 1})
     for part in ("train", "test"):
         (flow,), _ = read_series(tmp_path / part, grid_axes=2)
         assert flow.values.shape == (3, 256, 1)
         assert flow.times.tolist() == [1, 2, 3]
         assert flow.grid_shape == (16, 16)
+
+
+def test_parts_of_advection_have_cases_of_their_own(tmp_path, monkeypatch):
+    monkeypatch.setattr(rollouts_data, "STEPS", 2)
+    rollouts_data.write_advection(tmp_path, {"train": 1, "test": 1})
+    names = {"target": "u", "features": "velocity", "scalars": "diffusivity"}
+    both = [read_series(tmp_path / part, **names).series for part in ("train", "test")]
+    (train,), (test,) = both
+    assert train.values.shape == (3, train.num_points, 1)
+    assert train.scalars != test.scalars
+
+
+def test_lines_of_exponax_are_chaotic_series_with_a_mean_of_zero(tmp_path):
+    pytest.importorskip("exponax", reason="needs `pip install 'opjax[benchmark]'`")
+    lenient = jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow")
+    with jax.enable_x64(False), lenient[0], lenient[1]:
+        rollouts_data.write_kuramoto_sivashinsky(tmp_path, {"train": 2})
+    first, second = read_series(tmp_path / "train", grid_axes=1).series
+    assert first.values.shape == (51, 160, 1)
+    assert first.grid_shape == (160,)
+    for one in (first, second):
+        np.testing.assert_allclose(one.values.mean(axis=1), 0, atol=1e-5)
+        assert 0.5 < one.values.std() < 2  # on the attractor
+    values = first.values[:, :, 0].astype(float)
+    off = np.linalg.norm(one_step_of_a_line(values[0]) - values[1])
+    # exponax is of second order in time.
+    assert off < 0.1 * np.linalg.norm(values[1] - values[0])
+
+
+def one_step_of_a_line(values, *, substeps=50):
+    """Integrates u_t = (u^2)_x / 320 + alpha_2 u_xx + alpha_4 u_xxxx over a step."""
+    count, size = len(values), 1 / substeps
+    slope = 2j * np.pi * np.fft.rfftfreq(count, 1 / count)
+    linear = -2 * slope**2 / (2 * count**2) - 18 * slope**4 / (8 * count**4)
+    half, waves = np.exp(linear * size / 2), np.fft.rfft(values)
+
+    def advect(waves):
+        return slope * np.fft.rfft(np.fft.irfft(waves, count) ** 2) / (2 * count)
+
+    for _ in range(substeps):  # Runge-Kutta of order 4, with an integrating factor
+        a = advect(waves)
+        b = advect(half * (waves + size / 2 * a))
+        c = advect(half * waves + size / 2 * b)
+        d = advect(half**2 * waves + size * half * c)
+        waves = half**2 * (waves + size / 6 * a) + size / 6 * (2 * half * (b + c) + d)
+    return np.fft.irfft(waves, count)
+
+
+def test_a_missing_exponax_is_named(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "exponax", None)
+    with pytest.raises(ImportError, match=r"needs exponax: pip install .*benchmark"):
+        rollouts_data.write_kuramoto_sivashinsky(tmp_path, {"train": 1})

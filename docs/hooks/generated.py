@@ -28,6 +28,7 @@ _PROBLEMS = [
     "darcy_notch",
     "poisson",
     "poisson_mesh",
+    "advection",
     "sinusoid",
     "random_fields",
 ]

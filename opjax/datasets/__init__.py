@@ -9,6 +9,7 @@ files on the host in one contract, `opjax.samples.Sample`. Your own files are re
 """
 
 from opjax.datasets import (
+    advection,
     airfoil,
     airfrans,
     bodies,
@@ -28,6 +29,7 @@ from opjax.datasets import (
 )
 
 __all__ = [
+    "advection",
     "airfoil",
     "airfrans",
     "bodies",

@@ -4,6 +4,7 @@ They read and write no files: `opjax.datasets` stores their samples.
 """
 
 from opjax.problems import (
+    advection,
     airfoil,
     airfoil_forces,
     bodies,
@@ -29,6 +30,7 @@ from opjax.problems import (
 )
 
 __all__ = [
+    "advection",
     "airfoil",
     "airfoil_forces",
     "bodies",

@@ -77,10 +77,42 @@ def l_shaped_mesh(*, num_columns: int, seed: int = 0) -> tuple[np.ndarray, np.nd
     cells = Delaunay(nodes).simplices
     # Three nodes of one side are no triangle, and the missing quarter has some.
     kept = _depth(nodes[cells].mean(axis=1)) > 1e-6 * spacing
-    cells = cells[kept & (np.abs(_areas(nodes, cells)) > 1e-3 * spacing**2)]
-    turned = _areas(nodes, cells) < 0
+    cells = cells[kept & (np.abs(signed_areas(nodes, cells)) > 1e-3 * spacing**2)]
+    turned = signed_areas(nodes, cells) < 0
     cells[turned] = cells[turned][:, ::-1]
     return nodes, cells
+
+
+def assemble(
+    nodes: Float[ArrayLike, "N 2"], cells: Int[ArrayLike, "t 3"]
+) -> tuple[Any, Any]:
+    """Assembles linear finite elements between all nodes, without boundary values.
+
+    Args:
+      nodes: of the mesh, shape `(N, 2)`.
+      cells: triangles, three nodes each, shape `(t, 3)`.
+
+    Returns:
+      The stiffness matrix and the mass matrix, sparse, shape `(N, N)`.
+
+    Raises:
+      TypeError: as in `discretize`.
+      ValueError: as in `discretize`; all nodes may be on the boundary.
+    """
+    from scipy.sparse import coo_array
+
+    nodes, cells = _checked_mesh(nodes, cells)
+    size, areas = len(nodes), np.abs(signed_areas(nodes, cells))
+    # Gradients of the three hats, opposite edges turned by a right angle.
+    edge = np.roll(nodes[cells], -2, axis=1) - np.roll(nodes[cells], -1, axis=1)
+    gradients = np.einsum("tic,tjc->tij", edge, edge) / (4 * areas[:, None, None])
+    masses = areas[:, None, None] * (np.ones((3, 3)) + np.eye(3)) / 12
+    rows = np.repeat(cells, 3, axis=1).ravel(), np.tile(cells, 3).ravel()
+    stiffness, mass = (
+        coo_array((values.ravel(), rows), (size, size)).tocsr()
+        for values in (gradients, masses)
+    )
+    return stiffness, mass
 
 
 def discretize(
@@ -100,21 +132,9 @@ def discretize(
       ValueError: if shapes are not as above, a node does not exist, a triangle has no
         area, or no node is inside.
     """
-    from scipy.sparse import coo_array
-
     nodes, cells = _checked_mesh(nodes, cells)
-    size, areas = len(nodes), np.abs(_areas(nodes, cells))
-    # Gradients of the three hats, opposite edges turned by a right angle.
-    edge = np.roll(nodes[cells], -2, axis=1) - np.roll(nodes[cells], -1, axis=1)
-    gradients = np.einsum("tic,tjc->tij", edge, edge) / (4 * areas[:, None, None])
-    masses = areas[:, None, None] * (np.ones((3, 3)) + np.eye(3)) / 12
-    rows = np.repeat(cells, 3, axis=1).ravel(), np.tile(cells, 3).ravel()
-    stiffness, mass = (
-        coo_array((values.ravel(), rows), (size, size)).tocsr()
-        for values in (gradients, masses)
-    )
-    pairs = np.sort(np.stack([cells, np.roll(cells, -1, axis=1)], -1).reshape(-1, 2))
-    edges, counts = np.unique(pairs, axis=0, return_counts=True)
+    size, (stiffness, mass) = len(nodes), assemble(nodes, cells)
+    edges, counts, _ = edges_of(cells)
     on_boundary = np.isin(np.arange(size), edges[counts == 1])
     unused = ~np.isin(np.arange(size), cells)
     inside = np.flatnonzero(~on_boundary & ~unused)
@@ -129,6 +149,27 @@ def discretize(
         mass[inside][:, inside],
         mass.sum(axis=1)[inside],
     )
+
+
+def edges_of(
+    cells: Int[ArrayLike, "t 3"],
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Returns the edges of triangles.
+
+    Args:
+      cells: triangles, three nodes each, shape `(t, 3)`.
+
+    Returns:
+      Edges, two nodes each, the smaller one first, shape `(e, 2)`; the number of
+      triangles at each, one on the boundary, shape `(e,)`; and the edges of every
+      triangle: from its first node to the second, to the third, and back, `(t, 3)`.
+    """
+    cells = np.asarray(cells)
+    pairs = np.sort(np.stack([cells, np.roll(cells, -1, axis=1)], -1).reshape(-1, 2))
+    edges, which, counts = np.unique(
+        pairs, axis=0, return_inverse=True, return_counts=True
+    )
+    return edges, counts, which.reshape(-1, 3)
 
 
 def inverse(elements: Elements) -> np.ndarray:
@@ -166,8 +207,8 @@ def fourier_problem(
     return poisson.FourierProblem(*map(jnp.asarray, (modes, solutions, damping)))
 
 
-def _areas(nodes: np.ndarray, cells: np.ndarray) -> np.ndarray:
-    """Signed areas of triangles."""
+def signed_areas(nodes: np.ndarray, cells: np.ndarray) -> np.ndarray:
+    """Returns the areas of triangles, positive if counter-clockwise, shape `(t,)`."""
     first, second = np.moveaxis(nodes[cells[:, 1:]] - nodes[cells[:, :1]], 1, 0)
     return (first[:, 0] * second[:, 1] - first[:, 1] * second[:, 0]) / 2
 
@@ -198,7 +239,7 @@ def _checked_mesh(nodes: ArrayLike, cells: ArrayLike) -> tuple[np.ndarray, np.nd
             f"cells name nodes {cells.min()} to {cells.max()}; there are nodes 0 to "
             f"{len(nodes) - 1}."
         )
-    flat = np.flatnonzero(_areas(nodes.astype(float), cells) == 0)
+    flat = np.flatnonzero(signed_areas(nodes.astype(float), cells) == 0)
     if flat.size:
         raise ValueError(f"Triangle {flat[0]} has no area: nodes {cells[flat[0]]}.")
     return nodes.astype(float), cells

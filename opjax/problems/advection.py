@@ -1,0 +1,263 @@
+r"""Advection and diffusion on a mesh of triangles, by linear finite elements.
+
+    du/dt + a . grad u = nu Laplace u,    du/dn = 0 on the boundary,
+
+with a steady velocity `a = (d psi / dy, -d psi / dx)` of a stream function `psi` that
+is zero on the boundary. No divergence and no flow through the boundary: the integral of
+`u` is conserved, by the discrete problem too. Crank-Nicolson steps in time.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from jax.typing import ArrayLike
+from jaxtyping import Float, Int
+
+from opjax import _checks
+from opjax.problems.poisson_mesh import assemble, edges_of, signed_areas
+
+_JITTER = 0.25  # of the spacing
+_MARGIN = 0.6  # spacings between the boundary and the nodes inside
+_ATTEMPTS = 20
+
+
+class Shape(NamedTuple):
+    """A domain around the origin, of radius `1 + depth cos(waves angle + phase)`.
+
+    Attributes:
+      waves: of the radius, in a turn.
+      depth: of the waves.
+      phase: of the waves, in radians.
+    """
+
+    waves: int = 2
+    depth: float = 0.0
+    phase: float = 0.0
+
+    def radius(self, angle: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+        """Returns the radius of the boundary at angles."""
+        return 1 + self.depth * np.cos(self.waves * angle + self.phase)
+
+    def relative(self, points: Float[np.ndarray, "n 2"]) -> Float[np.ndarray, " n"]:
+        """Returns the radius of points in units of that of the boundary."""
+        angle = np.arctan2(points[:, 1], points[:, 0])
+        return np.linalg.norm(points, axis=1) / self.radius(angle)
+
+
+def mesh(
+    shape: Shape, *, spacing: float, seed: int = 0
+) -> tuple[np.ndarray, np.ndarray]:
+    """Makes an unstructured Delaunay mesh of a shape.
+
+    Nodes inside are those of a lattice of equilateral triangles, each moved at random
+    by up to a quarter of the spacing in both coordinates.
+
+    Args:
+      shape: the domain.
+      spacing: of the nodes, at most 0.5.
+      seed: of the displacements.
+
+    Returns:
+      Nodes, shape `(N, 2)`, and triangles, three nodes each, counter-clockwise, shape
+      `(t, 3)`.
+
+    Raises:
+      RuntimeError: if no mesh of 20 has the boundary as its edges, as for a shape whose
+        waves are deeper than the spacing resolves.
+      ValueError: if the spacing is not within its limits, or the depth is negative or
+        not below 1.
+    """
+    if not 0 < spacing <= 0.5:
+        raise ValueError(f"{spacing=} must be positive and at most 0.5.")
+    if not 0 <= shape.depth < 1:
+        raise ValueError(f"{shape.depth=} must be at least 0 and less than 1.")
+    rng = np.random.default_rng(seed)
+    for _ in range(_ATTEMPTS):
+        found = _attempt(shape, spacing, rng)
+        if found is not None:
+            return found
+    raise RuntimeError(
+        f"None of {_ATTEMPTS} meshes of {shape} with {spacing=} follows the boundary; "
+        "take a smaller spacing or shallower waves."
+    )
+
+
+def refine(
+    shape: Shape, nodes: Float[ArrayLike, "N 2"], cells: Int[ArrayLike, "t 3"]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Divides every triangle into four, by the middles of its edges.
+
+    Middles of edges on the boundary move outwards or inwards, to that of the shape.
+
+    Args:
+      shape: the domain.
+      nodes: of a mesh of it, shape `(N, 2)`.
+      cells: triangles, three nodes each, shape `(t, 3)`.
+
+    Returns:
+      Nodes, of which the first `N` are those given, and `4 t` triangles.
+    """
+    nodes, cells = np.asarray(nodes, float), np.asarray(cells)
+    edges, counts, which = edges_of(cells)
+    added = nodes[edges].mean(axis=1)
+    added[counts == 1] /= shape.relative(added[counts == 1])[:, None]
+    middles = len(nodes) + which  # between nodes 0 and 1, 1 and 2, 2 and 0
+    corners = [
+        np.stack([cells[:, i], middles[:, i], middles[:, i - 1]], axis=1)
+        for i in range(3)
+    ]
+    return np.concatenate([nodes, added]), np.concatenate([*corners, middles])
+
+
+def boundary_nodes(cells: Int[ArrayLike, "t 3"]) -> np.ndarray:
+    """Returns the nodes on the boundary of a mesh, in increasing order."""
+    edges, counts, _ = edges_of(cells)
+    return np.unique(edges[counts == 1])
+
+
+def velocity(
+    nodes: Float[ArrayLike, "N 2"],
+    cells: Int[ArrayLike, "t 3"],
+    stream: Float[ArrayLike, " N"],
+) -> np.ndarray:
+    """Returns the velocity at the nodes, the mean over the triangles around each.
+
+    Args:
+      nodes: of the mesh, shape `(N, 2)`.
+      cells: triangles, three nodes each, shape `(t, 3)`.
+      stream: the stream function at the nodes, shape `(N,)`.
+
+    Returns:
+      The mean of the velocities of the triangles, weighted by their areas, `(N, 2)`.
+    """
+    nodes, cells = np.asarray(nodes, float), np.asarray(cells)
+    flows = _turned(nodes, cells, np.asarray(stream, float))
+    areas = signed_areas(nodes, cells)
+    weights, sums = np.zeros(len(nodes)), np.zeros((len(nodes), 2))
+    for corner in cells.T:
+        np.add.at(weights, corner, np.abs(areas))
+        np.add.at(sums, corner, np.sign(areas)[:, None] * flows / 2)
+    return sums / weights[:, None]
+
+
+def solve(
+    nodes: Float[ArrayLike, "N 2"],
+    cells: Int[ArrayLike, "t 3"],
+    initial: Float[ArrayLike, " N"],
+    stream: Float[ArrayLike, " N"],
+    *,
+    diffusivity: float,
+    interval: float,
+    num_frames: int,
+    substeps: int = 8,
+) -> np.ndarray:
+    """Solves for the frames after the first one.
+
+    Args:
+      nodes: of the mesh, shape `(N, 2)`.
+      cells: triangles, three nodes each, shape `(t, 3)`.
+      initial: the field at the start, at the nodes, shape `(N,)`.
+      stream: the stream function at the nodes, zero on the boundary, shape `(N,)`.
+      diffusivity: `nu`, positive.
+      interval: time between frames, positive.
+      num_frames: frames after the first one.
+      substeps: steps of time between frames.
+
+    Returns:
+      The frames, shape `(num_frames, N)`.
+
+    Raises:
+      TypeError: if nodes are not floating point or cells not integers.
+      ValueError: if a number is not positive, a field has not one finite value for each
+        node, the stream function is not zero on the boundary, or as in
+        `poisson_mesh.assemble`.
+    """
+    from scipy.sparse.linalg import splu
+
+    _checks.positive(diffusivity=diffusivity, interval=interval)
+    _checks.positive(num_frames=num_frames, substeps=substeps)
+    stiffness, mass = assemble(nodes, cells)
+    nodes, cells = np.asarray(nodes, float), np.asarray(cells)
+    state = _field(initial, len(nodes), "initial")
+    stream = _field(stream, len(nodes), "stream")
+    most = float(np.abs(stream[boundary_nodes(cells)]).max())
+    if most > 1e-12 * np.abs(stream).max(initial=0):
+        raise ValueError(
+            f"stream is up to {most:g} on the boundary, expected 0: no flow through it."
+        )
+    change = diffusivity * stiffness + _convection(nodes, cells, stream)
+    half = interval / substeps / 2
+    implicit, explicit = splu((mass + half * change).tocsc()), mass - half * change
+    frames = np.empty((num_frames, len(nodes)))
+    for frame in frames:
+        for _ in range(substeps):
+            state = implicit.solve(explicit @ state)
+        frame[:] = state
+    return frames
+
+
+def _attempt(
+    shape: Shape, spacing: float, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """A mesh, or None if it does not follow the boundary."""
+    from scipy.spatial import Delaunay
+
+    count = round(2 * np.pi / spacing)
+    angle = 2 * np.pi * np.arange(count) / count
+    direction = np.stack([np.cos(angle), np.sin(angle)], axis=1)
+    boundary = shape.radius(angle)[:, None] * direction
+    reach = (1 + shape.depth) / spacing
+    rows = np.arange(-np.ceil(reach / np.sqrt(0.75)), np.ceil(reach / np.sqrt(0.75)))
+    columns = np.arange(-np.ceil(reach) - 1, np.ceil(reach) + 1)
+    x = spacing * (columns + 0.5 * (rows[:, None] % 2))
+    y = np.broadcast_to(rows[:, None] * np.sqrt(0.75) * spacing, x.shape)
+    inside = np.stack([x.ravel(), y.ravel()], axis=1)
+    inside = inside + _JITTER * spacing * rng.uniform(-1, 1, size=inside.shape)
+    inside = inside[shape.relative(inside) < 1 - _MARGIN * spacing]
+    nodes = np.concatenate([boundary, inside])
+    cells = Delaunay(nodes).simplices
+    corners = np.sort(cells, axis=1)
+    kept = (corners[:, 2] >= count) | (shape.relative(nodes[cells].mean(axis=1)) < 1)
+    cells = cells[kept & (np.abs(signed_areas(nodes, cells)) > 1e-3 * spacing**2)]
+    turned = signed_areas(nodes, cells) < 0
+    cells[turned] = cells[turned][:, ::-1]
+    edges, counts, _ = edges_of(cells)
+    wanted = np.sort(np.stack([np.arange(count), (np.arange(count) + 1) % count], 1))
+    outer = {tuple(edge) for edge in edges[counts == 1].tolist()}
+    if outer != {tuple(edge) for edge in wanted.tolist()}:
+        return None
+    return (nodes, cells) if len(np.unique(cells)) == len(nodes) else None
+
+
+def _turned(nodes: np.ndarray, cells: np.ndarray, stream: np.ndarray) -> np.ndarray:
+    """Velocities of triangles times twice their signed areas, `(t, 2)`."""
+    opposite = np.roll(nodes[cells], -2, axis=1) - np.roll(nodes[cells], -1, axis=1)
+    return np.einsum("ti,tic->tc", stream[cells], opposite)
+
+
+def _convection(nodes: np.ndarray, cells: np.ndarray, stream: np.ndarray) -> Any:
+    """The sparse matrix of integrals of `hat_i (a . grad hat_j)`, `(N, N)`.
+
+    On a triangle, `a` and the gradients are constant, and a hat has a third of the
+    area. Rows sum to zero, and columns to the flow through the boundary, zero.
+    """
+    from scipy.sparse import coo_array
+
+    opposite = np.roll(nodes[cells], -2, axis=1) - np.roll(nodes[cells], -1, axis=1)
+    gradients = np.stack([-opposite[..., 1], opposite[..., 0]], axis=2)
+    flows = _turned(nodes, cells, stream)
+    areas = signed_areas(nodes, cells)
+    along = np.einsum("tc,tjc->tj", flows, gradients) / (4 * areas[:, None])
+    values = np.repeat(np.sign(areas)[:, None, None] * along[:, None] / 3, 3, axis=1)
+    rows = np.repeat(cells, 3, axis=1).ravel(), np.tile(cells, 3).ravel()
+    return coo_array((values.ravel(), rows), 2 * (len(nodes),)).tocsr()
+
+
+def _field(values: ArrayLike, count: int, name: str) -> np.ndarray:
+    found = np.asarray(values, float)
+    if found.shape != (count,) or not np.isfinite(found).all():
+        raise ValueError(
+            f"{name} has shape {found.shape}, expected {count} finite values, one for "
+            "each node."
+        )
+    return found
