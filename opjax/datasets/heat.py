@@ -85,8 +85,12 @@ def write_series(
             f"heat_{i:04d}",
         )
         if suffix == ".npz":
-            arrays = {"mesh_points": series.mesh_points, "times": times}
-            np.savez(folder / place, **arrays, target=values)
+            np.savez(
+                folder / place,
+                mesh_points=series.mesh_points,
+                times=times,
+                target=values,
+            )
             continue
         with series_writing.pvd(folder / place, place, series, ["target"]) as write:
             for time, frame in zip(times, values, strict=True):
