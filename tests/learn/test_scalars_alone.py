@@ -175,6 +175,10 @@ def test_intervals_are_the_conformal_quantiles(run, others, tmp_path):
         predicting.run(
             workdir, inputs=str(others), output=tmp_path / "out", band="pointwise"
         )
+    with pytest.raises(ValueError, match="--band_figures=1 means nothing here"):
+        predicting.run(
+            workdir, inputs=str(others), output=tmp_path / "out", band_figures=1
+        )
     with pytest.raises(ValueError, match="width='residual' means nothing"):
         calibrating.run(workdir, inputs=str(others), width="residual")
 

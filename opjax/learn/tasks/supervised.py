@@ -131,7 +131,8 @@ def regression(
 
     def one(model: Any, sample: Any, **split: str) -> jax.Array:
         if loss:
-            return loss(predict(model, sample, **split), sample, **split)
+            values = predict(model, sample, axis_name=split.get("axis_name"))
+            return loss(values, sample, **split)
         return metric(model, sample, **split)
 
     def total(model: Any, batch: Any, **split: str) -> jax.Array:
