@@ -98,14 +98,8 @@ def test_what_does_not_go_with_scalars_is_refused(folder, run, tmp_path):
         trained(bare)
     with pytest.raises(ValueError, match="scalars belong to the points"):
         trained(bare, scalars=np.ones(2))
-    with pytest.raises(ValueError, match="leave --stream out"):
-        predicting.run(workdir, inputs=str(folder), output=tmp_path, stream=True)
     with pytest.raises(ValueError, match="predicts scalars, but an exported one"):
         predicting.run(workdir, export_path=tmp_path / "model")
-    with pytest.raises(ValueError, match=r"scalar_names=angle.*as fields"):
-        dataclasses.replace(TINY, scalar_names="angle", stream_points=8)
-    with pytest.raises(ValueError, match="target_scalars=lift means nothing with"):
-        dataclasses.replace(TINY, target_scalars="lift", stream_points=8)
     with pytest.raises(ValueError, match="lift means nothing with time=one_step"):
         dataclasses.replace(TINY, target_scalars="lift", time="one_step")
     given = dataclasses.replace(

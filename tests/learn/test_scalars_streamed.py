@@ -1,0 +1,266 @@
+"""Scalars of meshes that are read in slices; whole meshes are the oracle."""
+
+import csv
+import dataclasses
+import math
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+from opjax import files, learn, streaming
+from opjax.files.sliced import read_sliced
+from opjax.learn.cli import predict as predicting
+from opjax.learn.cli import train as program
+from opjax.learn.predict.prediction import predict_both
+from opjax.learn.registry import operators
+from opjax.learn.tasks import streamed, supervised
+from opjax.normalize import Normalizer
+from opjax.samples import summaries
+
+h5py = pytest.importorskip("h5py", reason='needs `pip install "opjax[learn]"`')
+NAMES = {"scalar_names": "angle,mach", "target_scalars": "lift"}
+
+
+def _write(place, count, *, table=True):
+    rng, rows = np.random.default_rng(0), ["file,mach"]
+    for i in range(count):
+        points, (a, m) = rng.random((40 + 11 * i, 2)), rng.normal(size=2)
+        with h5py.File(place / f"{i}.h5", "w") as file:
+            file["mesh_points"], file["angle"], file["lift"] = points, a, a + m
+            file["target"] = 5 + a * points[:, 0] + m * points[:, 1]
+            file["quadrature_weights"] = rng.uniform(0.5, 1, size=len(points))
+        rows.append(f"{i}.h5,{m}")
+    if table:
+        (place / "cases.csv").write_text("\n".join(rows))
+    return place
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return _write(tmp_path_factory.mktemp("data"), 5)
+
+
+def _config(folder, **changes):
+    return dataclasses.replace(
+        program.PRESETS["smoke"],
+        train=str(folder),
+        num_epochs=1,
+        batch_size=2,
+        test_fraction=0.4,
+        num_buckets=0,
+        width=8,
+        num_layers=1,
+        num_basis=4,
+        **(NAMES | changes),
+    )
+
+
+def _model(field):
+    sizes = operators.Sizes(2, 3, int(field), scalar_dim=2, target_scalars=2)
+    config = dataclasses.replace(
+        program.PRESETS["smoke"], width=8, num_layers=2, num_basis=4
+    )
+    return operators.build(config, sizes, rngs=nnx.Rngs(0))
+
+
+def _normalizers(field):
+    known = {"target_scalars": Normalizer(jnp.array([1.0, -2.0]), jnp.array([2.0, 3]))}
+    known["scalars"] = Normalizer(jnp.zeros(2), jnp.ones(2))
+    if field:
+        known["target"] = Normalizer(jnp.array([5.0]), jnp.array([0.7]))
+    return jax.tree.map(lambda x: x.astype(jnp.float32), known)
+
+
+def _arrays(field, n=37):
+    rng = np.random.default_rng(1)
+    found = {
+        "mesh_points": rng.random((n, 2)),
+        "features": rng.normal(size=(n, 1)),
+        "quadrature_weights": rng.uniform(0.5, 1, size=n) * (np.arange(n) > 2),
+        "scalars": rng.normal(size=2),
+        "target_scalars": rng.normal(size=2),
+    }
+    if field:
+        found["target"] = 5 + rng.normal(size=(n, 1))
+    return {name: array.astype(np.float32) for name, array in found.items()}
+
+
+def _whole(normalizers, field, model, sample):
+    """The error of `regression`, of all points at once."""
+    predict = partial(predict_both, normalizers)
+    of = supervised._error_of_both if field else supervised._error_of_scalars
+    return of(predict, normalizers["target_scalars"], model, sample)
+
+
+@pytest.mark.parametrize("field", [True, False])
+def test_loss_and_gradients_are_those_of_the_whole_mesh(field):
+    model, normalizers, arrays = _model(field), _normalizers(field), _arrays(field)
+    how = streamed.Streaming(8, 1.0)
+    encoded = streamed._encode(normalizers, arrays)
+    found = streamed._gradient(streamed._loss(normalizers), how, model, encoded)
+    oracle = jax.jit(jax.value_and_grad(partial(_whole, normalizers, field)))
+    value, gradients = oracle(model, arrays)
+    np.testing.assert_allclose(found[0], value, rtol=1e-5)
+    assert jax.tree.structure(found[1]) == jax.tree.structure(model)
+    for one, other in zip(*map(jax.tree.leaves, (found[1], gradients)), strict=True):
+        np.testing.assert_allclose(one, other, atol=2e-5, rtol=1e-3)
+    seen = streamed._look(normalizers, how, model, encoded)
+    assert seen.metric == pytest.approx(float(value), rel=1e-5)
+    both = predict_both(normalizers, model, arrays)
+    np.testing.assert_allclose(seen.read[0], both.scalars, rtol=1e-4, atol=1e-5)
+    assert seen.shown.shape == (37, int(field))
+
+
+def test_sums_over_chunks_do_not_depend_on_their_size():
+    model, normalizers, arrays = _model(True), _normalizers(True), _arrays(True)
+    encoded = streamed._encode(normalizers, arrays)
+    found = [
+        streamed._look(normalizers, streamed.Streaming(size, 1.0), model, encoded)
+        for size in (5, 37)
+    ]
+    np.testing.assert_allclose(found[0].read[0], found[1].read[0], rtol=1e-4)
+    assert found[0].metric == pytest.approx(found[1].metric, rel=1e-5)
+
+
+def test_parameters_of_a_loss_get_their_gradient():
+    model, arrays = _model(True).operator, _arrays(True)
+    given = {k: arrays[k] for k in ("mesh_points", "target")}
+    given["features"] = np.concatenate([arrays["features"]] * 3, axis=1)
+
+    def sums(values, target, weights):
+        del target
+        return weights @ values[:, 0], jnp.sum(weights)
+
+    loss = streaming.SumLoss(sums, lambda s, p: p["scale"] * s[0] / s[1])
+    value, (_, found) = streaming.value_and_grads(
+        model, {"scale": jnp.float32(3)}, given, chunk_size=8, loss=loss
+    )
+    np.testing.assert_allclose(found["scale"], value / 3, rtol=1e-6)
+
+
+@pytest.fixture(scope="module")
+def runs(folder, tmp_path_factory):
+    """Folders and results of the same run, of whole meshes and in slices."""
+    place = tmp_path_factory.mktemp("runs")
+    whole = program.run(_config(folder), workdir=place / "whole")
+    slices = program.run(_config(folder, stream_points=32), workdir=place / "slices")
+    return place, whole, slices
+
+
+def test_it_ends_where_training_on_whole_meshes_does(runs):
+    place, whole, found = runs
+    for name in ("relative_l2", "validation", "lift_error", "lift_r2", "lift_rank"):
+        np.testing.assert_allclose(found[name], whole[name], rtol=2e-3)
+    trained = learn.load(place / "slices")
+    assert trained.description["names"]["scalars"] == ["angle", "mach"]
+    before = learn.load(place / "whole").description
+    for role in ("scalars", "target_scalars"):
+        np.testing.assert_allclose(
+            trained.description["ranges"][role], before["ranges"][role]
+        )
+    with np.load(trained.folder / "predictions.npz") as file:
+        assert file["target_scalars_names"].tolist() == ["lift"]
+    assert (trained.folder / "figures/quantities.png").is_file()
+
+
+def _table(path):
+    with open(path / "scalars.csv", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_predictions_in_slices_are_those_of_whole_meshes(runs, folder, tmp_path):
+    workdir = runs[0] / "slices"
+    whole = predicting.run(workdir, inputs=str(folder), output=tmp_path / "whole")
+    found = predicting.run(
+        workdir,
+        inputs=str(folder),
+        output=tmp_path / "slices",
+        stream=True,
+        chunk_size=16,
+    )
+    for name in ("relative_l2", "scalars_distance_worst", "lift_error", "lift_r2"):
+        assert found[name] == pytest.approx(whole[name], rel=1e-3)
+    pairs = zip(_table(tmp_path / "whole"), _table(tmp_path / "slices"), strict=True)
+    for one, other in pairs:
+        assert one.keys() == other.keys()
+        assert float(one["lift"]) == pytest.approx(float(other["lift"]), rel=1e-4)
+        assert (one["mach"], one["lift_true"]) == (other["mach"], other["lift_true"])
+    assert (tmp_path / "slices/3.h5").is_file()
+
+
+@pytest.mark.slow
+def test_scalars_alone_are_learned_and_predicted_in_slices(tmp_path):
+    place = tmp_path / "data"
+    place.mkdir()
+    for path in sorted(_write(place, 5).glob("*.h5")):
+        with h5py.File(path, "r+") as file:
+            del file["target"]
+    given = _config(place, stream_points=32)
+    whole = program.run(dataclasses.replace(given, stream_points=0), tmp_path / "whole")
+    result = program.run(given, workdir=tmp_path / "run")
+    for name in ("error_over_std", "validation", "lift_error"):
+        np.testing.assert_allclose(result[name], whole[name], rtol=2e-3)
+    found = predicting.run(
+        tmp_path / "run", inputs=str(place), output=tmp_path / "out", stream=True
+    )
+    assert math.isfinite(found["lift_r2"])
+    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == [
+        "report.json",
+        "scalars.csv",
+    ]
+
+
+def test_summaries_are_those_of_whole_samples(folder):
+    names = {"scalars": ("angle", "mach"), "target_scalars": ("lift",)}
+    found = read_sliced(folder, **names)
+    whole = summaries.of(files.read(folder, **names))
+    for one, other in zip(found.summaries, whole, strict=True):
+        for role in ("scalars", "target_scalars"):
+            np.testing.assert_array_equal(one.ranges[role], other.ranges[role])
+            assert one.sums[role][0] == other.sums[role][0] == 1
+            np.testing.assert_array_equal(one.sums[role][1], other.sums[role][1])
+    with found.open(0) as arrays:
+        assert arrays["scalars"].channel_names == ("angle", "mach")
+
+
+def test_field_data_of_a_vtu_file_are_scalars(tmp_path):
+    pyvista = pytest.importorskip("pyvista")
+    mesh = pyvista.Sphere(theta_resolution=5, phi_resolution=5)
+    mesh = mesh.cast_to_unstructured_grid()
+    mesh["target"], mesh["p"] = mesh.points[:, 0], mesh.points[:, 1]
+    mesh.field_data["angle"] = [2.5]
+    mesh.save(tmp_path / "one.vtu")
+    found = read_sliced(tmp_path / "one.vtu", scalars=("angle",))
+    with found.open(0) as arrays:
+        np.testing.assert_array_equal(arrays["scalars"][:], [2.5])
+    with pytest.raises(ValueError, match=r"one.vtu: the scalar p has shape.*fields"):
+        read_sliced(tmp_path / "one.vtu", scalars=("p",))
+
+
+def test_bad_scalars_are_refused_by_file_and_name(folder, tmp_path):
+    with pytest.raises(ValueError, match=r"0\.h5 has no scalar 'load'.*'angle'"):
+        read_sliced(folder, scalars=("load",))
+    with pytest.raises(ValueError, match=r"0\.h5 has no scalar 'drag'"):
+        read_sliced(folder, target_scalars=("drag",))
+    with pytest.raises(ValueError, match=r"the scalar target has shape \(40,\)"):
+        read_sliced(folder, scalars=("target",))
+    (place := tmp_path / "bad").mkdir()
+    with h5py.File(_write(place, 2, table=False) / "1.h5", "r+") as file:
+        file["angle"][...] = np.nan
+    with pytest.raises(ValueError, match=r"1\.h5: the scalar angle is nan"):
+        read_sliced(place, scalars=("angle",))
+
+
+def test_the_column_split_divides_meshes_in_slices(tmp_path):
+    parts = ["train", "test", "validation", "train", "test"]
+    rows = [f"{i}.h5,{i},{part}" for i, part in enumerate(parts)]
+    text = "\n".join(["file,mach,split", *rows])
+    (_write(tmp_path, 5) / "cases.csv").write_text(text)
+    found = files.sliced_splits(tmp_path, scalars=("mach",))
+    assert [p.file[-4] for p in found.train.places] == ["0", "3"]
+    assert [p.file[-4] for p in found.test.places] == ["1", "4"]
+    assert [p.file[-4] for p in found.validation.places] == ["2"]
