@@ -3,10 +3,11 @@
 import dataclasses
 import json
 
+import jax
 import numpy as np
 import pytest
 
-from opjax import export, files, learn
+from opjax import export, files, learn, nn
 from opjax.learn.cli import predict as predicting
 from opjax.learn.cli import train as program
 from opjax.learn.registry import operators
@@ -88,6 +89,27 @@ def test_samples_that_stay_on_disk_train_to_the_same_bits(folder, run, tmp_path)
     result = program.run(given, workdir=tmp_path / "run")
     assert result["validation"] == run[1]["validation"]
     assert result["lift_error"] == run[1]["lift_error"]
+
+
+def test_scalars_that_nobody_names_change_no_bit(folder, tmp_path):
+    (bare := tmp_path / "bare").mkdir()
+    for path in folder.glob("*.npz"):
+        with np.load(path) as file:
+            arrays = {k: file[k] for k in ("mesh_points", "target")}
+            np.savez(bare / path.name, **arrays)
+    results, leaves = [], []
+    for place in (folder, bare):
+        workdir = tmp_path / f"run-{place.name}"
+        given = dataclasses.replace(TINY, train=str(place))
+        results.append(program.run(given, workdir=workdir))
+        trained = learn.load(workdir)
+        assert not isinstance(trained.model, nn.models.ScalarOperator)
+        assert trained.normalizers.keys() == {"mesh_points", "target"}
+        leaves.append(jax.tree.leaves((trained.model, trained.normalizers)))
+    for one, other in zip(*leaves, strict=True):
+        np.testing.assert_array_equal(one, other)
+    for name in ("relative_l2", "relative_l2_worst", "validation"):
+        assert results[0][name] == results[1][name]
 
 
 def test_what_does_not_go_with_scalars_is_refused(folder, run, tmp_path):
