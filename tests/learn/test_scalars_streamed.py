@@ -200,7 +200,9 @@ def test_scalars_alone_are_learned_and_predicted_in_slices(tmp_path):
         with h5py.File(path, "r+") as file:
             del file["target"]
     given = _config(place, stream_points=32)
-    whole = program.run(dataclasses.replace(given, stream_points=0), tmp_path / "whole")
+    whole = program.run(
+        dataclasses.replace(given, stream_points=0), workdir=tmp_path / "whole"
+    )
     result = program.run(given, workdir=tmp_path / "run")
     for name in ("error_over_std", "validation", "lift_error"):
         np.testing.assert_allclose(result[name], whole[name], rtol=2e-3)
