@@ -7,7 +7,7 @@ cases once. Then it divides these 20 times into calibration and test cases. Runs
 predictions stay in the folder, so that a second call only compares. It prints a
 Markdown table: means over the divisions, medians and ranges of the seeds.
 
-Widths are those of `opjax-calibrate`, the geometric mean of ensemble and residual, and
+Widths are those of `opjax-calibrate`, and
 ensembles with the floors of `--bands_floors`. `--bands_cases=3` draws other held-out
 cases, on which a floor may be chosen.
 
@@ -149,17 +149,28 @@ def ensemble(known: Known, floor: float | None) -> list[np.ndarray]:
     return found
 
 
-def residual(
-    known: Known, cases: Sequence[Sample], fit: Sequence[int]
-) -> list[np.ndarray]:
-    """Widths by a residual model that some of the cases fit, for all cases."""
-    model = widths.fit_residual(
-        known.operator,
-        [cases[i] for i in fit],
-        [known.predictions[i] for i in fit],
-        coverage=_COVERAGE,
-    )
-    return list(map(model, cases, known.predictions))
+class Fitted:
+    """Widths of residual models, whose features are the same in all divisions."""
+
+    def __init__(self, known: Known, cases: Sequence[Sample], *, seeds: bool) -> None:
+        """Takes the tables of all cases, with the distance of other seeds or not."""
+        self.scale = widths.scale_of(known.operator)
+        places = {id(case): i for i, case in enumerate(cases)}
+        members: list[Any] = [
+            lambda case, each=each: each[places[id(case)]] for each in known.others
+        ]
+        self.tables = [
+            widths.table_of(
+                known.operator, case, values, members=members if seeds else ()
+            )
+            for case, values in zip(cases, known.predictions, strict=True)
+        ]
+
+    def __call__(self, fit: Sequence[int]) -> list[np.ndarray]:
+        """Returns the widths of all cases, by a fit to some of them."""
+        tables = [self.tables[i] for i in fit]
+        found = widths.fit_tables(tables, coverage=_COVERAGE)
+        return [widths.widths_of(t.features, found, self.scale) for t in self.tables]
 
 
 def judge(
@@ -266,6 +277,7 @@ def compare(cases: Sequence[Sample], known: Known, floors: Sequence[float]) -> C
         name = f"ensemble, floor {floor:g}"
         fixed[name] = functools.partial(ensemble, known, floor)
     seconds: dict[str, list[float]] = {}
+    once: dict[str, float] = {}  # features, which divisions share
     rows: dict[str, list[dict[str, float]]] = {}
     curves: dict[str, list[np.ndarray]] = {}
 
@@ -276,17 +288,19 @@ def compare(cases: Sequence[Sample], known: Known, floors: Sequence[float]) -> C
         return [each.ravel() for each in found]
 
     known_widths = {name: timed(name, make) for name, make in fixed.items()}
+    fitted: dict[str, Fitted] = {}
+    for name, with_seeds in (("residual", False), ("combined", True)):
+        begin = time.monotonic()
+        fitted[name] = Fitted(known, cases, seeds=with_seeds)
+        once[name] = time.monotonic() - begin
     for division in range(_DIVISIONS):
         order = np.random.default_rng(division).permutation(len(cases))
         first, test = order[:_CALIBRATION], order[_CALIBRATION:]
         fit, rest = np.split(first, [_CALIBRATION // 3])
-        learned = timed("residual", lambda fit=fit: residual(known, cases, fit))
-        both = [
-            np.sqrt(a * b)
-            for a, b in zip(known_widths["ensemble"], learned, strict=True)
-        ]
         each = {name: (half, first) for name, half in known_widths.items()}
-        each |= {"residual": (learned, rest), "both": (both, rest)}
+        for name, model in fitted.items():
+            half = timed(name, functools.partial(model, fit))
+            each[name] = half, rest
         for name, (half, calibration) in each.items():
             row, curve = judge(errors, half, calibration, test)
             rows.setdefault(name, []).append(row)
@@ -295,14 +309,14 @@ def compare(cases: Sequence[Sample], known: Known, floors: Sequence[float]) -> C
         name: {key: _mean([row[key] for row in found]) for key in found[0]}
         for name, found in rows.items()
     }
-    # Seeds are predicted once, for all widths that look at them.
-    seconds["both"] = [seconds["ensemble"][0] + float(np.mean(seconds["residual"]))]
     base = means["constant"]["width"]
     for name, found in means.items():
         extra = (
-            known.seconds * len(known.others) * name.startswith(("ensemble", "both"))
+            known.seconds
+            * len(known.others)
+            * name.startswith(("ensemble", "combined"))
         )
-        found["seconds"] = float(np.mean(seconds[name])) + extra
+        found["seconds"] = float(np.mean(seconds[name])) + once.get(name, 0.0) + extra
         found["width"] /= base
     return Compared(means, {k: np.mean(v, axis=0) for k, v in curves.items()})
 
@@ -336,7 +350,7 @@ def draw(found: Mapping[str, Sequence[Compared]]) -> Any:
     axes = np.atleast_1d(figure.subplots(1, len(found), sharey=True))
     for axis, (problem, seeds) in zip(axes, found.items(), strict=True):
         axis.plot([0, 1], [0, 1], "k:", linewidth=1)
-        for name in ("constant", "ensemble", "residual"):
+        for name in ("constant", "ensemble", "residual", "combined"):
             curve = np.mean([one.curves[name] for one in seeds], axis=0)
             axis.plot(_LEVELS, curve, label=name, linewidth=1)
         axis.set(title=problem, xlabel="coverage asked for")

@@ -64,7 +64,7 @@ def test_every_width_has_a_row_and_the_constant_is_the_unit(known, monkeypatch):
     monkeypatch.setattr(uncertainty, "_CALIBRATION", 36)
     cases, found = known
     result = uncertainty.compare(cases, found, [0.1])
-    names = ["constant", "ensemble", "ensemble, floor 0.1", "residual", "both"]
+    names = ["constant", "ensemble", "ensemble, floor 0.1", "residual", "combined"]
     assert list(result.scores) == names
     assert result.scores["constant"]["width"] == 1
     assert result.scores["residual"]["width"] < 1

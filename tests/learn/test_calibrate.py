@@ -182,6 +182,44 @@ def test_an_ensemble_is_as_wide_as_its_seeds_are_apart(rng, tmp_path):
         program.run(tmp_path, inputs=str(new), width="ensemble")
 
 
+def test_a_combined_width_is_the_geometric_mean_of_its_two(rng, tmp_path):
+    found = operator(rng, tmp_path / "functional-0")
+    write(found, 0.3)
+    other = operator(rng, tmp_path / "functional-1")
+    moved = {
+        k: n._replace(mean=n.mean + 0.5) if k == "target" else n
+        for k, n in found.normalizers.items()
+    }
+    write(other._replace(normalizers=moved, model=found.model), 0.4)
+    new = cases(rng, tmp_path / "new", 18)
+    line = program.run(tmp_path, inputs=str(new), width="combined")
+    assert (line["members"], line["calibration_samples"]) == (1, 12)
+    loaded = trained_operators.load(tmp_path)
+    sample = make(rng, 9)
+    values = loaded(sample)
+    known = calibration.load_calibration(loaded)
+    found = known.width(sample, values)
+    path = loaded.folder / calibration.FILE
+    saved = path.read_bytes()
+    parts = []
+    for name in ("ensemble", "residual"):
+        program.run(tmp_path, inputs=str(new), width=name)
+        parts.append(calibration.load_calibration(loaded).width(sample, values))
+    np.testing.assert_allclose(found, np.sqrt(parts[0] * parts[1]), rtol=1e-6)
+    for missing in ("floor", "residual"):
+        with np.load(files_of(tmp_path, saved)) as arrays:
+            kept = {n: arrays[n] for n in arrays.files if n != missing}
+        np.savez(path, **kept)
+        with pytest.raises(ValueError, match="is damaged.*opjax-calibrate"):
+            calibration.load_calibration(loaded)
+    few = ",".join(str(new / f"{i:02d}.npz") for i in range(10)).split(",")
+    with pytest.raises(ValueError, match="width='combined', whose fit takes a third"):
+        program.run(tmp_path, inputs=few, width="combined")
+    (tmp_path / "functional-1" / "result.json").rename(tmp_path / "away")
+    with pytest.raises(ValueError, match="no other seeds beside it.*--seeds"):
+        program.run(tmp_path, inputs=str(new), width="combined")
+
+
 def test_a_calibration_is_loaded_as_it_was_saved(rng, tmp_path):
     found = operator(rng, tmp_path / "run")
     write(found, 0.5)
