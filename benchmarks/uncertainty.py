@@ -8,7 +8,8 @@ predictions stay in the folder, so that a second call only compares. It prints a
 Markdown table: means over the divisions, medians and ranges of the seeds.
 
 Widths are those of `opjax-calibrate`, and
-ensembles with the floors of `--bands_floors`. `--bands_cases=3` draws other held-out
+ensembles with the floors of `--bands_floors`. `--bands_oracles` adds widths that know
+the errors, which bound what others can reach. `--bands_cases=3` draws other held-out
 cases, on which a floor may be chosen.
 
 - heat: the demonstration of `opjax-train`, 120 to 200 points scattered over random
@@ -32,6 +33,7 @@ from absl import app, flags
 from opjax import files, learn, metrics, uncertainty
 from opjax.datasets import darcy, elasticity, heat
 from opjax.learn.predict import widths
+from opjax.learn.predict.neighbourhoods import nearest
 from opjax.learn.report import drawing
 from opjax.learn.tables import median_and_range, table
 from opjax.samples import Sample, Splits
@@ -40,6 +42,7 @@ _FOLDER = flags.DEFINE_string("bands_folder", None, "Folder of runs and predicti
 _PROBLEMS = flags.DEFINE_list("bands_problems", [], "Problems; all by default")
 _CASES = flags.DEFINE_integer("bands_cases", 2, "Seed of the held-out cases")
 _FLOORS = flags.DEFINE_list("bands_floors", ["0.3"], "Other floors of the ensemble")
+_ORACLES = flags.DEFINE_bool("bands_oracles", False, "Widths that know the errors too")
 _FIGURE = flags.DEFINE_string("bands_figure", None, "PNG file to write: reliability")
 _COVERAGE, _DIVISIONS, _SEEDS = 0.9, 20, (0, 1, 2)
 _TRAIN, _VALIDATION, _HELD_OUT, _EPOCHS = 120, 8, 340, 40
@@ -255,13 +258,56 @@ class Compared(NamedTuple):
     curves: dict[str, np.ndarray]
 
 
-def compare(cases: Sequence[Sample], known: Known, floors: Sequence[float]) -> Compared:
+def oracles(
+    cases: Sequence[Sample], errors: Sequence[np.ndarray]
+) -> dict[str, Callable[[], list[np.ndarray]]]:
+    """Widths that know the errors of all cases: bounds for widths that do not.
+
+    Args:
+      cases: held out.
+      errors: of one channel, `(n,)` each.
+
+    Returns:
+      By name: the largest error of the case, the same at all its points; the mean error
+      at a point over the cases, if they share a mesh; and the root mean square error
+      among the nearest points, with a tenth of that of the case.
+    """
+
+    def largest() -> list[np.ndarray]:
+        return [np.full_like(e, np.abs(e).max()) for e in errors]
+
+    def of_points() -> list[np.ndarray]:
+        return [np.mean(np.abs(errors), axis=0)] * len(errors)
+
+    def nearby(count: int) -> list[np.ndarray]:
+        return [
+            np.sqrt(np.mean(e[nearest(case.mesh_points, count)] ** 2, axis=1))
+            + 0.1 * np.sqrt(np.mean(e**2))
+            for case, e in zip(cases, errors, strict=True)
+        ]
+
+    found: dict[str, Callable[[], list[np.ndarray]]] = {"knows the largest": largest}
+    if len({case.mesh_points.tobytes() for case in cases}) == 1:
+        found["knows the mean of a point"] = of_points
+    for count in (100, 9):
+        found[f"knows that of {count} points"] = functools.partial(nearby, count)
+    return found
+
+
+def compare(
+    cases: Sequence[Sample],
+    known: Known,
+    floors: Sequence[float],
+    *,
+    with_oracles: bool = False,
+) -> Compared:
     """Compares widths over random divisions of the cases.
 
     Args:
       cases: held out.
       known: what a seed predicts for them.
       floors: of more ensembles.
+      with_oracles: whether widths that know the errors are compared too.
     """
     errors = [
         (values - np.asarray(case.target)).ravel()
@@ -276,6 +322,8 @@ def compare(cases: Sequence[Sample], known: Known, floors: Sequence[float]) -> C
     for floor in floors:
         name = f"ensemble, floor {floor:g}"
         fixed[name] = functools.partial(ensemble, known, floor)
+    if with_oracles:
+        fixed |= oracles(cases, errors)
     seconds: dict[str, list[float]] = {}
     once: dict[str, float] = {}  # features, which divisions share
     rows: dict[str, list[dict[str, float]]] = {}
@@ -379,7 +427,9 @@ def main(argv: Sequence[str]) -> None:
     found: dict[str, list[Compared]] = {}
     for problem in _PROBLEMS.value or PROBLEMS:
         cases, known = prepare(problem, folder, cases_seed=_CASES.value)
-        found[problem] = [compare(cases, each, floors) for each in known]
+        found[problem] = [
+            compare(cases, each, floors, with_oracles=_ORACLES.value) for each in known
+        ]
         rows += lines(problem, found[problem])
         seconds = median_and_range([each.seconds for each in known], digits=3)
         print(f"{problem}: {len(cases)} predictions of a seed take {seconds} s")
