@@ -128,8 +128,7 @@ def main(argv: Sequence[str]) -> None:
     config = read_config(run, program.Config)
     if config is None:
         raise app.UsageError(f"{run} is no folder of a run; train there first.")
-    own = ("num_airfoil", "num_wake", "num_radial", "tolerance")
-    sample = load(config, lift.splits, *own).test[_SAMPLE.value]
+    sample = load(config, lift.splits, *program.OWN).test[_SAMPLE.value]
     trained = learn.load(run / f"{config.model}-{config.seed}")
     values = trained.both(sample).values
     polar = predicted_polar(trained, sample, np.linspace(*lift.ANGLES, 21))

@@ -12,6 +12,7 @@ the mean training mesh.
 """
 
 import dataclasses
+from typing import Any
 
 from opjax.datasets import airfoil
 from opjax.learn import (
@@ -29,8 +30,8 @@ from opjax.learn.tasks.benchmark import benchmark
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(FieldOptions):
-    """All that the numbers of a run depend on."""
+class FlowOptions(FieldOptions):
+    """Flows around random airfoils by our own solver, on C-meshes."""
 
     num_airfoil: int = option(
         60,
@@ -46,11 +47,6 @@ class Config(FieldOptions):
     tolerance: float = option(
         1e-4, "Residual at which our own solver stops", minimum=1e-5, below=1
     )
-    deviations: bool = option(
-        True,
-        "Give models the displacement of every point from the mean training mesh as "
-        "an extra input",
-    )
 
     def __post_init__(self):
         """Refuses what no run could use, before any work is done."""
@@ -59,16 +55,33 @@ class Config(FieldOptions):
             raise ValueError(f"num_airfoil={self.num_airfoil} must be even.")
 
 
+# Flows that are solved in tenths of a second.
+COARSE: dict[str, Any] = {
+    "num_airfoil": 24,
+    "num_wake": 6,
+    "num_radial": 10,
+    "tolerance": 1e-2,
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Config(FlowOptions):
+    """All that the numbers of a run depend on."""
+
+    deviations: bool = option(
+        True,
+        "Give models the displacement of every point from the mean training mesh as "
+        "an extra input",
+    )
+
+
 PRESETS = {
     "smoke": Config(
         **SMOKE,
+        **COARSE,
         num_train=8,
         num_validation=4,
         num_test=4,
-        num_airfoil=24,
-        num_wake=6,
-        num_radial=10,
-        tolerance=1e-2,
     ),
     # Smaller and shorter than of other programs: there are 2886 points.
     **quick(Config(width=32, num_epochs=16)),

@@ -2,6 +2,7 @@
 
     python -m experiments.lift --preset=fast
     python -m experiments.lift --preset=fast --noscalars
+    python -m experiments.lift --preset=fast --point_features=geometry
 
 The angle of attack and the Mach number are scalars of a case. The lift coefficient is a
 scalar to be predicted, and it is also integrated from the predicted pressure. Flows are
@@ -14,8 +15,9 @@ import pathlib
 from typing import Any
 
 from experiments import lift_baselines
+from experiments.airfoil import COARSE, FlowOptions
 from opjax.datasets import lift
-from opjax.learn import SMOKE, FieldOptions, option, quick
+from opjax.learn import SMOKE, option, quick
 from opjax.learn.cli.program import Program
 from opjax.learn.config.quantities import parse
 from opjax.learn.report.members import Finished, Report, comparison
@@ -31,28 +33,29 @@ COLUMNS = {
     "lift_error": ("mean error of that lift", 1.0),
     "seconds": ("seconds", 1.0),
 }
+# Fields of a configuration that are options of the data set.
+OWN = ("num_airfoil", "num_wake", "num_radial", "tolerance", "point_features")
 BASELINES = {"pod_rbf": "POD + RBF", "linear": "linear regression"}
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(FieldOptions):
+class Config(FlowOptions):
     """All that the numbers of a run depend on."""
 
-    num_airfoil: int = option(
-        60, "Number of cells around the airfoil. Must be even", minimum=6
-    )
     num_wake: int = option(16, "Number of cells along each side of the wake", minimum=1)
     num_radial: int = option(20, "Number of cells from the airfoil outwards", minimum=2)
-    tolerance: float = option(
-        1e-4, "Residual at which the solver stops", minimum=1e-5, below=1
-    )
     scalars: bool = option(True, "Give models the angle and the Mach number")
+    point_features: str = option(
+        "deviations",
+        "What models are told of every point besides its coordinates: deviations from "
+        "the mean training mesh, whose points have one order, geometry that any mesh "
+        "has, or none",
+        choices=lift.POINT_FEATURES,
+    )
 
     def __post_init__(self):
         """Refuses what no run could use, before any work is done."""
         super().__post_init__()
-        if self.num_airfoil % 2:
-            raise ValueError(f"num_airfoil={self.num_airfoil} must be even.")
         if self.num_train < 12:
             raise ValueError(
                 f"num_train={self.num_train} must be at least 12: cases have nine "
@@ -69,13 +72,10 @@ _SOME: dict[str, Any] = {"num_train": 400, "num_validation": 50, "num_test": 100
 PRESETS = {
     "smoke": Config(
         **SMOKE,
+        **COARSE,
         num_train=12,
         num_validation=2,
         num_test=4,
-        num_airfoil=24,
-        num_wake=6,
-        num_radial=10,
-        tolerance=1e-2,
     ),
     **quick(Config(models=("functional",), **_SOME, width=32, num_epochs=14)),
 }
@@ -86,8 +86,7 @@ def make_task(config: Config, cache_dir: str | None) -> Task:
 
     Without scalars the angle is not known, so no lift is integrated.
     """
-    own = ("num_airfoil", "num_wake", "num_radial", "tolerance")
-    found = load(config, lift.splits, *own, cache_dir=cache_dir)
+    found = load(config, lift.splits, *OWN, cache_dir=cache_dir)
     given = found
     if not config.scalars:
         train, validation, test = (

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from opjax.datasets import _arrays, _generated, _structured
+from opjax.datasets import _airfoils, _arrays, _generated, _structured
 from opjax.datasets.requests import Request, benchmark
 from opjax.problems import airfoil
 from opjax.samples import Sample, Splits
@@ -56,11 +56,8 @@ def splits(
         )
     if not deviations:
         return found
-    mean = np.mean([sample.mesh_points for sample in found.train], axis=0)
-    train, validation, test = (
-        [s._replace(features=s.mesh_points - mean) for s in part] for part in found[:3]
-    )
-    return Splits(train, validation, test, found.source)
+    mean = _airfoils.mean_mesh(found.train)
+    return _airfoils.with_features(found, lambda sample: sample.mesh_points - mean)
 
 
 def load(
@@ -149,8 +146,7 @@ def generate(
         below 1e-5, or a channel is unknown.
     """
     rows = _FILES.rows(channels)
-    if not 1e-5 <= tolerance < 1:
-        raise ValueError(f"{tolerance=} must lie between 1e-5 and 1 in float32.")
+    _airfoils.check_tolerance(tolerance)
     arrays = _build(
         num_samples,
         seed,

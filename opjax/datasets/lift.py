@@ -19,8 +19,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from opjax.datasets import _generated
+from opjax.datasets import _airfoils, _generated
 from opjax.datasets.requests import Request, benchmark
+from opjax.geometry import nearest_facets
 from opjax.problems import airfoil, euler
 from opjax.problems.airfoil_forces import force_coefficients
 from opjax.samples import Sample, Splits
@@ -34,6 +35,8 @@ CHANNELS = {
     "scalars": ("angle", "mach"),
     "target_scalars": ("lift",),
 }
+POINT_FEATURES = ("deviations", "geometry", "none")
+GEOMETRY = ("near_x", "near_y", "wall", "wall_distance", "normal_x", "normal_y")
 _ATTEMPTS = 20
 _MAX_STEPS = 6000
 _NEAR = 0.5  # chords within which the coordinates `near` are nearly linear
@@ -64,18 +67,26 @@ def splits(
     num_wake: int = 16,
     num_radial: int = 20,
     tolerance: float = 1e-4,
+    point_features: str = "deviations",
 ) -> Splits:
     r"""The samples of a benchmark (`requests.benchmark`); options as for `generate`.
 
-    Features are the shift `x - m` of every point `x` from its mean `m` over the
-    training meshes, in chords, and where the mean lies as seen from the middle of the
-    chord, `c`, so that meshes of forty chords are resolved near the airfoil too:
+    Features of the points resolve the neighbourhood of the airfoil on meshes of forty
+    chords, by coordinates about the middle `c` of the chord,
 
-        (m - c) / (1/2 + |m - c|).
+        near(x) = (x - c) / (1/2 + |x - c|).
+
+    With "deviations" they are the shift `x - m` of every point from its mean `m` over
+    the training meshes and `near(m)`: all meshes have as many points, in one order.
+    With "geometry" they are those of `geometry_features`, which any mesh has. With
+    "none" there are none.
 
     Raises:
-      ValueError: if there are published files to read: there are none.
+      ValueError: if there are published files to read: there are none; or features of
+        points are of no such name.
     """
+    if point_features not in POINT_FEATURES:
+        raise ValueError(f"{point_features=} must be one of {POINT_FEATURES}.")
     if request.data_dir:
         raise ValueError(
             f"data_dir={request.data_dir!r}: the flows of lift are our own, there are "
@@ -89,17 +100,47 @@ def splits(
         num_radial=num_radial,
         tolerance=tolerance,
     )
-    mean = np.mean([sample.mesh_points for sample in found.train], axis=0)
-    off = mean - np.asarray(_MIDDLE, mean.dtype)
-    near = off / (_NEAR + np.linalg.norm(off, axis=1, keepdims=True))
-    train, validation, test = (
-        [
-            s._replace(features=np.concatenate([s.mesh_points - mean, near], axis=1))
-            for s in part
-        ]
-        for part in found[:3]
-    )
-    return Splits(train, validation, test, found.source, channels=CHANNELS)
+    if point_features == "none":
+        return found._replace(channels={**CHANNELS, "features": ()})
+    if point_features == "geometry":
+        found = _airfoils.with_features(found, geometry_features)
+        return found._replace(channels={**CHANNELS, "features": GEOMETRY})
+    mean = _airfoils.mean_mesh(found.train)
+    near = _near(mean)
+
+    def shifts(sample: Sample) -> np.ndarray:
+        return np.concatenate([sample.mesh_points - mean, near], axis=1)
+
+    return _airfoils.with_features(found, shifts)._replace(channels=CHANNELS)
+
+
+def geometry_features(sample: Sample) -> np.ndarray:
+    r"""Features of the points of any mesh around an airfoil.
+
+        (near(x), 1 on the wall and 0 elsewhere, d / (1/2 + d), n),
+
+    with the distance `d` to the wall and the normal `n` of its nearest side.
+
+    Args:
+      sample: with the points at the wall in order around it as a boundary.
+
+    Returns:
+      Shape `(n, 6)`, in the order of `GEOMETRY`, of the dtype of the points.
+    """
+    assert sample.boundaries is not None
+    points, wall = sample.mesh_points, sample.boundaries[WALL]
+    found = nearest_facets(points, points, np.stack([wall[:-1], wall[1:]], axis=1))
+    on_wall = np.zeros(len(points))
+    on_wall[wall] = 1
+    distance = found.distance / (_NEAR + found.distance)
+    columns = [_near(points), np.stack([on_wall, distance], axis=1), found.normal]
+    return np.concatenate(columns, axis=1).astype(points.dtype)
+
+
+def _near(points: np.ndarray) -> np.ndarray:
+    """Coordinates that resolve the neighbourhood of the airfoil, `(n, 2)`."""
+    off = points - np.asarray(_MIDDLE, points.dtype)
+    return off / (_NEAR + np.linalg.norm(off, axis=1, keepdims=True))
 
 
 def generate(
@@ -138,8 +179,7 @@ def generate(
       ValueError: if a number is not positive, `seed` is negative, or the tolerance is
         below 1e-5.
     """
-    if not 1e-5 <= tolerance < 1:
-        raise ValueError(f"{tolerance=} must lie between 1e-5 and 1 in float32.")
+    _airfoils.check_tolerance(tolerance)
     arrays = _build(
         num_samples,
         seed,

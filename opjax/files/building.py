@@ -232,6 +232,9 @@ def _other_rows(
     note = ""
     if "cells" in arrays and rows == len(arrays["cells"]):
         note = " It has one for each cell: give --location=cells to read cell data."
+    elif rows == 1:
+        note = " A number of the whole sample is a scalar: give --scalar_names, or "
+        note += "--target_scalars to predict it."
     return ValueError(
         f"{name}: {key} has {rows} rows, but mesh_points {num_points}: one row for "
         f"each point is needed.{note}"
@@ -305,7 +308,7 @@ def missing(name: str, key: str, arrays: Iterable[str]) -> ValueError:
     """Returns the error for a missing array."""
     note = ""
     if Path(name).suffix.lower() in (".vtu", ".vtk"):
-        note = " Fields are point data; cell data are read by --location=cells."
+        note = " Fields are point data; cell data need --location=cells, not --time."
     elif Path(name).suffix.lower() in (".stl", ".ply"):
         note = " It is a surface; save one with fields as .vtp by pyvista."
     elif key == "mesh_points":

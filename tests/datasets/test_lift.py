@@ -90,6 +90,48 @@ def test_splits_do_not_share_flows_and_centre_their_features(folder):
     assert np.linalg.norm(near, axis=1).max() < 1
     assert found.channels == lift.CHANNELS
     assert found.train[0].features.shape[1] == len(lift.CHANNELS["features"])
+    middle = np.mean([one.mesh_points for one in found.train], axis=0)
+    off = middle.astype(float) - [0.5, 0]
+    expected = off / (0.5 + np.hypot(*off.T))[:, None]
+    np.testing.assert_allclose(near, expected, atol=1e-6)
+
+
+@pytest.mark.parametrize(("kind", "names"), [("none", ()), ("geometry", lift.GEOMETRY)])
+def test_splits_may_have_what_any_mesh_has(kind, names, folder):
+    sizes = {"num_train": 3, "num_validation": 0, "num_test": 1, **TINY}
+    found = lift.splits(point_features=kind, cache_dir=folder, **sizes)
+    samples.check(found.train)
+    assert found.channels == {**lift.CHANNELS, "features": names}
+    (one,) = found.test
+    assert one.features is None if kind == "none" else one.features.shape == (225, 6)
+    full = lift.splits(cache_dir=folder, **sizes)
+    assert one.target_scalars == full.test[0].target_scalars
+
+
+def test_geometry_of_a_square_is_exact_and_knows_no_order_of_points(rng):
+    square = np.array([[0, -0.5], [1, -0.5], [1, 0.5], [0, 0.5], [0, -0.5]])
+    outside = np.array([[3, 0.25], [0.5, -2], [-3, 3.5]])
+    one = samples.Sample(
+        np.float32(np.concatenate([square, outside])),
+        np.zeros((8, 1), np.float32),
+        boundaries={lift.WALL: np.arange(5)},
+    )
+    found = lift.geometry_features(one)
+    assert found.dtype == np.float32
+    columns = dict(zip(lift.GEOMETRY, found.T, strict=True))
+    np.testing.assert_array_equal(columns["wall"], [1] * 5 + [0] * 3)
+    far = np.array([2, 1.5, np.hypot(3, 3)])
+    np.testing.assert_allclose(columns["wall_distance"][5:], far / (0.5 + far), 1e-6)
+    np.testing.assert_allclose(columns["wall_distance"][:5], 0, atol=1e-7)
+    np.testing.assert_allclose(columns["near_x"][5], 2.5 / (0.5 + np.hypot(2.5, 0.25)))
+    normals = found[5:, 4:]
+    np.testing.assert_allclose(np.abs(normals[:2]), [[1, 0], [0, 1]], atol=1e-6)
+    order = rng.permutation(8)
+    mixed = one._replace(
+        mesh_points=one.mesh_points[order],
+        boundaries={lift.WALL: np.argsort(order)[:5]},
+    )
+    np.testing.assert_array_equal(lift.geometry_features(mixed), found[order])
 
 
 def test_bad_input_is_refused(tmp_path):
@@ -99,6 +141,8 @@ def test_bad_input_is_refused(tmp_path):
         lift.generate(0, seed=0, cache_dir=tmp_path)
     with pytest.raises(ValueError, match="num_airfoil=17 must be even"):
         lift.generate(1, seed=0, num_airfoil=17, cache_dir=tmp_path)
+    with pytest.raises(ValueError, match="point_features='all' must be one of"):
+        lift.splits(num_train=1, num_validation=0, num_test=1, point_features="all")
     with pytest.raises(ValueError, match="no published files"):
         lift.splits(num_train=1, num_validation=0, num_test=1, data_dir="files")
 

@@ -36,19 +36,35 @@ class Predicted(NamedTuple):
 
 
 def predict_sample(
-    normalizers: Mapping[str, Normalizer], model: Any, sample: Any, **given: Any
+    normalizers: Mapping[str, Normalizer],
+    model: Any,
+    sample: Any,
+    *,
+    time: jax.Array | None = None,
+    axis_name: str | None = None,
 ) -> jax.Array:
-    """Evaluates an operator on an encoded sample, in physical units, `(n, q)`."""
-    return _decode(normalizers, operators.call(model, sample, **given))
+    """Evaluates an operator on an encoded sample, in physical units, `(n, q)`.
+
+    Arguments are those of `operators.call`.
+    """
+    values = operators.call(model, sample, time=time, axis_name=axis_name)
+    return _decode(normalizers, values)
 
 
 def predict_both(
-    normalizers: Mapping[str, Normalizer], model: Any, sample: Any, **given: Any
+    normalizers: Mapping[str, Normalizer],
+    model: Any,
+    sample: Any,
+    *,
+    time: jax.Array | None = None,
+    axis_name: str | None = None,
 ) -> Predicted:
     """Evaluates an operator as `predict_sample` does, with the scalars it predicts."""
     if not isinstance(model, nn.models.ScalarOperator):
-        return Predicted(predict_sample(normalizers, model, sample, **given))
-    values, scalars = operators.call(model.both, sample, **given)
+        values = operators.call(model, sample, time=time, axis_name=axis_name)
+        return Predicted(_decode(normalizers, values))
+    both = operators.call(model.both, sample, time=time, axis_name=axis_name)
+    values, scalars = both
     scalars = normalize.decode(normalizers["target_scalars"], scalars)
     return Predicted(_decode(normalizers, values), scalars)
 
@@ -94,7 +110,7 @@ def predict(
         values = np.concatenate(list(found))
         scalars = _scalars_of(trained, values, sample.quadrature_weights)
         return Predicted(decoded(trained, values), scalars)
-    when = {} if time is None else {"time": jnp.asarray(time, jnp.float32)}
+    when = None if time is None else jnp.asarray(time, jnp.float32)
     if not trained.fixed_points and n <= chunk_size:
         bare = sample._replace(target=None, target_scalars=None)
         arrays = samples.pad(bare, padded_size(n))
@@ -307,8 +323,10 @@ def _check_scalars(trained: Learned, sample: Sample) -> None:
 
 
 @jax.jit
-def _whole(model: Any, normalizers: Any, arrays: Any, when: Any) -> Predicted:
-    return predict_both(normalizers, model, encode(arrays, normalizers), **when)
+def _whole(
+    model: Any, normalizers: Any, arrays: Any, when: jax.Array | None
+) -> Predicted:
+    return predict_both(normalizers, model, encode(arrays, normalizers), time=when)
 
 
 def warn_of_pairs(trained: Learned, num_points: int) -> None:
@@ -323,7 +341,9 @@ def warn_of_pairs(trained: Learned, num_points: int) -> None:
         )
 
 
-def _check_memory(trained: Learned, arrays: Any, when: Any, memory_gib: float) -> None:
+def _check_memory(
+    trained: Learned, arrays: Any, when: jax.Array | None, memory_gib: float
+) -> None:
     """Asks the compiler for the memory of an evaluation before there is one."""
     n = len(arrays["mesh_points"])
     lowered = _whole.lower(trained.model, trained.normalizers, arrays, when)

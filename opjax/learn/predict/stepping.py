@@ -93,8 +93,8 @@ def next_frame(
         **sample,
         "features": normalize.encode(normalizers["features"], features),
     }
-    when = {"time": lag / how.longest} if how.timed else {}
-    value = predict_sample(normalizers, model, encoded, **when)
+    time = lag / how.longest if how.timed else None
+    value = predict_sample(normalizers, model, encoded, time=time)
     if not how.increments:
         return value
     stop = how.history * how.channels

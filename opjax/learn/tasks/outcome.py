@@ -166,7 +166,7 @@ def inspect(
     sample: Mapping[str, ArrayLike],
     *,
     num_points: int | None = None,
-    **given: Any,
+    time: jax.Array | None = None,
 ) -> dict[str, np.ndarray]:
     """Looks at the basis functions and functional maps of a model.
 
@@ -177,7 +177,7 @@ def inspect(
       model: any.
       sample: encoded, as for `operators.call`, maybe padded.
       num_points: of the mesh without padding.
-      **given: further arguments of the model, such as `time`.
+      time: of a model with a time embedding.
     """
     model = of_function(model)
     if not hasattr(model, "inspect"):
@@ -185,16 +185,16 @@ def inspect(
     arrays = {name: jnp.asarray(array) for name, array in sample.items()}
 
     @jax.jit  # with the parameters as an argument, so that the next run finds it
-    def look(model: Any, arrays: Any, given: dict[str, Any]) -> Any:
-        return operators.call(model.inspect, arrays, **given)
+    def look(model: Any, arrays: Any, time: jax.Array | None) -> Any:
+        return operators.call(model.inspect, arrays, time=time)
 
     try:
-        shapes = jax.eval_shape(look, model, arrays, given)
+        shapes = jax.eval_shape(look, model, arrays, time)
     except ValueError:  # this model has a method, its attention has no maps
         return {}
     if sum(4 * leaf.size for leaf in jax.tree.leaves(shapes)) > _MAX_BYTES:
         return {}
-    seen = look(model, arrays, given)
+    seen = look(model, arrays, time)
     # Attention on subdomains has many local maps; the coarse one, if any, is shown.
     coarse = getattr(seen, "coarse_map", None)
     local = seen.maps[:, :, 0] if hasattr(seen, "maps") else seen.functional_map

@@ -112,14 +112,16 @@ def evaluate(
     still = np.mean([one.persistence[:shortest] for one in ordered], axis=0)
     rows = outcome.rows(errors)
     known = {k: v for k, v in first.items() if k not in ("target", "lags")}
-    when = {"time": jnp.float32(1)} if how.timed else {}
+    seen_at = jnp.ones((), jnp.float32) if how.timed else None
     outcome.write(
         folder,
         errors=errors,
         rows=rows,
         samples=[_ends(tests[row], how, len(ordered[row].errors)) for row in rows],
         predicted=[ordered[row].last[: tests[row].num_points] for row in rows],
-        inspected=outcome.inspect(model, known, num_points=tests[0].num_points, **when),
+        inspected=outcome.inspect(
+            model, known, num_points=tests[0].num_points, time=seen_at
+        ),
         extra={"series": series, "series_name": "step", "series_baseline": still},
     )
     return _numbers(errors, series, ordered)

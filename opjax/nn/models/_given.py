@@ -1,11 +1,53 @@
 """What a call of a model is given, where not every argument has a meaning."""
 
-from typing import Any
+from typing import Any, TypedDict
 
 import jax
 import jax.numpy as jnp
 
 from opjax import _checks
+from opjax.nn.attention.subdomains import Subdomains
+from opjax.nn.bases.expansions import Basis
+
+
+class AttentionArguments(TypedDict, total=False):
+    """What an attention may be called with besides features; each takes some of it.
+
+    Attributes:
+      mesh_points: points, `(n, p)`.
+      basis: the basis that all blocks share.
+      basis_functions: functions of the mesh, `(n, k)`.
+      quadrature_weights: weights of the points, `(n,)`.
+      subdomains: of the mesh.
+      axis_name: axis of the devices that share the points.
+    """
+
+    mesh_points: jax.Array | None
+    basis: Basis | None
+    basis_functions: jax.Array | None
+    quadrature_weights: jax.Array | None
+    subdomains: Subdomains | None
+    axis_name: str | None
+
+
+class ModelArguments(TypedDict, total=False):
+    """What a model may be called with by name; each takes some of it.
+
+    Attributes:
+      quadrature_weights: weights of the points, `(n,)`.
+      time: scalar, of a model with a time embedding.
+      basis_functions: functions of the mesh, `(n, k)`.
+      subdomains: of the mesh.
+      chunk_size: points that are computed at once.
+      axis_name: axis of the devices that share the points.
+    """
+
+    quadrature_weights: jax.Array | None
+    time: jax.Array | None
+    basis_functions: jax.Array | None
+    subdomains: Subdomains | None
+    chunk_size: int | None
+    axis_name: str | None
 
 
 def refuse(model: str, **given: Any) -> None:

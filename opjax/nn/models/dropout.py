@@ -1,11 +1,12 @@
 """Dropout in the encoder layers of Galerkin transformers, while they are trained."""
 
-from typing import Any, TypeVar
+from typing import Any, TypeVar, Unpack
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
 
+from opjax.nn.models._given import AttentionArguments
 from opjax.nn.models.encoder import EncoderLayer
 
 _Model = TypeVar("_Model", bound=Any)
@@ -36,7 +37,7 @@ class Dropout(nnx.Module):
             raise ValueError(f"{rate=} must be at least 0 and below 1.")
         self.inner, self.rate = inner, rate
 
-    def __call__(self, z: jax.Array, **given: Any) -> jax.Array:
+    def __call__(self, z: jax.Array, **given: Unpack[AttentionArguments]) -> jax.Array:
         """Evaluates the layer, without dropout."""
         return self.inner(z, **given)
 
@@ -52,7 +53,7 @@ class Dropping(nnx.Module):
     def __init__(self, inner: EncoderLayer, rate: float, keys: jax.Array):
         self.inner, self.rate, self.keys = inner, rate, nnx.Variable(keys)
 
-    def __call__(self, z: jax.Array, **given: Any) -> jax.Array:
+    def __call__(self, z: jax.Array, **given: Unpack[AttentionArguments]) -> jax.Array:
         """Evaluates the layer, with dropout."""
         return self.inner(z, drop=self.drop, **given)
 

@@ -1,7 +1,7 @@
 """Blocks of attention and a perceptron."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Unpack
 
 import jax
 from flax import nnx
@@ -19,6 +19,7 @@ from opjax.nn.layers import (
     RMSNorm,
     trunk_init,
 )
+from opjax.nn.models._given import AttentionArguments
 
 Attention = Callable[..., Any]
 
@@ -71,7 +72,7 @@ class Block(nnx.Module):
                 return f"whether a {division.name(part)} mixes points is not known"
         return None
 
-    def __call__(self, z: jax.Array, **given: Any) -> jax.Array:
+    def __call__(self, z: jax.Array, **given: Unpack[AttentionArguments]) -> jax.Array:
         """Maps features `(n, c)`, and arguments of the attention, to `(n, c)`."""
         return self.add(z, self.attention(self.attention_norm(z), **given))
 
@@ -129,7 +130,7 @@ class EncoderLayer(nnx.Module):
         z: jax.Array,
         *,
         drop: Callable[[jax.Array, int], jax.Array] = lambda x, place: x,
-        **given: Any,
+        **given: Unpack[AttentionArguments],
     ) -> jax.Array:
         """Maps features `(n, c)`, and arguments of the attention, to `(n, c)`.
 

@@ -1,6 +1,6 @@
 """The orthogonal neural operator, by its authors and as papers compare it."""
 
-from typing import Any
+from typing import Unpack
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +11,7 @@ import opjax
 from opjax import _checks
 from opjax.nn.layers import MLP, LayerNorm, Linear, TimeEmbedding
 from opjax.nn.layers.position import Position, check_points
-from opjax.nn.models._given import check_time, joined
+from opjax.nn.models._given import AttentionArguments, check_time, joined
 from opjax.nn.models.encoder import Attention, Block
 
 
@@ -65,7 +65,7 @@ class ONOBlock(nnx.Module):
         f: jax.Array,
         *,
         covariance: jax.Array | None = None,
-        **given: Any,
+        **given: Unpack[AttentionArguments],
     ) -> tuple[jax.Array, jax.Array, jax.Array]:
         """Evaluates the block on one sample.
 

@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Unpack
 
 import jax
 from flax import nnx
@@ -17,7 +17,7 @@ from opjax.nn.division import PointExchange, Use
 from opjax.nn.layers import MLP, LayerNorm, Linear, TimeEmbedding
 from opjax.nn.layers.position import Position, check_points
 from opjax.nn.models import chunks, packing
-from opjax.nn.models._given import check_time, joined
+from opjax.nn.models._given import AttentionArguments, check_time, joined
 from opjax.nn.models.encoder import Attention, Block
 from opjax.nn.models.modulation import Modulation
 from opjax.precision import Precision
@@ -278,7 +278,7 @@ class OperatorTransformer(nnx.Module):
         """Maps features `(n, c)` after the blocks to output values."""
         return self.decoder(z if self.decoder_norm is None else self.decoder_norm(z))
 
-    def given(self, **arguments: Any) -> dict[str, Any]:
+    def given(self, **arguments: Unpack[AttentionArguments]) -> dict[str, Any]:
         """Returns what a call gives to the attentions: all that is not `None`.
 
         Raises:
@@ -304,7 +304,9 @@ class OperatorTransformer(nnx.Module):
         features: jax.Array | None = None,
         *,
         time: jax.Array | None = None,
-        **given: Any,
+        quadrature_weights: jax.Array | None = None,
+        basis_functions: jax.Array | None = None,
+        subdomains: Subdomains | None = None,
     ) -> opjax.MapBetweenBases | MapsOfLevels:
         """Returns what the attentions' `inspect` do, stacked over the layers.
 
@@ -313,7 +315,15 @@ class OperatorTransformer(nnx.Module):
         Raises:
           ValueError: if the attention has no map to look at.
         """
-        return self.watch("inspect", mesh_points, features, time=time, **given)
+        return self.watch(
+            "inspect",
+            mesh_points,
+            features,
+            time=time,
+            quadrature_weights=quadrature_weights,
+            basis_functions=basis_functions,
+            subdomains=subdomains,
+        )
 
     def condition_numbers(
         self,
@@ -321,7 +331,9 @@ class OperatorTransformer(nnx.Module):
         features: jax.Array | None = None,
         *,
         time: jax.Array | None = None,
-        **given: Any,
+        quadrature_weights: jax.Array | None = None,
+        basis_functions: jax.Array | None = None,
+        subdomains: Subdomains | None = None,
     ) -> jax.Array:
         """Returns the condition numbers of the small systems that a call solves.
 
@@ -333,7 +345,9 @@ class OperatorTransformer(nnx.Module):
           mesh_points: see `__call__`; likewise the other arguments.
           features: values of the input function.
           time: scalar, if the model has a time embedding.
-          **given: further arguments of `__call__`.
+          quadrature_weights: weights of the points.
+          basis_functions: of the mesh.
+          subdomains: of the mesh.
 
         Returns:
           One number per layer and head, shape `(l, h)`.
@@ -345,8 +359,15 @@ class OperatorTransformer(nnx.Module):
         References:
           Xiao et al., "Functional Attention", 2026, App. D.2 and D.3 (Fig. 6 and 7).
         """
-        look = "condition_numbers"
-        return self.watch(look, mesh_points, features, time=time, **given)
+        return self.watch(
+            "condition_numbers",
+            mesh_points,
+            features,
+            time=time,
+            quadrature_weights=quadrature_weights,
+            basis_functions=basis_functions,
+            subdomains=subdomains,
+        )
 
     def watch(
         self,
@@ -355,17 +376,32 @@ class OperatorTransformer(nnx.Module):
         features: jax.Array | None,
         *,
         time: jax.Array | None = None,
-        **given: Any,
+        quadrature_weights: jax.Array | None = None,
+        basis_functions: jax.Array | None = None,
+        subdomains: Subdomains | None = None,
     ) -> Any:
         """Returns a method of the attentions on their inputs, stacked over layers."""
         if self.modulation is not None:
             model = self.specialized(self._scalars(features))
-            return model.watch(method, mesh_points, features, time=time, **given)
+            return model.watch(
+                method,
+                mesh_points,
+                features,
+                time=time,
+                quadrature_weights=quadrature_weights,
+                basis_functions=basis_functions,
+                subdomains=subdomains,
+            )
         attention = type(self.blocks.attention)
         if not hasattr(attention, method):
             raise ValueError(f"{attention.__name__} has no {method}.")
         z = self.encode(mesh_points, features, time=time)
-        given = self.given(mesh_points=mesh_points, **given)
+        given = self.given(
+            mesh_points=mesh_points,
+            quadrature_weights=quadrature_weights,
+            basis_functions=basis_functions,
+            subdomains=subdomains,
+        )
 
         def layer(z: jax.Array, block: Block):
             look = getattr(block.attention, method)

@@ -1,7 +1,7 @@
 """Scalars of a case: as constant features of any model, and read off any model."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Unpack
 
 import jax
 import jax.numpy as jnp
@@ -10,6 +10,7 @@ from jax import lax
 
 from opjax import _checks
 from opjax.nn.layers import MLP
+from opjax.nn.models._given import ModelArguments
 from opjax.quadrature import weighted_mean
 
 
@@ -106,32 +107,29 @@ class ScalarOperator(nnx.Module):
         self.operator, self.head = operator, head
         self.out_features = out_features
 
-    def __call__(self, mesh_points: jax.Array, *given: Any, **named: Any) -> jax.Array:
+    def __call__(
+        self,
+        mesh_points: jax.Array,
+        features: jax.Array | None = None,
+        **given: Unpack[ModelArguments],
+    ) -> jax.Array:
         """Returns the output function alone, as the model does."""
-        return self.operator(mesh_points, *given, **named)[:, : self.out_features]
+        return self.operator(mesh_points, features, **given)[:, : self.out_features]
 
     def both(
         self,
         mesh_points: jax.Array,
         features: jax.Array | None = None,
-        *,
-        quadrature_weights: jax.Array | None = None,
-        axis_name: str | None = None,
-        **given: Any,
+        **given: Unpack[ModelArguments],
     ) -> tuple[jax.Array, jax.Array]:
         """Returns the output function `(n, q)` and the scalars `(t,)`.
 
         Args:
           mesh_points: shape `(n, p)`.
           features: values of the input function, `(n, c)`.
-          quadrature_weights: weights of the points, `(n,)`.
-          axis_name: axis of the devices that share the points, if any.
-          **given: further arguments of the model.
+          **given: further arguments of the model, by name.
         """
-        if quadrature_weights is not None:
-            given["quadrature_weights"] = quadrature_weights
-        if axis_name is not None:
-            given["axis_name"] = axis_name
         values = self.operator(mesh_points, features, **given)
         field, read = jnp.split(values, [self.out_features], axis=1)
-        return field, self.head(read, quadrature_weights, axis_name=axis_name)
+        weights, axis_name = given.get("quadrature_weights"), given.get("axis_name")
+        return field, self.head(read, weights, axis_name=axis_name)
