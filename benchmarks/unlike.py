@@ -209,7 +209,7 @@ class Measured(NamedTuple):
     """What is known of the cases of one kind, by one seed.
 
     Attributes:
-      distance: by moments, one for each case.
+      distance: score of `opjax-predict`, one for each case.
       alarm: one where the case is called unlike.
       by_coefficients: distance by the coefficients of all layers.
       error: relative L2 error.
@@ -244,8 +244,9 @@ def measure(
     for sample in cases:
         assert sample.target is not None
         values = found.trained(sample)
-        known = found.likeness(sample, values)
-        assert known is not None
+        assert found.reference is not None
+        known = found.reference.row(found.trained, sample, values)
+        score = float(found.reference.compare(found.trained, sample, values).score)
         features = coefficients(found.trained, sample)
         row = calibration.row_of(
             found.band(sample, values), sample, kind="whole_field", coverage=0.9
@@ -254,7 +255,7 @@ def measure(
         other = float(uncertainty.likeness(features, reference).distance)
         rows.append(
             (
-                known["likeness_distance"] or np.inf,
+                score if np.isfinite(score) else np.inf,
                 float(known["unlike"]),
                 other if np.isfinite(other) else np.inf,
                 float(error),

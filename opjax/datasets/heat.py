@@ -12,8 +12,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from opjax import files
-from opjax.samples import Sample
+from opjax import _checks, files
+from opjax.files import series_writing
+from opjax.samples import Sample, Series
 
 _TIME = 0.02
 
@@ -51,8 +52,9 @@ def write_series(
     num_points: tuple[int, int] = (120, 200),
     num_frames: tuple[int, int] = (12, 16),
     interval: float = 0.002,
+    suffix: str = ".npz",
 ) -> pathlib.Path:
-    """Writes series to a folder, one `.npz` file each, with the frames as `target`.
+    """Writes series to a folder, with the frames as `target`.
 
     Args:
       folder: made if missing.
@@ -61,22 +63,38 @@ def write_series(
       num_points: fewest and most points of a series.
       num_frames: fewest and most frames.
       interval: time between frames.
+      suffix: `".npz"`, one file each, or `".pvd"`, a folder each of a `.vtu` file for
+        every frame and a `.pvd` file that lists them, as ParaView writes it.
 
     Returns:
       The folder.
+
+    Raises:
+      ValueError: if the suffix is another one.
     """
+    _checks.option("suffix", suffix, (".npz", ".pvd"))
     folder = pathlib.Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     for i in range(num_series):
         rng = np.random.default_rng((seed, i))
         points, field = _spots(rng, num_points)
         times = interval * np.arange(rng.integers(*num_frames, endpoint=True))
-        np.savez(
-            folder / f"heat_{i:04d}.npz",
-            mesh_points=points.astype(np.float32),
-            times=times,
-            target=np.stack([field(time) for time in times]),
+        values = np.stack([field(time) for time in times])
+        series, place = (
+            Series(points.astype(np.float32), times, values),
+            f"heat_{i:04d}",
         )
+        if suffix == ".npz":
+            np.savez(
+                folder / place,
+                mesh_points=series.mesh_points,
+                times=times,
+                target=values,
+            )
+            continue
+        with series_writing.pvd(folder / place, place, series, ["target"]) as write:
+            for time, frame in zip(times, values, strict=True):
+                write(time, frame)
     return folder
 
 

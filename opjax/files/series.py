@@ -353,15 +353,38 @@ def _of_arrays(case: Path, group: str, arrays: Arrays, how: How) -> _Found:
         )
     if not len(times):
         raise ValueError(f"{name} has no frames; give at least one.")
+    fields = {k: building.numbers(name, k, field) for k, field in fields.items()}
+    for key, field in fields.items():
+        if field.ndim > 1:
+            _check_finite(name, key, field, wanted.grid_axes)
     first = {key: field[0] for key, field in fields.items()}
     built = _build(name, case, group, first | others, wanted)
     values = [
-        building.numbers(name, key, fields[key]).reshape(
-            len(times), built.sample.num_points, -1
-        )
+        fields[key].reshape(len(times), built.sample.num_points, -1)
         for key in wanted.target
     ]
     return _found(built, times, np.concatenate(values, axis=2))
+
+
+def _check_finite(name: str, key: str, field: np.ndarray, axes: int) -> None:
+    """Raises ValueError, naming the frame, unless all of a field is finite.
+
+    Args:
+      name: of the series.
+      key: of the field.
+      field: its frames, `(t, n)` or `(t, n, c)`.
+      axes: of a grid of points, if `n` are several axes.
+    """
+    for frame, now in enumerate(field):
+        bad = ~np.isfinite(now)
+        if bad.any():
+            first = np.argwhere(bad)[0].tolist()
+            point = tuple(first[:axes]) if axes else first[0]
+            raise ValueError(
+                f"{name}: frame {frame} of {key} has {bad.sum()} values that are not "
+                f"finite, the first one at point {point}; end the series before it or "
+                "repair the frame."
+            )
 
 
 def _build(

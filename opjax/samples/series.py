@@ -167,11 +167,11 @@ def _check_frames(series: Series, place: str, min_frames: int) -> None:
     for number in range(len(values)):
         bad = ~np.isfinite(values[number])
         if bad.any():
-            point = int(np.argwhere(bad)[0][0])
+            point, channel = np.argwhere(bad)[0].tolist()
             raise ValueError(
                 f"{place}: frame {number} has {bad.sum()} values that are not finite, "
-                f"the first one at point {point}; end the series before it or repair "
-                "the frame."
+                f"the first one at point {point} in channel {channel}; end the series "
+                "before it or repair the frame."
             )
 
 

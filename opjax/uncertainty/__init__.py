@@ -15,6 +15,7 @@ from opjax.uncertainty.conformal import (
     pointwise_quantile,
     pointwise_scores,
 )
+from opjax.uncertainty.groups import Group, GroupedLikeness, likeness_of_groups
 from opjax.uncertainty.likeness import (
     Likeness,
     area_under_curve,
@@ -22,6 +23,7 @@ from opjax.uncertainty.likeness import (
     field_moments,
     likeness,
     shrunk_distances,
+    wave_means,
 )
 from opjax.uncertainty.regression import ridge_variance
 from opjax.uncertainty.scores import (
@@ -35,6 +37,8 @@ from opjax.uncertainty.scores import (
 
 __all__ = [
     "Band",
+    "Group",
+    "GroupedLikeness",
     "Likeness",
     "area_under_curve",
     "band",
@@ -48,6 +52,7 @@ __all__ = [
     "gaussian_nll",
     "least_cases",
     "likeness",
+    "likeness_of_groups",
     "mean_width",
     "pointwise_coverage",
     "pointwise_quantile",
@@ -55,4 +60,5 @@ __all__ = [
     "ridge_variance",
     "shrunk_distances",
     "sparsification_curve",
+    "wave_means",
 ]

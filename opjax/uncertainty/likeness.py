@@ -1,6 +1,5 @@
-"""Whether a case is like others: moments of its fields, distances, p-values."""
+"""Whether a case is like others: its moments and waves, distances, p-values."""
 
-from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -10,8 +9,8 @@ from jax import Array, lax
 from jax.typing import ArrayLike
 from jaxtyping import Float
 
-from opjax import _checks, linalg
-from opjax.uncertainty import _arguments
+from opjax import _checks
+from opjax.uncertainty import _arguments, _distances
 
 
 class Likeness(NamedTuple):
@@ -73,6 +72,66 @@ def field_moments(
     return jnp.concatenate([mean, covariance[upper]])
 
 
+@jax.jit
+def wave_means(
+    points: Float[ArrayLike, "n d"],
+    waves: Float[ArrayLike, "d k"],
+    *,
+    quadrature_weights: Float[ArrayLike, " n"] | None = None,
+) -> Float[Array, " f"]:
+    r"""Means of waves over the points of a case: the details of its shape.
+
+        C_k = sum_i w_i cos(x_i . a_k) / sum_i w_i,
+        S_k = sum_i w_i sin(x_i . a_k) / sum_i w_i,
+
+    the Fourier transform of the domain at the wave vectors `a_k`, divided by its
+    measure. `field_moments` are its derivatives at zero, and hardly change with a
+    wavy edge; at `|a| ~ 8` over the spread of the coordinates it does. With random wave
+    vectors these are random features of a kernel mean embedding.
+
+    Args:
+      points: coordinates of the `n` points, over their spread in training, `(n, d)`.
+      waves: one wave vector in each column, in radians over the unit of the points,
+        shape `(d, k)`.
+      quadrature_weights: weights of the points; zero masks a point. Equal ones if left
+        out.
+
+    Returns:
+      The `k` cosines and the `k` sines, between -1 and 1.
+
+    Raises:
+      TypeError: if an array is not floating point.
+      ValueError: if the shapes do not match.
+
+    References:
+      Rahimi and Recht, "Random features for large-scale kernel machines", NIPS 2007.
+      Muandet et al., "Kernel mean embedding of distributions", Foundations and Trends
+      in Machine Learning 10, 2017.
+    """
+    _checks.floating(points=points, waves=waves)
+    _checks.rank(2, points=points, waves=waves)
+    points = jnp.asarray(points)
+    vectors = jnp.asarray(waves, points.dtype)
+    if vectors.shape[0] != points.shape[1]:
+        raise ValueError(
+            f"waves has shape {vectors.shape}, but points {points.shape}: a wave "
+            "vector has one number for each coordinate."
+        )
+    weights = _arguments.weights_of(points, quadrature_weights)[:, 0]
+    keep = weights > 0
+    share = jnp.where(keep, weights, 0)
+    share = share / jnp.sum(share)
+    kept = jnp.where(keep[:, None], points, 0)
+
+    def means(vector: Array) -> tuple[Array, Array]:
+        phase = jnp.sum(kept * vector[None, :], axis=1)
+        return jnp.sum(share * jnp.cos(phase)), jnp.sum(share * jnp.sin(phase))
+
+    # A few waves at a time: no array of all points and waves.
+    cosines, sines = lax.map(means, vectors.T, batch_size=8)
+    return jnp.concatenate([cosines, sines])
+
+
 def shrunk_distances(
     features: Float[ArrayLike, "b f"], *, ridge: ArrayLike = 0.1
 ) -> Float[Array, " b"]:
@@ -101,7 +160,7 @@ def shrunk_distances(
       Ledoit and Wolf, "A well-conditioned estimator for large-dimensional covariance
       matrices", J. Multivariate Analysis 88, 2004.
     """
-    return _distances(*_matrix(features, ridge))
+    return _distances.distances(*_distances.matrix(features, ridge))
 
 
 def conformal_p_value(
@@ -175,7 +234,7 @@ def likeness(
       Laxhammar and Falkman, "Inductive conformal anomaly detection for sequential
       detection of anomalous sub-trajectories", Ann. Math. Artif. Intell. 74, 2015.
     """
-    known, weight = _matrix(reference, ridge)
+    known, weight = _distances.matrix(reference, ridge)
     _checks.floating(features=features)
     new = jnp.asarray(features, known.dtype)
     if new.shape != known.shape[1:]:
@@ -184,9 +243,9 @@ def likeness(
             "one number for each column."
         )
     both = jnp.concatenate([known, new[None, :]])
-    together = _distances(both, weight)
+    together = _distances.distances(both, weight)
     p_value = conformal_p_value(together[:-1], together[-1])
-    apart = _distances(both, weight, count=known.shape[0])
+    apart = _distances.distances(both, weight, count=known.shape[0])
     return Likeness(p_value, apart[-1] / jnp.median(apart[:-1]))
 
 
@@ -221,31 +280,3 @@ def area_under_curve(
     one, other = jnp.asarray(alike)[:, None], jnp.asarray(unlike)[None, :]
     sign = jnp.where(one == other, 0.0, jnp.sign(other - one))
     return jnp.mean((1 + sign) / 2).astype(one.dtype)
-
-
-_FLOOR = 0.01
-
-
-def _matrix(features: ArrayLike, ridge: ArrayLike) -> tuple[Array, Array]:
-    _checks.floating(features=features)
-    _checks.rank(2, features=features)
-    _checks.positive(ridge=ridge)
-    found = linalg.at_least_single(jnp.asarray(features))
-    return found, jnp.asarray(ridge, found.dtype)
-
-
-@partial(jax.jit, static_argnames="count")
-def _distances(features: Array, ridge: Array, *, count: int | None = None) -> Array:
-    """Distances of all rows, with mean and covariance of the first `count`."""
-    own = features[:count]
-    mean = jnp.mean(own, axis=0, keepdims=True)
-    scale = jnp.sqrt(jnp.var(own, axis=0, keepdims=True) + _FLOOR**2)
-    z = (features - mean) / scale
-    highest = lax.Precision.HIGHEST
-    covariance = jnp.matmul(z[:count].T, z[:count], precision=highest) / len(own)
-    system = covariance + ridge * jnp.eye(z.shape[1], dtype=z.dtype)
-    white = linalg.whiten(z, system, repair=False)
-    # An exact zero has no gradient, which cases that all agree would have.
-    squares = jnp.sum(white * white, axis=1)
-    zero = squares == 0
-    return jnp.where(zero, 0, jnp.sqrt(jnp.where(zero, 1, squares)))

@@ -3,6 +3,20 @@ import pytest
 
 from opjax import files
 from opjax.datasets import heat
+from opjax.files.series import read_series
+
+
+def test_series_are_the_same_in_archives_and_lists_of_frames(tmp_path):
+    for suffix in (".npz", ".pvd"):
+        heat.write_series(tmp_path / suffix, 2, num_points=(9, 12), suffix=suffix)
+    archives, lists = (
+        read_series(tmp_path / suffix).series for suffix in (".npz", ".pvd")
+    )
+    for one, other in zip(archives, lists, strict=True):
+        for name in ("mesh_points", "times", "values"):
+            np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
+    with pytest.raises(ValueError, match="suffix='.h5' is unknown"):
+        heat.write_series(tmp_path, 1, suffix=".h5")
 
 
 def test_samples_solve_the_heat_equation(tmp_path):

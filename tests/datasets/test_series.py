@@ -350,7 +350,7 @@ def test_the_first_frame_alone_needs_no_times(tmp_path):
         ),
         (
             {"target": changed(make(50).values, (37, 2, 1), np.nan)},
-            "frame 37 has 1 values that are not finite",
+            "a.npz: frame 37 of target has 1 values that are not .* at point 2;",
         ),
     ],
 )
@@ -361,6 +361,13 @@ def test_bad_arrays_are_named_with_the_frame(change, match, tmp_path):
     with pytest.raises(ValueError, match=match) as error:
         read_series(tmp_path, target="nothing" if "u" in change else None)
     assert "a.npz" in str(error.value)
+
+
+def test_values_on_a_grid_that_are_not_finite_are_named(tmp_path):
+    values = changed(np.ones((3, 4, 5)), (0, 2, 1), np.inf)
+    np.savez(tmp_path / "a.npz", times=np.arange(3.0), w=values)
+    with pytest.raises(ValueError, match=r"frame 0 of w has 1 .* at point \(2, 1\)"):
+        read_series(tmp_path, target="w", grid_axes=2)
 
 
 def test_bad_folders_of_frames_are_named_with_the_frame(tmp_path):

@@ -3,10 +3,11 @@
 import dataclasses
 import json
 
+import jax
 import numpy as np
 import pytest
 
-from opjax import files, learn
+from opjax import files, learn, uncertainty
 from opjax.learn.cli import calibrate as program
 from opjax.learn.cli import predict, train
 from opjax.learn.predict import calibration, intervals, likeness, widths
@@ -46,6 +47,7 @@ def test_unlike_cases_are_warned_of_and_refused_when_strict(run, rng, tmp_path, 
     assert shown.count("unlike the calibration cases (p = 0.024") == 3
     for row in rows_of(tmp_path / "out"):
         assert row["unlike"]
+        assert row["unlike_in"] in likeness.GROUPS
         assert row["likeness_p_value"] == pytest.approx(1 / 41)
         assert row["likeness_distance"] > 3
     with pytest.raises(ValueError, match="3 of 3 cases are unlike.*leave --strict out"):
@@ -56,12 +58,13 @@ def test_unlike_cases_are_warned_of_and_refused_when_strict(run, rng, tmp_path, 
         predict.run(folder, inputs=one, output=tmp_path / "one", strict=True)
 
 
-def test_cases_alike_pass_when_strict(run, rng, tmp_path, capsys):
+def test_cases_alike_pass_when_strict(run, tmp_path, capsys):
     folder, new = run
     program.run(folder, inputs=str(new), false_alarms=0.03)
-    more = cases(rng, tmp_path / "more", 4)
+    # Each of them is among the 40, so that its p-value is 2 / 41 at least.
+    more = [str(new / f"{i:02d}.npz") for i in range(4)]
     capsys.readouterr()
-    found = predict.run(folder, inputs=str(more), output=tmp_path / "out", strict=True)
+    found = predict.run(folder, inputs=more, output=tmp_path / "out", strict=True)
     assert found["unlike"] == 0
     assert "".join(capsys.readouterr()).count(": like the calibration cases") == 4
     assert not any("likeness" in key for key in found)
@@ -89,6 +92,13 @@ def test_permuting_points_or_a_masked_point_changes_nothing(rng, tmp_path):
     )
     actual = likeness.features_of(found, moved, values[order])
     np.testing.assert_allclose(actual, expected, rtol=1e-9)
+    waves = rng.normal(size=(2, 5))
+    np.testing.assert_allclose(
+        likeness.shape_of(found, moved, waves),
+        likeness.shape_of(found, sample, waves),
+        rtol=1e-9,
+    )
+    assert likeness.noise_of(moved) == pytest.approx(likeness.noise_of(sample))
     sample.features[6:] = 1e6
     np.testing.assert_array_equal(likeness.features_of(found, sample, values), expected)
 
@@ -117,8 +127,19 @@ def test_a_calibration_keeps_what_its_cases_are_like(run, tmp_path):
     assert loaded.reference.false_alarms == 0.1
     with np.load(path) as arrays:
         kept = {name: arrays[name] for name in arrays.files}
-    np.savez(path, **kept | {"likeness": kept["likeness"] * np.nan})
-    with pytest.raises(ValueError, match="is damaged.*moments"):
+    for name in ("", "_waves", "_means", "_noise"):
+        bad = {f"likeness{name}": kept[f"likeness{name}"] * np.nan}
+        np.savez(path, **kept | bad)
+        with pytest.raises(ValueError, match="is damaged.*moments|shapes"):
+            learn.load_calibration(trained)
+    bad = {"likeness_means": kept["likeness_means"][1:]}
+    np.savez(path, **kept | bad)
+    with pytest.raises(ValueError, match="is damaged.*shapes of other"):
+        learn.load_calibration(trained)
+    bare = dict(kept)
+    del bare["likeness_means"]
+    np.savez(path, **bare)
+    with pytest.raises(ValueError, match="is damaged.*shapes"):
         learn.load_calibration(trained)
     description = json.loads(str(kept["description"]))
     del description["false_alarms"], description["half_widths"], kept["likeness"]
@@ -127,6 +148,63 @@ def test_a_calibration_keeps_what_its_cases_are_like(run, tmp_path):
     assert old.likeness(sample) is None
     with pytest.raises(ValueError, match="--strict .* earlier opjax .* 19 cases"):
         predict.run(folder, inputs=str(new), output=tmp_path / "out", strict=True)
+
+
+def test_a_calibration_that_knows_moments_alone_is_read_as_before(run):
+    """As opjax wrote it before shapes were compared."""
+    trained = learn.load(run[0])
+    cases = trained.read(str(run[1]))
+    path = learn.calibrate(trained, cases).save()
+    with np.load(path) as arrays:
+        kept = {name: arrays[name] for name in arrays.files}
+    np.savez(path, **{k: a for k, a in kept.items() if "likeness_" not in k})
+    old = learn.load_calibration(trained)
+    assert old.reference.shapes is None
+    row = old.likeness(cases[0])
+    features = likeness.features_of(trained, cases[0], trained(cases[0]))
+    with jax.enable_x64(True):
+        expected = uncertainty.likeness(features, kept["likeness"])
+    assert row["likeness_p_value"] == float(expected.p_value)
+    assert row["likeness_distance"] == pytest.approx(float(expected.distance))
+    assert row["unlike_in"] is None
+
+
+def test_a_wavy_edge_is_seen_by_its_shape_and_not_by_moments(rng, tmp_path, capsys):
+    """Points on rings of equal means and covariances, with and without seven waves."""
+    found = operator(rng, tmp_path)
+
+    def ring(depth):
+        angle = (np.arange(64) + rng.random()) * 2 * np.pi / 64
+        radius = 1 + 0.02 * rng.normal() + depth * np.cos(7 * angle + rng.random())
+        points = np.stack([radius * np.cos(angle), radius * np.sin(angle)], axis=1)
+        return make(rng, 64)._replace(mesh_points=points.astype(np.float32))
+
+    cases = [ring(0.0) for _ in range(40)]
+    flat = np.zeros((64, 1), np.float32)
+    reference = likeness.refer(found, cases, [flat] * 40, false_alarms=0.05)
+    alike, wavy = ring(0.0), ring(0.25)
+    assert not reference.row(found, alike, flat)["unlike"]
+    row = reference.row(found, wavy, flat)
+    assert row["unlike"]
+    assert row["unlike_in"] == "shape"
+    moments = likeness.features_of(found, wavy, flat)
+    with jax.enable_x64(True):
+        assert uncertainty.likeness(moments, reference.features).p_value > 0.05
+
+
+def test_fewer_points_alone_are_no_alarm(rng, tmp_path):
+    """Scattered points: means over a quarter of them differ twice as much."""
+    found = operator(rng, tmp_path)
+    values = np.zeros((200, 1), np.float32)
+    cases = [make(rng, 200) for _ in range(60)]
+    reference = likeness.refer(found, cases, [values] * 60, false_alarms=0.1)
+    few = [reference.row(found, make(rng, 50), values[:50]) for _ in range(30)]
+    assert np.mean([row["unlike"] for row in few]) < 0.3
+    quiet = reference._replace(
+        shapes=reference.shapes._replace(noise=np.ones(60))  # no noise is expected
+    )
+    few = [quiet.row(found, make(rng, 50), values[:50]) for _ in range(30)]
+    assert np.mean([row["unlike"] for row in few]) > 0.6
 
 
 def test_few_cases_give_no_warning_but_a_note(run, tmp_path, capsys):

@@ -31,6 +31,7 @@ from opjax.learn.messages import say
 from opjax.learn.predict import calibration, intervals, likeness, trained
 from opjax.learn.predict.calibration import Calibration
 from opjax.learn.predict.trained import Trained
+from opjax.learn.report.figures_bands import Pictures
 from opjax.samples import Sample
 
 
@@ -128,10 +129,12 @@ class Bands(NamedTuple):
     Attributes:
       found: the calibration.
       kind: one of `calibration.BANDS`.
+      pictures: of cases with their band and their error, if they are asked for.
     """
 
     found: Calibration
     kind: str
+    pictures: Pictures | None = None
 
     def beside(
         self, sample: Sample, values: np.ndarray, names: Sequence[str]
@@ -149,6 +152,8 @@ class Bands(NamedTuple):
         """
         band = self.found.band(sample, values, kind=self.kind)
         fields = np.concatenate([values, band.lower, band.upper], axis=1)
+        if self.pictures is not None:
+            self.pictures.add(sample, values, (band.upper - band.lower) / 2)
         ends = [f"{name}_{end}" for end in ("lower", "upper") for name in names]
         row = calibration.row_of(
             band, sample, kind=self.kind, coverage=self.found.coverage
@@ -166,6 +171,8 @@ class Bands(NamedTuple):
         far = "too far away to be measured"
         if distance is not None:
             far = f"{distance:.3g} times as far from their mean as they are"
+        if known["unlike_in"] == "shape":
+            far += ", by the details of its shape"
         return (
             f"unlike the calibration cases (p = {p_value:.2g}, {far}): its band "
             "promises nothing"
@@ -183,6 +190,7 @@ def bands_of(
     strict: bool,
     stream: bool,
     own_model: str | None,
+    figures: int = 0,
 ) -> Bands | None:
     """Returns the bands to write: None for an operator that is not calibrated.
 
@@ -192,14 +200,16 @@ def bands_of(
       strict: whether cases that are unlike the calibration cases are an error.
       stream: whether meshes are read in slices, for which there are no bands.
       own_model: see `learn.load`.
+      figures: number of figures that are asked for.
 
     Raises:
-      ValueError: if a band or `strict` is asked for and there is no calibration for it,
-        or it cannot be read.
+      ValueError: if a band, `strict` or figures are asked for and there is no
+        calibration for them, or it cannot be read.
     """
     exists = (found.folder / calibration.FILE).is_file()
     asked = ["--strict"] if strict else []
     asked += [] if kind is None else [f"--band={kind}"]
+    asked += [f"--band_figures={figures}"] if figures else []
     if asked and (stream or not exists):
         reason = "slices of points (--stream) have no bands, and no case is compared"
         if "time" in found.description:

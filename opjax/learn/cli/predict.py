@@ -15,7 +15,8 @@ After `opjax-calibrate`, lower and upper fields are written beside every predict
 `prediction_lower` and `prediction_upper`, and the last line has the width of this band
 and, where targets are known, its coverage. Scalars and quantities have intervals in the
 report. Every case is compared with the calibration cases: one that is unlike them gets
-a warning, or is an error with `--strict`.
+a warning, or is an error with `--strict`. With `--band_figures=3` the first three cases
+with targets are drawn with their band and their error.
 
 With `--stream`, `.vtu` and `.h5` files of any size are read and written in slices of
 points. With `--export=FILE` the operator is written to a file that runs without opjax,
@@ -46,6 +47,7 @@ from opjax.learn.messages import say
 from opjax.learn.predict import calibration, in_slices, intervals, trained
 from opjax.learn.predict.quantities import measure
 from opjax.learn.registry import operators
+from opjax.learn.report.figures_bands import Pictures
 from opjax.learn.tasks.supervised import mean_and_worst
 from opjax.samples import Sample, ranges
 
@@ -65,6 +67,7 @@ def run(
     gif: bool = False,
     band: str | None = None,
     strict: bool = False,
+    band_figures: int = 0,
     **limits: Any,
 ) -> dict[str, Any]:
     """Predicts on all samples of the input, and exports the operator if asked.
@@ -85,6 +88,8 @@ def run(
         operator.
       strict: raise ValueError after all predictions are written, if a case is unlike
         the calibration cases.
+      band_figures: number of cases with targets that are drawn with their band and
+        their error, by a calibrated operator.
       **limits: `chunk_size`, `memory_gib` and `scratch`, see `Trained.__call__`.
 
     Returns:
@@ -103,8 +108,17 @@ def run(
                 raise ValueError("Name a folder for the predictions, --output=...")
             place = pathlib.Path(output)
             bands = bands_of(
-                found, band, strict=strict, stream=stream, own_model=own_model
+                found,
+                band,
+                strict=strict,
+                stream=stream,
+                own_model=own_model,
+                figures=band_figures,
             )
+            if bands is not None and band_figures:
+                bands = bands._replace(
+                    pictures=Pictures(place / "figures", band_figures)
+                )
             if steps or "time" in found.description:
                 if not steps or stream:
                     raise ValueError(
@@ -131,6 +145,8 @@ def run(
                     found, inputs, place, point_dim, limits, wanted, bands
                 )
             result |= _summary(rows) | {"output": str(output)}
+            if bands is not None and bands.pictures is not None:
+                result["figures"] = len(bands.pictures.drawn)
             if strict:
                 _refuse_unlike(rows, place)
     return to_json(result | {"seconds": time.monotonic() - begin})
@@ -365,6 +381,7 @@ _FLAGS = (
     "gif",
     "band",
     "strict",
+    "band_figures",
     "stream",
     "chunk_size",
     "memory_gib",
@@ -427,6 +444,13 @@ def main() -> None:
         "Exit with an error, after all predictions are written, if a case is unlike "
         "the calibration cases of opjax-calibrate",
     )
+    flags.DEFINE_integer(
+        "band_figures",
+        0,
+        "Number of cases with targets to draw into the folder figures of the output, "
+        "with their band and their error, after opjax-calibrate",
+        lower_bound=0,
+    )
     flags.DEFINE_bool(
         "stream",
         False,
@@ -451,6 +475,8 @@ def main() -> None:
             raise app.UsageError("--band means nothing without --input.")
         if given.strict and not given.input:
             raise app.UsageError("--strict means nothing without --input.")
+        if given.band_figures and not given.input:
+            raise app.UsageError("--band_figures means nothing without --input.")
         if not given.steps and (given.time_step or given.gif):
             raise app.UsageError("--time_step and --gif mean nothing without --steps.")
         return run(
@@ -467,6 +493,7 @@ def main() -> None:
             quantities=given.quantities,
             band=given.band,
             strict=given.strict,
+            band_figures=given.band_figures,
             steps=given.steps,
             time_step=given.time_step,
             gif=given.gif,

@@ -113,8 +113,9 @@ class Calibration(NamedTuple):
           prediction: what the operator predicts for it, `(n, q)`, if that is known.
 
         Returns:
-          `unlike`, `likeness_p_value` and `likeness_distance`, see
-          `opjax.uncertainty.likeness`; None if calibration cases were too few.
+          `unlike`, `unlike_in` (`"moments"` or `"shape"`), `likeness_p_value` and
+          `likeness_distance`, see `opjax.uncertainty.likeness_of_groups`; None if
+          calibration cases were too few.
 
         Raises:
           ValueError: if the sample does not fit the operator.
@@ -147,6 +148,9 @@ class Calibration(NamedTuple):
         if self.reference is not None:
             description["false_alarms"] = self.reference.false_alarms
             arrays["likeness"] = self.reference.features
+            if self.reference.shapes is not None:
+                shapes = self.reference.shapes._asdict()
+                arrays |= {f"likeness_{name}": a for name, a in shapes.items()}
         text = np.asarray(json.dumps(to_json(description)))
         remove_leftovers(path.parent, path.stem)
         with replacing(path) as temporary:
@@ -482,7 +486,7 @@ def _parsed(
         scores,
         tuple(text["members"]),
         _half_widths(text.get("half_widths", {})),
-        _reference(text.get("false_alarms"), arrays.get("likeness")),
+        _reference(text.get("false_alarms"), arrays),
     )
 
 
@@ -493,12 +497,27 @@ def _half_widths(found: dict[str, dict[str, float]]) -> HalfWidths:
     return found
 
 
-def _reference(rate: float | None, features: np.ndarray | None) -> Reference | None:
+def _reference(
+    rate: float | None, arrays: Mapping[str, np.ndarray]
+) -> Reference | None:
+    features = arrays.get("likeness")
     if rate is None or features is None:
         return None
     if len(features) < likeness.least_cases(rate) or not np.isfinite(features).all():
         raise ValueError("moments that are none")
-    return Reference(rate, features)
+    names = likeness.Shapes._fields
+    known = [arrays.get(f"likeness_{name}") for name in names]
+    found = [array for array in known if array is not None]
+    if not found:  # as an earlier opjax wrote it
+        return Reference(rate, features)
+    if len(found) < len(names) or not all(np.isfinite(a).all() for a in found):
+        raise ValueError("shapes that are none")
+    shapes = likeness.Shapes(*found)
+    count = len(features)
+    expected = (count, 2 * shapes.waves.shape[1]), (count,)
+    if (shapes.means.shape, shapes.noise.shape) != expected:
+        raise ValueError("shapes of other cases")
+    return Reference(rate, features, shapes)
 
 
 def row_of(

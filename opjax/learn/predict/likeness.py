@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from opjax import uncertainty
@@ -13,8 +14,24 @@ from opjax.learn.predict.trained import Trained
 from opjax.samples import Sample
 
 RATE = 0.05  # of false alarms, where there are cases enough
+_WAVES, _LENGTH = 96, 8.0  # number and size of wave vectors, see results/unlike.md
 # What `Reference.row` adds to a row.
-ROW = ("unlike", "likeness_p_value", "likeness_distance")
+ROW = ("unlike", "unlike_in", "likeness_p_value", "likeness_distance")
+GROUPS = ("moments", "shape")
+
+
+class Shapes(NamedTuple):
+    """Details of the shapes of calibration cases, which moments do not see.
+
+    Attributes:
+      waves: wave vectors over the spread of the coordinates in training, `(d, k)`.
+      means: `uncertainty.wave_means` of each case, `(b, 2 k)`.
+      noise: one over the effective number of points of each case, `(b,)`.
+    """
+
+    waves: np.ndarray
+    means: np.ndarray
+    noise: np.ndarray
 
 
 class Reference(NamedTuple):
@@ -23,10 +40,42 @@ class Reference(NamedTuple):
     Attributes:
       false_alarms: share of cases like these that an alarm is allowed for.
       features: one row of moments for each case, `(b, f)`.
+      shapes: None for calibrations of an earlier opjax, which compared moments alone.
     """
 
     false_alarms: float
     features: np.ndarray
+    shapes: Shapes | None = None
+
+    def compare(
+        self, trained: Trained, sample: Sample, prediction: np.ndarray
+    ) -> uncertainty.GroupedLikeness:
+        """Compares a case with the calibration cases.
+
+        Args:
+          trained: the operator.
+          sample: the case.
+          prediction: of the operator for it, `(n, q)`.
+
+        Returns:
+          What `uncertainty.likeness_of_groups` says, with a group for each of `GROUPS`.
+        """
+        features = features_of(trained, sample, prediction)
+        if self.shapes is None:
+            with jax.enable_x64(True):
+                found = uncertainty.likeness(features, self.features)
+                return uncertainty.GroupedLikeness(
+                    *(found.p_value, found.distance, found.distance), jnp.zeros((), int)
+                )
+        waves, known, noise = self.shapes
+        means, own = shape_of(trained, sample, waves), noise_of(sample)
+        with jax.enable_x64(True):
+            groups = [
+                uncertainty.Group(features, self.features, own, noise),
+                # Cosines and sines have half the variance of numbers of unit size.
+                uncertainty.Group(means, known, own / 2, noise / 2),
+            ]
+            return uncertainty.likeness_of_groups(groups)
 
     def row(
         self, trained: Trained, sample: Sample, prediction: np.ndarray
@@ -39,19 +88,20 @@ class Reference(NamedTuple):
           prediction: of the operator for it, `(n, q)`.
 
         Returns:
-          `unlike`, `likeness_p_value` and `likeness_distance`, see
-          `uncertainty.likeness`.
+          `unlike`, `unlike_in`, one of `GROUPS` for a case that is unlike and None for
+          others, `likeness_p_value` and `likeness_distance`, see `compare`.
         """
-        features = features_of(trained, sample, prediction)
-        with jax.enable_x64(True):
-            found = uncertainty.likeness(features, self.features)
+        found = self.compare(trained, sample, prediction)
         p_value, distance = float(found.p_value), float(found.distance)
         # Numbers too large to be squared are not alike either.
         finite = bool(np.isfinite(p_value))
+        unlike = not finite or p_value <= self.false_alarms
+        place = int(found.group) if np.isfinite(distance) else 0
         return {
-            "unlike": not finite or p_value <= self.false_alarms,
+            "unlike": unlike,
+            "unlike_in": GROUPS[place] if unlike else None,
             "likeness_p_value": p_value if finite else self.least,
-            "likeness_distance": distance if finite else None,
+            "likeness_distance": distance if np.isfinite(distance) else None,
         }
 
     @property
@@ -94,7 +144,11 @@ def refer(
         features_of(trained, sample, values)
         for sample, values in zip(cases, predictions, strict=True)
     ]
-    return Reference(rate, np.stack(features))
+    dim = cases[0].mesh_points.shape[1]
+    waves = _LENGTH * np.random.default_rng(0).normal(size=(dim, _WAVES))
+    means = np.stack([shape_of(trained, sample, waves) for sample in cases])
+    noise = np.asarray([noise_of(sample) for sample in cases])
+    return Reference(rate, np.stack(features), Shapes(waves, means, noise))
 
 
 def least_cases(false_alarms: float) -> int:
@@ -120,16 +174,41 @@ def features_of(trained: Trained, sample: Sample, prediction: np.ndarray) -> np.
     if sample.features is not None:
         fields.append(widths.encoded(trained, "features", sample.features))
     fields.append(widths.encoded(trained, "target", prediction))
-    given, count = sample.quadrature_weights, sample.num_points
-    weights = np.ones(count) if given is None else np.asarray(given, np.float64)
-    # Padded, so that meshes of many sizes are few programs.
-    more = padded_size(count) - count
     with jax.enable_x64(True):
         found = uncertainty.field_moments(
-            np.pad(np.concatenate(fields, axis=1), [(0, more), (0, 0)]),
-            quadrature_weights=np.pad(weights, (0, more)),
+            _padded(np.concatenate(fields, axis=1)),
+            quadrature_weights=_padded(_weights(sample)),
         )
     if sample.scalars is None:
         return np.asarray(found)
     scalars = widths.encoded(trained, "scalars", sample.scalars)
     return np.concatenate([found, np.ravel(scalars)])
+
+
+def shape_of(trained: Trained, sample: Sample, waves: np.ndarray) -> np.ndarray:
+    """Returns means of waves over the points, `(2 k,)`."""
+    points = widths.encoded(trained, "mesh_points", sample.mesh_points)
+    with jax.enable_x64(True):
+        found = uncertainty.wave_means(
+            _padded(points), waves, quadrature_weights=_padded(_weights(sample))
+        )
+    return np.asarray(found)
+
+
+def noise_of(sample: Sample) -> float:
+    """Returns one over the effective number of points, `sum w^2 / (sum w)^2`."""
+    weights = _weights(sample)
+    return float(np.sum(weights**2) / np.sum(weights) ** 2)
+
+
+def _weights(sample: Sample) -> np.ndarray:
+    given = sample.quadrature_weights
+    if given is None:
+        return np.ones(sample.num_points)
+    return np.asarray(given, np.float64)
+
+
+def _padded(array: np.ndarray) -> np.ndarray:
+    """An array with zeros below, so that meshes of many sizes are few programs."""
+    more = padded_size(len(array)) - len(array)
+    return np.pad(array, [(0, more)] + [(0, 0)] * (array.ndim - 1))

@@ -1,0 +1,57 @@
+"""Mahalanobis distances of cases from the mean of some of them."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+from jax.typing import ArrayLike
+
+from opjax import _checks, linalg
+
+_FLOOR = 0.01
+
+
+def matrix(features: ArrayLike, ridge: ArrayLike) -> tuple[Array, Array]:
+    """Returns features and ridge as arrays, at least in single precision.
+
+    Raises:
+      TypeError: if the features are not floating point.
+      ValueError: if they have not two axes, or the ridge is not positive.
+    """
+    _checks.floating(features=features)
+    _checks.rank(2, features=features)
+    _checks.positive(ridge=ridge)
+    found = linalg.at_least_single(jnp.asarray(features))
+    return found, jnp.asarray(ridge, found.dtype)
+
+
+@partial(jax.jit, static_argnames="count")
+def distances(
+    features: Array,
+    ridge: Array,
+    *,
+    count: int | None = None,
+    excess: Array | float = 0.0,
+) -> Array:
+    """Distances of all rows, with mean and covariance of the first `count`.
+
+    Args:
+      features: one row for each case.
+      ridge: see `shrunk_distances`.
+      count: number of cases that mean and covariance are made of; all if None.
+      excess: variance that the features of a case have besides, one for each row.
+    """
+    own = features[:count]
+    mean = jnp.mean(own, axis=0, keepdims=True)
+    variance = jnp.var(own, axis=0, keepdims=True) + _FLOOR**2
+    more = jnp.asarray(excess, features.dtype).reshape(-1, 1)
+    z = (features - mean) / jnp.sqrt(variance + more)
+    highest = lax.Precision.HIGHEST
+    covariance = jnp.matmul(z[:count].T, z[:count], precision=highest) / len(own)
+    system = covariance + ridge * jnp.eye(z.shape[1], dtype=z.dtype)
+    white = linalg.whiten(z, system, repair=False)
+    # An exact zero has no gradient, which cases that all agree would have.
+    squares = jnp.sum(white * white, axis=1)
+    zero = squares == 0
+    return jnp.where(zero, 0, jnp.sqrt(jnp.where(zero, 1, squares)))

@@ -1,0 +1,151 @@
+"""Whether a case is like others, by several groups of features at once."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jax.typing import ArrayLike
+from jaxtyping import Float
+
+from opjax import _checks
+from opjax.uncertainty import _distances
+from opjax.uncertainty.likeness import conformal_p_value
+
+
+class Group(NamedTuple):
+    """Features of one kind, such as moments, or waves over the points.
+
+    Attributes:
+      features: of the new case, shape `(f,)`.
+      reference: of the `b` reference cases, shape `(b, f)`.
+      noise: variance of the features of the new case because its points are few, such
+        as `1 / n` for means over `n` points; a scalar.
+      reference_noise: the same of the reference cases, `(b,)`, or one for all.
+    """
+
+    features: Float[ArrayLike, " f"]
+    reference: Float[ArrayLike, "b f"]
+    noise: ArrayLike = 0.0
+    reference_noise: ArrayLike = 0.0
+
+
+class GroupedLikeness(NamedTuple):
+    """How much a case is like others.
+
+    Attributes:
+      p_value: probability of a case at least as unlike, if the case is drawn as the
+        others are; at least `1 / (b + 1)` for `b` others.
+      score: how unlike it is: standard deviations of the logarithm of the distance
+        above the median, of the group where they are most.
+      distance: from the mean of the others, over their own median distance, in this
+        group.
+      group: number of this group.
+    """
+
+    p_value: Array
+    score: Array
+    distance: Array
+    group: Array
+
+
+def likeness_of_groups(
+    groups: Sequence[Group], *, ridge: ArrayLike = 0.1
+) -> GroupedLikeness:
+    r"""Says how much a case is like reference cases, by several groups of features.
+
+        d_gi^2 = z_gi (Z_g^T Z_g / b + ridge I)^{-1} z_gi^T,
+        z_gi = (x_gi - mean) / (std^2 + floor^2 + max(v_gi - median_j v_gj, 0))^{1/2},
+        e_gi^2 = d_gi^2 / (1 - d_gi^2 / b),    l_gi = log(e_gi + 0.1),
+        s_i = max_g (l_gi - median_j l_gj) / (std_j(l_gj)^2 + 0.02^2)^{1/2},
+        p = conformal_p_value(s_1, ..., s_b; s).
+
+    `d` are the distances of `shrunk_distances`, and `e` those from the other cases,
+    each case left out of the covariance, so that many features may be compared with few
+    cases. Features of a case with fewer points than the others are noisier by `v`, and
+    count for less. Groups are brought to one scale by the spread of `l`, and a case is
+    as unlike as it is in its most unusual group.
+
+    For the p-value all of this is done with the new case among the others, so that all
+    `b + 1` scores change in the same way if two cases are exchanged. The theorem of
+    `conformal_p_value` holds for any number of groups: no correction for several tests
+    is needed. Score and distance leave the new case out, and have no bound.
+
+    What differs in no feature is not seen, however wrong the prediction is.
+
+    Args:
+      groups: at least one, all with the same number of reference cases. No operator
+        was trained on these, if the features depend on the operator.
+      ridge: see `shrunk_distances`.
+
+    Returns:
+      p-value, score, distance and the number of the group; NaN if a feature is.
+
+    Raises:
+      TypeError: if an array is not floating point.
+      ValueError: if there is no group, shapes do not match, or the ridge is not
+        positive.
+
+    References:
+      Laxhammar and Falkman, "Inductive conformal anomaly detection for sequential
+      detection of anomalous sub-trajectories", Ann. Math. Artif. Intell. 74, 2015.
+      Belsley, Kuh and Welsch, "Regression Diagnostics", 1980, section 2.1 (`e`).
+    """
+    counts = sorted({len(jnp.asarray(group.reference)) for group in groups})
+    if len(counts) != 1:
+        raise ValueError(
+            f"groups have {counts} reference cases, expected at least one group, and "
+            "as many cases in each."
+        )
+    (count,) = counts
+    arrays = [_checked(number, group, ridge) for number, group in enumerate(groups)]
+    return _compared(arrays, count)
+
+
+@partial(jax.jit, static_argnames="count")
+def _compared(arrays: list[tuple[Array, Array, Array]], count: int) -> GroupedLikeness:
+    together = [_left_out(*each, count=count + 1) for each in arrays]
+    apart = [_left_out(*each, count=count) for each in arrays]
+    everywhere = jnp.max(jnp.stack([_score(e, count + 1) for e in together]), axis=0)
+    new = jnp.stack([_score(e, count)[-1] for e in apart])
+    group = jnp.argmax(new)
+    ratios = jnp.stack([e[-1] / jnp.median(e[:-1]) for e in apart])
+    p_value = conformal_p_value(everywhere[:-1], everywhere[-1])
+    return GroupedLikeness(p_value, jnp.max(new), ratios[group], group)
+
+
+def _checked(number: int, group: Group, ridge: ArrayLike) -> tuple[Array, Array, Array]:
+    """Features and noise of all cases, the new one last, and the ridge."""
+    known, weight = _distances.matrix(group.reference, ridge)
+    _checks.floating(features=group.features)
+    new = jnp.asarray(group.features, known.dtype)
+    if new.shape != known.shape[1:]:
+        raise ValueError(
+            f"features of group {number} has shape {new.shape}, but reference "
+            f"{known.shape}: a case has one number for each column."
+        )
+    own = jnp.asarray(group.noise, known.dtype)
+    others = jnp.asarray(group.reference_noise, known.dtype)
+    if own.shape != () or others.shape not in ((), known.shape[:1]):
+        raise ValueError(
+            f"noise and reference_noise of group {number} have shapes {own.shape} and "
+            f"{others.shape}, expected () and {known.shape[:1]}: one for each case."
+        )
+    noise = jnp.append(jnp.broadcast_to(others, known.shape[:1]), own)
+    return jnp.concatenate([known, new[None, :]]), noise, weight
+
+
+def _left_out(features: Array, noise: Array, ridge: Array, *, count: int) -> Array:
+    """Distances of all rows from the first `count`, of these without themselves."""
+    excess = jnp.maximum(noise - jnp.median(noise[:count]), 0)
+    found = _distances.distances(features, ridge, count=count, excess=excess)
+    share = jnp.where(jnp.arange(len(found)) < count, found**2 / count, 0)
+    return found / jnp.sqrt(jnp.maximum(1 - share, jnp.finfo(found.dtype).eps))
+
+
+def _score(distances: Array, count: int) -> Array:
+    logs = jnp.log(distances + 0.1)
+    own = logs[:count]
+    return (logs - jnp.median(own)) / jnp.sqrt(jnp.var(own) + 0.02**2)

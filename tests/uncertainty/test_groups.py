@@ -1,0 +1,187 @@
+"""Likeness by several groups: waves over points, noise, the theorem, bad input."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.test_util import check_grads
+
+from opjax import uncertainty
+from opjax.uncertainty import Group
+
+DTYPES = ["float32", "float64"]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_waves_are_those_of_numpy_whatever_is_masked(dtype, rng):
+    points, waves = rng.normal(size=(11, 2)).astype(dtype), rng.normal(size=(2, 9))
+    weights = (rng.random(11) * (np.arange(11) % 3 > 0)).astype(dtype)
+    kept = weights > 0
+    phase = points[kept] @ waves
+    expected = np.concatenate(
+        [np.average(f(phase), axis=0, weights=weights[kept]) for f in (np.cos, np.sin)]
+    )
+    points[~kept] = np.nan
+    found = uncertainty.wave_means(points, waves, quadrature_weights=weights)
+    assert found.dtype == dtype
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
+    bare = uncertainty.wave_means(points[kept], waves)
+    plain = np.concatenate([np.cos(phase).mean(axis=0), np.sin(phase).mean(axis=0)])
+    np.testing.assert_allclose(bare, plain, rtol=1e-4, atol=1e-6)
+
+
+def test_waves_have_the_gradients_of_their_formula(rng):
+    points, waves, weights = (
+        rng.normal(size=(6, 2)),
+        rng.normal(size=(2, 3)),
+        np.ones(6),
+    )
+
+    def means(points, waves):
+        return uncertainty.wave_means(points, waves, quadrature_weights=weights)
+
+    found = jax.grad(lambda x: means(x, waves)[1])(points)
+    expected = -np.sin(points @ waves[:, 1])[:, None] * waves[:, 1] / 6
+    np.testing.assert_allclose(found, expected, rtol=1e-9)
+    check_grads(means, (points, waves), order=1, modes=["rev"])
+
+
+def test_waves_of_a_finer_mesh_converge_to_the_transform_of_the_domain():
+    """On the interval (0, 1): sin(a) / a and (1 - cos(a)) / a."""
+    a = 3.0
+    errors = []
+    for n in (32, 64, 128):
+        x = ((np.arange(n) + 0.5) / n)[:, None]
+        found = uncertainty.wave_means(x, np.asarray([[a]]))
+        errors.append(np.abs(found - np.asarray([np.sin(a), 1 - np.cos(a)]) / a).max())
+    np.testing.assert_allclose(np.divide(errors[:2], errors[1:]), 4, rtol=0.01)
+
+
+def left_out(features, noise, count, ridge):
+    """Distances from the others, by an inverse for each case."""
+    own = features[:count]
+    excess = np.maximum(noise - np.median(noise[:count]), 0)[:, None]
+    scale = np.sqrt(own.var(axis=0) + 1e-4 + excess)
+    z = (features - own.mean(axis=0)) / scale
+    total = z[:count].T @ z[:count]
+    found = []
+    for i, row in enumerate(z):
+        known = total - np.outer(row, row) if i < count else total
+        system = known / count + ridge * np.eye(len(row))
+        found.append(np.sqrt(row @ np.linalg.solve(system, row)))
+    return np.asarray(found)
+
+
+def score(distances, count):
+    logs = np.log(distances + 0.1)
+    own = logs[:count]
+    return (logs - np.median(own)) / np.sqrt(own.var() + 0.02**2)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_likeness_of_groups_is_that_of_the_definition(dtype, rng):
+    sizes, count, ridge = (3, 30), 20, 0.2
+    noise = rng.random(count + 1)
+    features = [rng.normal(size=(count + 1, f)).astype(dtype) for f in sizes]
+    features[1][-1] *= 3
+    groups = [
+        Group(a[-1], a[:-1], scale * noise[-1], scale * noise[:-1])
+        for a, scale in zip(features, (0.0, 1.0), strict=True)
+    ]
+    found = uncertainty.likeness_of_groups(groups, ridge=ridge)
+    both = list(zip(features, (0 * noise, noise), strict=True))
+    together = np.max(
+        [score(left_out(a, v, count + 1, ridge), count + 1) for a, v in both], axis=0
+    )
+    np.testing.assert_allclose(found.p_value, np.mean(together >= together[-1]))
+    apart = [left_out(a, v, count, ridge) for a, v in both]
+    scores = [score(e, count)[-1] for e in apart]
+    place = int(np.argmax(scores))
+    assert found.group == place == 1
+    np.testing.assert_allclose(found.score, scores[place], rtol=2e-3)
+    ratio = apart[place][-1] / np.median(apart[place][:-1])
+    np.testing.assert_allclose(found.distance, ratio, rtol=2e-3)
+
+
+def test_false_alarms_of_groups_are_as_rare_as_promised(rng):
+    """Over 2000 draws of 21 exchangeable cases, of which every second is noisy."""
+    noise = rng.integers(0, 2, (2000, 21)).astype(float)
+    one = rng.standard_t(3, size=(2000, 21, 4)) * (1 + noise[..., None])
+    two = rng.normal(size=(2000, 21, 24)) + one[..., :1]
+
+    def p_value(one, two, noise):
+        groups = [Group(a[0], a[1:], noise[0], noise[1:]) for a in (one, two)]
+        return uncertainty.likeness_of_groups(groups).p_value
+
+    found = np.asarray(jax.jit(jax.vmap(p_value))(one, two, noise))
+    for rate in (1 / 21, 0.1, 0.3):
+        promised = np.floor(21 * rate + 1e-9) / 21
+        np.testing.assert_allclose(
+            np.mean(found <= rate + 1e-9),
+            promised,
+            atol=4 * np.sqrt(promised * (1 - promised) / 2000),
+        )
+
+
+def test_the_order_of_cases_and_groups_does_not_matter(rng):
+    reference, new = rng.normal(size=(15, 6)), 2 * rng.normal(size=6)
+    order = rng.permutation(15)
+    groups = [Group(new[:2], reference[:, :2]), Group(new[2:], reference[:, 2:])]
+    moved = [Group(g.features, g.reference[order]) for g in groups[::-1]]
+    one, other = map(uncertainty.likeness_of_groups, (groups, moved))
+    np.testing.assert_allclose(one[:3], other[:3], rtol=1e-9)
+    assert one.group == 1 - other.group
+
+
+def test_a_group_that_is_equal_in_all_cases_says_nothing(rng):
+    """As waves over a mesh that all cases share, but for rounding."""
+    reference, new = rng.normal(size=(30, 4)), rng.normal(size=4)
+    same = 0.3 + 1e-8 * rng.normal(size=(31, 50))
+    alone = uncertainty.likeness_of_groups([Group(new, reference)])
+    groups = [Group(new, reference), Group(same[0], same[1:])]
+    found = uncertainty.likeness_of_groups(groups)
+    assert found.p_value == alone.p_value
+    far = groups[:1] + [Group(same[0] + 0.1, same[1:])]
+    found = uncertainty.likeness_of_groups(far)
+    assert found.group == 1
+    assert found.p_value == 1 / 31
+
+
+def test_gradients_of_the_score_are_finite(rng):
+    reference = rng.normal(size=(8, 3))
+
+    @jax.jit
+    def value(new):
+        groups = [Group(new, reference), Group(new[:2], reference[:, :2])]
+        return uncertainty.likeness_of_groups(groups).score
+
+    check_grads(value, (rng.normal(size=3),), order=1, modes=["rev"])
+    assert np.isfinite(jax.grad(value)(jnp.mean(reference, axis=0))).all()
+
+
+def test_not_a_number_is_passed_on(rng):
+    reference = rng.normal(size=(6, 2))
+    found = uncertainty.likeness_of_groups([Group(np.full(2, np.nan), reference)])
+    assert np.isnan(found.p_value)
+    assert np.isnan(found.score)
+
+
+def test_bad_input_is_refused(rng):
+    reference, new = rng.normal(size=(6, 2)), np.ones(2)
+    several = uncertainty.likeness_of_groups
+    with pytest.raises(ValueError, match="at least one group"):
+        several([])
+    with pytest.raises(ValueError, match=r"groups have \[5, 6\] reference cases"):
+        several([Group(new, reference), Group(new, reference[1:])])
+    with pytest.raises(ValueError, match=r"features of group 0 has shape \(3,\)"):
+        several([Group(np.ones(3), reference)])
+    with pytest.raises(ValueError, match="noise and reference_noise of group 0"):
+        several([Group(new, reference, 0.0, np.ones(3))])
+    with pytest.raises(TypeError, match="features"):
+        several([Group(np.ones(2, int), reference)])
+    with pytest.raises(ValueError, match="ridge"):
+        several([Group(new, reference)], ridge=0.0)
+    with pytest.raises(ValueError, match="waves has shape"):
+        uncertainty.wave_means(reference, np.ones((3, 4)))
+    with pytest.raises(TypeError, match="points"):
+        uncertainty.wave_means(np.ones((3, 2), int), np.ones((2, 4)))
