@@ -35,21 +35,14 @@ class Baseline(NamedTuple):
     linear: np.ndarray
 
 
-def predict(
-    train: Sequence[Sample],
-    test: Sequence[Sample],
-    *,
-    shape_tolerance: float = _SHAPE_TOLERANCE,
-) -> Baseline:
+def predict(train: Sequence[Sample], test: Sequence[Sample]) -> Baseline:
     """Fits to training samples, and predicts test samples.
 
     Args:
       train: as from `opjax.datasets.lift`, more than ten.
       test: likewise.
-      shape_tolerance: smallest singular value of a mode of the shapes that is kept,
-        over the first.
     """
-    known, asked = _parameters(train, test, shape_tolerance)
+    known, asked = _parameters(train, test)
     pressure = _stack(train, "target")
     mean = pressure.mean(axis=0)
     modes = np.linalg.svd(pressure - mean, full_matrices=False)[2][:MODES]
@@ -101,13 +94,13 @@ def r_squared(predicted: np.ndarray, true: np.ndarray) -> float:
 
 
 def _parameters(
-    train: Sequence[Sample], test: Sequence[Sample], shape_tolerance: float
+    train: Sequence[Sample], test: Sequence[Sample]
 ) -> tuple[np.ndarray, np.ndarray]:
     """Parameters of the shape and scalars, scaled by the training samples."""
     shapes = [np.concatenate([_shape(one) for one in part]) for part in (train, test)]
     mean = shapes[0].mean(axis=0)
     _, sizes, modes = np.linalg.svd(shapes[0] - mean, full_matrices=False)
-    modes = modes[sizes > shape_tolerance * sizes[0]]
+    modes = modes[sizes > _SHAPE_TOLERANCE * sizes[0]]
     known, asked = (
         np.concatenate([(shape - mean) @ modes.T, _stack(part, "scalars")], axis=1)
         for shape, part in zip(shapes, (train, test), strict=True)
