@@ -232,6 +232,9 @@ def _other_rows(
     note = ""
     if "cells" in arrays and rows == len(arrays["cells"]):
         note = " It has one for each cell: give --location=cells to read cell data."
+    elif rows == 1:
+        note = " A number of the whole sample is a scalar: give --scalar_names, or "
+        note += "--target_scalars to predict it."
     return ValueError(
         f"{name}: {key} has {rows} rows, but mesh_points {num_points}: one row for "
         f"each point is needed.{note}"

@@ -125,10 +125,7 @@ def _read(path: Path, changed: int, size: int) -> Table:
             "as CSV in UTF-8."
         ) from error
     names = [name.strip() for name in lines[0]] if lines else []
-    if "file" not in names or len(set(names)) < len(names):
-        raise ValueError(
-            f"{path} has the columns {names}; it needs file, and each column once."
-        )
+    _check_columns(path, names)
     rows: dict[str, dict[str, str]] = {}
     for number, line in enumerate(lines[1:], 2):
         if not any(value.strip() for value in line):
@@ -144,10 +141,37 @@ def _read(path: Path, changed: int, size: int) -> Table:
     return Table(path, rows)
 
 
+def _check_columns(path: Path, names: list[str]) -> None:
+    if not names:
+        raise ValueError(
+            f"{path} is empty; its first line names the columns, file and the scalars."
+        )
+    if unnamed := names.count(""):
+        raise ValueError(
+            f"{path} has {unnamed} columns without a name in its first line; name them "
+            "or remove them."
+        )
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise ValueError(
+            f"{path} has the column {twice[0]} {names.count(twice[0])} times; keep one "
+            "of them."
+        )
+    if "file" in names:
+        return
+    note = "; the first line names the columns, and one of them is file"
+    for mark, word in ((";", "semicolons"), ("\t", "tabs")):
+        if any(mark in name for name in names):
+            note = f", with {word} between them; save it with commas, and numbers "
+            note += "with decimal points"
+    raise ValueError(f"{path} has no column file, but {names}{note}.")
+
+
 def _check_row(
     path: Path, number: int, row: Mapping[str, str], rows: Mapping[str, object]
 ) -> None:
     key = row["file"]
+    if not key:
+        raise ValueError(f"{path}: line {number} names no file; give one.")
     if key in rows:
         raise ValueError(f"{path}: line {number} lists {key} again; keep one of them.")
     file = path.parent / key

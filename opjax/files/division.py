@@ -92,11 +92,10 @@ def splits(
     how = How(wanted, point_dim, stacked, max_bytes)
     read = read_all if in_memory else look_at_all
     found, channels, parts = read(train, how)
-    if found[0].target is None:
-        alone = ", since target scalars stand beside a field" if target_scalars else ""
+    if found[0].target is None and found[0].target_scalars is None:
         raise ValueError(
             f"{found[0].name} has no array 'target'; name what to predict, "
-            f"target_names=...{alone}."
+            "target_names=... or target_scalars=..."
         )
     tests = None
     if test:

@@ -10,7 +10,7 @@ from opjax.samples.base import Sample
 
 def from_arrays(
     *,
-    target: ArrayLike,
+    target: ArrayLike | None = None,
     features: ArrayLike | None = None,
     mesh_points: ArrayLike | None = None,
     quadrature_weights: ArrayLike | None = None,
@@ -25,10 +25,11 @@ def from_arrays(
 
     Args:
       target: values to predict, shape `(b, n)` or `(b, n, q)`; on a grid of
-        `grid_axes = 2` axes `(b, h, w)` or `(b, h, w, q)`.
+        `grid_axes = 2` axes `(b, h, w)` or `(b, h, w, q)`. None if scalars alone are to
+        be predicted.
       features: input values, likewise; None if the mesh is the input.
       mesh_points: coordinates, shape `(b, n, p)`, or `(n, p)` if all samples share
-        them. None for a grid.
+        them. None for a grid, which needs a target or features.
       quadrature_weights: weights of the points, shape `(b, n)` or `(n,)`. Not for
         grids.
       grid_axes: number of axes of the grid.
@@ -39,17 +40,22 @@ def from_arrays(
       The samples, in their order. Arrays are not copied where they need not be.
 
     Raises:
-      ValueError: if shapes do not fit each other.
+      ValueError: if shapes do not fit each other, or there is nothing to predict.
     """
-    arrays = {"target": _stacked("target", target)}
-    if features is not None:
-        arrays["features"] = _stacked("features", features)
+    if target is None and target_scalars is None:
+        raise ValueError("Give what to predict, target or target_scalars.")
+    given = {"target": target, "features": features}
+    arrays = {k: _stacked(k, array) for k, array in given.items() if array is not None}
     if mesh_points is None:
         if quadrature_weights is not None:
             raise ValueError("quadrature_weights need mesh_points; grids have none.")
+        if not arrays:
+            raise ValueError("Give mesh_points, or a target or features on a grid.")
         found = _on_grid(arrays, grid_axes)
         return _with_scalars(found, scalars=scalars, target_scalars=target_scalars)
-    points, count = _stacked("mesh_points", mesh_points), len(arrays["target"])
+    points = _stacked("mesh_points", mesh_points)
+    known = [a for a in (target, features, target_scalars) if a is not None]
+    count = len(np.atleast_1d(np.asarray(known[0])))
     if points.ndim not in (2, 3):
         raise ValueError(
             f"mesh_points has shape {points.shape}, expected (b, n, p) for b samples, "
@@ -64,8 +70,8 @@ def from_arrays(
     found = [
         Sample(
             mesh_points=shared[i],
-            target=flat["target"][i],
-            features=flat["features"][i] if features is not None else None,
+            target=flat["target"][i] if "target" in flat else None,
+            features=flat["features"][i] if "features" in flat else None,
             quadrature_weights=weights[i],
             name=f"sample {i}",
         )
@@ -129,30 +135,30 @@ def _stacked(name: str, values: ArrayLike) -> np.ndarray:
 
 
 def _on_grid(arrays: dict[str, np.ndarray], grid_axes: int) -> list[Sample]:
-    target = arrays["target"]
-    shape = target.shape[1 : 1 + grid_axes]
+    role, first = next(iter(arrays.items()))
+    shape = first.shape[1 : 1 + grid_axes]
     for name, array in arrays.items():
         fits = array.ndim in (grid_axes + 1, grid_axes + 2)
-        if not fits or array.shape[: 1 + grid_axes] != target.shape[: 1 + grid_axes]:
+        if not fits or array.shape[: 1 + grid_axes] != first.shape[: 1 + grid_axes]:
             raise ValueError(
-                f"{name} has shape {array.shape} and target {target.shape}; without "
+                f"{name} has shape {array.shape} and {role} {first.shape}; without "
                 f"mesh_points both need samples, {grid_axes} axes of the grid and, if "
                 "there are several, channels. Give mesh_points, or another grid_axes."
             )
     points = grid_points(shape)
     flat = {
-        name: array.reshape(len(target), len(points), -1)
+        name: array.reshape(len(first), len(points), -1)
         for name, array in arrays.items()
     }
     return [
         Sample(
             mesh_points=points,
-            target=flat["target"][i],
+            target=flat["target"][i] if "target" in flat else None,
             features=flat["features"][i] if "features" in flat else None,
             grid_shape=shape,
             name=f"sample {i}",
         )
-        for i in range(len(target))
+        for i in range(len(first))
     ]
 
 

@@ -122,6 +122,7 @@ def _check_legacy_files(folder, mesh):
         (["c0.npz,fast", *_machs()[1:]], "mach is 'fast'"),
         (["c0.npz,nan", *_machs()[1:]], "c0.npz: the scalar mach is nan"),
         (["c0.npz,0.1,3", *_machs()[1:]], "line 2 has 3 values"),
+        ([*_machs(), ",1"], "line 8 names no file"),
     ],
 )
 def test_bad_tables_are_refused_by_file_and_line(tmp_path, lines, message):
@@ -129,6 +130,46 @@ def test_bad_tables_are_refused_by_file_and_line(tmp_path, lines, message):
     _table(folder, lines)
     with pytest.raises(ValueError, match=message):
         files.read(folder, **BOTH)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", r"cases\.csv is empty; its first line names"),
+        ("file,mach,mach\nc0.npz,1,2\n", "the column mach 2 times; keep one"),
+        ("file,mach,,\nc0.npz,1,,\n", "2 columns without a name"),
+        ("file;mach\nc0.npz;0,3\n", "with semicolons between them; save it with com"),
+        ("file\tmach\nc0.npz\t0.3\n", "with tabs between them"),
+        ("c0.npz,0.3\n", "no column file.*the first line names the columns"),
+    ],
+)
+def test_tables_that_are_none_are_told_what_they_need(tmp_path, text, message):
+    folder = _files(tmp_path / "a")
+    (folder / "cases.csv").write_text(text)
+    with pytest.raises(ValueError, match=message):
+        files.read(folder, scalars="mach")
+
+
+def test_line_ends_and_marks_of_other_systems_make_no_difference(tmp_path):
+    folder = _files(tmp_path / "a")
+    text = "\n".join(["file,mach", *_machs(), ""])
+    found = []
+    for data in (
+        text.encode(),
+        b"\xef\xbb\xbf" + text.replace("\n", "\r\n").encode(),
+        text.replace("\n", "\r").encode(),
+        text.replace(",", " , ").encode(),
+    ):
+        (folder / "cases.csv").write_bytes(data)
+        found.append([one.scalars for one in files.read(folder, scalars="mach")])
+    for other in found[1:]:
+        np.testing.assert_array_equal(other, found[0])
+
+
+def test_scalars_that_are_named_as_fields_are_told_where_they_belong(tmp_path):
+    folder = _files(tmp_path / "a")
+    with pytest.raises(ValueError, match="angle has 1 rows.*give --scalar_names"):
+        files.read(folder, features="angle")
 
 
 def test_bad_scalars_are_refused_by_file_and_name(tmp_path):
@@ -154,7 +195,7 @@ def test_bad_scalars_are_refused_by_file_and_name(tmp_path):
     with pytest.raises(ValueError, match="split='learn'"):
         files.read(folder, scalars="mach")
     (folder / "cases.csv").write_text("name,mach\nc0.npz,1\n")
-    with pytest.raises(ValueError, match="it needs file"):
+    with pytest.raises(ValueError, match=r"no column file, but \['name', 'mach'\]"):
         files.read(folder, scalars="mach")
 
 

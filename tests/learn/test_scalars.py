@@ -138,13 +138,13 @@ def test_arrays_with_scalars_are_learned():
     assert found.shape == (12, 1)
 
 
-def test_target_scalars_alone_are_refused_with_the_way_out(tmp_path):
+def test_samples_of_nothing_to_learn_are_refused_with_the_way_out(tmp_path):
     points = np.random.default_rng(0).random((9, 2)).astype(np.float32)
-    np.savez(tmp_path / "c0.npz", mesh_points=points, lift=1.0)
-    with pytest.raises(ValueError, match=r"c0.npz has no array 'target'.*stand beside"):
-        files.splits([tmp_path], target_scalars="lift")
-    samples = [Sample(points, target_scalars=np.ones(1, np.float32))]
-    with pytest.raises(ValueError, match=r"train samples: .*no targets.*Sample.target"):
+    np.savez(tmp_path / "c0.npz", mesh_points=points, angle=1.0)
+    with pytest.raises(ValueError, match=r"c0.npz has no array 'target'.*target_scal"):
+        files.splits([tmp_path], scalars="angle")
+    samples = [Sample(points)]
+    with pytest.raises(ValueError, match=r"train samples: .*no targets.*target_scal"):
         supervised.check(Splits(samples, samples, samples, source="test"))
 
 

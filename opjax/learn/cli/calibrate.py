@@ -148,16 +148,20 @@ class Bands(NamedTuple):
 
         Returns:
           Prediction, lower and upper field side by side with the names of all their
-          channels; and keys for the row of the case.
+          channels, none where scalars alone are predicted; and keys for the row of the
+          case.
         """
-        band = self.found.band(sample, values, kind=self.kind)
-        fields = np.concatenate([values, band.lower, band.upper], axis=1)
-        if self.pictures is not None:
-            self.pictures.add(sample, values, (band.upper - band.lower) / 2)
-        ends = [f"{name}_{end}" for end in ("lower", "upper") for name in names]
-        row = calibration.row_of(
-            band, sample, kind=self.kind, coverage=self.found.coverage
-        )
+        fields, ends = values, list[str]()
+        row: dict[str, Any] = {"band_coverage": self.found.coverage}
+        if names:
+            band = self.found.band(sample, values, kind=self.kind)
+            fields = np.concatenate([values, band.lower, band.upper], axis=1)
+            if self.pictures is not None:
+                self.pictures.add(sample, values, (band.upper - band.lower) / 2)
+            ends = [f"{name}_{end}" for end in ("lower", "upper") for name in names]
+            row = calibration.row_of(
+                band, sample, kind=self.kind, coverage=self.found.coverage
+            )
         known = self.found.likeness(sample, values)
         if known is not None:
             row |= known
@@ -217,6 +221,12 @@ def bands_of(
         elif not exists:
             reason = f"{found.folder} is not calibrated; run opjax-calibrate first"
         raise ValueError(f"{asked[0]} means nothing here: {reason}.")
+    alone = not found.description["channels"]["target"]
+    if alone and (kind is not None or figures):
+        raise ValueError(
+            f"{asked[-1]} means nothing here: the operator in {found.folder} predicts "
+            "scalars alone, which have intervals."
+        )
     if stream and exists:
         say("Slices of points (--stream) are predicted without bands.")
         return None

@@ -5,7 +5,9 @@
 Writes a copy of every input file to the output folder, with the prediction beside its
 own arrays. `report.json` says for every sample how far it is from the training data
 and, if it has a target, the relative L2 error; and which scalars it has, which ones
-were predicted, and their errors. The last line printed summarises it.
+were predicted, and their errors. The last line printed summarises it. Predicted scalars
+are in a table too, `scalars.csv`; an operator that predicts scalars alone writes no
+copies.
 
 An operator that was trained on series, with `--time`, takes the first frames of every
 series and needs `--steps=50`. For every case it writes a `.pvd` file with `.vtu` files,
@@ -23,12 +25,13 @@ points. With `--export=FILE` the operator is written to a file that runs without
 see `opjax.export`.
 """
 
+import contextlib
 import os
 import pathlib
 import time
 import warnings
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 import jax
@@ -44,10 +47,11 @@ from opjax.learn.cli.calibrate import Bands, bands_of
 from opjax.learn.config.quantities import Quantity, parse
 from opjax.learn.json_files import to_json, write_json
 from opjax.learn.messages import say
-from opjax.learn.predict import calibration, in_slices, intervals, trained
+from opjax.learn.predict import calibration, case_table, in_slices, trained
 from opjax.learn.predict.quantities import measure
 from opjax.learn.registry import operators
 from opjax.learn.report.figures_bands import Pictures
+from opjax.learn.tasks import scalars
 from opjax.learn.tasks.supervised import mean_and_worst
 from opjax.samples import Sample, ranges
 
@@ -137,7 +141,7 @@ def run(
                 result |= _summary(rows) | {"output": str(output)}
                 return to_json(result | {"seconds": time.monotonic() - begin})
             names = (pathlib.Path(written_name(f)).stem for f in _files(inputs))
-            remove_leftovers(place, "report", *names)
+            remove_leftovers(place, "report", "scalars", *names)
             if stream:
                 rows = _stream_all(found, inputs, place, point_dim, limits)
             else:
@@ -172,6 +176,11 @@ def _quantities(
         raise ValueError(
             "Quantities are those of whole meshes; leave --stream and --steps out, or "
             "--quantities."
+        )
+    if asked and not found.description["channels"]["target"]:
+        raise ValueError(
+            f"Quantities are those of predicted fields, but the operator in "
+            f"{found.folder} predicts scalars alone; leave --quantities out."
         )
     if asked is not None:
         return parse(asked)
@@ -243,51 +252,45 @@ def _predict_all(
         if place.exists() and place.samefile(file):
             raise ValueError(f"{place} is the input itself; give another --output.")
         options = found.read_options(point_dim=point_dim)
-        with files.extended(file, place, **options) as several:
-            for each in several:
-                both = found.both(each.sample, **limits)
-                values = _finite(each.sample, both.values)
-                row = _row(found, each.sample, values, wanted)
-                row |= _of_scalars(found, each.sample, both.scalars)
+        with _opened(file, place, options, copied=bool(names)) as several:
+            for sample, add in several:
+                both = found.both(sample, **limits)
+                values = _finite(sample, both.values)
+                row = _row(found, sample, values, wanted)
+                row |= case_table.row_of(
+                    found.description["names"], sample, both.scalars
+                )
                 if bands is None:
-                    each.add(values, names)
+                    add(values, names)
                 else:
-                    fields, known = bands.beside(each.sample, values, names)
-                    each.add(*fields)
+                    fields, known = bands.beside(sample, values, names)
+                    add(*fields)
                     row |= known | bands.intervals(row)
                 rows.append(row)
-                given.append(ranges.ends(each.sample))
+                given.append(ranges.ends(sample))
     for note in ranges.other_units(
         found.description, given, found.description["names"]
     ):
         warnings.warn(note, stacklevel=2)
     write_json(output / "report.json", rows)
+    if any("predicted_scalars" in row for row in rows):
+        case_table.write(output / case_table.FILE, rows)
     return rows
 
 
-def _of_scalars(
-    found: trained.Trained, sample: Sample, predicted: np.ndarray | None
-) -> dict[str, Any]:
-    """What the report says of the scalars of a sample, by their names."""
-    names = found.description["names"]
-    targets = names.get("target_scalars") or []
-    row: dict[str, Any] = {}
-    if sample.scalars is not None:
-        row["scalars"] = _named(names, "scalars", sample.scalars)
-    if predicted is not None:
-        row["predicted_scalars"] = intervals.named(targets, predicted)
-    if predicted is not None and sample.target_scalars is not None:
-        known, error = sample.target_scalars, predicted - sample.target_scalars
-        row["target_scalars"] = intervals.named(targets, known)
-        row["scalar_errors"] = intervals.named(targets, error)
-    return to_json(row)
+@contextlib.contextmanager
+def _opened(
+    file: pathlib.Path, place: pathlib.Path, options: files.ReadOptions, *, copied: bool
+) -> Generator[list[tuple[Sample, Callable[[np.ndarray, list[str]], None]]]]:
+    """Opens the samples of a file, and what adds fields to each in a copy of it.
 
-
-def _named(
-    names: dict[str, list[str]], role: str, values: np.ndarray
-) -> dict[str, float]:
-    listed = names.get(role) or [f"{role}_{i}" for i in range(len(values))]
-    return dict(zip(listed, map(float, values), strict=True))
+    Not copied, nothing is added: there are no fields to add.
+    """
+    if copied:
+        with files.extended(file, place, **options) as several:
+            yield [(each.sample, each.add) for each in several]
+    else:
+        yield [(sample, lambda *_: None) for sample in files.read(file, **options)]
 
 
 def _finite(sample: Sample, values: np.ndarray) -> np.ndarray:
@@ -310,7 +313,7 @@ def _row(
     row |= ranges.compare(found.description, sample)
     if crowding := ranges.crowding(found.description, sample):
         row["points_crowding"] = crowding
-    if sample.target is not None:
+    if sample.target is not None and values.shape[1]:
         weights: Any = sample.quadrature_weights
         row["relative_l2"] = metrics.relative_l2(
             jnp.asarray(values), sample.target, quadrature_weights=weights
@@ -327,7 +330,7 @@ def _row(
 def _summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
     errors = [row["relative_l2"] for row in rows if "relative_l2" in row]
     own = ("name", "num_points", "relative_l2", "errors", "steps", "last_time")
-    own += ("scalars", "predicted_scalars", "target_scalars", "scalar_errors")
+    own += case_table.ROW
     own += ("quantities", "true_quantities")
     own += calibration.ROW
     keys = dict.fromkeys(key for row in rows for key in row if key not in own)
@@ -336,8 +339,15 @@ def _summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
         "samples": len(rows),
         "num_points": sum(row["num_points"] for row in rows),
         **{f"{key}_worst": max(row.get(key, 0) for row in rows) for key in keys},
+        **_of_scalars(rows),
         **calibration.summary(rows),
     }
+
+
+def _of_scalars(rows: list[dict[str, Any]]) -> dict[str, float]:
+    """What the last line says of predicted scalars whose true values are known."""
+    names = [list(row["target_scalars"]) for row in rows if "target_scalars" in row]
+    return scalars.errors(*case_table.known(rows), names[0]) if names else {}
 
 
 def _export(found: trained.Trained, path: str | os.PathLike[str]) -> None:

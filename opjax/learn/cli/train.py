@@ -82,7 +82,7 @@ class FileOptions(Options):
     target_names: str = option(
         "",
         "Names of the fields to predict, separated by commas. If empty, the field "
-        "target",
+        "target, when the files have one",
     )
     scalar_names: str = option(
         "",
@@ -93,7 +93,7 @@ class FileOptions(Options):
     target_scalars: str = option(
         "",
         "Names of numbers of a whole sample to predict, separated by commas; beside "
-        "the fields to predict",
+        "the fields to predict, or alone where there are none",
     )
     point_dim: int = option(
         0,

@@ -203,10 +203,10 @@ def _stacked(data: Mapping[str, ArrayLike]) -> list[Sample]:
             f"{sorted(unknown)} are no arrays of samples; known are "
             f"{[*FIELDS, *SCALARS]}."
         )
-    if "target" not in data:
+    if not {"target", "target_scalars"} & data.keys():
         raise ValueError(f"{sorted(data)} have no target; give what to predict.")
     return from_arrays(
-        target=data["target"],
+        target=data.get("target"),
         features=data.get("features"),
         mesh_points=data.get("mesh_points"),
         quadrature_weights=data.get("quadrature_weights"),

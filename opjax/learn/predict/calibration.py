@@ -55,8 +55,11 @@ class Calibration(NamedTuple):
       width_name: one of `WIDTHS`.
       width: the width model.
       coverage: the share that is promised.
-      factors: of the width, by the name of the band, `whole_field` and `pointwise`.
-      scores: of whole fields, those of the calibration cases, sorted, `(b,)`.
+      factors: of the width, by the name of the band, `whole_field` and `pointwise`;
+        none where scalars alone are predicted.
+      scores: of whole fields, those of the calibration cases, sorted, `(b,)`; where
+        scalars alone are predicted, the largest error of a case over the spread of
+        that scalar in training.
       members: digests of the operators that an ensemble consists of.
       half_widths: of the intervals of scalars and quantities, see `intervals`.
       reference: what the cases are like, for a warning of others; None where they are
@@ -92,10 +95,16 @@ class Calibration(NamedTuple):
           Lower and upper field in physical units, `(n, q)` each.
 
         Raises:
-          ValueError: if the kind is unknown or the sample does not fit the operator.
+          ValueError: if the kind is unknown, the sample does not fit the operator, or
+            that predicts scalars alone.
         """
         if kind not in BANDS:
             raise ValueError(f"{kind=} is unknown; choose from {', '.join(BANDS)}.")
+        if kind not in self.factors:
+            raise ValueError(
+                f"The operator in {self.trained.folder} predicts scalars alone, which "
+                "have intervals, `half_widths`, and no band."
+            )
         values = self.trained(sample) if prediction is None else prediction
         half = self.factors[kind] * (1 + _ROUNDING) * self.width(sample, values)
         # Rounded outwards: a target whose score is the factor lies inside.
@@ -122,7 +131,9 @@ class Calibration(NamedTuple):
         """
         if self.reference is None:
             return None
-        values = self.trained(sample) if prediction is None else prediction
+        values = prediction
+        if values is None:
+            values = self.trained.both(sample).values
         return self.reference.row(self.trained, sample, values)
 
     def save(self) -> pathlib.Path:
@@ -211,6 +222,13 @@ def calibrate(
             "other seed, and other widths have none."
         )
     uncertainty.least_cases(coverage)  # refuses what is no coverage
+    alone = not operator.description["channels"]["target"]
+    if alone and width != "constant":
+        raise ValueError(
+            f"{width=} means nothing to the operator in {operator.folder}: it predicts "
+            "scalars alone, whose intervals are equally wide for all cases. Leave it "
+            "out."
+        )
     _check_targets(operator, cases)
     _check_unseen(operator, cases)
     # By their digests, so that the order of files does not matter.
@@ -234,7 +252,11 @@ def calibrate(
         values = values[num_fit:]
     else:
         model = widths.restore(width, operator, members=members)
-    scores, factors = _factors(model, ordered, values, coverage)
+    scores, factors = (
+        (_scores_of_scalars(operator, ordered, predicted), dict[str, float]())
+        if alone
+        else _factors(model, ordered, values, coverage)
+    )
     names = tuple(map(identity, members))
     return Calibration(
         operator,
@@ -300,6 +322,16 @@ def _factors(
     return np.sort(scores), factors
 
 
+def _scores_of_scalars(
+    operator: Trained, cases: Sequence[Sample], predicted: Sequence[Predicted]
+) -> np.ndarray:
+    """Sorted largest errors of the scalars of each case, over their spread."""
+    std = np.asarray(operator.normalizers["target_scalars"].std, np.float64)
+    pairs = zip(predicted, cases, strict=True)
+    errors = [np.abs(p.scalars - case.target_scalars) / std for p, case in pairs]
+    return np.sort(np.max(errors, axis=1))
+
+
 def _padded(array: np.ndarray, size: int) -> np.ndarray:
     """An array with zeros below its rows."""
     return np.pad(array, [(0, size - len(array))] + [(0, 0)] * (array.ndim - 1))
@@ -324,6 +356,13 @@ def _check_targets(operator: Trained, cases: Sequence[Sample]) -> None:
         )
     channels = operator.description["channels"]["target"]
     for sample in cases:
+        if not channels:
+            if sample.target_scalars is None:
+                raise ValueError(
+                    f"{sample.name} has no target scalars; calibration cases need "
+                    "theirs."
+                )
+            continue
         if sample.target is None:
             raise ValueError(
                 f"{sample.name} has no target; calibration cases need theirs."
@@ -470,9 +509,12 @@ def _parsed(
                 f"{operator.folder}. Restore them, or run opjax-calibrate again."
             )
         members = [others[name] for name in text["members"]]
-    factors = {name: float(text["factors"][name]) for name in BANDS}
+    kinds = BANDS if operator.description["channels"]["target"] else ()
+    factors = {name: float(text["factors"][name]) for name in kinds}
     scores = arrays.pop("scores")
-    if not np.isfinite([*factors.values(), *scores]).all() or min(factors.values()) < 0:
+    if not np.isfinite([*factors.values(), *scores]).all() or any(
+        factor < 0 for factor in factors.values()
+    ):
         raise ValueError("factors that are none")
     width = widths.restore(text["width"], operator, members=members, arrays=arrays)
     coverage = float(text["coverage"])

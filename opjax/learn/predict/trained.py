@@ -88,10 +88,10 @@ class Trained(Learned):
         Raises:
           OSError: if the file cannot be read, or the folder not be written.
           TypeError: if the values are not floating point.
-          ValueError: if it is damaged or holds several samples, or the sample does not
-            fit the operator or the memory.
+          ValueError: if it is damaged or holds several samples, the sample does not
+            fit the operator or the memory, or the operator predicts scalars alone.
         """
-        self._refuse_series()
+        self._refuse_without_field()
 
         def predict(sample: Sample) -> np.ndarray:
             found = prediction.predict(
@@ -139,8 +139,9 @@ class Trained(Learned):
           scratch: folder for a file.
 
         Returns:
-          `values (n, q)`, and `scalars (t,)` in the order of
-          `description["names"]["target_scalars"]`; None of an operator without.
+          `values (n, q)`, `(n, 0)` of an operator that predicts scalars alone, and
+          `scalars (t,)` in the order of `description["names"]["target_scalars"]`; None
+          of an operator without.
 
         Raises:
           OSError: as from `__call__`.
@@ -205,7 +206,7 @@ class Trained(Learned):
           ValueError: if the operator cannot be evaluated in chunks, or the arrays or
             the memory do not fit it.
         """
-        self._refuse_series()
+        self._refuse_without_field()
         given: Any = dict(arrays)
         prediction.check(self, Sample(**given, name="the mesh"), weights=True)
         return prediction.stream(
@@ -267,7 +268,7 @@ class Trained(Learned):
           OSError: if the file cannot be read.
           ValueError: as from `stream`.
         """
-        self._refuse_series()
+        self._refuse_without_field()
         sample = self.one(mesh)
         prediction.check(self, sample, weights=True)
         prediction.refuse_whole(self)
@@ -279,6 +280,15 @@ class Trained(Learned):
             time=time,
         )
         return Field(self, found, time, sample.scalars)
+
+    def _refuse_without_field(self) -> None:
+        """Raises ValueError if the operator predicts no field of one mesh."""
+        self._refuse_series()
+        if not self.description["channels"]["target"]:
+            raise ValueError(
+                f"The operator in {self.folder} predicts scalars alone, no field; call "
+                "trained.both(sample).scalars."
+            )
 
     def _refuse_series(self) -> None:
         """Raises ValueError if the operator advances series in time."""

@@ -47,7 +47,8 @@ class Sizes(NamedTuple):
       point_dim: dimension of space.
       feature_dim: channels of the input function and scalars; zero if the mesh is the
         input.
-      out_features: channels of the output function.
+      out_features: channels of the output function; zero if scalars alone are
+        predicted.
       grid_shape: points per axis, if all samples are on this grid.
       num_points: points of every sample, if all have as many.
       box: lower and upper corner of all meshes, as the model sees them.

@@ -97,7 +97,9 @@ def sizes(
     scalar_dim = 0 if first.scalars is None else len(first.scalars)
     numbers = first.target_scalars
     target, channels = first.target, 1
-    if target is not None and target.ndim == 2:
+    if target is None and numbers is not None:
+        channels = 0
+    elif target is not None and target.ndim == 2:
         channels = target.shape[1]
     return Sizes(
         point_dim=first.mesh_points.shape[1],

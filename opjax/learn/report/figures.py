@@ -268,10 +268,12 @@ def _first_with(
 
 # Files by name; a new figure of every benchmark is a function and a line here.
 def parity(shown: Sequence[Member]) -> Any:
-    """Quantities of interest, predicted against true, of the first seed."""
-    return figures_quantities.parity(
-        {name: group[0].folder for name, group in by_name(shown).items()}
-    )
+    """Quantities of interest and scalars, predicted and true, of the first seed."""
+    found: dict[str, figures_quantities.Values] = {}
+    for name, (first, *_) in by_name(shown).items():
+        arrays = {} if first.outcome is None else first.outcome.arrays
+        found[name] = figures_quantities.values_of(first.folder, arrays)
+    return figures_quantities.parity(found)
 
 
 FIGURES: dict[str, Callable[[Sequence[Member]], Any]] = {

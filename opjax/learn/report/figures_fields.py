@@ -35,6 +35,8 @@ def fields(found: Mapping[str, Outcome]) -> Any:
     those that were tested on the meshes of the first. On a line, truth and predictions
     are curves in one axis.
     """
+    # Of operators that predict scalars alone there is nothing to show.
+    found = {k: seen for k, seen in found.items() if np.size(seen.predicted[0])}
     if not found:
         return None
     first = next(iter(found.values()))

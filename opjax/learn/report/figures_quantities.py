@@ -1,4 +1,4 @@
-"""Parity plots: quantities of interest, predicted against true."""
+"""Parity plots: quantities of interest and scalars, predicted against true."""
 
 import pathlib
 from collections.abc import Mapping
@@ -11,22 +11,40 @@ from opjax.learn.report import drawing
 from opjax.learn.tasks.quantities import FILE
 
 _MOST = 6  # panels
+# Predicted and true values of the test samples, by the name of a quantity or scalar.
+Values = dict[str, dict[str, Any]]
 
 
-def parity(folders: Mapping[str, pathlib.Path]) -> Any:
-    """Draws predicted against true values, a panel for each quantity.
+def values_of(folder: pathlib.Path, arrays: Mapping[str, np.ndarray]) -> Values:
+    """Returns the values of the quantities and of the predicted scalars of a member.
 
     Args:
-      folders: of members by the name of their model.
+      folder: of the member.
+      arrays: of its `predictions.npz`; none where there is no such file.
+    """
+    found: Values = {}
+    if (folder / FILE).is_file():
+        found |= read_object(folder / FILE)["quantities"]
+    if "predicted_scalars" in arrays:
+        guess, true = arrays["predicted_scalars"].T, arrays["target_scalars"].T
+        listed = arrays.get("target_scalars_names")
+        names = [f"scalar {i}" for i in range(len(true))]
+        names = names if listed is None else listed.tolist()
+        for name, *both in zip(names, guess, true, strict=True):
+            found[name] = dict(zip(("predicted", "true"), both, strict=True))
+    return found
+
+
+def parity(members: Mapping[str, Values]) -> Any:
+    """Draws predicted against true values, a panel for each quantity and scalar.
+
+    Args:
+      members: values by the name of their model, as from `values_of`.
 
     Returns:
-      The figure; None where no member has quantities.
+      The figure; None where no member has any.
     """
-    known = {
-        name: read_object(folder / FILE)["quantities"]
-        for name, folder in folders.items()
-        if (folder / FILE).is_file()
-    }
+    known = {name: found for name, found in members.items() if found}
     panels = list(dict.fromkeys(key for found in known.values() for key in found))
     if not panels:
         return None

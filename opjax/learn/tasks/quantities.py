@@ -33,8 +33,8 @@ def evaluate(
 
     Returns:
       `r2_...` and `rank_...` of every quantity, the coefficient of determination and
-      Spearman's rank correlation over the samples; neither if fewer than two true
-      values differ.
+      Spearman's rank correlation over the samples; neither if all true values are
+      equal, and no rank correlation if all predicted ones are.
     """
     rows: list[list[dict[str, float]]] = []
     for sample, values in zip(physical, predicted, strict=True):
@@ -48,9 +48,9 @@ def evaluate(
         if np.ptp(true) > 0:
             with jax.enable_x64(True):
                 numbers[f"r2_{one.key}"] = float(metrics.r_squared(guess, true))
-                numbers[f"rank_{one.key}"] = float(
-                    metrics.rank_correlation(guess, true)
-                )
+                if np.ptp(guess) > 0:
+                    rank = metrics.rank_correlation(guess, true)
+                    numbers[f"rank_{one.key}"] = float(rank)
     samples = [sample.name for sample in physical]
     write_json(folder / FILE, {"samples": samples, "quantities": found})
     return numbers

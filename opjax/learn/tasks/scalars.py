@@ -6,6 +6,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from opjax import metrics
 from opjax.learn.run import buckets
 
 
@@ -43,14 +44,20 @@ def predicted(
 def errors(
     predicted: np.ndarray, known: np.ndarray, names: Sequence[str] | None
 ) -> dict[str, float]:
-    """Returns the mean absolute error of each scalar, and R^2 where it is defined.
+    """Returns mean absolute error, R^2 and rank correlation of each scalar.
 
         R^2 = 1 - sum_i (r_i - s_i)^2 / sum_i (s_i - mean(s))^2.
+
+    Where all true values are equal there are neither R^2 nor rank correlation; where
+    all predictions are, there is no rank correlation.
 
     Args:
       predicted: of the test samples, `(num_test, t)`.
       known: what they are.
       names: of the scalars.
+
+    Returns:
+      `NAME_error`, `NAME_r2` and `NAME_rank`, Spearman's rank correlation.
     """
     listed = names or [f"scalar_{i}" for i in range(known.shape[1])]
     found: dict[str, float] = {}
@@ -60,4 +67,18 @@ def errors(
         found[f"{name}_error"] = float(np.abs(error[:, i]).mean())
         if spread[i] > 0:
             found[f"{name}_r2"] = float(1 - np.sum(error[:, i] ** 2) / spread[i])
+            if np.ptp(predicted[:, i]) > 0:
+                with jax.enable_x64(True):
+                    rank = metrics.rank_correlation(predicted[:, i], known[:, i])
+                found[f"{name}_rank"] = float(rank)
     return found
+
+
+def mean_and_worst(errors: np.ndarray) -> dict[str, float]:
+    """Returns the mean and the largest error of the test samples.
+
+    Args:
+      errors: of the scalars of each sample, over their standard deviation in training.
+    """
+    worst = float(errors.max())
+    return {"error_over_std": float(errors.mean()), "error_over_std_worst": worst}

@@ -62,7 +62,8 @@ def regression(
 
         0.1 sqrt(mean_j ((r_j - s_j) / d_j)^2)
 
-    to the loss and to the error that chooses the epoch.
+    to the loss and to the error that chooses the epoch. Without a target, this root
+    without its factor is both of them.
 
     Args:
       config: has `batch_size`, `num_buckets` and the fields of `ModelOptions`.
@@ -123,7 +124,10 @@ def regression(
     both = partial(predict_both, normalizers)
     metric = error
     if found.target_scalars:
-        metric = partial(_error_of_both, both, normalizers["target_scalars"])
+        of_case = _error_of_both if found.out_features else _error_of_scalars
+        metric = partial(of_case, both, normalizers["target_scalars"])
+    if not found.out_features:
+        error, numbers = metric, scalars.mean_and_worst
 
     def one(model: Any, sample: Any, **split: str) -> jax.Array:
         if loss:
@@ -147,7 +151,12 @@ def regression(
         physical = [_decoded(given["features"], sample) for sample in splits.test]
     if quantities:  # what cannot be computed is refused before any training
         for sample in physical:
-            assert sample.target is not None
+            if sample.target is None:
+                raise ValueError(
+                    f"quantities={quantities[0].text} is one of predicted fields, but "
+                    "scalars alone are predicted; name a field, target_names=..., or "
+                    "leave it out."
+                )
             measure(quantities, sample, [sample.target], names or {})
     test = stacked("test")
     rows = [chosen for _, chosen in _rows(config, splits, "test")]
@@ -247,9 +256,24 @@ def _error_of_both(
         quadrature_weights=sample.get("quadrature_weights"),
         **split,  # pyright: ignore
     )
-    scaled = (found.scalars - sample["target_scalars"]) / normalizer.std
+    return error + _SCALAR_WEIGHT * _scaled(found.scalars, sample, normalizer)
+
+
+def _error_of_scalars(
+    predict: Callable[..., Any],
+    normalizer: Normalizer,
+    model: Any,
+    sample: Any,
+    **split: str,
+) -> jax.Array:
+    """The error of the scalars of a sample over their deviation."""
+    return _scaled(predict(model, sample, **split).scalars, sample, normalizer)
+
+
+def _scaled(found: jax.Array, sample: Any, normalizer: Normalizer) -> jax.Array:
+    scaled = (found - sample["target_scalars"]) / normalizer.std
     # A gradient at zero needs a number below the root.
-    return error + _SCALAR_WEIGHT * jnp.sqrt(jnp.mean(scaled**2) + 1e-12)
+    return jnp.sqrt(jnp.mean(scaled**2) + 1e-12)
 
 
 def _stacked(
@@ -314,19 +338,20 @@ def check(splits: Splits) -> None:
             continue
         if isinstance(found, Stored):  # checked in the first pass, and when read
             known = (summary.channels for summary in found.summaries)
-            targets = all("target" in channels for channels in known)
+            targets = all({"target", "target_scalars"} & c.keys() for c in known)
         else:
             try:
                 samples.check(found)
             except (TypeError, ValueError) as error:
                 raise type(error)(f"{name} samples: {error}") from None
-            targets = all(sample.target is not None for sample in found)
+            targets = all(
+                sample.target is not None or sample.target_scalars is not None
+                for sample in found
+            )
         if not targets:
-            note = "."
-            if found[0].target_scalars is not None:
-                note = ", beside which target scalars stand; give Sample.target."
             raise ValueError(
-                f"{name} samples: there are no targets to learn from{note}"
+                f"{name} samples: there are no targets to learn from; give "
+                "Sample.target, or Sample.target_scalars."
             )
         samples.check_same_channels(splits.train[0], found[0], names=("train", name))
 
@@ -435,7 +460,7 @@ def evaluator(
             rows=chosen,
             samples=kept,
             predicted=[
-                np.asarray(shown(model, one(row)))[: len(sample.target)]  # pyright: ignore
+                np.asarray(shown(model, one(row)))[: _num_rows(sample)]
                 for row, sample in zip(chosen, kept, strict=True)
             ],
             inspected=outcome.inspect(
@@ -453,6 +478,11 @@ def evaluator(
         return found | further(values, folder)
 
     return evaluate
+
+
+def _num_rows(sample: Sample) -> int:
+    """Rows of the target, which may be on a grid of its own."""
+    return len(sample.mesh_points if sample.target is None else sample.target)
 
 
 def mean_and_worst(errors: np.ndarray) -> dict[str, float]:

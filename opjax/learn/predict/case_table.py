@@ -1,0 +1,103 @@
+"""Scalars of predicted cases: in the report, and as a table.
+
+`scalars.csv` has a row for every case, with the columns
+
+    file                name of the case, as in `report.json`
+    NAME                every scalar that is given, and every one that is predicted
+    NAME_lower, NAME_upper
+                        ends of the interval, of a calibrated operator
+    NAME_true           where the case has it
+"""
+
+import csv
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from opjax.learn.json_files import replacing, to_json
+from opjax.learn.predict import intervals
+from opjax.samples import Sample
+
+FILE = "scalars.csv"
+# What `row_of` adds to a row.
+ROW = ("scalars", "predicted_scalars", "target_scalars", "scalar_errors")
+# Columns of the table, by the name in a row and what is added to the scalar's.
+_COLUMNS = {
+    "scalars": "",
+    "predicted_scalars": "",
+    "scalars_lower": "_lower",
+    "scalars_upper": "_upper",
+    "target_scalars": "_true",
+}
+
+
+def row_of(
+    names: Mapping[str, Sequence[str]], sample: Sample, predicted: np.ndarray | None
+) -> dict[str, Any]:
+    """Returns what the report says of the scalars of a sample, by their names.
+
+    Args:
+      names: of the operator's scalars and target scalars.
+      sample: the case, with true scalars where they are known.
+      predicted: what the operator predicts, `(t,)`; None of an operator without.
+
+    Raises:
+      ValueError: if a predicted scalar is not finite.
+    """
+    targets = names.get("target_scalars") or []
+    row: dict[str, Any] = {}
+    if sample.scalars is not None:
+        listed = names.get("scalars")
+        listed = listed or [f"scalars_{i}" for i in range(len(sample.scalars))]
+        row["scalars"] = dict(zip(listed, map(float, sample.scalars), strict=True))
+    if predicted is None:
+        return to_json(row)
+    if not np.isfinite(predicted).all():
+        raise ValueError(
+            f"The predicted scalars of {sample.name} are not finite; its values are "
+            "too far from those of training."
+        )
+    row["predicted_scalars"] = intervals.named(targets, predicted)
+    if sample.target_scalars is not None:
+        known, error = sample.target_scalars, predicted - sample.target_scalars
+        row["target_scalars"] = intervals.named(targets, known)
+        row["scalar_errors"] = intervals.named(targets, error)
+    return to_json(row)
+
+
+def write(path: pathlib.Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Writes the table of the cases of a report.
+
+    Args:
+      path: of the table.
+      rows: of the report, with what `row_of` returns and the ends of intervals.
+
+    Raises:
+      OSError: if it cannot be written.
+    """
+    lines = [
+        {
+            f"{name}{end}": value
+            for key, end in _COLUMNS.items()
+            for name, value in (row.get(key) or {}).items()
+        }
+        for row in rows
+    ]
+    columns = list(dict.fromkeys(name for line in lines for name in line))
+    with replacing(path) as temporary, open(temporary, "w", newline="") as file:
+        writer = csv.DictWriter(file, ["file", *columns], restval="")
+        writer.writeheader()
+        for row, line in zip(rows, lines, strict=True):
+            writer.writerow({"file": row["name"], **line})
+
+
+def known(rows: Sequence[Mapping[str, Any]]) -> tuple[np.ndarray, np.ndarray]:
+    """Returns predicted and true scalars of the cases that have both, `(b, t)` each."""
+    both = [row for row in rows if "target_scalars" in row]
+    guess, true = (
+        np.asarray([list(row[key].values()) for row in both], np.float64)
+        for key in ("predicted_scalars", "target_scalars")
+    )
+    return guess, true
