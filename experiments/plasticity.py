@@ -22,24 +22,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from opjax import learn, metrics, training
+from opjax import learn, metrics, samples, training
 from opjax.datasets import plasticity as dataset
 from opjax.learn import GNOT_RECIPE, PAPER, SMOKE, option
-from opjax.learn.predict import stepping, trained
-from opjax.learn.predict.stepping import Stepping
+from opjax.learn.predict import trained
+from opjax.learn.predict.prediction import predict_sample
 from opjax.learn.tasks import outcome, supervised
 from opjax.learn.tasks.benchmark import load as load_splits
-from opjax.learn.tasks.time_data import WindowBucket
-from opjax.learn.tasks.time_evaluation import frame_errors, targets
-from opjax.normalize import Normalizer
-from opjax.samples import Sample, Series
-from opjax.samples.normalizers import fit_normalizers
-from opjax.samples.series import Window, Windows, places
+from opjax.samples import Sample
+from opjax.samples.normalizers import encode, fit_normalizers
 
 _CHANNELS = dataset.NUM_CHANNELS
-HOW = Stepping(
-    "one_shot", 0, channels=_CHANNELS, increments=False, interval=1.0, longest=1.0
-)
 _TIMELESS = {"galerkin2d", "linear2d", "fourier2d", "softmax2d", "orthogonal_network"}
 
 
@@ -114,28 +107,30 @@ def load(config: Config, *, cache_dir: str | None = None) -> learn.Splits:
     return load_splits(config, splits, "coordinates", cache_dir=cache_dir)
 
 
-def series_of(dies: Sequence[Sample]) -> list[Series]:
-    """The motions of dies as series of four fields, from time 0 to time 1."""
-    found: list[Series] = []
-    for die in dies:
-        assert die.target is not None
-        values = die.target.reshape(die.num_points, -1, _CHANNELS)
-        frames = np.ascontiguousarray(np.moveaxis(values, 1, 0))
-        times = np.linspace(0, 1, len(frames))
-        found.append(Series(die.mesh_points, times, frames, features=die.features))
-    return found
+def motions(dies: Sequence[Sample]) -> dict[str, np.ndarray]:
+    """Stacks dies: `features (dies, n, 1)` and `target (dies, frames, n, 4)`.
+
+    The mesh points, which all dies share, are left out.
+    """
+    (found,) = samples.stack(dies)
+    shape = *found["features"].shape[:2], -1, _CHANNELS
+    target = np.moveaxis(found["target"].reshape(shape), 2, 1)
+    return {"features": found["features"], "target": np.ascontiguousarray(target)}
 
 
-def pairs(dies: Sequence[Series]) -> list[Window]:
-    """All pairs of die and time, die by die; a model sees the profile alone."""
-    return list(places(dies, HOW.mode, history=HOW.history, unroll=1))
+def frame_times(num_frames: int) -> np.ndarray:
+    """Times of the frames, from 0 to 1, float32."""
+    return np.linspace(0, 1, num_frames, dtype=np.float32)
 
 
-def _motions(dies: Sequence[Series]) -> list[Window]:
-    """The whole motion of every die."""
-    return [
-        Window(row, 0, tuple(range(die.num_frames))) for row, die in enumerate(dies)
-    ]
+def pairs(found: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """All pairs of die and time of `motions`: `features`, `time` and `target`."""
+    num_dies, num_frames, *shape = found["target"].shape
+    return {
+        "features": np.repeat(found["features"], num_frames, axis=0),
+        "time": np.tile(frame_times(num_frames), num_dies),
+        "target": found["target"].reshape(-1, *shape),
+    }
 
 
 def make_task(config: Config, cache_dir: str | None = None) -> learn.Task:
@@ -147,64 +142,63 @@ def make_task(config: Config, cache_dir: str | None = None) -> learn.Task:
     splits = load(config, cache_dir=cache_dir)
     sizes = supervised.grid_sizes(splits, out_features=_CHANNELS, time_embedding=True)
     normalizers = _normalizers(splits, config)
-    train, validation, test = map(
-        series_of, (splits.train, splits.validation, splits.test)
-    )
-    known = {"mesh_points": jnp.asarray(splits.train[0].mesh_points)}
+    sets = splits.train, splits.validation, splits.test
+    train, validation, test = (_encoded(normalizers, dies) for dies in sets)
+    points = jnp.asarray(splits.train[0].mesh_points)
+    times = jnp.asarray(frame_times(train[0]["target"].shape[1]))
     description = trained.describe(splits.train, sizes=sizes)
 
+    def predict(model: Any, features: jax.Array, time: jax.Array) -> jax.Array:
+        sample = {"mesh_points": points, "features": features}
+        return predict_sample(normalizers, model, sample, time=time)
+
     def loss(model: Any, batch: Any) -> jax.Array:
-        errors = partial(frame_errors, HOW, normalizers, model)
-        return jnp.sum(training.over_samples(lambda one: errors(known | one))(batch))
+        def error(pair: Any) -> jax.Array:
+            prediction = predict(model, pair["features"], pair["time"])
+            return metrics.relative_l2(prediction, pair["target"])
+
+        return jnp.sum(training.over_samples(error)(batch))
 
     def motion(model: Any, sample: Any) -> jax.Array:
-        return stepping.frames(HOW, normalizers, model, known | sample, sample["lags"])
+        return jax.lax.map(partial(predict, model, sample["features"]), times)
 
     def metric(model: Any, sample: Any) -> jax.Array:
-        return _joint_error(motion(model, sample), targets(HOW, sample))
-
-    shown = _arrays(test, _motions(test))
+        return _joint_error(motion(model, sample), sample["target"])
 
     def evaluate(model: Any, folder: pathlib.Path) -> dict[str, float]:
         trained.save(folder, model, normalizers, description)
-        return _evaluate(config, motion, model, folder, splits.test, shown[0])
+        return _evaluate(config, motion, model, folder, splits.test, test[0])
 
     return learn.Task(
-        train=_arrays(train, pairs(train)),
-        validation=_arrays(validation, _motions(validation)),
-        test=shown,
+        train=tuple(map(pairs, train)),
+        validation=validation,
+        test=test,
         build=supervised.builder(sizes),
         loss=loss,
         metric=metric,
         evaluate=evaluate,
         extra=normalizers,
         source=splits.source,
-        notes=f"Training samples are pairs of {len(train)} dies with "
-        f"{train[0].num_frames} times. Errors are over all times; `displacement` is "
-        "that of the displacements alone, which the coordinates outweigh in `relative "
-        "l2`.",
+        notes=f"Training samples are pairs of {len(splits.train)} dies with "
+        f"{len(times)} times. Errors are over all times; `displacement` is that of the "
+        "displacements alone, which the coordinates outweigh in `relative l2`.",
     )
 
 
-def _normalizers(splits: learn.Splits, config: Config) -> dict[str, Normalizer]:
+def _normalizers(splits: learn.Splits, config: Config) -> dict[str, Any]:
     """Of the profile, and of the four channels over all nodes and times."""
-    dies = [
-        die._replace(target=die.target.reshape(-1, _CHANNELS))  # pyright: ignore
-        for die in splits.train
-    ]
-    target = config.normalize_target
-    return fit_normalizers(dies, points=False, features=True, target=target)
+    found = motions(splits.train)
+    flat = {name: array.reshape(-1, array.shape[-1]) for name, array in found.items()}
+    joined, target = splits.train[0]._replace(**flat), config.normalize_target
+    return fit_normalizers([joined], points=False, features=True, target=target)
 
 
-def _arrays(
-    dies: Sequence[Series], where: Sequence[Window]
-) -> tuple[dict[str, np.ndarray], ...]:
-    """Windows as arrays in physical units, if there are any; all share the points."""
+def _encoded(normalizers: Any, dies: Sequence[Sample]) -> tuple[dict[str, Any], ...]:
+    """Encoded `motions` of dies, if there are any."""
     if not dies:
         return ()
-    bucket = WindowBucket(Windows(dies, where, history=HOW.history), None, dict)
-    found = bucket.read(range(len(bucket)))
-    return ({k: array for k, array in found.items() if k != "mesh_points"},)
+    arrays = encode(motions(dies), normalizers)
+    return ({name: np.asarray(array) for name, array in arrays.items()},)
 
 
 def _evaluate(
@@ -218,14 +212,14 @@ def _evaluate(
     """Errors over all times, and of every frame; the last displacements are shown."""
 
     def look(model: Any, sample: Any) -> tuple[jax.Array, ...]:
-        found, target = motion(model, sample), targets(HOW, sample)
+        found, target = motion(model, sample), sample["target"]
         moved, truth = found[..., 2:], target[..., 2:]
         norms = jax.vmap(jnp.linalg.norm)
         by_frame = norms(moved - truth) / jnp.max(norms(truth))
         error, of_moves = _joint_error(found, target), _joint_error(moved, truth)
         return error, by_frame, moved[-1], of_moves
 
-    ends = arrays["target"][:, :, -_CHANNELS:][..., 2:]
+    ends = arrays["target"][:, -1, :, 2:]
     last = [die._replace(target=end) for die, end in zip(dies, ends, strict=True)]
     errors, _, displacement = outcome.evaluate_steps(
         look,

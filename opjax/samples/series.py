@@ -251,7 +251,7 @@ def places(
       mode: `"one_step"`: the next frame of every frame; `"unrolled"`: the next `unroll`
         frames; `"time_conditional"`: one of the next `unroll` frames; `"one_shot"`: any
         later frame from the first ones.
-      history: number of frames that the model sees; none with zero.
+      history: number of frames that the model sees.
       unroll: number of frames, see `mode`.
     """
     for number, series in enumerate(found):
@@ -308,13 +308,10 @@ class Windows(Stored):
         return Windows(self.series, chosen, history=self.history)
 
     def lags(self, row: int) -> np.ndarray:
-        """Times of the targets after the last frame that the model sees, float32.
-
-        After the first one if it sees none.
-        """
+        """Times of the targets after the last frame that the model sees, float32."""
         window = self.where[row]
         times = self.series[window.series].times
-        last = times[window.start + max(self.history, 1) - 1]
+        last = times[window.start + self.history - 1]
         return (times[list(window.targets)] - last).astype(np.float32)
 
     def _cut(self, window: Window) -> Sample:

@@ -95,17 +95,6 @@ def test_the_windows_of_every_mode(mode, history, expected):
     assert list(found) == [Window(0, *one) for one in expected]
 
 
-def test_a_window_may_see_no_frame_and_have_all_of_them_as_targets():
-    series = make(features=np.full((6, 1), 7, np.float32))
-    where = list(rules.places([series], "one_shot", history=0, unroll=1))
-    assert where == [Window(0, 0, (t,)) for t in range(5)]
-    found = Windows([series], where, history=0)
-    np.testing.assert_array_equal(found[3].features, series.features)
-    np.testing.assert_array_equal(found[3].target, series.values[3])
-    np.testing.assert_array_equal(found.lags(3), [1.5])
-    assert found.summaries[0].channels["features"] == 1
-
-
 def test_scalars_are_finite_and_in_the_order_of_their_names():
     first, second = (
         make(scalars={"b": 1.0, "a": 2.0}),

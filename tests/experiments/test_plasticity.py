@@ -10,7 +10,6 @@ from flax import nnx
 from experiments import plasticity
 from opjax.datasets import plasticity as dataset
 from opjax.learn.registry import operators
-from opjax.samples.series import Windows
 
 TINY = dataclasses.replace(
     plasticity.PRESETS["smoke"],
@@ -57,23 +56,21 @@ def clock_fields():
 
 
 def test_training_pairs_have_every_die_at_every_time_once(dies):
-    found = plasticity.series_of(dies[:2])
-    pairs = Windows(found, plasticity.pairs(found), history=0)
-    assert len(pairs) == 12
-    for index, sample in enumerate(pairs):
+    pairs = plasticity.pairs(plasticity.motions(dies[:2]))
+    assert {name: array.shape for name, array in pairs.items()} == {
+        "features": (12, 15, 1),
+        "time": (12,),
+        "target": (12, 15, 4),
+    }
+    for index in range(12):
         die, frame = divmod(index, 6)
-        np.testing.assert_array_equal(pairs.lags(index), [np.float32(frame / 5)])
-        np.testing.assert_array_equal(sample.target, fields(dies[die])[frame])
-        np.testing.assert_array_equal(sample.features, dies[die].features)
+        assert pairs["time"][index] == np.float32(frame / 5)
+        np.testing.assert_array_equal(pairs["target"][index], fields(dies[die])[frame])
+        np.testing.assert_array_equal(pairs["features"][index], dies[die].features)
 
 
 def test_the_loss_is_a_sum_over_pairs_at_their_own_times(task, dies):
     (train,) = task.train
-    assert {name: array.shape for name, array in train.items()} == {
-        "features": (18, 15, 1),
-        "lags": (18, 1),
-        "target": (18, 15, 4),
-    }
     rows = np.array([1, 8, 17])
     batch = {name: array[rows] for name, array in train.items()}
     expected = 0.0
@@ -118,11 +115,9 @@ def test_normalised_operators_predict_channels_about_their_means(dies, tmp_path)
     truth = fields(dies[3])
     expected = np.linalg.norm(values.mean(axis=0) - truth) / np.linalg.norm(truth)
     assert float(task.metric(nothing, sample)) == pytest.approx(expected, rel=1e-4)
-    profiles = np.stack([die.features for die in dies[:3]])
-    np.testing.assert_allclose(
-        task.extra["features"].mean, [profiles.mean()], rtol=1e-4
-    )
-    np.testing.assert_allclose(task.extra["features"].std, [profiles.std()], rtol=0.05)
+    features = np.asarray(task.train[0]["features"])
+    assert abs(features.mean()) < 1e-4
+    assert features.std() == pytest.approx(1, rel=0.05)
 
 
 @pytest.mark.parametrize("name", ["functional", "galerkin", "fno"])

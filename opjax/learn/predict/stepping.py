@@ -19,8 +19,7 @@ class Stepping(NamedTuple):
 
     Attributes:
       mode: see `TimeOptions.time`.
-      history: number of frames that the model sees; zero of one that sees what is
-        constant alone, of mode `"one_shot"`.
+      history: number of frames that the model sees.
       channels: of the fields that evolve.
       increments: whether the model predicts the increment since the last frame.
       interval: time between frames in training, the median where it varies.
