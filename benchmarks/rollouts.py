@@ -13,12 +13,15 @@ With `--data` it writes series of a `--problem_in_time`, see
 ranges over the seeds, and draws the error over the steps of a rollout with persistence.
 Runs of the same name are seeds of each other. Seconds of a run include those of the run
 that it started from, by `--init_from`. With `--strip` it draws frames of the first test
-flow, true, predicted and their difference, of the last run.
+flow, true, predicted and their difference, of the last run. With `--high_waves=5` it
+also prints the growth of the error, and the share of the energy of rollouts on periodic
+grids in wave numbers from 5 on, for the first member of every name.
 """
 
 import json
 import pathlib
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -30,6 +33,7 @@ from opjax.learn.predict import trained
 from opjax.learn.report import drawing
 from opjax.learn.tables import median_and_range, table
 from opjax.learn.tasks import outcome
+from opjax.metrics_time import radial_spectrum
 
 _DATA = flags.DEFINE_string("data", None, "Folder to write the series to")
 _PROBLEM = flags.DEFINE_enum(
@@ -39,6 +43,9 @@ _RUNS = flags.DEFINE_list("rollouts", [], "Folders of finished runs of opjax-tra
 _NAMES = flags.DEFINE_list("labels", [], "What the runs are called, in their order")
 _FIGURE = flags.DEFINE_string("curves", None, "PNG file to write")
 _STRIP = flags.DEFINE_string("strip", None, "PNG file of frames to write")
+_HIGH = flags.DEFINE_integer(
+    "high_waves", 0, "Wave number from which energy counts as high; 0: no such table"
+)
 _STEPS = rollouts_data.STEPS
 
 
@@ -101,6 +108,42 @@ def draw(runs: Mapping[str, Sequence[pathlib.Path]]) -> Any:
     return figure
 
 
+def high_share(values: np.ndarray, grid_shape: tuple[int, ...], lowest: int) -> float:
+    """Share of the energy of a field on a periodic grid from a wave number on."""
+    energies = np.asarray(radial_spectrum(values, grid_shape=grid_shape))
+    return float(energies[lowest:].sum() / energies.sum())
+
+
+def growth(
+    name: str, run: pathlib.Path, lowest: int, *, shown: Sequence[int] = (10, _STEPS)
+) -> list[list[str]]:
+    """Rows of the growth of errors and of high wave numbers, and those of the truth.
+
+    Args:
+      name: of the run.
+      run: its folder; of several members the first one.
+      lowest: wave number from which energy counts as high.
+      shown: steps, the last one of which is that of the growth.
+    """
+    found = trained.load(run)
+    config = found.description["config"]
+    files = sorted(pathlib.Path(config["test"]).glob("*.npz"))[:4]
+    several = read_series(files, grid_axes=config["grid_axes"]).series
+    errors = outcome.read(members([run])[0]).arrays["series"].mean(axis=0)
+    predicted, true = [], []
+    for series in several:
+        frames = list(found.rollout(series, max(shown)))
+        share = partial(high_share, grid_shape=series.grid_shape, lowest=lowest)
+        predicted.append([share(frames[step - 1][:, 0]) for step in shown])
+        true.append([share(series.values[step][:, 0]) for step in shown])
+    most = f"{errors[max(shown) - 1] / errors[0]:.1f}"
+    rows = {(name, most): predicted, ("truth", ""): true}
+    return [
+        [*head, *(f"{100 * x:.2g} %" for x in np.mean(shares, axis=0))]
+        for head, shares in rows.items()
+    ]
+
+
 def strip(run: pathlib.Path, shown: Sequence[int] = (1, 10, 25, _STEPS)) -> Any:
     """Draws frames of the first test flow: true, predicted, and their difference."""
     found = trained.load(run)
@@ -160,6 +203,13 @@ def main(argv: Sequence[str]) -> None:
     head = ["training", "seeds", "step 1", "step 10", f"step {_STEPS}", "all steps"]
     head += ["steps to correlation 0.8", f"drift at step {_STEPS}", "seconds"]
     print(table(head, rows(runs)))
+    if _HIGH.value:
+        pairs = [(name, of[0]) for name, of in runs.items()]
+        each = [growth(name, run, _HIGH.value) for name, run in pairs]
+        head = ["training", f"error at step {_STEPS} / step 1", "high at step 10"]
+        print(
+            table([*head, f"at step {_STEPS}"], [one for one, _ in each] + each[0][1:])
+        )
     if _FIGURE.value:
         save_small(draw(runs), _FIGURE.value, dpi=80, colours=64)
     if _STRIP.value:

@@ -7,8 +7,9 @@ cases once. Then it divides these 20 times into calibration and test cases. Runs
 predictions stay in the folder, so that a second call only compares. It prints a
 Markdown table: means over the divisions, medians and ranges of the seeds.
 
-Widths are those of `opjax-calibrate`, the geometric mean of ensemble and residual, and
-ensembles with the floors of `--bands_floors`. `--bands_cases=3` draws other held-out
+Widths are those of `opjax-calibrate`, and
+ensembles with the floors of `--bands_floors`. `--bands_oracles` adds widths that know
+the errors, which bound what others can reach. `--bands_cases=3` draws other held-out
 cases, on which a floor may be chosen.
 
 - heat: the demonstration of `opjax-train`, 120 to 200 points scattered over random
@@ -32,6 +33,7 @@ from absl import app, flags
 from opjax import files, learn, metrics, uncertainty
 from opjax.datasets import darcy, elasticity, heat
 from opjax.learn.predict import widths
+from opjax.learn.predict.neighbourhoods import nearest
 from opjax.learn.report import drawing
 from opjax.learn.tables import median_and_range, table
 from opjax.samples import Sample, Splits
@@ -40,6 +42,7 @@ _FOLDER = flags.DEFINE_string("bands_folder", None, "Folder of runs and predicti
 _PROBLEMS = flags.DEFINE_list("bands_problems", [], "Problems; all by default")
 _CASES = flags.DEFINE_integer("bands_cases", 2, "Seed of the held-out cases")
 _FLOORS = flags.DEFINE_list("bands_floors", ["0.3"], "Other floors of the ensemble")
+_ORACLES = flags.DEFINE_bool("bands_oracles", False, "Widths that know the errors too")
 _FIGURE = flags.DEFINE_string("bands_figure", None, "PNG file to write: reliability")
 _COVERAGE, _DIVISIONS, _SEEDS = 0.9, 20, (0, 1, 2)
 _TRAIN, _VALIDATION, _HELD_OUT, _EPOCHS = 120, 8, 340, 40
@@ -149,17 +152,28 @@ def ensemble(known: Known, floor: float | None) -> list[np.ndarray]:
     return found
 
 
-def residual(
-    known: Known, cases: Sequence[Sample], fit: Sequence[int]
-) -> list[np.ndarray]:
-    """Widths by a residual model that some of the cases fit, for all cases."""
-    model = widths.fit_residual(
-        known.operator,
-        [cases[i] for i in fit],
-        [known.predictions[i] for i in fit],
-        coverage=_COVERAGE,
-    )
-    return list(map(model, cases, known.predictions))
+class Fitted:
+    """Widths of residual models, whose features are the same in all divisions."""
+
+    def __init__(self, known: Known, cases: Sequence[Sample], *, seeds: bool) -> None:
+        """Takes the tables of all cases, with the distance of other seeds or not."""
+        self.scale = widths.scale_of(known.operator)
+        places = {id(case): i for i, case in enumerate(cases)}
+        members: list[Any] = [
+            lambda case, each=each: each[places[id(case)]] for each in known.others
+        ]
+        self.tables = [
+            widths.table_of(
+                known.operator, case, values, members=members if seeds else ()
+            )
+            for case, values in zip(cases, known.predictions, strict=True)
+        ]
+
+    def __call__(self, fit: Sequence[int]) -> list[np.ndarray]:
+        """Returns the widths of all cases, by a fit to some of them."""
+        tables = [self.tables[i] for i in fit]
+        found = widths.fit_tables(tables, coverage=_COVERAGE)
+        return [widths.widths_of(t.features, found, self.scale) for t in self.tables]
 
 
 def judge(
@@ -244,13 +258,56 @@ class Compared(NamedTuple):
     curves: dict[str, np.ndarray]
 
 
-def compare(cases: Sequence[Sample], known: Known, floors: Sequence[float]) -> Compared:
+def oracles(
+    cases: Sequence[Sample], errors: Sequence[np.ndarray]
+) -> dict[str, Callable[[], list[np.ndarray]]]:
+    """Widths that know the errors of all cases: bounds for widths that do not.
+
+    Args:
+      cases: held out.
+      errors: of one channel, `(n,)` each.
+
+    Returns:
+      By name: the largest error of the case, the same at all its points; the mean error
+      at a point over the cases, if they share a mesh; and the root mean square error
+      among the nearest points, with a tenth of that of the case.
+    """
+
+    def largest() -> list[np.ndarray]:
+        return [np.full_like(e, np.abs(e).max()) for e in errors]
+
+    def of_points() -> list[np.ndarray]:
+        return [np.mean(np.abs(errors), axis=0)] * len(errors)
+
+    def nearby(count: int) -> list[np.ndarray]:
+        return [
+            np.sqrt(np.mean(e[nearest(case.mesh_points, count)] ** 2, axis=1))
+            + 0.1 * np.sqrt(np.mean(e**2))
+            for case, e in zip(cases, errors, strict=True)
+        ]
+
+    found: dict[str, Callable[[], list[np.ndarray]]] = {"knows the largest": largest}
+    if len({case.mesh_points.tobytes() for case in cases}) == 1:
+        found["knows the mean of a point"] = of_points
+    for count in (100, 9):
+        found[f"knows that of {count} points"] = functools.partial(nearby, count)
+    return found
+
+
+def compare(
+    cases: Sequence[Sample],
+    known: Known,
+    floors: Sequence[float],
+    *,
+    with_oracles: bool = False,
+) -> Compared:
     """Compares widths over random divisions of the cases.
 
     Args:
       cases: held out.
       known: what a seed predicts for them.
       floors: of more ensembles.
+      with_oracles: whether widths that know the errors are compared too.
     """
     errors = [
         (values - np.asarray(case.target)).ravel()
@@ -265,7 +322,10 @@ def compare(cases: Sequence[Sample], known: Known, floors: Sequence[float]) -> C
     for floor in floors:
         name = f"ensemble, floor {floor:g}"
         fixed[name] = functools.partial(ensemble, known, floor)
+    if with_oracles:
+        fixed |= oracles(cases, errors)
     seconds: dict[str, list[float]] = {}
+    once: dict[str, float] = {}  # features, which divisions share
     rows: dict[str, list[dict[str, float]]] = {}
     curves: dict[str, list[np.ndarray]] = {}
 
@@ -276,17 +336,19 @@ def compare(cases: Sequence[Sample], known: Known, floors: Sequence[float]) -> C
         return [each.ravel() for each in found]
 
     known_widths = {name: timed(name, make) for name, make in fixed.items()}
+    fitted: dict[str, Fitted] = {}
+    for name, with_seeds in (("residual", False), ("combined", True)):
+        begin = time.monotonic()
+        fitted[name] = Fitted(known, cases, seeds=with_seeds)
+        once[name] = time.monotonic() - begin
     for division in range(_DIVISIONS):
         order = np.random.default_rng(division).permutation(len(cases))
         first, test = order[:_CALIBRATION], order[_CALIBRATION:]
         fit, rest = np.split(first, [_CALIBRATION // 3])
-        learned = timed("residual", lambda fit=fit: residual(known, cases, fit))
-        both = [
-            np.sqrt(a * b)
-            for a, b in zip(known_widths["ensemble"], learned, strict=True)
-        ]
         each = {name: (half, first) for name, half in known_widths.items()}
-        each |= {"residual": (learned, rest), "both": (both, rest)}
+        for name, model in fitted.items():
+            half = timed(name, functools.partial(model, fit))
+            each[name] = half, rest
         for name, (half, calibration) in each.items():
             row, curve = judge(errors, half, calibration, test)
             rows.setdefault(name, []).append(row)
@@ -295,14 +357,14 @@ def compare(cases: Sequence[Sample], known: Known, floors: Sequence[float]) -> C
         name: {key: _mean([row[key] for row in found]) for key in found[0]}
         for name, found in rows.items()
     }
-    # Seeds are predicted once, for all widths that look at them.
-    seconds["both"] = [seconds["ensemble"][0] + float(np.mean(seconds["residual"]))]
     base = means["constant"]["width"]
     for name, found in means.items():
         extra = (
-            known.seconds * len(known.others) * name.startswith(("ensemble", "both"))
+            known.seconds
+            * len(known.others)
+            * name.startswith(("ensemble", "combined"))
         )
-        found["seconds"] = float(np.mean(seconds[name])) + extra
+        found["seconds"] = float(np.mean(seconds[name])) + once.get(name, 0.0) + extra
         found["width"] /= base
     return Compared(means, {k: np.mean(v, axis=0) for k, v in curves.items()})
 
@@ -336,7 +398,7 @@ def draw(found: Mapping[str, Sequence[Compared]]) -> Any:
     axes = np.atleast_1d(figure.subplots(1, len(found), sharey=True))
     for axis, (problem, seeds) in zip(axes, found.items(), strict=True):
         axis.plot([0, 1], [0, 1], "k:", linewidth=1)
-        for name in ("constant", "ensemble", "residual"):
+        for name in ("constant", "ensemble", "residual", "combined"):
             curve = np.mean([one.curves[name] for one in seeds], axis=0)
             axis.plot(_LEVELS, curve, label=name, linewidth=1)
         axis.set(title=problem, xlabel="coverage asked for")
@@ -365,7 +427,9 @@ def main(argv: Sequence[str]) -> None:
     found: dict[str, list[Compared]] = {}
     for problem in _PROBLEMS.value or PROBLEMS:
         cases, known = prepare(problem, folder, cases_seed=_CASES.value)
-        found[problem] = [compare(cases, each, floors) for each in known]
+        found[problem] = [
+            compare(cases, each, floors, with_oracles=_ORACLES.value) for each in known
+        ]
         rows += lines(problem, found[problem])
         seconds = median_and_range([each.seconds for each in known], digits=3)
         print(f"{problem}: {len(cases)} predictions of a seed take {seconds} s")

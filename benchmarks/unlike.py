@@ -6,8 +6,9 @@ r"""Cases that are unlike the training: are they noticed, and what of their band
       --num_epochs=60 --seeds=0,1,2 --workdir=runs/heat
     python -m benchmarks.unlike --unlike_runs=runs/heat --unlike_problem=heat
 
-With `--unlike_data` it writes 100 training cases of each problem: heat from random
-spots over random shapes, and stresses around a random void. With `--unlike_runs` it
+With `--unlike_data` it writes 100 training cases of two problems: heat from random
+spots over random shapes, and stresses around a random void. Operators of Darcy flow are
+those that `benchmarks.uncertainty` leaves in its folder. With `--unlike_runs` it
 calibrates every seed of a run on 100 other cases, and prints a Markdown table for 40
 cases of each kind: area under the curve and share of alarms at 5 % of `opjax-predict`,
 area under the curve by the coefficients of all attention layers, relative L2 error, and
@@ -25,17 +26,21 @@ import numpy as np
 from absl import app, flags
 
 from opjax import files, learn, metrics, streaming, uncertainty
+from opjax.datasets import darcy as darcy_data
 from opjax.datasets import heat
 from opjax.learn.predict import calibration, prediction
 from opjax.learn.predict.trained import Trained
 from opjax.learn.tables import median_and_range, table
-from opjax.problems import elasticity
+from opjax.problems import darcy, elasticity, random_fields
 from opjax.samples import Sample
 
 _DATA = flags.DEFINE_string("unlike_data", None, "Folder to write training cases to")
 _RUNS = flags.DEFINE_string("unlike_runs", None, "Folder of a finished run")
 _PROBLEM = flags.DEFINE_enum(
-    "unlike_problem", "heat", ("heat", "elasticity"), "What the run has learned"
+    "unlike_problem",
+    "heat",
+    ("heat", "elasticity", "darcy"),
+    "What the run has learned",
 )
 _TRAIN, _CALIBRATION, _CASES = 100, 100, 40
 _HEAD = ["cases", "area under the curve", "alarms at 5 %", "by coefficients"]
@@ -199,9 +204,62 @@ def elasticity_kinds() -> Iterator[tuple[str, list[Sample]]]:
     yield "coordinates times 1000", [scaled(s, points=1e3) for s in same]
 
 
+def flows(
+    count: int,
+    seed: int,
+    *,
+    tau: float = 3.0,
+    high: float = 12.0,
+    smooth: bool = False,
+    num_points: int = 43,
+    stride: int = 2,
+) -> list[Sample]:
+    """Darcy flow on a grid, in float64; as in training if nothing else is given.
+
+    Args:
+      count: number of cases.
+      seed: of the cases.
+      tau: of the Gaussian field; larger for finer phases.
+      high: larger coefficient; the smaller one is 3.
+      smooth: the coefficient is `6 exp(field)`, instead of two phases.
+      num_points: of the grid of the solve, on each side.
+      stride: of the points that are kept.
+    """
+    coefficients, solutions = [], []
+    with jax.enable_x64(True):
+        for i in range(count):
+            field = random_fields.gaussian_random_field(
+                jax.random.fold_in(jax.random.key(seed), i),
+                num_points=num_points,
+                tau=tau,
+                dtype="float64",
+            )
+            known = 6 * jnp.exp(field) if smooth else darcy.threshold(field, high=high)
+            found = darcy.solve(known)
+            coefficients.append(np.asarray(known)[::stride, ::stride])
+            solutions.append(np.asarray(found.solution)[::stride, ::stride])
+    return darcy_data.to_samples(np.stack(coefficients), np.stack(solutions))
+
+
+def darcy_kinds() -> Iterator[tuple[str, list[Sample]]]:
+    """Kinds of cases, those like the training first."""
+    same = flows(_CASES, 102)
+    yield "as in training", same
+    yield "finer phases (tau = 9, not 3)", flows(_CASES, 103, tau=9.0)
+    yield "coarser phases (tau = 1)", flows(_CASES, 103, tau=1.0)
+    yield "contrast 8, not 4", flows(_CASES, 103, high=24.0)
+    yield "contrast 2, not 4", flows(_CASES, 103, high=6.0)
+    yield "smooth coefficients", flows(_CASES, 103, smooth=True)
+    yield "43 x 43 points, not 22 x 22", flows(_CASES, 102, stride=1)
+    yield "15 x 15 points", flows(_CASES, 102, stride=3)
+    yield "coordinates times 1000", [scaled(s, points=1e3) for s in same]
+    yield "input times 1000", [scaled(s, features=1e3) for s in same]
+
+
 PROBLEMS: Mapping[str, tuple[Callable[[int, int], list[Sample]], Any]] = {
     "heat": (heat_cases, heat_kinds),
     "elasticity": (cells, elasticity_kinds),
+    "darcy": (lambda count, seed: flows(count, 100 + seed), darcy_kinds),
 }
 
 
@@ -268,7 +326,9 @@ def measure(
 def study(run: pathlib.Path, problem: str) -> list[list[str]]:
     """Rows of the table."""
     draw, kinds = PROBLEMS[problem]
-    seeds = [learn.load(path.parent) for path in sorted(run.glob("*/operator"))]
+    # Of a study, or of several ones of a seed each, as benchmarks.uncertainty has them.
+    places = sorted([*run.glob(f"{problem}-*/*/operator"), *run.glob("*/operator")])
+    seeds = [learn.load(path.parent) for path in places]
     cases = draw(_CALIBRATION, 1)
     calibrated = [learn.calibrate(one, cases, coverage=0.9) for one in seeds]
     references = [np.stack([coefficients(t, s) for s in cases]) for t in seeds]
@@ -300,7 +360,8 @@ def main(argv: Sequence[str]) -> None:
     if bool(_DATA.value) == bool(_RUNS.value):
         raise app.UsageError("Give --unlike_data or --unlike_runs.")
     if _DATA.value:
-        for name, (draw, _) in PROBLEMS.items():
+        for name in ("heat", "elasticity"):
+            draw, _ = PROBLEMS[name]
             for i, sample in enumerate(draw(_TRAIN, 0)):
                 path = pathlib.Path(_DATA.value) / name / f"{i:04d}.npz"
                 files.write(path, sample._replace(name=""))

@@ -52,6 +52,30 @@ def test_medians_ranges_and_curves_of_every_training(tmp_path):
         rollouts.members([tmp_path / "nothing"])
 
 
+def test_growth_and_high_waves_are_those_of_the_rollout(tmp_path, monkeypatch):
+    x = np.arange(16) * 2 * np.pi / 16
+    low, high = np.cos(x), np.cos(6 * x)
+    assert rollouts.high_share(low + high / 2, (16,), 5) == pytest.approx(0.2)
+    member(tmp_path / "run", 0, 0.1)
+    (tmp_path / "test").mkdir()
+    frames = np.stack([low] * 51).astype(np.float32)
+    np.savez(tmp_path / "test" / "line.npz", target=frames, times=np.arange(51.0))
+
+    class Predicted:
+        description = {"config": {"test": str(tmp_path / "test"), "grid_axes": 1}}
+
+        def rollout(self, series, num_steps):
+            assert num_steps == 50
+            return ((low + (i > 9) * high / 2)[:, None] for i in range(num_steps))
+
+    monkeypatch.setattr(rollouts.trained, "load", lambda run: Predicted())
+    run, truth = rollouts.growth("one", tmp_path / "run", 5)
+    assert run[:2] == ["one", "1.0"]
+    assert truth[0] == "truth"
+    shares = [float(share.removesuffix(" %")) for share in run[2:] + truth[2:]]
+    assert shares == pytest.approx([0, 20, 0, 0], abs=1e-6)
+
+
 def test_a_picture_of_few_colours_is_smaller(tmp_path):
     figure = drawing.new_figure(2, 2)
     values = np.random.default_rng(0).normal(size=16)

@@ -64,15 +64,35 @@ def test_every_width_has_a_row_and_the_constant_is_the_unit(known, monkeypatch):
     monkeypatch.setattr(uncertainty, "_CALIBRATION", 36)
     cases, found = known
     result = uncertainty.compare(cases, found, [0.1])
-    names = ["constant", "ensemble", "ensemble, floor 0.1", "residual", "both"]
+    names = ["constant", "ensemble", "ensemble, floor 0.1", "residual", "combined"]
     assert list(result.scores) == names
     assert result.scores["constant"]["width"] == 1
     assert result.scores["residual"]["width"] < 1
     # Seconds of an ensemble are those of all its members.
     assert result.scores["ensemble"]["seconds"] >= 4
-    assert result.scores["residual"]["seconds"] < 2
+    assert result.scores["combined"]["seconds"] >= 4
     rows = uncertainty.lines("noise", [result, result])
     assert [row[:2] for row in rows] == [["noise", name] for name in names]
     assert rows[0][-2] == ""  # no rank correlation of equal widths
     figure = uncertainty.draw({"noise": [result]})
-    assert len(figure.axes[0].lines) == 4
+    assert len(figure.axes[0].lines) == 5
+
+
+def test_oracles_know_the_errors(known):
+    cases, _ = known
+    rng = np.random.default_rng(0)
+    errors = [rng.normal(size=case.num_points) for case in cases]
+    found = {name: make() for name, make in uncertainty.oracles(cases, errors).items()}
+    for error, half in zip(errors, found["knows the largest"], strict=True):
+        np.testing.assert_array_equal(half, np.abs(error).max())
+    nearby = found["knows that of 9 points"][0]
+    place = np.argsort(
+        np.linalg.norm(cases[0].mesh_points - cases[0].mesh_points[3], axis=1)
+    )
+    expected = np.sqrt(np.mean(errors[0][place[:9]] ** 2))
+    expected += 0.1 * np.sqrt(np.mean(errors[0] ** 2))
+    np.testing.assert_allclose(nearby[3], expected)
+    assert "knows the mean of a point" not in found  # meshes differ
+    same = [cases[0]] * 2
+    means = uncertainty.oracles(same, errors[:1] * 2)["knows the mean of a point"]()
+    np.testing.assert_allclose(means[1], np.abs(errors[0]))

@@ -182,6 +182,92 @@ def test_an_ensemble_is_as_wide_as_its_seeds_are_apart(rng, tmp_path):
         program.run(tmp_path, inputs=str(new), width="ensemble")
 
 
+def test_a_combined_width_is_narrow_where_seeds_agree(rng, tmp_path):
+    """Errors whose size no feature of a point knows, but another seed does."""
+    found = operator(rng, tmp_path)
+    known, others = {}, {}
+    samples = [make(rng, 60, name=str(number)) for number in range(150)]
+    for i, sample in enumerate(samples):
+        size = np.exp(rng.normal(size=(60, 1)))
+        known[sample.name] = sample.target
+        others[sample.name] = sample.target + 0.1 * size
+        wrong = sample.target + 0.1 * size * rng.uniform(-1, 1, (60, 1))
+        samples[i] = sample._replace(target=wrong.astype(np.float32))
+    given = {"predict": lambda s: known[s.name]}
+    result = calibration.calibrate(
+        found,
+        samples[:90],
+        width="combined",
+        members=[other_seed(found, others)],
+        **given,
+    )
+    alone = calibration.calibrate(found, samples[:90], width="residual", **given)
+    means = []
+    for each in (result, alone):
+        bands = [each.band(s, known[s.name]) for s in samples[90:]]
+        means.append(np.mean([band.upper - band.lower for band in bands]))
+        inside = [
+            np.all((b.lower <= s.target) & (s.target <= b.upper))
+            for b, s in zip(bands, samples[90:], strict=True)
+        ]
+        assert np.mean(inside) > 0.75
+    assert means[0] < 0.7 * means[1]
+
+
+def other_seed(found, predictions):
+    class Seed(type(found)):
+        def __call__(self, sample):
+            return predictions[sample.name]
+
+    return Seed(*found)
+
+
+def test_a_combined_width_is_saved_and_refused_without_its_seeds(rng, tmp_path):
+    found = operator(rng, tmp_path / "functional-0")
+    write(found, 0.3)
+    other = operator(rng, tmp_path / "functional-1")
+    moved = {
+        k: n._replace(mean=n.mean + 0.5) if k == "target" else n
+        for k, n in found.normalizers.items()
+    }
+    write(other._replace(normalizers=moved, model=found.model), 0.4)
+    new = cases(rng, tmp_path / "new", 18)
+    line = program.run(tmp_path, inputs=str(new), width="combined")
+    assert (line["members"], line["calibration_samples"]) == (1, 12)
+    loaded = trained_operators.load(tmp_path)
+    sample = make(rng, 9)
+    known = calibration.load_calibration(loaded)
+    assert np.isfinite(known.width(sample, loaded(sample))).all()
+    path = loaded.folder / calibration.FILE
+    with np.load(path) as arrays:
+        kept = {name: arrays[name] for name in arrays.files}
+    np.savez(path, **kept | {"residual": kept["residual"][:-3]})
+    with pytest.raises(ValueError, match="is damaged.*shape.*opjax-calibrate"):
+        calibration.load_calibration(loaded)
+    few = ",".join(str(new / f"{i:02d}.npz") for i in range(10)).split(",")
+    with pytest.raises(ValueError, match="width='combined', whose fit takes a third"):
+        program.run(tmp_path, inputs=few, width="combined")
+    (tmp_path / "functional-1" / "result.json").rename(tmp_path / "away")
+    with pytest.raises(ValueError, match="no other seeds beside it.*--seeds"):
+        program.run(tmp_path, inputs=str(new), width="combined")
+
+
+def test_a_residual_width_of_an_earlier_commit_is_read(rng, tmp_path):
+    """It did not look at points nearby: its features are the first of those of now."""
+    found = operator(rng, tmp_path)
+    count = 1 + 3 * (2 + 1 + 1) + 192
+    given = {"residual": 0.01 * rng.normal(size=(count, 1))}
+    model = widths.restore("residual", found, members=(), arrays=given)
+    assert not model.local
+    sample = make(rng, 9)
+    wide = np.concatenate([given["residual"], np.zeros((2 * 9, 1))])
+    now = widths.restore("residual", found, members=(), arrays={"residual": wide})
+    values = found(sample)
+    np.testing.assert_allclose(model(sample, values), now(sample, values), rtol=1e-6)
+    with pytest.raises(ValueError, match="no coefficients of shape"):
+        widths.restore("combined", found, members=(), arrays=given)
+
+
 def test_a_calibration_is_loaded_as_it_was_saved(rng, tmp_path):
     found = operator(rng, tmp_path / "run")
     write(found, 0.5)

@@ -9,7 +9,8 @@ whole field lies inside in the promised share of cases, see `opjax.uncertainty`.
 
 `--width` says where the band is wide. `constant` has the same width everywhere.
 `residual` learns from a third of the cases where errors are large. `ensemble` measures
-how far the seeds of a study (`opjax-train --seeds=0,1,2`) are apart.
+how far the seeds of a study (`opjax-train --seeds=0,1,2`) are apart. `combined` learns
+from both.
 
 `opjax-predict` then also says of every case whether it is like the calibration cases.
 Of cases that are, no more than `--false_alarms` are called unlike.
@@ -28,7 +29,7 @@ from absl import flags
 from opjax.learn.cli import command_line
 from opjax.learn.json_files import to_json
 from opjax.learn.messages import say
-from opjax.learn.predict import calibration, intervals, likeness, trained
+from opjax.learn.predict import calibration, intervals, likeness, trained, widths
 from opjax.learn.predict.calibration import Calibration
 from opjax.learn.predict.trained import Trained
 from opjax.learn.report.figures_bands import Pictures
@@ -76,7 +77,7 @@ def run(
         found = trained.load(workdir, own_model=own_model)
         cases = calibration.read_cases(found, inputs, point_dim=point_dim)
         members: list[Trained] = []
-        if width == "ensemble":
+        if width in widths.OF_SEEDS:
             members = calibration.siblings(found, own_model=own_model)
             if not members:
                 raise ValueError(
@@ -279,7 +280,8 @@ def main() -> None:
         "constant",
         calibration.WIDTHS,
         "Where the band is wide: constant, the same everywhere; residual, learned from "
-        "a third of the cases; ensemble, by how far the seeds of the study are apart",
+        "a third of the cases; ensemble, by how far the seeds of the study are apart; "
+        "combined, learned from a third of the cases and from the seeds",
     )
     flags.DEFINE_float(
         "false_alarms",

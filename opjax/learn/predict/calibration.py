@@ -194,13 +194,15 @@ def calibrate(
     Args:
       operator: from `learn.load`.
       cases: with their targets, read as those of training were; none of them from the
-        training or validation set. For `"residual"`, a third of them fits the width and
-        the others calibrate.
+        training or validation set. For `"residual"` and `"combined"`, a third of them
+        fits the width and the others calibrate.
       coverage: promised share, inside (0, 1).
       width: where bands are wide: `"constant"`, the same everywhere; `"ensemble"`, as
         far as other seeds are from the prediction; `"residual"`, as large as errors
-        were at points alike.
-      members: the other seeds of an ensemble, see `siblings`.
+        were at points alike; `"combined"`, `"residual"` that also knows how far other
+        seeds are.
+      members: the other seeds of an ensemble, see `siblings`; for `"ensemble"` and
+        `"combined"`.
       false_alarms: promised share of cases like these that are called unlike, inside
         (0, 1); 0.05 if None, or no warning where cases are too few for it.
       predict: `predict(sample)` in place of the operator, for its options: values, or
@@ -216,10 +218,10 @@ def calibrate(
     """
     if width not in WIDTHS:
         raise ValueError(f"{width=} is unknown; choose from {', '.join(WIDTHS)}.")
-    if (width == "ensemble") != bool(members):
+    if (width in widths.OF_SEEDS) != bool(members):
         raise ValueError(
-            f"{width=} with {len(members)} members: an ensemble needs at least one "
-            "other seed, and other widths have none."
+            f"{width=} with {len(members)} members: {' and '.join(widths.OF_SEEDS)} "
+            "need at least one other seed, and other widths have none."
         )
     uncertainty.least_cases(coverage)  # refuses what is no coverage
     alone = not operator.description["channels"]["target"]
@@ -234,9 +236,9 @@ def calibrate(
     # By their digests, so that the order of files does not matter.
     order = np.argsort([digest(sample) for sample in cases], kind="stable")
     ordered = [cases[place] for place in order]
-    num_fit = len(ordered) // 3 if width == "residual" else 0
-    if width == "residual":
-        _check_divided(len(ordered), num_fit, coverage)
+    num_fit = len(ordered) // 3 if width in widths.FITTED else 0
+    if width in widths.FITTED:
+        _check_divided(len(ordered), num_fit, coverage, width)
     uncertainty.check_cases(len(ordered) - num_fit, coverage=coverage)
     predicted = [_predicted(operator, predict, sample) for sample in ordered]
     values = [one.values for one in predicted]
@@ -247,7 +249,7 @@ def calibrate(
     if num_fit:
         fit, ordered = ordered[:num_fit], ordered[num_fit:]
         model: Width = widths.fit_residual(
-            operator, fit, values[:num_fit], coverage=coverage
+            operator, fit, values[:num_fit], coverage=coverage, members=members
         )
         values = values[num_fit:]
     else:
@@ -337,13 +339,13 @@ def _padded(array: np.ndarray, size: int) -> np.ndarray:
     return np.pad(array, [(0, size - len(array))] + [(0, 0)] * (array.ndim - 1))
 
 
-def _check_divided(num_cases: int, num_fit: int, coverage: float) -> None:
+def _check_divided(num_cases: int, num_fit: int, coverage: float, width: str) -> None:
     least = uncertainty.least_cases(coverage)
     if num_cases - num_fit < least or num_fit < 2:
         needed = next(n for n in range(6, 2 * least + 9) if n - n // 3 >= least)
         raise ValueError(
             f"{num_cases} calibration cases are too few for {coverage=:g} with "
-            f"width='residual', whose fit takes a third: at least {needed} are needed."
+            f"{width=}, whose fit takes a third: at least {needed} are needed."
         )
 
 

@@ -4,17 +4,26 @@ A width is any function of a case and its prediction, never of its target: calib
 makes a band of each, and a better one makes a narrower band.
 """
 
+import functools
 import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from opjax.learn.predict.neighbourhoods import (
+    local_count,
+    local_features,
+    local_largest,
+    local_mean,
+)
 from opjax.learn.predict.trained import Trained
 from opjax.samples import Sample
 
 # Names of width models, as flags have them.
-WIDTHS = ("constant", "ensemble", "residual")
+WIDTHS = ("constant", "ensemble", "residual", "combined")
+# Those that need other seeds of the study, and those that need a fit.
+OF_SEEDS, FITTED = ("ensemble", "combined"), ("residual", "combined")
 # A width is at least this share of the spread of the training targets ...
 _LEAST = 1e-5
 # ... and, of an ensemble, this many times its root mean square over the case, see
@@ -23,7 +32,7 @@ _FLOOR = 3.0
 _POINTS = 1024  # of a case, that a residual model is fitted to
 _WAVES = 192
 _RIDGES = (1e-3, 1e-2, 1e-1, 1.0, 10.0)
-_POWERS = (0.0, 0.25, 0.5, 0.75, 1.0)
+_POWERS = (0.0, 0.25, 0.5, 0.75, 1.0, 1.25)
 _FOLDS = 5
 
 
@@ -76,8 +85,7 @@ class Ensemble(NamedTuple):
 
     def __call__(self, sample: Sample, prediction: np.ndarray) -> np.ndarray:
         """Returns the distance, and the floor."""
-        squares = [np.square(each(sample) - prediction) for each in self.members]
-        spread = np.sqrt(np.mean(squares, axis=0))
+        spread = spread_of(self.members, sample, prediction)
         typical = np.sqrt(np.mean(np.square(spread), axis=0))
         return spread + self.floor * typical + _LEAST * self.scale
 
@@ -92,22 +100,32 @@ class Residual(NamedTuple):
         log h = phi(x) C,
 
     with features `phi` of a point: its coordinates, input and prediction, their means
-    and deviations over the case, and random waves of them.
+    and deviations over the case, random waves of them, and what they are like near the
+    point, see `neighbourhoods.local_features`; and of `"combined"`, how far other seeds
+    are from the prediction there, nearby and in the whole case.
 
     Attributes:
       scale: one number for each channel of the target.
       trained: encodes the features as the operator sees them.
       coefficients: `C`, shape `(features, q)`.
+      local: False for calibrations of an earlier opjax, which did not look at points
+        nearby.
+      members: other seeds, of `"combined"`.
     """
 
     scale: np.ndarray
     trained: Trained
     coefficients: np.ndarray
+    local: bool = True
+    members: Sequence[Trained] = ()
 
     def __call__(self, sample: Sample, prediction: np.ndarray) -> np.ndarray:
         """Returns what the regression says, never far beyond what it has seen."""
-        logs = _features(self.trained, sample, prediction) @ self.coefficients
-        return np.exp(np.clip(logs, np.log(_LEAST), 3.0)) * self.scale
+        features = _features(self.trained, sample, prediction, local=self.local)
+        if self.members:
+            apart = spread_of(self.members, sample, prediction) / self.scale
+            features = np.hstack([features, _of_spread(sample, apart)])
+        return widths_of(features, self.coefficients, self.scale)
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Returns the coefficients."""
@@ -123,38 +141,97 @@ def scale_of(trained: Trained) -> np.ndarray:
     return np.broadcast_to(std.reshape(-1, std.shape[-1]).mean(axis=0), (count,))
 
 
+def spread_of(
+    members: Sequence[Trained], sample: Sample, prediction: np.ndarray
+) -> np.ndarray:
+    """Root mean square distance of other seeds from a prediction, `(n, q)`."""
+    squares = [np.square(each(sample) - prediction) for each in members]
+    return np.sqrt(np.mean(squares, axis=0))
+
+
 def fit_residual(
     trained: Trained,
     samples: Sequence[Sample],
     predictions: Sequence[np.ndarray],
     *,
     coverage: float = 0.9,
+    members: Sequence[Trained] = (),
 ) -> Residual:
     """Fits a residual model to the errors of cases with targets.
 
-        log h = power * phi(x) C,    C from the ridge regression.
+        log h = power * phi(x) C,
+        C from the ridge regression of the largest error among the 9 nearest points.
 
-    Ridge and power are those of the narrowest band for whole fields over fifths of the
-    cases, each from a fit to the others. A regression that underestimates the largest
-    errors makes a wide band; a power below one trusts it less, and zero is a constant.
+    The error itself is zero wherever it changes its sign, which nobody can predict and
+    no band needs. Ridge and power are those of the narrowest band for whole fields over
+    fifths of the cases, each from a fit to the others. A regression that underestimates
+    the largest errors makes a wide band; a power below one trusts it less, and zero is
+    a constant.
 
     Args:
       trained: the operator.
       samples: cases that calibrate nothing.
       predictions: of the operator on these.
       coverage: of the band that is to be narrow.
+      members: other seeds of the study, of `"combined"`.
 
     Returns:
       The model.
     """
-    scale, tables = scale_of(trained), list[_Table]()
+    tables: list[Table] = []
     for number, (sample, values) in enumerate(zip(samples, predictions, strict=True)):
-        features = _features(trained, sample, values)
-        assert sample.target is not None
-        error = np.abs(values - sample.target) / scale
-        logs = np.log(np.maximum(error, _LEAST)).astype(np.float64)
-        rows = np.random.default_rng(number).permutation(len(logs))[:_POINTS]
-        tables.append(_Table(features[rows], logs[rows]))
+        whole = table_of(trained, sample, values, members=members)
+        rows = np.random.default_rng(number).permutation(len(whole.logs))[:_POINTS]
+        tables.append(Table(*(array[rows] for array in whole.arrays)))
+    coefficients = fit_tables(tables, coverage=coverage)
+    return Residual(scale_of(trained), trained, coefficients, members=members)
+
+
+class Table:
+    """What a case says of errors, at its points.
+
+    Attributes:
+      features: of a residual model, `(n, f)`.
+      logs: logarithms of the errors over their scale, `(n, q)`.
+      sizes: the same of the largest errors nearby.
+    """
+
+    def __init__(
+        self, features: np.ndarray, logs: np.ndarray, sizes: np.ndarray
+    ) -> None:
+        self.features, self.logs, self.sizes = self.arrays = features, logs, sizes
+
+    @functools.cached_property
+    def normal(self) -> tuple[np.ndarray, np.ndarray]:
+        """Normal equations of the case."""
+        left = self.features.T / len(self.logs)
+        return left @ self.features, left @ self.sizes
+
+
+def table_of(
+    trained: Trained,
+    sample: Sample,
+    prediction: np.ndarray,
+    *,
+    members: Sequence[Trained] = (),
+) -> Table:
+    """Returns what a case with its target says of errors; see `fit_residual`."""
+    assert sample.target is not None
+    scale = scale_of(trained)
+    features = _features(trained, sample, prediction)
+    if members:
+        apart = spread_of(members, sample, prediction) / scale
+        features = np.hstack([features, _of_spread(sample, apart)])
+    error = np.abs(prediction - sample.target) / scale
+    largest = local_largest(sample.mesh_points, error)
+    logs, sizes = (
+        np.log(np.maximum(a, _LEAST)).astype(np.float64) for a in (error, largest)
+    )
+    return Table(features, logs, sizes)
+
+
+def fit_tables(tables: Sequence[Table], *, coverage: float) -> np.ndarray:
+    """Returns the coefficients of a residual model; see `fit_residual`."""
     num_folds = min(_FOLDS, len(tables))
     folds = [tables[i::num_folds] for i in range(num_folds)]
     sums = [_normal(fold) for fold in folds]
@@ -174,15 +251,15 @@ def fit_residual(
         for power in _POWERS:
             losses[ridge, power] = _log_width(pairs, power, coverage)
     ridge, power = min(losses, key=lambda choice: losses[choice])
-    fitted = power * _solve(gram, right, ridge * len(tables))
-    return Residual(scale, trained, fitted)
+    return power * _solve(gram, right, ridge * len(tables))
 
 
-class _Table(NamedTuple):
-    """What a case says of errors: features and logarithms of errors of its points."""
-
-    features: np.ndarray
-    logs: np.ndarray
+def widths_of(
+    features: np.ndarray, coefficients: np.ndarray, scale: np.ndarray
+) -> np.ndarray:
+    """Returns what a residual model says, never far beyond what it has seen."""
+    logs = features @ coefficients
+    return np.exp(np.clip(logs, np.log(_LEAST), 3.0)) * scale
 
 
 def _log_width(
@@ -201,11 +278,10 @@ def _log_width(
     return float(scores[place] + np.log(widths))
 
 
-def _normal(tables: Sequence[_Table]) -> tuple[np.ndarray, np.ndarray]:
+def _normal(tables: Sequence[Table]) -> tuple[np.ndarray, np.ndarray]:
     """Normal equations, summed over cases, in which each case counts the same."""
-    gram = sum(t.features.T @ t.features / len(t.logs) for t in tables)
-    right = sum(t.features.T @ t.logs / len(t.logs) for t in tables)
-    return np.asarray(gram), np.asarray(right)
+    grams, rights = zip(*(table.normal for table in tables), strict=True)
+    return np.sum(grams, axis=0), np.sum(rights, axis=0)
 
 
 def _solve(gram: np.ndarray, right: np.ndarray, ridge: float) -> np.ndarray:
@@ -214,7 +290,9 @@ def _solve(gram: np.ndarray, right: np.ndarray, ridge: float) -> np.ndarray:
     return np.linalg.solve(gram + np.diag(weights), right)
 
 
-def _features(trained: Trained, sample: Sample, prediction: np.ndarray) -> np.ndarray:
+def _features(
+    trained: Trained, sample: Sample, prediction: np.ndarray, *, local: bool = True
+) -> np.ndarray:
     """What a residual model knows of every point, `(n, features)`."""
     parts = [encoded(trained, "mesh_points", sample.mesh_points)]
     if sample.features is not None:
@@ -226,7 +304,19 @@ def _features(trained: Trained, sample: Sample, prediction: np.ndarray) -> np.nd
     waves = np.cos(own @ directions + rng.uniform(0, 2 * np.pi, _WAVES))
     case = np.concatenate([own.mean(axis=0), own.std(axis=0)])
     ones = np.ones((len(own), 1))
-    return np.hstack([ones, own, waves, np.broadcast_to(case, (len(own), len(case)))])
+    found = [ones, own, waves, np.broadcast_to(case, (len(own), len(case)))]
+    if local:
+        dim = sample.mesh_points.shape[1]
+        found.append(local_features(own[:, :dim], own[:, dim:]))
+    return np.hstack(found)
+
+
+def _of_spread(sample: Sample, apart: np.ndarray) -> np.ndarray:
+    """How far other seeds are: at a point, nearby and in the whole case, `(n, 3 q)`."""
+    squares = np.square(np.asarray(apart, np.float64))
+    near = local_mean(sample.mesh_points, squares)
+    whole = np.broadcast_to(squares.mean(axis=0), squares.shape)
+    return np.log(np.sqrt(np.hstack([squares, near, whole])) + 1e-3)
 
 
 def encoded(trained: Trained, name: str, values: np.ndarray) -> np.ndarray:
@@ -266,8 +356,14 @@ def restore(
         return Ensemble(scale, members, float(floor))
     channels = trained.description["channels"]
     own = channels["mesh_points"] + channels["features"] + channels["target"]
-    shape = (1 + 3 * own + _WAVES, channels["target"])
+    base, target = 1 + 3 * own + _WAVES, channels["target"]
+    count = base + local_count(own - channels["mesh_points"])
+    count += 3 * target if name == "combined" else 0
     found = (arrays or {}).get("residual")
-    if found is None or found.shape != shape or found.dtype.kind != "f":
-        raise ValueError(f"no coefficients of shape {shape}")
-    return Residual(scale, trained, found)
+    if found is None or found.dtype.kind != "f":
+        raise ValueError("no coefficients")
+    earlier = name == "residual" and found.shape == (base, target)
+    if found.shape != (count, target) and not earlier:
+        raise ValueError(f"no coefficients of shape {(count, target)}")
+    given = members if name == "combined" else ()
+    return Residual(scale, trained, found, local=not earlier, members=given)
