@@ -18,17 +18,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-import opjax
-from opjax import learn, metrics, samples, training
+from opjax import learn, metrics, metrics_time, samples, training
 from opjax.datasets import navier_stokes as dataset
 from opjax.learn import option
-from opjax.learn.predict import trained
-from opjax.learn.registry import operators
-from opjax.learn.tasks import outcome, supervised
+from opjax.learn.predict import stepping, trained
+from opjax.learn.predict.stepping import Stepping
+from opjax.learn.tasks import outcome, supervised, time_evaluation
 from opjax.learn.tasks.benchmark import load as load_splits
 from opjax.problems import grids
 
 _STEPS = 10  # predicted frames, and frames of every input
+HOW = Stepping(
+    "one_step", _STEPS, channels=1, increments=False, interval=1.0, longest=1.0
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,40 +97,20 @@ def step_errors(model: Any, sample: Any, *, axis_name: str | None = None) -> jax
       sample: `mesh_points (n, 2)`, `features (n, 10)`, `target (n, 10)`.
       axis_name: axis of the devices which have the other rows, if any.
     """
-    frames = jnp.concatenate([sample["features"], sample["target"]], axis=1)
-
-    def error(start: jax.Array) -> jax.Array:
-        history = jax.lax.dynamic_slice_in_dim(frames, start, _STEPS, axis=1)
-        truth = jax.lax.dynamic_slice_in_dim(frames, start + _STEPS, 1, axis=1)
-        prediction = operators.call(
-            model, {**sample, "features": history}, axis_name=axis_name
-        )
-        return _error(prediction, truth, sample, axis_name=axis_name)
-
-    return jax.vmap(error)(jnp.arange(_STEPS))
+    return time_evaluation.step_errors(HOW, {}, model, sample, axis_name=axis_name)
 
 
 def rollout(model: Any, sample: Any, *, axis_name: str | None = None) -> jax.Array:
-    """Predicts ten frames, each from the ten before it, true or predicted.
+    """Predicts ten frames, each from the ten before it, true or predicted, `(n, 10)`.
 
     Args:
       model: as for `step_errors`.
       sample: `mesh_points (n, 2)` and `features (n, 10)`.
       axis_name: as for `step_errors`.
-
-    Returns:
-      The frames, shape `(n, 10)`.
     """
-
-    def advance(history: jax.Array) -> jax.Array:
-        frame = operators.call(
-            model, {**sample, "features": history}, axis_name=axis_name
-        )
-        return jnp.concatenate([history[:, 1:], frame], axis=1)
-
-    return opjax.rollout(
-        advance, sample["features"], _STEPS, observe=lambda history: history[:, -1]
-    ).T
+    times = jnp.arange(1.0, _STEPS + 1, dtype=jnp.float32)
+    frames = stepping.frames(HOW, {}, model, sample, times, axis_name=axis_name)
+    return frames[..., 0].T
 
 
 def loss(model: Any, batch: Any, *, axis_name: str | None = None) -> jax.Array:
@@ -139,20 +121,9 @@ def loss(model: Any, batch: Any, *, axis_name: str | None = None) -> jax.Array:
 
 def error(model: Any, sample: Any, *, axis_name: str | None = None) -> jax.Array:
     """Relative L2 error of a rollout, over all its frames together."""
-    return _error(
+    return metrics.relative_l2(
         rollout(model, sample, axis_name=axis_name),
         sample["target"],
-        sample,
-        axis_name=axis_name,
-    )
-
-
-def _error(
-    frames: jax.Array, truth: jax.Array, sample: Any, *, axis_name: str | None = None
-) -> jax.Array:
-    return metrics.relative_l2(
-        frames,
-        truth,
         quadrature_weights=sample.get("quadrature_weights"),
         axis_name=axis_name,
     )
@@ -173,7 +144,7 @@ def make_task(config: Config, cache_dir: str | None = None) -> learn.Task:
 
     def look(model: Any, sample: Any) -> tuple[jax.Array, jax.Array, jax.Array]:
         frames = rollout(model, sample)
-        by_step = jax.vmap(metrics.relative_l2, in_axes=1)(frames, sample["target"])
+        by_step = metrics_time.errors_of_frames(frames.T, sample["target"].T)
         together = metrics.relative_l2(frames, sample["target"])
         return together, by_step, frames[:, -1:]
 
@@ -213,9 +184,13 @@ def make_task(config: Config, cache_dir: str | None = None) -> learn.Task:
 
 def _persistence(flows: Any) -> np.ndarray:
     """Mean errors of the prediction that nothing moves any more."""
-    difference = flows["target"] - flows["features"][..., -1:]
-    norms = [np.linalg.norm(array, axis=1) for array in (difference, flows["target"])]
-    return np.mean(norms[0] / norms[1], axis=0)
+
+    def errors(features: jax.Array, target: jax.Array) -> jax.Array:
+        still = metrics_time.persistence(features[:, -1], _STEPS)
+        return metrics_time.errors_of_frames(still, target.T)
+
+    found = jax.vmap(errors)(*map(jnp.asarray, (flows["features"], flows["target"])))
+    return np.asarray(jnp.mean(found, axis=0))
 
 
 PROGRAM = learn.Program(

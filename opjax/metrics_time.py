@@ -23,6 +23,7 @@ def errors_of_frames(
     target: Float[ArrayLike, "t n ..."],
     *,
     quadrature_weights: Float[ArrayLike, " n"] | None = None,
+    axis_name: str | None = None,
 ) -> Float[Array, " t"]:
     """Relative L2 error of every frame, see `metrics.relative_l2`.
 
@@ -30,6 +31,7 @@ def errors_of_frames(
       prediction: frames, shape `(t, n)` or `(t, n, c)`.
       target: true frames of the same shape.
       quadrature_weights: weights of the points; zero leaves a point out.
+      axis_name: axis of the devices which have the other points, if any.
 
     Returns:
       The errors, shape `(t,)`.
@@ -41,7 +43,9 @@ def errors_of_frames(
     prediction, target = _frames(prediction, target)
 
     def one(first: Array, second: Array) -> Array:
-        return relative_l2(first, second, quadrature_weights=quadrature_weights)
+        return relative_l2(
+            first, second, quadrature_weights=quadrature_weights, axis_name=axis_name
+        )
 
     return jax.vmap(one)(prediction, target)
 

@@ -57,6 +57,22 @@ def test_gradients_are_finite_differences(function):
     np.testing.assert_allclose(np.sum(gradient * direction), slope, rtol=1e-6)
 
 
+def test_errors_of_frames_are_over_the_points_of_all_devices():
+    parts = [np.stack(np.split(x, 3, axis=1)) for x in (PREDICTION, TARGET)]
+    weights = np.stack(np.split(WEIGHTS, 3))
+
+    def errors(p, t, w):
+        return metrics_time.errors_of_frames(
+            p, t, quadrature_weights=w, axis_name="devices"
+        )
+
+    found = jax.vmap(errors, axis_name="devices")(*parts, weights)
+    whole = metrics_time.errors_of_frames(
+        PREDICTION, TARGET, quadrature_weights=WEIGHTS
+    )
+    np.testing.assert_allclose(found, [whole] * 3, rtol=1e-12)
+
+
 def test_points_of_zero_weight_do_not_count_even_if_they_are_nan():
     weights = np.r_[np.ones(6), np.zeros(6)]
     dirty = PREDICTION.copy()

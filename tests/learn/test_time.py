@@ -89,13 +89,8 @@ class Decay(nnx.Module):
 
 
 def plain(how):
-    """Normalisers that change nothing."""
-    count = how.history * how.channels
-    unit = {"features": count, "target": how.channels}
-    return {
-        name: Normalizer(jnp.zeros(size, jnp.float32), jnp.ones(size, jnp.float32))
-        for name, size in unit.items()
-    }
+    """Normalisers of the fields that evolve that change nothing."""
+    return plain_of(how.history * how.channels, how.channels)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -210,6 +205,48 @@ def test_scalars_from_files_to_a_report(kind, tmp_path):
         ValueError, match=r"has the scalars \[\], but .* with \['rate'\]"
     ):
         found.rollout(bare, 2)
+
+
+def test_errors_of_steps_are_from_true_frames():
+    """Of a step that halves the older of two frames of two channels; a loop."""
+
+    class Half(nnx.Module):
+        def __call__(
+            self, mesh_points, features, *, quadrature_weights=None, time=None
+        ):
+            return features[:, 4:] * features[:, :2]
+
+    how = stepping.Stepping("one_step", 2, 2, True, 0.1, 0.1)
+    rng = np.random.default_rng(0)
+    frames = rng.uniform(1, 2, size=(6, 5, 2)).astype(np.float32)
+    weights = rng.uniform(size=5).astype(np.float32)
+    constant = np.full((5, 1), -0.5, np.float32)
+    sample = {
+        "mesh_points": np.ones((5, 2), np.float32),
+        "features": np.concatenate([*frames[:2], constant], axis=1),
+        "target": np.concatenate(frames[2:], axis=1),
+        "quadrature_weights": weights,
+    }
+
+    def found(sample):
+        return time_evaluation.step_errors(how, plain_of(5, 2), Half(), sample)
+
+    expected = []
+    for t in range(2, 6):
+        wrong = frames[t - 1] - 0.5 * frames[t - 2] - frames[t]
+        norms = [np.sum(weights[:, None] * a**2) for a in (wrong, frames[t])]
+        expected.append(np.sqrt(norms[0] / norms[1]))
+    np.testing.assert_allclose(jax.jit(found)(sample), expected, rtol=1e-5)
+    np.testing.assert_allclose(found(sample), expected, rtol=1e-5)
+
+
+def plain_of(features, target):
+    """Normalisers of so many channels that change nothing."""
+    unit = {"features": features, "target": target}
+    return {
+        name: Normalizer(jnp.zeros(size, jnp.float32), jnp.ones(size, jnp.float32))
+        for name, size in unit.items()
+    }
 
 
 def test_an_exact_step_has_no_error_and_persistence_has():

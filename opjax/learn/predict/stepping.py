@@ -74,27 +74,34 @@ def next_frame(
     sample: Mapping[str, Any],
     features: jax.Array,
     lag: jax.Array,
+    *,
+    axis_name: str | None = None,
 ) -> jax.Array:
     """Predicts one frame, in physical units.
 
     Args:
       how: of the operator.
-      normalizers: of `features` and `target`.
+      normalizers: of `features` and `target`, where they are normalised.
       model: between encoded arrays.
       sample: encoded points and weights.
       features: the frames that the model sees, oldest first, and what is constant, in
         physical units, `(n, history c + k)`.
       lag: time after the last of these frames, a scalar.
+      axis_name: axis of the devices which have the other points, if any.
 
     Returns:
       The frame, `(n, c)`.
     """
-    encoded = {
-        **sample,
-        "features": normalize.encode(normalizers["features"], features),
-    }
-    time = lag / how.longest if how.timed else None
-    value = predict_sample(normalizers, model, encoded, time=time)
+    seen = features
+    if "features" in normalizers:
+        seen = normalize.encode(normalizers["features"], features)
+    value = predict_sample(
+        normalizers,
+        model,
+        {**sample, "features": seen},
+        time=lag / how.longest if how.timed else None,
+        axis_name=axis_name,
+    )
     if not how.increments:
         return value
     stop = how.history * how.channels
@@ -117,17 +124,19 @@ def frames(
     *,
     checkpoint: bool = False,
     gradient: str = "all",
+    axis_name: str | None = None,
 ) -> jax.Array:
     """Predicts frames one after the other, each from those before it.
 
     Args:
       how: of the operator; of mode `"one_shot"`, every frame is from the first ones.
-      normalizers: of `features` and `target`.
+      normalizers: of `features` and `target`, where they are normalised.
       model: between encoded arrays.
       sample: encoded points and weights, and `features` as for `next_frame`.
       lags: times of the frames after the last one that is known, `(t,)`.
       checkpoint: see `rollout`.
       gradient: likewise.
+      axis_name: as for `next_frame`.
 
     Returns:
       The frames in physical units, `(t, n, c)`.
@@ -137,7 +146,9 @@ def frames(
     stop = how.history * how.channels
 
     def predict(seen: jax.Array, lag: jax.Array) -> jax.Array:
-        return next_frame(how, normalizers, model, known, seen, lag)
+        return next_frame(
+            how, normalizers, model, known, seen, lag, axis_name=axis_name
+        )
 
     if how.mode == "one_shot":
         return jax.lax.map(lambda lag: predict(features, lag), lags)

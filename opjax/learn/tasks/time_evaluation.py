@@ -45,12 +45,53 @@ def frame_errors(
     )
     return metrics_time.errors_of_frames(
         predicted,
-        _targets(how, sample),
+        targets(how, sample),
         quadrature_weights=sample.get("quadrature_weights"),
     )
 
 
-def _targets(how: Stepping, sample: Mapping[str, Any]) -> jax.Array:
+def step_errors(
+    how: Stepping,
+    normalizers: Mapping[str, Normalizer],
+    model: Any,
+    sample: Mapping[str, Any],
+    *,
+    axis_name: str | None = None,
+) -> jax.Array:
+    """Errors of the frames of a window, each from the true ones before it, `(t,)`.
+
+    All steps of a window of many frames at once, where training has no rollout.
+
+    Args:
+      how: of the operator, of mode `"one_step"`.
+      normalizers: see `stepping.next_frame`.
+      model: between encoded arrays.
+      sample: encoded points and weights, the frames that the model sees first and what
+        is constant, `features (n, history c + k)`, and those after them, `target`.
+      axis_name: axis of the devices which have the other points, if any.
+    """
+    stop, features = how.history * how.channels, jnp.asarray(sample["features"])
+    known = {k: v for k, v in sample.items() if k not in ("features", "target", "lags")}
+    frames = jnp.concatenate([features[:, :stop], sample["target"]], axis=1)
+    lag = jnp.full((), how.interval, features.dtype)
+
+    def predict(start: jax.Array) -> jax.Array:
+        seen = jax.lax.dynamic_slice_in_dim(frames, start, stop, axis=1)
+        seen = jnp.concatenate([seen, features[:, stop:]], axis=1)
+        return stepping.next_frame(
+            how, normalizers, model, known, seen, lag, axis_name=axis_name
+        )
+
+    target = targets(how, sample)
+    return metrics_time.errors_of_frames(
+        jax.vmap(predict)(how.channels * jnp.arange(len(target))),
+        target,
+        quadrature_weights=sample.get("quadrature_weights"),
+        axis_name=axis_name,
+    )
+
+
+def targets(how: Stepping, sample: Mapping[str, Any]) -> jax.Array:
     """The true frames of a window, `(t, n, c)`."""
     target = jnp.asarray(sample["target"])
     return jnp.moveaxis(target.reshape(len(target), -1, how.channels), 1, 0)
@@ -132,7 +173,7 @@ def _look(
 ) -> _Seen:
     known = {k: v for k, v in sample.items() if k not in ("target", "lags")}
     found = stepping.frames(how, normalizers, model, known, sample["lags"])
-    target = _targets(how, sample)
+    target = targets(how, sample)
     stop = how.history * how.channels
     first = jnp.asarray(sample["features"])[:, stop - how.channels : stop]
     weights = sample.get("quadrature_weights")
