@@ -366,8 +366,11 @@ def _check_targets(operator: Trained, cases: Sequence[Sample]) -> None:
                 )
             continue
         if sample.target is None:
+            names = operator.description["config"].get("target_names")
+            called = f" {names!r}, as --target_names of the training" if names else ""
             raise ValueError(
-                f"{sample.name} has no target; calibration cases need theirs."
+                f"{sample.name} has no target{called}; calibration cases need theirs, "
+                "under the same names."
             )
         if sample.target.shape != (sample.num_points, channels):
             raise ValueError(
