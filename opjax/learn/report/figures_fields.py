@@ -36,7 +36,7 @@ def fields(found: Mapping[str, Outcome]) -> Any:
     are curves in one axis.
     """
     # Of operators that predict scalars alone there is nothing to show.
-    found = {k: seen for k, seen in found.items() if np.size(seen.predicted[0])}
+    found = {k: seen for k, seen in found.items() if any(map(np.size, seen.predicted))}
     if not found:
         return None
     first = next(iter(found.values()))
