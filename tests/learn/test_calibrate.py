@@ -147,15 +147,20 @@ def test_a_residual_width_is_constant_where_errors_know_no_place(rng, tmp_path):
     assert np.isfinite(two.coefficients).all()
 
 
-def test_an_ensemble_is_as_wide_as_its_seeds_are_apart(rng, tmp_path):
-    found = operator(rng, tmp_path / "functional-0")
+def write_two_seeds(rng, folder):
+    """Writes two operators of a study, which are apart by 0.5."""
+    found = operator(rng, folder / "functional-0")
     write(found, 0.3)
-    other = operator(rng, tmp_path / "functional-1")
+    other = operator(rng, folder / "functional-1")
     moved = {
         k: n._replace(mean=n.mean + 0.5) if k == "target" else n
         for k, n in found.normalizers.items()
     }
     write(other._replace(normalizers=moved, model=found.model), 0.4)
+
+
+def test_an_ensemble_is_as_wide_as_its_seeds_are_apart(rng, tmp_path):
+    write_two_seeds(rng, tmp_path)
     new = cases(rng, tmp_path / "new", 10)
     line = program.run(tmp_path, inputs=str(new), width="ensemble")
     assert line["members"] == 1
@@ -223,14 +228,7 @@ def other_seed(found, predictions):
 
 
 def test_a_combined_width_is_saved_and_refused_without_its_seeds(rng, tmp_path):
-    found = operator(rng, tmp_path / "functional-0")
-    write(found, 0.3)
-    other = operator(rng, tmp_path / "functional-1")
-    moved = {
-        k: n._replace(mean=n.mean + 0.5) if k == "target" else n
-        for k, n in found.normalizers.items()
-    }
-    write(other._replace(normalizers=moved, model=found.model), 0.4)
+    write_two_seeds(rng, tmp_path)
     new = cases(rng, tmp_path / "new", 18)
     line = program.run(tmp_path, inputs=str(new), width="combined")
     assert (line["members"], line["calibration_samples"]) == (1, 12)
