@@ -4,7 +4,6 @@ import functools
 import gc
 import os
 import pathlib
-from collections import Counter
 from collections.abc import Iterator
 
 import jax
@@ -37,10 +36,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--part", help="one part of the tests, 1/4 for the first of four")
 
 
-@pytest.hookimpl(tryfirst=True)
+@pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_collection_modifyitems(
     config: pytest.Config, items: list[pytest.Item]
-) -> None:
+) -> Iterator[None]:
     """Takes one part, if that is asked for, and starts with the longest files.
 
     So no core waits for another at the end.
@@ -48,6 +47,11 @@ def pytest_collection_modifyitems(
     Tests of a program's run are slow, all of them: the first one runs it. So are those
     of the night, which -m "not slow" would let in otherwise.
     """
+    for item in items:
+        nightly = item.get_closest_marker("nightly")
+        if nightly or "finished" in getattr(item, "fixturenames", ()):
+            item.add_marker("slow")
+    yield  # what -m leaves out is gone
     if part := config.getoption("--part"):
         number, parts = map(int, part.split("/"))
         assert 1 <= number <= parts
@@ -57,13 +61,9 @@ def pytest_collection_modifyitems(
             items=[i for i, place in found if place != number]
         )
         items[:] = [item for item, place in found if place == number]
-    seconds = Counter()
-    for item in items:
-        nightly = item.get_closest_marker("nightly")
-        if nightly or "finished" in getattr(item, "fixturenames", ()):
-            item.add_marker("slow")
-        seconds[item.path] += 20 if item.get_closest_marker("slow") else 1
-    items.sort(key=lambda item: -seconds[item.path])
+    slow = {item.nodeid: bool(item.get_closest_marker("slow")) for item in items}
+    seconds = selection.seconds_of_files(slow)
+    items.sort(key=lambda item: -seconds[item.nodeid.partition("::")[0]])
 
 
 def pytest_collection_finish() -> None:
