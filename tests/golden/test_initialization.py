@@ -20,17 +20,16 @@ def arrays():
 NIGHT = ("Burgers", "NS", "RNA", "Plasticity", "Pipe")
 
 
-@pytest.mark.parametrize(
-    "name",
-    by_day(
-        initialization.OURS, [name for name in initialization.OURS if name not in NIGHT]
-    ),
-)
+DAY = [name for name in initialization.OURS if name not in NIGHT]
+models = pytest.mark.parametrize("name", by_day(initialization.OURS, DAY))
+
+
+@models
 def test_parameters_start_as_in_the_reference_code(name, arrays):
     assert initialization.differences(name, arrays) == []
 
 
-@pytest.mark.parametrize("name", initialization.OURS)
+@models
 def test_a_basis_starts_orthonormal_where_the_references_does(name, arrays):
     assert initialization.orthogonality(name, arrays) == []
 
