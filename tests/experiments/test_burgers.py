@@ -49,7 +49,7 @@ def finished(tmp_path_factory, cache_dir):
     return workdir, burgers.run(TINY, workdir=workdir, cache_dir=cache_dir)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_run_leaves_everything_in_its_folder(finished):
     workdir, result = finished
     assert read_result(workdir) == result
@@ -69,7 +69,7 @@ def test_a_run_leaves_everything_in_its_folder(finished):
         assert (workdir / "figures" / name).stat().st_size > 1000
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_errors_are_those_of_the_predictions_on_the_last_grid(finished):
     workdir, result = finished
     for name in ("functional", "galerkin"):

@@ -37,7 +37,7 @@ def task(cache_dir):
     return darcy_inverse.make_task(TINY, cache_dir)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_run_trains_evaluates_and_is_read_afterwards(tmp_path, cache_dir, capsys):
     result = darcy_inverse.run(TINY, workdir=tmp_path, cache_dir=cache_dir)
     assert json.loads(capsys.readouterr().out.splitlines()[-1]) == result

@@ -151,7 +151,7 @@ def test_bad_configurations_are_refused(changes, message):
         dataclasses.replace(TINY, **changes)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_run_reports_and_draws(tmp_path, capsys):
     config = dataclasses.replace(TINY, nodes_along=9, nodes_across=4)
     result = plasticity.run(config, workdir=tmp_path / "run", cache_dir=str(tmp_path))

@@ -209,6 +209,7 @@ def test_without_baselines_the_configured_model_is_alone():
 # the program
 
 
+@pytest.mark.nightly
 def test_a_run_leaves_everything_in_its_folder(finished):
     workdir, result = finished
     assert read_result(workdir) == result
@@ -232,6 +233,7 @@ def test_a_run_leaves_everything_in_its_folder(finished):
         assert (workdir / name / "predictions.npz").exists()
 
 
+@pytest.mark.nightly
 def test_the_result_says_how_it_came_about(finished):
     workdir, result = finished
     for name in ("weighted_mse", "relative_l2", "operator_frobenius"):
@@ -250,6 +252,7 @@ def test_the_result_says_how_it_came_about(finished):
     assert result.items() >= expected.items()
 
 
+@pytest.mark.nightly
 def test_a_finished_run_is_read_and_not_repeated(finished, monkeypatch, capsys):
     workdir, result = finished
     monkeypatch.setattr(study, "fit", None)
@@ -257,6 +260,7 @@ def test_a_finished_run_is_read_and_not_repeated(finished, monkeypatch, capsys):
     assert json.loads(capsys.readouterr().out.splitlines()[-1]) == result
 
 
+@pytest.mark.nightly
 def test_another_configuration_is_refused_with_its_fields(finished, monkeypatch):
     workdir, _ = finished
     monkeypatch.setattr(study, "fit", None)

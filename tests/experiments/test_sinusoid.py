@@ -134,6 +134,7 @@ def test_every_ridge_is_a_member_of_the_models_that_have_one():
 # the program
 
 
+@pytest.mark.nightly
 def test_a_run_leaves_everything_in_its_folder(finished):
     workdir, result = finished
     assert read_result(workdir) == result
@@ -148,6 +149,7 @@ def test_a_run_leaves_everything_in_its_folder(finished):
     assert all(1e3 < size < 5e5 for size in sizes.values())
 
 
+@pytest.mark.nightly
 def test_the_result_says_how_it_came_about(finished):
     workdir, result = finished
     expected = {
@@ -171,6 +173,7 @@ def test_the_result_says_how_it_came_about(finished):
     assert 0 < result["train_seconds_attention"] < result["seconds"]
 
 
+@pytest.mark.nightly
 def test_a_finished_run_is_read_and_not_repeated(finished, monkeypatch, capsys):
     workdir, result = finished
     monkeypatch.setattr(study, "fit", None)
@@ -207,6 +210,7 @@ def test_an_interrupted_run_resumes_to_the_same_bits(
 # training and evaluation
 
 
+@pytest.mark.nightly
 def test_seeds_differ_and_models_share_their_tasks(finished):
     workdir, _ = finished
     first, other = (

@@ -25,8 +25,6 @@ PROGRAMS = sorted(
     for name, files in FILES.items()
     if any('"smoke"' in file.read_text() for file in files)
 )
-# The tests of the others run this preset by day, with smaller sizes.
-BY_DAY = ("elasticity", "pipe")
 
 
 @pytest.fixture(scope="module")
@@ -38,14 +36,9 @@ def test_there_are_programs():
     assert {"darcy", "elasticity", "poisson_schwarz", "rna"} <= set(PROGRAMS)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=() if name in BY_DAY else pytest.mark.nightly)
-        for name in PROGRAMS
-    ],
-)
+# By day, tests of single programs run this preset with smaller sizes.
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", PROGRAMS)
 def test_the_smallest_preset_runs(name, tmp_path, cache_dir, monkeypatch, capsys):
     program = importlib.import_module(f"experiments.{name}")
     monkeypatch.setenv("OPJAX_CACHE", str(cache_dir))

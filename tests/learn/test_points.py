@@ -18,6 +18,7 @@ from opjax.learn.run.settings import Settings
 from opjax.learn.tasks.supervised import regression
 from opjax.learn.tasks.task import Task
 from opjax.samples import Sample, Splits
+from tests.selection import by_day
 
 
 @pytest.fixture
@@ -278,7 +279,10 @@ def test_losses_and_targets_that_need_all_points_are_refused(rng):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["functional", "transolver", "galerkin", "flare"])
+@pytest.mark.parametrize(
+    "name",
+    by_day(["functional", "transolver", "galerkin", "flare"], day=["functional"]),
+)
 def test_operators_learn_from_drawn_points(rng, name, tmp_path):
     given = config(train_points=(0.25, 1.0), models=(name,), num_epochs=4, batch_size=2)
     task = regression(given, splits(rng))

@@ -91,6 +91,7 @@ def test_samples_that_stay_on_disk_train_to_the_same_bits(folder, run, tmp_path)
     assert result["lift_error"] == run[1]["lift_error"]
 
 
+@pytest.mark.nightly
 def test_scalars_that_nobody_names_change_no_bit(folder, tmp_path):
     (bare := tmp_path / "bare").mkdir()
     for path in folder.glob("*.npz"):

@@ -217,6 +217,7 @@ def test_what_needs_a_field_is_refused(run, folder, others, tmp_path):
         program.run(bare, workdir=tmp_path / "run")
 
 
+@pytest.mark.nightly
 def test_samples_that_stay_on_disk_train_to_the_same_bits(folder, run, tmp_path):
     given = dataclasses.replace(TINY, train=str(folder), stream_samples=True)
     result = program.run(given, workdir=tmp_path / "run")

@@ -192,7 +192,7 @@ def test_predictions_in_slices_are_those_of_whole_meshes(runs, folder, tmp_path)
     assert (tmp_path / "slices/3.h5").is_file()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_scalars_alone_are_learned_and_predicted_in_slices(tmp_path):
     place = tmp_path / "data"
     place.mkdir()

@@ -38,6 +38,8 @@ def config(folder, **changes):
         num_epochs=2,
         batch_size=2,
         num_buckets=4,
+        width=8,
+        num_layers=1,
         **changes,
     )
 
