@@ -279,6 +279,27 @@ def test_repeated_frames_of_shorter_series_do_not_count(padded):
     assert float(value) == pytest.approx(expected, rel=1e-4)
 
 
+@pytest.mark.parametrize(
+    ("changes", "validated", "tested"),
+    [
+        ({}, 7, 6),
+        ({"rollout_steps": 5}, 5, 5),
+        ({"validation_steps": 2}, 2, 6),
+        ({"validation_steps": 3, "rollout_steps": 5}, 3, 5),
+    ],
+)
+def test_validation_rolls_out_as_far_as_asked(changes, validated, tested):
+    task = tasks.rollouts(config(**changes), splits_of(decaying()))
+    for (bucket,), steps in [(task.validation, validated), (task.test, tested)]:
+        assert bucket.read([0])["lags"].shape == (1, steps)
+
+
+def test_steps_of_a_validation_that_there_is_not_are_refused():
+    splits = splits_of(decaying())._replace(validation=[])
+    with pytest.raises(ValueError, match="validation_steps=2 means nothing without"):
+        tasks.rollouts(config(validation_steps=2), splits)
+
+
 def test_a_rollout_that_blows_up_has_a_large_error_and_no_nan():
     task = tasks.rollouts(config(), splits_of(decaying()))
     how = stepping.Stepping("one_step", 1, 1, True, 0.1, 0.1)
@@ -358,6 +379,7 @@ def test_noise_is_drawn_from_the_key_alone():
     ("changes", "match"),
     [
         ({"time": "none", "history": 2}, "history=2 means nothing with time=none"),
+        ({"time": "none", "validation_steps": 2}, "validation_steps=2 means nothing"),
         (
             {"time": "one_step", "unroll": 2},
             "unroll=2 means nothing with time=one_step",

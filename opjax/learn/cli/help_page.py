@@ -14,7 +14,7 @@ _WIDTH = 80
 _SELDOM = frozenset(
     [
         *("num_train", "num_validation", "num_test", "stream_memory"),
-        *("unroll_gradient", "time_target", "rollout_steps"),
+        *("unroll_gradient", "time_target", "rollout_steps", "validation_steps"),
         *("reference_points", "shared_basis", "initial_kernels", "rematerialize"),
         *("storage_dtype", "compute_dtype", "microbatch", "num_buckets"),
         *("pct_start", "div_factor", "final_div_factor", "cycle_momentum"),

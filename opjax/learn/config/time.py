@@ -57,6 +57,12 @@ class TimeOptions(Options):
         "the end of every series",
         minimum=0,
     )
+    validation_steps: int = option(
+        0,
+        "Maximum number of steps of rollouts in validation, which select the epoch. A "
+        "few suit chaotic equations. 0 takes those of --rollout_steps",
+        minimum=0,
+    )
 
     def __post_init__(self):
         """Refuses options that mean nothing in a mode."""

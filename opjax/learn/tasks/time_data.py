@@ -49,16 +49,23 @@ class Data:
                 f"No training series has {history} frames and {unroll} after them, as "
                 f"time={config.time} needs; give longer series or a smaller unroll."
             )
+        if config.validation_steps and not splits.validation:
+            raise ValueError(
+                f"validation_steps={config.validation_steps} means nothing without "
+                "validation series; leave it out, or hold some out."
+            )
         # Stages begin at the same frames, so their epochs have the same batches.
         self.stages = tuple(
             Windows(train, [_first(w, steps) for w in found], history=history)
             for steps in config.unroll_stages[:-1]
         )
-        rolled = partial(_rolled, history=history, most=config.rollout_steps)
+        rolled = partial(_rolled, history=history)
         self.windows = (
             Windows(train, found, history=history),
-            rolled(splits.validation),
-            rolled(splits.test),
+            rolled(
+                splits.validation, most=config.validation_steps or config.rollout_steps
+            ),
+            rolled(splits.test, most=config.rollout_steps),
         )
         lags = [self.windows[0].lags(row)[0] for row in range(len(found))]
         longest = float(max(lags)) if config.time != "unrolled" else interval
