@@ -2,7 +2,7 @@
 
 - `flow`: the vorticity of smooth flows on a periodic square of 16 x 16 points,
   viscosity 1e-3, at times 10 to 60, from our solver with 64 x 64 points.
-- `advection`: spots that a flow carries and mixes on meshes of random shapes, about 320
+- `advection`: spots that a flow carries and mixes on meshes of random shapes, about 200
   points, each case with its own velocity and diffusivity, `opjax.datasets.advection`.
 - `kuramoto_sivashinsky`: the conservative Kuramoto-Sivashinsky equation on 160 points
   of a periodic line in APEBench's difficulty mode, `gamma_2 = -2`, `gamma_4 = -18`,
@@ -23,6 +23,7 @@ from opjax.problems import navier_stokes
 
 STEPS = 50
 _POINTS, _STRIDE, _VISCOSITY, _START = 64, 4, 1e-3, 10
+_SPACING = 0.14
 _LINE_POINTS, _WARM_UP = 160, 500
 _LINEAR, _CONVECTION = (0.0, 0.0, -2.0, 0.0, -18.0), -1.0
 
@@ -46,7 +47,12 @@ def write_advection(folder: pathlib.Path, counts: Mapping[str, int]) -> None:
     """Writes spots in a flow, the parts from seeds of their own."""
     for seed, (part, count) in enumerate(counts.items()):
         advection.write_series(
-            folder / part, count, seed=seed, num_frames=STEPS + 1, interval=0.1
+            folder / part,
+            count,
+            seed=seed,
+            spacing=_SPACING,
+            num_frames=STEPS + 1,
+            interval=0.1,
         )
 
 
@@ -88,7 +94,7 @@ WRITERS: Mapping[str, Callable[[pathlib.Path, Mapping[str, int]], None]] = {
 }
 COUNTS = {
     "flow": {"train": 40, "test": 8},
-    "advection": {"train": 20, "test": 8},
+    "advection": {"train": 100, "test": 16},
     "kuramoto_sivashinsky": {"train": 50, "test": 30},
 }
 
