@@ -14,7 +14,7 @@ schedule advances once per 20 steps. Here it advances with every step.
 
 import dataclasses
 import pathlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -22,18 +22,30 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from opjax import learn, metrics, samples, training
+from opjax import learn, metrics, training
 from opjax.datasets import plasticity as dataset
 from opjax.learn import GNOT_RECIPE, PAPER, SMOKE, option
-from opjax.learn.predict import trained
-from opjax.learn.predict.prediction import predict_sample
-from opjax.learn.tasks import outcome, supervised
+from opjax.learn.predict import stepping, trained
+from opjax.learn.predict.stepping import Stepping
+from opjax.learn.registry import operators
+from opjax.learn.run import buckets
+from opjax.learn.tasks import outcome, supervised, time_data
 from opjax.learn.tasks.benchmark import load as load_splits
-from opjax.samples import Sample
-from opjax.samples.normalizers import encode, fit_normalizers
+from opjax.learn.tasks.time_data import rolled
+from opjax.learn.tasks.time_evaluation import frame_errors, targets
+from opjax.samples import Sample, Series
+from opjax.samples.normalizers import fit_normalizers
+from opjax.samples.series import Windows, places
 
-_CHANNELS = dataset.NUM_CHANNELS
-_TIMELESS = {"galerkin2d", "linear2d", "fourier2d", "softmax2d", "orthogonal_network"}
+# The state at any time from the profile alone: no frame is known. 20 were published.
+HOW = Stepping(
+    "one_shot",
+    history=0,
+    channels=dataset.NUM_CHANNELS,
+    increments=False,
+    interval=1 / 19,
+    longest=1.0,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,8 +77,7 @@ class Config(learn.BenchmarkOptions):
     def __post_init__(self):
         """Refuses what no run could use, before any work is done."""
         super().__post_init__()
-        for name in _TIMELESS & {*self.models}:
-            raise ValueError(f"models={name!r} has no time; take another model.")
+        operators.check_time(self.models)
         # The others take time, by an embedding of half sines and half cosines; those
         # of equal parameters get a multiple of the heads as channels.
         for name in ("width", "num_heads"):
@@ -107,30 +118,16 @@ def load(config: Config, *, cache_dir: str | None = None) -> learn.Splits:
     return load_splits(config, splits, "coordinates", cache_dir=cache_dir)
 
 
-def motions(dies: Sequence[Sample]) -> dict[str, np.ndarray]:
-    """Stacks dies: `features (dies, n, 1)` and `target (dies, frames, n, 4)`.
-
-    The mesh points, which all dies share, are left out.
-    """
-    (found,) = samples.stack(dies)
-    shape = *found["features"].shape[:2], -1, _CHANNELS
-    target = np.moveaxis(found["target"].reshape(shape), 2, 1)
-    return {"features": found["features"], "target": np.ascontiguousarray(target)}
-
-
-def frame_times(num_frames: int) -> np.ndarray:
-    """Times of the frames, from 0 to 1, float32."""
-    return np.linspace(0, 1, num_frames, dtype=np.float32)
-
-
-def pairs(found: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """All pairs of die and time of `motions`: `features`, `time` and `target`."""
-    num_dies, num_frames, *shape = found["target"].shape
-    return {
-        "features": np.repeat(found["features"], num_frames, axis=0),
-        "time": np.tile(frame_times(num_frames), num_dies),
-        "target": found["target"].reshape(-1, *shape),
-    }
+def as_series(dies: Sequence[Sample]) -> list[Series]:
+    """The motions of dies, at times from 0 to 1; the profile is constant in time."""
+    found: list[Series] = []
+    for die in dies:
+        assert die.target is not None, "checked by grid_sizes"
+        frames = die.target.reshape(die.num_points, -1, dataset.NUM_CHANNELS)
+        times = np.linspace(0, 1, frames.shape[1], dtype=np.float32)
+        motion = np.moveaxis(frames, 1, 0)
+        found.append(Series(die.mesh_points, times, motion, die.features))
+    return found
 
 
 def make_task(config: Config, cache_dir: str | None = None) -> learn.Task:
@@ -140,106 +137,80 @@ def make_task(config: Config, cache_dir: str | None = None) -> learn.Task:
     metric = |p - t| / |t| over nodes, channels and all times of a die together.
     """
     splits = load(config, cache_dir=cache_dir)
-    sizes = supervised.grid_sizes(splits, out_features=_CHANNELS, time_embedding=True)
-    normalizers = _normalizers(splits, config)
+    sizes = supervised.grid_sizes(
+        splits, out_features=HOW.channels, time_embedding=True
+    )
     sets = splits.train, splits.validation, splits.test
-    train, validation, test = (_encoded(normalizers, dies) for dies in sets)
-    points = jnp.asarray(splits.train[0].mesh_points)
-    times = jnp.asarray(frame_times(train[0]["target"].shape[1]))
+    train, validation, test = map(as_series, sets)
+    pairs = list(places(train, HOW.mode, history=HOW.history, unroll=1))
+    windows = Windows(train, pairs, history=HOW.history)
+    normalizers = fit_normalizers(
+        windows, points=False, features=True, target=config.normalize_target
+    )
+    bucketed = partial(
+        time_data.bucketed,
+        encode=supervised.encoder(normalizers),
+        batch_size=config.batch_size,
+    )
+    whole = [rolled(found, history=HOW.history) for found in (validation, test)]
+    (motions,) = tests = bucketed(whole[1])
     description = trained.describe(splits.train, sizes=sizes)
-
-    def predict(model: Any, features: jax.Array, time: jax.Array) -> jax.Array:
-        sample = {"mesh_points": points, "features": features}
-        return predict_sample(normalizers, model, sample, time=time)
+    # Profiles are encoded before the step, which has predictions to decode alone.
+    decoding = {k: normalizers[k] for k in ("target",) if k in normalizers}
+    # The last displacements are drawn.
+    both = zip(splits.test, test, strict=True)
+    last = [die._replace(target=found.values[-1][:, 2:]) for die, found in both]
 
     def loss(model: Any, batch: Any) -> jax.Array:
-        def error(pair: Any) -> jax.Array:
-            prediction = predict(model, pair["features"], pair["time"])
-            return metrics.relative_l2(prediction, pair["target"])
-
-        return jnp.sum(training.over_samples(error)(batch))
+        errors = partial(frame_errors, HOW, decoding, model)
+        return jnp.sum(training.over_samples(errors)(batch))
 
     def motion(model: Any, sample: Any) -> jax.Array:
-        return jax.lax.map(partial(predict, model, sample["features"]), times)
+        return stepping.frames(HOW, decoding, model, sample, sample["lags"])
 
     def metric(model: Any, sample: Any) -> jax.Array:
-        return _joint_error(motion(model, sample), sample["target"])
+        return metrics.relative_l2(motion(model, sample), targets(HOW, sample))
+
+    def look(model: Any, sample: Any) -> tuple[jax.Array, ...]:
+        found, target = motion(model, sample), targets(HOW, sample)
+        moved, truth = found[..., 2:], target[..., 2:]
+        norms = jax.vmap(jnp.linalg.norm)
+        by_frame = norms(moved - truth) / jnp.max(norms(truth))
+        error = metrics.relative_l2(found, target)
+        return error, by_frame, moved[-1], metrics.relative_l2(moved, truth)
 
     def evaluate(model: Any, folder: pathlib.Path) -> dict[str, float]:
         trained.save(folder, model, normalizers, description)
-        return _evaluate(config, motion, model, folder, splits.test, test[0])
+        errors, _, displacement = outcome.evaluate_steps(
+            look,
+            model,
+            folder,
+            samples=last,
+            arrays=buckets.rows(motions, range(len(test))),
+            batch_size=config.batch_size,
+            name="frame",
+        )
+        return {
+            "relative_l2": float(errors.mean()),
+            "displacement": float(displacement.mean()),
+            "relative_l2_worst": float(errors.max()),
+        }
 
     return learn.Task(
-        train=tuple(map(pairs, train)),
-        validation=validation,
-        test=test,
+        train=bucketed(windows),
+        validation=bucketed(whole[0]),
+        test=tests,
         build=supervised.builder(sizes),
         loss=loss,
         metric=metric,
         evaluate=evaluate,
         extra=normalizers,
         source=splits.source,
-        notes=f"Training samples are pairs of {len(splits.train)} dies with "
-        f"{len(times)} times. Errors are over all times; `displacement` is that of the "
-        "displacements alone, which the coordinates outweigh in `relative l2`.",
+        notes=f"Training samples are pairs of {len(train)} dies with "
+        f"{train[0].num_frames} times. Errors are over all times; `displacement` is "
+        "that of the displacements alone, which the coordinates outweigh in "
+        "`relative l2`.",
     )
-
-
-def _normalizers(splits: learn.Splits, config: Config) -> dict[str, Any]:
-    """Of the profile, and of the four channels over all nodes and times."""
-    found = motions(splits.train)
-    flat = {name: array.reshape(-1, array.shape[-1]) for name, array in found.items()}
-    joined, target = splits.train[0]._replace(**flat), config.normalize_target
-    return fit_normalizers([joined], points=False, features=True, target=target)
-
-
-def _encoded(normalizers: Any, dies: Sequence[Sample]) -> tuple[dict[str, Any], ...]:
-    """Encoded `motions` of dies, if there are any."""
-    if not dies:
-        return ()
-    arrays = encode(motions(dies), normalizers)
-    return ({name: np.asarray(array) for name, array in arrays.items()},)
-
-
-def _evaluate(
-    config: Config,
-    motion: Callable[[Any, Any], jax.Array],
-    model: Any,
-    folder: pathlib.Path,
-    dies: Sequence[Sample],
-    arrays: Any,
-) -> dict[str, float]:
-    """Errors over all times, and of every frame; the last displacements are shown."""
-
-    def look(model: Any, sample: Any) -> tuple[jax.Array, ...]:
-        found, target = motion(model, sample), sample["target"]
-        moved, truth = found[..., 2:], target[..., 2:]
-        norms = jax.vmap(jnp.linalg.norm)
-        by_frame = norms(moved - truth) / jnp.max(norms(truth))
-        error, of_moves = _joint_error(found, target), _joint_error(moved, truth)
-        return error, by_frame, moved[-1], of_moves
-
-    ends = arrays["target"][:, -1, :, 2:]
-    last = [die._replace(target=end) for die, end in zip(dies, ends, strict=True)]
-    errors, _, displacement = outcome.evaluate_steps(
-        look,
-        model,
-        folder,
-        samples=last,
-        arrays=arrays,
-        batch_size=config.batch_size,
-        name="frame",
-    )
-    return {
-        "relative_l2": float(errors.mean()),
-        "displacement": float(displacement.mean()),
-        "relative_l2_worst": float(errors.max()),
-    }
-
-
-def _joint_error(prediction: jax.Array, target: jax.Array) -> jax.Array:
-    """Relative L2 error over times, nodes and channels, `(frames, n, channels)`."""
-    return metrics.relative_l2(prediction.reshape(-1), target.reshape(-1))
 
 
 PROGRAM = learn.Program("plasticity", PRESETS, make_task, grid_axes=2)

@@ -251,7 +251,8 @@ def places(
       mode: `"one_step"`: the next frame of every frame; `"unrolled"`: the next `unroll`
         frames; `"time_conditional"`: one of the next `unroll` frames; `"one_shot"`: any
         later frame from the first ones.
-      history: number of frames that the model sees.
+      history: number of frames that the model sees; zero only with `"one_shot"`, for
+        any frame from what is constant.
       unroll: number of frames, see `mode`.
     """
     for number, series in enumerate(found):
@@ -279,7 +280,7 @@ class Windows(Stored):
     Args:
       found: the series.
       where: the windows, all of as many targets.
-      history: number of frames that the model sees.
+      history: number of frames that the model sees; with zero, constant fields alone.
     """
 
     def __init__(
@@ -288,6 +289,8 @@ class Windows(Stored):
         self.series, self.where, self.history = found, list(where), history
         frames = {len(window.targets) for window in self.where}
         assert len(frames) <= 1, "windows of one length"
+        constant = all(series.features is not None for series in found)
+        assert history or constant, "something that the model sees"
         targets = max(frames, default=1)
         known = [_summary(series, history, targets) for series in found]
         super().__init__(
@@ -308,10 +311,13 @@ class Windows(Stored):
         return Windows(self.series, chosen, history=self.history)
 
     def lags(self, row: int) -> np.ndarray:
-        """Times of the targets after the last frame that the model sees, float32."""
+        """Times of the targets after the last frame that the model sees, float32.
+
+        After the first frame of the window, where the model sees none.
+        """
         window = self.where[row]
         times = self.series[window.series].times
-        last = times[window.start + self.history - 1]
+        last = times[window.start + max(self.history - 1, 0)]
         return (times[list(window.targets)] - last).astype(np.float32)
 
     def _cut(self, window: Window) -> Sample:

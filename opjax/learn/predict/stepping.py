@@ -19,7 +19,8 @@ class Stepping(NamedTuple):
 
     Attributes:
       mode: see `TimeOptions.time`.
-      history: number of frames that the model sees.
+      history: number of frames that the model sees; zero for one that finds the state
+        at a time from what is constant, with mode `"one_shot"` and no increments.
       channels: of the fields that evolve.
       increments: whether the model predicts the increment since the last frame.
       interval: time between frames in training, the median where it varies.
@@ -81,11 +82,12 @@ def next_frame(
 
     Args:
       how: of the operator.
-      normalizers: of `features` and `target`, where they are normalised.
+      normalizers: of `features`, unless they are encoded before the step or not at all,
+        and of `target`, where the model predicts encoded values.
       model: between encoded arrays.
       sample: encoded points and weights.
-      features: the frames that the model sees, oldest first, and what is constant, in
-        physical units, `(n, history c + k)`.
+      features: the frames that the model sees, oldest first, and what is constant,
+        `(n, history c + k)`; in physical units if the step encodes them.
       lag: time after the last of these frames, a scalar.
       axis_name: axis of the devices which have the other points, if any.
 
@@ -130,10 +132,11 @@ def frames(
 
     Args:
       how: of the operator; of mode `"one_shot"`, every frame is from the first ones.
-      normalizers: of `features` and `target`, where they are normalised.
+      normalizers: as for `next_frame`.
       model: between encoded arrays.
       sample: encoded points and weights, and `features` as for `next_frame`.
-      lags: times of the frames after the last one that is known, `(t,)`.
+      lags: times of the frames after the last one that is known, or after the first one
+        where `how.history` is zero, `(t,)`.
       checkpoint: see `rollout`.
       gradient: likewise.
       axis_name: as for `next_frame`.

@@ -257,8 +257,8 @@ def _check_sizes(name: str, found: Entry, sizes: Sizes) -> None:
             f"models={name!r} needs the same number of points in all samples; take "
             "another model."
         )
-    if sizes.time_embedding and not found.takes_time:
-        raise ValueError(f"models={name!r} has no time; take another model.")
+    if sizes.time_embedding:
+        check_time([name])
 
 
 def _construct(
@@ -316,6 +316,13 @@ def check_mesh(names: Sequence[str], grid_axes: int) -> None:
                 f"models={name!r} needs samples on one grid of {wanted} axes, but they "
                 f"are on {there}; choose from {', '.join(filter(fits, REGISTRY))}."
             )
+
+
+def check_time(names: Sequence[str]) -> None:
+    """Raises ValueError if an operator has no time embedding."""
+    for name in names:
+        if not entry(name).takes_time:
+            raise ValueError(f"models={name!r} has no time; take another model.")
 
 
 # One line for each name.

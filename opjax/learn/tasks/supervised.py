@@ -118,7 +118,7 @@ def regression(
     points.check(config, splits.train, found, obstacle=obstacle)
     normalizers = fitted | given
     predict = partial(predict_sample, normalizers)
-    stacked = partial(_stacked, config, splits, _encoder(fitted))
+    stacked = partial(_stacked, config, splits, encoder(fitted))
     error = partial(_error, predict)
 
     both = partial(predict_both, normalizers)
@@ -316,10 +316,10 @@ def _rows(config: Any, splits: Splits, name: str) -> list[tuple[int, np.ndarray]
     return samples.bucket_rows(counts, sizes=_sizes(config, splits, name))
 
 
-def _encoder(
+def encoder(
     fitted: Mapping[str, Normalizer],
 ) -> Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]:
-    """Makes what encodes stacked samples, outside of JAX."""
+    """Makes what encodes stacked samples, outside of JAX; see `encode_stored`."""
     known = {name: Normalizer(*map(np.asarray, one)) for name, one in fitted.items()}  # pyright: ignore
     return partial(encode_stored, normalizers=known)
 

@@ -8,20 +8,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from opjax import samples, training
+from opjax import training
 from opjax.files.series import SeriesSplits
 from opjax.learn.config.time import TimeOptions
 from opjax.learn.predict import trained
 from opjax.learn.predict.learned import Learned
 from opjax.learn.predict.stepping import Stepping, stepping_of
+from opjax.learn.tasks import time_data
 from opjax.learn.tasks.start import build_from, check_options, check_sizes
-from opjax.learn.tasks.supervised import builder
+from opjax.learn.tasks.supervised import builder, encoder
 from opjax.learn.tasks.task import Task
 from opjax.learn.tasks.time_data import Data, WindowBucket
 from opjax.learn.tasks.time_evaluation import error, evaluate, frame_errors
 from opjax.normalize import Normalizer
-from opjax.samples import summaries
-from opjax.samples.normalizers import encode_stored
 from opjax.samples.series import Windows
 
 
@@ -61,9 +60,13 @@ def rollouts(
         how = stepping_of(start.description)
     # Frames are encoded by the step, which makes its own.
     early = {k: normalizers[k] for k in ("mesh_points", "scalars") if k in normalizers}
-    constant = {k: Normalizer(*map(np.asarray, n)) for k, n in early.items()}  # pyright: ignore
-    encode = partial(encode_stored, normalizers=constant)
-    bucketed = partial(_bucketed, config, encode)
+    encode = encoder(early)
+
+    def bucketed(windows: Windows, batch_size: int) -> tuple[WindowBucket, ...]:
+        return time_data.bucketed(
+            windows, encode, batch_size=batch_size, num_buckets=config.num_buckets
+        )
+
     train, validation, test = map(bucketed, data.windows, data.batch_sizes)
     earlier = tuple(bucketed(stage, data.batch_sizes[0]) for stage in data.stages)
     noise = config.input_noise * np.asarray(normalizers["features"].std)
@@ -87,22 +90,6 @@ def rollouts(
         "frames of a series, the mean over their frames; `persistence` is the error "
         "of the prediction that nothing changes, `mean` that of the mean of training.",
     )
-
-
-def _bucketed(
-    config: Any,
-    encode: Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]],
-    found: Windows,
-    batch_size: int,
-) -> tuple[WindowBucket, ...]:
-    """Divides windows among buckets by their points, as `buckets.of` does samples."""
-    counts = summaries.num_points(found)
-    if len(set(counts)) <= 1:
-        return (WindowBucket(found, None, encode),) if found else ()
-    rows = samples.bucket_rows(
-        counts, batch_size=batch_size, num_buckets=config.num_buckets or 4
-    )
-    return tuple(WindowBucket(found.take(some), n, encode) for n, some in rows)
 
 
 def _loss(

@@ -1,18 +1,19 @@
 """Windows of series for training, and what is known of them before it."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
 import jax.numpy as jnp
 import numpy as np
 
+from opjax import samples
 from opjax.files.series import SeriesSplits
 from opjax.learn.config.time import TimeOptions
 from opjax.learn.predict.stepping import Stepping
 from opjax.learn.registry import operators
 from opjax.learn.run import buckets
 from opjax.normalize import Normalizer
-from opjax.samples import Series
+from opjax.samples import Series, summaries
 from opjax.samples import series as windows
 from opjax.samples.normalizers import fit_normalizers
 from opjax.samples.series import Window, Windows
@@ -28,6 +29,30 @@ class WindowBucket(buckets.Bucket):
         chosen = [int(row) for row in rows]
         lags = np.stack([self.found.lags(row) for row in chosen])
         return super().read(chosen) | {"lags": lags}
+
+
+def bucketed(
+    found: Windows,
+    encode: Callable[[Mapping[str, np.ndarray]], buckets.Arrays],
+    *,
+    batch_size: int,
+    num_buckets: int = 0,
+) -> tuple[WindowBucket, ...]:
+    """Divides windows among buckets by their points, as `buckets.of` does samples.
+
+    Args:
+      found: the windows.
+      encode: of stacked windows.
+      batch_size: see `samples.stack`.
+      num_buckets: likewise; 0 takes four.
+    """
+    counts = summaries.num_points(found)
+    if len(set(counts)) <= 1:
+        return (WindowBucket(found, None, encode),) if found else ()
+    rows = samples.bucket_rows(
+        counts, batch_size=batch_size, num_buckets=num_buckets or 4
+    )
+    return tuple(WindowBucket(found.take(some), n, encode) for n, some in rows)
 
 
 class Data:
@@ -59,13 +84,12 @@ class Data:
             Windows(train, [_first(w, steps) for w in found], history=history)
             for steps in config.unroll_stages[:-1]
         )
-        rolled = partial(_rolled, history=history)
+        whole = partial(rolled, history=history)
+        chosen = config.validation_steps or config.rollout_steps
         self.windows = (
             Windows(train, found, history=history),
-            rolled(
-                splits.validation, most=config.validation_steps or config.rollout_steps
-            ),
-            rolled(splits.test, most=config.rollout_steps),
+            whole(splits.validation, most=chosen),
+            whole(splits.test, most=config.rollout_steps),
         )
         lags = [self.windows[0].lags(row)[0] for row in range(len(found))]
         longest = float(max(lags)) if config.time != "unrolled" else interval
@@ -100,8 +124,14 @@ def _first(window: Window, steps: int) -> Window:
     return window._replace(targets=window.targets[:steps])
 
 
-def _rolled(found: Sequence[Series], *, history: int, most: int) -> Windows:
-    """Whole series as windows; the last frame of shorter ones is repeated."""
+def rolled(found: Sequence[Series], *, history: int, most: int = 0) -> Windows:
+    """Whole series as windows; the last frame of shorter ones is repeated.
+
+    Args:
+      found: the series.
+      history: number of frames that the model sees.
+      most: maximum number of targets; 0 takes all frames.
+    """
     counts = [min(s.num_frames - history, most or s.num_frames) for s in found]
     longest = max(counts, default=1)
     steps = [[min(i, count - 1) for i in range(longest)] for count in counts]
