@@ -144,9 +144,13 @@ def make_task(config: Config, cache_dir: str | None = None) -> learn.Task:
     train, validation, test = map(as_series, sets)
     pairs = list(places(train, HOW.mode, history=HOW.history, unroll=1))
     windows = Windows(train, pairs, history=HOW.history)
-    normalizers = fit_normalizers(
-        windows, points=False, features=True, target=config.normalize_target
-    )
+    # Of the profile, and of the four channels over all nodes and times.
+    normalizers = {
+        **fit_normalizers(splits.train, points=False, features=True, target=False),
+        **fit_normalizers(
+            windows, points=False, features=False, target=config.normalize_target
+        ),
+    }
     bucketed = partial(
         time_data.bucketed,
         encode=supervised.encoder(normalizers),
@@ -169,15 +173,15 @@ def make_task(config: Config, cache_dir: str | None = None) -> learn.Task:
         return stepping.frames(HOW, decoding, model, sample, sample["lags"])
 
     def metric(model: Any, sample: Any) -> jax.Array:
-        return metrics.relative_l2(motion(model, sample), targets(HOW, sample))
+        return _joint_error(motion(model, sample), targets(HOW, sample))
 
     def look(model: Any, sample: Any) -> tuple[jax.Array, ...]:
         found, target = motion(model, sample), targets(HOW, sample)
         moved, truth = found[..., 2:], target[..., 2:]
         norms = jax.vmap(jnp.linalg.norm)
         by_frame = norms(moved - truth) / jnp.max(norms(truth))
-        error = metrics.relative_l2(found, target)
-        return error, by_frame, moved[-1], metrics.relative_l2(moved, truth)
+        error, of_moves = _joint_error(found, target), _joint_error(moved, truth)
+        return error, by_frame, moved[-1], of_moves
 
     def evaluate(model: Any, folder: pathlib.Path) -> dict[str, float]:
         trained.save(folder, model, normalizers, description)
@@ -211,6 +215,11 @@ def make_task(config: Config, cache_dir: str | None = None) -> learn.Task:
         "that of the displacements alone, which the coordinates outweigh in "
         "`relative l2`.",
     )
+
+
+def _joint_error(prediction: jax.Array, target: jax.Array) -> jax.Array:
+    """Relative L2 error over times, nodes and channels, `(frames, n, channels)`."""
+    return metrics.relative_l2(prediction.reshape(-1), target.reshape(-1))
 
 
 PROGRAM = learn.Program("plasticity", PRESETS, make_task, grid_axes=2)

@@ -88,6 +88,7 @@ def test_an_interval_that_changes_is_named():
             [(0, (2,)), (0, (3,)), (1, (3,)), (1, (4,)), (2, (4,))],
         ),
         ("one_shot", 2, [(0, (2,)), (0, (3,)), (0, (4,))]),
+        ("one_shot", 0, [(0, (0,)), (0, (1,)), (0, (2,)), (0, (3,)), (0, (4,))]),
     ],
 )
 def test_the_windows_of_every_mode(mode, history, expected):
@@ -126,6 +127,21 @@ def test_windows_are_cut_from_their_series():
         "scalars": 1,
     }
     assert found[1:].where == found.where[1:]
+
+
+def test_without_history_windows_have_what_is_constant_and_times_from_the_first_frame():
+    constant = np.arange(6, dtype=np.float32)[:, None]
+    series = make(features=constant)
+    series = series._replace(times=series.times + 3)
+    found = Windows([series], [Window(0, 0, (0, 4))], history=0)
+    np.testing.assert_array_equal(found[0].features, constant)
+    np.testing.assert_array_equal(found[0].target, np.hstack(series.values[[0, 4]]))
+    np.testing.assert_array_equal(found.lags(0), [0, 2])
+    known = found.summaries[0]
+    assert known.channels == {"mesh_points": 2, "features": 1, "target": 4}
+    np.testing.assert_allclose(known.sums["features"][1], [2.5])
+    with pytest.raises(AssertionError, match="something that the model sees"):
+        Windows([make()], [Window(0, 0, (0,))], history=0)
 
 
 def test_memory_does_not_grow_with_the_number_of_windows():

@@ -10,6 +10,7 @@ from flax import nnx
 from experiments import plasticity
 from opjax.datasets import plasticity as dataset
 from opjax.learn.registry import operators
+from opjax.learn.run import buckets
 
 TINY = dataclasses.replace(
     plasticity.PRESETS["smoke"],
@@ -55,24 +56,31 @@ def clock_fields():
     return expected
 
 
-def test_training_pairs_have_every_die_at_every_time_once(dies):
-    pairs = plasticity.pairs(plasticity.motions(dies[:2]))
+def first(bucket):
+    return jax.tree.map(lambda x: x[0], buckets.rows(bucket, [0]))
+
+
+def test_training_pairs_have_every_die_at_every_time_once(task, dies):
+    (train,) = task.train
+    pairs = buckets.rows(train, range(len(train)))
     assert {name: array.shape for name, array in pairs.items()} == {
-        "features": (12, 15, 1),
-        "time": (12,),
-        "target": (12, 15, 4),
+        "mesh_points": (18, 15, 2),
+        "features": (18, 15, 1),
+        "lags": (18, 1),
+        "target": (18, 15, 4),
     }
-    for index in range(12):
+    profiles = np.stack([die.features for die in dies[:3]])
+    encoded = (profiles - profiles.mean()) / profiles.std(ddof=1)
+    for index in range(18):
         die, frame = divmod(index, 6)
-        assert pairs["time"][index] == np.float32(frame / 5)
+        assert pairs["lags"][index] == np.float32(frame / 5)
         np.testing.assert_array_equal(pairs["target"][index], fields(dies[die])[frame])
-        np.testing.assert_array_equal(pairs["features"][index], dies[die].features)
+        np.testing.assert_allclose(pairs["features"][index], encoded[die], atol=1e-5)
 
 
 def test_the_loss_is_a_sum_over_pairs_at_their_own_times(task, dies):
-    (train,) = task.train
     rows = np.array([1, 8, 17])
-    batch = {name: array[rows] for name, array in train.items()}
+    batch = buckets.rows(task.train[0], rows)
     expected = 0.0
     for row in rows:
         die, frame = divmod(row, 6)
@@ -84,7 +92,7 @@ def test_the_loss_is_a_sum_over_pairs_at_their_own_times(task, dies):
 
 
 def test_errors_are_over_all_times_and_channels_together(task, dies, tmp_path):
-    sample = jax.tree.map(lambda x: x[0], task.validation[0])
+    sample = first(task.validation[0])
     truth = fields(dies[3])
     expected = np.linalg.norm(clock_fields() - truth) / np.linalg.norm(truth)
     assert float(task.metric(clock, sample)) == pytest.approx(expected, rel=1e-5)
@@ -111,11 +119,12 @@ def test_normalised_operators_predict_channels_about_their_means(dies, tmp_path)
     nothing = jax.tree_util.Partial(
         lambda points, features, time: jnp.zeros((15, 4), jnp.float32)
     )
-    sample = jax.tree.map(lambda x: x[0], task.validation[0])
+    sample = first(task.validation[0])
     truth = fields(dies[3])
     expected = np.linalg.norm(values.mean(axis=0) - truth) / np.linalg.norm(truth)
     assert float(task.metric(nothing, sample)) == pytest.approx(expected, rel=1e-4)
-    features = np.asarray(task.train[0]["features"])
+    (train,) = task.train
+    features = buckets.rows(train, range(len(train)))["features"]
     assert abs(features.mean()) < 1e-4
     assert features.std() == pytest.approx(1, rel=0.05)
 

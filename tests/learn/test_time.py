@@ -114,6 +114,23 @@ def test_frames_are_those_of_a_loop(mode, increments):
     np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
+def test_without_history_a_frame_is_a_function_of_what_is_constant_and_the_time():
+    """Whether the step encodes the constant fields, or they are encoded before it."""
+    how = stepping.Stepping("one_shot", 0, 1, False, 0.1, 0.5)
+    features = np.random.default_rng(0).normal(size=(5, 1)).astype(np.float32)
+    normalizer = Normalizer(jnp.asarray([2.0]), jnp.asarray([3.0]))
+    sample = {"mesh_points": np.ones((5, 2), np.float32)}
+    lags = jnp.asarray([0.0, 0.1, 0.5])
+    encoded = (features - 2) / 3
+    inside, before = (
+        stepping.frames(how, known, Decay(-0.5), {**sample, "features": seen}, lags)
+        for known, seen in (({"features": normalizer}, features), ({}, encoded))
+    )
+    expected = [-0.5 * encoded * size for size in (0.0, 0.2, 1.0)]
+    np.testing.assert_allclose(before, expected, rtol=1e-6)
+    np.testing.assert_allclose(inside, expected, rtol=1e-5)
+
+
 class Rated(nnx.Module):
     """The increment of fields that decay at the rate that is their scalar, plain."""
 
