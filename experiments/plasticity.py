@@ -144,23 +144,21 @@ def make_task(config: Config, cache_dir: str | None = None) -> learn.Task:
     train, validation, test = map(as_series, sets)
     pairs = list(places(train, HOW.mode, history=HOW.history, unroll=1))
     windows = Windows(train, pairs, history=HOW.history)
-    # Of the profile, and of the four channels over all nodes and times.
-    normalizers = {
-        **fit_normalizers(splits.train, points=False, features=True, target=False),
-        **fit_normalizers(
-            windows, points=False, features=False, target=config.normalize_target
-        ),
-    }
+    # Of the profile, encoded before the step, and of the channels over all nodes and
+    # times, decoded by it.
+    encoding = fit_normalizers(splits.train, points=False, features=True, target=False)
+    decoding = fit_normalizers(
+        windows, points=False, features=False, target=config.normalize_target
+    )
+    normalizers = encoding | decoding
     bucketed = partial(
         time_data.bucketed,
-        encode=supervised.encoder(normalizers),
+        encode=supervised.encoder(encoding),
         batch_size=config.batch_size,
     )
     whole = [rolled(found, history=HOW.history) for found in (validation, test)]
     (motions,) = tests = bucketed(whole[1])
     description = trained.describe(splits.train, sizes=sizes)
-    # Profiles are encoded before the step, which has predictions to decode alone.
-    decoding = {k: normalizers[k] for k in ("target",) if k in normalizers}
     # The last displacements are drawn.
     both = zip(splits.test, test, strict=True)
     last = [die._replace(target=found.values[-1][:, 2:]) for die, found in both]
