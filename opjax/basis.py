@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.scipy.linalg import solve_triangular
 from jax.typing import ArrayLike
 from jaxtyping import Float
 
@@ -260,14 +261,46 @@ def orthonormalize(
         root = jnp.sqrt(jnp.where(counted, weights, 1))
     basis = jnp.where(counted, basis, 0)
     if method == "qr":
-        q, r = _qr(root * basis)
-        q = jnp.where(counted, q * jnp.sign(jnp.diagonal(r))[None, :] / root, 0)
+        q = jnp.where(counted, _orthonormal_columns(root * basis) / root, 0)
     else:
         q = linalg.whiten(basis, gram(root * basis), repair=False)
     return q.astype(dtype)
 
 
-_qr = one_by_one(jnp.linalg.qr)
+def _positive_qr(a: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Factors `a = Q R` with a non-negative diagonal of `R`."""
+    q, r = jnp.linalg.qr(a)
+    signs = jnp.sign(jnp.diagonal(r))
+    return q * signs[None, :], signs[:, None] * r
+
+
+@jax.custom_jvp
+def _factor(a: jax.Array) -> jax.Array:
+    """The orthonormal columns of `a`, with a finite derivative where they depend.
+
+    `da R^{-1}` is part of the derivative. A diagonal of `R` below the rounding of its
+    largest entry counts as that rounding; JAX's own derivative divides by it.
+    """
+    return _positive_qr(a)[0]
+
+
+@_factor.defjvp
+def _factor_jvp(
+    primals: tuple[jax.Array], tangents: tuple[jax.Array]
+) -> tuple[jax.Array, jax.Array]:
+    (a,), (da,) = primals, tangents
+    q, r = _positive_qr(a)
+    diagonal = jnp.diagonal(r)
+    largest = jnp.max(diagonal)
+    least = jnp.finfo(r.dtype).eps * jnp.where(largest > 0, largest, 1)
+    raised = r + jnp.diag(jnp.maximum(diagonal, least) - diagonal)
+    scaled = solve_triangular(raised, da.T, trans="T").T
+    products = q.T @ scaled
+    lower = jnp.tril(products, -1)
+    return q, scaled + q @ (lower - lower.T - products)
+
+
+_orthonormal_columns = one_by_one(_factor)
 
 
 def _per_axis(name: str, value: float | Sequence[float], p: int) -> tuple[Any, ...]:

@@ -258,6 +258,23 @@ def test_gram_is_symmetric_and_positive_definite(rng):
     assert np.min(np.linalg.eigvalsh(gram)) > 1e-3
 
 
+def test_orthonormal_functions_have_the_derivatives_of_their_factorisation(rng):
+    phi, change = rng.normal(size=(2, 9, 3))
+    signs = jnp.sign(jnp.diagonal(jnp.linalg.qr(phi)[1]))[None, :]
+    found, expected = (
+        jax.jvp(function, (jnp.asarray(phi),), (jnp.asarray(change),))[1]
+        for function in (opjax.orthonormalize, lambda a: jnp.linalg.qr(a)[0] * signs)
+    )
+    np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("value", [0.0, 1.0])
+def test_derivatives_of_dependent_functions_are_finite(value):
+    phi = jnp.full((9, 3), value)
+    gradient = jax.grad(lambda a: jnp.sum(jnp.sin(opjax.orthonormalize(a))))(phi)
+    assert np.isfinite(gradient).all()
+
+
 @pytest.mark.parametrize("method", basis.ORTHONORMALIZATIONS)
 def test_orthonormal_bases_span_the_same_space(rng, method):
     phi, weights = rng.normal(size=(9, 4)), rng.uniform(0.1, 1, 9)
