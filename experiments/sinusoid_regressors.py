@@ -19,8 +19,10 @@ import jax.numpy as jnp
 from flax import nnx
 
 import opjax
+from experiments.line_perceptron import LinePerceptron
 from opjax import _checks
 from opjax.attention._arguments import check_weights, log_weights, select
+from opjax.attention.functional import intention_coefficients
 from opjax.nn.attention.heads import head_width, merge_heads, split_heads
 from opjax.nn.layers import MLP, Initializer, Linear, fan_in_uniform
 from opjax.nn.layers.initializers import orthogonal
@@ -238,26 +240,37 @@ class IntentionRegressor(_Regressor):
         self.num_heads, self.ridge = num_heads, ridge
 
         def encoder() -> MLP:
+            found = LinePerceptron if point_dim == 1 else MLP
+            sizes = point_dim, (features,) * 3, features
             init = _normal(0.02)
-            return _perceptron(
-                point_dim, features, features, kernel_init=init, rngs=rngs
-            )
+            return found(*sizes, activation="relu", kernel_init=init, rngs=rngs)
 
         self.key = encoder()
         self.query = None if shared_encoder else encoder()
 
     def attend(self, query, points, values, weights):
-        """Sums the regressions of the heads."""
+        """Sums the regressions of the heads.
 
-        def head(query, key):
-            return opjax.intention(
-                query, key, values, ridge=self.ridge, key_weights=weights
+        Predictions are linear in the encoded queries `F A + b`, so the encoder's last
+        map acts on the coefficients of the regressions, once a task, not at queries.
+        """
+        if self.query is None:  # in one product
+            together = jnp.concatenate([points, query])
+            hidden, kernel, bias = self.key.last_map(together)
+            of_points, hidden = jnp.split(hidden, points.shape[:1])
+            encoded = of_points @ kernel + bias[None]
+        else:
+            encoded = self.key(points)
+            hidden, kernel, bias = self.query.last_map(query)
+
+        def head(key):
+            return intention_coefficients(
+                key, values, ridge=self.ridge, key_weights=weights
             )
 
-        encode = self.key if self.query is None else self.query
-        queries = split_heads(encode(query), self.num_heads)
-        keys = split_heads(self.key(points), self.num_heads)
-        return jnp.sum(jax.vmap(head)(queries, keys), axis=0)
+        keys = split_heads(encoded, self.num_heads)
+        coefficients = jnp.concatenate(jax.vmap(head)(keys))
+        return hidden @ (kernel @ coefficients) + (bias @ coefficients)[None]
 
 
 class _DecodedRegressor(_Regressor):
