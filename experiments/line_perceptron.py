@@ -10,34 +10,58 @@ product takes O(n h c).
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
+from flax import nnx
 from jaxtyping import Array, Float
 
-from opjax.nn.layers import MLP
+from opjax.nn.layers import MLP, Initializer
 
 
 class LinePerceptron(MLP):
-    """A perceptron of one coordinate with ReLU and at least two hidden layers.
+    """A perceptron of one coordinate, with ReLU and at least two hidden layers.
 
-    It has the parameters and, up to rounding, the values of the `MLP`.
+    It has the parameters of an `MLP` and its values up to rounding.
+
+    Args:
+      hidden_features: widths of the hidden layers.
+      out_features: channels out.
+      kernel_init: initialiser of the kernels.
+      rngs: source of the initial parameters.
     """
+
+    def __init__(
+        self,
+        hidden_features: Sequence[int],
+        out_features: int,
+        *,
+        kernel_init: Initializer,
+        rngs: nnx.Rngs,
+    ):
+        if len(hidden_features) < 2:
+            raise ValueError(f"{hidden_features=} must be at least two layers.")
+        super().__init__(
+            1,
+            hidden_features,
+            out_features,
+            activation="relu",
+            kernel_init=kernel_init,
+            rngs=rngs,
+        )
 
     def last_hidden(
         self, x: jax.Array, *, linear: Callable[..., jax.Array] = lambda f, x: f(x)
     ) -> jax.Array:
         """Returns what the last linear map acts on, `(n, c)`, of points `(n, 1)`."""
+        if x.ndim != 2 or x.shape[1] != 1:
+            raise ValueError(f"points {x.shape} must have one coordinate, (n, 1).")
         first, second, *others = self.hidden
         assert first.bias is not None
         assert second.bias is not None
-        kernel = first.kernel[...]
-        if x.shape[1:] != (1,) or kernel.shape[0] != 1:
-            raise ValueError(f"points {x.shape} must have one coordinate, (n, 1).")
-        y = second.bias[...][None] + relu_map(
-            x[:, 0], kernel[0], first.bias[...], second.kernel[...]
-        )
+        parameters = first.kernel[...][0], first.bias[...], second.kernel[...]
+        y = relu_map(x[:, 0], *parameters) + second.bias[...][None]
         for layer in others:
             y = linear(layer, jax.nn.relu(y))
         return jax.nn.relu(y)

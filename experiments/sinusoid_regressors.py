@@ -240,10 +240,12 @@ class IntentionRegressor(_Regressor):
         self.num_heads, self.ridge = num_heads, ridge
 
         def encoder() -> MLP:
-            found = LinePerceptron if point_dim == 1 else MLP
-            sizes = point_dim, (features,) * 3, features
-            init = _normal(0.02)
-            return found(*sizes, activation="relu", kernel_init=init, rngs=rngs)
+            init, hidden = _normal(0.02), (features,) * 3
+            if point_dim == 1:
+                return LinePerceptron(hidden, features, kernel_init=init, rngs=rngs)
+            return _perceptron(
+                point_dim, features, features, kernel_init=init, rngs=rngs
+            )
 
         self.key = encoder()
         self.query = None if shared_encoder else encoder()
