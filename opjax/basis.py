@@ -227,6 +227,9 @@ def orthonormalize(
     ("cholesky", faster, but it loses twice the digits), `Q = Phi R^{-1}`; `R` has a
     positive diagonal, so that both agree.
 
+    Functions that depend on each other have no such derivative. That of "qr" is finite
+    there: a diagonal entry of `R` counts as the rounding of the largest, at least.
+
     Args:
       basis: independent basis functions at the points, shape `(n, k)`, `n >= k`.
       quadrature_weights: non-negative weights `W`, shape `(n,)`; ones by default.
