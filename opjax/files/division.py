@@ -142,12 +142,44 @@ def divide(
     Raises:
       ValueError: if they are too few to be divided.
     """
-    order = np.random.default_rng(seed).permutation(len(found))
-    shuffled = _take(found, order.tolist())
-    if tests is None:
-        shuffled, tests = _divide(shuffled, test_fraction, "test_fraction")
-    kept, validation = _divide(shuffled, validation_fraction, "validation_fraction")
-    return Splits(kept, validation, tests, "own samples")
+    rows = rows_at_random(
+        len(found),
+        validation_fraction=validation_fraction,
+        test_fraction=test_fraction if tests is None else None,
+        seed=seed,
+        what="samples",
+    )
+    kept, validation, test = (_take(found, rows[part]) for part in cases.PARTS)
+    return Splits(kept, validation, test if tests is None else tests, "own samples")
+
+
+def rows_at_random(
+    count: int,
+    *,
+    validation_fraction: float,
+    test_fraction: float | None,
+    seed: int,
+    what: str,
+) -> dict[str, list[int]]:
+    """Numbers of samples, or of series, for each of `cases.PARTS`.
+
+    Args:
+      count: how many there are.
+      validation_fraction: part of those that are not for tests, at least one.
+      test_fraction: part of all, at least one; None where tests are given besides.
+      seed: of the division.
+      what: name of what is divided.
+
+    Raises:
+      ValueError: if they are too few to be divided.
+    """
+    kept = np.random.default_rng(seed).permutation(count).tolist()
+    test: list[int] = []
+    if test_fraction is not None:
+        kept, test = _cut(kept, test_fraction, f"test_fraction={test_fraction}", what)
+    name = f"validation_fraction={validation_fraction}"
+    kept, validation = _cut(kept, validation_fraction, name, what)
+    return dict(zip(cases.PARTS, (kept, validation, test), strict=True))
 
 
 def _check_apart(
@@ -166,14 +198,14 @@ def _take(found: Sequence[Sample], rows: Iterable[int]) -> Sequence[Sample]:
     return found.take(rows) if isinstance(found, Stored) else [found[i] for i in rows]
 
 
-def _divide(
-    found: Sequence[Sample], fraction: float, name: str
-) -> tuple[Sequence[Sample], Sequence[Sample]]:
-    """Splits off a part of the samples, at least one."""
-    count = max(1, round(fraction * len(found)))
-    if count >= len(found):
+def _cut(
+    rows: list[int], fraction: float, name: str, what: str
+) -> tuple[list[int], list[int]]:
+    """Cuts off a part of the rows, at least one."""
+    count = max(1, round(fraction * len(rows)))
+    if count >= len(rows):
         raise ValueError(
-            f"{name}={fraction} of {len(found)} samples leaves none for training; give "
-            "more samples."
+            f"{name} of {len(rows)} {what} leaves none for training; give more {what}, "
+            "or a test set of its own."
         )
-    return found[:-count], found[-count:]
+    return rows[:-count], rows[-count:]

@@ -22,6 +22,7 @@ import numpy as np
 
 from opjax.files import building, cases, frames, stored_frames
 from opjax.files.building import Wanted
+from opjax.files.division import rows_at_random
 from opjax.files.formats import OnePath, Paths, opened
 from opjax.files.frames import Listed, find_cases
 from opjax.files.npz import Arrays
@@ -278,24 +279,18 @@ def divide(
     Raises:
       ValueError: if they are too few to be divided.
     """
-    kept = [found[i] for i in np.random.default_rng(seed).permutation(len(found))]
-    if tests is None:
-        kept, tests = _divide(kept, test_fraction, "test_fraction")
-    kept, validation = _divide(kept, validation_fraction, "validation_fraction")
-    return SeriesSplits(kept, validation, tests, "own series", {})
-
-
-def _divide(
-    found: list[Series], fraction: float, name: str
-) -> tuple[list[Series], list[Series]]:
-    """Splits off a part of the series, at least one."""
-    count = max(1, round(fraction * len(found)))
-    if count >= len(found):
-        raise ValueError(
-            f"{name}={fraction} of {len(found)} series leaves none for training; give "
-            "more cases, or a test set of its own."
-        )
-    return found[:-count], found[-count:]
+    rows = rows_at_random(
+        len(found),
+        validation_fraction=validation_fraction,
+        test_fraction=test_fraction if tests is None else None,
+        seed=seed,
+        what="series",
+    )
+    kept, validation, test = (
+        [found[row] for row in rows[part]] for part in cases.PARTS
+    )
+    test = test if tests is None else tests
+    return SeriesSplits(kept, validation, test, "own series", {})
 
 
 def _read(case: Path, how: How) -> Iterator[_Found]:
