@@ -28,7 +28,7 @@ RUNS = {
     "elasticity": ("experiments.elasticity", *_FUNCTIONAL),
     "models": (
         "experiments.elasticity",
-        "--preset=quick",
+        "--preset=fast",
         "--models=functional,transolver,galerkin,flare",
         "--seeds=0,1,2",
     ),

@@ -75,7 +75,7 @@ def error_over_time(run: pathlib.Path) -> Any:
     style.curves(axis, lines)
     axis.set(yscale="log", xlabel="seconds of training on one core")
     axis.set(ylabel="relative L2 error, validation")
-    axis.set_yticks([0.15, 0.2, 0.3, 0.5, 0.8], ["0.15", "0.2", "0.3", "0.5", "0.8"])
+    axis.set_yticks([0.05, 0.1, 0.2, 0.4, 0.8], ["0.05", "0.1", "0.2", "0.4", "0.8"])
     axis.set_yticks([], minor=True)
     axis.set_xlim(0, None)
     axis.legend(ncols=2)
