@@ -37,7 +37,8 @@ def tables(page: str) -> dict[str, tuple[list[int], np.ndarray]]:
     The rows of errors are the smallest, the median and the largest of the seeds.
 
     Raises:
-      ValueError: if the page has no table of the authors' settings.
+      ValueError: if the page has no table of the authors' settings, or a cell is no
+        median with a range.
     """
     found = {}
     for part in page.split(_TITLE)[1:]:

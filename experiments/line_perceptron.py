@@ -30,6 +30,9 @@ class LinePerceptron(MLP):
       out_features: channels out.
       kernel_init: initialiser of the kernels.
       rngs: source of the initial parameters.
+
+    Raises:
+      ValueError: if there are fewer hidden layers, or points have more coordinates.
     """
 
     def __init__(
@@ -54,7 +57,10 @@ class LinePerceptron(MLP):
     def last_hidden(
         self, x: jax.Array, *, linear: Callable[..., jax.Array] = lambda f, x: f(x)
     ) -> jax.Array:
-        """Returns what the last linear map acts on, `(n, c)`, of points `(n, 1)`."""
+        """Returns what the last linear map acts on, `(n, c)`, of points `(n, 1)`.
+
+        `linear` applies the maps after the second one; the first two are one sum.
+        """
         if x.ndim != 2 or x.shape[1] != 1:
             raise ValueError(f"points {x.shape} must have one coordinate, (n, 1).")
         first, second, *others = self.hidden
@@ -73,7 +79,9 @@ def relu_map(
     biases: Float[Array, " h"],
     kernel: Float[Array, "h c"],
 ) -> Float[Array, "n c"]:
-    """Returns `relu(x weights + biases) kernel` from cumulative sums over channels.
+    r"""Returns `relu(x weights + biases) kernel` from cumulative sums over channels.
+
+        y(x) = x s(x) + t(x),   [s, t](x) = sum over active j of [a_j, b_j] W_j.
 
     Args:
       x: coordinate of the points, shape `(n,)`.
