@@ -6,12 +6,15 @@ r"""Compares training recipes of finished runs: error over seconds or epochs.
 Every run is named `problem:recipe`. The figure has a panel per problem, a colour per
 recipe and a line per seed. Prints a Markdown table with medians and ranges over the
 seeds of the test errors and seconds.
+
+--ends adds results without a curve as marks, of which only the time and the error at
+the end are known. Seconds then have a logarithmic axis.
 """
 
 import json
 import pathlib
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from absl import app, flags
 
@@ -31,6 +34,9 @@ _OVER = flags.DEFINE_enum(
     ["seconds", "epoch"],
     "Horizontal axis of the figure. Use epoch when a busy machine distorted the "
     "seconds",
+)
+_ENDS = flags.DEFINE_list(
+    "ends", [], "Results without a curve, problem:recipe:seconds:error"
 )
 _COLUMNS = 3
 
@@ -53,6 +59,34 @@ def by_problem(runs: Sequence[str], names: Sequence[str]) -> Folders:
     for run, name in zip(runs, names, strict=True):
         problem, recipe = name.split(":")
         found.setdefault(problem, {})[recipe] = pathlib.Path(run)
+    return found
+
+
+class End(NamedTuple):
+    """Seconds that a recipe took on a problem, and the error at its end."""
+
+    problem: str
+    recipe: str
+    seconds: float
+    error: float
+
+
+def read_ends(values: Sequence[str]) -> list[End]:
+    """Reads --ends.
+
+    Raises:
+      ValueError: if one has other parts than problem:recipe:seconds:error.
+    """
+    found = []
+    for value in values:
+        try:
+            problem, recipe, seconds, error = value.split(":")
+            found.append(End(problem, recipe, float(seconds), float(error)))
+        except ValueError:
+            raise ValueError(
+                f"--ends: {value!r} must be problem:recipe:seconds:error, the last two "
+                "of them numbers."
+            ) from None
     return found
 
 
@@ -90,15 +124,31 @@ def text(folders: Folders, model: str) -> str:
     return table(columns, rows)
 
 
-def curves(folders: Folders, model: str, over: str = "seconds") -> Any:
-    """Draws the validation error of every member over a column of its history."""
-    columns = min(_COLUMNS, len(folders))
-    rows = -(-len(folders) // columns)
+def curves(
+    folders: Folders, model: str, over: str = "seconds", ends: Sequence[End] = ()
+) -> Any:
+    """Draws the validation error of every member over a column of its history.
+
+    Args:
+      folders: of the runs with curves.
+      model: whose members are drawn.
+      over: the column.
+      ends: results that are drawn as marks, also of problems without curves.
+
+    Raises:
+      ValueError: if there are ends and `over` is not "seconds".
+    """
+    if ends and over != "seconds":
+        raise ValueError(f"--ends has no meaning for --over={over}.")
+    problems = list(dict.fromkeys([*folders, *(end.problem for end in ends)]))
+    names = [name for group in folders.values() for name in group]
+    names = list(dict.fromkeys([*names, *(end.recipe for end in ends)]))
+    columns = min(_COLUMNS, len(problems))
+    rows = -(-len(problems) // columns)
     figure = drawing.new_figure(3.2 * columns, 2.6 * rows, "constrained")
     axes = figure.subplots(rows, columns, squeeze=False).ravel()
-    names = list(dict.fromkeys(name for group in folders.values() for name in group))
-    for axis, (problem, recipes) in zip(axes, folders.items(), strict=False):
-        for recipe, run in recipes.items():
+    for axis, problem in zip(axes, problems, strict=False):
+        for recipe, run in folders.get(problem, {}).items():
             for place, folder in enumerate(members(run, model)):
                 points = [
                     (row[over], row["validation"])
@@ -111,12 +161,20 @@ def curves(folders: Folders, model: str, over: str = "seconds") -> Any:
                     **style,
                     label="_" * bool(place) + recipe,
                 )
+        for end in ends:
+            if end.problem == problem:
+                colour = f"C{names.index(end.recipe)}"
+                label = "_" * (end.recipe in folders.get(problem, {})) + end.recipe
+                axis.scatter(end.seconds, end.error, color=colour, label=label)
         axis.set(title=problem, xlabel=over, yscale="log")
+        if ends:
+            axis.set_xscale("log")
         drawing.plain(axis)
-    for axis in axes[len(folders) :]:
+        if ends or axis is axes[0]:
+            axis.legend(frameon=False, fontsize=8)
+    for axis in axes[len(problems) :]:
         axis.remove()
-    axes[0].set_ylabel("validation")
-    axes[0].legend(frameon=False, fontsize=8)
+    axes[0].set_ylabel("error" if ends else "validation")
     return figure
 
 
@@ -127,7 +185,9 @@ def main(argv: Sequence[str]) -> None:
     folders = by_problem(_RUNS.value, _NAMES.value)
     print(text(folders, _MODEL.value))
     if _FIGURE.value:
-        drawing.save(curves(folders, _MODEL.value, _OVER.value), _FIGURE.value)
+        ends = read_ends(_ENDS.value)
+        drawn = curves(folders, _MODEL.value, _OVER.value, ends)
+        drawing.save(drawn, _FIGURE.value)
 
 
 if __name__ == "__main__":

@@ -111,7 +111,7 @@ PRESETS = {
         test_points=64,
     ),
     **learn.quick(Config(models=_THREE, **_ALL, **_MANY, **_SHORT)),
-    # The authors' program, but for its dropout behind the attention.
+    # The authors' program, whose dropout of Transolver's attention weights is left out.
     "paper": Config(
         **{**_ALL, "clip_norm": 0.0, "weight_decay": 0.0, "final_div_factor": 1e3},
         preset="paper",
@@ -125,6 +125,7 @@ PRESETS = {
         orientation="random",
         length=0.0,
         decoder_norm=False,
+        dropout=0.1,
         width=128,
         num_heads=8,
         num_basis=128,

@@ -44,3 +44,28 @@ def test_a_model_that_is_not_there_is_named(tmp_path):
 def test_names_that_do_not_fit_are_refused(names):
     with pytest.raises(ValueError, match="must be one problem:recipe"):
         recipes.by_problem(["a", "b"], names)
+
+
+def test_results_without_a_curve_are_marks_over_logarithmic_seconds(tmp_path):
+    folders = recipes.by_problem([run(tmp_path / "a", [0.3])], ["pipe:fast"])
+    ends = recipes.read_ends(["pipe:published:100:0.2", "RNA:published:400:0.11"])
+    pipe, rna = recipes.curves(folders, "functional", ends=ends).axes
+    assert [len(axis.lines) for axis in (pipe, rna)] == [1, 0]
+    assert pipe.collections[0].get_offsets().tolist() == [[100.0, 0.2]]
+    assert rna.collections[0].get_offsets().tolist() == [[400.0, 0.11]]
+    shown = [text.get_text() for text in pipe.get_legend().get_texts()]
+    assert shown == ["fast", "published"]
+    assert pipe.get_xscale() == rna.get_xscale() == "log"
+
+
+@pytest.mark.parametrize("value", ["pipe:published:100", "pipe:published:100:few"])
+def test_ends_that_cannot_be_read_are_refused(value):
+    with pytest.raises(ValueError, match="must be problem:recipe:seconds:error"):
+        recipes.read_ends([value])
+
+
+def test_ends_have_no_epochs(tmp_path):
+    folders = recipes.by_problem([run(tmp_path / "a", [0.3])], ["pipe:fast"])
+    ends = recipes.read_ends(["pipe:published:100:0.2"])
+    with pytest.raises(ValueError, match="no meaning for --over=epoch"):
+        recipes.curves(folders, "functional", "epoch", ends)

@@ -7,7 +7,7 @@ import pytest
 from flax import nnx
 
 from experiments import rna
-from opjax import training
+from opjax import nn, training
 from opjax.datasets import rna as dataset
 from tests.experiments.results import read_result
 
@@ -231,3 +231,27 @@ def test_a_run_leaves_everything_in_its_folder(tmp_path):
     for key in ("most_frequent", "nearest_neighbour", "accuracy_vertices"):
         assert 0 <= result[key] <= result["limit_vertices"] <= 1
     assert (tmp_path / "run/functional-0/figures/fields.png").stat().st_size > 1000
+
+
+@pytest.mark.parametrize(
+    ("preset", "model", "options", "expected"),
+    [
+        ("paper", "functional", "", True),
+        ("paper", "transolver", "", True),
+        ("quick", "functional", "", False),
+        ("quick", "functional", "dropout=0.1", True),
+    ],
+)
+def test_the_paper_drops_behind_the_attention(preset, model, options, expected):
+    config = dataclasses.replace(
+        rna.PRESETS[preset],
+        models=(model,),
+        model_options=options,
+        width=8,
+        num_layers=1,
+        num_heads=2,
+        num_basis=4,
+    )
+    (member,) = config.members().values()
+    built = rna.build(member, nnx.Rngs(0))
+    assert nn.bases.draws_noise(built) == expected

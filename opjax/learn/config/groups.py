@@ -197,7 +197,8 @@ class SingleModelOptions(Options):
     )
     dropout: float = _of_single(
         0.0,
-        "Dropout rate of galerkin2d, fourier2d, linear2d and softmax2d",
+        "Dropout rate behind the attention and, in galerkin2d, fourier2d, linear2d and "
+        "softmax2d, also in the perceptrons",
         minimum=0,
         below=1,
     )

@@ -43,6 +43,7 @@ TRANSFORMER_OPTIONS = (
     "storage_dtype",
     "initial_kernels",
     "scalar_modulation",
+    "dropout",
 )
 
 
@@ -81,7 +82,7 @@ def transformer(
     nn.with_precision(model, precision)
     if config.initial_kernels == "unit_variance":
         nn.unit_variance(model)
-    return model
+    return nn.models.with_dropout(model, config.dropout)
 
 
 def _modulating(config: ModelOptions, sizes: Sizes) -> int:

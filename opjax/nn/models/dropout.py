@@ -1,4 +1,4 @@
-"""Dropout in the encoder layers of Galerkin transformers, while they are trained."""
+"""Dropout in the layers of transformers, while they are trained."""
 
 from typing import Any, TypeVar, Unpack
 
@@ -6,19 +6,50 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
+from opjax.nn.bases.expansions import Basis
+from opjax.nn.division import Use
+from opjax.nn.layers import LayerNorm
 from opjax.nn.models._given import AttentionArguments
-from opjax.nn.models.encoder import EncoderLayer
+from opjax.nn.models.encoder import Block, EncoderLayer
 
 _Model = TypeVar("_Model", bound=Any)
 
 
-class Dropout(nnx.Module):
-    r"""Encoder layers that drop numbers while they are trained.
+class _Around(nnx.Module):
+    """Layers stacked along leading axes, or one, with dropout around them."""
+
+    inner: Block | EncoderLayer
+    rate: float
+
+    @property
+    def attention(self) -> Any:
+        """The attention of the layers."""
+        return self.inner.attention
+
+    @property
+    def attention_norm(self) -> LayerNorm | None:
+        """The normalisation at the attention of the layers."""
+        return self.inner.attention_norm
+
+    @property
+    def mlp_norm(self) -> LayerNorm | None:
+        """The normalisation at the perceptron of the layers."""
+        return self.inner.mlp_norm
+
+    def obstacle(self, use: Use, shared: Basis | None = None) -> str | None:
+        """Returns what is in the way of a use, see `nn.division`, or `None`."""
+        if use == "narrow" and isinstance(self.inner, Block):
+            return self.inner.obstacle(use, shared)
+        return "dropout is drawn for all points together"
+
+
+class Dropout(_Around):
+    r"""Layers that drop numbers while they are trained.
 
         x -> m x / (1 - rate),    m = 0 with probability `rate`, else 1,
 
-    acts on what the attention returns, on the hidden layer of the perceptron and on
-    what that returns. In evaluation nothing is dropped.
+    acts on what the attention returns. In an `EncoderLayer` it also acts on the hidden
+    layer of the perceptron and on what that returns. In evaluation nothing is dropped.
 
     Args:
       inner: the layer, or layers stacked along leading axes.
@@ -30,9 +61,10 @@ class Dropout(nnx.Module):
     References:
       Cao, "Choose a Transformer: Fourier or Galerkin", NeurIPS 2021, Table 7; its code
       drops half of the attention weights besides, in evaluation too.
+      Xiao et al., "Functional Attention", 2026, the program of section 5.3.
     """
 
-    def __init__(self, inner: EncoderLayer, rate: float):
+    def __init__(self, inner: Block | EncoderLayer, rate: float):
         if not 0 <= rate < 1:
             raise ValueError(f"{rate=} must be at least 0 and below 1.")
         self.inner, self.rate = inner, rate
@@ -43,14 +75,14 @@ class Dropout(nnx.Module):
 
     def with_noise(self, key: jax.Array) -> "Dropping":
         """Returns the layers of one training step, each with a key of its own."""
-        stacked = self.inner.hidden.kernel.shape[:-2]
-        return Dropping(self.inner, self.rate, jax.random.split(key, stacked))
+        keys = jax.random.split(key, self.inner.stacked)
+        return Dropping(self.inner, self.rate, keys)
 
 
-class Dropping(nnx.Module):
-    """Encoder layers with dropout drawn from keys, one for every layer."""
+class Dropping(_Around):
+    """Layers with dropout drawn from keys, one for every layer."""
 
-    def __init__(self, inner: EncoderLayer, rate: float, keys: jax.Array):
+    def __init__(self, inner: Block | EncoderLayer, rate: float, keys: jax.Array):
         self.inner, self.rate, self.keys = inner, rate, nnx.Variable(keys)
 
     def __call__(self, z: jax.Array, **given: Unpack[AttentionArguments]) -> jax.Array:
@@ -65,15 +97,26 @@ class Dropping(nnx.Module):
 
 
 def with_dropout(model: _Model, rate: float) -> _Model:
-    """Gives the encoder layers of a model dropout.
+    """Gives the layers of a model dropout, in place.
 
     Args:
-      model: a `GalerkinTransformer2d` or `SuperResolutionTransformer`, which changes.
+      model: an `OperatorTransformer`, a `GalerkinTransformer2d` or a
+        `SuperResolutionTransformer`.
       rate: see `Dropout`; at zero the model stays as it is.
 
     Returns:
       The model.
+
+    Raises:
+      ValueError: if the rate is out of range, or the model computes points in chunks.
     """
-    if rate:
-        model.layers = Dropout(model.layers, rate)
+    if not rate:
+        return model
+    if getattr(model, "chunk_size", None) is not None:
+        raise ValueError(
+            f"dropout={rate} is drawn for all points together, but chunk_size="
+            f"{model.chunk_size}; leave one of them out."
+        )
+    name = "blocks" if hasattr(model, "blocks") else "layers"
+    setattr(model, name, Dropout(getattr(model, name), rate))
     return model

@@ -22,6 +22,14 @@ from opjax.nn.layers import (
 from opjax.nn.models._given import AttentionArguments
 
 Attention = Callable[..., Any]
+# Dropout of values at a place of a layer, see `Dropout`.
+Drop = Callable[[jax.Array, int], jax.Array]
+
+
+def _keep(x: jax.Array, place: int) -> jax.Array:
+    """Drops nothing."""
+    del place
+    return x
 
 
 class Block(nnx.Module):
@@ -72,9 +80,20 @@ class Block(nnx.Module):
                 return f"whether a {division.name(part)} mixes points is not known"
         return None
 
-    def __call__(self, z: jax.Array, **given: Unpack[AttentionArguments]) -> jax.Array:
-        """Maps features `(n, c)`, and arguments of the attention, to `(n, c)`."""
-        return self.add(z, self.attention(self.attention_norm(z), **given))
+    @property
+    def stacked(self) -> tuple[int, ...]:
+        """The leading axes of stacked blocks, `()` for a single one."""
+        return self.mlp_norm.scale.shape[:-1]
+
+    def __call__(
+        self, z: jax.Array, *, drop: Drop = _keep, **given: Unpack[AttentionArguments]
+    ) -> jax.Array:
+        """Maps features `(n, c)`, and arguments of the attention, to `(n, c)`.
+
+        `drop(values, place)` acts on what the attention returns, see `Dropout`.
+        """
+        attended = self.attention(self.attention_norm(z), **given)
+        return self.add(z, drop(attended, 0))
 
     def add(self, z: jax.Array, attended: jax.Array) -> jax.Array:
         """Maps features and what attention made of them to those after the block."""
@@ -125,12 +144,13 @@ class EncoderLayer(nnx.Module):
         self.out = FanInLinear(hidden_features, features, rngs=rngs)
         self.mlp_norm = LayerNorm(features, epsilon=epsilon) if outer_norm else None
 
+    @property
+    def stacked(self) -> tuple[int, ...]:
+        """The leading axes of stacked layers, `()` for a single one."""
+        return self.hidden.kernel.shape[:-2]
+
     def __call__(
-        self,
-        z: jax.Array,
-        *,
-        drop: Callable[[jax.Array, int], jax.Array] = lambda x, place: x,
-        **given: Unpack[AttentionArguments],
+        self, z: jax.Array, *, drop: Drop = _keep, **given: Unpack[AttentionArguments]
     ) -> jax.Array:
         """Maps features `(n, c)`, and arguments of the attention, to `(n, c)`.
 

@@ -1,5 +1,7 @@
 """Dropout of encoder layers: what it drops, in which layers, and when."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -112,3 +114,59 @@ def test_scanned_layers_drop_alike_under_jit_and_have_gradients(rng):
 def test_a_rate_out_of_range_is_refused(rate):
     with pytest.raises(ValueError, match="must be at least 0 and below 1"):
         nn.models.Dropout(one(layers(1), 0), rate)
+
+
+def transformer(**given):
+    return nn.OperatorTransformer(
+        position=nn.Coordinates(2),
+        feature_dim=given.get("scalar_dim", 0),
+        out_features=1,
+        attention=partial(nn.GalerkinAttention, num_heads=2),
+        features=6,
+        num_layers=3,
+        rngs=nnx.Rngs(0),
+        **given,
+    )
+
+
+def test_blocks_drop_what_their_attention_returns_and_nothing_else(rng):
+    z = jnp.asarray(rng.normal(size=(5, 6)), jnp.float32)
+    model = nn.models.with_dropout(transformer(), RATE)
+    noisy = one(nn.bases.with_noise(model, jax.random.key(1)).blocks, 1)
+    block = noisy.inner
+    mask = np.asarray(noisy.drop(jnp.ones((5, 6), jnp.float32), 0))
+    assert 0 < np.mean(mask == 0) < 1
+    attended = z + mask * block.attention(block.attention_norm(z))
+    expected = attended + block.mlp(block.mlp_norm(attended))
+    np.testing.assert_allclose(noisy(z), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_transformers_drop_in_training_alone(rng):
+    points = jnp.asarray(rng.random((7, 2)), jnp.float32)
+    plain, model = transformer(), nn.models.with_dropout(transformer(), RATE)
+    np.testing.assert_array_equal(model(points), plain(points))
+    values = [
+        np.asarray(jax.jit(nn.bases.with_noise(model, key))(points))
+        for key in jax.random.split(jax.random.key(0), 2)
+    ]
+    assert np.abs(values[0] - values[1]).max() > 1e-6
+    assert nn.models.with_dropout(plain, 0.0) is plain
+    assert not nn.bases.draws_noise(plain)
+
+
+def test_scalars_modulate_blocks_with_dropout(rng):
+    points = jnp.asarray(rng.random((7, 2)), jnp.float32)
+    scalars = jnp.ones((7, 2), jnp.float32)
+    plain = transformer(scalar_dim=2)
+    model = nn.models.with_dropout(transformer(scalar_dim=2), RATE)
+    np.testing.assert_array_equal(model(points, scalars), plain(points, scalars))
+
+
+def test_dropout_and_chunks_exclude_each_other(rng):
+    points = jnp.asarray(rng.random((7, 2)), jnp.float32)
+    with pytest.raises(ValueError, match="dropout=0.25 is drawn for all points"):
+        nn.models.with_dropout(transformer(chunk_size=4), RATE)
+    model = nn.models.with_dropout(transformer(), RATE)
+    with pytest.raises(ValueError, match="dropout is drawn for all points together"):
+        model(points, chunk_size=4)
+    assert model.obstacle("narrow") == transformer().obstacle("narrow")
