@@ -50,6 +50,12 @@ class Config(RunOptions, StepOptions):
     )
     num_query: int = option(20, "Number of queries in a training task", minimum=1)
     anneal: bool = option(False, "Lower the learning rate to zero along a cosine")
+    optimizer: str = option(
+        "adam",
+        "Optimizer: adam, or muon for the weight matrices with adam for all other "
+        "parameters",
+        choices=("adam", "muon"),
+    )
     test_tasks: int = option(500, "Number of test tasks", minimum=1)
     test_queries: int = option(50, "Number of queries in a test task", minimum=1)
     contexts: tuple[int, ...] = option(
@@ -197,12 +203,14 @@ def make_task(config: Config, cache_dir: str | None) -> learn.FreshTask:
 
 
 def make_optimizer(config: Config, total_steps: int) -> optax.GradientTransformation:
-    """Adam, at a constant rate or at one that a cosine lowers to zero."""
+    """Adam or Muon, at a constant rate or at one that a cosine lowers to zero."""
     rate = (
         optax.cosine_decay_schedule(config.rate, total_steps)
         if config.anneal
         else config.rate
     )
+    if config.optimizer == "muon":
+        return config.around(training.muon(rate, weight_decay=0.0))
     return config.around(optax.adam(rate))
 
 
