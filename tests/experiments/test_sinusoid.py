@@ -109,6 +109,20 @@ def test_the_rate_is_annealed_as_the_authors_scheduler_does():
     np.testing.assert_allclose(updates, expected, rtol=1e-4)
 
 
+def test_muon_turns_kernels_alone():
+    config = dataclasses.replace(TINY, optimizer="muon", learning_rate=0.1)
+    params = {
+        "kernel": jnp.eye(3, 4) * jnp.arange(1.0, 4)[:, None],
+        "scale": jnp.ones(3),
+    }
+    optimizer = sinusoid.make_optimizer(config, 10)
+    updates, _ = optimizer.update(params, optimizer.init(params), params)
+    # Singular values of about one, times the rate, 0.2 and the root of the larger side.
+    found = np.linalg.svd(updates["kernel"], compute_uv=False)
+    np.testing.assert_allclose(found, 0.1 * 0.2 * 2, rtol=0.35)
+    np.testing.assert_allclose(updates["scale"], -0.1, rtol=1e-4)
+
+
 def test_every_ridge_is_a_member_of_the_models_that_have_one():
     config = sinusoid.PRESETS["ridges"]
     names = list(dict.fromkeys(name for name, _ in config.members()))
