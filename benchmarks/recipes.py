@@ -145,7 +145,9 @@ def curves(
     names = list(dict.fromkeys([*names, *(end.recipe for end in ends)]))
     columns = min(_COLUMNS, len(problems))
     rows = -(-len(problems) // columns)
-    figure = drawing.new_figure(3.2 * columns, 2.6 * rows, "constrained")
+    figure = drawing.new_figure(
+        3.2 * columns, (3.6 if ends else 2.6) * rows, "constrained"
+    )
     axes = figure.subplots(rows, columns, squeeze=False).ravel()
     for axis, problem in zip(axes, problems, strict=False):
         for recipe, run in folders.get(problem, {}).items():
@@ -167,15 +169,30 @@ def curves(
                 label = "_" * (end.recipe in folders.get(problem, {})) + end.recipe
                 axis.scatter(end.seconds, end.error, color=colour, label=label)
         axis.set(title=problem, xlabel=over, yscale="log")
+        drawing.plain(axis)
         if ends:
             axis.set_xscale("log")
-        drawing.plain(axis)
-        if ends or axis is axes[0]:
-            axis.legend(frameon=False, fontsize=8)
+            _number(axis.xaxis, (1, 2, 5))
+            _number(axis.yaxis, (1, 1.2, 1.5, 2, 3, 5, 7))
+            place = {"loc": "upper left", "bbox_to_anchor": (0, -0.2)}
+            axis.legend(frameon=False, fontsize=8, **place)
+    if not ends:
+        axes[0].legend(frameon=False, fontsize=8)
     for axis in axes[len(problems) :]:
         axis.remove()
     axes[0].set_ylabel("error" if ends else "validation")
     return figure
+
+
+def _number(axis: Any, digits: Sequence[float]) -> None:
+    """Writes plain numbers at a logarithmic axis, with these digits if it is short."""
+    from matplotlib import ticker
+
+    low, high = axis.get_view_interval()
+    subs = digits if high < 20 * low else (1,)
+    axis.set_major_locator(ticker.LogLocator(subs=subs))
+    axis.set_major_formatter(ticker.StrMethodFormatter("{x:g}"))
+    axis.set_minor_locator(ticker.NullLocator())
 
 
 def main(argv: Sequence[str]) -> None:

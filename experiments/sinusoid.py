@@ -204,11 +204,8 @@ def make_task(config: Config, cache_dir: str | None) -> learn.FreshTask:
 
 def make_optimizer(config: Config, total_steps: int) -> optax.GradientTransformation:
     """Adam or Muon, at a constant rate or at one that a cosine lowers to zero."""
-    rate = (
-        optax.cosine_decay_schedule(config.rate, total_steps)
-        if config.anneal
-        else config.rate
-    )
+    annealed = optax.cosine_decay_schedule(config.rate, total_steps)
+    rate = (lambda step: jnp.asarray(annealed(step))) if config.anneal else config.rate
     if config.optimizer == "muon":
         return config.around(training.muon(rate, weight_decay=0.0))
     return config.around(optax.adam(rate))
