@@ -2,7 +2,6 @@
 
     python -m experiments.rna --preset=quick --data_dir=...
     python -m experiments.rna --preset=quick --data_dir=... --orientation=random
-    python -m experiments.rna --preset=fast --data_dir=... --orientation=principal
     python -m experiments.rna --preset=quick --data_dir=... --inputs=hks
 
 The published split has the same molecules in the same poses in training and test. The
@@ -78,12 +77,6 @@ class Config(BenchmarkOptions):
         minimum=0,
     )
     decoder_norm: bool = option(True, "Normalise the features before the decoder")
-    test_rotations: int = option(
-        1,
-        "Number of rotations of every test surface over which scores are averaged, for "
-        "--orientation=random. 1 keeps the pose of the file",
-        minimum=1,
-    )
     label_smoothing: float = option(
         0.0,
         "Label smoothing: share of the target that is spread evenly over all classes",
@@ -98,11 +91,6 @@ class Config(BenchmarkOptions):
             raise ValueError(
                 f"orientation={self.orientation!r} has no meaning for inputs='hks', "
                 "which do not change with it; give --orientation=published."
-            )
-        if self.test_rotations > 1 and self.orientation != "random":
-            raise ValueError(
-                f"test_rotations={self.test_rotations} has no meaning for orientation="
-                f"{self.orientation!r}, whose models know one pose; leave it out."
             )
         if self.inputs == "hks" and not self.length:
             raise ValueError(
@@ -302,27 +290,9 @@ def loss(config: Config, model: Any, batch: Any, *, key: jax.Array) -> jax.Array
     return jnp.sum(training.over_samples(one)(batch, keys)) / config.batch_size
 
 
-def classify(model: Any, sample: Any, *, num_rotations: int = 1) -> jax.Array:
-    """The likeliest class of every point, int32 of shape `(n,)`.
-
-        argmax_c sum_r log softmax(f(x R_r))_c,
-
-    over rotations `R_r`, the same ones for all surfaces; a single one is none.
-    """
-    if num_rotations == 1:
-        return jnp.argmax(operators.call(model, sample), axis=1).astype(jnp.int32)
-    points = jnp.asarray(sample["mesh_points"])
-    turn = partial(point_clouds.random_rotation, dtype=points.dtype)
-    rotations = jax.vmap(turn)(jax.random.split(jax.random.key(0), num_rotations))
-
-    def add(total: jax.Array, rotation: jax.Array) -> tuple[jax.Array, None]:
-        posed = {**sample, "mesh_points": points @ rotation}
-        return total + jax.nn.log_softmax(operators.call(model, posed)), None
-
-    shape = jax.eval_shape(operators.call, model, sample)
-    start = jnp.zeros(shape.shape, shape.dtype)
-    scores, _ = jax.lax.scan(add, start, rotations)
-    return jnp.argmax(scores, axis=1).astype(jnp.int32)
+def classify(model: Any, sample: Any) -> jax.Array:
+    """The likeliest class of every point, int32 of shape `(n,)`."""
+    return jnp.argmax(operators.call(model, sample), axis=1).astype(jnp.int32)
 
 
 def wrong(model: Any, sample: Any) -> jax.Array:
@@ -341,11 +311,10 @@ def evaluate(
     folder: pathlib.Path,
 ) -> dict[str, float]:
     """Numbers of `Task.evaluate`, of the test surfaces and their buckets `test`."""
-    by_model = partial(classify, num_rotations=config.test_rotations)
 
     def classes(bucket: Any) -> jax.Array:
         size = min(config.batch_size, len(bucket["target"]))
-        return training.evaluate(by_model, model, bucket, batch_size=size)
+        return training.evaluate(classify, model, bucket, batch_size=size)
 
     counts = [surface.num_points for surface in surfaces]
 

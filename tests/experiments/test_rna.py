@@ -255,25 +255,3 @@ def test_the_paper_drops_behind_the_attention(preset, model, options, expected):
     (member,) = config.members().values()
     built = rna.build(member, nnx.Rngs(0))
     assert nn.bases.draws_noise(built) == expected
-
-
-def test_scores_are_averaged_over_rotations(rng):
-    surface = {"mesh_points": jnp.asarray(rng.normal(size=(9, 3)), jnp.float32)}
-    keys = jax.random.split(jax.random.key(0), 3)
-    poses = [
-        surface["mesh_points"] @ rna.point_clouds.random_rotation(key) for key in keys
-    ]
-    model = Moments(invariant=False)
-    scores = np.sum([np.asarray(jax.nn.log_softmax(model(p))) for p in poses], axis=0)
-    found = rna.classify(model, surface, num_rotations=3)
-    np.testing.assert_array_equal(found, scores.argmax(axis=1))
-    assert (np.asarray(rna.classify(model, surface)) != found).any()
-    invariant = Moments(invariant=True)
-    found = rna.classify(invariant, surface, num_rotations=3)
-    np.testing.assert_array_equal(found, rna.classify(invariant, surface))
-
-
-@pytest.mark.parametrize("orientation", ["published", "principal"])
-def test_rotations_of_tests_are_of_random_orientations_alone(orientation):
-    with pytest.raises(ValueError, match="test_rotations=4 has no meaning"):
-        dataclasses.replace(TINY, orientation=orientation, test_rotations=4)
