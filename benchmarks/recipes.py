@@ -163,11 +163,13 @@ def curves(
                     **style,
                     label="_" * bool(place) + recipe,
                 )
+        named = set(folders.get(problem, {}))
         for end in ends:
             if end.problem == problem:
                 colour = f"C{names.index(end.recipe)}"
-                label = "_" * (end.recipe in folders.get(problem, {})) + end.recipe
+                label = "_" * (end.recipe in named) + end.recipe
                 axis.scatter(end.seconds, end.error, color=colour, label=label)
+                named.add(end.recipe)
         axis.set(title=problem, xlabel=over, yscale="log")
         drawing.plain(axis)
         if ends:

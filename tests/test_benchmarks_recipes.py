@@ -48,7 +48,9 @@ def test_names_that_do_not_fit_are_refused(names):
 
 def test_results_without_a_curve_are_marks_over_logarithmic_seconds(tmp_path):
     folders = recipes.by_problem([run(tmp_path / "a", [0.3])], ["pipe:fast"])
-    ends = recipes.read_ends(["pipe:published:100:0.2", "RNA:published:400:0.11"])
+    ends = recipes.read_ends(
+        ["pipe:published:100:0.2", "pipe:published:120:0.2", "RNA:published:400:0.11"]
+    )
     pipe, rna = recipes.curves(folders, "functional", ends=ends).axes
     assert [len(axis.lines) for axis in (pipe, rna)] == [1, 0]
     assert pipe.collections[0].get_offsets().tolist() == [[100.0, 0.2]]

@@ -255,3 +255,24 @@ def test_the_paper_drops_behind_the_attention(preset, model, options, expected):
     (member,) = config.members().values()
     built = rna.build(member, nnx.Rngs(0))
     assert nn.bases.draws_noise(built) == expected
+
+
+def turned_differ(surfaces):
+    """Largest differences of coordinates in principal axes after random rotations."""
+    config = dataclasses.replace(TINY, orientation="principal")
+    found = []
+    for before, after in zip(surfaces, rna.turned(surfaces), strict=True):
+        first, second = (rna.place(s, config).mesh_points for s in (before, after))
+        found.append(np.abs(second - first).max() / np.abs(first).max())
+    return np.asarray(found)
+
+
+def test_surfaces_in_principal_axes_do_not_depend_on_their_pose():
+    assert turned_differ(dataset.generate(6, seed=0)).max() < 1e-3
+
+
+@pytest.mark.slow
+def test_real_surfaces_in_principal_axes_do_not_depend_on_their_pose(shared_dir):
+    _, surfaces = dataset.load(shared_dir / "data/rna", num_train=1)
+    assert len(surfaces) == 136
+    assert turned_differ(surfaces).max() < 1e-4
