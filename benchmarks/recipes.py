@@ -13,7 +13,7 @@ the end are known. Seconds then have a logarithmic axis.
 
 import json
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from absl import app, flags
@@ -141,35 +141,19 @@ def curves(
     if ends and over != "seconds":
         raise ValueError(f"--ends has no meaning for --over={over}.")
     problems = list(dict.fromkeys([*folders, *(end.problem for end in ends)]))
-    names = [name for group in folders.values() for name in group]
-    names = list(dict.fromkeys([*names, *(end.recipe for end in ends)]))
+    named = [name for recipes in folders.values() for name in recipes]
+    named += [end.recipe for end in ends]
+    colours = {name: f"C{i}" for i, name in enumerate(dict.fromkeys(named))}
     columns = min(_COLUMNS, len(problems))
     rows = -(-len(problems) // columns)
-    figure = drawing.new_figure(
-        3.2 * columns, (3.6 if ends else 2.6) * rows, "constrained"
-    )
+    height = 3.6 if ends else 2.6  # with names below every panel, or in the first one
+    figure = drawing.new_figure(3.2 * columns, height * rows, "constrained")
     axes = figure.subplots(rows, columns, squeeze=False).ravel()
     for axis, problem in zip(axes, problems, strict=False):
-        for recipe, run in folders.get(problem, {}).items():
-            for place, folder in enumerate(members(run, model)):
-                points = [
-                    (row[over], row["validation"])
-                    for row in read_metrics(folder)
-                    if row.get("validation") is not None
-                ]
-                style = {"color": f"C{names.index(recipe)}", "linewidth": 1.2}
-                axis.plot(
-                    *zip(*points, strict=True),
-                    **style,
-                    label="_" * bool(place) + recipe,
-                )
-        named = set(folders.get(problem, {}))
-        for end in ends:
-            if end.problem == problem:
-                colour = f"C{names.index(end.recipe)}"
-                label = "_" * (end.recipe in named) + end.recipe
-                axis.scatter(end.seconds, end.error, color=colour, label=label)
-                named.add(end.recipe)
+        recipes = folders.get(problem, {})
+        for recipe, run in recipes.items():
+            _draw_run(axis, members(run, model), over, recipe, colours[recipe])
+        _draw_ends(axis, [e for e in ends if e.problem == problem], recipes, colours)
         axis.set(title=problem, xlabel=over, yscale="log")
         drawing.plain(axis)
         if ends:
@@ -184,6 +168,35 @@ def curves(
         axis.remove()
     axes[0].set_ylabel("error" if ends else "validation")
     return figure
+
+
+def _draw_run(
+    axis: Any, folders: Sequence[pathlib.Path], over: str, recipe: str, colour: str
+) -> None:
+    """Draws the validation errors of all members of a run."""
+    for place, folder in enumerate(folders):
+        points = [
+            (row[over], row["validation"])
+            for row in read_metrics(folder)
+            if row.get("validation") is not None
+        ]
+        label = "_" * bool(place) + recipe  # without a name in the legend, but for one
+        x, y = zip(*points, strict=True)
+        axis.plot(x, y, color=colour, linewidth=1.2, label=label)
+
+
+def _draw_ends(
+    axis: Any,
+    ends: Sequence[End],
+    recipes: Collection[str],
+    colours: Mapping[str, str],
+) -> None:
+    """Draws marks; recipes that have a curve are named by it."""
+    named = set(recipes)
+    for end in ends:
+        label = "_" * (end.recipe in named) + end.recipe
+        axis.scatter(end.seconds, end.error, color=colours[end.recipe], label=label)
+        named.add(end.recipe)
 
 
 def _number(axis: Any, digits: Sequence[float]) -> None:
@@ -201,6 +214,8 @@ def main(argv: Sequence[str]) -> None:
     """Prints the table and writes the figure."""
     if len(argv) > 1:
         raise app.UsageError(f"Unexpected arguments: {argv[1:]}.")
+    if _ENDS.value and not _FIGURE.value:
+        raise app.UsageError("--ends are drawn; give --figure, or leave them out.")
     folders = by_problem(_RUNS.value, _NAMES.value)
     print(text(folders, _MODEL.value))
     if _FIGURE.value:

@@ -2,9 +2,10 @@
 
     taskset -c 0 python -m experiments.published_hours --setups=burgers/linear
 
-Runs a few steps of every set-up at its published size, on generated data, and adds the
-hours of the whole training to `results/published_hours.json`, from which
-`experiments.published` reads them. Pin the program to one core: the hours on two are
+Runs a few steps of every set-up at its published size, on generated data or, with
+--data_dir, on published files where there are some, and adds the hours of the whole
+training to `results/published_hours.json`, from which `experiments.published` reads
+them. Pin the program to one core: the hours on two are
 taken as half of its processor time. Compilation, validation and tests are not counted.
 Set-ups that differ in noise, normalisation or test grids alone share their hours. A
 set-up that has hours is not measured again, unless it is named.
@@ -35,12 +36,16 @@ _NO_COST += ("outer_norm", "model_options")
 _CALLS = 3  # steps that are timed, after one that is not
 
 
-def hours(setup: Setup, cache_dir: str | None = None) -> dict[str, Any]:
+def hours(
+    setup: Setup, cache_dir: str | None = None, data_dir: str | None = None
+) -> dict[str, Any]:
     """Times steps of the first member of a set-up, with as few samples as a batch.
 
     Args:
       setup: the set-up.
       cache_dir: folder of generated data.
+      data_dir: folder with one of published files for each program, for those that
+        cannot generate samples of the published size.
 
     Returns:
       "hours" of all its trainings on two cores, "step_seconds" of
@@ -48,7 +53,7 @@ def hours(setup: Setup, cache_dir: str | None = None) -> dict[str, Any]:
     """
     config = setup.config()
     member, *_ = config.members().values()
-    seconds = step_seconds(setup, member, cache_dir)
+    seconds = step_seconds(setup, member, cache_dir, data_dir)
     steps = len(config.members()) * num_steps(member)
     return {
         "hours": seconds * steps / 3600 / _CORES,
@@ -65,7 +70,9 @@ def num_steps(member: Any) -> int:
     return member.num_epochs * (member.num_train // member.batch_size)
 
 
-def step_seconds(setup: Setup, member: Any, cache_dir: str | None) -> float:
+def step_seconds(
+    setup: Setup, member: Any, cache_dir: str | None, data_dir: str | None
+) -> float:
     """Returns the median processor time of a step of a member, without compilation.
 
     Other jobs on the core add to the time on the wall, not to this one.
@@ -74,6 +81,9 @@ def step_seconds(setup: Setup, member: Any, cache_dir: str | None) -> float:
     few = describe.fewest(member)
     if setup.module == "airfrans":  # its preset `paper` refuses generated flows
         few = dataclasses.replace(few, preset="quick")
+    published = pathlib.Path(data_dir or "") / setup.module
+    if data_dir and published.is_dir():
+        few = dataclasses.replace(few, data_dir=str(published))
     with jax.enable_x64(False):
         task = program.make_task(few, cache_dir)
         settings = dataclasses.replace(task.settings(few), steps_per_call=1)
@@ -112,7 +122,7 @@ def work() -> dict[str, Any]:
         if cost in done:
             continue
         done.add(cost)
-        measured = hours(setup, flags.FLAGS.cache_dir)
+        measured = hours(setup, flags.FLAGS.cache_dir, flags.FLAGS.data_dir)
         print(f"{setup.name}: {measured}", file=sys.stderr, flush=True)
         found |= {name: measured for name in costs if costs[name] == cost}
         write_json(FILE, found)
@@ -123,7 +133,10 @@ def main() -> None:
     """Measures what the flags ask for."""
     flags.DEFINE_list("setups", [], "Names of set-ups. All without hours if empty")
     flags.DEFINE_string("cache_dir", None, "Folder of generated data")
-    start(work, {"Flags": ["setups", "cache_dir"]})
+    flags.DEFINE_string(
+        "data_dir", None, "Folder of the published files, with one folder per program"
+    )
+    start(work, {"Flags": ["setups", "cache_dir", "data_dir"]})
 
 
 if __name__ == "__main__":

@@ -140,6 +140,13 @@ def test_blocks_drop_what_their_attention_returns_and_nothing_else(rng):
     expected = attended + block.mlp(block.mlp_norm(attended))
     np.testing.assert_allclose(noisy(z), expected, rtol=1e-5, atol=1e-6)
 
+    def masked(z):  # the block with the mask as a constant
+        attended = z + mask * block.attention(block.attention_norm(z))
+        return jnp.sum((attended + block.mlp(block.mlp_norm(attended))) ** 2)
+
+    slope = jax.grad(lambda z: jnp.sum(noisy(z) ** 2))(z)
+    np.testing.assert_allclose(slope, jax.grad(masked)(z), rtol=1e-4, atol=1e-5)
+
 
 def test_transformers_drop_in_training_alone(rng):
     points = jnp.asarray(rng.random((7, 2)), jnp.float32)
