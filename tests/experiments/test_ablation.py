@@ -119,7 +119,8 @@ def test_the_errors_of_float32_grow_as_the_ridge_falls(monkeypatch):
             "ridge, sharing, adaptive, initialization",
         ),
         ({"seeds": (0, 0)}, "has 0 twice"),
-        ({"base": "tiny"}, "choose from smoke, quick, paper"),
+        ({"base": "tiny"}, "choose from smoke, quick, fast, paper"),
+        ({"base": "fast"}, "base='fast' is no preset of experiments.burgers"),
         ({"problem": "pipe"}, "problem='pipe' is unknown; choose from darcy, elastic"),
         ({"width": 10}, "num_heads=4 must divide width=10"),
         ({"data_dir": "files"}, "run it by itself"),
@@ -165,6 +166,21 @@ def test_the_paper_preset_is_app_d():
     assert {one.num_basis for one in choice} == {81}  # the least odd square above 64
     quick = ablation.variants(ablation.PRESETS["quick"], "choice").values()
     assert {one.num_basis for one in quick} == {25}
+
+
+@pytest.mark.parametrize("problem", ["airfoil", "darcy", "elasticity"])
+def test_the_preset_fast_is_the_recipe_fast_on_its_data(problem):
+    fast = dataclasses.replace(ablation.PRESETS["fast"], problem=problem)
+    program = ablation.PROBLEMS[problem]
+    recipe = ("optimizer", "learning_rate", "ridge_unit", "initial_kernels")
+    for member in fast.members().values():
+        assert isinstance(member, program.Config)
+        for name in recipe:
+            assert getattr(member, name) == getattr(program.PRESETS["fast"], name)
+    elasticity_fast = elasticity.PRESETS["fast"]
+    for name in ("num_train", "num_validation", "num_test", "num_epochs"):
+        if problem == "elasticity":
+            assert getattr(member, name) == getattr(elasticity_fast, name)
 
 
 def counted(member):
