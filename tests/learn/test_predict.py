@@ -123,6 +123,15 @@ def test_chunks_change_nothing(name, weighted, rng, tmp_path):
         np.testing.assert_allclose(actual, expected, rtol=2e-5, atol=2e-5)
 
 
+def test_what_was_trained_with_dropout_is_predicted_in_chunks(rng, tmp_path):
+    found, sample = operator(rng, tmp_path, dropout=0.5), make(rng, 101)
+    assert division.obstacle(found.model, "stream")  # while it is trained
+    actual = found(sample, chunk_size=40)
+    np.testing.assert_allclose(actual, expected_of(found, sample), rtol=2e-5, atol=2e-5)
+    field = found.field(sample, chunk_size=40)
+    np.testing.assert_allclose(field.at(sample), actual, rtol=2e-5, atol=2e-5)
+
+
 def test_chunks_are_encoded_as_the_whole(rng, tmp_path):
     found = operator(
         rng,

@@ -198,7 +198,8 @@ class SingleModelOptions(Options):
     dropout: float = _of_single(
         0.0,
         "Dropout rate behind the attention and, in galerkin2d, fourier2d, linear2d and "
-        "softmax2d, also in the perceptrons. Such models compute all points at once",
+        "softmax2d, also in the perceptrons. In training such models compute all "
+        "points at once",
         minimum=0,
         below=1,
     )

@@ -71,8 +71,12 @@ def predict_both(
 
 
 def of_function(model: Any) -> Any:
-    """The model of the output function, with the channels that a head reads."""
-    return model.operator if isinstance(model, nn.models.ScalarOperator) else model
+    """The model of the output function, with the channels that a head reads.
+
+    Without dropout, which would keep points from being evaluated in chunks.
+    """
+    inner = model.operator if isinstance(model, nn.models.ScalarOperator) else model
+    return nn.models.without_dropout(inner)
 
 
 def _decode(normalizers: Mapping[str, Normalizer], values: jax.Array) -> jax.Array:

@@ -2,7 +2,7 @@
 
 from opjax.nn.models.darcy import darcy_transformer, inverse_transformer
 from opjax.nn.models.deeponet import DeepONet
-from opjax.nn.models.dropout import Dropout, with_dropout
+from opjax.nn.models.dropout import Dropout, with_dropout, without_dropout
 from opjax.nn.models.encoder import Block, EncoderLayer
 from opjax.nn.models.flare import Flare
 from opjax.nn.models.fourier import FourierBlock, FourierNeuralOperator
@@ -50,5 +50,6 @@ __all__ = [
     "inverse_transformer",
     "unit_variance",
     "with_dropout",
+    "without_dropout",
     "with_precision",
 ]

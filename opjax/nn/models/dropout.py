@@ -120,3 +120,19 @@ def with_dropout(model: _Model, rate: float) -> _Model:
     name = "blocks" if hasattr(model, "blocks") else "layers"
     setattr(model, name, Dropout(getattr(model, name), rate))
     return model
+
+
+def without_dropout(model: _Model) -> _Model:
+    """Returns a model without its dropout, which has the same values in evaluation.
+
+    Its points can be computed in chunks and streamed where those of its layers can.
+
+    Args:
+      model: any; it stays as it is. One without dropout is returned itself.
+    """
+    for name in ("blocks", "layers"):
+        layers = getattr(model, name, None)
+        if isinstance(layers, Dropout):
+            model = jax.tree.map(lambda leaf: leaf, model)
+            setattr(model, name, layers.inner)
+    return model

@@ -177,3 +177,26 @@ def test_dropout_and_chunks_exclude_each_other(rng):
     with pytest.raises(ValueError, match="dropout is drawn for all points together"):
         model(points, chunk_size=4)
     assert model.obstacle("narrow") == transformer().obstacle("narrow")
+
+
+def test_without_dropout_a_model_computes_the_same_in_chunks(rng):
+    points = jnp.asarray(rng.random((7, 2)), jnp.float32)
+    plain, model = transformer(), nn.models.with_dropout(transformer(), RATE)
+    bare = nn.models.without_dropout(model)
+    assert nn.bases.draws_noise(model)
+    assert not nn.bases.draws_noise(bare)
+    assert nn.models.without_dropout(plain) is plain
+    np.testing.assert_array_equal(bare(points), plain(points))
+    values = bare(points, chunk_size=4)
+    np.testing.assert_allclose(values, model(points), rtol=1e-5, atol=1e-6)
+
+
+def test_without_dropout_encoder_layers_compute_the_same(rng):
+    model = nn.SuperResolutionTransformer(
+        **{"features": 4, "num_layers": 2, "hidden_features": 4, "modes": 3},
+        **{"decoder_features": 2, "attention": Same, "rngs": nnx.Rngs(0)},
+    )
+    layers = model.layers
+    bare = nn.models.without_dropout(nn.models.with_dropout(model, RATE))
+    z = jnp.asarray(rng.normal(size=(5, 4)), jnp.float32)
+    np.testing.assert_array_equal(one(bare.layers, 1)(z), one(layers, 1)(z))
