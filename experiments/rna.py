@@ -28,6 +28,7 @@ from flax import nnx
 from opjax import learn, point_clouds, samples, training
 from opjax.datasets import rna
 from opjax.learn import SMOKE, BenchmarkOptions, option
+from opjax.learn.predict import trained
 from opjax.learn.registry import operators
 from opjax.learn.registry.entries import Operator
 from opjax.learn.tasks import outcome
@@ -219,6 +220,9 @@ def make_task(config: Config, cache_dir: str | None = None) -> learn.Task:
     points.
     """
     data = load(config, cache_dir=cache_dir)
+    description = trained.describe(
+        data.train, sizes=_sizes(config), layout=_layout(config)
+    )
     train, validation, test = (
         samples.stack(part, batch_size=size, num_buckets=config.num_buckets or 4)
         for part, size in zip(data[:3], (config.batch_size, 1, 1), strict=True)
@@ -232,7 +236,7 @@ def make_task(config: Config, cache_dir: str | None = None) -> learn.Task:
         loss=partial(loss, config),
         mean=True,
         metric=wrong,
-        evaluate=partial(evaluate, config, data.test, test, comparison),
+        evaluate=partial(evaluate, config, data.test, test, comparison, description),
         source=data.source,
         needs_key=True,
         notes=f"Inputs: {config.inputs}. Orientation: {config.orientation}.",
@@ -260,13 +264,20 @@ class OnFeatures(nnx.Module):
         return self.inner(features, **given)
 
 
+def _sizes(config: Config) -> operators.Sizes:
+    channels = len(_TIMES) if config.inputs == "hks" else 3
+    return operators.Sizes(channels, 0, rna.NUM_CLASSES)
+
+
+def _layout(config: Config) -> operators.Layout:
+    return operators.Layout(residual_encoder=True, decoder_norm=config.decoder_norm)
+
+
 def build(config: Config, rngs: nnx.Rngs) -> Operator | OnFeatures:
     """Builds a model."""
-    signed = config.inputs == "hks"
-    sizes = operators.Sizes(len(_TIMES) if signed else 3, 0, rna.NUM_CLASSES)
-    layout = operators.Layout(residual_encoder=True, decoder_norm=config.decoder_norm)
+    sizes, layout = _sizes(config), _layout(config)
     model = operators.build(config, sizes, layout=layout, rngs=rngs)
-    return OnFeatures(model) if signed else model
+    return OnFeatures(model) if config.inputs == "hks" else model
 
 
 def loss(config: Config, model: Any, batch: Any, *, key: jax.Array) -> jax.Array:
@@ -307,10 +318,17 @@ def evaluate(
     surfaces: Sequence[samples.Sample],
     test: tuple[Any, ...],
     comparison: dict[str, float],
+    description: dict[str, Any],
     model: Any,
     folder: pathlib.Path,
 ) -> dict[str, float]:
-    """Numbers of `Task.evaluate`, of the test surfaces and their buckets `test`."""
+    """Numbers of `Task.evaluate`, of the test surfaces and their buckets `test`.
+
+    Of coordinates, the operator is saved: `learn.load(folder)` returns scores of the
+    classes of a surface that `place` has placed.
+    """
+    if config.inputs == "xyz":
+        trained.save(folder, model, {}, description)
 
     def classes(bucket: Any) -> jax.Array:
         size = min(config.batch_size, len(bucket["target"]))

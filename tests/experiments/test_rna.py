@@ -7,7 +7,7 @@ import pytest
 from flax import nnx
 
 from experiments import rna
-from opjax import nn, training
+from opjax import learn, nn, training
 from opjax.datasets import rna as dataset
 from tests.experiments.results import read_result
 
@@ -228,6 +228,13 @@ def test_a_run_leaves_everything_in_its_folder(tmp_path):
     assert result["accuracy"] == result["accuracy_functional"]
     with np.load(tmp_path / "run/functional-0/predictions.npz") as stored:
         assert stored["prediction_0"].shape == (30,)
+        row, predicted = stored["rows"][0], stored["prediction_0"]
+    # Its operator gives the scores of a surface that is placed as in training.
+    operator = learn.load(tmp_path / "run")
+    placed = rna.load(config, cache_dir=str(tmp_path)).test[row].mesh_points
+    scores = operator(np.asarray(placed))
+    assert scores.shape == (30, dataset.NUM_CLASSES)
+    np.testing.assert_array_equal(scores.argmax(axis=1), predicted)
     for key in ("most_frequent", "nearest_neighbour", "accuracy_vertices"):
         assert 0 <= result[key] <= result["limit_vertices"] <= 1
     assert (tmp_path / "run/functional-0/figures/fields.png").stat().st_size > 1000

@@ -22,6 +22,7 @@ from opjax.learn.registry import operators
 from opjax.learn.tasks import supervised
 from opjax.nn import division
 from opjax.samples import Sample
+from opjax.training import checkpoint
 from tests.selection import by_day
 
 TINY = dataclasses.replace(
@@ -56,7 +57,9 @@ def operator(rng, folder, name="functional", *, layout=None, **changes):
     )
     names = {"features": ("k",), "target": ("u",)}
     sizes = operators.sizes(samples, normalizers, **when)
-    description = trained_operators.describe(samples, sizes=sizes, names=names)
+    description = trained_operators.describe(
+        samples, sizes=sizes, names=names, layout=layout
+    )
     description["config"] = json.loads(json.dumps(dataclasses.asdict(config)))
 
     model = build(config, sizes, layout)
@@ -240,6 +243,20 @@ def test_a_saved_operator_is_loaded_as_it_was(rng, tmp_path):
         assert loaded.folder == found[name].folder
         assert loaded.description["names"] == {"features": ["k"], "target": ["u"]}
         np.testing.assert_array_equal(loaded(sample), found[name](sample))
+
+
+def test_the_ends_of_a_model_are_saved_with_it(rng, tmp_path):
+    layout = operators.Layout(residual_encoder=True, decoder_norm=False)
+    found = operator(rng, tmp_path / "functional-0", layout=layout)
+    write(found, 0.5)
+    loaded = trained_operators.load(tmp_path)
+    sample = make(rng, 20)
+    np.testing.assert_array_equal(loaded(sample), found(sample))
+    assert loaded.model.decoder_norm is None
+    loaded.description["layout"] = {"decoder": True}
+    loaded.save(tmp_path / "other")
+    with pytest.raises(checkpoint.CheckpointError, match="layout={'decoder': True}"):
+        trained_operators.load(tmp_path / "other")
 
 
 def test_a_model_of_your_own_is_imported_if_it_is_named(rng, tmp_path, monkeypatch):

@@ -358,12 +358,19 @@ def describe(
     *,
     sizes: operators.Sizes,
     names: Mapping[str, Sequence[str]] | None = None,
+    layout: operators.Layout | None = None,
 ) -> dict[str, Any]:
     """Says what an operator is for: sizes and the ranges of the training samples.
 
+    Args:
+      train: training samples.
+      sizes: that the model was built for.
+      names: of the channels, by array.
+      layout: that the model was built with; as by default if None.
+
     Returns:
       JSON values: `sizes`, `channels` of the arrays (zero for none), their `names`,
-      `weighted`, `num_train`, and what `ranges.measure` returns.
+      `layout`, `weighted`, `num_train`, and what `ranges.measure` returns.
     """
     weighted = (
         train.weighted
@@ -383,6 +390,7 @@ def describe(
         "sizes": sizes._asdict(),
         "channels": channels,
         "names": {k: list(listed) for k, listed in (names or {}).items()},
+        "layout": (layout or operators.Layout())._asdict(),
         "weighted": weighted,
         "num_train": len(train),
     }
@@ -498,6 +506,9 @@ def _checked(found: Any) -> dict[str, Any]:
         raise ValueError(f"num_layers={config['num_layers']}")
     if set(sizes) - set(operators.Sizes._fields):
         raise ValueError(f"sizes of {sorted(sizes)}")
+    ends = found.setdefault("layout", {})  # operators of opjax 0.2 have none
+    if not isinstance(ends, dict) or set(ends) - set(operators.Layout._fields):
+        raise ValueError(f"layout={ends!r}")
     counts = [*_numbers(sizes), *found["channels"].values(), *found["num_points"]]
     counts += [n for shape in found["normalizers"].values() for n in tuples(shape)]
     if not all(type(n) in (int, float, bool) and abs(n) < 2**31 for n in counts):
@@ -521,6 +532,7 @@ def _template(description: dict[str, Any]) -> dict[str, Any]:
         return operators.build(
             types.SimpleNamespace(**description["config"]),
             operators.Sizes(**sizes),
+            layout=operators.Layout(**description["layout"]),
             rngs=nnx.Rngs(key),
         )
 
