@@ -244,10 +244,11 @@ def _command(setup: Setup, folder: pathlib.Path, data_dir: str | None) -> list[s
 
 
 def _prune(setup: Setup, state: pathlib.Path) -> None:
-    """Leaves the newest checkpoint of what is under way, and none of what is done."""
+    """Leaves the newest checkpoint of each member, or its operator once it is done."""
     done = _status(state, setup) == "done"
     for folder in sorted(_folder(state, setup).rglob("checkpoints")):
-        for step in checkpoint.all_steps(folder)[: None if done else -1]:
+        has_operator = done and (folder.parent / "operator").is_dir()
+        for step in checkpoint.all_steps(folder)[: None if has_operator else -1]:
             shutil.rmtree(folder / f"step_{step:010d}")
 
 

@@ -27,6 +27,7 @@ for step in 1, 2:
     kept = folder / "member" / "checkpoints" / f"step_{step:010d}"
     kept.mkdir(parents=True, exist_ok=True)
     (kept / "opjax_manifest.json").write_text("{}")
+(folder / "member" / "operator").mkdir(exist_ok=True)
 """
 STOP = (
     FINISH
@@ -92,6 +93,13 @@ def test_a_queue_goes_on_where_it_was_stopped(tmp_path, programs):
     assert "\nold" not in text
     kept = json.loads((tmp_path / "page" / "published.json").read_text())
     assert kept == {"x/y": "old", first: row}
+
+
+def test_the_last_checkpoint_stays_where_no_operator_is_saved(tmp_path, programs):
+    setup = SOME[0]
+    programs[setup.name] = FINISH.replace('"operator"', '"figures"')
+    assert paper_runs.run([setup], tmp_path, 60.0)["done"] == 1
+    assert [path.name for path in tmp_path.rglob("step_*")] == ["step_0000000002"]
 
 
 def test_several_seeds_are_written_with_their_range():
