@@ -28,6 +28,7 @@ from absl import flags
 from experiments.published import SETUPS, Setup
 from opjax.learn.cli.command_line import start
 from opjax.learn.json_files import read_object, write_json
+from opjax.learn.predict import trained
 from opjax.learn.run.metrics_file import read_metrics
 from opjax.learn.run.stopping import STATUS, Stopped, put_off
 from opjax.learn.tables import table
@@ -247,7 +248,7 @@ def _prune(setup: Setup, state: pathlib.Path) -> None:
     """Leaves the newest checkpoint of each member, or its operator once it is done."""
     done = _status(state, setup) == "done"
     for folder in sorted(_folder(state, setup).rglob("checkpoints")):
-        has_operator = done and (folder.parent / "operator").is_dir()
+        has_operator = done and (folder.parent / trained.FOLDER).is_dir()
         for step in checkpoint.all_steps(folder)[: None if has_operator else -1]:
             shutil.rmtree(folder / f"step_{step:010d}")
 

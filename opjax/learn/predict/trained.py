@@ -29,7 +29,7 @@ from opjax.training import checkpoint
 # A sample, a file, points of a mesh, or values on grids.
 Mesh = Sample | str | os.PathLike[str] | ArrayLike
 
-_FOLDER = "operator"
+FOLDER = "operator"  # of a trained operator, inside the folder of its member
 _MAX_LAYERS = 10_000
 
 
@@ -412,7 +412,7 @@ def save(
         "config": config,
         "normalizers": {k: jnp.shape(n.mean) for k, n in normalizers.items()},
     }
-    checkpoint.save(folder / _FOLDER, 0, payload, metadata=to_json(metadata), keep=1)
+    checkpoint.save(folder / FOLDER, 0, payload, metadata=to_json(metadata), keep=1)
 
 
 def finish(folder: pathlib.Path, result: Mapping[str, Any]) -> None:
@@ -441,7 +441,7 @@ def load(workdir: str | os.PathLike[str], *, own_model: str | None = None) -> Tr
     finished = [
         folder
         for folder in [root, *sorted(path.parent for path in root.glob("*/operator"))]
-        if checkpoint.all_steps(folder / _FOLDER) and (folder / "result.json").is_file()
+        if checkpoint.all_steps(folder / FOLDER) and (folder / "result.json").is_file()
     ]
     if not finished:
         raise FileNotFoundError(
@@ -458,7 +458,7 @@ def load(workdir: str | os.PathLike[str], *, own_model: str | None = None) -> Tr
         template = _template(description)
     except Exception as error:  # what is not as it was leads models anywhere
         raise _damaged(folder, f"it describes no operator: {error!r}") from error
-    found = checkpoint.restore(folder / _FOLDER, template)
+    found = checkpoint.restore(folder / FOLDER, template)
     assert found is not None
     payload = found.payload
     return Trained(payload["model"], payload["normalizers"], description, folder)
@@ -474,7 +474,7 @@ def _damaged(folder: pathlib.Path, reason: str) -> checkpoint.CheckpointError:
 def _description(folder: pathlib.Path, own_model: str | None) -> dict[str, Any]:
     """What was saved beside an operator, checked."""
     try:
-        found = _checked(checkpoint.read_metadata(folder / _FOLDER, 0))
+        found = _checked(checkpoint.read_metadata(folder / FOLDER, 0))
     except _formats.NewerFormatError:
         raise
     except ValueError as error:
