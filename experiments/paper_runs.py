@@ -6,7 +6,9 @@ Continues the set-up that was interrupted, then takes the next one of
 `experiments.published`, and stops in time. Repeating the command continues, also on
 another machine to which the state folder was copied, with the same bits as without
 interruption. Of a finished set-up the numbers are kept, in `published.json` for
-`experiments.published`, and the trained operator. The last line of output is JSON.
+`experiments.published`, and the trained operator for `opjax.learn.load`. Of programs
+that save no operator, as that of sine waves, the last checkpoint is kept. The last line
+of output is JSON.
 
 SIGTERM and Ctrl-C stop the program under way as well, which saves. After SIGKILL that
 program goes on alone; the next queue stops it, and continues from what it saved.
@@ -245,7 +247,7 @@ def _command(setup: Setup, folder: pathlib.Path, data_dir: str | None) -> list[s
 
 
 def _prune(setup: Setup, state: pathlib.Path) -> None:
-    """Leaves the newest checkpoint of each member, or its operator once it is done."""
+    """Leaves the newest checkpoint of each member, none where it saved its operator."""
     done = _status(state, setup) == "done"
     for folder in sorted(_folder(state, setup).rglob("checkpoints")):
         has_operator = done and (folder.parent / trained.FOLDER).is_dir()

@@ -440,7 +440,7 @@ def load(workdir: str | os.PathLike[str], *, own_model: str | None = None) -> Tr
     root = pathlib.Path(workdir).expanduser()
     finished = [
         folder
-        for folder in [root, *sorted(path.parent for path in root.glob("*/operator"))]
+        for folder in [root, *sorted(path.parent for path in root.glob(f"*/{FOLDER}"))]
         if checkpoint.all_steps(folder / FOLDER) and (folder / "result.json").is_file()
     ]
     if not finished:
