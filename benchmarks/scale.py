@@ -128,10 +128,10 @@ def measure(mode: str, sizes: dict[str, Any]) -> dict[str, Any]:
     points = jax.random.uniform(jax.random.key(0), (n, 3), jnp.float32)
     batch = {"mesh_points": points[None], "target": jnp.sin(5 * points[None, :, :1])}
 
-    def loss(model: Any, batch: Any, **split: Any) -> jax.Array:
+    def loss(model: Any, batch: Any, *, axis_name: str | None = None) -> jax.Array:
         points, target = batch["mesh_points"][0], batch["target"][0]
-        square = jnp.sum((model(points, **split) - target) ** 2)
-        return (jax.lax.psum(square, **split) if split else square) / n
+        square = jnp.sum((model(points, axis_name=axis_name) - target) ** 2)
+        return (jax.lax.psum(square, axis_name) if axis_name else square) / n
 
     optimizer = training.adamw(1e-3, weight_decay=1e-5)
     state = training.init(model, optimizer)

@@ -210,32 +210,35 @@ def build(options: dict[str, Any], *, chunk_size: int | None):
     )
 
 
-def predict(model, batch, **split):
-    """Values of a batch; `split` is the axis of the devices with the other points."""
+def predict(model, batch, *, axis_name=None):
+    """Values of a batch; `axis_name` is that of the devices with the other points."""
     from opjax import training
 
     def evaluate(sample):
-        given = {**_weights(sample), **split}
-        return model(sample["mesh_points"], sample.get("features"), **given)
+        return model(
+            sample["mesh_points"],
+            sample.get("features"),
+            quadrature_weights=sample.get("quadrature_weights"),
+            axis_name=axis_name,
+        )
 
     return training.over_samples(evaluate)(batch)
 
 
-def summed_errors(model, batch, **split):
+def summed_errors(model, batch, *, axis_name=None):
     """Sum of the relative errors of a batch."""
     from opjax import metrics, training
 
     def error(prediction, sample):
-        given = {**_weights(sample), **split}
-        return metrics.relative_l2(prediction, sample["target"], **given)
+        return metrics.relative_l2(
+            prediction,
+            sample["target"],
+            quadrature_weights=sample.get("quadrature_weights"),
+            axis_name=axis_name,
+        )
 
     errors = training.over_samples(error)
-    return errors(predict(model, batch, **split), batch).sum()
-
-
-def _weights(sample):
-    """The weights of points, where some were added that have none."""
-    return {k: v for k, v in sample.items() if k == "quadrature_weights"}
+    return errors(predict(model, batch, axis_name=axis_name), batch).sum()
 
 
 def measure_opjax(case: Case, steps: int, *, side: str) -> dict[str, Any]:

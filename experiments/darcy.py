@@ -131,18 +131,24 @@ def make_task(config: Config, cache_dir: str | None) -> learn.Task:
     grid = splits.train[0].grid_shape
     assert grid is not None
 
-    def loss(prediction: jax.Array, sample: Any, **split: str) -> jax.Array:
+    def loss(
+        prediction: jax.Array, sample: Any, *, axis_name: str | None = None
+    ) -> jax.Array:
         pair = prediction, sample["target"]
-        weights: Any = {"quadrature_weights": sample.get("quadrature_weights"), **split}
         if config.penalty == "flux":
             coefficient = normalize.decode(task.extra["features"], sample["features"])
             penalty = _flux_error(*pair, coefficient, grid)
             weight = (config.gradient_weight / grid[0] / 2) ** 0.5
         else:
-            rows: Any = {"grid_shape": grid, **split}
-            penalty = metrics.relative_gradient_error(*pair, **rows)
+            penalty = metrics.relative_gradient_error(
+                *pair, grid_shape=grid, axis_name=axis_name
+            )
             weight = config.gradient_weight
-        return metrics.relative_l2(*pair, **weights) + weight * penalty
+        weights = sample.get("quadrature_weights")
+        error = metrics.relative_l2(
+            *pair, quadrature_weights=weights, axis_name=axis_name
+        )
+        return error + weight * penalty
 
     task = learn.regression(
         config,

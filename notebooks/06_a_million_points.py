@@ -134,10 +134,10 @@ plt.legend()
 
 
 # %%
-def split_loss(model, batch, **split):
+def split_loss(model, batch, *, axis_name=None):
     points, target = batch["mesh_points"][0], batch["target"][0]
-    square = jnp.sum((model(points, **split) - target) ** 2)
-    return (jax.lax.psum(square, **split) if split else square) / 8192
+    square = jnp.sum((model(points, axis_name=axis_name) - target) ** 2)
+    return (jax.lax.psum(square, axis_name) if axis_name else square) / 8192
 
 
 mesh = sharding.device_mesh(points=2)

@@ -76,9 +76,10 @@ def regression(
       notes: as in `Task`.
       names: of the channels of `features` and `target`, to be saved.
       window: left, right, bottom and top of what figures show; None for all.
-      loss: `loss(prediction, sample, **split)` of a sample, in physical units, in
-        place of the error; `split` is `axis_name=`, see `Task.over_points`.
-      over_points: whether that loss takes it.
+      loss: `loss(prediction, sample)` of a sample, in physical units, in place of the
+        error.
+      over_points: whether that loss takes `axis_name=`, the axis of the devices that
+        have the other points, see `Task.over_points`.
       build: as in `Task`, for models that `operators.build` does not know; `learn.load`
         cannot read them.
       numbers: `numbers(errors)` of the test samples, `mean_and_worst` by default.
@@ -129,14 +130,16 @@ def regression(
     if not found.out_features:
         error, numbers = metric, scalars.mean_and_worst
 
-    def one(model: Any, sample: Any, **split: str) -> jax.Array:
-        if loss:
-            values = predict(model, sample, axis_name=split.get("axis_name"))
-            return loss(values, sample, **split)
-        return metric(model, sample, **split)
+    def one(model: Any, sample: Any, axis_name: str | None) -> jax.Array:
+        if loss is None:
+            return metric(model, sample, axis_name=axis_name)
+        values = predict(model, sample, axis_name=axis_name)
+        if over_points:
+            return loss(values, sample, axis_name=axis_name)
+        return loss(values, sample)
 
-    def total(model: Any, batch: Any, **split: str) -> jax.Array:
-        each = training.over_samples(partial(one, model, **split))
+    def total(model: Any, batch: Any, *, axis_name: str | None = None) -> jax.Array:
+        each = training.over_samples(partial(one, model, axis_name=axis_name))
         value = jnp.sum(each(batch))
         return value / config.batch_size if mean else value
 
@@ -224,17 +227,21 @@ def _seen(splits: Splits, start: Learned | None) -> dict[str, list[str]]:
 
 
 def _error(
-    predict: Callable[..., jax.Array], model: Any, sample: Any, **split: str
+    predict: Callable[..., jax.Array],
+    model: Any,
+    sample: Any,
+    *,
+    axis_name: str | None = None,
 ) -> jax.Array:
     """The relative error of a sample.
 
-    `split` is the axis of the devices that have the other points, if there are any.
+    `axis_name` is that of the devices that have the other points, if there are any.
     """
     return metrics.relative_l2(
-        predict(model, sample, **split),
+        predict(model, sample, axis_name=axis_name),
         sample["target"],
         quadrature_weights=sample.get("quadrature_weights"),
-        **split,  # pyright: ignore
+        axis_name=axis_name,
     )
 
 
@@ -243,15 +250,16 @@ def _error_of_both(
     normalizer: Normalizer,
     model: Any,
     sample: Any,
-    **split: str,
+    *,
+    axis_name: str | None = None,
 ) -> jax.Array:
     """The relative error of a sample, and that of its scalars over their deviation."""
-    found = predict(model, sample, **split)
+    found = predict(model, sample, axis_name=axis_name)
     error = metrics.relative_l2(
         found.values,
         sample["target"],
         quadrature_weights=sample.get("quadrature_weights"),
-        **split,  # pyright: ignore
+        axis_name=axis_name,
     )
     return error + scalars.WEIGHT * scalars.over_std(
         found.scalars, sample["target_scalars"], normalizer.std
@@ -263,10 +271,11 @@ def _error_of_scalars(
     normalizer: Normalizer,
     model: Any,
     sample: Any,
-    **split: str,
+    *,
+    axis_name: str | None = None,
 ) -> jax.Array:
     """The error of the scalars of a sample over their deviation."""
-    found = predict(model, sample, **split).scalars
+    found = predict(model, sample, axis_name=axis_name).scalars
     return scalars.over_std(found, sample["target_scalars"], normalizer.std)
 
 
