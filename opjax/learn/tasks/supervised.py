@@ -130,18 +130,9 @@ def regression(
     if not found.out_features:
         error, numbers = metric, scalars.mean_and_worst
 
-    def one(model: Any, sample: Any, axis_name: str | None) -> jax.Array:
-        if loss is None:
-            return metric(model, sample, axis_name=axis_name)
-        values = predict(model, sample, axis_name=axis_name)
-        if over_points:
-            return loss(values, sample, axis_name=axis_name)
-        return loss(values, sample)
-
-    def total(model: Any, batch: Any, *, axis_name: str | None = None) -> jax.Array:
-        each = training.over_samples(partial(one, model, axis_name=axis_name))
-        value = jnp.sum(each(batch))
-        return value / config.batch_size if mean else value
+    of_sample = metric
+    if loss is not None:
+        of_sample = partial(_own_loss, predict, loss, over_points)
 
     make = build or builder(found)
     shown: dict[str, Any] = {} if window is None else {"window": window}
@@ -152,15 +143,8 @@ def regression(
     physical: Sequence[Sample] = splits.test
     if "features" in given:
         physical = [_decoded(given["features"], sample) for sample in splits.test]
-    if quantities:  # what cannot be computed is refused before any training
-        for sample in physical:
-            if sample.target is None:
-                raise ValueError(
-                    f"quantities={quantities[0].text} is one of predicted fields, but "
-                    "scalars alone are predicted; name a field, target_names=..., or "
-                    "leave it out."
-                )
-            measure(quantities, sample, [sample.target], names or {})
+    if quantities:
+        _check_quantities(quantities, physical, names or {})
     test = stacked("test")
     rows = [chosen for _, chosen in _rows(config, splits, "test")]
 
@@ -189,7 +173,7 @@ def regression(
         validation=stacked("validation"),
         test=test,
         build=make if start is None else build_from(start, make),
-        loss=total,
+        loss=partial(_total, of_sample, config.batch_size if mean else None),
         metric=metric,
         evaluate=evaluate,
         extra=normalizers,
@@ -201,6 +185,52 @@ def regression(
         mean=mean,
         draws_points=not obstacle,
     )
+
+
+def _own_loss(
+    predict: Callable[..., jax.Array],
+    loss: Callable[..., jax.Array],
+    over_points: bool,
+    model: Any,
+    sample: Any,
+    *,
+    axis_name: str | None = None,
+) -> jax.Array:
+    """The loss of a program for a sample, which may take the axis of the devices."""
+    values = predict(model, sample, axis_name=axis_name)
+    if over_points:
+        return loss(values, sample, axis_name=axis_name)
+    return loss(values, sample)
+
+
+def _total(
+    of_sample: Callable[..., jax.Array],
+    divisor: int | None,
+    model: Any,
+    batch: Any,
+    *,
+    axis_name: str | None = None,
+) -> jax.Array:
+    """The sum of a loss over the samples of a batch, divided if there is a divisor."""
+    each = training.over_samples(partial(of_sample, model, axis_name=axis_name))
+    value = jnp.sum(each(batch))
+    return value if divisor is None else value / divisor
+
+
+def _check_quantities(
+    quantities: Sequence[Quantity],
+    physical: Sequence[Sample],
+    names: Mapping[str, Sequence[str]],
+) -> None:
+    """Raises, before any training, where quantities of targets cannot be computed."""
+    for sample in physical:
+        if sample.target is None:
+            raise ValueError(
+                f"quantities={quantities[0].text} is one of predicted fields, but "
+                "scalars alone are predicted; name a field, target_names=..., or "
+                "leave it out."
+            )
+        measure(quantities, sample, [sample.target], names)
 
 
 def _obstacle(
