@@ -18,6 +18,7 @@ import pathlib
 import statistics
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -76,8 +77,7 @@ def step_seconds(
 ) -> float:
     """Returns the median processor time of a step of a member, without compilation.
 
-    Other jobs on the core add to the time on the wall, not to this one. A step of
-    minutes is timed once, with what it takes to warm up.
+    Other jobs on the core add to the time on the wall, not to this one.
     """
     program = importlib.import_module(f"experiments.{setup.module}").PROGRAM
     few = describe.fewest(member)
@@ -93,11 +93,25 @@ def step_seconds(
             study.build(few, task)
         )
         call = lowered.compile()
-        times: list[float] = []
-        while len(times) <= _CALLS and sum(times) < _ENOUGH:
-            begin = time.process_time()
+
+        def step() -> None:
+            nonlocal state
             state = jax.block_until_ready(call(state, *given)[0])
-            times.append(time.process_time() - begin)
+
+        return pace(step)
+
+
+def pace(step: Callable[[], object]) -> float:
+    """Returns the median processor time of calls, in seconds, but for the first one.
+
+    Calls end after four, or after the one that ends later than two minutes. If that is
+    the first, it counts.
+    """
+    times: list[float] = []
+    while len(times) <= _CALLS and sum(times) < _ENOUGH:
+        begin = time.process_time()
+        step()
+        times.append(time.process_time() - begin)
     return statistics.median(times[1:] or times)
 
 

@@ -20,6 +20,25 @@ def test_hours_are_those_of_all_steps_of_all_seeds():
     assert found["hours"] == pytest.approx(found["step_seconds"] * 270 / 3600 / 2)
 
 
+@pytest.mark.parametrize(
+    ("seconds", "calls", "expected"),
+    [
+        ([9.0, 1.0, 3.0, 2.0, 0.0], 4, 2.0),  # short ones: three, after one to warm up
+        ([50.0, 40.0, 45.0, 0.0], 3, 42.5),
+        ([130.0, 0.0], 1, 130.0),
+    ],
+)
+def test_the_pace_of_long_steps_is_that_of_fewer(monkeypatch, seconds, calls, expected):
+    clock, left = [0.0], list(seconds)
+    monkeypatch.setattr(published_hours.time, "process_time", lambda: clock[0])
+
+    def step():
+        clock[0] += left.pop(0)
+
+    assert published_hours.pace(step) == expected
+    assert len(seconds) - len(left) == calls
+
+
 def test_steps_of_samples_are_counted_in_full_batches():
     setups = {setup.name: setup for setup in published.SETUPS}
     member, *_ = setups["burgers/galerkin 512"].config().members().values()

@@ -132,7 +132,7 @@ def regression(
 
     of_sample = metric
     if loss is not None:
-        of_sample = partial(_own_loss, predict, loss, over_points)
+        of_sample = partial(_own_loss, predict, loss, over_points=over_points)
 
     make = build or builder(found)
     shown: dict[str, Any] = {} if window is None else {"window": window}
@@ -190,10 +190,10 @@ def regression(
 def _own_loss(
     predict: Callable[..., jax.Array],
     loss: Callable[..., jax.Array],
-    over_points: bool,
     model: Any,
     sample: Any,
     *,
+    over_points: bool,
     axis_name: str | None = None,
 ) -> jax.Array:
     """The loss of a program for a sample, which may take the axis of the devices."""
@@ -267,8 +267,16 @@ def _error(
 
     `axis_name` is that of the devices that have the other points, if there are any.
     """
+    values = predict(model, sample, axis_name=axis_name)
+    return _error_of_values(values, sample, axis_name=axis_name)
+
+
+def _error_of_values(
+    values: jax.Array, sample: Any, *, axis_name: str | None
+) -> jax.Array:
+    """The relative error of predicted values of the output function, `(n, q)`."""
     return metrics.relative_l2(
-        predict(model, sample, axis_name=axis_name),
+        values,
         sample["target"],
         quadrature_weights=sample.get("quadrature_weights"),
         axis_name=axis_name,
@@ -285,12 +293,7 @@ def _error_of_both(
 ) -> jax.Array:
     """The relative error of a sample, and that of its scalars over their deviation."""
     found = predict(model, sample, axis_name=axis_name)
-    error = metrics.relative_l2(
-        found.values,
-        sample["target"],
-        quadrature_weights=sample.get("quadrature_weights"),
-        axis_name=axis_name,
-    )
+    error = _error_of_values(found.values, sample, axis_name=axis_name)
     return error + scalars.WEIGHT * scalars.over_std(
         found.scalars, sample["target_scalars"], normalizer.std
     )
