@@ -108,7 +108,7 @@ def test_loss_and_gradient_are_those_of_the_formula():
     normalizer = Normalizer(jnp.zeros(2), jnp.array([2.0, 0.5]))
 
     def loss(found):
-        def predict(model, sample):
+        def predict(model, sample, *, axis_name=None):
             return Predicted(jnp.zeros((3, 0)), found)
 
         sample = {"target_scalars": true}
