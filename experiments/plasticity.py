@@ -14,7 +14,7 @@ schedule advances once per 20 steps. Here it advances with every step.
 
 import dataclasses
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -33,6 +33,7 @@ from opjax.learn.tasks import outcome, supervised, time_data
 from opjax.learn.tasks.benchmark import load as load_splits
 from opjax.learn.tasks.time_data import rolled
 from opjax.learn.tasks.time_evaluation import frame_errors, targets
+from opjax.normalize import Normalizer
 from opjax.samples import Sample, Series
 from opjax.samples.normalizers import fit_normalizers
 from opjax.samples.series import Windows, places
@@ -163,28 +164,10 @@ def make_task(config: Config, cache_dir: str | None = None) -> learn.Task:
     both = zip(splits.test, test, strict=True)
     last = [die._replace(target=found.values[-1][:, 2:]) for die, found in both]
 
-    def loss(model: Any, batch: Any) -> jax.Array:
-        errors = partial(frame_errors, HOW, decoding, model)
-        return jnp.sum(training.over_samples(errors)(batch))
-
-    def motion(model: Any, sample: Any) -> jax.Array:
-        return stepping.frames(HOW, decoding, model, sample, sample["lags"])
-
-    def metric(model: Any, sample: Any) -> jax.Array:
-        return _joint_error(motion(model, sample), targets(HOW, sample))
-
-    def look(model: Any, sample: Any) -> tuple[jax.Array, ...]:
-        found, target = motion(model, sample), targets(HOW, sample)
-        moved, truth = found[..., 2:], target[..., 2:]
-        norms = jax.vmap(jnp.linalg.norm)
-        by_frame = norms(moved - truth) / jnp.max(norms(truth))
-        error, of_moves = _joint_error(found, target), _joint_error(moved, truth)
-        return error, by_frame, moved[-1], of_moves
-
     def evaluate(model: Any, folder: pathlib.Path) -> dict[str, float]:
         trained.save(folder, model, normalizers, description)
         errors, _, displacement = outcome.evaluate_steps(
-            look,
+            partial(_look, decoding),
             model,
             folder,
             samples=last,
@@ -203,8 +186,8 @@ def make_task(config: Config, cache_dir: str | None = None) -> learn.Task:
         validation=bucketed(whole[0]),
         test=tests,
         build=supervised.builder(sizes),
-        loss=loss,
-        metric=metric,
+        loss=partial(_loss, decoding),
+        metric=partial(_metric, decoding),
         evaluate=evaluate,
         extra=normalizers,
         source=splits.source,
@@ -213,6 +196,36 @@ def make_task(config: Config, cache_dir: str | None = None) -> learn.Task:
         "that of the displacements alone, which the coordinates outweigh in "
         "`relative l2`.",
     )
+
+
+# Normalisers of the output, by the names of arrays.
+Decoding = Mapping[str, Normalizer]
+
+
+def _loss(decoding: Decoding, model: Any, batch: Any) -> jax.Array:
+    """Sum of the relative errors of the pairs of a batch."""
+    errors = partial(frame_errors, HOW, decoding, model)
+    return jnp.sum(training.over_samples(errors)(batch))
+
+
+def _motion(decoding: Decoding, model: Any, die: Any) -> jax.Array:
+    """Predicted coordinates and displacements, `(frames, n, channels)`."""
+    return stepping.frames(HOW, decoding, model, die, die["lags"])
+
+
+def _metric(decoding: Decoding, model: Any, die: Any) -> jax.Array:
+    """Relative error of the motion of a die."""
+    return _joint_error(_motion(decoding, model, die), targets(HOW, die))
+
+
+def _look(decoding: Decoding, model: Any, die: Any) -> tuple[jax.Array, ...]:
+    """Error, errors by frame, last displacements, and error of displacements."""
+    found, target = _motion(decoding, model, die), targets(HOW, die)
+    moved, truth = found[..., 2:], target[..., 2:]
+    norms = jax.vmap(jnp.linalg.norm)
+    by_frame = norms(moved - truth) / jnp.max(norms(truth))
+    error, of_moves = _joint_error(found, target), _joint_error(moved, truth)
+    return error, by_frame, moved[-1], of_moves
 
 
 def _joint_error(prediction: jax.Array, target: jax.Array) -> jax.Array:

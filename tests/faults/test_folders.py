@@ -23,7 +23,7 @@ import pytest
 from opjax import learn
 from opjax.datasets import cache, heat
 from opjax.learn.cli import predict, report, train
-from opjax.learn.predict.prediction import Predicted
+from opjax.learn.predict.prediction import Limits, Predicted
 from opjax.learn.report import members
 from opjax.learn.run import folder, metrics_file, stopping
 from opjax.learn.run.metrics_file import MetricsWriter
@@ -197,7 +197,7 @@ def test_a_file_of_several_predictions_appears_when_all_are_made(tmp_path, monke
             file[f"{i}/mesh_points"] = np.arange(6.0).reshape(3, 2)
     monkeypatch.setattr(predict, "_row", lambda *given: {})
     output = tmp_path / "predicted"
-    given: Any = Trained(), str(source), output, None, {}, (), None
+    given: Any = Trained(), str(source), output, None, Limits(), (), None
     with pytest.raises(OSError, match=os.strerror(errno.EIO)):
         predict._predict_all(*given)
     assert list(output.iterdir()) == []
@@ -207,7 +207,7 @@ def test_a_file_of_several_predictions_appears_when_all_are_made(tmp_path, monke
     with h5py.File(output / "new.h5") as file:
         assert [file[f"{i}/prediction"][0] for i in range(3)] == [1, 1, 1]
     with pytest.raises(ValueError, match="is the input itself"):
-        predict._predict_all(given[0], str(source), tmp_path, None, {}, (), None)
+        predict._predict_all(given[0], str(source), tmp_path, None, Limits(), (), None)
 
 
 def test_pages_and_training_need_no_temporary_folder(tmp_path, monkeypatch):

@@ -48,6 +48,7 @@ from opjax.learn.config.quantities import Quantity, parse
 from opjax.learn.json_files import to_json, write_json
 from opjax.learn.messages import say
 from opjax.learn.predict import calibration, case_table, in_slices, trained
+from opjax.learn.predict.prediction import Limits
 from opjax.learn.predict.quantities import measure
 from opjax.learn.registry import operators
 from opjax.learn.report.figures_bands import Pictures
@@ -72,7 +73,9 @@ def run(
     band: str | None = None,
     strict: bool = False,
     band_figures: int = 0,
-    **limits: Any,
+    chunk_size: int = 2**14,
+    memory_gib: float = 8.0,
+    scratch: str | os.PathLike[str] | None = None,
 ) -> dict[str, Any]:
     """Predicts on all samples of the input, and exports the operator if asked.
 
@@ -94,12 +97,14 @@ def run(
         the calibration cases.
       band_figures: number of cases with targets that are drawn with their band and
         their error, by a calibrated operator.
-      **limits: `chunk_size`, `memory_gib` and `scratch`, see `Trained.__call__`.
+      chunk_size: points that are evaluated at once, see `Trained.__call__`.
+      memory_gib: maximum memory of an evaluation, in GiB.
+      scratch: folder for a temporary file with the features of all points.
 
     Returns:
       What the last line of the program says.
     """
-    begin = time.monotonic()
+    begin, limits = time.monotonic(), Limits(chunk_size, memory_gib, scratch)
     with jax.enable_x64(False):
         found = trained.load(workdir, own_model=own_model)
         result: dict[str, Any] = {"model": str(found.folder)}
@@ -214,7 +219,7 @@ def _stream_all(
     inputs: str | Sequence[str],
     output: pathlib.Path,
     point_dim: int | None,
-    limits: dict[str, Any],
+    limits: Limits,
 ) -> list[dict[str, Any]]:
     rows, names = [], _names(found)
     for file in _files(inputs):
@@ -236,7 +241,7 @@ def _predict_all(
     inputs: str | Sequence[str],
     output: pathlib.Path,
     point_dim: int | None,
-    limits: dict[str, Any],
+    limits: Limits,
     wanted: tuple[Quantity, ...],
     bands: Bands | None,
 ) -> list[dict[str, Any]]:
@@ -250,7 +255,12 @@ def _predict_all(
         options = found.read_options(point_dim=point_dim)
         with _opened(file, place, options, copied=bool(names)) as several:
             for sample, add in several:
-                both = found.both(sample, **limits)
+                both = found.both(
+                    sample,
+                    chunk_size=limits.chunk_size,
+                    memory_gib=limits.memory_gib,
+                    scratch=limits.scratch,
+                )
                 values = _finite(sample, both.values)
                 row = _row(found, sample, values, wanted)
                 row |= case_table.row_of(

@@ -22,7 +22,7 @@ def predict_file(
     file: pathlib.Path,
     output: pathlib.Path,
     names: list[str],
-    limits: dict[str, Any],
+    limits: prediction.Limits,
     *,
     point_dim: int | None = None,
 ) -> list[dict[str, Any]]:
@@ -33,7 +33,7 @@ def predict_file(
       file: see `mapped.copied`.
       output: the copy of it with predictions.
       names: of the channels of predictions.
-      limits: `chunk_size`, `memory_gib` and `scratch`, see `Trained.stream`.
+      limits: bounds of memory.
       point_dim: as for `files.read`; as in training by default.
 
     Returns:
@@ -87,7 +87,7 @@ def _predict(
     name: str,
     columns: Mapping[str, Column],
     add: Callable[[], Written] | None,
-    limits: dict[str, Any],
+    limits: prediction.Limits,
 ) -> dict[str, Any]:
     """Predicts on a sample; `add` allocates the fields to write, if there are any."""
     arrays: dict[str, Any] = dict(columns)
@@ -97,7 +97,12 @@ def _predict(
     if case.scalars is not None:
         arrays["scalars"] = case.scalars
     report, start = _Report(found.description, len(arrays["mesh_points"])), 0
-    parts = found.stream_channels(arrays, **limits)
+    parts = found.stream_channels(
+        arrays,
+        chunk_size=limits.chunk_size,
+        memory_gib=limits.memory_gib,
+        scratch=limits.scratch,
+    )
     written, means = None if add is None else add(), prediction.Means(found.model)
     for part in parts:
         values = prediction.decoded(found, part)

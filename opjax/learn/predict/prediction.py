@@ -36,6 +36,20 @@ class Predicted(NamedTuple):
     scalars: Any = None
 
 
+class Limits(NamedTuple):
+    """Bounds of the memory of an evaluation, see `Trained.__call__`.
+
+    Attributes:
+      chunk_size: points that are evaluated at once.
+      memory_gib: maximum memory, in GiB.
+      scratch: folder for a temporary file; the system's temporary one if None.
+    """
+
+    chunk_size: int = 2**14
+    memory_gib: float = 8.0
+    scratch: str | os.PathLike[str] | None = None
+
+
 def predict_sample(
     normalizers: Mapping[str, Normalizer],
     model: Any,

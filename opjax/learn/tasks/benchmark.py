@@ -137,7 +137,10 @@ def load(
 
 
 def benchmark(
-    splits: Callable[..., Splits], *own: str, **options: Any
+    splits: Callable[..., Splits],
+    *own: str,
+    notes: str = "",
+    window: tuple[float, float, float, float] | None = None,
 ) -> Callable[[Any, str | None], Task]:
     """Makes `make_task` of a program whose task is `regression` on a data set.
 
@@ -146,12 +149,19 @@ def benchmark(
     Args:
       splits: of a module of `opjax.datasets`.
       *own: fields of the configuration that are options of the data set.
-      **options: further arguments of `regression`.
+      notes: as in `Task`.
+      window: left, right, bottom and top of what figures show; None for all.
     """
 
     def make_task(config: Any, cache_dir: str | None) -> Task:
         found = load(config, splits, *own, cache_dir=cache_dir)
-        given = {"encode_target": config.normalize_target, "mean": config.mean_loss}
-        return regression(config, found, **given | options)
+        return regression(
+            config,
+            found,
+            encode_target=config.normalize_target,
+            mean=config.mean_loss,
+            notes=notes,
+            window=window,
+        )
 
     return make_task

@@ -49,7 +49,6 @@ def regression(
     over_points: bool = False,
     start: Learned | None = None,
     quantities: Sequence[Quantity] = (),
-    **sizes: Any,
 ) -> Task:
     """Builds the task to predict the target from mesh and features.
 
@@ -89,7 +88,6 @@ def regression(
         normalisers take the place of the fitted ones.
       quantities: computed of predictions and targets of the test samples, see
         `tasks.quantities`.
-      **sizes: those that are not to be found in the samples, see `operators.sizes`.
 
     Returns:
       The task. The folder of every member gets the operator, see `trained`, and
@@ -111,7 +109,7 @@ def regression(
     )
     if start is not None:
         check_options(start, config)
-    found = operators.sizes(all_samples(splits), fitted | given, **sizes)
+    found = operators.sizes(all_samples(splits), fitted | given)
     if start is not None:
         found = check_sizes(start, found, names or {})
         fitted = {name: start.normalizers[name] for name in fitted}
@@ -400,14 +398,31 @@ def all_samples(splits: Splits) -> Sequence[Sample]:
     return [sample for part in parts for sample in part]
 
 
-def grid_sizes(splits: Splits, **changes: Any) -> operators.Sizes:
+def grid_sizes(
+    splits: Splits,
+    *,
+    out_features: int | None = None,
+    box: tuple[tuple[float, ...], tuple[float, ...]] | None = None,
+    time_embedding: bool = False,
+) -> operators.Sizes:
     """Checks samples that share one grid, and finds their `operators.sizes`.
+
+    Args:
+      splits: the samples.
+      out_features: as in `operators.sizes`.
+      box: as in `operators.sizes`.
+      time_embedding: as in `operators.sizes`.
 
     Raises:
       ValueError: if they are on different grids, or as from `check`.
     """
     check(splits)
-    found = operators.sizes(all_samples(splits), **changes)
+    found = operators.sizes(
+        all_samples(splits),
+        out_features=out_features,
+        box=box,
+        time_embedding=time_embedding,
+    )
     if found.grid_shape is None:
         raise ValueError("The samples are on different grids; they must share one.")
     return found

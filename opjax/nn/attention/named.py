@@ -1,7 +1,7 @@
 """Attentions under the names of their papers: a basis and a mixer each."""
 
 from functools import partial
-from typing import Any
+from typing import Unpack
 
 import jax
 from flax import nnx
@@ -9,7 +9,12 @@ from flax import nnx
 from opjax import _checks
 from opjax.nn.attention.basis import BasisAttention
 from opjax.nn.bases.adaptive import AdaptiveBasis
-from opjax.nn.bases.expansions import Basis, OrthonormalBasis, SoftmaxBasis
+from opjax.nn.bases.expansions import (
+    Basis,
+    OrthonormalBasis,
+    SoftmaxBasis,
+    SoftmaxBasisOptions,
+)
 from opjax.nn.division import Use
 from opjax.nn.layers import ACTIVATIONS, Linear
 from opjax.nn.mixers import FunctionalMap, ModeGains, SoftmaxMap
@@ -40,7 +45,7 @@ class FunctionalAttention(BasisAttention):
       head_features: channels of a head.
       use_bias: whether the maps of features have biases.
       rngs: source of the initial parameters.
-      **basis_options: further options of `SoftmaxBasis`.
+      **basis_options: further options of `SoftmaxBasis`, see `SoftmaxBasisOptions`.
 
     References:
       Xiao et al., "Functional Attention", 2026, Eq. 4-9 and App. C.2.
@@ -57,7 +62,7 @@ class FunctionalAttention(BasisAttention):
         head_features: int | None = None,
         use_bias: bool = True,
         rngs: nnx.Rngs,
-        **basis_options: Any,
+        **basis_options: Unpack[SoftmaxBasisOptions],
     ):
         super().__init__(
             features,
@@ -91,7 +96,7 @@ class PhysicsAttention(BasisAttention):
       head_features: channels of a head.
       use_bias: whether the maps of features have biases.
       rngs: source of the initial parameters.
-      **basis_options: further options of `SoftmaxBasis`.
+      **basis_options: further options of `SoftmaxBasis`, see `SoftmaxBasisOptions`.
 
     References:
       Wu et al., "Transolver", 2024, Eq. 1-4.
@@ -106,7 +111,7 @@ class PhysicsAttention(BasisAttention):
         head_features: int | None = None,
         use_bias: bool = True,
         rngs: nnx.Rngs,
-        **basis_options: Any,
+        **basis_options: Unpack[SoftmaxBasisOptions],
     ):
         super().__init__(
             features,
@@ -186,7 +191,7 @@ class OrthogonalAttention(BasisAttention):
       num_basis: basis functions `k` per head, at most as many as points.
       activation: `"relu"`, `"silu"` or `None`.
       rngs: source of the initial parameters.
-      **basis_options: further options of `SoftmaxBasis`.
+      **basis_options: further options of `SoftmaxBasis`, see `SoftmaxBasisOptions`.
 
     Raises:
       ValueError: if the heads do not divide the features or the activation is unknown.
@@ -203,7 +208,7 @@ class OrthogonalAttention(BasisAttention):
         num_basis: int,
         activation: str | None = None,
         rngs: nnx.Rngs,
-        **basis_options: Any,
+        **basis_options: Unpack[SoftmaxBasisOptions],
     ):
         if activation is not None:
             _checks.option("activation", activation, ACTIVATIONS)

@@ -3,6 +3,7 @@
 import abc
 from collections.abc import Callable
 from functools import partial
+from typing import Required, TypedDict
 
 import jax
 import jax.numpy as jnp
@@ -52,6 +53,30 @@ class HeadNorm(nnx.Module):
         """Maps heads `(h, d, m)` of some points to the same shape, by a layer norm."""
         y = normalized(x, axis=1, epsilon=self.epsilon)
         return y * self.scale[...][:, :, None] + self.bias[...][:, :, None]
+
+
+class PointOptions(TypedDict, total=False):
+    """What constructors of all `PointAttention` take; its documentation explains them.
+
+    Attributes:
+      num_heads: heads.
+      point_dim: dimension of the coordinates.
+      normalization: kind of the learned normalisation.
+      epsilon: offset of its variances.
+      kernel_init: initialiser of the projections.
+      fan_in_init: whether they start uniform.
+      use_bias: whether they have biases.
+      out: constructor of the last projection.
+    """
+
+    num_heads: Required[int]
+    point_dim: int
+    normalization: str | None
+    epsilon: float
+    kernel_init: Initializer | None
+    fan_in_init: bool
+    use_bias: bool
+    out: Callable[..., nnx.Linear]
 
 
 class PointAttention(nnx.Module, abc.ABC):

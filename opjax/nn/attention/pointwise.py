@@ -1,6 +1,6 @@
 """Attentions that compare points with points, normalised per head."""
 
-from typing import Any
+from typing import Unpack
 
 import jax
 import jax.numpy as jnp
@@ -20,7 +20,7 @@ from opjax.attention.nystrom import nystrom_expansion
 from opjax.attention.performer import performer_expansion
 from opjax.nn.attention.expanding import ExpandingAttention, TrialAttention
 from opjax.nn.attention.key_sums import KeySums, SoftmaxKeySums, integrals
-from opjax.nn.attention.points import Given, PointAttention
+from opjax.nn.attention.points import Given, PointAttention, PointOptions
 from opjax.nn.attention.sums import Added, Local, Sums
 from opjax.nn.bases.expansions import Basis
 from opjax.quadrature import active
@@ -137,11 +137,19 @@ class IntentionAttention(TrialAttention, KeySums):
     Args:
       features: channels `c`.
       ridge: fixed Tikhonov weight of the mean square of the keys.
+      rngs: source of the initial parameters.
       **options: those of `PointAttention`.
     """
 
-    def __init__(self, features: int, *, ridge: float = 1.0, **options: Any):
-        super().__init__(features, **options)
+    def __init__(
+        self,
+        features: int,
+        *,
+        ridge: float = 1.0,
+        rngs: nnx.Rngs,
+        **options: Unpack[PointOptions],
+    ):
+        super().__init__(features, rngs=rngs, **options)
         _checks.non_negative(ridge=ridge)
         self.ridge = ridge
 
@@ -190,15 +198,22 @@ class PerformerAttention(ExpandingAttention):
       features: channels `c`.
       num_features: random features; the more, the closer to `SoftmaxAttention`.
       seed: seed of the random features.
+      rngs: source of the initial parameters.
       **options: those of `PointAttention`.
     """
 
     normalizes_queries = True
 
     def __init__(
-        self, features: int, *, num_features: int = 64, seed: int = 0, **options: Any
+        self,
+        features: int,
+        *,
+        num_features: int = 64,
+        seed: int = 0,
+        rngs: nnx.Rngs,
+        **options: Unpack[PointOptions],
     ):
-        super().__init__(features, **options)
+        super().__init__(features, rngs=rngs, **options)
         _checks.positive(num_features=num_features)
         self.num_features, self.seed = num_features, seed
 
@@ -234,13 +249,21 @@ class NystromAttention(ExpandingAttention):
     Args:
       features: channels `c`.
       num_landmarks: landmarks, at most as many as points.
+      rngs: source of the initial parameters.
       **options: those of `PointAttention`.
     """
 
     normalizes_queries = True
 
-    def __init__(self, features: int, *, num_landmarks: int = 64, **options: Any):
-        super().__init__(features, **options)
+    def __init__(
+        self,
+        features: int,
+        *,
+        num_landmarks: int = 64,
+        rngs: nnx.Rngs,
+        **options: Unpack[PointOptions],
+    ):
+        super().__init__(features, rngs=rngs, **options)
         _checks.positive(num_landmarks=num_landmarks)
         self.num_landmarks = num_landmarks
 
@@ -288,7 +311,7 @@ class LinformerAttention(ExpandingAttention):
         num_points: int,
         num_projected: int = 64,
         rngs: nnx.Rngs,
-        **options: Any,
+        **options: Unpack[PointOptions],
     ):
         super().__init__(features, rngs=rngs, **options)
         _checks.positive(num_points=num_points, num_projected=num_projected)

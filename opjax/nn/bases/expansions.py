@@ -7,7 +7,7 @@ that attention can work on chunks of points and on subdomains.
 
 import abc
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 import jax
 import jax.numpy as jnp
@@ -202,6 +202,22 @@ class Basis(nnx.Module, abc.ABC):
         if self.point_dim:
             return "coordinates beside features of every layer would lose their digits"
         return None
+
+
+class SoftmaxBasisOptions(TypedDict, total=False):
+    """Options of `SoftmaxBasis` that attentions in it take too.
+
+    Attributes:
+      point_dim: coordinates that calls append to the channels.
+      grid_shape: points per axis of a uniform grid, for convolutional projections.
+      temperature: initial temperature of the softmax.
+      temperature_bounds: the range temperatures are clipped to, or `None`.
+    """
+
+    point_dim: int
+    grid_shape: Sequence[int] | None
+    temperature: float
+    temperature_bounds: tuple[float, float] | None
 
 
 class SoftmaxBasis(Basis):
