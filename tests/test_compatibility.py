@@ -68,7 +68,7 @@ def test_finished_runs_are_read_and_not_repeated(version, tmp_path, capfd):
     assert "epoch" not in capfd.readouterr().err
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @versions
 def test_stopped_runs_go_on_to_the_same_end(version, tmp_path, capfd):
     whole, half = (unpack(version, n, tmp_path / n) for n in ("whole", "half"))

@@ -180,7 +180,7 @@ def test_a_sample_of_other_cells_is_not_written(tmp_path):
         files.write(tmp_path / "b.vtu", sample, np.ones((8, 1)), location="cells")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_run_on_cells_predicts_cells(tmp_path):
     """Training, prediction and report on cell data, with features of the geometry."""
     from opjax.learn.cli import predict, train

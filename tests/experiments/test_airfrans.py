@@ -123,7 +123,7 @@ def test_bad_configurations_are_refused():
         dataclasses.replace(TINY, reference_points=1)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_run_leaves_everything_in_its_folder(tmp_path, cache_dir):
     result = airfrans.run(TINY, workdir=tmp_path, cache_dir=cache_dir)
     assert read_result(tmp_path) == result

@@ -370,6 +370,7 @@ def test_what_the_paper_leaves_open_has_its_tables_and_a_figure(tmp_path, rng):
 # training
 
 
+@pytest.mark.nightly
 def test_seeds_and_rates_together_are_those_alone(trained, tmp_path):
     alone, errors = train(
         dataclasses.replace(STUDY, rates=(1e-2,), seeds=(5,)), tmp_path

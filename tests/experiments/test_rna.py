@@ -215,7 +215,7 @@ def test_other_models_have_a_loss_and_a_gradient_too():
     assert float(history["gradient_norm"]) > 0
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_run_leaves_everything_in_its_folder(tmp_path):
     surfaces = dataset.generate(9, seed=1, num_points=40)
     surfaces[0] = surfaces[0]._replace(

@@ -259,7 +259,7 @@ def numbers(tmp_path_factory):
     return place / "run", place / "new"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_scalars_and_quantities_have_intervals(numbers, tmp_path):
     folder, new = numbers
     line = program.run(folder, inputs=str(new), coverage=0.75)
@@ -282,7 +282,7 @@ def test_scalars_and_quantities_have_intervals(numbers, tmp_path):
     assert "coverage_lift" in other
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_cases_without_target_scalars_give_none_an_interval(numbers, capsys):
     trained = learn.load(numbers[0])
     several = trained.read(str(numbers[1]))

@@ -84,6 +84,7 @@ def test_chunks_and_fields_see_the_scalars(folder, run):
     assert np.abs(moved - whole.values).max() > 1e-3
 
 
+@pytest.mark.nightly
 def test_samples_that_stay_on_disk_train_to_the_same_bits(folder, run, tmp_path):
     given = dataclasses.replace(TINY, train=str(folder), stream_samples=True, **NAMES)
     result = program.run(given, workdir=tmp_path / "run")
@@ -142,6 +143,7 @@ def test_other_units_are_told_with_both_ranges(folder, run, tmp_path):
         predicting.run(run[0], inputs=str(place), output=tmp_path / "out")
 
 
+@pytest.mark.nightly
 def test_arrays_with_scalars_are_learned():
     rng = np.random.default_rng(0)
     data = {
@@ -170,6 +172,7 @@ def _moved_by_scalars(trained, sample):
     return np.abs(trained(other) - there).max()
 
 
+@pytest.mark.nightly
 def test_scalars_modulate_the_norms_of_a_run(folder, tmp_path):
     given = dataclasses.replace(
         TINY,

@@ -238,6 +238,7 @@ def test_a_field_called_target_is_predicted_too(tmp_path):
     assert sample.target_scalars.shape == (1,)
 
 
+@pytest.mark.nightly
 def test_arrays_without_a_field_are_learned_in_memory():
     rng = np.random.default_rng(0)
     data = {

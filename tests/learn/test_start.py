@@ -59,6 +59,7 @@ def test_without_steps_to_speak_of_it_is_the_operator_it_started_from(first, cap
     assert f"Starting from {start.folder}; its normalisers are kept" in said
 
 
+@pytest.mark.nightly
 def test_folder_and_operator_are_the_same_start(first, data, tmp_path):
     config = dataclasses.replace(TINY, train=data, init_from=str(first))
     program.run(config, workdir=tmp_path / "run")

@@ -138,7 +138,7 @@ class Rated(nnx.Module):
         return -features[:, -1:] * features[:, :1] * (1.0 if time is None else time)
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", by_day(MODES, day=["one_step"]))
 def test_scalars_are_constant_features_in_every_mode(mode):
     """Of frames, and of the model in training, whose scalars are normalised."""
     rates = np.linspace(0.1, 0.9, 6)
@@ -334,7 +334,7 @@ def test_a_rollout_that_blows_up_has_a_large_error_and_no_nan():
         ({"time": "unrolled", "unroll": 3}, 3),
         by_night({"time": "unrolled", "unroll": 3, "unroll_gradient": "last"}, 3),
         by_night({"time": "time_conditional", "unroll": 2}, 1),
-        ({"time": "one_shot"}, 1),
+        by_night({"time": "one_shot"}, 1),
     ],
 )
 def test_the_loss_is_the_mean_error_of_the_frames(changes, steps):
@@ -741,6 +741,7 @@ def test_training_starts_from_an_operator_of_the_same_time(operator):
         tasks.rollouts(config(history=2), splits_of(decaying()), start=operator)
 
 
+@pytest.mark.nightly
 def test_memory_of_the_loss_hardly_grows_with_the_steps():
     """Gradients of eight unrolled steps take at most 1.5 times the memory of one."""
 

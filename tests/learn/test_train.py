@@ -94,6 +94,7 @@ def test_paths_are_kept_as_absolute_ones(monkeypatch, tmp_path):
     assert train.PRESETS["smoke"].train == "demonstration"
 
 
+@pytest.mark.nightly
 def test_samples_on_disk_are_described_as_those_in_memory(folder):
     small = dataclasses.replace(
         CONFIG,
