@@ -295,13 +295,15 @@ def work() -> dict[str, Any]:
     state = pathlib.Path(_STATE.value).absolute()
     state.mkdir(parents=True, exist_ok=True)
     size = {"max_mib": _MAX_MIB.value}
-    if _LIST.value:
-        found = summary(setups, state, **size)
-    else:
-        seconds = 60 * _MINUTES.value
-        found = run(setups, state, seconds, data_dir=_DATA_DIR.value, **size)
+    try:
+        if _LIST.value:
+            found = summary(setups, state, **size)
+        else:
+            seconds = 60 * _MINUTES.value
+            found = run(setups, state, seconds, data_dir=_DATA_DIR.value, **size)
+    finally:  # also of what finished before a signal
+        write_json(state / "published.json", reached(SETUPS, state))
     print(page(setups, state))
-    write_json(state / "published.json", reached(SETUPS, state))
     write_json(state / "queue.json", found)
     return found
 

@@ -4,13 +4,14 @@ import signal
 import subprocess
 import sys
 import time
+import types
 
 import pytest
 
 from experiments import paper_runs, published
 from experiments.published import SETUPS
 from opjax.learn.cli import report
-from opjax.learn.run.stopping import STATUS
+from opjax.learn.run.stopping import STATUS, Stopped
 
 SOME = [s for s in SETUPS if s.module == "elasticity"][:3]
 FINISH = """
@@ -100,6 +101,26 @@ def test_the_last_checkpoint_stays_where_no_operator_is_saved(tmp_path, programs
     programs[setup.name] = FINISH.replace('"operator"', '"figures"')
     assert paper_runs.run([setup], tmp_path, 60.0)["done"] == 1
     assert [path.name for path in tmp_path.rglob("step_*")] == ["step_0000000002"]
+
+
+def test_numbers_of_finished_programs_are_kept_when_the_queue_is_stopped(
+    tmp_path, programs, monkeypatch
+):
+    programs[SOME[0].name] = FINISH
+    paper_runs.run(SOME[:1], tmp_path, 60.0)
+
+    def stopped(*_, **__):
+        raise Stopped("by a signal")
+
+    monkeypatch.setattr(paper_runs, "run", stopped)
+    given = {"STATE": str(tmp_path), "NAMES": [], "LIST": False, "MINUTES": 1.0}
+    for name, value in (given | {"DATA_DIR": None, "MAX_MIB": 60.0}).items():
+        flag = types.SimpleNamespace(value=value)
+        monkeypatch.setattr(paper_runs, f"_{name}", flag)
+    with pytest.raises(Stopped):
+        paper_runs.work()
+    kept = json.loads((tmp_path / "published.json").read_text())
+    assert kept[SOME[0].name].startswith("50 %; seed 0; data: D; H200; 7 s")
 
 
 def test_several_seeds_are_written_with_their_range():
