@@ -45,7 +45,8 @@ class FunctionalAttention(BasisAttention):
       head_features: channels of a head.
       use_bias: whether the maps of features have biases.
       rngs: source of the initial parameters.
-      **basis_options: further options of `SoftmaxBasis`, see `SoftmaxBasisOptions`.
+      **basis_options: `point_dim`, `grid_shape`, `temperature` and
+        `temperature_bounds` of `SoftmaxBasis`.
 
     References:
       Xiao et al., "Functional Attention", 2026, Eq. 4-9 and App. C.2.
@@ -96,7 +97,8 @@ class PhysicsAttention(BasisAttention):
       head_features: channels of a head.
       use_bias: whether the maps of features have biases.
       rngs: source of the initial parameters.
-      **basis_options: further options of `SoftmaxBasis`, see `SoftmaxBasisOptions`.
+      **basis_options: `point_dim`, `grid_shape`, `temperature` and
+        `temperature_bounds` of `SoftmaxBasis`.
 
     References:
       Wu et al., "Transolver", 2024, Eq. 1-4.
@@ -191,7 +193,8 @@ class OrthogonalAttention(BasisAttention):
       num_basis: basis functions `k` per head, at most as many as points.
       activation: `"relu"`, `"silu"` or `None`.
       rngs: source of the initial parameters.
-      **basis_options: further options of `SoftmaxBasis`, see `SoftmaxBasisOptions`.
+      **basis_options: `point_dim`, `grid_shape`, `temperature` and
+        `temperature_bounds` of `SoftmaxBasis`.
 
     Raises:
       ValueError: if the heads do not divide the features or the activation is unknown.
