@@ -1,8 +1,5 @@
 """Baselines of rollouts: what they predict where the answer is known."""
 
-import pathlib
-import re
-
 import numpy as np
 import pytest
 
@@ -103,12 +100,3 @@ def test_the_solver_on_the_grid_of_a_flow_is_near_that_of_the_data(
     rollouts_data.write_flow(tmp_path, {"test": 1})
     (series,) = read_series(tmp_path / "test", grid_axes=2).series
     assert baselines.errors(series, baselines.flow(series)).max() < 0.1
-
-
-def test_the_runs_on_spots_are_told_what_moves_them():
-    page = pathlib.Path(__file__).parents[1] / "results" / "time.md"
-    (spots,) = re.findall(r'SPOTS="([^"]*)"', page.read_text())
-    told = dict(re.findall(r"--(\w+)_names=(\w+)", spots))
-    known = baselines.READERS["advection"].keywords
-    keys = {"target": "target", "features": "feature", "scalars": "scalar"}
-    assert told == {keys[name]: value for name, value in known.items()}
