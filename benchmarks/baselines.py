@@ -1,9 +1,9 @@
-r"""What interpolation between training cases reaches on the benchmarks, in seconds.
+r"""What predictions without an operator reach on the benchmarks, in seconds.
 
-    python -m benchmarks.interpolation --interpolated=elasticity,airfoil,pipe,darcy
-    python -m benchmarks.interpolation --interpolated=navier_stokes
+    python -m benchmarks.baselines --baselines_of=elasticity,airfoil,pipe,darcy
+    python -m benchmarks.baselines --baselines_of=navier_stokes,bodies
 
-Prints a Markdown table of relative L2 errors, on the data of `--preset=fast` of each
+Prints Markdown tables of relative L2 errors, on the data of `--preset=fast` of each
 program. Points and inputs of a case are expanded in the principal components of the
 training cases, targets likewise, and a map between the coefficients is fitted:
 
@@ -19,8 +19,13 @@ Of Navier-Stokes, ten frames of vorticity are predicted one by one: nothing chan
 mean of training at each time; a ridge regression of the next frame from the last two,
 whose ridge the validation flows choose; and the equation itself, on the grid of the
 samples, from the last frame.
+
+Of bodies, the velocity along an ellipsoid is a constant times the stream along its
+surface, which the normals tell. The constant is that of an ellipsoid with the extent of
+the body, or the same for all, fitted to the training bodies.
 """
 
+import dataclasses
 import functools
 import time
 from collections.abc import Callable, Sequence
@@ -28,17 +33,18 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from absl import app, flags
 
-from experiments import airfoil, darcy, elasticity, navier_stokes, pipe
+from experiments import airfoil, bodies, darcy, elasticity, navier_stokes, pipe
 from opjax import datasets
 from opjax.learn.tables import table
 from opjax.learn.tasks.benchmark import load
 from opjax.problems import navier_stokes as equation
 from opjax.samples import Sample, Splits
 
-_NAMES = flags.DEFINE_list("interpolated", ["elasticity"], "Programs, see above")
+_NAMES = flags.DEFINE_list("baselines_of", ["elasticity"], "Programs, see above")
 _COUNTS = (2, 4, 8, 16, 32, 64)  # of components of the inputs
 _MODES = 64  # of the targets
 _RIDGES = (1e-6, 1e-4, 1e-2, 1e-1, 1.0)  # over the mean square of a value
+_RESOLUTION, _BODIES = 12, 40  # of bodies, whose errors hardly depend on the points
 _ROUNDING = 1e-5  # of the first singular value: components below are rounding
 # From coefficients of training cases, of others, and values for the first.
 Map = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
@@ -204,6 +210,36 @@ def flow_rows(splits: Splits) -> list[list[str]]:
     ]
 
 
+def body_rows(splits: Splits) -> list[list[str]]:
+    """Rows of bodies: errors of pressure and velocity together."""
+
+    def off(sample: Sample, size: float) -> float:
+        normals, true = np.asarray(sample.features, float), np.asarray(sample.target)
+        along = size * (np.eye(3)[0] - normals[:, :1] * normals)
+        pressure = 1 - np.sum(along**2, axis=1, keepdims=True)
+        roots = np.sqrt(np.asarray(sample.quadrature_weights, float))[:, None]
+        both = np.concatenate([pressure, along], axis=1), true
+        return error(*((roots * each).reshape(1, -1) for each in both))
+
+    sizes = np.linspace(1, 2, 101)
+    best = min(sizes, key=lambda size: np.mean([off(s, size) for s in splits.train]))
+    found = {
+        f"the same constant for all, {best:.3g}": [off(s, best) for s in splits.test],
+        "an ellipsoid of the same extent": [
+            off(s, slip_of_ellipsoid(s)) for s in splits.test
+        ],
+    }
+    return [[name, f"{np.mean(each):.3g}"] for name, each in found.items()]
+
+
+def slip_of_ellipsoid(sample: Sample) -> float:
+    """Largest speed along an ellipsoid of the extent of a body, the stream's being 1."""
+    from scipy.special import elliprd
+
+    x, y, z = np.ptp(np.asarray(sample.mesh_points, float), axis=0) / 2
+    return float(2 / (2 - 2 / 3 * x * y * z * elliprd(y**2, z**2, x**2)))
+
+
 def _inputs(sample: Sample) -> np.ndarray:
     """All that models see of a case."""
     parts = [sample.mesh_points] + [sample.features] * (sample.features is not None)
@@ -224,21 +260,26 @@ def main(argv: Sequence[str]) -> None:
     """Prints the tables."""
     if len(argv) > 1:
         raise app.UsageError(f"Unexpected arguments: {argv[1:]}.")
-    names = [name for name in _NAMES.value if name != "navier_stokes"]
-    unknown = set(names) - set(SPLITS)
+    unknown = set(_NAMES.value) - {*SPLITS, "navier_stokes", "bodies"}
     if unknown:
         raise app.UsageError(
-            f"--interpolated={','.join(sorted(unknown))} is none of "
-            f"{', '.join(SPLITS)}, navier_stokes."
+            f"--baselines_of={','.join(sorted(unknown))} is none of "
+            f"{', '.join(SPLITS)}, navier_stokes, bodies."
         )
-    found = [row for name in names for row in rows(name)]
+    found = [row for name in _NAMES.value if name in SPLITS for row in rows(name)]
     if found:
         head = ["problem", "prediction", "components of the input", "test error"]
         print(table([*head, "processor seconds"], found))
-    if len(names) < len(_NAMES.value):
+    if "navier_stokes" in _NAMES.value:
         flows = navier_stokes.load(navier_stokes.PRESETS["fast"])
         head = ["prediction", "ten frames", "first", "last"]
         print(table(head, flow_rows(flows)))
+    if "bodies" in _NAMES.value:
+        config = dataclasses.replace(
+            bodies.PRESETS["fast"], resolution=_RESOLUTION, num_train=_BODIES
+        )
+        made = load(config, bodies.splits, "layout", "fields", "resolution")
+        print(table(["prediction", "relative L2 error"], body_rows(made)))
 
 
 if __name__ == "__main__":
