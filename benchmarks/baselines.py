@@ -233,7 +233,7 @@ def body_rows(splits: Splits) -> list[list[str]]:
 
 
 def slip_of_ellipsoid(sample: Sample) -> float:
-    """Largest speed along an ellipsoid of the extent of a body, the stream's being 1."""
+    """Largest speed along an ellipsoid of the extent of a body, in a stream of 1."""
     from scipy.special import elliprd
 
     x, y, z = np.ptp(np.asarray(sample.mesh_points, float), axis=0) / 2
