@@ -1,7 +1,7 @@
 r"""What predictions without an operator reach on the benchmarks, in seconds.
 
     python -m benchmarks.baselines --baselines_of=elasticity,airfoil,pipe,darcy
-    python -m benchmarks.baselines --baselines_of=navier_stokes,bodies
+    python -m benchmarks.baselines --baselines_of=navier_stokes,bodies,heat
 
 Prints Markdown tables of relative L2 errors, on the data of `--preset=fast` of each
 program. Points and inputs of a case are expanded in the principal components of the
@@ -23,10 +23,15 @@ samples, from the last frame.
 Of bodies, the velocity along an ellipsoid is a constant times the stream along its
 surface, which the normals tell. The constant is that of an ellipsoid with the extent of
 the body, or the same for all, fitted to the training bodies.
+
+Heat over random shapes, of `benchmarks.unlike` and `benchmarks.uncertainty`: the input
+times a constant, and its average over the points near a point, weighted by a Gaussian
+function of the distance. Constant and width are fitted to other cases.
 """
 
 import dataclasses
 import functools
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 
@@ -34,7 +39,8 @@ import numpy as np
 from absl import app, flags
 
 from experiments import airfoil, bodies, darcy, elasticity, navier_stokes, pipe
-from opjax import datasets
+from opjax import datasets, files
+from opjax.datasets import heat
 from opjax.learn.tables import table
 from opjax.learn.tasks.benchmark import load
 from opjax.problems import navier_stokes as equation
@@ -45,6 +51,7 @@ _COUNTS = (2, 4, 8, 16, 32, 64)  # of components of the inputs
 _MODES = 64  # of the targets
 _RIDGES = (1e-6, 1e-4, 1e-2, 1e-1, 1.0)  # over the mean square of a value
 _RESOLUTION, _BODIES = 12, 40  # of bodies, whose errors hardly depend on the points
+_HEAT = 120, 340  # training and test cases, as in benchmarks.uncertainty
 _ROUNDING = 1e-5  # of the first singular value: components below are rounding
 # From coefficients of training cases, of others, and values for the first.
 Map = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
@@ -240,6 +247,41 @@ def slip_of_ellipsoid(sample: Sample) -> float:
     return float(2 / (2 - 2 / 3 * x * y * z * elliprd(y**2, z**2, x**2)))
 
 
+def heat_rows(train: Sequence[Sample], test: Sequence[Sample]) -> list[list[str]]:
+    """Rows of heat."""
+
+    def off(sample: Sample, predicted: np.ndarray) -> float:
+        return error(predicted.reshape(1, -1), _target(sample)[None])
+
+    def times(constant: float, sample: Sample) -> np.ndarray:
+        return constant * np.asarray(sample.features, float)
+
+    def average(width: float, sample: Sample) -> np.ndarray:
+        points = np.asarray(sample.mesh_points, float)
+        squares = np.sum((points[:, None] - points[None]) ** 2, axis=2)
+        weights = np.exp(-squares / (2 * width**2))
+        return (
+            weights @ np.asarray(sample.features) / weights.sum(axis=1, keepdims=True)
+        )
+
+    options = {"the input times": times, "the average of the input over": average}
+    found: list[list[str]] = []
+    for name, predict in options.items():
+        mean = {
+            size: np.mean([off(s, predict(size, s)) for s in train])
+            for size in np.linspace(0.05, 1, 39)
+        }
+        best = min(mean, key=lambda size: mean[size])
+        each = [off(s, predict(best, s)) for s in test]
+        found.append([f"{name} {best:.3g}", f"{np.mean(each):.3g}"])
+    return found
+
+
+def _heat(count: int, seed: int) -> list[Sample]:
+    with tempfile.TemporaryDirectory() as folder:
+        return files.read(heat.write(folder, count, seed=seed))
+
+
 def _inputs(sample: Sample) -> np.ndarray:
     """All that models see of a case."""
     parts = [sample.mesh_points] + [sample.features] * (sample.features is not None)
@@ -260,11 +302,11 @@ def main(argv: Sequence[str]) -> None:
     """Prints the tables."""
     if len(argv) > 1:
         raise app.UsageError(f"Unexpected arguments: {argv[1:]}.")
-    unknown = set(_NAMES.value) - {*SPLITS, "navier_stokes", "bodies"}
+    unknown = set(_NAMES.value) - {*SPLITS, "navier_stokes", "bodies", "heat"}
     if unknown:
         raise app.UsageError(
             f"--baselines_of={','.join(sorted(unknown))} is none of "
-            f"{', '.join(SPLITS)}, navier_stokes, bodies."
+            f"{', '.join(SPLITS)}, navier_stokes, bodies, heat."
         )
     found = [row for name in _NAMES.value if name in SPLITS for row in rows(name)]
     if found:
@@ -280,6 +322,9 @@ def main(argv: Sequence[str]) -> None:
         )
         made = load(config, bodies.splits, "layout", "fields", "resolution")
         print(table(["prediction", "relative L2 error"], body_rows(made)))
+    if "heat" in _NAMES.value:
+        made = _heat(_HEAT[0], 1), _heat(_HEAT[1], 2)
+        print(table(["prediction", "relative L2 error"], heat_rows(*made)))
 
 
 if __name__ == "__main__":

@@ -104,6 +104,19 @@ def test_bodies_that_are_balls_have_no_error(rng):
     assert [float(row[1]) for row in rows] == pytest.approx([0, 0], abs=1e-3)
 
 
+def test_the_width_of_an_average_is_that_of_the_training_cases(rng):
+    def smoothed(width):
+        points, values = rng.uniform(size=(40, 2)), rng.normal(size=(40, 1))
+        squares = np.sum((points[:, None] - points[None]) ** 2, axis=2)
+        weights = np.exp(-squares / (2 * width**2))
+        target = weights @ values / weights.sum(axis=1, keepdims=True)
+        return Sample(points, features=values, target=target)
+
+    scaled, average = baselines.heat_rows([smoothed(0.2)] * 2, [smoothed(0.2)])
+    assert average[0].endswith(" 0.2")
+    assert float(average[1]) < 1e-6 < 0.5 < float(scaled[1])
+
+
 def test_an_unknown_problem_is_named(monkeypatch):
     monkeypatch.setattr(baselines, "_NAMES", Flag(["pipes", "navier_stokes"]))
     with pytest.raises(app.UsageError, match="pipes is none of elasticity, airfoil"):
