@@ -15,6 +15,7 @@ from flax import nnx
 from opjax import metrics, normalize, samples, training
 from opjax.learn.config.quantities import Quantity
 from opjax.learn.predict import trained
+from opjax.learn.predict.field_errors import FieldErrors, keys
 from opjax.learn.predict.learned import Learned
 from opjax.learn.predict.prediction import (
     call_both,
@@ -27,8 +28,7 @@ from opjax.learn.registry import operators
 from opjax.learn.run import batches, buckets
 from opjax.learn.tasks import outcome, points, scalars
 from opjax.learn.tasks import quantities as measured
-from opjax.learn.tasks.field_errors import (
-    FieldErrors,
+from opjax.learn.tasks.field_losses import (
     Form,
     Scales,
     Sizes,
@@ -71,8 +71,8 @@ def regression(
     in physical units, the relative L2 error over all points and channels of a sample,
     summed over the batch, as in most published runs: with clipping, scale matters. With
     `form` it is the mean of the errors of the fields, each in units of its own, see
-    `field_errors`. Where samples have target scalars `s`, with predictions `r` and their standard
-    deviation `d` over the training samples, every sample adds
+    `field_losses`. Where samples have target scalars `s`, with predictions `r` and
+    their standard deviation `d` over the training samples, every sample adds
 
         0.1 sqrt(mean_j ((r_j - s_j) / d_j)^2)
 
@@ -103,7 +103,7 @@ def regression(
         normalisers take the place of the fitted ones.
       quantities: computed of predictions and targets of the test samples, see
         `tasks.quantities`.
-      form: of the error of a field, one of `field_errors.FORMS`; every field then has
+      form: of the error of a field, one of `field_losses.FORMS`; every field then has
         its own numbers. None for the error of all channels together.
 
     Returns:
@@ -223,6 +223,7 @@ def regression(
         row=math.prod((found.grid_shape or (1,))[1:]),
         mean=mean,
         draws_points=not obstacle,
+        fields=() if fields is None else tuple(keys(fields.names)),
     )
 
 
@@ -573,7 +574,11 @@ def evaluator(
     ) -> dict[str, float]:
         looked = _of_buckets(error, model, test, rows, config.batch_size)
         errors, known = looked, dict(extra)
-        by_field = None if fields is None else FieldErrors.of(fields, looked)
+        by_field = (
+            None
+            if fields is None
+            else FieldErrors.of(fields, looked.error, looked.target)
+        )
         if by_field is not None:
             errors, known = by_field.of_samples, known | by_field.arrays()
         chosen, shown = outcome.rows(errors), jax.jit(predict)

@@ -11,15 +11,10 @@ import numpy as np
 
 from opjax import metrics_time, normalize
 from opjax.learn.predict import stepping, trained
+from opjax.learn.predict.field_errors import FieldErrors, keys
 from opjax.learn.predict.stepping import Stepping, Units
 from opjax.learn.tasks import outcome
-from opjax.learn.tasks.field_errors import (
-    FieldErrors,
-    Form,
-    Scales,
-    Sizes,
-    means_of_channels,
-)
+from opjax.learn.tasks.field_losses import Form, Scales, Sizes, means_of_channels
 from opjax.learn.tasks.time_data import WindowBucket
 from opjax.normalize import Normalizer
 from opjax.samples import Sample, Series
@@ -282,7 +277,7 @@ class _Errors(NamedTuple):
 
 
 def _of(names: Sequence[str], sizes: Sizes) -> FieldErrors:
-    found = FieldErrors.of(tuple(names), sizes)
+    found = FieldErrors.of(names, sizes.error, sizes.target)
     relative = np.where(np.isnan(found.relative), np.nan, _bounded(found.relative))
     return found._replace(
         relative=np.asarray(relative),
@@ -357,10 +352,9 @@ def _numbers(
         **{k: v for k, v in own.items() if k not in whole},
         "error_over_spread": whole["error_over_spread"],
     }
-    if len(names) > 1:
-        for place, field in enumerate(names):
-            columns = {k: float(np.mean(v[:, place])) for k, v in each.items()}
-            found |= {f"{name}_{field}": value for name, value in columns.items()}
+    for place, field in enumerate(keys(names)):
+        columns = {k: float(np.mean(v[:, place])) for k, v in each.items()}
+        found |= {f"{name}_{field}": value for name, value in columns.items()}
     return found
 
 
