@@ -270,6 +270,9 @@ def _predict_all(
                 else:
                     fields, known = bands.beside(sample, values, names)
                     add(*fields)
+                    of_fields = row.get("fields", {})
+                    for name, one in known.get("fields", {}).items():
+                        one |= of_fields.get(name, {})
                     row |= known | bands.intervals(row)
                 rows.append(row)
                 given.append(ranges.ends(sample))

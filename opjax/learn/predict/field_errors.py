@@ -64,10 +64,14 @@ class FieldErrors(NamedTuple):
         """The mean over the fields of each sample, `(b,)`."""
         return self.filled.mean(axis=1)
 
-    def arrays(self) -> dict[str, np.ndarray]:
-        """Returns what `predictions.npz` has of them."""
+    def arrays(self, fields: Fields) -> dict[str, np.ndarray]:
+        """Returns what `predictions.npz` has of them, and of the fields' channels."""
+        belongs = np.zeros((len(self.names), fields.num_channels), bool)
+        for row, field in zip(belongs, fields.varying, strict=True):
+            row[list(field.channels)] = True
         return {
             "field_names": np.asarray(self.names, str),
+            "field_channels": belongs,
             "field_errors": self.relative,
             "field_errors_over_spread": self.over_spread,
         }

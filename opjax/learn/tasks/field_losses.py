@@ -19,6 +19,7 @@ from opjax.quadrature import active, weighted_mean
 from opjax.samples import Sample
 from opjax.samples.fields import Field, Fields, fields_of
 from opjax.samples.normalizers import varies
+from opjax.samples.summaries import Summarized
 
 # A case that varies less than this share of what the training set does is measured as
 # one that varies so much: cases may be constant, zero, or start from rest.
@@ -99,7 +100,9 @@ class Scales:
         column = weights.astype(values.dtype)[:, None]
         keep = active(column)
         column = jnp.where(keep, column, 0)
-        ratio, offset = (x.astype(values.dtype) for x in (self.ratio, self.offset))
+        ratio, offset = (
+            x.astype(values.dtype)[None] for x in (self.ratio, self.offset)
+        )
         known = jnp.where(keep, target, 0) * ratio
         error = jnp.where(keep, values, 0) * ratio - known
         of_channels = (error**2, (known + offset) ** 2, known**2)
@@ -171,7 +174,7 @@ FORMS: Mapping[str, Form] = {
 
 
 def fields_of_training(
-    train: Sequence[Sample],
+    train: Sequence[Sample] | Summarized,
     normalizer: Normalizer,
     names: Mapping[str, Sequence[str]] | None,
     *,

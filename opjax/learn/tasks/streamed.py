@@ -22,7 +22,6 @@ from opjax.learn.run.settings import Settings
 from opjax.learn.tasks import outcome, scalars
 from opjax.learn.tasks.field_losses import (
     Form,
-    PointSums,
     Scales,
     fields_of_training,
     relative,
@@ -66,7 +65,7 @@ class _Fields:
     scales: Scales
     form: Form
 
-    def value(self, sums: PointSums, parameters: object = None) -> jax.Array:
+    def value(self, sums: Any, parameters: object = None) -> jax.Array:
         """The mean of the errors of the fields."""
         del parameters
         return jnp.mean(self.form(self.scales.of_sums(sums)))
@@ -97,7 +96,7 @@ class _SumsOfBoth:
     def __call__(self, values: jax.Array, target: jax.Array, weights: jax.Array) -> Any:
         field, read = jnp.split(values, [self.out_features], axis=1)
         read = jnp.where(weights[:, None] > 0, read, 0)
-        found = {"read": weights @ read, "mass": jnp.sum(weights)}
+        found: dict[str, Any] = {"read": weights @ read, "mass": jnp.sum(weights)}
         if self.fields is not None:
             found["fields"] = self.fields.scales.sums(field, target, weights)
         return found
@@ -247,7 +246,7 @@ def streamed_regression(
         if fields is not None:
             by_field = joined([one.errors for one in seen if one.errors is not None])
             errors, numbers = by_field.of_samples, by_field.numbers()
-            extra |= by_field.arrays()
+            extra |= by_field.arrays(fields)
         shown = seen[0].shown
         assert shown is not None
         outcome.write(

@@ -40,6 +40,7 @@ from opjax.learn.tasks.task import Task
 from opjax.normalize import Normalizer
 from opjax.samples import Sample, Splits, summaries
 from opjax.samples.digests import digests
+from opjax.samples.fields import Fields
 from opjax.samples.normalizers import encode_stored, fit_normalizers
 from opjax.samples.stored import Stored
 
@@ -191,7 +192,7 @@ def regression(
         numbers,
         rows=rows,
         further=also,
-        fields=None if fields is None else fields.names,
+        fields=fields,
     )
 
     def evaluate(model: Any, folder: pathlib.Path) -> dict[str, float]:
@@ -538,7 +539,7 @@ def evaluator(
     rows: Sequence[np.ndarray] | None = None,
     further: Callable[[Iterator[np.ndarray], pathlib.Path], dict[str, float]]
     | None = None,
-    fields: tuple[str, ...] | None = None,
+    fields: Fields | None = None,
 ) -> Callable[[Any, pathlib.Path, Mapping[str, Any]], dict[str, float]]:
     """Makes what evaluates a model on the test samples and writes `predictions.npz`.
 
@@ -553,7 +554,7 @@ def evaluator(
         `samples.stack` if None.
       further: `further(predictions, folder)`, further numbers of the predictions for
         all samples in their order, in physical units.
-      fields: names of the fields, each of which then has its own numbers.
+      fields: of the output function, each of which then has its own numbers.
     """
     if rows is None:
         counts = summaries.num_points(physical)
@@ -574,13 +575,10 @@ def evaluator(
     ) -> dict[str, float]:
         looked = _of_buckets(error, model, test, rows, config.batch_size)
         errors, known = looked, dict(extra)
-        by_field = (
-            None
-            if fields is None
-            else FieldErrors.of(fields, looked.error, looked.target)
-        )
-        if by_field is not None:
-            errors, known = by_field.of_samples, known | by_field.arrays()
+        by_field = None
+        if fields is not None:
+            by_field = FieldErrors.of(fields.names, looked.error, looked.target)
+            errors, known = by_field.of_samples, known | by_field.arrays(fields)
         chosen, shown = outcome.rows(errors), jax.jit(predict)
         kept = [physical[row] for row in chosen]
         outcome.write(
