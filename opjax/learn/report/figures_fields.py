@@ -193,7 +193,7 @@ def _draw_images(figure: Any, axes: Any, row: _Row) -> None:
     below = axes[-1, 2:] if len(axes) > 1 else axes[0, 3:]
     for name, axis, under in zip(row.predicted, axes[0, 2:], below, strict=False):
         predicted = row.predicted[name]
-        image(axis, predicted, name, bar=False, **limits)
+        image(axis, predicted, row.title(name, row.target), bar=False, **limits)
         difference = row.differences[name]
         largest = float(np.abs(difference).max()) or 1.0
         signed = bool((difference < 0).any())
