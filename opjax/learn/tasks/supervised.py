@@ -15,7 +15,7 @@ from flax import nnx
 from opjax import metrics, normalize, samples, training
 from opjax.learn.config.quantities import Quantity
 from opjax.learn.predict import trained
-from opjax.learn.predict.field_errors import FieldErrors, keys
+from opjax.learn.predict.field_errors import FieldErrors, errors_of, keys
 from opjax.learn.predict.learned import Learned
 from opjax.learn.predict.prediction import (
     call_both,
@@ -132,15 +132,17 @@ def regression(
         found = check_sizes(start, found, names or {})
         fitted = {name: start.normalizers[name] for name in fitted}
     fields = None
-    if form is not None and found.out_features:
+    by_channel = "target" in fitted and not pointwise
+    if by_channel and (form is not None or found.out_features > 1):
         fields = fields_of_training(splits.train, fitted["target"], names, start=start)
+    if form is not None and fields is not None:
         fitted["target"] = without_constants(fitted["target"], fields)
     obstacle = _obstacle(splits.train[0], loss=loss, build=build, pointwise=pointwise)
     points.check(config, splits.train, found, obstacle=obstacle)
     normalizers = fitted | given
     predict = partial(predict_sample, normalizers)
     stacked = partial(
-        _stacked, config, splits, encoder(fitted, target=fields is not None)
+        _stacked, config, splits, encoder(fitted, target=form is not None)
     )
 
     of_values: OfValues = partial(_together, normalizers)
@@ -547,7 +549,7 @@ def evaluator(
       config: has `batch_size`.
       physical: the test samples, in physical units.
       test: the same, encoded and stacked.
-      error: `error(model, sample)`, of one encoded sample; its `Sizes` with `fields`.
+      error: `error(model, sample)`, of one encoded sample, or its `Sizes`.
       predict: `predict(model, sample)`, in physical units.
       numbers: `numbers(errors)`, what to return of them.
       rows: places of the samples of every bucket in `physical`; those of
@@ -574,12 +576,23 @@ def evaluator(
         model: Any, folder: pathlib.Path, extra: Mapping[str, Any]
     ) -> dict[str, float]:
         looked = _of_buckets(error, model, test, rows, config.batch_size)
-        errors, known = looked, dict(extra)
-        by_field = None
-        if fields is not None:
+        shown = jax.jit(predict)
+
+        def values() -> Iterator[np.ndarray]:
+            for row, sample in enumerate(physical):
+                yield np.asarray(shown(model, one(row)))[: sample.num_points]
+
+        errors, by_field = looked, None
+        if isinstance(looked, Sizes):
+            assert fields is not None
             by_field = FieldErrors.of(fields.names, looked.error, looked.target)
-            errors, known = by_field.of_samples, known | by_field.arrays(fields)
-        chosen, shown = outcome.rows(errors), jax.jit(predict)
+            errors = by_field.of_samples
+        elif fields is not None:
+            by_field = errors_of(fields, physical, values())
+        known = dict(extra)
+        if fields is not None and by_field is not None:
+            known |= by_field.arrays(fields)
+        chosen = outcome.rows(errors)
         kept = [physical[row] for row in chosen]
         outcome.write(
             folder,
@@ -595,16 +608,10 @@ def evaluator(
             ),
             extra=known,
         )
-        found = (numbers or mean_and_worst)(errors)
-        if by_field is not None:
-            found = by_field.numbers()
-        if further is None:
-            return found
-        values = (
-            np.asarray(shown(model, one(row)))[: sample.num_points]
-            for row, sample in enumerate(physical)
-        )
-        return found | further(values, folder)
+        found = {} if by_field is None else by_field.numbers()
+        if not isinstance(looked, Sizes):  # of all channels together
+            found |= (numbers or mean_and_worst)(errors)
+        return found if further is None else found | further(values(), folder)
 
     return evaluate
 
