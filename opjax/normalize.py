@@ -169,9 +169,10 @@ def decode_host(normalizer: Normalizer, values: np.ndarray) -> np.ndarray:
       Values in the dtype of the encoded ones if that holds them, see `is_single`, and
       else in float64.
     """
-    mean, std = (np.asarray(part, np.float64) for part in normalizer)
-    found = np.asarray(values, np.float64) * std + mean
-    return found.astype(values.dtype) if is_single(normalizer) else found
+    dtype = values.dtype if is_single(normalizer) else np.dtype(np.float64)
+    # As rounded as in `decode`, whose product is not rounded where sums are fused.
+    mean, std = (np.asarray(part, dtype).astype(np.float64) for part in normalizer)
+    return (np.asarray(values, np.float64) * std + mean).astype(dtype)
 
 
 def encode(

@@ -1,6 +1,6 @@
 """Normalisers of the arrays of samples, fitted to those for training."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ from opjax.samples import summaries
 from opjax.samples.base import SCALARS, Sample
 from opjax.samples.summaries import Summarized, Summary
 
-TARGETS = ("target", "target_scalars")
+_PHYSICAL = ("target", "target_scalars")  # what stays in physical units
 
 Names = Mapping[str, Sequence[str]]  # of the channels of arrays
 
@@ -25,14 +25,12 @@ def fit_normalizers(
     pointwise: bool = False,
     scalars: bool = True,
     names: Names | None = None,
+    published: bool = False,
 ) -> dict[str, Normalizer]:
     """Fits a normaliser to every wanted array, over the points of all samples.
 
-    All is computed in float64. A channel is constant if it varies by no more than the
-    rounding of the type that its values came in, at the size of its field, which are
-    the channels of the same name. A constant input keeps its scale: it would be divided
-    by rounding errors. A constant target has deviation zero: whatever a model says of
-    it, it is decoded as it was.
+    All is computed in float64. A channel that is constant, see `varies`, keeps its
+    scale: it would be divided by rounding errors.
 
     Args:
       train: training samples.
@@ -42,6 +40,8 @@ def fit_normalizers(
       scalars: likewise, of the scalars and target scalars, over the samples.
       pointwise: normalise every point by itself, on grids that all samples share.
       names: of the channels, by array; channels without are a field each.
+      published: add 1e-8 to every deviation, as programs of papers do, which spoils
+        data in units so large that they are about as small.
 
     Returns:
       Normalisers by the names of the arrays, NumPy arrays in float64.
@@ -56,60 +56,58 @@ def fit_normalizers(
     for name in (key for key, is_wanted in wanted.items() if is_wanted):
         if name not in known[0].ranges:
             continue
-        constant = _constant(known, name, (names or {}).get(name))
+        varying = varies(train, name, (names or {}).get(name))
         if pointwise and name not in SCALARS and not isinstance(train, Summarized):
             values = np.stack([getattr(sample, name) for sample in train])
             fitted = normalize.fit(values, pointwise=True, unbiased=False)
             mean, std = (np.asarray(part, np.float64) for part in fitted)
         else:
             mean, std = summaries.mean_and_std(known, name)
-            std = std + normalize.guard(std, 1e-8)
-        std = np.where(constant, 0 if name in TARGETS else 1, std)
-        found[name] = Normalizer(mean, std)
+            std = std + 1e-8 if published else std
+        found[name] = Normalizer(mean, np.where(varying, std, 1))
     if points:
         found["mesh_points"] = _of_box(known)
     return found
 
 
-def _constant(
-    known: Sequence[Summary], name: str, channels: Sequence[str] | None
+def varies(
+    train: Sequence[Sample] | Summarized,
+    name: str,
+    channels: Sequence[str] | None = None,
 ) -> np.ndarray:
-    """Which channels of an array are constant up to rounding.
+    """Whether the channels of an array vary by more than rounding, `(c,)` booleans.
+
+    That is the rounding of the type that the values came in, at the size of the field,
+    which are the channels of the same name: `U_z = 1e-17` beside `U_x = 1` is constant.
+
+    Args:
+      train: training samples.
+      name: of the array.
+      channels: names of its channels; without, each is a field.
 
     Raises:
-      ValueError: if a channel varies by so little that rounding takes part of it.
+      ValueError: if a channel varies by so little that rounding takes much of it.
     """
+    known = summaries.of(train)
     low, high = (np.asarray(end, np.float64) for end in summaries.limits(known, name))
-    rounding = _rounding(known, name)
+    rounding = summaries.rounding(known, name)
     size = np.maximum(np.abs(low), np.abs(high))
-    fields = list(channels or range(len(size)))
-    of_field = np.array(
-        [
-            max(s for s, f in zip(size, fields, strict=True) if f == one)
-            for one in fields
-        ]
-    )
-    found = normalize.is_constant(low, high, rounding=rounding, size=of_field)
+    fields = np.asarray(channels or range(len(size)))
+    of_field = np.array([size[fields == field].max() for field in fields])
+    found = ~normalize.is_constant(low, high, rounding=rounding, size=of_field)
     _, std = summaries.mean_and_std(known, name)
-    for channel in np.flatnonzero(~found & (std < 1e-6 * (rounding / _SINGLE) * size)):
-        label = f"{fields[channel]}, " if channels else ""
+    for channel in np.flatnonzero(found & (std <= _LOST * rounding * size)):
+        label = f" ({fields[channel]})" if channels else ""
         raise ValueError(
-            f"Channel {channel} of the {name} ({label}{low[channel]:.9g} to "
-            f"{high[channel]:.9g}) varies, but by so little that its type rounds much "
-            f"of that away, by {rounding * size[channel]:.1g}. Give it in float64, or "
-            "subtract its mean before it is saved; if it is meant to be constant, "
-            "leave it out."
+            f"Channel {channel} of the {name}{label} varies, from {low[channel]:.9g} "
+            f"to {high[channel]:.9g}, but its type rounds such numbers by up to "
+            f"{rounding * size[channel]:.1g}. Give it in float64, or subtract its mean "
+            "before it is saved; if it is meant to be constant, leave it out."
         )
     return found
 
 
-_SINGLE = float(np.finfo(np.float32).eps)
-
-
-def _rounding(known: Sequence[Summary], name: str) -> float:
-    """The largest `eps` of the types that the values of an array came in."""
-    types = {summary.ranges[name][0].dtype for summary in known}
-    return max(float(np.finfo(dtype).eps) for dtype in types)
+_LOST = 8  # units of rounding: a smaller deviation cannot be learned
 
 
 def _of_box(known: Sequence[Summary]) -> Normalizer:
@@ -119,7 +117,10 @@ def _of_box(known: Sequence[Summary]) -> Normalizer:
       ValueError: if coordinates are rounded to a large part of the box.
     """
     low, high = summaries.limits(known, "mesh_points")
-    width, rounding = float(np.max(high - low)), _rounding(known, "mesh_points")
+    width, rounding = (
+        float(np.max(high - low)),
+        summaries.rounding(known, "mesh_points"),
+    )
     size = max(float(np.abs(low).max()), float(np.abs(high).max()))
     if 0 < width < _FEWEST * rounding * size:
         raise ValueError(
@@ -148,7 +149,7 @@ def encode(
     """
     return {
         name: normalize.encode(normalizers[name], array)
-        if name in normalizers and name not in TARGETS
+        if name in normalizers and name not in _PHYSICAL
         else array
         for name, array in arrays.items()
     }
@@ -158,19 +159,34 @@ def encode_stored(
     arrays: Mapping[str, np.ndarray],
     normalizers: Mapping[str, Normalizer],
     *,
-    physical: Collection[str] = TARGETS,
+    target: bool = False,
 ) -> dict[str, np.ndarray]:
     """Encodes arrays on the host, see `normalize.encode_host`: nothing is compiled.
 
     Args:
       arrays: by their names, of samples after `samples.check`.
       normalizers: of some of them.
-      physical: names of arrays that stay in physical units; none with `()`.
+      target: encode targets, too, whose constant channels become zero.
 
     Returns:
       NumPy arrays, in the dtype that JAX would give them.
     """
     found = {name: np.asarray(array) for name, array in arrays.items()}
-    for name in (normalizers.keys() & found.keys()) - set(physical):
-        found[name] = normalize.encode_host(normalizers[name], found[name])
+    for name in normalizers.keys() & found.keys():
+        if name not in _PHYSICAL:
+            found[name] = normalize.encode_host(normalizers[name], found[name])
+        elif target:
+            found[name] = encode_target(found[name], normalizers[name])
     return found
+
+
+def encode_target(values: np.ndarray, normalizer: Normalizer) -> np.ndarray:
+    """Encodes a target in double precision, for a loss in normalised units, float32.
+
+    A channel without spread, `std = 0`, is constant and becomes zero. Several frames
+    side by side, `(..., frames c)`, have the normaliser `(c,)` of one.
+    """
+    frames = values.shape[-1] // len(normalizer.mean)
+    mean, std = (np.tile(np.asarray(part, np.float64), frames) for part in normalizer)
+    shifted = (np.asarray(values, np.float64) - mean) * (std > 0)
+    return (shifted / np.where(std > 0, std, 1)).astype(np.float32)

@@ -126,7 +126,7 @@ def of_grids(trained: Learned, values: ArrayLike) -> Grids:
         )
     shape = array.shape[batched : batched + axes]
     low, high = description["ranges"]["mesh_points"]
-    points = grid_points(shape, low, high).astype(np.float32)
+    points = grid_points(shape, low, high)
     rows = array.reshape(-1, math.prod(shape), channels)
     samples = [
         Sample(points, features=row, grid_shape=shape, name=f"grid {i}")

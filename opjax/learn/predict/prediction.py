@@ -63,22 +63,7 @@ def predict_sample(
     Arguments are those of `operators.call`.
     """
     values = operators.call(model, sample, time=time, axis_name=axis_name)
-    return _decode(normalizers, values)
-
-
-def predict_both(
-    normalizers: Mapping[str, Normalizer],
-    model: Any,
-    sample: Any,
-    *,
-    time: jax.Array | None = None,
-    axis_name: str | None = None,
-) -> Predicted:
-    """Evaluates an operator as `predict_sample` does, with the scalars it predicts."""
-    values, scalars = call_both(model, sample, time=time, axis_name=axis_name)
-    if scalars is not None:
-        scalars = normalize.decode(normalizers["target_scalars"], scalars)
-    return Predicted(_decode(normalizers, values), scalars)
+    return decode_target(normalizers, values)
 
 
 def call_both(
@@ -88,14 +73,15 @@ def call_both(
     time: jax.Array | None = None,
     axis_name: str | None = None,
 ) -> Predicted:
-    """Evaluates an operator on an encoded sample; predictions are encoded too.
+    """Evaluates an operator on an encoded sample, with the scalars that it predicts.
 
-    Arguments are those of `operators.call`.
+    Arguments are those of `operators.call`; predictions are in normalised units.
     """
     if not isinstance(model, nn.models.ScalarOperator):
-        return Predicted(operators.call(model, sample, time=time, axis_name=axis_name))
-    values = operators.call(model.both, sample, time=time, axis_name=axis_name)
-    return Predicted(*values)
+        values = operators.call(model, sample, time=time, axis_name=axis_name)
+        return Predicted(values)
+    both = operators.call(model.both, sample, time=time, axis_name=axis_name)
+    return Predicted(*both)
 
 
 def of_function(model: Any) -> Any:
@@ -107,7 +93,10 @@ def of_function(model: Any) -> Any:
     return nn.models.without_dropout(inner)
 
 
-def _decode(normalizers: Mapping[str, Normalizer], values: jax.Array) -> jax.Array:
+def decode_target(
+    normalizers: Mapping[str, Normalizer], values: jax.Array
+) -> jax.Array:
+    """Values of the output function in physical units."""
     if "target" not in normalizers:
         return values
     return normalize.decode(normalizers["target"], values)
@@ -153,7 +142,7 @@ def predict(
     whole = _whole(trained.model, encode_stored(arrays, trained.normalizers), when)
     scalars = whole.scalars
     if scalars is not None:
-        scalars = physical(trained.normalizers, "target_scalars", scalars)
+        scalars = in_units(trained.normalizers, "target_scalars", scalars)
     return Predicted(decoded(trained, np.asarray(whole.values)[:n]), scalars)
 
 
@@ -195,7 +184,7 @@ class Means:
             return None
         means = jnp.asarray((self._sum / self._mass).astype(np.float32))
         found = jax.jit(self._model.head.of_means)(means)
-        return physical(normalizers, "target_scalars", found)
+        return in_units(normalizers, "target_scalars", found)
 
 
 def arrays_of(sample: Sample) -> dict[str, np.ndarray]:
@@ -290,12 +279,12 @@ def encoded(trained: Learned, arrays: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def decoded(trained: Learned, values: np.ndarray) -> np.ndarray:
-    """Values of the output function in physical units, see `physical`."""
+    """Values of the output function in physical units, see `in_units`."""
     channels = trained.description["channels"]["target"]
-    return physical(trained.normalizers, "target", values[:, :channels])
+    return in_units(trained.normalizers, "target", values[:, :channels])
 
 
-def physical(
+def in_units(
     normalizers: Mapping[str, Normalizer], name: str, encoded: Any
 ) -> np.ndarray:
     """What an operator predicts in physical units, on the host.

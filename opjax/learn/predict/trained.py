@@ -22,6 +22,7 @@ from opjax.learn.registry import operators
 from opjax.learn.registry.entries import Operator
 from opjax.normalize import Normalizer
 from opjax.samples import Sample, Series, ranges
+from opjax.samples.fields import Fields, to_description
 from opjax.samples.sliced import Sliced
 from opjax.training import checkpoint
 
@@ -359,6 +360,7 @@ def describe(
     sizes: operators.Sizes,
     names: Mapping[str, Sequence[str]] | None = None,
     layout: operators.Layout | None = None,
+    fields: Fields | None = None,
 ) -> dict[str, Any]:
     """Says what an operator is for: sizes and the ranges of the training samples.
 
@@ -367,6 +369,7 @@ def describe(
       sizes: that the model was built for.
       names: of the channels, by array.
       layout: that the model was built with; as by default if None.
+      fields: of the output function, where each has an error of its own.
 
     Returns:
       JSON values: `sizes`, `channels` of the arrays (zero for none), their `names`,
@@ -394,6 +397,8 @@ def describe(
         "weighted": weighted,
         "num_train": len(train),
     }
+    if fields is not None:
+        found["fields"] = to_description(fields)
     return to_json(found | ranges.measure(train) | {"uniform": grids.is_uniform(train)})
 
 
@@ -507,10 +512,10 @@ def _checked(found: Any) -> dict[str, Any]:
         raise ValueError(f"num_layers={config['num_layers']}")
     if set(sizes) - set(operators.Sizes._fields):
         raise ValueError(f"sizes of {sorted(sizes)}")
-    types = found.setdefault("normalizer_types", {})  # in opjax 0.2 all float32
+    kinds = found.setdefault("normalizer_types", {})  # in opjax 0.2 all float32
     known = ("float32", "float64")
-    if not isinstance(types, dict) or any(t not in known for t in types.values()):
-        raise ValueError(f"normalizer_types={types!r}")
+    if not isinstance(kinds, dict) or any(k not in known for k in kinds.values()):
+        raise ValueError(f"normalizer_types={kinds!r}")
     ends = found.setdefault("layout", {})  # operators of opjax 0.2 have none
     if not isinstance(ends, dict) or set(ends) - set(operators.Layout._fields):
         raise ValueError(f"layout={ends!r}")
@@ -541,9 +546,9 @@ def _template(description: dict[str, Any]) -> dict[str, Any]:
             rngs=nnx.Rngs(key),
         )
 
-    normalizers, types = {}, description["normalizer_types"]
+    normalizers, kinds = {}, description["normalizer_types"]
     for name, shape in description["normalizers"].items():
-        array = np.empty(tuple(shape), types.get(name, np.float32))
+        array = np.empty(tuple(shape), kinds.get(name, np.float32))
         normalizers[name] = Normalizer(array, array)
     model = jax.eval_shape(build, jax.random.key(0))
     return {"model": model, "normalizers": normalizers}
