@@ -71,8 +71,8 @@ def regression(
     in physical units, the relative L2 error over all points and channels of a sample,
     summed over the batch, as in most published runs: with clipping, scale matters. With
     `form` it is the mean of the errors of the fields, each in units of its own, see
-    `field_errors`. Where samples have target scalars `s`, with predictions `r` and their
-    standard deviation `d` over the training samples, every sample adds
+    `field_errors`. Where samples have target scalars `s`, with predictions `r` and
+    their standard deviation `d` over the training samples, every sample adds
 
         0.1 sqrt(mean_j ((r_j - s_j) / d_j)^2)
 
