@@ -334,7 +334,7 @@ def test_r_squared_takes_one_number_for_each_sample():
 
 # From the smallest numbers that float32 has in full to the largest, squares of which
 # leave its range.
-FACTORS = [1e-36, 1e-25, 1e-20, 1e-12, 1.0, 1e12, 1e19, 1e20, 1e37]
+FACTORS = [1e-33, 1e-25, 1e-20, 1e-12, 1.0, 1e12, 1e19, 1e20, 1e37]
 
 
 def in_double(function, *arrays, **given):

@@ -15,6 +15,7 @@ from flax import nnx
 from opjax import metrics, normalize, samples, training
 from opjax.learn.config.quantities import Quantity
 from opjax.learn.predict import trained
+from opjax.learn.predict.field_errors import FieldErrors, keys
 from opjax.learn.predict.learned import Learned
 from opjax.learn.predict.prediction import (
     call_both,
@@ -27,8 +28,7 @@ from opjax.learn.registry import operators
 from opjax.learn.run import batches, buckets
 from opjax.learn.tasks import outcome, points, scalars
 from opjax.learn.tasks import quantities as measured
-from opjax.learn.tasks.field_errors import (
-    FieldErrors,
+from opjax.learn.tasks.field_losses import (
     Form,
     Scales,
     Sizes,
@@ -40,6 +40,7 @@ from opjax.learn.tasks.task import Task
 from opjax.normalize import Normalizer
 from opjax.samples import Sample, Splits, summaries
 from opjax.samples.digests import digests
+from opjax.samples.fields import Fields
 from opjax.samples.normalizers import encode_stored, fit_normalizers
 from opjax.samples.stored import Stored
 
@@ -71,7 +72,7 @@ def regression(
     in physical units, the relative L2 error over all points and channels of a sample,
     summed over the batch, as in most published runs: with clipping, scale matters. With
     `form` it is the mean of the errors of the fields, each in units of its own, see
-    `field_errors`. Where samples have target scalars `s`, with predictions `r` and
+    `field_losses`. Where samples have target scalars `s`, with predictions `r` and
     their standard deviation `d` over the training samples, every sample adds
 
         0.1 sqrt(mean_j ((r_j - s_j) / d_j)^2)
@@ -103,7 +104,7 @@ def regression(
         normalisers take the place of the fitted ones.
       quantities: computed of predictions and targets of the test samples, see
         `tasks.quantities`.
-      form: of the error of a field, one of `field_errors.FORMS`; every field then has
+      form: of the error of a field, one of `field_losses.FORMS`; every field then has
         its own numbers. None for the error of all channels together.
 
     Returns:
@@ -193,7 +194,7 @@ def regression(
         decode=partial(in_units, normalizers, "target"),
         rows=rows,
         further=also,
-        fields=None if fields is None else fields.names,
+        fields=fields,
     )
 
     def evaluate(model: Any, folder: pathlib.Path) -> dict[str, float]:
@@ -226,6 +227,7 @@ def regression(
         row=math.prod((found.grid_shape or (1,))[1:]),
         mean=mean,
         draws_points=not obstacle,
+        fields=() if fields is None else tuple(keys(fields.names)),
     )
 
 
@@ -552,7 +554,7 @@ def evaluator(
     rows: Sequence[np.ndarray] | None = None,
     further: Callable[[Iterator[np.ndarray], pathlib.Path], dict[str, float]]
     | None = None,
-    fields: tuple[str, ...] | None = None,
+    fields: Fields | None = None,
 ) -> Callable[[Any, pathlib.Path, Mapping[str, Any]], dict[str, float]]:
     """Makes what evaluates a model on the test samples and writes `predictions.npz`.
 
@@ -568,7 +570,7 @@ def evaluator(
         `samples.stack` if None.
       further: `further(predictions, folder)`, further numbers of the predictions for
         all samples in their order, in physical units.
-      fields: names of the fields, each of which then has its own numbers.
+      fields: of the output function, each of which then has its own numbers.
     """
     if rows is None:
         counts = summaries.num_points(physical)
@@ -594,9 +596,10 @@ def evaluator(
     ) -> dict[str, float]:
         looked = _of_buckets(error, model, test, rows, config.batch_size)
         errors, known = looked, dict(extra)
-        by_field = None if fields is None else FieldErrors.of(fields, looked)
-        if by_field is not None:
-            errors, known = by_field.of_samples, known | by_field.arrays()
+        by_field = None
+        if fields is not None:
+            by_field = FieldErrors.of(fields.names, looked.error, looked.target)
+            errors, known = by_field.of_samples, known | by_field.arrays(fields)
         chosen = outcome.rows(errors)
         kept = [physical[row] for row in chosen]
         outcome.write(
