@@ -254,11 +254,11 @@ def _stacked(data: Mapping[str, Any]) -> list[Sample]:
 
 
 def _single(found: Sequence[Sample]) -> list[Sample]:
-    """The same samples as files are read: single precision, values in columns."""
+    """The same samples as files are read: values in columns, no half precision."""
 
     def single(array: np.ndarray | None) -> np.ndarray | None:
-        double = array is not None and np.asarray(array).dtype == np.float64
-        return np.asarray(array, np.float32) if double else array
+        half = array is not None and array.dtype == np.float16
+        return np.asarray(array, np.float32) if half else array
 
     return [
         columns(

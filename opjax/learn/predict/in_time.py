@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from opjax import samples
+from opjax import normalize, samples
 from opjax.learn.predict import prediction, stepping
 from opjax.learn.predict.learned import Learned
 from opjax.learn.predict.stepping import Stepping
@@ -124,7 +124,6 @@ def _advance(
     early = {**trained.normalizers, "features": units.features}
     known = encode_stored(arrays, early)
     seen = jnp.asarray(known.pop("features"), jnp.float32)
-    mean, std = (np.asarray(part, np.float64) for part in units.frame)
     step = jax.jit(partial(_step, how))
     before = 0.0
     for number, lag in enumerate(lags, start=1):
@@ -132,13 +131,14 @@ def _advance(
         frame, later = step(units.inner, trained.model, known, seen, size)
         if how.mode != "one_shot":
             seen, before = later, lag
-        values = np.asarray(frame, np.float64)[: series.num_points] * std + mean
+        values = np.asarray(frame)[: series.num_points]
+        values = normalize.decode_host(units.frame, values)
         if not np.isfinite(values).all():
             raise ValueError(
                 f"The rollout of {series.name} is not finite from step {number} on; "
                 "take fewer steps, or train with --time=unrolled or more --unroll."
             )
-        yield values.astype(np.float32)
+        yield values
 
 
 def _step(

@@ -193,8 +193,8 @@ def fields_of_training(
     """
     if start is not None:
         return start.fields
-    varying = varies(train, "target")
     listed = (names or {}).get("target")
+    varying = varies(train, "target", listed)
     fields = fields_of(listed, np.asarray(normalizer.std), varying)
     if not fields.varying:
         raise ValueError(
@@ -215,4 +215,4 @@ def without_constants(normalizer: Normalizer, fields: Fields) -> Normalizer:
     """Gives channels that are constant no deviation: they are predicted exactly."""
     std = np.asarray(normalizer.std)
     kept = np.isin(np.arange(len(std)), fields.channels)
-    return normalizer._replace(std=jnp.where(kept, normalizer.std, 0))
+    return normalizer._replace(std=np.where(kept, std, 0))

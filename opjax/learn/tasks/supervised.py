@@ -20,7 +20,7 @@ from opjax.learn.predict.learned import Learned
 from opjax.learn.predict.prediction import (
     call_both,
     decode_target,
-    predict_both,
+    in_units,
     predict_sample,
 )
 from opjax.learn.predict.quantities import measure
@@ -124,6 +124,8 @@ def regression(
         features=encode_features and "features" not in given,
         target=encode_target and "target" not in given,
         pointwise=pointwise,
+        names=names,
+        published=form is None,
     )
     if start is not None:
         check_options(start, config)
@@ -152,9 +154,8 @@ def regression(
         of_values = partial(_by_field, scales, form)
         error = partial(_sizes_of_fields, scales)
     metric = partial(_error, of_values)
-    both = partial(predict_both, normalizers)
     if found.target_scalars:
-        read = normalizers["target_scalars"]
+        read = normalizers["target_scalars"] if form is None else None
         metric = partial(_error_of_both, of_values, read)
         if not found.out_features:
             error = metric = partial(_error_of_scalars, read)
@@ -190,8 +191,9 @@ def regression(
         physical,
         test,
         error,
-        predict,
+        operators.call,
         numbers,
+        decode=partial(in_units, normalizers, "target"),
         rows=rows,
         further=also,
         fields=fields,
@@ -202,7 +204,8 @@ def regression(
             trained.save(folder, model, normalizers, description)
         if not found.target_scalars:
             return look(model, folder, shown)
-        read = scalars.predicted(both, model, test, rows, config.batch_size)
+        read = scalars.predicted(call_both, model, test, rows, config.batch_size)
+        read = in_units(normalizers, "target_scalars", read)
         known = np.stack([sample.target_scalars for sample in splits.test])  # pyright: ignore
         arrays = {"predicted_scalars": read, "target_scalars": known}
         listed = (names or {}).get("target_scalars")
@@ -359,7 +362,7 @@ def _error(
 
 def _error_of_both(
     of_values: OfValues,
-    normalizer: Normalizer,
+    normalizer: Normalizer | None,
     model: Any,
     sample: Any,
     *,
@@ -372,16 +375,27 @@ def _error_of_both(
 
 
 def _error_of_scalars(
-    normalizer: Normalizer, model: Any, sample: Any, *, axis_name: str | None = None
+    normalizer: Normalizer | None,
+    model: Any,
+    sample: Any,
+    *,
+    axis_name: str | None = None,
 ) -> jax.Array:
     """The error of the scalars of a sample over their deviation."""
     read = call_both(model, sample, axis_name=axis_name).scalars
     return _over_std(normalizer, read, sample)
 
 
-def _over_std(normalizer: Normalizer, read: Any, sample: Any) -> jax.Array:
+def _over_std(normalizer: Normalizer | None, read: Any, sample: Any) -> jax.Array:
+    """The error of scalars, which are in units of their deviation without a normaliser.
+
+    Of published programs they are in physical units.
+    """
+    known = sample["target_scalars"]
+    if normalizer is None:
+        return scalars.over_std(read, known, jnp.ones_like(read))
     found = normalize.decode(normalizer, read)
-    return scalars.over_std(found, sample["target_scalars"], normalizer.std)
+    return scalars.over_std(found, known, jnp.asarray(normalizer.std, found.dtype))
 
 
 def _stacked(
@@ -538,6 +552,7 @@ def evaluator(
     predict: Callable[[Any, Any], Any],
     numbers: Callable[[np.ndarray], dict[str, float]] | None = None,
     *,
+    decode: Callable[[np.ndarray], np.ndarray] = np.asarray,
     rows: Sequence[np.ndarray] | None = None,
     further: Callable[[Iterator[np.ndarray], pathlib.Path], dict[str, float]]
     | None = None,
@@ -550,8 +565,9 @@ def evaluator(
       physical: the test samples, in physical units.
       test: the same, encoded and stacked.
       error: `error(model, sample)`, of one encoded sample, or its `Sizes`.
-      predict: `predict(model, sample)`, in physical units.
+      predict: `predict(model, sample)`.
       numbers: `numbers(errors)`, what to return of them.
+      decode: gives predictions in physical units, on the host.
       rows: places of the samples of every bucket in `physical`; those of
         `samples.stack` if None.
       further: `further(predictions, folder)`, further numbers of the predictions for
@@ -572,15 +588,19 @@ def evaluator(
         arrays = buckets.rows(bucket, [place])
         return {name: np.asarray(array[0]) for name, array in arrays.items()}
 
+    shown = jax.jit(predict)
+
+    def predicted(model: Any, row: int) -> np.ndarray:
+        return decode(np.asarray(shown(model, one(row))))
+
     def evaluate(
         model: Any, folder: pathlib.Path, extra: Mapping[str, Any]
     ) -> dict[str, float]:
         looked = _of_buckets(error, model, test, rows, config.batch_size)
-        shown = jax.jit(predict)
 
         def values() -> Iterator[np.ndarray]:
             for row, sample in enumerate(physical):
-                yield np.asarray(shown(model, one(row)))[: sample.num_points]
+                yield predicted(model, row)[: sample.num_points]
 
         errors, by_field = looked, None
         if isinstance(looked, Sizes):
@@ -600,7 +620,7 @@ def evaluator(
             rows=chosen,
             samples=kept,
             predicted=[
-                np.asarray(shown(model, one(row)))[: _num_rows(sample)]
+                predicted(model, int(row))[: _num_rows(sample)]
                 for row, sample in zip(chosen, kept, strict=True)
             ],
             inspected=outcome.inspect(

@@ -265,8 +265,7 @@ def _shortened(found: _Seen, window: Window, frame: Normalizer) -> _Seen:
     """What was measured of the frames that a series has, and the last one."""
     count = len(set(window.targets))
     parts: _Seen = jax.tree.map(lambda part: part[:count], found)
-    mean, std = (np.asarray(part, np.float64) for part in frame)
-    return parts._replace(last=(parts.last[-1] * std + mean).astype(np.float32))
+    return parts._replace(last=normalize.decode_host(frame, parts.last[-1]))
 
 
 class _Errors(NamedTuple):
