@@ -1,4 +1,4 @@
-"""The benchmark of an accelerator goes on where it stopped; a failure costs one case."""
+"""The benchmark of an accelerator goes on where it stopped; failures cost one case."""
 
 import json
 import sys
