@@ -14,6 +14,7 @@ from opjax.files.npz import Arrays
 from opjax.files.topology import at_cells, other_location
 from opjax.samples import Sample
 from opjax.samples.digests import digest
+from opjax.samples.narrowing import narrow
 
 # Points may move by this share of the width of a mesh; an offset of ten times the width
 # moves them as far.
@@ -100,7 +101,7 @@ def build(
     if "mesh_points" not in arrays:
         raise missing(name, "mesh_points", arrays)
     exact = np.asarray(arrays["mesh_points"])
-    points = _column(numbers(name, "mesh_points", exact), name, "mesh_points")
+    points = narrow(_column(numbers(name, "mesh_points", exact), name, "mesh_points"))
     _check_location(name, wanted, whole, arrays)
     features = _field(name, "features", wanted.features, arrays, len(points), True)
     target = _field(
@@ -220,7 +221,7 @@ def _field(
                 f"one at point {np.argwhere(bad)[0][0]}; remove the points or the "
                 "sample."
             )
-        columns.append(column)
+        columns.append(narrow(column))
         channels += [key] * column.shape[1]
     values = columns[0] if len(columns) == 1 else np.concatenate(columns, axis=1)
     return _Field(values, tuple(channels))

@@ -27,6 +27,7 @@ from opjax.files.formats import Paths, find, opened
 from opjax.files.npz import Arrays, Groups
 from opjax.files.topology import LOCATIONS
 from opjax.samples import Sample, summaries
+from opjax.samples.narrowing import narrow_samples
 from opjax.samples.stored import Place, Stored
 
 Names = str | Sequence[str] | None
@@ -329,6 +330,7 @@ def read_all(paths: Paths, how: How) -> InMemory:
         moved.append((built.sample.name, built.moved))
         parts.append(built.part)
         building.check_agree(found[0], built.sample)
+    found = narrow_samples(found)
     samples.check(found)
     duplicates = [building.num_duplicates(sample) for sample in found]
     building.warn_of_duplicates(duplicates)

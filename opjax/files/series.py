@@ -31,6 +31,7 @@ from opjax.files.stored_frames import StoredFrames
 from opjax.files.vtk.fields import Fields
 from opjax.samples import Sample, Series
 from opjax.samples import series as rules
+from opjax.samples.narrowing import narrow
 from opjax.samples.series import Frames
 
 
@@ -355,7 +356,7 @@ def _of_arrays(case: Path, group: str, arrays: Arrays, how: How) -> _Found:
     first = {key: field[0] for key, field in fields.items()}
     built = _build(name, case, group, first | others, wanted)
     values = [
-        fields[key].reshape(len(times), built.sample.num_points, -1)
+        narrow(fields[key].reshape(len(times), built.sample.num_points, -1))
         for key in wanted.target
     ]
     return _found(built, times, np.concatenate(values, axis=2))

@@ -48,6 +48,7 @@ from opjax.samples import (
     from_arrays,
 )
 from opjax.samples import series as rules
+from opjax.samples.narrowing import narrow_samples
 
 Data = Sequence[Sample] | Splits | Sequence[Series] | SeriesSplits
 
@@ -254,20 +255,18 @@ def _stacked(data: Mapping[str, Any]) -> list[Sample]:
 
 
 def _single(found: Sequence[Sample]) -> list[Sample]:
-    """The same samples as files are read: values in columns, no half precision."""
+    """The same samples as files are read: no half precision, values in columns."""
 
     def single(array: np.ndarray | None) -> np.ndarray | None:
         half = array is not None and array.dtype == np.float16
         return np.asarray(array, np.float32) if half else array
 
-    return [
-        columns(
-            sample._replace(
-                **{name: single(getattr(sample, name)) for name in (*FIELDS, *SCALARS)}
-            )
-        )
+    names = (*FIELDS, *SCALARS)
+    whole = (
+        sample._replace(**{name: single(getattr(sample, name)) for name in names})
         for sample in found
-    ]
+    )
+    return narrow_samples([columns(sample) for sample in whole])
 
 
 def _digest(splits: Splits | SeriesSplits) -> str:
