@@ -102,6 +102,7 @@ class Data:
             interval,
             longest,
             span=float(max(np.ptp(series.times) for series in train)),
+            shortest=float(min(lags)),
         )
         self.names = _names(splits, history, channels)
         self.normalizers = _normalizers(self.windows[0], self.how)
