@@ -776,8 +776,8 @@ def test_an_operator_that_is_trained_further_takes_the_steps_of_its_last_series(
     slow = [s._replace(times=5 * s.times) for s in decaying()]
     task = tasks.rollouts(config(), splits_of(slow), start=operator)
     assert "it takes steps of 0.5" in "".join(capsys.readouterr())
-    task.evaluate(operator.model, tmp_path)
     (tmp_path / "config.json").write_text(json.dumps(dataclasses.asdict(config())))
+    task.evaluate(operator.model, tmp_path)
     trained.finish(tmp_path, {})
     found = learn.load(tmp_path)
     how, before = (stepping.stepping_of(o.description) for o in (found, operator))
