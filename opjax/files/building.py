@@ -122,6 +122,7 @@ def build(
     weights = None
     if "quadrature_weights" in arrays:
         weights = numbers(name, "quadrature_weights", arrays["quadrature_weights"])
+        weights = weights.astype(np.float32, copy=False)
     elif wanted.quadrature:
         weights = _weights(name, points, cells)
     path = None if table is None else table.path
@@ -265,9 +266,16 @@ def _grid_shape(name: str, arrays: Arrays) -> tuple[int, ...] | None:
 
 
 def numbers(name: str, key: str, array: Any) -> np.ndarray:
-    """Returns an array in single precision; raises ValueError unless it is real."""
+    """Returns an array in single precision, or in double if it came in more digits.
+
+    Raises:
+      ValueError: unless its numbers are real.
+    """
     array = np.asarray(array)
     check_numbers(name, key, array.dtype)
+    double = array.dtype.itemsize >= (8 if array.dtype.kind == "f" else 4)
+    if double and np.abs(array).max(initial=0) <= np.finfo(np.float32).max:
+        return np.ascontiguousarray(array, np.float64)
     with np.errstate(over="ignore"):  # infinite values are refused by name later
         return np.ascontiguousarray(array, np.float32)
 

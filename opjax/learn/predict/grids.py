@@ -77,7 +77,7 @@ def of_points(
 
 
 def of_scalars(scalars: ArrayLike) -> np.ndarray:
-    """Returns scalars of a sample, float32 of shape `(s,)`.
+    """Returns scalars of a sample, of shape `(s,)`.
 
     Raises:
       TypeError: if they are not floating point.
@@ -126,7 +126,7 @@ def of_grids(trained: Learned, values: ArrayLike) -> Grids:
         )
     shape = array.shape[batched : batched + axes]
     low, high = description["ranges"]["mesh_points"]
-    points = grid_points(shape, low, high).astype(np.float32)
+    points = grid_points(shape, low, high)
     rows = array.reshape(-1, math.prod(shape), channels)
     samples = [
         Sample(points, features=row, grid_shape=shape, name=f"grid {i}")
@@ -137,11 +137,11 @@ def of_grids(trained: Learned, values: ArrayLike) -> Grids:
 
 
 def _floating(name: str, values: ArrayLike) -> np.ndarray:
-    """Single precision, as samples of files."""
+    """Single or double precision, as samples of files."""
     array = np.asarray(values)
     if array.dtype.kind != "f":
         raise TypeError(
             f"{name} must be floating-point numbers, not {array.dtype}; convert them, "
             "x.astype(float)."
         )
-    return array.astype(np.float32)
+    return array.astype(np.float64 if array.itemsize >= 8 else np.float32)
