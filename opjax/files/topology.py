@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from opjax import geometry
+from opjax import geometry, quadrature
 from opjax.files.npz import Arrays
 from opjax.files.vtk.fields import Fields
 from opjax.files.vtk.mesh import Mesh
@@ -19,7 +19,7 @@ _OF_VTK = {
 }
 _OF_CORNERS = {
     **{(2, 2): "line", (2, 3): "triangle", (2, 4): "quad"},
-    **{(3, 2): "line", (3, 3): "triangle", (3, 4): "tetra"},
+    **{(3, 2): "line", (3, 3): "triangle"},  # of four corners, see below
     **{(3, 5): "pyramid", (3, 6): "wedge", (3, 8): "hexahedron"},
 }
 _WITHOUT_EXTENT = {0, 1, 2}  # VTK's empty cells and vertices
@@ -234,7 +234,8 @@ def _of_array(
     cells = np.asarray(arrays["cells"])
     shape, p = cells.shape, points.shape[1]
     kind = _OF_CORNERS.get((p, shape[1])) if cells.ndim == 2 else None
-    if kind is None or cells.dtype.kind not in "iu" or not cells.size:
+    four = cells.ndim == 2 and (p, shape[1]) == (3, 4)
+    if not (kind or four) or cells.dtype.kind not in "iu" or not cells.size:
         raise ValueError(
             f"{name}: cells have shape {shape} and type {cells.dtype}, expected point "
             f"indices (m, corners) of linear cells in {p} dimensions."
@@ -244,6 +245,12 @@ def _of_array(
             f"{name}: cells name points from {cells.min()} to {cells.max()}, but there "
             f"are points 0 to {len(points) - 1} only."
         )
+    if four:
+        try:
+            kind = quadrature.kind_of_four(points, cells)
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from error
+    assert kind is not None
     block = Block(np.arange(len(cells)), cells.astype(np.int64))
     return {kind: block}, len(cells)
 
