@@ -15,6 +15,8 @@ GEOMETRY = ("normals", "distance")
 _PREFIX = "boundary_"
 _NUMBERS, _NAMES = "boundary", "boundary_names"
 _AXES = "xyz"
+_SOME = 500  # facets that are looked at
+_MOST_INSIDE = 0.25  # of the facets of a boundary that may be sides of cracks
 
 
 class Geometric(NamedTuple):
@@ -64,6 +66,8 @@ def of(
     num_points = len(arrays["mesh_points"])
     sets = {key: _set(name, arrays, key, num_points, cells) for key in boundary_names}
     facets = None if cells is None else _facets(name, cells, surface=bool(features))
+    if features and cells is not None and facets is not None:
+        _check_conforming(name, cells, facets.corners)
     columns: list[np.ndarray] = []
     channels: list[str] = []
     members: dict[str, np.ndarray] = {}
@@ -105,6 +109,28 @@ def _facets(name: str, cells: Topology, *, surface: bool) -> geometry.Facets:
             f"{name} has lines only; a boundary is that of surfaces or solids."
         )
     return cells.boundary()
+
+
+def _check_conforming(name: str, cells: Topology, facets: np.ndarray) -> None:
+    """Raises ValueError if cells of a solid do not share whole faces.
+
+    Faces that neighbours divide differently count as boundary on both sides: there,
+    facets of opposite normals are in one place. Cracks have some of them too.
+    """
+    if cells.dimension < 3 or not len(facets):
+        return
+    some = facets[np.linspace(0, len(facets) - 1, _SOME).astype(int)]
+    middles = cells.points[some].mean(axis=1)
+    nearest = geometry.nearest_facets(middles, cells.points, facets)
+    share = np.mean(~nearest.normal.any(axis=1))
+    if share > _MOST_INSIDE:
+        raise ValueError(
+            f"{name}: about {share:.0%} of the faces that only one cell has are inside "
+            "of the mesh, since neighbours divide them differently; normals and "
+            "distances would be those of faces inside. Tetrahedra that pyvista's "
+            "triangulate() makes of second-order cells are such: give the file of the "
+            "second-order cells, which is read, or mesh with first-order cells."
+        )
 
 
 def _surface(cells: Topology) -> geometry.Facets:
@@ -310,17 +336,35 @@ def _with_cells(cells: Topology, points: np.ndarray, marked: np.ndarray) -> _Set
     """A boundary of points and cells: all corners of those of lower dimensions."""
     points = points.copy()
     for block in cells.others:
-        points[block.cells[marked[block.rows]]] = True
+        points[block.points[marked[block.rows]]] = True
     rows = np.zeros_like(marked)
     rows[cells.rows] = marked[cells.rows]
     if rows.any() and cells.dimension == cells.points.shape[1]:
         # Cells beside a boundary: their points that are on the boundary of the mesh.
         facets = cells.boundary()
-        points[facets.corners[rows[facets.cells]]] = True
+        chosen = facets.corners[rows[facets.cells]]
+        points[chosen] = True
+        points[_between(cells, chosen)] = True
     elif rows.any():  # patches of a surface
         for block in cells.blocks.values():
-            points[block.cells[rows[block.rows]]] = True
+            points[block.points[rows[block.rows]]] = True
     return _Set(points, rows)
+
+
+def _between(cells: Topology, facets: np.ndarray) -> np.ndarray:
+    """Points of cells of higher order that are on facets, but no corners.
+
+    Facets are curved by less than a tenth of their longest side; points of other facets
+    and inside of cells are farther away.
+    """
+    blocks = [b for b in cells.blocks.values() if b.between is not None]
+    if not blocks or not len(facets):
+        return np.zeros(0, np.int64)
+    every = np.unique(np.concatenate([np.ravel(b.between) for b in blocks]))
+    found = geometry.nearest_facets(cells.points[every], cells.points, facets)
+    corners = cells.points[facets]
+    sides = np.linalg.norm(corners - np.roll(corners, 1, axis=1), axis=2).max(axis=1)
+    return every[found.distance < 0.1 * sides[found.facet]]
 
 
 def _with_corners(

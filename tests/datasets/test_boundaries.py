@@ -366,3 +366,106 @@ def test_a_surface_of_quads_in_an_array_is_one(tmp_path):
     surface = surface._replace(quadrature_weights=None, target=None)
     files.write(tmp_path / "b.vtu", surface._replace(name=""), np.ones((8, 1)))
     assert set(pyvista.read(tmp_path / "b.vtu").celltypes) == {9}
+
+
+def curved(kind, path, n=3, **fields):
+    """A box of second-order cells, two neighbours of which share whole faces."""
+    box = pyvista.ImageData(dimensions=(n + 1,) * 3, spacing=(1 / n,) * 3)
+    mesh = box.cast_to_unstructured_grid()
+    if kind == 24:
+        mesh = mesh.triangulate()  # first-order cells, which is done right
+        linear, edges = mesh.cells_dict[10], TETRA_EDGES
+    else:
+        linear, edges = mesh.cells_dict[11][:, [0, 1, 3, 2, 4, 5, 7, 6]], BOX_EDGES
+    ends = np.sort(linear[:, edges], axis=2).reshape(-1, 2)
+    different, numbers = np.unique(ends, axis=0, return_inverse=True)
+    points = np.asarray(mesh.points, float)
+    middles = points[different].mean(axis=1)
+    cells = np.hstack([linear, numbers.reshape(len(linear), -1) + len(points)])
+    points = np.vstack([points, middles])
+    found = pyvista.UnstructuredGrid({kind: cells}, points)
+    found.point_data["target"] = np.ones(len(points))
+    for name, array in fields.items():
+        found.point_data[name] = array(points)
+    found.save(path)
+    return found
+
+
+TETRA_EDGES = np.array([(0, 1), (1, 2), (2, 0), (0, 3), (1, 3), (2, 3)])
+BOX_EDGES = np.array(
+    [
+        *((0, 1), (1, 2), (2, 3), (3, 0), (4, 5), (5, 6), (6, 7), (7, 4)),
+        *((0, 4), (1, 5), (2, 6), (3, 7)),
+    ]
+)
+
+
+@pytest.mark.parametrize("kind", [24, 25])
+def test_second_order_cells_have_the_distances_of_their_corners(kind, tmp_path):
+    def below(points):
+        return (points[:, 2] == 0).astype(int)
+
+    curved(kind, tmp_path / "a.vtu", boundary_wall=below)
+    (sample,) = files.read(tmp_path / "a.vtu", geometry="distance,normals")
+    x = sample.mesh_points
+    exact = np.minimum(x, 1 - x).min(axis=1)
+    np.testing.assert_allclose(sample.features[:, 3], exact, atol=1e-6)
+    (sample,) = files.read(
+        tmp_path / "a.vtu", geometry="distance", boundary_names="wall"
+    )
+    np.testing.assert_allclose(sample.features[:, 1], x[:, 2], atol=1e-6)
+    np.testing.assert_array_equal(sample.features[:, 0], x[:, 2] == 0)
+
+
+@pytest.mark.parametrize("kind", [24, 25])
+def test_the_way_out_for_centres_of_second_order_cells_works(kind, tmp_path):
+    mesh = curved(kind, tmp_path / "a.vtu")
+    mesh.cell_data["q"] = np.arange(mesh.n_cells, dtype=float)
+    mesh.save(tmp_path / "a.vtu")
+    with pytest.raises(ValueError, match=rf"VTK's kinds \[{kind}\]") as error:
+        files.read(tmp_path / "a.vtu", target="q", location="cells")
+    advice = str(error.value).split("corners, ")[1].split(", and the cell")[0]
+    linear = eval(advice, {"pyvista": pyvista, "mesh": mesh})  # noqa: S307
+    linear.cell_data["q"] = mesh.cell_data["q"]
+    linear.save(tmp_path / "b.vtu")
+    given = {"target": "q", "location": "cells", "geometry": "distance"}
+    (sample,) = files.read(tmp_path / "b.vtu", **given)
+    x = sample.mesh_points
+    exact = np.minimum(x, 1 - x).min(axis=1)
+    np.testing.assert_allclose(sample.features[:, 0], exact, atol=1e-6)
+    assert sample.quadrature_weights.sum() == pytest.approx(1)
+    weighted = sample.quadrature_weights @ sample.mesh_points
+    np.testing.assert_allclose(weighted, 0.5, rtol=1e-5)
+    (points,) = files.read(tmp_path / "a.vtu", quadrature=True, target="target")
+    assert points.quadrature_weights.sum() == pytest.approx(1, rel=1e-5)
+
+
+def test_what_triangulate_makes_of_second_order_cells_is_refused(tmp_path):
+    mesh = curved(24, tmp_path / "a.vtu", n=4)
+    mesh.triangulate().save(tmp_path / "b.vtu")
+    found = pyvista.read(tmp_path / "b.vtu")
+    if found.n_cells == mesh.n_cells:
+        pytest.skip("this pyvista leaves second-order cells as they are")
+    with pytest.raises(ValueError, match=r"b.vtu: about \d+% of the faces"):
+        files.read(tmp_path / "b.vtu", geometry="distance")
+
+
+def test_boxes_that_triangulate_divides_conform(tmp_path):
+    """What other messages advise, for first-order cells."""
+    mesh = pyvista.ImageData(dimensions=(4, 4, 4)).cast_to_unstructured_grid()
+    mesh.point_data["target"] = np.ones(64)
+    mesh.triangulate().save(tmp_path / "a.vtu")
+    (sample,) = files.read(tmp_path / "a.vtu", geometry="distance")
+    x = sample.mesh_points
+    exact = np.minimum(x, 3 - x).min(axis=1)
+    np.testing.assert_allclose(sample.features[:, 0], exact, atol=1e-6)
+
+
+def test_cells_beside_a_boundary_mark_its_points_of_higher_order(tmp_path):
+    mesh = curved(25, tmp_path / "a.vtu")
+    corners = mesh.points[mesh.cells_dict[25]]
+    mesh.cell_data["boundary_wall"] = (corners[..., 2] == 0).any(axis=1).astype(int)
+    mesh.save(tmp_path / "a.vtu")
+    (sample,) = files.read(tmp_path / "a.vtu", boundary_names="wall")
+    below = np.flatnonzero(sample.mesh_points[:, 2] == 0)
+    assert np.isin(below, sample.boundaries["wall"]).all()
