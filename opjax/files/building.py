@@ -12,8 +12,8 @@ from opjax.files import boundaries, cases
 from opjax.files.gridded import on_grid
 from opjax.files.npz import Arrays
 from opjax.files.topology import at_cells, other_location
-from opjax.samples import Sample
-from opjax.samples.digests import digest
+from opjax.samples import Sample, Series
+from opjax.samples.digests import digest, digest_of_series
 from opjax.samples.narrowing import narrow
 
 # Points may move by this share of the width of a mesh; an offset of ten times the width
@@ -383,12 +383,13 @@ def warn_of_offsets(
         )
 
 
-def copies(found: Iterable[Sample]) -> list[tuple[str, str]]:
+def copies(found: Iterable[Sample | Series]) -> list[tuple[str, str]]:
     """Returns the names of samples that are there twice: of the first and the copy."""
     seen: dict[str, str] = {}
     pairs: list[tuple[str, str]] = []
     for sample in found:
-        first = seen.setdefault(digest(sample), sample.name)
+        own = digest(sample) if isinstance(sample, Sample) else digest_of_series(sample)
+        first = seen.setdefault(own, sample.name)
         if first != sample.name:
             pairs.append((first, sample.name))
     return pairs

@@ -65,8 +65,9 @@ def splits(
       location: whether fields are at points or at cells.
       boundary_names: named boundaries that become features.
       geometry: features of the shape.
-      scalars: numbers that are given for the whole sample. A column `split` of their
-        table, see `files.cases`, divides the samples in place of the fractions.
+      scalars: numbers that are given for the whole sample. A column `split` of
+        `cases.csv`, see `files.cases`, divides the samples in place of the fractions,
+        also without scalars.
       target_scalars: numbers of the whole sample to predict.
 
     Returns:

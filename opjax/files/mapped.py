@@ -279,13 +279,20 @@ def columns(
     return arrays
 
 
-def row_of(file: Path, group: str) -> tuple[Mapping[str, str] | None, Path | None]:
+def row_of(
+    file: Path, group: str, *, named: bool = True
+) -> tuple[Mapping[str, str] | None, Path | None]:
     """Returns what a table of cases says of a sample, and where it is, if it is.
+
+    Args:
+      file: of the sample.
+      group: its group in the file, if any.
+      named: see `cases.table_of`.
 
     Raises:
       ValueError: if the table is damaged, or lacks the sample.
     """
-    table = cases.table_of(file)
+    table = cases.table_of(file, named=named)
     return (None, None) if table is None else (table.row(file, group), table.path)
 
 

@@ -294,10 +294,9 @@ class How(NamedTuple):
     def build(self, place: Place, arrays: Arrays) -> Built:
         """Builds a sample of its arrays."""
         name = str(Path(place.file) / place.group) if place.group else place.file
-        if not (self.wanted.scalars or self.wanted.target_scalars):
-            return building.build(name, arrays, self.wanted)
+        named = bool(self.wanted.scalars or self.wanted.target_scalars)
         file = Path(place.file)
-        table = cases.table_of(file)
+        table = cases.table_of(file, named=named)
         row = None if table is None else table.row(file, place.group)
         return building.build(name, arrays, self.wanted, table=table, row=row)
 

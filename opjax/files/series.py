@@ -202,8 +202,8 @@ def series_splits(
       seed: of the division.
       target: see `read_series`; likewise the others.
       features: names of constant fields.
-      scalars: names of numbers of the case. A column `split` of their table divides the
-        series in place of the fractions.
+      scalars: names of numbers of the case. A column `split` of `cases.csv` divides the
+        series in place of the fractions, also without scalars.
       point_dim: of VTK files.
       quadrature: make weights of the points from the cells.
       grid_axes: number of axes of the grid of files without points.
@@ -393,7 +393,7 @@ def _build(
                 f"{name}: {key} is one number for the whole case, and no field; give "
                 f"it as a scalar, --scalar_names={key}, not among --feature_names."
             )
-    table = cases.table_of_series(case, group) if wanted.scalars else None
+    table = cases.table_of_series(case, group, named=bool(wanted.scalars))
     if table is None:
         return building.build(name, arrays, wanted)
     return building.build(name, arrays, wanted, table=table[0], row=table[1])

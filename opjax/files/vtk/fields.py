@@ -12,7 +12,7 @@ from opjax.files import cgns, limits
 from opjax.files.npz import Groups
 from opjax.files.vtk import blocks, legacy, ply, stl, vtu_write, xml_files
 from opjax.files.vtk.mesh import CURVED, Mesh
-from opjax.quadrature import cell_weights
+from opjax.quadrature import cell_weights, kind_of_four
 
 # VTK's numbers of the linear cells, by dimension: number of corners to kind.
 _LINEAR = {1: {2: 3}, 2: {3: 5, 4: 9}, 3: {4: 10, 8: 12, 6: 13, 5: 14}}
@@ -201,4 +201,8 @@ def _cells_of(cells: Any, points: np.ndarray) -> tuple[np.ndarray, int]:
             f"Cells of {cells.shape[1]} corners in {points.shape[1]} dimensions are no "
             "linear cells that VTK knows."
         )
-    return cells, _LINEAR[fitting[-1]][cells.shape[1]]
+    dimension = fitting[-1]
+    if dimension == 3 and cells.shape[1] == 4 and len(cells):
+        with contextlib.suppress(ValueError):  # they may be either; let them be solid
+            dimension = 2 if kind_of_four(points, cells) == "quad" else 3
+    return cells, _LINEAR[dimension][cells.shape[1]]

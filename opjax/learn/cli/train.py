@@ -430,7 +430,7 @@ def make_streamed_task(config: Config) -> StreamedTask:
 def load_series(config: Config) -> SeriesSplits:
     """Reads and divides series."""
     with _training_paths(config, series=True) as paths:
-        return series_splits(
+        splits = series_splits(
             paths,
             _listed(config.test),
             target=config.target_names,
@@ -448,6 +448,9 @@ def load_series(config: Config) -> SeriesSplits:
             num_validation=config.num_validation,
             num_test=config.num_test,
         )
+    if not config.stream_samples:
+        _warn_of_copies(splits)
+    return splits
 
 
 @contextlib.contextmanager
@@ -509,13 +512,14 @@ def load(config: Config) -> tuple[Splits, dict[str, tuple[str, ...]]]:
     return splits, dict(splits.channels or {})
 
 
-def _warn_of_copies(splits: Splits) -> None:
-    """Warns of samples that are there twice, and may be in two sets."""
+def _warn_of_copies(splits: Splits | SeriesSplits) -> None:
+    """Warns of samples or series that are there twice, and may be in two sets."""
     found = copies([*splits.train, *splits.validation, *splits.test])
     if found:
         first, second = found[0]
+        kind = "series" if isinstance(splits, SeriesSplits) else "samples"
         warnings.warn(
-            f"{len(found)} samples are copies of others: {second} is the same as "
+            f"{len(found)} {kind} are copies of others: {second} is the same as "
             f"{first}. A copy in another set makes its error too small; remove it.",
             stacklevel=2,
         )

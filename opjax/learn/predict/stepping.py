@@ -27,6 +27,8 @@ class Stepping(NamedTuple):
       interval: time between frames in training, the median where it varies.
       longest: largest distance of time in training, which is one for the model.
       span: from the first to the last frame of the longest series of training.
+      shortest: smallest distance of time in training; zero where an earlier opjax did
+        not store it.
     """
 
     mode: str
@@ -36,6 +38,7 @@ class Stepping(NamedTuple):
     interval: float
     longest: float
     span: float = math.inf
+    shortest: float = 0.0
 
     @property
     def timed(self) -> bool:
@@ -54,6 +57,7 @@ def stepping_of(description: Mapping[str, Any]) -> Stepping:
         raise ValueError(
             "The operator was not trained on series; train it with --time=unrolled."
         )
+    found = {"shortest": 0.0, **found}
     for name, kind in Stepping.__annotations__.items():
         value = found.get(name)
         known = isinstance(value, bool) == (kind is bool) and isinstance(value, kind)
@@ -64,7 +68,7 @@ def stepping_of(description: Mapping[str, Any]) -> Stepping:
             )
     how = Stepping(**{name: found[name] for name in Stepping._fields})
     sizes = how.history, how.channels, how.interval, how.longest, how.span
-    if how.mode not in MODES or min(sizes) <= 0:
+    if how.mode not in MODES or min(sizes) <= 0 or how.shortest < 0:
         raise ValueError(f"The description of the operator is damaged: {how}.")
     return how
 
