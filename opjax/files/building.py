@@ -8,11 +8,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from opjax import quadrature as rules
-from opjax.files import boundaries, cases
+from opjax.files import boundaries, cases, conversion, hdf5, matlab
 from opjax.files.gridded import on_grid
 from opjax.files.npz import Arrays
 from opjax.files.topology import at_cells, other_location
 from opjax.samples import Sample
+from opjax.samples.base import is_real, real
 from opjax.samples.digests import digest
 
 # Points may move by this share of the width of a mesh; an offset of ten times the width
@@ -99,8 +100,9 @@ def build(
         arrays = at_cells(name, arrays, fields)
     if "mesh_points" not in arrays:
         raise missing(name, "mesh_points", arrays)
-    exact = np.asarray(arrays["mesh_points"])
-    points = _column(numbers(name, "mesh_points", exact), name, "mesh_points")
+    exact = _coordinates(name, np.asarray(arrays["mesh_points"]))
+    with np.errstate(over="ignore"):  # infinite values are refused by name later
+        points = exact.astype(np.float32)
     _check_location(name, wanted, whole, arrays)
     features = _field(name, "features", wanted.features, arrays, len(points), True)
     target = _field(
@@ -122,8 +124,9 @@ def build(
     weights = None
     if "quadrature_weights" in arrays:
         weights = numbers(name, "quadrature_weights", arrays["quadrature_weights"])
+        weights = matlab.vector(weights)
     elif wanted.quadrature:
-        weights = _weights(name, points, cells)
+        weights = _weights(name, exact, cells)
     path = None if table is None else table.path
     scalars = cases.read(name, given, row, wanted.scalars, table=path)
     target_scalars = cases.read(
@@ -176,9 +179,14 @@ def _with(name: str, features: "_Field", shape: boundaries.Geometric) -> "_Field
     return _Field(values, features.channels + shape.channels)
 
 
+def _coordinates(name: str, points: np.ndarray) -> np.ndarray:
+    """The points as they were given, `(n, p)`: in double precision if they have it."""
+    check_numbers(name, "mesh_points", points.dtype)
+    return _column(np.ascontiguousarray(real(name, points)), name, "mesh_points")
+
+
 def _moved(exact: np.ndarray, rounded: np.ndarray) -> float:
     """How far points have moved at most, over the width of the mesh."""
-    exact = exact.reshape(rounded.shape)
     if exact.dtype != np.float64 or not np.isfinite(exact).all():
         return 0.0  # the latter is refused by name
     width = np.ptp(exact, axis=0).max() if len(exact) else 0.0
@@ -217,7 +225,8 @@ def _field(
             raise ValueError(
                 f"{name}: {key} has {bad.sum()} values that are not finite, the first "
                 f"one at point {np.argwhere(bad)[0][0]}; remove the points or the "
-                "sample."
+                "sample. Points with quadrature_weights of 0 take part in nothing: "
+                "give them such weights, and any finite value."
             )
         columns.append(column)
         channels += [key] * column.shape[1]
@@ -246,8 +255,10 @@ def _weights(name: str, points: np.ndarray, cells: np.ndarray | None) -> np.ndar
         raise ValueError(
             f"{name} has neither quadrature_weights nor cells to make them from."
         )
+    centred = points.astype(np.float64)
+    centred -= centred.mean(axis=0) if np.isfinite(centred).all() else 0
     try:
-        return rules.cell_weights(points, cells).astype(np.float32)
+        return rules.cell_weights(centred, cells).astype(np.float32)
     except ValueError as error:
         raise ValueError(f"{name}: {error} Or give quadrature_weights.") from error
 
@@ -255,7 +266,7 @@ def _weights(name: str, points: np.ndarray, cells: np.ndarray | None) -> np.ndar
 def _grid_shape(name: str, arrays: Arrays) -> tuple[int, ...] | None:
     if "grid_shape" not in arrays:
         return None
-    shape = np.asarray(arrays["grid_shape"])
+    shape = matlab.whole(matlab.vector(np.asarray(arrays["grid_shape"])))
     if shape.ndim != 1 or shape.dtype.kind not in "iu":
         raise ValueError(
             f"{name}: grid_shape must be integers, one for each axis, not "
@@ -274,7 +285,7 @@ def numbers(name: str, key: str, array: Any) -> np.ndarray:
 
 def check_numbers(name: str, key: str, dtype: np.dtype[Any]) -> None:
     """Raises ValueError unless a type holds real numbers."""
-    if dtype.kind not in "fiub":
+    if not is_real(dtype):
         raise ValueError(
             f"{name}: {key} has dtype {dtype}, expected real numbers"
             + ("; give real and imaginary part." if dtype.kind == "c" else ".")
@@ -291,15 +302,18 @@ def _column(array: np.ndarray, name: str, key: str) -> np.ndarray:
 
 
 def _checked_cells(name: str, cells: np.ndarray, num_points: int) -> np.ndarray:
+    cells = matlab.whole(cells)
     if cells.dtype.kind not in "iu" or cells.ndim != 2:
         raise ValueError(
             f"{name}: cells must be point indices, integers of shape (m, corners), not "
             f"{cells.dtype} of shape {cells.shape}."
         )
     if cells.size and not (cells.min() >= 0 and cells.max() < num_points):
+        from_one = bool(cells.min() == 1 and cells.max() == num_points)
         raise ValueError(
             f"{name}: cells name points from {cells.min()} to {cells.max()}, but there "
             f"are points 0 to {num_points - 1} only."
+            + " They count from one, as in MATLAB: give cells - 1." * from_one
         )
     return cells.astype(np.int64)
 
@@ -314,6 +328,12 @@ def missing(name: str, key: str, arrays: Iterable[str]) -> ValueError:
         note = " It is a surface; save one with fields as .vtp by pyvista."
     elif key == "mesh_points":
         note = " Of fields on a grid, (h, w) or (h, w, channels), give grid_axes=2."
+    file = hdf5.file_of(Path(name))
+    if file.suffix.lower() in hdf5.SUFFIXES and file.is_file():
+        note = conversion.companion(file) or note
+    longer = [other for other in arrays if "," in other and key in other.split(",")]
+    if longer:
+        note = f' A name with a comma needs quotes: "{longer[0]}".'
     return ValueError(f"{name} has no array {key!r}, only {sorted(arrays)}.{note}")
 
 

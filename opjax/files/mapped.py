@@ -219,7 +219,7 @@ def _vtu(
         copy.check()
 
 
-_OPENED = {".h5": _hdf5, ".vtu": _vtu}
+_OPENED = {**dict.fromkeys(hdf5.SUFFIXES, _hdf5), ".vtu": _vtu}
 
 
 def columns(

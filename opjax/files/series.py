@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from opjax.files import building, cases, frames, stored_frames
+from opjax.files import building, cases, frames, matlab, stored_frames
 from opjax.files.building import Wanted
 from opjax.files.division import rows_at_random
 from opjax.files.formats import OnePath, Paths, opened
@@ -336,6 +336,7 @@ def _of_arrays(case: Path, group: str, arrays: Arrays, how: How) -> _Found:
         times = np.zeros(1)
     times = np.asarray(times)
     building.check_numbers(name, "times", times.dtype)
+    times = matlab.vector(times)
     if times.ndim == 0:  # one frame, at that time
         fields, times = {k: f[None] for k, f in fields.items()}, times[None]
     counts = {key: len(field) if field.ndim else 0 for key, field in fields.items()}
