@@ -1,5 +1,6 @@
 """Samples built from the named arrays of a file, with errors that name it."""
 
+import math
 import warnings
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -12,7 +13,8 @@ from opjax.files import boundaries, cases, conversion, hdf5, matlab
 from opjax.files.gridded import on_grid
 from opjax.files.npz import Arrays
 from opjax.files.topology import at_cells, other_location
-from opjax.samples import Sample
+from opjax.files.vtk.fields import Fields, Plane
+from opjax.samples import Sample, layout
 from opjax.samples.base import is_real, real
 from opjax.samples.digests import digest
 
@@ -62,12 +64,16 @@ class Built(NamedTuple):
       moved: how far a point has moved at most because coordinates are rounded to single
         precision, over the width of the mesh.
       part: what a table of cases says it is for; empty if none does.
+      plane: of a VTK file, where its points are in space; None for others.
+      time: that its file says it is of; NaN if it says none.
     """
 
     sample: Sample
     channels: dict[str, tuple[str, ...]]
     moved: float = 0.0
     part: str = ""
+    plane: Plane | None = None
+    time: float = math.nan
 
 
 def build(
@@ -124,7 +130,6 @@ def build(
     weights = None
     if "quadrature_weights" in arrays:
         weights = numbers(name, "quadrature_weights", arrays["quadrature_weights"])
-        weights = matlab.vector(weights)
     elif wanted.quadrature:
         weights = _weights(name, exact, cells)
     path = None if table is None else table.path
@@ -155,7 +160,17 @@ def build(
     if wanted.target_scalars:
         channels["target_scalars"] = wanted.target_scalars
     part = "" if row is None else row.get("split", "")
-    return Built(sample, channels, _moved(exact, points), part)
+    plane = given.plane if isinstance(given, Fields) else None
+    return Built(sample, channels, _moved(exact, points), part, plane, time_of(given))
+
+
+def time_of(arrays: Arrays) -> float:
+    """The time that a file says it is of; NaN if it says none."""
+    known = arrays.mesh.field_data.arrays if isinstance(arrays, Fields) else {}
+    found = np.asarray(known.get("TimeValue", math.nan))
+    if found.size != 1 or found.dtype.kind not in "fiu":
+        return math.nan
+    return float(found.ravel()[0])
 
 
 def _check_location(name: str, wanted: Wanted, whole: Arrays, arrays: Arrays) -> None:
@@ -313,7 +328,8 @@ def _checked_cells(name: str, cells: np.ndarray, num_points: int) -> np.ndarray:
         raise ValueError(
             f"{name}: cells name points from {cells.min()} to {cells.max()}, but there "
             f"are points 0 to {num_points - 1} only."
-            + " They count from one, as in MATLAB: give cells - 1." * from_one
+            + " They count from one, as in MATLAB: give cells - 1."
+            * from_one
         )
     return cells.astype(np.int64)
 
@@ -351,6 +367,40 @@ def check_agree(first: Sample, sample: Sample) -> None:
             raise ValueError(
                 f"{first.name} has {has[0]} {field}, but {sample.name} {has[1]}: all "
                 "samples of a data set must agree."
+            )
+
+
+def check_plane(first: Built, built: Built, point_dim: int | None) -> None:
+    """Raises ValueError, naming both files, for meshes in different planes of space."""
+    one, other = first.plane, built.plane
+    if one is None or other is None or point_dim is not None:
+        return
+    names = first.sample.name, built.sample.name
+    if one.axes != other.axes:
+        where = [" and ".join("xyz"[axis] for axis in p.axes) for p in (one, other)]
+        raise ValueError(
+            f"{names[0]} varies along {where[0]}, but {names[1]} along {where[1]}: all "
+            "meshes must lie in one plane. Turn them into it, or give point_dim=3 "
+            "(--point_dim=3) for points in space."
+        )
+    for axis, here in one.constants.items():
+        there = other.constants[axis]
+        if abs(here - there) > 1e-6 * max(one.width, other.width):
+            raise ValueError(
+                f"{names[0]} lies at {'xyz'[axis]} = {here:g}, but {names[1]} at "
+                f"{there:g}: in two dimensions they are in one plane. Give point_dim=3 "
+                f"(--point_dim=3) to tell models {'xyz'[axis]}, or point_dim=2 if it "
+                "does not matter."
+            )
+
+
+def warn_of_channels_first(first: Built) -> None:
+    """Warns, of files of grids without points, if their first axis may be channels."""
+    sample = first.sample
+    for name, array in {"features": sample.features, "target": sample.target}.items():
+        if array is not None and sample.grid_shape is not None:
+            layout.warn_of_channels_first(
+                f"{sample.name}: {name}", sample.grid_shape, array.shape[1]
             )
 
 

@@ -81,7 +81,7 @@ def table_of_series(case: Path, group: str) -> tuple[Table, Mapping[str, str]] |
     """
     if (table := table_of(case)) is not None:
         return table, table.row(case, group)
-    if case.suffix.lower() not in (".pvd", ".vtu"):
+    if case.suffix.lower() not in (".pvd", ".series", ".vtu"):
         return None
     table = table_of(case.parent)
     return None if table is None else (table, table.row(case.parent, case.name))

@@ -41,7 +41,7 @@ _ARRAY = (
     ", with mesh_points= beside it unless it is on a grid"
 )
 _RST = (
-    "pip install ansys-mapdl-reader; python -c \"from ansys.mapdl import reader; "
+    'pip install ansys-mapdl-reader; python -c "from ansys.mapdl import reader; '
     "reader.read_binary({name!r}).save_as_vtk('{stem}.vtu')\""
 )
 _OP2 = (
@@ -52,9 +52,17 @@ _ODB = (
     "only Abaqus reads it: let the job write results by *FILE FORMAT, ASCII, or export "
     "points and fields by its Python (odbAccess) as columns of a .csv file"
 )
+_PARTS = (
+    'python -c "import pyvista, os; r = pyvista.get_reader({name!r}); '
+    "os.mkdir('{stem}'); [(r.set_active_time_value(t), m := "
+    "r.read().combine(merge_points=True), m.field_data.update({{'TimeValue': [t]}}), "
+    "m.save(f'{stem}/{stem}_{{i:04d}}.vtu')) for i, t in enumerate(r.time_values)]\""
+)
 _WAYS = {
     **dict.fromkeys((".msh", ".inp", ".bdf", ".med", ".xdmf", ".xmf"), _MESHIO),
-    **dict.fromkeys((".e", ".exo", ".ex2"), _MESHIO.replace("meshio;", "meshio netCDF4;")),
+    **dict.fromkeys(
+        (".e", ".exo", ".ex2"), _MESHIO.replace("meshio;", "meshio netCDF4;")
+    ),
     ".fem": _MESHIO.replace("convert", "convert --input-format nastran"),
     **dict.fromkeys(
         (".vtr", ".vts", ".vti", ".pvtu", ".vtkhdf", ".obj"),
@@ -101,11 +109,19 @@ def way(path: Path) -> str:
     return f" To convert it: {line.format(name=path.name, stem=path.stem)}."
 
 
+def of_parts(path: Path) -> str:
+    """How to join the parts of the frames that a `.pvd` file lists."""
+    line = _PARTS.format(name=path.name, stem=path.stem)
+    return f" To join them: {line}, and give the folder {path.stem}."
+
+
 def companion(path: Path) -> str:
     """Says that a `.h5` file holds the arrays of an XDMF file, where it seems so."""
     for suffix in (".xdmf", ".xmf", ".xdmf2", ".xdmf3"):
         for other in sorted(path.parent.glob(f"*{suffix}")):
             if other.stem == path.stem or path.name in other.read_text(errors="ignore"):
                 converted = _MESHIO.format(name=other.name, stem=other.stem)
-                return f" It holds the arrays of {other.name}; convert that: {converted}."
+                return (
+                    f" It holds the arrays of {other.name}; convert that: {converted}."
+                )
     return ""

@@ -91,7 +91,7 @@ def _files_of(path: OnePath, stacked: bool) -> list[Path]:
         check_suffix(root)
         return [root]
     limits.check_link(root)
-    matches = [Path(match) for match in glob.glob(_pattern(root))]
+    matches = [Path(match) for match in glob.glob(pattern(root))]
     if not matches:
         raise _no_match(root)
     return [file for match in matches for file in _files_of(match, stacked)]
@@ -144,7 +144,7 @@ def _below(root: Path) -> str:
     return ""
 
 
-def _pattern(root: Path) -> str:
+def pattern(root: Path) -> str:
     """The pattern of a path, in which what exists is no pattern: `d [1]/s_*.npz`."""
     literal = next(parent for parent in root.parents if parent.exists())
     rest = root.relative_to(literal)

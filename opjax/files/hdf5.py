@@ -1,4 +1,4 @@
-"""Named arrays of HDF5 files, `.h5` and `.hdf5`, read without trusting what the files say."""
+"""Named arrays of HDF5 files, `.h5` and `.hdf5`, read without trusting them."""
 
 import contextlib
 import math

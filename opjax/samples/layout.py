@@ -1,9 +1,9 @@
-"""Whether arrays are laid out as they say: the order of points, the axis of channels."""
+"""Whether arrays are laid out as they say: order of points, axis of channels."""
 
 import itertools
 import math
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -28,32 +28,54 @@ def check_order(found: Iterable[Grid]) -> None:
       found: of all samples.
 
     Raises:
-      ValueError: if the points of a sample are a grid in another order, or grids of
-        two samples have other axes.
+      ValueError: if the points of a sample are a grid in another order.
     """
-    seen: set[tuple[int, tuple[int, ...] | None]] = set()
-    senses: dict[tuple[int, ...], str] = {}
-    for place, points, shape in found:
-        key = points.__array_interface__["data"][0], shape
-        if shape is None or key in seen or math.prod(shape) != len(points):
-            continue
-        seen.add(key)
+    for place, points, shape in _distinct(found):
         _check_order(place, points, shape)
-        if sense := _sense(points, shape):
-            senses.setdefault(sense, place)
-    if len(senses) > 1:
-        (one, first), (other, second) = list(senses.items())[:2]
+
+
+def check_axes(senses: Iterable[tuple[str, tuple[int, ...]]]) -> None:
+    """Warns of square grids whose points run first along x, which may be transposed.
+
+    Args:
+      senses: names of samples, and `sense` of each.
+
+    Raises:
+      ValueError: if the grids of two samples have other axes.
+    """
+    found: dict[tuple[int, ...], str] = {}
+    for place, sense in senses:
+        if sense:
+            found.setdefault(sense, place)
+    if len(found) > 1:
+        (one, first), (other, second) = list(found.items())[:2]
         raise ValueError(
-            f"{first}: axis 0 of grid_shape runs along {_AXES[one[0]]}, but in {second} "
-            f"along {_AXES[other[0]]}; give all grids the same axes."
+            f"{first}: axis 0 of grid_shape runs along {_AXES[one[0]]}, but in "
+            f"{second} along {_AXES[other[0]]}; give all grids the same axes."
         )
-    for sense, place in senses.items():
+    for sense, place in found.items():
         if sense != tuple(sorted(sense)):
             warnings.warn(
-                f"{place}: axis 0 of grid_shape runs along {_AXES[sense[0]]}, as the "
-                "points do first along x. If the fields do not, they are transposed.",
-                stacklevel=3,
+                f"{place}: axis 0 of grid_shape runs along {_AXES[sense[0]]}, because "
+                f"mesh_points run first along {_AXES[sense[-1]]}; in row-major order "
+                "axis 0 is x. If the fields are not in the order of mesh_points, they "
+                "are transposed.",
+                stacklevel=4,
             )
+
+
+def _distinct(
+    found: Iterable[Grid],
+) -> Iterator[tuple[str, np.ndarray, tuple[int, ...]]]:
+    """Grids whose points fit their shape; of those that share points, the first."""
+    seen: set[tuple[int, tuple[int, ...]]] = set()
+    for place, points, shape in found:
+        if shape is None or math.prod(shape) != len(points):
+            continue
+        key = points.__array_interface__["data"][0], shape
+        if key not in seen:
+            seen.add(key)
+            yield place, points, shape
 
 
 def _check_order(place: str, points: np.ndarray, shape: tuple[int, ...]) -> None:
@@ -81,13 +103,17 @@ def _roughness(
     return float(sum(np.mean(m**2) for m in mixed if m.size))
 
 
-def _sense(points: np.ndarray, shape: tuple[int, ...]) -> tuple[int, ...]:
+def sense(points: np.ndarray, shape: tuple[int, ...] | None) -> tuple[int, ...]:
     """The coordinate that each axis of a square grid runs along, if each has one."""
+    if shape is None or math.prod(shape) != len(points):
+        return ()
     sides, p = set(shape), points.shape[1]
     if len(shape) != p or len(sides) > 1 or not 2 <= p <= 3 or min(sides) < 2:
         return ()
     grid = points.reshape(*shape, p)
-    moves = [np.abs(np.diff(grid, axis=a)).reshape(-1, p).mean(axis=0) for a in range(p)]
+    moves = [
+        np.abs(np.diff(grid, axis=a)).reshape(-1, p).mean(axis=0) for a in range(p)
+    ]
     largest = [int(np.argmax(move)) for move in moves]
     alone = all(m.max() > 1e3 * (m.sum() - m.max()) for m in moves)
     return tuple(largest) if alone and len(set(largest)) == p else ()
