@@ -103,7 +103,7 @@ def make_task(config: Config, cache_dir: str | None = None) -> learn.Task:
     """
     cases = load(config, cache_dir=cache_dir)
     normalizers = supervised.fit_normalizers(
-        cases.train, points=False, features=True, target=True
+        cases.train, points=False, features=True, target=True, published=True
     )
     train, validation, test = (
         _stack(part, normalizers, size, config.num_buckets or 4)

@@ -10,6 +10,8 @@ from typing import Any
 import jax.core
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
+from jaxtyping import Float
 
 
 def floating(**arrays: Any) -> None:
@@ -100,3 +102,8 @@ def option(name: str, value: str, choices: Collection[str]) -> None:
 
 def _is_concrete(number: Any) -> bool:
     return not isinstance(number, jax.core.Tracer)
+
+
+def at_least_single(a: Float[Array, " *shape"]) -> Float[Array, " *shape"]:
+    """Returns half precision as float32 and anything else as it is."""
+    return a.astype(jnp.float32) if jnp.finfo(a.dtype).bits < 32 else a

@@ -15,6 +15,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Float
 
 from opjax import _checks
+from opjax._checks import at_least_single
 from opjax._sequential import one_by_one
 
 REGULARIZATIONS = ("additive", "convex")
@@ -306,8 +307,3 @@ def _product(a: jax.Array, b: jax.Array) -> jax.Array:
     # On accelerators the default product of float32 rounds to 10 bits or fewer, and the
     # solve multiplies that error by the condition number.
     return jnp.matmul(a, b, precision=lax.Precision.HIGHEST)
-
-
-def at_least_single(a: Float[Array, " *shape"]) -> Float[Array, " *shape"]:
-    """Returns half precision as float32 and anything else as it is."""
-    return a.astype(jnp.float32) if jnp.finfo(a.dtype).bits < 32 else a

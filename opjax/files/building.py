@@ -15,7 +15,7 @@ from opjax.files.npz import Arrays
 from opjax.files.topology import at_cells, other_location
 from opjax.files.vtk.fields import Fields, Plane
 from opjax.samples import Sample, layout
-from opjax.samples.base import is_real, real
+from opjax.samples.base import is_real
 from opjax.samples.digests import digest
 
 # Points may move by this share of the width of a mesh; an offset of ten times the width
@@ -106,9 +106,8 @@ def build(
         arrays = at_cells(name, arrays, fields)
     if "mesh_points" not in arrays:
         raise missing(name, "mesh_points", arrays)
-    exact = _coordinates(name, np.asarray(arrays["mesh_points"]))
-    with np.errstate(over="ignore"):  # infinite values are refused by name later
-        points = exact.astype(np.float32)
+    points = numbers(name, "mesh_points", arrays["mesh_points"])
+    points = _column(points, name, "mesh_points")
     _check_location(name, wanted, whole, arrays)
     features = _field(name, "features", wanted.features, arrays, len(points), True)
     target = _field(
@@ -130,8 +129,9 @@ def build(
     weights = None
     if "quadrature_weights" in arrays:
         weights = numbers(name, "quadrature_weights", arrays["quadrature_weights"])
+        weights = weights.astype(np.float32, copy=False)
     elif wanted.quadrature:
-        weights = _weights(name, exact, cells)
+        weights = _weights(name, points, cells)
     path = None if table is None else table.path
     scalars = cases.read(name, given, row, wanted.scalars, table=path)
     target_scalars = cases.read(
@@ -161,7 +161,7 @@ def build(
         channels["target_scalars"] = wanted.target_scalars
     part = "" if row is None else row.get("split", "")
     plane = given.plane if isinstance(given, Fields) else None
-    return Built(sample, channels, _moved(exact, points), part, plane, time_of(given))
+    return Built(sample, channels, _moved(points), part, plane, time_of(given))
 
 
 def time_of(arrays: Arrays) -> float:
@@ -194,14 +194,9 @@ def _with(name: str, features: "_Field", shape: boundaries.Geometric) -> "_Field
     return _Field(values, features.channels + shape.channels)
 
 
-def _coordinates(name: str, points: np.ndarray) -> np.ndarray:
-    """The points as they were given, `(n, p)`: in double precision if they have it."""
-    check_numbers(name, "mesh_points", points.dtype)
-    return _column(np.ascontiguousarray(real(name, points)), name, "mesh_points")
-
-
-def _moved(exact: np.ndarray, rounded: np.ndarray) -> float:
-    """How far points have moved at most, over the width of the mesh."""
+def _moved(exact: np.ndarray) -> float:
+    """How far float32 would move points at most, over the width of the mesh."""
+    rounded = exact.astype(np.float32)
     if exact.dtype != np.float64 or not np.isfinite(exact).all():
         return 0.0  # the latter is refused by name
     width = np.ptp(exact, axis=0).max() if len(exact) else 0.0
@@ -291,9 +286,16 @@ def _grid_shape(name: str, arrays: Arrays) -> tuple[int, ...] | None:
 
 
 def numbers(name: str, key: str, array: Any) -> np.ndarray:
-    """Returns an array in single precision; raises ValueError unless it is real."""
+    """Returns an array in single precision, or in double if it came in more digits.
+
+    Raises:
+      ValueError: unless its numbers are real.
+    """
     array = np.asarray(array)
     check_numbers(name, key, array.dtype)
+    double = array.dtype.itemsize >= (8 if array.dtype.kind == "f" else 4)
+    if double and np.abs(array).max(initial=0) <= np.finfo(np.float32).max:
+        return np.ascontiguousarray(array, np.float64)
     with np.errstate(over="ignore"):  # infinite values are refused by name later
         return np.ascontiguousarray(array, np.float32)
 

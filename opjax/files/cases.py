@@ -196,7 +196,7 @@ def read(
     table: Path | None = None,
     needed: bool = True,
 ) -> np.ndarray | None:
-    """Returns scalars of a sample, float32 of shape `(s,)`.
+    """Returns scalars of a sample, float64 of shape `(s,)`.
 
     Args:
       name: of the sample, for messages.
@@ -231,7 +231,7 @@ def read(
             return None
         ((place, value),) = there.items()
         found.append(_number(name, key, place, value))
-    return np.asarray(found, np.float32) if found else None
+    return np.asarray(found, np.float64) if found else None
 
 
 def _number(name: str, key: str, place: str, value: np.ndarray | str) -> float:

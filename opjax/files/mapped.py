@@ -26,7 +26,7 @@ from opjax.samples.sliced import Column, Numbers
 
 
 class Columns:
-    """Fields of a file, joined along their channels and read in slices as float32.
+    """Fields of a file, joined along their channels and read in slices.
 
     Args:
       name: of the sample.

@@ -67,8 +67,8 @@ def from_arrays(
     shape = (count, points.shape[-2])
     weights: Sequence[np.ndarray | None] = [None] * count
     if quadrature_weights is not None:
-        weights = _stacked("quadrature_weights", quadrature_weights)
-        weights = list(np.broadcast_to(weights, shape))
+        given_weights = _stacked("quadrature_weights", quadrature_weights)
+        weights = list(np.broadcast_to(given_weights, shape))
     flat = {name: _flat(name, array, shape) for name, array in arrays.items()}
     found = [
         Sample(

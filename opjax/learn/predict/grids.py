@@ -78,7 +78,7 @@ def of_points(
 
 
 def of_scalars(scalars: ArrayLike) -> np.ndarray:
-    """Returns scalars of a sample, float32 of shape `(s,)`.
+    """Returns scalars of a sample, of shape `(s,)`.
 
     Raises:
       TypeError: if they are no real numbers.
@@ -127,7 +127,7 @@ def of_grids(trained: Learned, values: ArrayLike) -> Grids:
         )
     shape = array.shape[batched : batched + axes]
     low, high = description["ranges"]["mesh_points"]
-    points = grid_points(shape, low, high).astype(np.float32)
+    points = grid_points(shape, low, high)
     rows = array.reshape(-1, math.prod(shape), channels)
     samples = [
         Sample(points, features=row, grid_shape=shape, name=f"grid {i}")
@@ -138,5 +138,5 @@ def of_grids(trained: Learned, values: ArrayLike) -> Grids:
 
 
 def _floating(name: str, values: ArrayLike) -> np.ndarray:
-    """Single precision, as samples of files."""
-    return real(name, values).astype(np.float32)
+    """Single or double precision, as samples of files."""
+    return real(name, values)

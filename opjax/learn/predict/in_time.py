@@ -9,13 +9,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from opjax import samples
+from opjax import normalize, samples
 from opjax.learn.predict import prediction, stepping
 from opjax.learn.predict.learned import Learned
 from opjax.learn.predict.stepping import Stepping
 from opjax.samples import Series
 from opjax.samples import series as rules
-from opjax.samples.normalizers import encode
+from opjax.samples.normalizers import encode_stored
 
 # Times that agree up to this share of the interval are equal.
 _EQUAL = 1e-3
@@ -120,17 +120,19 @@ def _advance(
     arrays: dict[str, Any],
     lags: np.ndarray,
 ) -> Iterator[np.ndarray]:
-    normalizers = trained.normalizers
-    seen = jnp.asarray(arrays["features"])
-    known = encode({k: v for k, v in arrays.items() if k != "features"}, normalizers)
+    units = stepping.units_of(how, trained.normalizers)
+    early = {**trained.normalizers, "features": units.features}
+    known = encode_stored(arrays, early)
+    seen = jnp.asarray(known.pop("features"), jnp.float32)
     step = jax.jit(partial(_step, how))
     before = 0.0
     for number, lag in enumerate(lags, start=1):
         size = jnp.asarray(lag - before, jnp.float32)
-        frame, later = step(normalizers, trained.model, known, seen, size)
+        frame, later = step(units.inner, trained.model, known, seen, size)
         if how.mode != "one_shot":
             seen, before = later, lag
         values = np.asarray(frame)[: series.num_points]
+        values = normalize.decode_host(units.frame, values)
         if not np.isfinite(values).all():
             raise ValueError(
                 f"The rollout of {series.name} is not finite from step {number} on; "

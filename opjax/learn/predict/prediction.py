@@ -16,7 +16,7 @@ from opjax.learn.registry import operators
 from opjax.nn import division
 from opjax.normalize import Normalizer
 from opjax.samples import Sample, layout
-from opjax.samples.normalizers import encode
+from opjax.samples.normalizers import encode_stored
 from opjax.samples.sliced import WithConstants
 from opjax.streaming import plan
 
@@ -63,25 +63,25 @@ def predict_sample(
     Arguments are those of `operators.call`.
     """
     values = operators.call(model, sample, time=time, axis_name=axis_name)
-    return _decode(normalizers, values)
+    return decode_target(normalizers, values)
 
 
-def predict_both(
-    normalizers: Mapping[str, Normalizer],
+def call_both(
     model: Any,
     sample: Any,
     *,
     time: jax.Array | None = None,
     axis_name: str | None = None,
 ) -> Predicted:
-    """Evaluates an operator as `predict_sample` does, with the scalars it predicts."""
+    """Evaluates an operator on an encoded sample, with the scalars that it predicts.
+
+    Arguments are those of `operators.call`; predictions are in normalised units.
+    """
     if not isinstance(model, nn.models.ScalarOperator):
         values = operators.call(model, sample, time=time, axis_name=axis_name)
-        return Predicted(_decode(normalizers, values))
+        return Predicted(values)
     both = operators.call(model.both, sample, time=time, axis_name=axis_name)
-    values, scalars = both
-    scalars = normalize.decode(normalizers["target_scalars"], scalars)
-    return Predicted(_decode(normalizers, values), scalars)
+    return Predicted(*both)
 
 
 def of_function(model: Any) -> Any:
@@ -93,7 +93,10 @@ def of_function(model: Any) -> Any:
     return nn.models.without_dropout(inner)
 
 
-def _decode(normalizers: Mapping[str, Normalizer], values: jax.Array) -> jax.Array:
+def decode_target(
+    normalizers: Mapping[str, Normalizer], values: jax.Array
+) -> jax.Array:
+    """Values of the output function in physical units."""
     if "target" not in normalizers:
         return values
     return normalize.decode(normalizers["target"], values)
@@ -136,9 +139,11 @@ def predict(
     if n > chunk_size:
         warn_of_pairs(trained, n)
         _check_memory(trained, arrays, when, memory_gib)
-    whole = _whole(trained.model, trained.normalizers, arrays, when)
-    scalars = None if whole.scalars is None else np.asarray(whole.scalars)
-    return Predicted(np.asarray(whole.values)[:n], scalars)
+    whole = _whole(trained.model, encode_stored(arrays, trained.normalizers), when)
+    scalars = whole.scalars
+    if scalars is not None:
+        scalars = in_units(trained.normalizers, "target_scalars", scalars)
+    return Predicted(decoded(trained, np.asarray(whole.values)[:n]), scalars)
 
 
 def _scalars_of(
@@ -179,7 +184,7 @@ class Means:
             return None
         means = jnp.asarray((self._sum / self._mass).astype(np.float32))
         found = jax.jit(self._model.head.of_means)(means)
-        return np.asarray(normalize.decode(normalizers["target_scalars"], found))
+        return in_units(normalizers, "target_scalars", found)
 
 
 def arrays_of(sample: Sample) -> dict[str, np.ndarray]:
@@ -246,14 +251,14 @@ class _Encoded:
     """Rows of an array as the model sees them, encoded when they are read."""
 
     def __init__(self, array: Any, normalizer: Normalizer):
-        self._array = array
-        self._mean, self._std = (np.asarray(x, np.float32) for x in normalizer)
+        self._array, self._normalizer = array, normalizer
 
     def __len__(self) -> int:
         return len(self._array)
 
     def __getitem__(self, rows: slice) -> np.ndarray:
-        return (np.asarray(self._array[rows], np.float32) - self._mean) / self._std
+        found = normalize.encode_host(self._normalizer, np.asarray(self._array[rows]))
+        return found.astype(np.float32, copy=False)
 
 
 def encoded(trained: Learned, arrays: Mapping[str, Any]) -> dict[str, Any]:
@@ -265,20 +270,38 @@ def encoded(trained: Learned, arrays: Mapping[str, Any]) -> dict[str, Any]:
         if k != "scalars"
     }
     if "scalars" in arrays:
-        mean, std = (np.asarray(x, np.float32) for x in normalizers["scalars"])
-        scalars = (np.asarray(arrays["scalars"], np.float32) - mean) / std
+        given = np.asarray(arrays["scalars"])
+        scalars = normalize.encode_host(normalizers["scalars"], given)
+        scalars = scalars.astype(np.float32, copy=False)
         n = len(arrays["mesh_points"])
         found["features"] = WithConstants(found.get("features"), scalars, n)
     return found
 
 
 def decoded(trained: Learned, values: np.ndarray) -> np.ndarray:
-    """Values of the output function in physical units."""
-    values = values[:, : trained.description["channels"]["target"]]
-    if "target" not in trained.normalizers:
+    """Values of the output function in physical units, see `in_units`."""
+    channels = trained.description["channels"]["target"]
+    return in_units(trained.normalizers, "target", values[:, :channels])
+
+
+def in_units(
+    normalizers: Mapping[str, Normalizer], name: str, encoded: Any
+) -> np.ndarray:
+    """What an operator predicts in physical units, on the host.
+
+    Args:
+      normalizers: of the operator.
+      name: of the array, `"target"` or `"target_scalars"`.
+      encoded: the prediction, or several along the first axes.
+
+    Returns:
+      The values in their dtype, in float64 where it does not hold them, see
+      `normalize.decode_host`.
+    """
+    values = np.asarray(encoded)
+    if name not in normalizers:
         return values
-    mean, std = (np.asarray(x, values.dtype) for x in trained.normalizers["target"])
-    return values * std + mean
+    return normalize.decode_host(normalizers[name], values)
 
 
 def padded_size(num_points: int) -> int:
@@ -350,10 +373,8 @@ def _check_scalars(trained: Learned, sample: Sample) -> None:
 
 
 @jax.jit
-def _whole(
-    model: Any, normalizers: Any, arrays: Any, when: jax.Array | None
-) -> Predicted:
-    return predict_both(normalizers, model, encode(arrays, normalizers), time=when)
+def _whole(model: Any, arrays: Any, when: jax.Array | None) -> Predicted:
+    return call_both(model, arrays, time=when)
 
 
 def warn_of_pairs(trained: Learned, num_points: int) -> None:
@@ -373,7 +394,8 @@ def _check_memory(
 ) -> None:
     """Asks the compiler for the memory of an evaluation before there is one."""
     n = len(arrays["mesh_points"])
-    lowered = _whole.lower(trained.model, trained.normalizers, arrays, when)
+    encoded = encode_stored(arrays, trained.normalizers)
+    lowered = _whole.lower(trained.model, encoded, when)
     analysis = lowered.compile().memory_analysis()
     needed = getattr(analysis, "temp_size_in_bytes", 0)
     if needed > memory_gib * 2**30:

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 from jax.typing import ArrayLike
@@ -23,6 +22,7 @@ from opjax.learn.registry import operators
 from opjax.learn.registry.entries import Operator
 from opjax.normalize import Normalizer
 from opjax.samples import Sample, Series, ranges
+from opjax.samples.fields import Fields, to_description
 from opjax.samples.sliced import Sliced
 from opjax.training import checkpoint
 
@@ -81,9 +81,9 @@ class Trained(Learned):
             point; the system's temporary one if None.
 
         Returns:
-          Values of the output function, float32 of shape `(n, q)`; on grids, in the
-          shape of the grids, with channels where the input has them or where there are
-          several.
+          Values of the output function, float32 of shape `(n, q)`, or float64 where an
+          offset is so large that float32 would lose digits; on grids, in the shape of
+          the grids, with channels where the input has them or where there are several.
 
         Raises:
           OSError: if the file cannot be read, or the folder not be written.
@@ -199,7 +199,8 @@ class Trained(Learned):
           scratch: folder for a file.
 
         Returns:
-          An iterator of values of the output function, float32 of shape `(m, q)`.
+          An iterator of values of the output function, of shape `(m, q)` and the type
+          that a call returns.
 
         Raises:
           OSError: if the folder cannot be written.
@@ -359,6 +360,7 @@ def describe(
     sizes: operators.Sizes,
     names: Mapping[str, Sequence[str]] | None = None,
     layout: operators.Layout | None = None,
+    fields: Fields | None = None,
 ) -> dict[str, Any]:
     """Says what an operator is for: sizes and the ranges of the training samples.
 
@@ -367,6 +369,7 @@ def describe(
       sizes: that the model was built for.
       names: of the channels, by array.
       layout: that the model was built with; as by default if None.
+      fields: of the output function, where each has an error of its own.
 
     Returns:
       JSON values: `sizes`, `channels` of the arrays (zero for none), their `names`,
@@ -394,6 +397,8 @@ def describe(
         "weighted": weighted,
         "num_train": len(train),
     }
+    if fields is not None:
+        found["fields"] = to_description(fields)
     return to_json(found | ranges.measure(train) | {"uniform": grids.is_uniform(train)})
 
 
@@ -410,7 +415,8 @@ def save(
     metadata = {
         **description,
         "config": config,
-        "normalizers": {k: jnp.shape(n.mean) for k, n in normalizers.items()},
+        "normalizers": {k: np.shape(n.mean) for k, n in normalizers.items()},
+        "normalizer_types": {k: n.mean.dtype.name for k, n in normalizers.items()},
     }
     checkpoint.save(folder / FOLDER, 0, payload, metadata=to_json(metadata), keep=1)
 
@@ -506,6 +512,10 @@ def _checked(found: Any) -> dict[str, Any]:
         raise ValueError(f"num_layers={config['num_layers']}")
     if set(sizes) - set(operators.Sizes._fields):
         raise ValueError(f"sizes of {sorted(sizes)}")
+    kinds = found.setdefault("normalizer_types", {})  # in opjax 0.2 all float32
+    known = ("float32", "float64")
+    if not isinstance(kinds, dict) or any(k not in known for k in kinds.values()):
+        raise ValueError(f"normalizer_types={kinds!r}")
     ends = found.setdefault("layout", {})  # operators of opjax 0.2 have none
     if not isinstance(ends, dict) or set(ends) - set(operators.Layout._fields):
         raise ValueError(f"layout={ends!r}")
@@ -536,9 +546,9 @@ def _template(description: dict[str, Any]) -> dict[str, Any]:
             rngs=nnx.Rngs(key),
         )
 
-    normalizers = {}
+    normalizers, kinds = {}, description["normalizer_types"]
     for name, shape in description["normalizers"].items():
-        array: Any = jax.ShapeDtypeStruct(tuple(shape), jnp.float32)
+        array = np.empty(tuple(shape), kinds.get(name, np.float32))
         normalizers[name] = Normalizer(array, array)
     model = jax.eval_shape(build, jax.random.key(0))
     return {"model": model, "normalizers": normalizers}
