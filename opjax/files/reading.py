@@ -13,6 +13,7 @@ their names:
 and fields of other names are asked for: `read(folder, features="k,f", target="u")`.
 """
 
+import csv
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -236,7 +237,8 @@ def _check_once(
         if name in (*features, *target) or name in scalars and name in target_scalars:
             raise ValueError(
                 f"{name} is named as a scalar and as something else; it can be one of "
-                "scalar_names, target_scalars, feature_names and target_names."
+                "scalar_names, target_scalars, feature_names and target_names. Rename "
+                f"the scalar, for example to {name}_inlet in cases.csv."
             )
         if name in ("file", "split"):
             raise ValueError(f"A scalar cannot be named {name}, a column of the table.")
@@ -459,11 +461,14 @@ def channels(
 def parse_names(names: Names) -> tuple[str, ...]:
     """Turns names with commas between them into a tuple.
 
+    A name that has a comma itself is put into double quotes: `"Stress, Mises",U`.
+
     Raises:
       ValueError: if a name is given twice.
     """
-    listed = names.split(",") if isinstance(names, str) else names or ()
-    stripped = tuple(name.strip() for name in listed if name.strip())
+    if isinstance(names, str):
+        names = next(csv.reader([names], skipinitialspace=True), [])
+    stripped = tuple(name.strip() for name in names or () if name.strip())
     if len(set(stripped)) < len(stripped):
         raise ValueError(f"Every field can be named once, not {','.join(stripped)!r}.")
     return stripped

@@ -81,8 +81,8 @@ class FileOptions(Options):
     )
     target_names: str = option(
         "",
-        "Names of the fields to predict, separated by commas. If empty, the field "
-        "target, when the files have one",
+        "Names of the fields to predict, separated by commas; a name with a comma in "
+        "double quotes. If empty, the field target, when the files have one",
     )
     scalar_names: str = option(
         "",
