@@ -107,15 +107,16 @@ def _in_folder(root: Path) -> list[Path]:
     for file in known:
         limits.check_link(file)
     if not known:
-        raise _no_samples(root, [f for f in inside if f.is_file()])
+        raise _no_samples(root, inside)
     return known
 
 
-def _no_samples(root: Path, files: list[Path]) -> FileNotFoundError:
+def _no_samples(root: Path, inside: list[Path]) -> FileNotFoundError:
     """The error for a folder without samples: what it has, and what to do."""
+    files = [path for path in inside if path.is_file()]
     suffixes = sorted({f.suffix or f.name for f in files})[:8]
-    ways = dict.fromkeys(way for f in sorted(files) if (way := conversion.way(f)))
-    hint = next(iter(ways), "")
+    ways = map(conversion.way, [root, *sorted(inside)])  # a folder may be a .zarr
+    hint = next(filter(None, ways), "")
     if not hint and (below := _below(root)):
         hint = f" Folders below it have some: give '{below}', a pattern."
     elif not hint and stacking.is_folder(root):
