@@ -92,7 +92,7 @@ def listed(case: Path) -> Iterator[Listed]:
     elif case.is_file():
         yield Listed(case, None)
     else:
-        files = [p for p in case.iterdir() if p.suffix.lower() == ".vtu"]
+        files = [p for p in sorted(case.iterdir()) if p.suffix.lower() == ".vtu"]
         files = [p for p in files if p.name[0] != "."]
         for file in files:
             limits.check_link(file)
