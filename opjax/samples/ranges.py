@@ -27,8 +27,11 @@ def measure(train: Sequence[Sample] | Summarized) -> dict[str, Any]:
     known = summaries.of(train)
     found = {n: list(summaries.limits(known, n)) for n in known[0].ranges}
     counts = [summary.num_points for summary in known]
-    measured = {"num_points": [min(counts), max(counts)], "ranges": found}
-    measured["rounding"] = {n: summaries.rounding(known, n) for n in found}
+    measured: dict[str, Any] = {
+        "num_points": [min(counts), max(counts)],
+        "ranges": found,
+        "rounding": {name: summaries.rounding(known, name) for name in found},
+    }
     quantiles = [one.quantiles for one in known if one.quantiles is not None]
     if len(quantiles) == len(known):
         ends = np.min(quantiles, axis=0), np.max(quantiles, axis=0)
@@ -60,7 +63,9 @@ def compare(measured: Mapping[str, Any], sample: Sample) -> dict[str, Any]:
         share, distance = 0.0, 0.0
         if array is not None:
             ends = measured["ranges"][name]
-            share, distance = _outside(array, *ends, _rounding(measured, name, array))
+            share, distance = _outside(
+                array, ends[0], ends[1], _rounding(measured, name, array)
+            )
         found[f"{label}_outside"] = share
         found[f"{label}_distance"] = distance
     if sample.scalars is not None and "scalars" in measured["ranges"]:
@@ -195,7 +200,7 @@ def _other_sizes(
 
 
 def _rounding(measured: Mapping[str, Any], name: str, array: np.ndarray) -> float:
-    """The `eps` that ranges and an array are known to; operators of 0.2 have float32."""
+    """The `eps` that ranges and an array are known to; that of float32 in opjax 0.2."""
     known = measured.get("rounding", {}).get(name, _SINGLE)
     return max(known, float(np.finfo(array.dtype).eps))
 

@@ -150,7 +150,7 @@ def test_scalars_are_constant_features_in_every_mode(mode):
     normalizer = task.extra["scalars"]
     windows = [one for bucket in task.train for one in bucket.found]
     values = [float(one.scalars[0]) for one in windows]
-    assert set(values) == set(np.float32(rates[:-2]).tolist())
+    assert set(values) == set(rates[:-2].tolist())
     np.testing.assert_allclose(normalizer.mean, [np.mean(values)], rtol=1e-5)
     np.testing.assert_allclose(normalizer.std, [np.std(values, ddof=1)], rtol=1e-5)
     (bucket,) = task.test

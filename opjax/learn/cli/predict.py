@@ -35,11 +35,10 @@ from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from absl import app, flags
 
-from opjax import export, files, metrics
+from opjax import export, files
 from opjax._files import remove_leftovers
 from opjax.files.formats import written_name
 from opjax.learn.cli import command_line, predict_series
@@ -48,12 +47,12 @@ from opjax.learn.config.quantities import Quantity, parse
 from opjax.learn.json_files import to_json, write_json
 from opjax.learn.messages import say
 from opjax.learn.predict import calibration, case_table, in_slices, trained
+from opjax.learn.predict.field_errors import Sums, numbers_of
 from opjax.learn.predict.prediction import Limits
 from opjax.learn.predict.quantities import measure
 from opjax.learn.registry import operators
 from opjax.learn.report.figures_bands import Pictures
 from opjax.learn.tasks import scalars
-from opjax.learn.tasks.supervised import mean_and_worst
 from opjax.samples import Sample, ranges
 
 
@@ -271,6 +270,9 @@ def _predict_all(
                 else:
                     fields, known = bands.beside(sample, values, names)
                     add(*fields)
+                    of_fields = row.get("fields", {})
+                    for name, one in known.get("fields", {}).items():
+                        one |= of_fields.get(name, {})
                     row |= known | bands.intervals(row)
                 rows.append(row)
                 given.append(ranges.ends(sample))
@@ -320,10 +322,9 @@ def _row(
     if crowding := ranges.crowding(found.description, sample):
         row["points_crowding"] = crowding
     if sample.target is not None and values.shape[1]:
-        weights: Any = sample.quadrature_weights
-        row["relative_l2"] = metrics.relative_l2(
-            jnp.asarray(values), sample.target, quadrature_weights=weights
-        )
+        sums = Sums(found.fields)
+        sums.add(values, sample.target, sample.quadrature_weights)
+        row |= sums.errors().row()
     if note := ranges.sentence(to_json(row)):
         say(f"{sample.name}: {note}.")
     if wanted:
@@ -334,14 +335,13 @@ def _row(
 
 
 def _summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    errors = [row["relative_l2"] for row in rows if "relative_l2" in row]
     own = ("name", "num_points", "relative_l2", "errors", "steps", "last_time")
-    own += case_table.ROW
+    own += ("fields", "error_over_spread", *case_table.ROW)
     own += ("quantities", "true_quantities")
     own += calibration.ROW
     keys = dict.fromkeys(key for row in rows for key in row if key not in own)
     return {
-        **(mean_and_worst(np.asarray(errors)) if errors else {}),  # targets are known
+        **numbers_of(rows),  # of those whose targets are known
         "samples": len(rows),
         "num_points": sum(row["num_points"] for row in rows),
         **{f"{key}_worst": max(row.get(key, 0) for row in rows) for key in keys},

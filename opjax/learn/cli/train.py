@@ -39,7 +39,7 @@ from opjax.learn.predict import trained
 from opjax.learn.predict.trained import Trained
 from opjax.learn.run.folder import DataFiles
 from opjax.learn.tasks.benchmark import PAPER, SMOKE, quick
-from opjax.learn.tasks.field_errors import FORMS
+from opjax.learn.tasks.field_losses import FORMS
 from opjax.learn.tasks.start import check_options
 from opjax.learn.tasks.streamed import StreamedTask, Streaming, streamed_regression
 from opjax.learn.tasks.supervised import regression
@@ -417,7 +417,13 @@ def make_streamed_task(config: Config) -> StreamedTask:
             if name in arrays or name not in SCALARS
         }
     how = Streaming(config.stream_points, config.stream_memory)
-    return streamed_regression(splits, how, names=names, start=start_of(config))
+    return streamed_regression(
+        splits,
+        how,
+        names=names,
+        start=start_of(config),
+        form=FORMS.get(config.loss),
+    )
 
 
 def load_series(config: Config) -> SeriesSplits:

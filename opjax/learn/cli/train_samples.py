@@ -33,7 +33,7 @@ from opjax.learn.run.devices import Devices
 from opjax.learn.run.fitting import fit
 from opjax.learn.run.folder import RunDirectory, open_run, run_once
 from opjax.learn.run.stopping import Stopped
-from opjax.learn.tasks.field_errors import FORMS
+from opjax.learn.tasks.field_losses import FORMS
 from opjax.learn.tasks.start import check_options
 from opjax.learn.tasks.supervised import regression
 from opjax.learn.tasks.task import Task
@@ -56,7 +56,7 @@ Data = Sequence[Sample] | Splits | Sequence[Series] | SeriesSplits
 
 
 def train(
-    data: Data | Mapping[str, ArrayLike],
+    data: Data | Mapping[str, ArrayLike | Mapping[str, ArrayLike]],
     *,
     preset: str = "fast",
     model: str | None = None,
@@ -75,7 +75,8 @@ def train(
 
     Args:
       data: samples; splits of them; arrays by the names of the arguments of
-        `samples.from_arrays`; or, with `time`, series, or splits of them.
+        `samples.from_arrays`, whose target may be several fields by their names,
+        `{"U": u, "p": p}`; or, with `time`, series, or splits of them.
       preset: of `opjax-train`, with the values of all that is not given.
       model: name of the model, see `opjax-train --help`.
       num_epochs: passes over the training samples.
@@ -147,9 +148,7 @@ def _preset(name: str) -> Config:
     return PRESETS[name]
 
 
-def _divided(
-    data: Data | Mapping[str, ArrayLike], config: Config
-) -> Splits | SeriesSplits:
+def _divided(data: Data | Mapping[str, Any], config: Config) -> Splits | SeriesSplits:
     if isinstance(data, SeriesSplits):
         data = data._replace(
             train=_single_series(data.train),
@@ -175,18 +174,26 @@ def _divided(
         )
     if isinstance(data, Sample):
         raise ValueError("One sample is too few to train; give a list of samples.")
-    given: Any = _stacked(data) if isinstance(data, Mapping) else data
+    given: Any = data
+    channels: dict[str, tuple[str, ...]] = {}
+    if isinstance(data, Mapping):
+        arrays = dict(data)
+        target = arrays.get("target")
+        if isinstance(target, Mapping):
+            arrays["target"], channels["target"] = _joined(target, data)
+        given = _stacked(arrays)
     found = _single(given)
     check(found)
     repeats.warn(map(repeats.seen, found))
     grids = [(one.name, layout.sense(one.mesh_points, one.grid_shape)) for one in found]
     layout.check_axes(grids)
-    return files.divide(
+    splits = files.divide(
         found,
         validation_fraction=config.validation_fraction,
         test_fraction=config.test_fraction,
         seed=config.data_seed,
     )
+    return splits._replace(channels=channels) if channels else splits
 
 
 def _divided_series(
@@ -208,7 +215,37 @@ def _divided_series(
     )
 
 
-def _stacked(data: Mapping[str, ArrayLike]) -> list[Sample]:
+def _joined(
+    fields: Mapping[str, ArrayLike], data: Mapping[str, Any]
+) -> tuple[np.ndarray, tuple[str, ...]]:
+    """Fields by their names side by side, and the name of each channel."""
+    # A scalar field has samples and points, or samples and the two axes of a grid.
+    axes = 2 if "mesh_points" in data else 3
+    columns: list[np.ndarray] = []
+    names: list[str] = []
+    for name, values in fields.items():
+        array = np.asarray(values)
+        if array.ndim not in (axes, axes + 1):
+            raise ValueError(
+                f"The field {name} of the target has shape {array.shape}, expected "
+                + (
+                    "(b, n) or (b, n, c)."
+                    if axes == 2
+                    else "(b, h, w) or (b, h, w, c)."
+                )
+            )
+        columns.append(array[..., None] if array.ndim == axes else array)
+        names += [name] * columns[-1].shape[-1]
+    shapes = {name: one.shape[:-1] for name, one in zip(fields, columns, strict=True)}
+    if len(set(shapes.values())) != 1:
+        raise ValueError(
+            f"The fields of the target have the shapes {shapes} without channels; they "
+            "must be those of the same samples and points."
+        )
+    return np.concatenate(columns, axis=-1), tuple(names)
+
+
+def _stacked(data: Mapping[str, Any]) -> list[Sample]:
     """Samples of arrays by name, see `samples.from_arrays`."""
     if unknown := data.keys() - {*FIELDS, *SCALARS}:
         raise ValueError(

@@ -13,7 +13,12 @@ from opjax.learn.registry import operators
 from opjax.learn.registry.entries import Sizes
 from opjax.normalize import Normalizer
 from opjax.samples import Sample, columns
-from opjax.samples.fields import Fields, fields_of, from_description
+from opjax.samples.fields import (
+    Fields,
+    component_names,
+    fields_of,
+    from_description,
+)
 
 
 class Learned(NamedTuple):
@@ -57,6 +62,12 @@ class Learned(NamedTuple):
             std = np.broadcast_to(known.reshape(-1, known.shape[-1]).mean(0), (count,))
         names = self.description["names"].get("target")
         return fields_of(names, std, np.ones(count, bool))
+
+    @property
+    def component_names(self) -> list[str]:
+        """Names of the channels of the output function, `U_x` of a vector `U`."""
+        names = self.description["names"].get("target")
+        return component_names(names, self.description["channels"]["target"])
 
     @property
     def fixed_points(self) -> bool:

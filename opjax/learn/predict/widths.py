@@ -138,7 +138,8 @@ def scale_of(trained: Trained) -> np.ndarray:
     if "target" not in trained.normalizers:
         return np.ones(count, np.float32)
     std = np.asarray(trained.normalizers["target"].std, np.float32)
-    return np.broadcast_to(std.reshape(-1, std.shape[-1]).mean(axis=0), (count,))
+    std = np.broadcast_to(std.reshape(-1, std.shape[-1]).mean(axis=0), (count,))
+    return np.where(std > 0, std, 1)  # of constant channels, which have no band
 
 
 def spread_of(
@@ -325,7 +326,7 @@ def encoded(trained: Trained, name: str, values: np.ndarray) -> np.ndarray:
     if name not in trained.normalizers:
         return values
     mean, std = (np.asarray(x, np.float64) for x in trained.normalizers[name])
-    return (values - mean) / std
+    return (values - mean) / np.where(std > 0, std, 1)
 
 
 def restore(

@@ -15,6 +15,7 @@ from flax import nnx
 from opjax import metrics, normalize, samples, training
 from opjax.learn.config.quantities import Quantity
 from opjax.learn.predict import trained
+from opjax.learn.predict.field_errors import FieldErrors, errors_of, keys
 from opjax.learn.predict.learned import Learned
 from opjax.learn.predict.prediction import (
     call_both,
@@ -27,8 +28,7 @@ from opjax.learn.registry import operators
 from opjax.learn.run import batches, buckets
 from opjax.learn.tasks import outcome, points, scalars
 from opjax.learn.tasks import quantities as measured
-from opjax.learn.tasks.field_errors import (
-    FieldErrors,
+from opjax.learn.tasks.field_losses import (
     Form,
     Scales,
     Sizes,
@@ -40,6 +40,7 @@ from opjax.learn.tasks.task import Task
 from opjax.normalize import Normalizer
 from opjax.samples import Sample, Splits, summaries
 from opjax.samples.digests import digests
+from opjax.samples.fields import Fields
 from opjax.samples.normalizers import encode_stored, fit_normalizers
 from opjax.samples.stored import Stored
 
@@ -71,8 +72,8 @@ def regression(
     in physical units, the relative L2 error over all points and channels of a sample,
     summed over the batch, as in most published runs: with clipping, scale matters. With
     `form` it is the mean of the errors of the fields, each in units of its own, see
-    `field_errors`. Where samples have target scalars `s`, with predictions `r` and their
-    standard deviation `d` over the training samples, every sample adds
+    `field_losses`. Where samples have target scalars `s`, with predictions `r` and
+    their standard deviation `d` over the training samples, every sample adds
 
         0.1 sqrt(mean_j ((r_j - s_j) / d_j)^2)
 
@@ -103,7 +104,7 @@ def regression(
         normalisers take the place of the fitted ones.
       quantities: computed of predictions and targets of the test samples, see
         `tasks.quantities`.
-      form: of the error of a field, one of `field_errors.FORMS`; every field then has
+      form: of the error of a field, one of `field_losses.FORMS`; every field then has
         its own numbers. None for the error of all channels together.
 
     Returns:
@@ -133,8 +134,10 @@ def regression(
         found = check_sizes(start, found, names or {})
         fitted = {name: start.normalizers[name] for name in fitted}
     fields = None
-    if form is not None and found.out_features:
+    by_channel = "target" in fitted and not pointwise
+    if by_channel and (form is not None or found.out_features > 1):
         fields = fields_of_training(splits.train, fitted["target"], names, start=start)
+    if form is not None and fields is not None:
         fitted["target"] = without_constants(fitted["target"], fields)
     obstacle = _obstacle(splits.train[0], loss=loss, build=build, pointwise=pointwise)
     points.check(config, splits.train, found, obstacle=obstacle)
@@ -193,7 +196,7 @@ def regression(
         decode=partial(in_units, normalizers, "target"),
         rows=rows,
         further=also,
-        fields=None if fields is None else fields.names,
+        fields=fields,
     )
 
     def evaluate(model: Any, folder: pathlib.Path) -> dict[str, float]:
@@ -226,6 +229,7 @@ def regression(
         row=math.prod((found.grid_shape or (1,))[1:]),
         mean=mean,
         draws_points=not obstacle,
+        fields=() if fields is None else tuple(keys(fields.names)),
     )
 
 
@@ -552,7 +556,7 @@ def evaluator(
     rows: Sequence[np.ndarray] | None = None,
     further: Callable[[Iterator[np.ndarray], pathlib.Path], dict[str, float]]
     | None = None,
-    fields: tuple[str, ...] | None = None,
+    fields: Fields | None = None,
 ) -> Callable[[Any, pathlib.Path, Mapping[str, Any]], dict[str, float]]:
     """Makes what evaluates a model on the test samples and writes `predictions.npz`.
 
@@ -560,7 +564,7 @@ def evaluator(
       config: has `batch_size`.
       physical: the test samples, in physical units.
       test: the same, encoded and stacked.
-      error: `error(model, sample)`, of one encoded sample; its `Sizes` with `fields`.
+      error: `error(model, sample)`, of one encoded sample, or its `Sizes`.
       predict: `predict(model, sample)`.
       numbers: `numbers(errors)`, what to return of them.
       decode: gives predictions in physical units, on the host.
@@ -568,7 +572,7 @@ def evaluator(
         `samples.stack` if None.
       further: `further(predictions, folder)`, further numbers of the predictions for
         all samples in their order, in physical units.
-      fields: names of the fields, each of which then has its own numbers.
+      fields: of the output function, each of which then has its own numbers.
     """
     if rows is None:
         counts = summaries.num_points(physical)
@@ -593,10 +597,21 @@ def evaluator(
         model: Any, folder: pathlib.Path, extra: Mapping[str, Any]
     ) -> dict[str, float]:
         looked = _of_buckets(error, model, test, rows, config.batch_size)
-        errors, known = looked, dict(extra)
-        by_field = None if fields is None else FieldErrors.of(fields, looked)
-        if by_field is not None:
-            errors, known = by_field.of_samples, known | by_field.arrays()
+
+        def values() -> Iterator[np.ndarray]:
+            for row, sample in enumerate(physical):
+                yield predicted(model, row)[: sample.num_points]
+
+        errors, by_field = looked, None
+        if isinstance(looked, Sizes):
+            assert fields is not None
+            by_field = FieldErrors.of(fields.names, looked.error, looked.target)
+            errors = by_field.of_samples
+        elif fields is not None:
+            by_field = errors_of(fields, physical, values())
+        known = dict(extra)
+        if fields is not None and by_field is not None:
+            known |= by_field.arrays(fields)
         chosen = outcome.rows(errors)
         kept = [physical[row] for row in chosen]
         outcome.write(
@@ -613,16 +628,10 @@ def evaluator(
             ),
             extra=known,
         )
-        found = (numbers or mean_and_worst)(errors)
-        if by_field is not None:
-            found = by_field.numbers()
-        if further is None:
-            return found
-        values = (
-            predicted(model, row)[: sample.num_points]
-            for row, sample in enumerate(physical)
-        )
-        return found | further(values, folder)
+        found = {} if by_field is None else by_field.numbers()
+        if not isinstance(looked, Sizes):  # of all channels together
+            found |= (numbers or mean_and_worst)(errors)
+        return found if further is None else found | further(values(), folder)
 
     return evaluate
 

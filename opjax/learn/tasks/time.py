@@ -12,10 +12,11 @@ from opjax import training
 from opjax.files.series import SeriesSplits
 from opjax.learn.config.time import TimeOptions
 from opjax.learn.predict import trained
+from opjax.learn.predict.field_errors import keys
 from opjax.learn.predict.learned import Learned
 from opjax.learn.predict.stepping import stepping_of, units_of
 from opjax.learn.tasks import time_data
-from opjax.learn.tasks.field_errors import Form, Scales, relative, together
+from opjax.learn.tasks.field_losses import Form, Scales, relative, together
 from opjax.learn.tasks.start import build_from, check_options, check_sizes
 from opjax.learn.tasks.supervised import builder, encoder
 from opjax.learn.tasks.task import Task
@@ -35,7 +36,7 @@ def rollouts(
 
         loss = sum_b mean_s mean_f e_bsf,
 
-    with the error `e` of each field of a frame, see `field_errors`, its mean over the
+    with the error `e` of each field of a frame, see `field_losses`, its mean over the
     frames of a window, summed over the batch. Validation and test are rollouts from the
     first frames of every series, and their metric is the mean of the errors of their
     frames, of which none counts more than 1000.
@@ -105,6 +106,7 @@ def rollouts(
         extra=normalizers,
         source=splits.source,
         needs_key=config.input_noise > 0,
+        fields=tuple(keys(fields.names)),
         notes=f"Models see {how.history} frames. Errors are of rollouts from the first "
         "frames of a series, the mean over their frames; `persistence` is the error "
         "of the prediction that nothing changes, `mean` that of the mean of training. "

@@ -11,7 +11,7 @@ from opjax.learn.config.time import TimeOptions
 from opjax.learn.predict.stepping import Stepping
 from opjax.learn.registry import operators
 from opjax.learn.run import buckets
-from opjax.learn.tasks.field_errors import without_constants
+from opjax.learn.tasks.field_losses import without_constants
 from opjax.normalize import Normalizer
 from opjax.samples import Series, summaries
 from opjax.samples import series as windows
