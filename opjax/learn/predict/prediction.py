@@ -139,11 +139,23 @@ def predict(
     if n > chunk_size:
         warn_of_pairs(trained, n)
         _check_memory(trained, arrays, when, memory_gib)
-    whole = _whole(trained.model, encode_stored(arrays, trained.normalizers), when)
+    whole = _whole(trained.model, _encoded_for(trained, arrays), when)
     scalars = whole.scalars
     if scalars is not None:
         scalars = in_units(trained.normalizers, "target_scalars", scalars)
     return Predicted(decoded(trained, np.asarray(whole.values)[:n]), scalars)
+
+
+def _encoded_for(
+    trained: Learned, arrays: Mapping[str, np.ndarray]
+) -> dict[str, np.ndarray]:
+    """Arrays as the model sees them, in the precision of its parameters."""
+    leaves = jax.tree.leaves(trained.model)
+    dtype = jnp.result_type(
+        *(x for x in leaves if jnp.isdtype(x.dtype, "real floating"))
+    )
+    known = encode_stored(arrays, trained.normalizers)
+    return {name: np.asarray(array, dtype) for name, array in known.items()}
 
 
 def _scalars_of(
