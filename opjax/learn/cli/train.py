@@ -200,8 +200,13 @@ class LossOptions(Options):
 
     loss: str = option(
         "case",
-        "Error of a field",
-        choices=("case", "spread", "relative", "joint"),
+        "Error of each field, whose mean is the loss and selects the best epoch. case: "
+        "root mean square error over the variation of the field in the case, at least "
+        "a tenth of its spread in training; spread: over its spread in training; "
+        "relative: over the size of the field in the case. joint: relative error of "
+        "all channels together in physical units, as papers have it, in which the "
+        "field with the largest numbers counts most",
+        choices=(*FORMS, "joint"),
     )
 
 
