@@ -79,7 +79,11 @@ def test_masked_points_and_weights_count_as_they_do_elsewhere(rng, tmp_path):
     one, other = (calibration.calibrate(found, s) for s in (samples, spoilt))
     assert one.factors == other.factors
     row = calibration.row_of(
-        other.band(spoilt[0]), spoilt[0], kind="whole_field", coverage=0.9
+        other.band(spoilt[0]),
+        spoilt[0],
+        found.fields,
+        kind="whole_field",
+        coverage=0.9,
     )
     assert row["inside"]
 

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.test_util import check_grads
 
 from opjax import learn, metrics
 from opjax.learn.cli import predict, train, train_samples
@@ -111,7 +112,7 @@ def test_gradients_are_those_of_differences(rng, form):
             sizes = scales.sizes(z, t, quadrature_weights=mass)
             return jnp.mean(FORMS[form](sizes))
 
-        jax.test_util.check_grads(loss, (z,), order=1, modes=["rev"], rtol=1e-5)
+        check_grads(loss, (z,), order=1, modes=["rev"], rtol=1e-5)
         step = jnp.zeros_like(z)
         assert not np.asarray(jax.grad(loss)(t + step)).any()  # at no error
 
@@ -119,6 +120,16 @@ def test_gradients_are_those_of_differences(rng, form):
 def normalize_all(values, normalizer):
     mean, std = (np.asarray(x) for x in normalizer)
     return jnp.asarray((values - mean) * (std > 0) / np.where(std > 0, std, 1))
+
+
+def test_a_prediction_that_is_no_number_has_no_error_that_is_one(rng):
+    target, _, _ = case(rng)
+    scales, _, normalizer = scales_of(target)
+    t = jnp.asarray(encode_target(target, normalizer))
+    for bad in (jnp.nan, jnp.inf):
+        error = scales.sizes(t.at[3, 0].set(bad), t).error
+        assert not np.isfinite(error[0])
+        assert error[1] == 0
 
 
 def test_a_case_that_is_zero_has_a_finite_loss_and_gradient(rng):
@@ -216,7 +227,7 @@ def test_components_have_names():
 
 @pytest.fixture(scope="module")
 def plates(tmp_path_factory):
-    """Files of plates: displacement in metres, stress in pascals, a constant channel."""
+    """Files of plates: displacement in m, stress in Pa, and a constant channel."""
     folder = tmp_path_factory.mktemp("plates")
     rng = np.random.default_rng(0)
     for number in range(14):

@@ -408,6 +408,7 @@ def test_files_are_predicted_in_slices(suffix, rng, tmp_path, monkeypatch):
         output = tmp_path / f"out{stream}"
         line = predict.run(found.folder, output=output, stream=stream, **limits)
         report = json.loads((output / "report.json").read_text())
+        report[0] |= report[0].pop("fields")["u"]
         lines.append([report[0].pop("name"), *report, line["relative_l2"]])
         samples += files.read(output, target="prediction_u")
     assert lines[0][0] == lines[1][0]

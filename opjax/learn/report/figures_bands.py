@@ -34,7 +34,7 @@ class Pictures:
         sample: Sample,
         prediction: np.ndarray,
         half_width: np.ndarray,
-        channels: Mapping[int, str],
+        channels: Mapping[int, str] | None = None,
     ) -> None:
         """Draws a case, unless it has no target or enough are drawn; see `band`."""
         if sample.target is None or len(self.drawn) >= self.most:
@@ -52,7 +52,7 @@ def band(
     prediction: np.ndarray,
     half_width: np.ndarray,
     *,
-    channels: Mapping[int, str],
+    channels: Mapping[int, str] | None = None,
     title: str = "",
 ) -> Any:
     """Draws channels of a prediction, of its band and of its error, a row for each.
@@ -66,7 +66,7 @@ def band(
       sample: the case, with its target.
       prediction: `(n, q)`.
       half_width: half the width of the band, `(n, q)`.
-      channels: names of the channels to draw, by their numbers.
+      channels: names of the channels to draw, by their numbers; the first one if None.
       title: of the figure.
 
     Returns:
@@ -80,7 +80,8 @@ def band(
     if sample.target is None:
         raise ValueError(f"{sample.name} has no target; its error is not known.")
     on_a_line = sample.mesh_points.shape[1] == 1
-    columns, rows = 2 if on_a_line else 4, max(len(channels), 1)
+    channels = {0: ""} if channels is None else channels
+    columns, rows = 2 if on_a_line else 4, len(channels)
     figure = drawing.new_figure(2.6 * columns, 2.4 * rows, "constrained")
     axes = figure.subplots(rows, columns, squeeze=False)
     arrays = prediction, half_width, sample.target
@@ -125,7 +126,7 @@ def _draw_images(
 ) -> None:
     error = np.abs(values - truth)
     shared = {"vmin": 0.0, "vmax": max(half.max(), error.max()), "cmap": "magma"}
-    panels = [(f"prediction {name}", values, {})]
+    panels = [(f"prediction {name}".strip(), values, {})]
     panels += [("half width of the band", half, shared)]
     panels += [("size of the error", error, shared)]
     for place, (axis, (words, shown, colours)) in enumerate(

@@ -107,16 +107,19 @@ class Scales:
         error = jnp.where(keep, values, 0) * ratio - known
         of_channels = (error**2, (known + offset) ** 2, known**2)
         error, size, square = (
-            self.belongs.astype(values.dtype) @ jnp.sum(column * array, axis=0)
-            for array in of_channels
+            self._of_fields(jnp.sum(column * array, axis=0)) for array in of_channels
         )
         mean = jnp.sum(column * known, axis=0)
         return PointSums(error, size, square, mean, jnp.sum(column))
 
+    def _of_fields(self, of_channels: jax.Array) -> jax.Array:
+        """Sums over the channels of each field; no field sees another's NaN."""
+        return jnp.sum(jnp.where(self.belongs > 0, of_channels[None], 0), axis=1)
+
     def of_sums(self, sums: "PointSums") -> Sizes:
         """Returns what the sums over all points say."""
         mass = sums.mass
-        mean = self.belongs.astype(mass.dtype) @ (sums.mean / mass) ** 2
+        mean = self._of_fields((sums.mean / mass) ** 2)
         variation = jnp.maximum(sums.square / mass - mean, 0)
         return Sizes(
             _root(sums.error / mass), _root(sums.target / mass), jnp.sqrt(variation)
@@ -142,8 +145,8 @@ class PointSums(NamedTuple):
 
 
 def _root(square: jax.Array) -> jax.Array:
-    """The square root, with a zero gradient at zero."""
-    some = square > 0
+    """The square root, with a zero gradient at zero; NaN stays what it is."""
+    some = square != 0
     return jnp.where(some, jnp.sqrt(jnp.where(some, square, 1)), 0)
 
 
