@@ -213,15 +213,19 @@ def model_input(
     arrays: Mapping[str, np.ndarray],
     normalizers: Mapping[str, Normalizer] | None = None,
 ) -> dict[str, np.ndarray]:
-    """Encodes the arrays of a sample, to single precision as in training.
+    """Encodes the arrays of a sample, in the precision of the parameters.
 
     Args:
       trained: the operator.
       arrays: by their names, of a sample.
       normalizers: in place of those of the operator.
     """
+    leaves = jax.tree.leaves(trained.model)
+    dtype = jnp.result_type(
+        *(x for x in leaves if jnp.isdtype(x.dtype, "real floating"))
+    )
     found = encode_stored(arrays, normalizers or trained.normalizers)
-    return {name: array.astype(np.float32) for name, array in found.items()}
+    return {name: np.asarray(array, dtype) for name, array in found.items()}
 
 
 def obstacle(trained: Learned) -> str | None:
