@@ -57,16 +57,16 @@ def stepping_of(description: Mapping[str, Any]) -> Stepping:
         raise ValueError(
             "The operator was not trained on series; train it with --time=unrolled."
         )
-    found = {"shortest": 0.0, **found}
+    known: dict[str, Any] = {"shortest": 0.0, **found}
     for name, kind in Stepping.__annotations__.items():
-        value = found.get(name)
-        known = isinstance(value, bool) == (kind is bool) and isinstance(value, kind)
-        if not known or (isinstance(value, float) and not math.isfinite(value)):
+        value = known.get(name)
+        fits = isinstance(value, bool) == (kind is bool) and isinstance(value, kind)
+        if not fits or (isinstance(value, float) and not math.isfinite(value)):
             raise ValueError(
                 f"The description of the operator is damaged: {name}={value!r} of its "
                 "time; restore the folder from a copy, or train again."
             )
-    how = Stepping(**{name: found[name] for name in Stepping._fields})
+    how = Stepping(**{name: known[name] for name in Stepping._fields})
     sizes = how.history, how.channels, how.interval, how.longest, how.span
     if how.mode not in MODES or min(sizes) <= 0 or how.shortest < 0:
         raise ValueError(f"The description of the operator is damaged: {how}.")
