@@ -68,6 +68,26 @@ def same_basis(**arrays: Any) -> None:
     same_axis(0, "basis functions (axis 0)", **arrays)
 
 
+def single_numbers(**numbers: Any) -> None:
+    """Raises an error unless every argument is one number, traced or not.
+
+    Raises:
+      TypeError: if it is none, such as None or a string.
+      ValueError: if it is an array of several numbers, even of one.
+    """
+    for name, number in numbers.items():
+        known = number is not None and not isinstance(number, str)
+        if not known or jnp.issubdtype(jnp.result_type(number), jnp.complexfloating):
+            raise TypeError(
+                f"{name}={number!r} is no real number; give one, such as {name}=0.1."
+            )
+        if jnp.ndim(number):
+            raise ValueError(
+                f"{name} has shape {jnp.shape(number)}, but is one number; for one of "
+                "each head or sample map the function over it with `jax.vmap`."
+            )
+
+
 def non_negative(**numbers: Any) -> None:
     """Raises ValueError if a concrete number is negative or not finite."""
     for name, number in numbers.items():

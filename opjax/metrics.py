@@ -245,6 +245,7 @@ def relative_flux_error(
     _checks.floating(prediction=prediction, target_gradient=target_gradient)
     _checks.rank(1, prediction=prediction)
     _checks.rank(2, target_gradient=target_gradient)
+    _checks.single_numbers(spacing=spacing)
     _checks.positive(spacing=spacing)
     _checks.option("relative_to", relative_to, ("flux", "energy"))
     dtype = jnp.result_type(prediction)

@@ -101,7 +101,7 @@ def table_of_series(
     """
     if (table := table_of(case, named=named)) is not None:
         return table, table.row(case, group)
-    if case.suffix.lower() not in (".pvd", ".vtu"):
+    if case.suffix.lower() not in (".pvd", ".series", ".vtu"):
         return None
     table = table_of(case.parent, named=named)
     return None if table is None else (table, table.row(case.parent, case.name))
@@ -170,6 +170,7 @@ def _read(path: Path, changed: int, size: int) -> Table:
                 f"{len(names)} columns."
             )
         row = dict(zip(names, (value.strip() for value in line), strict=True))
+        row["file"] = row["file"].removeprefix("./")
         _check_row(path, number, row, rows)
         rows[row["file"]] = row
     return Table(path, rows)
@@ -250,10 +251,11 @@ def read(
     found: list[float] = []
     data = arrays.mesh.field_data.arrays if isinstance(arrays, Fields) else {}
     for key in wanted:
-        given = {
-            "the array": arrays[key] if key in arrays else data.get(key),
-            f"column {key} of {table}": row.get(key) if row is not None else None,
-        }
+        column = row.get(key) if row is not None else None
+        array = arrays[key] if key in arrays else data.get(key)
+        if column is not None and array is not None and np.size(array) > 1:
+            array = None  # a field of the same name, such as the velocity U
+        given = {"the array": array, f"column {key} of {table}": column}
         there = {place: value for place, value in given.items() if value is not None}
         if len(there) > 1:
             raise ValueError(
@@ -307,6 +309,10 @@ def _missing(
     table: Path | None,
 ) -> ValueError:
     place = f"no {TABLE} beside it" if row is None else f"{table} has no column for it"
+    folders = Path(name).parents
+    above = [str(folder / TABLE) for folder in folders if (folder / TABLE).is_file()]
+    if row is None and above:
+        place += f" (that is where it has to be; {above[0]} is not read)"
     listed = sorted({*arrays, *data})
     return ValueError(
         f"{name} has no scalar {key!r}, only the arrays {listed}, and {place}; add it "

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from opjax.files import cases
+from opjax.files import cases, repeats
 from opjax.files.formats import OnePath, find
 from opjax.files.reading import (
     MAX_BYTES,
@@ -92,7 +92,7 @@ def splits(
     )
     how = How(wanted, point_dim, stacked, max_bytes)
     read = read_all if in_memory else look_at_all
-    found, channels, parts = read(train, how)
+    found, channels, parts, first, seen = read(train, how)
     if found[0].target is None and found[0].target_scalars is None:
         raise ValueError(
             f"{found[0].name} has no array 'target'; name what to predict, "
@@ -101,7 +101,9 @@ def splits(
     tests = None
     if test:
         _check_apart(train, test, stacked)
-        tests = read(test, how).samples
+        others = read(test, how, like=first)
+        tests, seen = others.samples, [*seen, *others.seen]
+    repeats.warn(seen)
     if any(parts):
         rows = cases.rows_of_parts(parts, given=bool(test))
         chosen, validation, tests = (_take(found, rows[part]) for part in cases.PARTS)

@@ -159,7 +159,7 @@ def copied(
     """
     suffix = source.suffix.lower()
     if suffix not in _OPENED:
-        known = " and ".join(_OPENED)
+        known = ".h5 and .vtu"
         raise ValueError(f"{source} cannot be read in slices, only {known} files can.")
     if point_dim is not None and suffix != ".vtu":
         raise ValueError(
@@ -219,7 +219,7 @@ def _vtu(
         copy.check()
 
 
-_OPENED = {".h5": _hdf5, ".vtu": _vtu}
+_OPENED = {**dict.fromkeys(hdf5.SUFFIXES, _hdf5), ".vtu": _vtu}
 
 
 def columns(

@@ -197,7 +197,7 @@ def places_of(file: Path) -> list[Place]:
     suffix = file.suffix.lower()
     if suffix == ".vtu":
         return [Place(str(file), "")]
-    if suffix != ".h5":
+    if suffix not in hdf5.SUFFIXES:
         raise ValueError(
             f"{file} is read as a whole; only .h5 and .vtu files are read in slices."
         )

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from opjax import geometry, quadrature
+from opjax.files import matlab
 from opjax.files.npz import Arrays
 from opjax.files.vtk.fields import Fields
 from opjax.files.vtk.mesh import Mesh
@@ -275,7 +276,7 @@ def _of_array(
             f"{name} has no array 'cells', only {sorted(arrays)}; give the point "
             "indices of the cells, (m, corners)."
         )
-    cells = np.asarray(arrays["cells"])
+    cells = matlab.whole(np.asarray(arrays["cells"]))
     shape, p = cells.shape, points.shape[1]
     kind = _OF_CORNERS.get((p, shape[1])) if cells.ndim == 2 else None
     four = cells.ndim == 2 and (p, shape[1]) == (3, 4)

@@ -320,6 +320,7 @@ def band(
       ValueError: if the shapes do not match or the factor is negative.
     """
     prediction, width = _arguments.fields(prediction=prediction, width=width)
+    _checks.single_numbers(factor=factor)
     _checks.non_negative(factor=factor)
     half = jnp.asarray(factor, prediction.dtype) * width
     return Band(prediction - half, prediction + half)

@@ -15,7 +15,6 @@ from opjax.learn.predict.learned import Learned
 from opjax.learn.predict.stepping import Stepping
 from opjax.samples import Series
 from opjax.samples import series as rules
-from opjax.samples.normalizers import encode_stored
 
 # Times that agree up to this share of the interval are equal.
 _EQUAL = 1e-3
@@ -127,8 +126,8 @@ def _advance(
 ) -> Iterator[np.ndarray]:
     units = stepping.units_of(how, trained.normalizers)
     early = {**trained.normalizers, "features": units.features}
-    known = encode_stored(arrays, early)
-    seen = jnp.asarray(known.pop("features"), jnp.float32)
+    known = prediction.model_input(trained, arrays, early)
+    seen = jnp.asarray(known.pop("features"))
     step = jax.jit(partial(_step, how))
     before = 0.0
     for number, lag in enumerate(lags, start=1):

@@ -15,7 +15,7 @@ from opjax.learn.predict.learned import Learned
 from opjax.learn.registry import operators
 from opjax.nn import division
 from opjax.normalize import Normalizer
-from opjax.samples import Sample
+from opjax.samples import Sample, layout
 from opjax.samples.normalizers import encode_stored
 from opjax.samples.sliced import WithConstants
 from opjax.streaming import plan
@@ -64,6 +64,21 @@ def predict_sample(
     """
     values = operators.call(model, sample, time=time, axis_name=axis_name)
     return decode_target(normalizers, values)
+
+
+def predict_both(
+    normalizers: Mapping[str, Normalizer],
+    model: Any,
+    sample: Any,
+    *,
+    time: jax.Array | None = None,
+    axis_name: str | None = None,
+) -> Predicted:
+    """Evaluates an operator as `predict_sample` does, with the scalars it predicts."""
+    values, scalars = call_both(model, sample, time=time, axis_name=axis_name)
+    if scalars is not None:
+        scalars = normalize.decode(normalizers["target_scalars"], scalars)
+    return Predicted(decode_target(normalizers, values), scalars)
 
 
 def call_both(
@@ -139,23 +154,11 @@ def predict(
     if n > chunk_size:
         warn_of_pairs(trained, n)
         _check_memory(trained, arrays, when, memory_gib)
-    whole = _whole(trained.model, _encoded_for(trained, arrays), when)
+    whole = _whole(trained.model, model_input(trained, arrays), when)
     scalars = whole.scalars
     if scalars is not None:
         scalars = in_units(trained.normalizers, "target_scalars", scalars)
     return Predicted(decoded(trained, np.asarray(whole.values)[:n]), scalars)
-
-
-def _encoded_for(
-    trained: Learned, arrays: Mapping[str, np.ndarray]
-) -> dict[str, np.ndarray]:
-    """Arrays as the model sees them, in the precision of its parameters."""
-    leaves = jax.tree.leaves(trained.model)
-    dtype = jnp.result_type(
-        *(x for x in leaves if jnp.isdtype(x.dtype, "real floating"))
-    )
-    known = encode_stored(arrays, trained.normalizers)
-    return {name: np.asarray(array, dtype) for name, array in known.items()}
 
 
 def _scalars_of(
@@ -203,6 +206,22 @@ def arrays_of(sample: Sample) -> dict[str, np.ndarray]:
     """What a model takes of a sample."""
     arrays = {k: getattr(sample, k) for k in _ARRAYS}
     return {k: array for k, array in arrays.items() if array is not None}
+
+
+def model_input(
+    trained: Learned,
+    arrays: Mapping[str, np.ndarray],
+    normalizers: Mapping[str, Normalizer] | None = None,
+) -> dict[str, np.ndarray]:
+    """Encodes the arrays of a sample, to single precision as in training.
+
+    Args:
+      trained: the operator.
+      arrays: by their names, of a sample.
+      normalizers: in place of those of the operator.
+    """
+    found = encode_stored(arrays, normalizers or trained.normalizers)
+    return {name: array.astype(np.float32) for name, array in found.items()}
 
 
 def obstacle(trained: Learned) -> str | None:
@@ -354,6 +373,22 @@ def check(trained: Learned, sample: Sample, *, weights: bool) -> None:
             f"{sample.name} has {sample.num_points} points, but {operator} is for "
             f"meshes of {num_points} only."
         )
+    _check_grid(trained, sample)
+
+
+def _check_grid(trained: Learned, sample: Sample) -> None:
+    """Raises ValueError for another grid of as many points, where one is fixed."""
+    grid = trained.sizes.grid_shape
+    if not trained.fixed_points or grid is None or sample.grid_shape == grid:
+        return
+    if sample.grid_shape is None:  # points, which have to be in the order of the grid
+        points = np.asarray(sample.mesh_points)
+        layout.check_order([layout.Grid(sample.name, points, grid)])
+        return
+    raise ValueError(
+        f"{sample.name} is on a grid of {tuple(sample.grid_shape)}, but the operator "
+        f"in {trained.folder} is for grids of {grid} only."
+    )
 
 
 def _check_scalars(trained: Learned, sample: Sample) -> None:
@@ -390,8 +425,7 @@ def _check_memory(
 ) -> None:
     """Asks the compiler for the memory of an evaluation before there is one."""
     n = len(arrays["mesh_points"])
-    encoded = encode_stored(arrays, trained.normalizers)
-    lowered = _whole.lower(trained.model, encoded, when)
+    lowered = _whole.lower(trained.model, model_input(trained, arrays), when)
     analysis = lowered.compile().memory_analysis()
     needed = getattr(analysis, "temp_size_in_bytes", 0)
     if needed > memory_gib * 2**30:
