@@ -357,10 +357,10 @@ def _between(cells: Topology, facets: np.ndarray) -> np.ndarray:
     Facets are curved by less than a tenth of their longest side; points of other facets
     and inside of cells are farther away.
     """
-    between = [b.between for b in cells.blocks.values() if b.between is not None]
-    if not between or not len(facets):
+    others = [b.between.ravel() for b in cells.blocks.values() if b.between is not None]
+    if not others or not len(facets):
         return np.zeros(0, np.int64)
-    every = np.unique(np.concatenate([points.ravel() for points in between]))
+    every = np.unique(np.concatenate(others))
     found = geometry.nearest_facets(cells.points[every], cells.points, facets)
     corners = cells.points[facets]
     sides = np.linalg.norm(corners - np.roll(corners, 1, axis=1), axis=2).max(axis=1)

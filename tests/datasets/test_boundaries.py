@@ -469,3 +469,16 @@ def test_cells_beside_a_boundary_mark_its_points_of_higher_order(tmp_path):
     (sample,) = files.read(tmp_path / "a.vtu", boundary_names="wall")
     below = np.flatnonzero(sample.mesh_points[:, 2] == 0)
     assert np.isin(below, sample.boundaries["wall"]).all()
+
+
+def test_weights_of_lagrange_cells_have_the_way_out_that_is_named(tmp_path):
+    mesh = curved(24, tmp_path / "a.vtu", n=2)
+    found = pyvista.UnstructuredGrid({71: mesh.cells_dict[24]}, mesh.points)
+    found.point_data["target"] = np.ones(mesh.n_points)
+    found.save(tmp_path / "b.vtu")
+    with pytest.raises(ValueError, match=r"b.vtu.*save pyvista.read.*triangulate"):
+        files.read(tmp_path / "b.vtu", quadrature=True)
+    pyvista.read(tmp_path / "b.vtu").triangulate().save(tmp_path / "c.vtu")
+    (sample,) = files.read(tmp_path / "c.vtu", quadrature=True)
+    assert sample.num_points == mesh.n_points
+    assert sample.quadrature_weights.sum() == pytest.approx(1, rel=1e-5)
