@@ -226,7 +226,7 @@ def _measures(
 
 def _chosen(name: str, key: str, facets: np.ndarray, points: np.ndarray) -> np.ndarray:
     """Which facets have all their points in a named boundary, `(m,)`; at least one."""
-    found = points[facets].all(axis=1)
+    found = np.asarray(points[facets].all(axis=1))
     if key and not found.any():
         raise ValueError(
             f"{name}: no facet of the mesh's boundary has all its points in "
@@ -357,10 +357,10 @@ def _between(cells: Topology, facets: np.ndarray) -> np.ndarray:
     Facets are curved by less than a tenth of their longest side; points of other facets
     and inside of cells are farther away.
     """
-    blocks = [b for b in cells.blocks.values() if b.between is not None]
-    if not blocks or not len(facets):
+    between = [b.between for b in cells.blocks.values() if b.between is not None]
+    if not between or not len(facets):
         return np.zeros(0, np.int64)
-    every = np.unique(np.concatenate([np.ravel(b.between) for b in blocks]))
+    every = np.unique(np.concatenate([points.ravel() for points in between]))
     found = geometry.nearest_facets(cells.points[every], cells.points, facets)
     corners = cells.points[facets]
     sides = np.linalg.norm(corners - np.roll(corners, 1, axis=1), axis=2).max(axis=1)

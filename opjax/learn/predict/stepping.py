@@ -57,16 +57,17 @@ def stepping_of(description: Mapping[str, Any]) -> Stepping:
         raise ValueError(
             "The operator was not trained on series; train it with --time=unrolled."
         )
-    found = {"shortest": 0.0, **found}
+    found = {"shortest": 0.0, **found}  # operators of opjax 0.2 have none
+    numbers: dict[str, Any] = {name: found.get(name) for name in Stepping._fields}
     for name, kind in Stepping.__annotations__.items():
-        value = found.get(name)
+        value = numbers[name]
         known = isinstance(value, bool) == (kind is bool) and isinstance(value, kind)
         if not known or (isinstance(value, float) and not math.isfinite(value)):
             raise ValueError(
                 f"The description of the operator is damaged: {name}={value!r} of its "
                 "time; restore the folder from a copy, or train again."
             )
-    how = Stepping(**{name: found[name] for name in Stepping._fields})
+    how = Stepping(**numbers)
     sizes = how.history, how.channels, how.interval, how.longest, how.span
     if how.mode not in MODES or min(sizes) <= 0 or how.shortest < 0:
         raise ValueError(f"The description of the operator is damaged: {how}.")
