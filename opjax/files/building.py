@@ -461,7 +461,7 @@ def copies(found: Iterable[Sample | Series]) -> list[tuple[str, str]]:
 
 def num_duplicates(sample: Sample) -> tuple[str, int]:
     """Returns the name of a sample and its number of points that repeat another."""
-    points = sample.mesh_points
+    points = sample.mesh_points.astype(np.float32)
     ordered = points[np.lexsort(points.T)]
     count = np.all(ordered[1:] == ordered[:-1], axis=1).sum()
     return sample.name, int(count)
