@@ -65,7 +65,7 @@ def cells() -> Splits:
 
 
 def stress() -> Splits:
-    """Returns the same cells with one field, for what the loss costs where it is alone."""
+    """Returns the same cells with one field: what the loss does where it is alone."""
     found = cells()
     parts = (
         [sample._replace(target=sample.target[:, 2:]) for sample in part]  # pyright: ignore
