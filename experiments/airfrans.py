@@ -192,7 +192,7 @@ def evaluate(
     )
     errors = np.array([pair for pair, _, _ in found], np.float64)
     fields = [field for _, field, _ in found]
-    of_each = np.mean([one for _, _, one in found], axis=0, dtype=np.float64)
+    of_each = np.asarray([one for _, _, one in found], np.float64).mean(axis=0)
     total = errors[:, 0] + config.surface_weight * errors[:, 1]
     rows = outcome.rows(total)
     targets = [np.asarray(case.target) for case in cases]

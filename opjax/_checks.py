@@ -76,8 +76,11 @@ def single_numbers(**numbers: Any) -> None:
       ValueError: if it is an array of several numbers, even of one.
     """
     for name, number in numbers.items():
-        known = number is not None and not isinstance(number, str)
-        if not known or jnp.issubdtype(jnp.result_type(number), jnp.complexfloating):
+        if (
+            number is None
+            or isinstance(number, str)
+            or jnp.issubdtype(jnp.result_type(number), jnp.complexfloating)
+        ):
             raise TypeError(
                 f"{name}={number!r} is no real number; give one, such as {name}=0.1."
             )

@@ -783,3 +783,43 @@ def test_the_demonstration_needs_no_files():
     found = train.load_series(config(train="demonstration"))
     assert isinstance(found, SeriesSplits)
     assert len(found.train) >= 10
+
+
+def test_an_operator_that_is_trained_further_takes_the_steps_of_its_last_series(
+    operator, tmp_path, capsys
+):
+    """Trained on frames 0.1 apart, then on frames 0.5 apart: the step is 0.5."""
+    slow = [s._replace(times=5 * s.times) for s in decaying()]
+    task = tasks.rollouts(config(), splits_of(slow), start=operator)
+    assert "it takes steps of 0.5" in "".join(capsys.readouterr())
+    (tmp_path / "config.json").write_text(json.dumps(dataclasses.asdict(config())))
+    task.evaluate(operator.model, tmp_path)
+    trained.finish(tmp_path, {})
+    found = learn.load(tmp_path)
+    how, before = (stepping.stepping_of(o.description) for o in (found, operator))
+    for name in ("interval", "longest", "span", "shortest"):
+        assert getattr(how, name) == pytest.approx(5 * getattr(before, name))
+    np.testing.assert_allclose(in_time.lags_of(found, 3), [0.5, 1, 1.5])
+    np.testing.assert_allclose(in_time.lags_of(found, 2, 0.5), [0.5, 1])
+
+
+def test_times_below_those_of_training_are_warned_of(operator):
+    how = stepping.stepping_of(operator.description)
+    assert how.shortest == pytest.approx(0.1)
+    for mode in ("one_shot", "time_conditional"):
+        time = how._replace(mode=mode, span=9.0)._asdict()
+        known = operator._replace(description=operator.description | {"time": time})
+        with pytest.warns(
+            UserWarning, match=r"0\.001 is asked for, and 0\.1 is the sh"
+        ):
+            in_time.lags_of(known, 1, 0.001)
+        del time["shortest"]  # as an earlier opjax wrote it
+        assert len(in_time.lags_of(known, 1, 0.001)) == 1
+
+
+def test_series_that_are_there_twice_are_warned_of(tmp_path):
+    heat.write_series(tmp_path / "a", 6)
+    heat.write_series(tmp_path / "b", 6)  # the same
+    chosen = config(train=str(tmp_path / "a"), test=str(tmp_path / "b"))
+    with pytest.warns(UserWarning, match="6 series are copies of others: .*b.* is the"):
+        train.load_series(chosen)

@@ -26,6 +26,7 @@ import jax
 import numpy as np
 from absl import flags
 
+from opjax.files.formats import listed
 from opjax.learn.cli import command_line
 from opjax.learn.json_files import to_json
 from opjax.learn.messages import say
@@ -323,7 +324,7 @@ def main() -> None:
     def work() -> dict[str, Any]:
         return run(
             given.workdir,
-            inputs=given.input,
+            inputs=listed(given.input),
             coverage=given.coverage,
             width=given.width,
             false_alarms=given.false_alarms,

@@ -18,6 +18,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from opjax import files
+from opjax.files import repeats
 from opjax.files.series import SeriesSplits
 from opjax.files.series import divide as divide_series
 from opjax.learn.cli import study
@@ -46,8 +47,10 @@ from opjax.samples import (
     check,
     columns,
     from_arrays,
+    layout,
 )
 from opjax.samples import series as rules
+from opjax.samples.base import real
 from opjax.samples.narrowing import narrow_samples
 
 Data = Sequence[Sample] | Splits | Sequence[Series] | SeriesSplits
@@ -148,12 +151,17 @@ def _preset(name: str) -> Config:
 
 def _divided(data: Data | Mapping[str, Any], config: Config) -> Splits | SeriesSplits:
     if isinstance(data, SeriesSplits):
+        data = data._replace(
+            train=_single_series(data.train),
+            validation=_single_series(data.validation),
+            test=_single_series(data.test),
+        )
         return _divided_series(
             [*data.train, *data.validation, *data.test], data, config
         )
     if not isinstance(data, Splits | Mapping) and data and isinstance(data[0], Series):
         series: Any = data  # a sequence has one kind of elements
-        return _divided_series(series, None, config)
+        return _divided_series(_single_series(series), None, config)
     if config.time != "none":
         raise ValueError(
             f"time={config.time} needs series, opjax.samples.Series; or leave it out."
@@ -177,6 +185,9 @@ def _divided(data: Data | Mapping[str, Any], config: Config) -> Splits | SeriesS
         given = _stacked(arrays)
     found = _single(given)
     check(found)
+    repeats.warn(map(repeats.seen, found))
+    grids = [(one.name, layout.sense(one.mesh_points, one.grid_shape)) for one in found]
+    layout.check_axes(grids)
     splits = files.divide(
         found,
         validation_fraction=config.validation_fraction,
@@ -244,7 +255,7 @@ def _stacked(data: Mapping[str, Any]) -> list[Sample]:
         )
     if not {"target", "target_scalars"} & data.keys():
         raise ValueError(f"{sorted(data)} have no target; give what to predict.")
-    return from_arrays(
+    found = from_arrays(
         target=data.get("target"),
         features=data.get("features"),
         mesh_points=data.get("mesh_points"),
@@ -252,21 +263,54 @@ def _stacked(data: Mapping[str, Any]) -> list[Sample]:
         scalars=data.get("scalars"),
         target_scalars=data.get("target_scalars"),
     )
+    if data.get("mesh_points") is None:
+        _say_grid(found)
+    return found
+
+
+def _say_grid(found: Sequence[Sample]) -> None:
+    """Says how arrays without points are understood."""
+    first = found[0]
+    points = " x ".join(map(str, first.grid_shape or ()))
+    arrays = {"features": first.features, "target": first.target}
+    counts = ", ".join(
+        f"{name} of {array.shape[1]} channels"
+        for name, array in arrays.items()
+        if array is not None
+    )
+    say(f"{len(found)} samples on a grid of {points} points, {counts}.")
 
 
 def _single(found: Sequence[Sample]) -> list[Sample]:
     """The same samples as files are read: no half precision, values in columns."""
 
-    def single(array: np.ndarray | None) -> np.ndarray | None:
-        half = array is not None and array.dtype == np.float16
-        return np.asarray(array, np.float32) if half else array
+    def floating(sample: Sample) -> Sample:
+        arrays = {name: getattr(sample, name) for name in (*FIELDS, *SCALARS)}
+        place = sample.name or "sample"
+        return sample._replace(
+            **{
+                name: real(f"{place}: {name}", array)
+                for name, array in arrays.items()
+                if array is not None
+            }
+        )
 
-    names = (*FIELDS, *SCALARS)
-    whole = (
-        sample._replace(**{name: single(getattr(sample, name)) for name in names})
-        for sample in found
-    )
-    return narrow_samples([columns(sample) for sample in whole])
+    return narrow_samples([columns(floating(sample)) for sample in found])
+
+
+def _single_series(found: Sequence[Series]) -> list[Series]:
+    """Series whose arrays in memory are of single or double precision."""
+    names = ("mesh_points", "times", "values", "features", "quadrature_weights")
+    return [
+        series._replace(
+            **{
+                name: real(f"{series.name or 'series'}: {name}", array)
+                for name in names
+                if isinstance(array := getattr(series, name), np.ndarray)
+            }
+        )
+        for series in found
+    ]
 
 
 def _digest(splits: Splits | SeriesSplits) -> str:

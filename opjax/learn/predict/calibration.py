@@ -221,8 +221,8 @@ def calibrate(
 
     Raises:
       ValueError: if there are too few cases (the message says how many are needed), a
-        case was in the training or validation set or does not fit the operator, or an
-        option is unknown or has no meaning.
+        case was in the training or validation set of the operator or of a member or
+        does not fit one of them, or an option is unknown or has no meaning.
     """
     if width not in WIDTHS:
         raise ValueError(f"{width=} is unknown; choose from {', '.join(WIDTHS)}.")
@@ -239,8 +239,9 @@ def calibrate(
             "scalars alone, whose intervals are equally wide for all cases. Leave it "
             "out."
         )
-    _check_targets(operator, cases)
-    _check_unseen(operator, cases)
+    for one in (operator, *members):
+        _check_targets(one, cases)
+    _check_unseen((operator, *members), cases)
     # By their digests, so that the order of files does not matter.
     order = np.argsort([digest(sample) for sample in cases], kind="stable")
     ordered = [cases[place] for place in order]
@@ -433,23 +434,29 @@ def _check_targets(operator: Trained, cases: Sequence[Sample]) -> None:
             )
 
 
-def _check_unseen(operator: Trained, cases: Sequence[Sample]) -> None:
-    """Raises ValueError for cases of the training or validation set."""
-    seen = operator.description.get("seen")
-    if not isinstance(seen, list):
+def _check_unseen(operators: Sequence[Trained], cases: Sequence[Sample]) -> None:
+    """Raises ValueError for cases of the training or validation set of an operator."""
+    own = [(digest(sample), sample.name) for sample in cases]
+    unknown: list[str] = []
+    for operator in operators:
+        seen = operator.description.get("seen")
+        if not isinstance(seen, list):
+            unknown.append(str(operator.folder))
+            continue
+        known = set(seen)
+        names = [name for key, name in own if key in known]
+        if names:
+            raise ValueError(
+                f"{len(names)} of {len(cases)} calibration cases were in the training "
+                f"or validation set of {operator.folder}, {names[0]} for one: errors "
+                "there are too small, and so would bands be. Give cases that the run "
+                "has not seen."
+            )
+    if unknown:
         say(
-            f"The run in {operator.folder} has no list of its samples (older runs and "
-            "samples on disk have none): nobody checks whether calibration cases were "
-            "among them."
-        )
-        return
-    known = set(seen)
-    names = [sample.name for sample in cases if digest(sample) in known]
-    if names:
-        raise ValueError(
-            f"{len(names)} of {len(cases)} calibration cases were in the training or "
-            f"validation set, {names[0]} for one: errors there are too small, and so "
-            "would bands be. Give cases that the run has not seen."
+            f"The run in {' and in '.join(dict.fromkeys(unknown))} has no list of its "
+            "samples (older runs and samples on disk have none): nobody checks whether "
+            "calibration cases were among them."
         )
 
 

@@ -51,6 +51,11 @@ def lags_of(
     largest = lags[-1] if how.mode == "one_shot" else step
     if how.timed and largest > (1 + _EQUAL) * how.longest:
         _warn(f"A time of {largest:g} is asked for, and {how.longest:g} is the longest")
+    smallest = lags[0] if how.mode == "one_shot" else step
+    if how.timed and smallest < (1 - _EQUAL) * how.shortest:
+        _warn(
+            f"A time of {smallest:g} is asked for, and {how.shortest:g} is the shortest"
+        )
     if how.mode != "one_shot" and lags[-1] > (1 + _EQUAL) * how.span:
         _warn(f"The rollout reaches {lags[-1]:g}, and the longest series {how.span:g}")
     return lags

@@ -15,7 +15,7 @@ from opjax.learn.predict.learned import Learned
 from opjax.learn.registry import operators
 from opjax.nn import division
 from opjax.normalize import Normalizer
-from opjax.samples import Sample
+from opjax.samples import Sample, layout
 from opjax.samples.normalizers import encode_stored
 from opjax.samples.sliced import WithConstants
 from opjax.streaming import plan
@@ -377,6 +377,22 @@ def check(trained: Learned, sample: Sample, *, weights: bool) -> None:
             f"{sample.name} has {sample.num_points} points, but {operator} is for "
             f"meshes of {num_points} only."
         )
+    _check_grid(trained, sample)
+
+
+def _check_grid(trained: Learned, sample: Sample) -> None:
+    """Raises ValueError for another grid of as many points, where one is fixed."""
+    grid = trained.sizes.grid_shape
+    if not trained.fixed_points or grid is None or sample.grid_shape == grid:
+        return
+    if sample.grid_shape is None:  # points, which have to be in the order of the grid
+        points = np.asarray(sample.mesh_points)
+        layout.check_order([layout.Grid(sample.name, points, grid)])
+        return
+    raise ValueError(
+        f"{sample.name} is on a grid of {tuple(sample.grid_shape)}, but the operator "
+        f"in {trained.folder} is for grids of {grid} only."
+    )
 
 
 def _check_scalars(trained: Learned, sample: Sample) -> None:

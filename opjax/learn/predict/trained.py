@@ -87,7 +87,7 @@ class Trained(Learned):
 
         Raises:
           OSError: if the file cannot be read, or the folder not be written.
-          TypeError: if the values are not floating point.
+          TypeError: if the values are no real numbers.
           ValueError: if it is damaged or holds several samples, the sample does not
             fit the operator or the memory, or the operator predicts scalars alone.
         """

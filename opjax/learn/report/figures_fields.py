@@ -73,12 +73,7 @@ def _rows(
             model: _channels(seen.predicted[seen.rows.index(number)], channels)
             for model, seen in found.items()
         }
-        errors = {
-            model: float(
-                seen.arrays.get("field_errors", seen.errors[:, None])[number, place]
-            )
-            for model, seen in found.items()
-        }
+        errors = {model: _error(seen, number, place) for model, seen in found.items()}
         apart = {model: _size(values - truth) for model, values in predicted.items()}
         sizes = {model: _size(values) for model, values in predicted.items()}
         features = _first_name(first, "features")

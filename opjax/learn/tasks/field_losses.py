@@ -170,9 +170,9 @@ def over_case(sizes: Sizes) -> jax.Array:
 
 
 FORMS: Mapping[str, Form] = {
-    "relative": relative,
-    "spread": over_spread,
     "case": over_case,
+    "spread": over_spread,
+    "relative": relative,
 }
 
 

@@ -103,6 +103,7 @@ class Data:
             interval,
             longest,
             span=float(max(np.ptp(series.times) for series in train)),
+            shortest=float(min(lags)),
         )
         self.names = _names(splits, history, channels)
         self.normalizers, self.fields = _normalizers(
