@@ -26,6 +26,7 @@ see `opjax.export`.
 """
 
 import contextlib
+import math
 import os
 import pathlib
 import time
@@ -40,7 +41,8 @@ from absl import app, flags
 
 from opjax import export, files
 from opjax._files import remove_leftovers
-from opjax.files.formats import written_name
+from opjax.files.building import time_of
+from opjax.files.formats import listed, written_name
 from opjax.learn.cli import command_line, predict_series
 from opjax.learn.cli.calibrate import Bands, bands_of
 from opjax.learn.config.quantities import Quantity, parse
@@ -144,8 +146,11 @@ def run(
                 )
                 result |= _summary(rows) | {"output": str(output)}
                 return to_json(result | {"seconds": time.monotonic() - begin})
-            names = (pathlib.Path(written_name(f)).stem for f in _files(inputs))
-            remove_leftovers(place, "report", "scalars", *names)
+            remove_leftovers(place, "report", "scalars")
+            names = _places(inputs).values()
+            for folder in {name.parent for name in names}:
+                stems = [name.stem for name in names if name.parent == folder]
+                remove_leftovers(place / folder, *stems)
             if stream:
                 rows = _stream_all(found, inputs, place, point_dim, limits)
             else:
@@ -195,15 +200,24 @@ def _quantities(
     return wanted
 
 
-def _files(inputs: str | Sequence[str]) -> list[pathlib.Path]:
+def _places(inputs: str | Sequence[str]) -> dict[pathlib.Path, pathlib.Path]:
+    """Files of the input, and what the output calls them.
+
+    Where several have one name, as in a folder for each case, their folders go along.
+    """
     found = files.find(inputs)
-    twice = [name for name, n in Counter(map(written_name, found)).items() if n > 1]
+    names = [pathlib.Path(written_name(file)) for file in found]
+    if len(set(names)) < len(names):
+        names = [
+            file.parent.name / name for file, name in zip(found, names, strict=True)
+        ]
+    twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
         raise ValueError(
             f"Several files of the input are called {twice[0]}; predict on their "
             "folders one by one."
         )
-    return found
+    return dict(zip(found, names, strict=True))
 
 
 def _names(found: trained.Trained) -> list[str]:
@@ -221,9 +235,10 @@ def _stream_all(
     limits: Limits,
 ) -> list[dict[str, Any]]:
     rows, names = [], _names(found)
-    for file in _files(inputs):
+    for file, name in _places(inputs).items():
+        place = output / name.with_name(file.name)
         rows += in_slices.predict_file(
-            found, file, output / file.name, names, limits, point_dim=point_dim
+            found, file, place, names, limits, point_dim=point_dim
         )
     for row in rows:
         if note := ranges.sentence(row):
@@ -247,13 +262,14 @@ def _predict_all(
     rows, names = [], _names(found)
     given: list[Sample] = []
     output.mkdir(parents=True, exist_ok=True)
-    for file in _files(inputs):
-        place = output / written_name(file)
+    early: list[str] = []  # at time 0, with fields that are taken for true ones
+    for file, name in _places(inputs).items():
+        place = output / name
         if place.exists() and place.samefile(file):
             raise ValueError(f"{place} is the input itself; give another --output.")
         options = found.read_options(point_dim=point_dim)
         with _opened(file, place, options, copied=bool(names)) as several:
-            for sample, add in several:
+            for sample, add, when in several:
                 both = found.both(
                     sample,
                     chunk_size=limits.chunk_size,
@@ -270,9 +286,20 @@ def _predict_all(
                 else:
                     fields, known = bands.beside(sample, values, names)
                     add(*fields)
+                    of_fields = row.get("fields", {})
+                    for name, one in known.get("fields", {}).items():
+                        one |= of_fields.get(name, {})
                     row |= known | bands.intervals(row)
                 rows.append(row)
                 given.append(ranges.ends(sample))
+                early += [sample.name] * (when == 0 and "relative_l2" in row)
+    if early:
+        warnings.warn(
+            f"{len(early)} of {len(rows)} samples are at time 0, {early[0]} for one: "
+            "if their fields are initial values, and no solution, their errors say "
+            "nothing.",
+            stacklevel=2,
+        )
     for note in ranges.other_units(
         found.description, given, found.description["names"]
     ):
@@ -286,16 +313,17 @@ def _predict_all(
 @contextlib.contextmanager
 def _opened(
     file: pathlib.Path, place: pathlib.Path, options: files.ReadOptions, *, copied: bool
-) -> Generator[list[tuple[Sample, Callable[[np.ndarray, list[str]], None]]]]:
-    """Opens the samples of a file, and what adds fields to each in a copy of it.
+) -> Generator[list[tuple[Sample, Callable[[np.ndarray, list[str]], None], float]]]:
+    """Opens the samples of a file, what adds fields to each in a copy, and its time.
 
     Not copied, nothing is added: there are no fields to add.
     """
     if copied:
         with files.extended(file, place, **options) as several:
-            yield [(each.sample, each.add) for each in several]
+            yield [(e.sample, e.add, time_of(e.arrays)) for e in several]
     else:
-        yield [(sample, lambda *_: None) for sample in files.read(file, **options)]
+        samples = files.read(file, **options)
+        yield [(sample, lambda *_: None, math.nan) for sample in samples]
 
 
 def _finite(sample: Sample, values: np.ndarray) -> np.ndarray:
@@ -494,7 +522,7 @@ def main() -> None:
             raise app.UsageError("--time_step and --gif mean nothing without --steps.")
         return run(
             given.workdir,
-            inputs=given.input,
+            inputs=listed(given.input),
             output=given.output,
             export_path=given.export,
             point_dim=given.point_dim,

@@ -88,7 +88,8 @@ def _cases(
             min_frames=how.history,
         ).series
         for number, series in enumerate(several):
-            name = case.stem if len(several) == 1 else f"{case.stem}_{number}"
+            stem = case.name.split(".")[0] if case.suffix == ".series" else case.stem
+            name = stem if len(several) == 1 else f"{stem}_{number}"
             if name in taken:
                 raise ValueError(
                     f"Several cases of the input are called {name}; predict on their "
@@ -158,7 +159,7 @@ def _names(found: Trained) -> list[str]:
 
 def _mesh(case: pathlib.Path) -> Any:
     """The mesh of a case of `.vtu` files, with cells of any kinds; None for others."""
-    if not case.is_dir() and case.suffix.lower() not in (".pvd", ".vtu"):
+    if not case.is_dir() and case.suffix.lower() not in (".pvd", ".series", ".vtu"):
         return None
     first = next(iter(lists.listed(case)))
     return series_writing.mesh_of(first.file, reading.MAX_BYTES)

@@ -1,12 +1,13 @@
 """Errors of the fields of predictions, on the host: what tables and reports say."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from opjax.learn.registry import operators
+from opjax.samples import Sample
 from opjax.samples.fields import Fields
 
 _OF_A_SAMPLE = ("relative_l2", "error_over_spread")
@@ -64,10 +65,14 @@ class FieldErrors(NamedTuple):
         """The mean over the fields of each sample, `(b,)`."""
         return self.filled.mean(axis=1)
 
-    def arrays(self) -> dict[str, np.ndarray]:
-        """Returns what `predictions.npz` has of them."""
+    def arrays(self, fields: Fields) -> dict[str, np.ndarray]:
+        """Returns what `predictions.npz` has of them, and of the fields' channels."""
+        belongs = np.zeros((len(self.names), fields.num_channels), bool)
+        for row, field in zip(belongs, fields.varying, strict=True):
+            row[list(field.channels)] = True
         return {
             "field_names": np.asarray(self.names, str),
+            "field_channels": belongs,
             "field_errors": self.relative,
             "field_errors_over_spread": self.over_spread,
         }
@@ -162,3 +167,15 @@ class Sums:
         """Returns the errors of the points so far, as those of one sample."""
         error, target = np.sqrt(self._squares / self.mass)[:, None]
         return FieldErrors.of(self._fields.names, error, target)
+
+
+def errors_of(
+    fields: Fields, samples: Sequence[Sample], predicted: Iterable[np.ndarray]
+) -> FieldErrors:
+    """Returns the errors of predictions for samples with targets, in physical units."""
+    found: list[FieldErrors] = []
+    for sample, values in zip(samples, predicted, strict=True):
+        sums = Sums(fields)
+        sums.add(values, sample.target, sample.quadrature_weights)
+        found.append(sums.errors())
+    return joined(found)

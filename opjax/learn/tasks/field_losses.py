@@ -19,6 +19,7 @@ from opjax.quadrature import active, weighted_mean
 from opjax.samples import Sample
 from opjax.samples.fields import Field, Fields, fields_of
 from opjax.samples.normalizers import varies
+from opjax.samples.summaries import Summarized
 
 # A case that varies less than this share of what the training set does is measured as
 # one that varies so much: cases may be constant, zero, or start from rest.
@@ -99,21 +100,26 @@ class Scales:
         column = weights.astype(values.dtype)[:, None]
         keep = active(column)
         column = jnp.where(keep, column, 0)
-        ratio, offset = (x.astype(values.dtype) for x in (self.ratio, self.offset))
+        ratio, offset = (
+            x.astype(values.dtype)[None] for x in (self.ratio, self.offset)
+        )
         known = jnp.where(keep, target, 0) * ratio
         error = jnp.where(keep, values, 0) * ratio - known
         of_channels = (error**2, (known + offset) ** 2, known**2)
         error, size, square = (
-            self.belongs.astype(values.dtype) @ jnp.sum(column * array, axis=0)
-            for array in of_channels
+            self._of_fields(jnp.sum(column * array, axis=0)) for array in of_channels
         )
         mean = jnp.sum(column * known, axis=0)
         return PointSums(error, size, square, mean, jnp.sum(column))
 
+    def _of_fields(self, of_channels: jax.Array) -> jax.Array:
+        """Sums over the channels of each field; no field sees another's NaN."""
+        return jnp.sum(jnp.where(self.belongs > 0, of_channels[None], 0), axis=1)
+
     def of_sums(self, sums: "PointSums") -> Sizes:
         """Returns what the sums over all points say."""
         mass = sums.mass
-        mean = self.belongs.astype(mass.dtype) @ (sums.mean / mass) ** 2
+        mean = self._of_fields((sums.mean / mass) ** 2)
         variation = jnp.maximum(sums.square / mass - mean, 0)
         return Sizes(
             _root(sums.error / mass), _root(sums.target / mass), jnp.sqrt(variation)
@@ -139,8 +145,8 @@ class PointSums(NamedTuple):
 
 
 def _root(square: jax.Array) -> jax.Array:
-    """The square root, with a zero gradient at zero."""
-    some = square > 0
+    """The square root, with a zero gradient at zero; NaN stays what it is."""
+    some = square != 0
     return jnp.where(some, jnp.sqrt(jnp.where(some, square, 1)), 0)
 
 
@@ -164,14 +170,14 @@ def over_case(sizes: Sizes) -> jax.Array:
 
 
 FORMS: Mapping[str, Form] = {
-    "relative": relative,
-    "spread": over_spread,
     "case": over_case,
+    "spread": over_spread,
+    "relative": relative,
 }
 
 
 def fields_of_training(
-    train: Sequence[Sample],
+    train: Sequence[Sample] | Summarized,
     normalizer: Normalizer,
     names: Mapping[str, Sequence[str]] | None,
     *,
@@ -190,8 +196,8 @@ def fields_of_training(
     """
     if start is not None:
         return start.fields
-    varying = varies(train, "target")
     listed = (names or {}).get("target")
+    varying = varies(train, "target", listed)
     fields = fields_of(listed, np.asarray(normalizer.std), varying)
     if not fields.varying:
         raise ValueError(
@@ -212,4 +218,4 @@ def without_constants(normalizer: Normalizer, fields: Fields) -> Normalizer:
     """Gives channels that are constant no deviation: they are predicted exactly."""
     std = np.asarray(normalizer.std)
     kept = np.isin(np.arange(len(std)), fields.channels)
-    return normalizer._replace(std=jnp.where(kept, normalizer.std, 0))
+    return normalizer._replace(std=np.where(kept, std, 0))

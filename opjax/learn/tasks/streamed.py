@@ -16,13 +16,12 @@ from opjax.files import SlicedSplits
 from opjax.learn.predict import trained
 from opjax.learn.predict.field_errors import FieldErrors, joined, keys
 from opjax.learn.predict.learned import Learned
-from opjax.learn.predict.prediction import Means, of_function
+from opjax.learn.predict.prediction import Means, in_units, of_function
 from opjax.learn.registry import operators
 from opjax.learn.run.settings import Settings
 from opjax.learn.tasks import outcome, scalars
 from opjax.learn.tasks.field_losses import (
     Form,
-    PointSums,
     Scales,
     fields_of_training,
     relative,
@@ -66,7 +65,7 @@ class _Fields:
     scales: Scales
     form: Form
 
-    def value(self, sums: PointSums, parameters: object = None) -> jax.Array:
+    def value(self, sums: Any, parameters: object = None) -> jax.Array:
         """The mean of the errors of the fields."""
         del parameters
         return jnp.mean(self.form(self.scales.of_sums(sums)))
@@ -97,7 +96,7 @@ class _SumsOfBoth:
     def __call__(self, values: jax.Array, target: jax.Array, weights: jax.Array) -> Any:
         field, read = jnp.split(values, [self.out_features], axis=1)
         read = jnp.where(weights[:, None] > 0, read, 0)
-        found = {"read": weights @ read, "mass": jnp.sum(weights)}
+        found: dict[str, Any] = {"read": weights @ read, "mass": jnp.sum(weights)}
         if self.fields is not None:
             found["fields"] = self.fields.scales.sums(field, target, weights)
         return found
@@ -105,16 +104,14 @@ class _SumsOfBoth:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _ErrorOfBoth:
-    """The error of `regression` from these sums, of scalars in physical units."""
+    """The error of `regression` from these sums, of normalised scalars."""
 
     fields: _Fields | None
-    normalizer: Normalizer
 
     def __call__(self, sums: Any, parameters: Any) -> jax.Array:
         head, known = parameters
         read = head.of_means(sums["read"] / sums["mass"])
-        found = normalize.decode(self.normalizer, read)
-        error = scalars.over_std(found, known, self.normalizer.std)
+        error = scalars.over_std(read, known, jnp.ones_like(read))
         if self.fields is None:
             return error
         return self.fields.value(sums["fields"]) + scalars.WEIGHT * error
@@ -247,7 +244,7 @@ def streamed_regression(
         if fields is not None:
             by_field = joined([one.errors for one in seen if one.errors is not None])
             errors, numbers = by_field.of_samples, by_field.numbers()
-            extra |= by_field.arrays()
+            extra |= by_field.arrays(fields)
         shown = seen[0].shown
         assert shown is not None
         outcome.write(
@@ -302,11 +299,9 @@ def _sizes(
 def _encode(
     normalizers: Mapping[str, Normalizer], arrays: Mapping[str, Column]
 ) -> Arrays:
-    """The arrays of a sample as the model sees them; target scalars stay physical."""
+    """The arrays of a sample as the model sees them, and predicts them."""
     found: dict[str, Any] = {
-        name: Encoded(column, normalizers[name])
-        if name in normalizers and name != "target_scalars"
-        else column
+        name: Encoded(column, normalizers[name]) if name in normalizers else column
         for name, column in arrays.items()
     }
     n = len(arrays["mesh_points"])
@@ -326,7 +321,7 @@ def _loss(
         out_features = 0 if of_fields is None else len(of_fields.scales.ratio)
         return streaming.SumLoss(
             _SumsOfBoth(of_fields, out_features),
-            _ErrorOfBoth(of_fields, normalizers["target_scalars"]),
+            _ErrorOfBoth(of_fields),
         )
     assert of_fields is not None
     return streaming.SumLoss(of_fields.scales.sums, of_fields.value)
@@ -400,9 +395,6 @@ def _look(
 ) -> _Seen:
     """Errors of a sample, its scalars, and the prediction at one point of many."""
     q, n = arrays["target"].shape[1], len(arrays["mesh_points"])
-    mean, std = np.zeros(0), np.ones(0)
-    if q:
-        mean, std = (np.asarray(x, np.float64) for x in normalizers["target"])
     shown: list[np.ndarray] = []
     of_parts: list[Any] = []
     start, means = 0, Means(model)
@@ -420,7 +412,7 @@ def _look(
                 [s.sums(*pair, jnp.asarray(weights)) for s in (of_fields.scales, each)]
             )
         means.add(part, weights)
-        values = (part[:, :q] * std + mean).astype(np.float32)
+        values = in_units(normalizers, "target", part[:, :q]) if q else part[:, :0]
         shown.append(values[-start % _stride(n) :: _stride(n)])
         start += len(part)
     errors, metric = None, 0.0
@@ -430,9 +422,10 @@ def _look(
         errors = FieldErrors.of(each.names, sizes.error[None], sizes.target[None])
     found, read = means.scalars(normalizers), None
     if found is not None:
-        read = found, np.asarray(arrays["target_scalars"][:])
-        spread = jnp.asarray(normalizers["target_scalars"].std)
-        over = float(scalars.over_std(jnp.asarray(found), jnp.asarray(read[1]), spread))
+        known = arrays["target_scalars"][:]
+        read = found, in_units(normalizers, "target_scalars", known)
+        std = np.asarray(normalizers["target_scalars"].std)
+        over = float(np.sqrt(np.mean(((read[0] - read[1]) / std) ** 2) + 1e-12))
         metric = metric + scalars.WEIGHT * over if q else over
     return _Seen(errors, metric, np.concatenate(shown), read)
 

@@ -200,7 +200,8 @@ def evaluate(
             if window.series == 0:
                 first = one
     ordered = [seen[number] for number in range(len(tests))]
-    names = [field.name for field in from_description(description["fields"]).varying]
+    fields = from_description(description["fields"])
+    names = fields.names
     outcomes = [_Errors(*(_of(names, part) for part in one[:3])) for one in ordered]
     errors = np.array([one.own.of_samples.mean() for one in outcomes])
     shortest = min(len(one.own.relative) for one in outcomes)
@@ -224,7 +225,7 @@ def evaluate(
             model, known, num_points=tests[0].num_points, time=seen_at
         ),
         extra={"series": series, "series_name": "step", "series_baseline": still}
-        | by_field.arrays(),
+        | by_field.arrays(fields),
     )
     return _numbers(names, ordered, outcomes, errors, series, by_field)
 
@@ -240,7 +241,7 @@ def _look(rolled: Rolled, model: Any, sample: Any) -> _Seen:
     def change(frames: jax.Array) -> jax.Array:
         """Of the mean over the points, over the spread of the field, `(t, c)`."""
         mean = jax.vmap(partial(means_of_channels, quadrature_weights=weights))
-        return (mean(frames) - mean(still)) * scales.ratio
+        return (mean(frames) - mean(still)) * scales.ratio[None]
 
     apart = change(predicted) - change(target)
     drift = jnp.sqrt(apart**2 @ scales.belongs.T)
@@ -264,8 +265,7 @@ def _shortened(found: _Seen, window: Window, frame: Normalizer) -> _Seen:
     """What was measured of the frames that a series has, and the last one."""
     count = len(set(window.targets))
     parts: _Seen = jax.tree.map(lambda part: part[:count], found)
-    mean, std = (np.asarray(part, np.float64) for part in frame)
-    return parts._replace(last=(parts.last[-1] * std + mean).astype(np.float32))
+    return parts._replace(last=normalize.decode_host(frame, parts.last[-1]))
 
 
 class _Errors(NamedTuple):
