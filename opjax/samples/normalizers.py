@@ -86,23 +86,52 @@ def encode(
 
 
 def encode_stored(
-    arrays: Mapping[str, np.ndarray], normalizers: Mapping[str, Normalizer]
+    arrays: Mapping[str, np.ndarray],
+    normalizers: Mapping[str, Normalizer],
+    *,
+    target: bool = False,
 ) -> dict[str, np.ndarray]:
     """Encodes as `encode` does, to the same bits, without compiling anything.
 
     Args:
       arrays: by their names, of samples after `samples.check`.
       normalizers: of some of them.
+      target: encode the target, too, whose constant channels become zero.
 
     Returns:
       NumPy arrays, in the dtype that JAX would give them.
     """
     found = {name: np.asarray(array) for name, array in arrays.items()}
     for name, normalizer in normalizers.items():
-        if name in _PHYSICAL or name not in found:
+        if name not in found:
+            continue
+        if name == "target" and target:
+            found[name] = encode_target(found[name], normalizer)
+        if name in _PHYSICAL:
             continue
         values = found[name]
         dtype = jax.dtypes.canonicalize_dtype(values.dtype)
         mean, std = (np.asarray(part).astype(dtype) for part in normalizer)
         found[name] = (values.astype(dtype, copy=False) - mean) / std
     return found
+
+
+def encode_target(values: np.ndarray, normalizer: Normalizer) -> np.ndarray:
+    """Encodes a target in double precision, for a loss in normalised units, float32.
+
+    A channel without spread, `std = 0`, is constant and becomes zero. Several frames
+    side by side, `(..., frames c)`, have the normaliser `(c,)` of one.
+    """
+    frames = values.shape[-1] // len(normalizer.mean)
+    mean, std = (np.tile(np.asarray(part, np.float64), frames) for part in normalizer)
+    shifted = (np.asarray(values, np.float64) - mean) * (std > 0)
+    return (shifted / np.where(std > 0, std, 1)).astype(np.float32)
+
+
+def varies(train: Sequence[Sample] | Summarized, name: str) -> np.ndarray:
+    """Whether the channels of an array vary by more than rounding, `(c,)` booleans."""
+    known = summaries.of(train)
+    low, high = summaries.limits(known, name)
+    mean, std = summaries.mean_and_std(known, name)
+    largest = np.maximum(np.abs(low), np.abs(high))
+    return std > 1e-6 * (np.abs(mean) + largest)

@@ -36,6 +36,7 @@ from opjax.learn.messages import say
 from opjax.learn.predict import trained
 from opjax.learn.predict.trained import Trained
 from opjax.learn.tasks.benchmark import PAPER, SMOKE, quick
+from opjax.learn.tasks.field_errors import FORMS
 from opjax.learn.tasks.start import check_options
 from opjax.learn.tasks.streamed import StreamedTask, Streaming, streamed_regression
 from opjax.learn.tasks.supervised import regression
@@ -195,8 +196,25 @@ class StartOptions(Options):
 
 
 @dataclasses.dataclass(frozen=True)
+class LossOptions(Options):
+    """Loss."""
+
+    loss: str = option(
+        "case",
+        "Error of a field",
+        choices=("case", "spread", "relative", "joint"),
+    )
+
+
+@dataclasses.dataclass(frozen=True)
 class Config(
-    RunOptions, ModelOptions, TrainingOptions, FileOptions, TimeOptions, StartOptions
+    RunOptions,
+    ModelOptions,
+    TrainingOptions,
+    LossOptions,
+    FileOptions,
+    TimeOptions,
+    StartOptions,
 ):
     """All that the numbers of a run depend on."""
 
@@ -317,7 +335,7 @@ PRESETS = {
         num_buckets=1,
     ),
     **quick(_DEFAULT),
-    "paper": dataclasses.replace(_DEFAULT, **PAPER),
+    "paper": dataclasses.replace(_DEFAULT, **PAPER, loss="joint"),
 }
 
 
@@ -331,7 +349,7 @@ def make_task(config: Config, cache_dir: str | None = None) -> Task | StreamedTa
         series = load_series(config)
         if config.train == DEMONSTRATION:
             series = series._replace(source=_SHOWN)
-        return rollouts(config, series, start=start)
+        return rollouts(config, series, start=start, form=FORMS.get(config.loss))
     splits, names = load(config)
     return regression(
         config,
@@ -340,6 +358,7 @@ def make_task(config: Config, cache_dir: str | None = None) -> Task | StreamedTa
         names=names,
         start=start,
         quantities=parse(config.quantities),
+        form=FORMS.get(config.loss),
     )
 
 

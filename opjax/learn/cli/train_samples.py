@@ -32,6 +32,7 @@ from opjax.learn.run.devices import Devices
 from opjax.learn.run.fitting import fit
 from opjax.learn.run.folder import RunDirectory, open_run, run_once
 from opjax.learn.run.stopping import Stopped
+from opjax.learn.tasks.field_errors import FORMS
 from opjax.learn.tasks.start import check_options
 from opjax.learn.tasks.supervised import regression
 from opjax.learn.tasks.task import Task
@@ -290,7 +291,7 @@ def _start(
 
 def _task(config: Config, splits: Splits | SeriesSplits, start: Trained | None) -> Task:
     if isinstance(splits, SeriesSplits):
-        return rollouts(config, splits, start=start)
+        return rollouts(config, splits, start=start, form=FORMS.get(config.loss))
     names = dict(splits.channels or {})
     return regression(
         config,
@@ -299,6 +300,7 @@ def _task(config: Config, splits: Splits | SeriesSplits, start: Trained | None) 
         names=names,
         start=start,
         quantities=parse(config.quantities),
+        form=FORMS.get(config.loss),
     )
 
 

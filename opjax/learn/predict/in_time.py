@@ -15,7 +15,7 @@ from opjax.learn.predict.learned import Learned
 from opjax.learn.predict.stepping import Stepping
 from opjax.samples import Series
 from opjax.samples import series as rules
-from opjax.samples.normalizers import encode
+from opjax.samples.normalizers import encode_stored
 
 # Times that agree up to this share of the interval are equal.
 _EQUAL = 1e-3
@@ -120,23 +120,25 @@ def _advance(
     arrays: dict[str, Any],
     lags: np.ndarray,
 ) -> Iterator[np.ndarray]:
-    normalizers = trained.normalizers
-    seen = jnp.asarray(arrays["features"])
-    known = encode({k: v for k, v in arrays.items() if k != "features"}, normalizers)
+    units = stepping.units_of(how, trained.normalizers)
+    early = {**trained.normalizers, "features": units.features}
+    known = encode_stored(arrays, early)
+    seen = jnp.asarray(known.pop("features"), jnp.float32)
+    mean, std = (np.asarray(part, np.float64) for part in units.frame)
     step = jax.jit(partial(_step, how))
     before = 0.0
     for number, lag in enumerate(lags, start=1):
         size = jnp.asarray(lag - before, jnp.float32)
-        frame, later = step(normalizers, trained.model, known, seen, size)
+        frame, later = step(units.inner, trained.model, known, seen, size)
         if how.mode != "one_shot":
             seen, before = later, lag
-        values = np.asarray(frame)[: series.num_points]
+        values = np.asarray(frame, np.float64)[: series.num_points] * std + mean
         if not np.isfinite(values).all():
             raise ValueError(
                 f"The rollout of {series.name} is not finite from step {number} on; "
                 "take fewer steps, or train with --time=unrolled or more --unroll."
             )
-        yield values
+        yield values.astype(np.float32)
 
 
 def _step(

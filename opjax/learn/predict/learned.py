@@ -5,12 +5,15 @@ import pathlib
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from opjax import files
 from opjax.learn.json_files import tuples
 from opjax.learn.registry import operators
 from opjax.learn.registry.entries import Sizes
 from opjax.normalize import Normalizer
 from opjax.samples import Sample, columns
+from opjax.samples.fields import Fields, fields_of, from_description
 
 
 class Learned(NamedTuple):
@@ -38,6 +41,22 @@ class Learned(NamedTuple):
         """Sizes of the samples that the operator was made for."""
         found = self.description["sizes"]
         return Sizes(**{name: tuples(value) for name, value in found.items()})
+
+    @property
+    def fields(self) -> Fields:
+        """Fields of the output function, with their spread in training.
+
+        Operators of opjax 0.2 did not say which channels are constant.
+        """
+        if "fields" in self.description:
+            return from_description(self.description["fields"])
+        count = self.description["channels"]["target"]
+        std = np.ones(count)
+        if "target" in self.normalizers:
+            known = np.asarray(self.normalizers["target"].std, np.float64)
+            std = np.broadcast_to(known.reshape(-1, known.shape[-1]).mean(0), (count,))
+        names = self.description["names"].get("target")
+        return fields_of(names, std, np.ones(count, bool))
 
     @property
     def fixed_points(self) -> bool:

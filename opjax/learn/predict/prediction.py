@@ -63,7 +63,7 @@ def predict_sample(
     Arguments are those of `operators.call`.
     """
     values = operators.call(model, sample, time=time, axis_name=axis_name)
-    return _decode(normalizers, values)
+    return decode_target(normalizers, values)
 
 
 def predict_both(
@@ -75,13 +75,25 @@ def predict_both(
     axis_name: str | None = None,
 ) -> Predicted:
     """Evaluates an operator as `predict_sample` does, with the scalars it predicts."""
+    values, scalars = call_both(model, sample, time=time, axis_name=axis_name)
+    if scalars is not None:
+        scalars = normalize.decode(normalizers["target_scalars"], scalars)
+    return Predicted(decode_target(normalizers, values), scalars)
+
+
+def call_both(
+    model: Any,
+    sample: Any,
+    *,
+    time: jax.Array | None = None,
+    axis_name: str | None = None,
+) -> Predicted:
+    """Evaluates an operator as `predict_both` does, in normalised units."""
     if not isinstance(model, nn.models.ScalarOperator):
         values = operators.call(model, sample, time=time, axis_name=axis_name)
-        return Predicted(_decode(normalizers, values))
+        return Predicted(values)
     both = operators.call(model.both, sample, time=time, axis_name=axis_name)
-    values, scalars = both
-    scalars = normalize.decode(normalizers["target_scalars"], scalars)
-    return Predicted(_decode(normalizers, values), scalars)
+    return Predicted(*both)
 
 
 def of_function(model: Any) -> Any:
@@ -93,7 +105,10 @@ def of_function(model: Any) -> Any:
     return nn.models.without_dropout(inner)
 
 
-def _decode(normalizers: Mapping[str, Normalizer], values: jax.Array) -> jax.Array:
+def decode_target(
+    normalizers: Mapping[str, Normalizer], values: jax.Array
+) -> jax.Array:
+    """Values of the output function in physical units."""
     if "target" not in normalizers:
         return values
     return normalize.decode(normalizers["target"], values)

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from opjax import normalize
 from opjax.learn.config.time import MODES, TIMED
@@ -66,6 +67,56 @@ def stepping_of(description: Mapping[str, Any]) -> Stepping:
     if how.mode not in MODES or min(sizes) <= 0:
         raise ValueError(f"The description of the operator is damaged: {how}.")
     return how
+
+
+class Units(NamedTuple):
+    """Normalisers of an operator that steps between frames in the units of one frame.
+
+    A frame has the mean and the deviation of the last one that the model sees, so that
+    large offsets are taken off before anything is rounded, and increments are added to
+    numbers of size one.
+
+    Attributes:
+      frame: of the channels of a frame, `(c,)`, encoded outside of the step.
+      features: of all that the model sees, `(history c + k)`, likewise.
+      inner: `features` and `target` of the step, between frames in these units.
+    """
+
+    frame: Normalizer
+    features: Normalizer
+    inner: dict[str, Normalizer]
+
+
+def units_of(how: Stepping, normalizers: Mapping[str, Normalizer]) -> Units:
+    """Returns the units of the frames of an operator with a history."""
+    stop, channels = how.history * how.channels, how.channels
+    mean, std = (np.asarray(part, np.float64) for part in normalizers["features"])
+    last = slice(stop - channels, stop)
+    repeated = [np.tile(part[last], how.history) for part in (mean, std)]
+    outer = [
+        np.concatenate([part, own[stop:]])
+        for part, own in zip(repeated, (mean, std), strict=True)
+    ]
+    inner_mean, inner_std = np.zeros_like(mean), np.ones_like(std)
+    inner_mean[:stop] = (mean[:stop] - repeated[0]) / repeated[1]
+    inner_std[:stop] = std[:stop] / repeated[1]
+    target_mean, target_std = (
+        np.asarray(part, np.float64) for part in normalizers["target"]
+    )
+    if not how.increments:
+        target_mean = target_mean - mean[last]
+    return Units(
+        Normalizer(mean[last], std[last]),  # pyright: ignore[reportArgumentType]
+        Normalizer(*outer),  # pyright: ignore[reportArgumentType]
+        {
+            "features": _single(inner_mean, inner_std),
+            "target": _single(target_mean / std[last], target_std / std[last]),
+        },
+    )
+
+
+def _single(mean: np.ndarray, std: np.ndarray) -> Normalizer:
+    return Normalizer(jnp.asarray(mean, jnp.float32), jnp.asarray(std, jnp.float32))
 
 
 def next_frame(

@@ -23,6 +23,7 @@ from opjax.learn.registry import operators
 from opjax.learn.registry.entries import Operator
 from opjax.normalize import Normalizer
 from opjax.samples import Sample, Series, ranges
+from opjax.samples.fields import Fields, to_description
 from opjax.samples.sliced import Sliced
 from opjax.training import checkpoint
 
@@ -359,6 +360,7 @@ def describe(
     sizes: operators.Sizes,
     names: Mapping[str, Sequence[str]] | None = None,
     layout: operators.Layout | None = None,
+    fields: Fields | None = None,
 ) -> dict[str, Any]:
     """Says what an operator is for: sizes and the ranges of the training samples.
 
@@ -367,6 +369,7 @@ def describe(
       sizes: that the model was built for.
       names: of the channels, by array.
       layout: that the model was built with; as by default if None.
+      fields: of the output function, where each has an error of its own.
 
     Returns:
       JSON values: `sizes`, `channels` of the arrays (zero for none), their `names`,
@@ -394,6 +397,8 @@ def describe(
         "weighted": weighted,
         "num_train": len(train),
     }
+    if fields is not None:
+        found["fields"] = to_description(fields)
     return to_json(found | ranges.measure(train) | {"uniform": grids.is_uniform(train)})
 
 

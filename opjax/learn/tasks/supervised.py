@@ -16,12 +16,25 @@ from opjax import metrics, normalize, samples, training
 from opjax.learn.config.quantities import Quantity
 from opjax.learn.predict import trained
 from opjax.learn.predict.learned import Learned
-from opjax.learn.predict.prediction import predict_both, predict_sample
+from opjax.learn.predict.prediction import (
+    call_both,
+    decode_target,
+    predict_both,
+    predict_sample,
+)
 from opjax.learn.predict.quantities import measure
 from opjax.learn.registry import operators
 from opjax.learn.run import batches, buckets
 from opjax.learn.tasks import outcome, points, scalars
 from opjax.learn.tasks import quantities as measured
+from opjax.learn.tasks.field_errors import (
+    FieldErrors,
+    Form,
+    Scales,
+    Sizes,
+    fields_of_training,
+    without_constants,
+)
 from opjax.learn.tasks.start import build_from, check_options, check_sizes
 from opjax.learn.tasks.task import Task
 from opjax.normalize import Normalizer
@@ -49,14 +62,16 @@ def regression(
     over_points: bool = False,
     start: Learned | None = None,
     quantities: Sequence[Quantity] = (),
+    form: Form | None = None,
 ) -> Task:
     """Builds the task to predict the target from mesh and features.
 
         loss = sum_b |p_b - t_b| / |t_b|,
 
     in physical units, the relative L2 error over all points and channels of a sample,
-    summed over the batch, as in most published runs: with clipping, scale matters.
-    Where samples have target scalars `s`, with predictions `r` and their standard
+    summed over the batch, as in most published runs: with clipping, scale matters. With
+    `form` it is the mean of the errors of the fields, each in units of its own, see
+    `field_errors`. Where samples have target scalars `s`, with predictions `r` and their standard
     deviation `d` over the training samples, every sample adds
 
         0.1 sqrt(mean_j ((r_j - s_j) / d_j)^2)
@@ -88,6 +103,8 @@ def regression(
         normalisers take the place of the fitted ones.
       quantities: computed of predictions and targets of the test samples, see
         `tasks.quantities`.
+      form: of the error of a field, one of `field_errors.FORMS`; every field then has
+        its own numbers. None for the error of all channels together.
 
     Returns:
       The task. The folder of every member gets the operator, see `trained`, and
@@ -113,20 +130,32 @@ def regression(
     if start is not None:
         found = check_sizes(start, found, names or {})
         fitted = {name: start.normalizers[name] for name in fitted}
+    fields = None
+    if form is not None and found.out_features:
+        fields = fields_of_training(splits.train, fitted["target"], names, start=start)
+        fitted["target"] = without_constants(fitted["target"], fields)
     obstacle = _obstacle(splits.train[0], loss=loss, build=build, pointwise=pointwise)
     points.check(config, splits.train, found, obstacle=obstacle)
     normalizers = fitted | given
     predict = partial(predict_sample, normalizers)
-    stacked = partial(_stacked, config, splits, encoder(fitted))
-    error = partial(_error, predict)
+    stacked = partial(
+        _stacked, config, splits, encoder(fitted, target=fields is not None)
+    )
 
+    of_values: OfValues = partial(_together, normalizers)
+    error: Callable[..., Any] = partial(_error, of_values)
+    if form is not None and fields is not None:
+        scales = Scales(fields, fitted["target"])
+        of_values = partial(_by_field, scales, form)
+        error = partial(_sizes_of_fields, scales)
+    metric = partial(_error, of_values)
     both = partial(predict_both, normalizers)
-    metric = error
     if found.target_scalars:
-        of_case = _error_of_both if found.out_features else _error_of_scalars
-        metric = partial(of_case, both, normalizers["target_scalars"])
-    if not found.out_features:
-        error, numbers = metric, scalars.mean_and_worst
+        read = normalizers["target_scalars"]
+        metric = partial(_error_of_both, of_values, read)
+        if not found.out_features:
+            error = metric = partial(_error_of_scalars, read)
+            numbers = scalars.mean_and_worst
 
     of_sample = metric
     if loss is not None:
@@ -136,7 +165,9 @@ def regression(
     shown: dict[str, Any] = {} if window is None else {"window": window}
     for role, listed in (names or {}).items():
         shown[f"{role}_names"] = np.asarray(listed, str)
-    description = trained.describe(splits.train, sizes=found, names=names)
+    description = trained.describe(
+        splits.train, sizes=found, names=names, fields=fields
+    )
     description |= _seen(splits, start)
     physical: Sequence[Sample] = splits.test
     if "features" in given:
@@ -152,7 +183,15 @@ def regression(
         return measured.evaluate(quantities, physical, values, names or {}, folder)
 
     look = evaluator(
-        config, physical, test, error, predict, numbers, rows=rows, further=also
+        config,
+        physical,
+        test,
+        error,
+        predict,
+        numbers,
+        rows=rows,
+        further=also,
+        fields=None if fields is None else fields.names,
     )
 
     def evaluate(model: Any, folder: pathlib.Path) -> dict[str, float]:
@@ -176,7 +215,9 @@ def regression(
         evaluate=evaluate,
         extra=normalizers,
         source=splits.source,
-        notes=notes,
+        notes=" ".join(
+            filter(None, [notes, "" if fields is None else fields.sentence()])
+        ),
         # Normalisers of every point are whole on every device.
         over_points=(loss is None or over_points) and not pointwise,
         row=math.prod((found.grid_shape or (1,))[1:]),
@@ -254,26 +295,30 @@ def _seen(splits: Splits, start: Learned | None) -> dict[str, list[str]]:
     return {} if found is None or before is None else {"seen": [*before, *found]}
 
 
-def _error(
-    predict: Callable[..., jax.Array],
-    model: Any,
+# `of_values(values, sample, axis_name=)`: the error of normalised predictions.
+OfValues = Callable[..., jax.Array]
+
+
+def _together(
+    normalizers: Mapping[str, Normalizer],
+    values: jax.Array,
     sample: Any,
     *,
     axis_name: str | None = None,
 ) -> jax.Array:
-    """The relative error of a sample.
-
-    `axis_name` is that of the devices that have the other points, if there are any.
-    """
-    values = predict(model, sample, axis_name=axis_name)
-    return _error_of_values(values, sample, axis_name=axis_name)
-
-
-def _error_of_values(
-    values: jax.Array, sample: Any, *, axis_name: str | None
-) -> jax.Array:
-    """The relative error of predicted values of the output function, `(n, q)`."""
+    """The relative error of all channels together, in physical units."""
     return metrics.relative_l2(
+        decode_target(normalizers, values),
+        sample["target"],
+        quadrature_weights=sample.get("quadrature_weights"),
+        axis_name=axis_name,
+    )
+
+
+def _sizes(
+    scales: Scales, values: jax.Array, sample: Any, axis_name: str | None
+) -> Sizes:
+    return scales.sizes(
         values,
         sample["target"],
         quadrature_weights=sample.get("quadrature_weights"),
@@ -281,32 +326,57 @@ def _error_of_values(
     )
 
 
+def _by_field(
+    scales: Scales,
+    form: Form,
+    values: jax.Array,
+    sample: Any,
+    *,
+    axis_name: str | None = None,
+) -> jax.Array:
+    """The mean of the errors of the fields."""
+    return jnp.mean(form(_sizes(scales, values, sample, axis_name)))
+
+
+def _sizes_of_fields(scales: Scales, model: Any, sample: Any) -> Sizes:
+    return _sizes(scales, call_both(model, sample).values, sample, None)
+
+
+def _error(
+    of_values: OfValues, model: Any, sample: Any, *, axis_name: str | None = None
+) -> jax.Array:
+    """The error of a sample.
+
+    `axis_name` is that of the devices that have the other points, if there are any.
+    """
+    values = operators.call(model, sample, axis_name=axis_name)
+    return of_values(values, sample, axis_name=axis_name)
+
+
 def _error_of_both(
-    predict: Callable[..., Any],
+    of_values: OfValues,
     normalizer: Normalizer,
     model: Any,
     sample: Any,
     *,
     axis_name: str | None = None,
 ) -> jax.Array:
-    """The relative error of a sample, and that of its scalars over their deviation."""
-    found = predict(model, sample, axis_name=axis_name)
-    error = _error_of_values(found.values, sample, axis_name=axis_name)
-    return error + scalars.WEIGHT * scalars.over_std(
-        found.scalars, sample["target_scalars"], normalizer.std
-    )
+    """The error of a sample, and that of its scalars over their deviation."""
+    values, read = call_both(model, sample, axis_name=axis_name)
+    error = of_values(values, sample, axis_name=axis_name)
+    return error + scalars.WEIGHT * _over_std(normalizer, read, sample)
 
 
 def _error_of_scalars(
-    predict: Callable[..., Any],
-    normalizer: Normalizer,
-    model: Any,
-    sample: Any,
-    *,
-    axis_name: str | None = None,
+    normalizer: Normalizer, model: Any, sample: Any, *, axis_name: str | None = None
 ) -> jax.Array:
     """The error of the scalars of a sample over their deviation."""
-    found = predict(model, sample, axis_name=axis_name).scalars
+    read = call_both(model, sample, axis_name=axis_name).scalars
+    return _over_std(normalizer, read, sample)
+
+
+def _over_std(normalizer: Normalizer, read: Any, sample: Any) -> jax.Array:
+    found = normalize.decode(normalizer, read)
     return scalars.over_std(found, sample["target_scalars"], normalizer.std)
 
 
@@ -317,14 +387,14 @@ def _stacked(
     name: str,
 ) -> tuple[Any, ...]:
     """Returns buckets of the samples of one part, normalised."""
-    found, sizes = getattr(splits, name), _sizes(config, splits, name)
+    found, sizes = getattr(splits, name), _padded_sizes(config, splits, name)
     batch_size = config.batch_size if name == "train" else 1
     if isinstance(found, Stored):
         return buckets.of(found, encode, batch_size=batch_size, sizes=sizes)
     return tuple(map(encode, samples.stack(found, batch_size=batch_size, sizes=sizes)))
 
 
-def _sizes(config: Any, splits: Splits, name: str) -> tuple[int, ...] | None:
+def _padded_sizes(config: Any, splits: Splits, name: str) -> tuple[int, ...] | None:
     """Sizes that the samples of one part are padded to; None if all have one size.
 
     Those of the training where they fit, so that all parts share what is compiled.
@@ -337,7 +407,7 @@ def _sizes(config: Any, splits: Splits, name: str) -> tuple[int, ...] | None:
     if name == "train":
         batch_size, epochs = config.batch_size, getattr(config, "num_epochs", 1)
     else:
-        sizes = _sizes(config, splits, "train")
+        sizes = _padded_sizes(config, splits, "train")
         fitting = None if sizes is None else samples.fitting_sizes(counts, sizes)
         if fitting is not None:
             return fitting
@@ -353,15 +423,15 @@ def _sizes(config: Any, splits: Splits, name: str) -> tuple[int, ...] | None:
 def _rows(config: Any, splits: Splits, name: str) -> list[tuple[int, np.ndarray]]:
     """Sizes and rows of the samples of one part, as in `_stacked`, but for training."""
     counts = summaries.num_points(getattr(splits, name))
-    return samples.bucket_rows(counts, sizes=_sizes(config, splits, name))
+    return samples.bucket_rows(counts, sizes=_padded_sizes(config, splits, name))
 
 
 def encoder(
-    fitted: Mapping[str, Normalizer],
+    fitted: Mapping[str, Normalizer], *, target: bool = False
 ) -> Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]:
     """Makes what encodes stacked samples, outside of JAX; see `encode_stored`."""
     known = {name: Normalizer(*map(np.asarray, one)) for name, one in fitted.items()}  # pyright: ignore
-    return partial(encode_stored, normalizers=known)
+    return partial(encode_stored, normalizers=known, target=target)
 
 
 def check(splits: Splits) -> None:
@@ -467,6 +537,7 @@ def evaluator(
     rows: Sequence[np.ndarray] | None = None,
     further: Callable[[Iterator[np.ndarray], pathlib.Path], dict[str, float]]
     | None = None,
+    fields: tuple[str, ...] | None = None,
 ) -> Callable[[Any, pathlib.Path, Mapping[str, Any]], dict[str, float]]:
     """Makes what evaluates a model on the test samples and writes `predictions.npz`.
 
@@ -474,13 +545,14 @@ def evaluator(
       config: has `batch_size`.
       physical: the test samples, in physical units.
       test: the same, encoded and stacked.
-      error: `error(model, sample)`, of one encoded sample.
+      error: `error(model, sample)`, of one encoded sample; its `Sizes` with `fields`.
       predict: `predict(model, sample)`, in physical units.
       numbers: `numbers(errors)`, what to return of them.
       rows: places of the samples of every bucket in `physical`; those of
         `samples.stack` if None.
       further: `further(predictions, folder)`, further numbers of the predictions for
         all samples in their order, in physical units.
+      fields: names of the fields, each of which then has its own numbers.
     """
     if rows is None:
         counts = summaries.num_points(physical)
@@ -499,10 +571,11 @@ def evaluator(
     def evaluate(
         model: Any, folder: pathlib.Path, extra: Mapping[str, Any]
     ) -> dict[str, float]:
-        errors = np.zeros(len(physical))
-        for bucket, places in zip(test, rows, strict=True):
-            found = batches.evaluate(error, model, bucket, batch_size=config.batch_size)
-            errors[places] = np.asarray(found, np.float64)
+        looked = _of_buckets(error, model, test, rows, config.batch_size)
+        errors, known = looked, dict(extra)
+        by_field = None if fields is None else FieldErrors.of(fields, looked)
+        if by_field is not None:
+            errors, known = by_field.of_samples, known | by_field.arrays()
         chosen, shown = outcome.rows(errors), jax.jit(predict)
         kept = [physical[row] for row in chosen]
         outcome.write(
@@ -517,9 +590,11 @@ def evaluator(
             inspected=outcome.inspect(
                 model, one(chosen[0]), num_points=kept[0].num_points
             ),
-            extra=extra,
+            extra=known,
         )
         found = (numbers or mean_and_worst)(errors)
+        if by_field is not None:
+            found = by_field.numbers()
         if further is None:
             return found
         values = (
@@ -529,6 +604,23 @@ def evaluator(
         return found | further(values, folder)
 
     return evaluate
+
+
+def _of_buckets(
+    look: Callable[[Any, Any], Any],
+    model: Any,
+    test: Sequence[Any],
+    rows: Sequence[np.ndarray],
+    batch_size: int,
+) -> Any:
+    """What `look(model, sample)` returns of all samples in their order, float64."""
+    parts = [batches.evaluate(look, model, b, batch_size=batch_size) for b in test]
+    order = np.argsort(np.concatenate(rows))
+
+    def ordered(*values: Any) -> np.ndarray:
+        return np.concatenate(values).astype(np.float64)[order]
+
+    return jax.tree.map(ordered, *parts)
 
 
 def _num_rows(sample: Sample) -> int:

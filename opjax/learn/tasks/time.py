@@ -1,6 +1,6 @@
 """Tasks of time: operators that advance fields, trained on windows of series."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -13,28 +13,32 @@ from opjax.files.series import SeriesSplits
 from opjax.learn.config.time import TimeOptions
 from opjax.learn.predict import trained
 from opjax.learn.predict.learned import Learned
-from opjax.learn.predict.stepping import Stepping, stepping_of
+from opjax.learn.predict.stepping import stepping_of, units_of
 from opjax.learn.tasks import time_data
+from opjax.learn.tasks.field_errors import Form, Scales, relative, together
 from opjax.learn.tasks.start import build_from, check_options, check_sizes
 from opjax.learn.tasks.supervised import builder, encoder
 from opjax.learn.tasks.task import Task
 from opjax.learn.tasks.time_data import Data, WindowBucket
-from opjax.learn.tasks.time_evaluation import error, evaluate, frame_errors
-from opjax.normalize import Normalizer
+from opjax.learn.tasks.time_evaluation import Rolled, error, evaluate
 from opjax.samples.series import Windows
 
 
 def rollouts(
-    config: Any, splits: SeriesSplits, *, start: Learned | None = None
+    config: Any,
+    splits: SeriesSplits,
+    *,
+    start: Learned | None = None,
+    form: Form | None = None,
 ) -> Task:
     """Builds the task to advance the fields of series in time.
 
-        loss = sum_b mean_s |p_bs - u_bs| / |u_bs|,
+        loss = sum_b mean_s mean_f e_bsf,
 
-    the relative L2 error of a frame in physical units, over points and channels, its
-    mean over the frames of a window, summed over the batch. Validation and test are
-    rollouts from the first frames of every series, and their metric is the mean of the
-    errors of their frames, of which none counts more than 1000.
+    with the error `e` of each field of a frame, see `field_errors`, its mean over the
+    frames of a window, summed over the batch. Validation and test are rollouts from the
+    first frames of every series, and their metric is the mean of the errors of their
+    frames, of which none counts more than 1000.
 
     Args:
       config: has `batch_size`, `num_buckets` and the fields of `ModelOptions` and
@@ -42,6 +46,8 @@ def rollouts(
       splits: the series.
       start: trained operator whose parameters the training starts with, and whose
         normalisers take the place of the fitted ones.
+      form: of the error of a field. None for the relative error of all channels
+        together, in physical units.
 
     Returns:
       The task. The folder of every member gets the operator and `predictions.npz`.
@@ -58,9 +64,17 @@ def rollouts(
         found = check_sizes(start, found, data.names)
         normalizers = start.normalizers
         how = stepping_of(start.description)
-    # Frames are encoded by the step, which makes its own.
+    units = units_of(how, normalizers)
+    fields = data.fields if start is None else start.fields
+    shown = Rolled(how, units.inner, Scales(fields, units.frame))
+    trained_by = shown
+    if form is None:
+        whole = together(fields, units.frame)
+        trained_by = Rolled(how, units.inner, Scales(whole, units.frame))
+    # Frames are in units of the last one that the model sees; the step does the rest.
     early = {k: normalizers[k] for k in ("mesh_points", "scalars") if k in normalizers}
-    encode = encoder(early)
+    early |= {"features": units.features, "target": units.frame}
+    encode = encoder(early, target=True)
 
     def bucketed(windows: Windows, batch_size: int) -> tuple[WindowBucket, ...]:
         return time_data.bucketed(
@@ -69,34 +83,37 @@ def rollouts(
 
     train, validation, test = map(bucketed, data.windows, data.batch_sizes)
     earlier = tuple(bucketed(stage, data.batch_sizes[0]) for stage in data.stages)
-    noise = config.input_noise * np.asarray(normalizers["features"].std)
+    noise = config.input_noise * np.asarray(units.inner["features"].std)
     noise[how.history * how.channels :] = 0  # constants are known
-    description = trained.describe(data.windows[0], sizes=found, names=data.names)
+    description = trained.describe(
+        data.windows[0], sizes=found, names=data.names, fields=fields
+    )
     description["time"] = how._asdict()
     make = builder(found)
+    measured = form or relative
     return Task(
         train=train,
         earlier=earlier,
         validation=validation,
         test=test,
         build=make if start is None else build_from(start, make),
-        loss=_loss(config, how, normalizers, noise),
-        metric=partial(error, how, normalizers),
-        evaluate=partial(evaluate, how, normalizers, description, data.test, test),
+        loss=_loss(config, trained_by, measured, noise),
+        metric=partial(error, trained_by, measured),
+        evaluate=partial(
+            evaluate, shown, normalizers, units, description, data.test, test
+        ),
         extra=normalizers,
         source=splits.source,
         needs_key=config.input_noise > 0,
         notes=f"Models see {how.history} frames. Errors are of rollouts from the first "
         "frames of a series, the mean over their frames; `persistence` is the error "
-        "of the prediction that nothing changes, `mean` that of the mean of training.",
+        "of the prediction that nothing changes, `mean` that of the mean of training. "
+        f"{fields.sentence()}",
     )
 
 
 def _loss(
-    config: TimeOptions,
-    how: Stepping,
-    normalizers: Mapping[str, Normalizer],
-    noise: np.ndarray,
+    config: TimeOptions, rolled: Rolled, form: Form, noise: np.ndarray
 ) -> Callable[..., jax.Array]:
     last = config.time == "unrolled" and config.unroll_gradient == "last"
 
@@ -105,14 +122,13 @@ def _loss(
             features = sample["features"]
             drawn = jax.random.normal(key, features.shape, features.dtype)
             sample = {**sample, "features": features + drawn * noise[None]}
-        found = frame_errors(
-            how,
-            normalizers,
+        frames = rolled.frames(
             model,
             sample,
             checkpoint=len(sample["lags"]) > 1,
             gradient="last" if last else "all",
         )
+        found = jnp.mean(form(rolled.sizes(frames, sample)), axis=1)
         return found[-1] if last else jnp.mean(found)
 
     def total(model: Any, batch: Any, *, key: jax.Array | None = None) -> jax.Array:

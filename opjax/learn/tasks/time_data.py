@@ -12,10 +12,12 @@ from opjax.learn.config.time import TimeOptions
 from opjax.learn.predict.stepping import Stepping
 from opjax.learn.registry import operators
 from opjax.learn.run import buckets
+from opjax.learn.tasks.field_errors import without_constants
 from opjax.normalize import Normalizer
 from opjax.samples import Series, summaries
 from opjax.samples import series as windows
-from opjax.samples.normalizers import fit_normalizers
+from opjax.samples.fields import Fields, fields_of
+from opjax.samples.normalizers import fit_normalizers, varies
 from opjax.samples.series import Window, Windows
 
 
@@ -104,7 +106,9 @@ class Data:
             span=float(max(np.ptp(series.times) for series in train)),
         )
         self.names = _names(splits, history, channels)
-        self.normalizers = _normalizers(self.windows[0], self.how)
+        self.normalizers, self.fields = _normalizers(
+            self.windows[0], self.how, self.names.get("target")
+        )
         known = Windows(
             every,
             [Window(i, 0, (history,)) for i in range(len(every))],
@@ -161,16 +165,25 @@ def _names(
     return {"features": (*seen, *constants), "target": target, **named}
 
 
-def _normalizers(found: Windows, how: Stepping) -> dict[str, Normalizer]:
-    """Of points, of what the model sees, and of what it predicts."""
+def _normalizers(
+    found: Windows, how: Stepping, names: Sequence[str] | None
+) -> tuple[dict[str, Normalizer], Fields]:
+    """Of points, of what the model sees, and of what it predicts; and the fields."""
     fitted = fit_normalizers(found, points=True, features=True, target=False)
-    channels, features = how.channels, fitted["features"]
-    mean, std = (np.asarray(part[:channels]) for part in features)
+    stop = how.history * how.channels
+    last = slice(stop - how.channels, stop)
+    mean, std = (np.asarray(part[last]) for part in fitted["features"])
+    fields = fields_of(names, std, varies(found, "features")[last])
+    if not fields.varying:
+        raise ValueError(
+            f"{', '.join(fields.constant)} are constant in all training series: there "
+            "is nothing to learn. Name other targets, or give series that evolve."
+        )
     if how.increments:
         mean, deviation = _increments(found)
         std = np.where(deviation > 1e-6 * std, deviation, std)
     target = Normalizer(jnp.asarray(mean, jnp.float32), jnp.asarray(std, jnp.float32))
-    return {**fitted, "target": target}
+    return {**fitted, "target": without_constants(target, fields)}, fields
 
 
 def _increments(found: Windows) -> tuple[np.ndarray, np.ndarray]:

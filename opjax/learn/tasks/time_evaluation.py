@@ -9,13 +9,21 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from opjax import metrics_time
+from opjax import metrics_time, normalize
 from opjax.learn.predict import stepping, trained
-from opjax.learn.predict.stepping import Stepping
+from opjax.learn.predict.stepping import Stepping, Units
 from opjax.learn.tasks import outcome
+from opjax.learn.tasks.field_errors import (
+    FieldErrors,
+    Form,
+    Scales,
+    Sizes,
+    means_of_channels,
+)
 from opjax.learn.tasks.time_data import WindowBucket
 from opjax.normalize import Normalizer
 from opjax.samples import Sample, Series
+from opjax.samples.fields import from_description
 from opjax.samples.series import Window
 
 # Rollouts that blow up count as this error, which is no number otherwise.
@@ -97,36 +105,85 @@ def targets(how: Stepping, sample: Mapping[str, Any]) -> jax.Array:
     return jnp.moveaxis(target.reshape(len(target), -1, how.channels), 1, 0)
 
 
-def error(
-    how: Stepping, normalizers: Mapping[str, Normalizer], model: Any, sample: Any
-) -> jax.Array:
+class Rolled:
+    """Rollouts of an operator, and their errors, in units of frames.
+
+    Args:
+      how: of the operator.
+      normalizers: of its step between frames in these units, see `stepping.units_of`.
+      scales: of the fields of a frame.
+    """
+
+    def __init__(
+        self, how: Stepping, normalizers: Mapping[str, Normalizer], scales: Scales
+    ):
+        self.how, self.normalizers, self.scales = how, normalizers, scales
+
+    def frames(
+        self,
+        model: Any,
+        sample: Mapping[str, Any],
+        *,
+        checkpoint: bool = False,
+        gradient: str = "all",
+    ) -> jax.Array:
+        """Predicts the frames of a window, `(t, n, c)`, see `stepping.frames`."""
+        return stepping.frames(
+            self.how,
+            self.normalizers,
+            model,
+            {k: v for k, v in sample.items() if k not in ("target", "lags")},
+            sample["lags"],
+            checkpoint=checkpoint,
+            gradient=gradient,
+        )
+
+    def sizes(self, frames: jax.Array, sample: Mapping[str, Any]) -> Sizes:
+        """Measures frames against the true ones, `(t, f)` each."""
+        weights = sample.get("quadrature_weights")
+        measure = partial(self.scales.sizes, quadrature_weights=weights)
+        return jax.vmap(measure)(frames, targets(self.how, sample))
+
+
+def error(rolled: Rolled, form: Form, model: Any, sample: Any) -> jax.Array:
     """The mean error of the frames of a rollout, without repeated ones."""
-    found = frame_errors(how, normalizers, model, sample)
+    sizes = rolled.sizes(rolled.frames(model, sample), sample)
+    found = jnp.mean(form(sizes), axis=1)
     lags = sample["lags"]
     real = jnp.diff(lags, prepend=jnp.zeros(1, lags.dtype)) > 0
     return jnp.sum(jnp.where(real, _bounded(found), 0)) / jnp.sum(real)
 
 
-def _bounded(errors: jax.Array) -> jax.Array:
+def _bounded(errors: Any) -> Any:
     """Errors up to `LARGEST_ERROR`, also for those that are no numbers."""
     return jnp.where(errors < LARGEST_ERROR, errors, LARGEST_ERROR)
 
 
 class _Seen(NamedTuple):
-    """What is measured of a rollout, with steps along axis 0 of arrays."""
+    """What is measured of a rollout, with steps along axis 0 of arrays.
 
-    errors: Any
+    Attributes:
+      sizes: of the prediction, `(t, f)` each.
+      persistence: of the prediction that nothing changes.
+      mean: of the mean of training.
+      drift: difference in the change of the mean over the points, over the spread of
+        the field, `(t, f)`.
+      correlated: whether fields correlate with the true ones by 0.8, `(t, f)`.
+      last: the last frame in physical units, or all of them, `(t, n, c)`.
+    """
+
+    sizes: Any
     persistence: Any
     mean: Any
     drift: Any
-    correlation_steps: Any
-    persistence_steps: Any
+    correlated: Any
     last: Any
 
 
 def evaluate(
-    how: Stepping,
+    rolled: Rolled,
     normalizers: Mapping[str, Normalizer],
+    units: Units,
     description: Mapping[str, Any],
     tests: Sequence[Series],
     test: tuple[WindowBucket, ...],
@@ -134,83 +191,119 @@ def evaluate(
     folder: pathlib.Path,
 ) -> dict[str, float]:
     """Rolls out the test series; writes the operator and `predictions.npz`."""
+    how = rolled.how
     trained.save(folder, model, normalizers, description)
-    look = jax.jit(partial(_look, how, normalizers))
+    look = jax.jit(partial(_look, rolled))
     seen: dict[int, _Seen] = {}
     first: dict[str, np.ndarray] = {}
     for bucket in test:
         for row, window in enumerate(bucket.found.where):
             arrays = bucket.encode(bucket.read([row]))
             one = {name: array[0] for name, array in arrays.items()}
-            found = jax.tree.map(np.asarray, look(model, one))
-            seen[window.series] = _shortened(found, bucket.found.where[row])
+            measured = jax.tree.map(np.asarray, look(model, one))
+            seen[window.series] = _shortened(measured, window, units.frame)
             if window.series == 0:
                 first = one
     ordered = [seen[number] for number in range(len(tests))]
-    errors = np.array([one.errors.mean() for one in ordered])
-    shortest = min(len(one.errors) for one in ordered)
-    series = np.stack([one.errors[:shortest] for one in ordered])
-    still = np.mean([one.persistence[:shortest] for one in ordered], axis=0)
+    names = [field.name for field in from_description(description["fields"]).varying]
+    outcomes = [_Errors(*(_of(names, part) for part in one[:3])) for one in ordered]
+    errors = np.array([one.own.of_samples.mean() for one in outcomes])
+    shortest = min(len(one.own.relative) for one in outcomes)
+    series = np.stack([one.own.of_samples[:shortest] for one in outcomes])
+    still = np.mean([one.still.of_samples[:shortest] for one in outcomes], axis=0)
     rows = outcome.rows(errors)
     known = {k: v for k, v in first.items() if k not in ("target", "lags")}
+    if "features" in known:
+        known["features"] = np.asarray(
+            normalize.encode(units.inner["features"], known["features"])
+        )
     seen_at = jnp.ones((), jnp.float32) if how.timed else None
+    by_field = _of_cases(names, [one.own for one in outcomes])
     outcome.write(
         folder,
         errors=errors,
         rows=rows,
-        samples=[_ends(tests[row], how, len(ordered[row].errors)) for row in rows],
+        samples=[_ends(tests[row], how, len(ordered[row].drift)) for row in rows],
         predicted=[ordered[row].last[: tests[row].num_points] for row in rows],
         inspected=outcome.inspect(
             model, known, num_points=tests[0].num_points, time=seen_at
         ),
-        extra={"series": series, "series_name": "step", "series_baseline": still},
+        extra={"series": series, "series_name": "step", "series_baseline": still}
+        | by_field.arrays(),
     )
-    return _numbers(errors, series, ordered)
+    return _numbers(names, ordered, outcomes, errors, series, by_field)
 
 
-def _look(
-    how: Stepping, normalizers: Mapping[str, Normalizer], model: Any, sample: Any
-) -> _Seen:
-    known = {k: v for k, v in sample.items() if k not in ("target", "lags")}
-    found = stepping.frames(how, normalizers, model, known, sample["lags"])
-    target = targets(how, sample)
+def _look(rolled: Rolled, model: Any, sample: Any) -> _Seen:
+    how, scales = rolled.how, rolled.scales
+    predicted, target = rolled.frames(model, sample), targets(how, sample)
     stop = how.history * how.channels
     first = jnp.asarray(sample["features"])[:, stop - how.channels : stop]
     weights = sample.get("quadrature_weights")
-    errors = partial(metrics_time.errors_of_frames, quadrature_weights=weights)
-    mean = jnp.broadcast_to(
-        normalizers["features"].mean[None, None, : how.channels], target.shape
-    )
     still = metrics_time.persistence(first, len(target))
-    drift = metrics_time.mean_drift(found, first, quadrature_weights=weights)
-    truth = metrics_time.mean_drift(target, first, quadrature_weights=weights)
-    correlated = metrics_time.correlations_of_frames(
-        found, target, quadrature_weights=weights
-    )
-    own, trivial = errors(found, target), errors(still, target)
+
+    def change(frames: jax.Array) -> jax.Array:
+        """Of the mean over the points, over the spread of the field, `(t, c)`."""
+        mean = jax.vmap(partial(means_of_channels, quadrature_weights=weights))
+        return (mean(frames) - mean(still)) * scales.ratio
+
+    apart = change(predicted) - change(target)
+    drift = jnp.sqrt(apart**2 @ scales.belongs.T)
+    correlations = [
+        metrics_time.correlations_of_frames(
+            predicted[..., channels], target[..., channels], quadrature_weights=weights
+        )
+        for channels in map(np.flatnonzero, scales.belongs)
+    ]
     return _Seen(
-        _bounded(own),
-        trivial,
-        errors(mean.astype(target.dtype), target),
-        _bounded(jnp.max(jnp.abs(drift - truth), axis=1)),
-        correlated >= 0.8,
-        own <= trivial,
-        found,
+        rolled.sizes(predicted, sample),
+        rolled.sizes(still, sample),
+        rolled.sizes(jnp.zeros_like(target), sample),
+        _bounded(drift),
+        jnp.stack(correlations, axis=1) >= 0.8,
+        predicted,
     )
 
 
-def _shortened(found: _Seen, window: Window) -> _Seen:
+def _shortened(found: _Seen, window: Window, frame: Normalizer) -> _Seen:
     """What was measured of the frames that a series has, and the last one."""
     count = len(set(window.targets))
-    parts = _Seen(*(part[:count] for part in found))
-    return parts._replace(
-        correlation_steps=np.asarray(
-            metrics_time.steps_until(~parts.correlation_steps)
-        ),
-        persistence_steps=np.asarray(
-            metrics_time.steps_until(~parts.persistence_steps)
-        ),
-        last=parts.last[-1],
+    parts: _Seen = jax.tree.map(lambda part: part[:count], found)
+    mean, std = (np.asarray(part, np.float64) for part in frame)
+    return parts._replace(last=(parts.last[-1] * std + mean).astype(np.float32))
+
+
+class _Errors(NamedTuple):
+    """Errors of the frames of one rollout, of nothing that changes, of the mean."""
+
+    own: FieldErrors
+    still: FieldErrors
+    mean: FieldErrors
+
+
+def _of(names: Sequence[str], sizes: Sizes) -> FieldErrors:
+    found = FieldErrors.of(tuple(names), sizes)
+    relative = np.where(np.isnan(found.relative), np.nan, _bounded(found.relative))
+    return found._replace(
+        relative=np.asarray(relative),
+        over_spread=np.asarray(_bounded(found.over_spread)),
+    )
+
+
+def _of_cases(names: Sequence[str], rollouts: Sequence[FieldErrors]) -> FieldErrors:
+    """Means over the frames of each rollout, where an error is relative."""
+
+    def mean(array: np.ndarray) -> np.ndarray:
+        known = ~np.isnan(array)
+        total = np.where(known, array, 0).sum(axis=0)
+        return np.where(
+            known.any(axis=0), total / np.maximum(known.sum(axis=0), 1), np.nan
+        )
+
+    return FieldErrors(
+        tuple(names),
+        np.stack([mean(one.relative) for one in rollouts]),
+        np.stack([mean(one.over_spread) for one in rollouts]),
     )
 
 
@@ -228,20 +321,48 @@ def _ends(series: Series, how: Stepping, steps: int) -> Sample:
 
 
 def _numbers(
-    errors: np.ndarray, series: np.ndarray, found: Sequence[_Seen]
+    names: Sequence[str],
+    seen: Sequence[_Seen],
+    outcomes: Sequence[_Errors],
+    errors: np.ndarray,
+    series: np.ndarray,
+    by_field: FieldErrors,
 ) -> dict[str, float]:
+    """The numbers of a table: means over fields, then those of each of several."""
     steps = [step for step in _SHOWN if step < series.shape[1]] + [series.shape[1]]
-
-    def mean(name: str) -> float:
-        return float(np.mean([np.mean(getattr(one, name)) for one in found]))
-
-    return {
+    still, mean = (
+        _of_cases(names, [one[place] for one in outcomes]) for place in (1, 2)
+    )
+    # Steps before a field no longer correlates, or is worse than nothing that changes.
+    lasting = np.array(
+        [[_until(~column) for column in one.correlated.T] for one in seen]
+    )
+    better = [one.own.over_spread <= one.still.over_spread for one in outcomes]
+    useful = np.array([[_until(~column) for column in one.T] for one in better])
+    drift = np.array([one.drift[-1] for one in seen])
+    each = {
+        "persistence": still.filled,
+        "mean": mean.filled,
+        "correlation_steps": lasting,
+        "persistence_steps": useful,
+        "drift": drift,
+    }
+    own = by_field.numbers()
+    whole = {k: v for k, v in own.items() if k in ("relative_l2", "error_over_spread")}
+    found = {
         "relative_l2": float(errors.mean()),
         **{f"step_{t}": float(series[:, t - 1].mean()) for t in steps},
         "relative_l2_worst": float(errors.max()),
-        "persistence": mean("persistence"),
-        "mean": mean("mean"),
-        "correlation_steps": mean("correlation_steps"),
-        "persistence_steps": mean("persistence_steps"),
-        "drift": float(np.mean([one.drift[-1] for one in found])),
+        **{name: float(np.mean(values)) for name, values in each.items()},
+        **{k: v for k, v in own.items() if k not in whole},
+        "error_over_spread": whole["error_over_spread"],
     }
+    if len(names) > 1:
+        for place, field in enumerate(names):
+            columns = {k: float(np.mean(v[:, place])) for k, v in each.items()}
+            found |= {f"{name}_{field}": value for name, value in columns.items()}
+    return found
+
+
+def _until(condition: np.ndarray) -> int:
+    return int(metrics_time.steps_until(condition))

@@ -1,0 +1,132 @@
+"""Fields of the output function: their channels, their spread, and their errors."""
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+_UNNAMED = "target"  # of arrays whose channels nobody has named
+_AXES = "xyz"
+
+
+class Field(NamedTuple):
+    """A field of the output function, which has one error.
+
+    Attributes:
+      name: what tables and reports call it.
+      channels: numbers of its channels that vary in training; of a vector, its
+        components.
+      spread: root of the summed variances of these channels over all points of the
+        training samples, in the unit of the field.
+    """
+
+    name: str
+    channels: tuple[int, ...]
+    spread: float
+
+
+class Fields(NamedTuple):
+    """All fields of an output function.
+
+    Attributes:
+      varying: those that take part in losses and errors.
+      constant: names of the channels that are constant in training, up to rounding.
+    """
+
+    varying: tuple[Field, ...]
+    constant: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the fields that vary."""
+        return tuple(field.name for field in self.varying)
+
+    @property
+    def channels(self) -> list[int]:
+        """Numbers of all channels that vary."""
+        return [channel for field in self.varying for channel in field.channels]
+
+    def sentence(self) -> str:
+        """Says which channels take part in no number; empty if all do."""
+        if not self.constant:
+            return ""
+        verb = "is" if len(self.constant) == 1 else "are"
+        return (
+            f"{', '.join(self.constant)} {verb} constant in the training samples, and "
+            "in no loss, error or band."
+        )
+
+
+def groups(names: Sequence[str] | None, count: int) -> list[tuple[str, list[int]]]:
+    """Returns names of fields and numbers of their channels.
+
+    Neighbouring channels of one name are one field. Channels without a name are a field
+    each.
+
+    Args:
+      names: of the channels; None or empty if they have none.
+      count: number of channels.
+    """
+    if not names or set(names) == {_UNNAMED}:
+        named = [_UNNAMED] if count == 1 else [f"{_UNNAMED}_{i}" for i in range(count)]
+        return [(name, [i]) for i, name in enumerate(named)]
+    runs = itertools.groupby(range(count), key=lambda i: names[i])
+    found = [(name, list(channels)) for name, channels in runs]
+    if len(dict(found)) < len(found):
+        raise ValueError(
+            f"The channels of the target are called {', '.join(names)}: channels of "
+            "one name must be neighbours; name every field once."
+        )
+    return found
+
+
+def component_names(names: Sequence[str] | None, count: int) -> list[str]:
+    """Returns a name for each channel: `U_x` is the first component of a vector `U`."""
+    found: list[str] = []
+    for name, channels in groups(names, count):
+        ends = _AXES if len(channels) <= len(_AXES) else map(str, range(len(channels)))
+        several = [f"{name}_{end}" for _, end in zip(channels, ends, strict=False)]
+        found += several if len(channels) > 1 else [name]
+    return found
+
+
+def fields_of(
+    names: Sequence[str] | None, std: np.ndarray, varying: np.ndarray
+) -> Fields:
+    """Returns the fields of an output function.
+
+    Args:
+      names: of its channels; None or empty if they have none.
+      std: standard deviation of every channel over the training points, `(q,)`.
+      varying: whether it is above the rounding of the values, `(q,)`.
+
+    Raises:
+      ValueError: if a name stands for channels that are no neighbours.
+    """
+    each = component_names(names, len(std))
+    constant = tuple(each[i] for i in np.flatnonzero(~varying))
+    fields: list[Field] = []
+    for name, channels in groups(names, len(std)):
+        kept = tuple(channel for channel in channels if varying[channel])
+        if kept:
+            spread = float(np.linalg.norm(np.asarray(std, np.float64)[list(kept)]))
+            fields.append(Field(name, kept, spread))
+    return Fields(tuple(fields), constant)
+
+
+def to_description(fields: Fields) -> dict[str, Any]:
+    """Returns JSON values, for `from_description`."""
+    return {
+        "varying": [[f.name, list(f.channels), f.spread] for f in fields.varying],
+        "constant": list(fields.constant),
+    }
+
+
+def from_description(found: Mapping[str, Any]) -> Fields:
+    """Reads what `to_description` returned."""
+    varying = tuple(
+        Field(str(name), tuple(map(int, channels)), float(spread))
+        for name, channels, spread in found["varying"]
+    )
+    return Fields(varying, tuple(map(str, found["constant"])))
