@@ -59,9 +59,10 @@ class GroupedLikeness(NamedTuple):
         others are; at least `1 / (b + 1)` for `b` others.
       score: how unlike it is: standard deviations of the logarithm of the distance
         above the median, of the group where they are most.
-      distance: from the mean of the others, over their own median distance, in this
-        group.
-      group: number of this group.
+      distance: from the mean of the others, over their own median distance, in the
+        group below.
+      group: number of the group in which it is most unlike, as for the p-value: with
+        the new case among the others.
     """
 
     p_value: Array
@@ -125,9 +126,11 @@ def likeness_of_groups(
 def _compared(groups: list[Rows], count: int) -> GroupedLikeness:
     together = [left_out(rows, count=count + 1) for rows in groups]
     apart = [left_out(rows, count=count) for rows in groups]
-    everywhere = jnp.max(jnp.stack([score(e, count + 1) for e in together]), axis=0)
+    each = jnp.stack([score(e, count + 1) for e in together])
+    everywhere = jnp.max(each, axis=0)
     new = jnp.stack([score(e, count)[-1] for e in apart])
-    group = jnp.argmax(new)
+    # A case that is left out is far away in a group of more features than cases.
+    group = jnp.argmax(each[:, -1])
     ratios = jnp.stack([e[-1] / jnp.median(e[:-1]) for e in apart])
     p_value = conformal_p_value(everywhere[:-1], everywhere[-1])
     return GroupedLikeness(p_value, jnp.max(new), ratios[group], group)
@@ -181,7 +184,7 @@ def left_out(rows: Rows, *, count: int) -> Array:
     """Distances of all rows from the first `count`, of these without themselves."""
     features = rows.features
     if rows.limits is not None:
-        low, high = rows.limits
+        low, high = rows.limits[:1], rows.limits[1:]
         beyond = jnp.maximum(jnp.maximum(features - high, low - features), 0)
         features = jnp.concatenate([features, beyond], axis=1)
     excess = jnp.maximum(rows.noise - jnp.median(rows.noise[:count]), 0)
