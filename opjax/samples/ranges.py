@@ -9,6 +9,9 @@ from opjax.samples import summaries
 from opjax.samples.base import Sample
 from opjax.samples.summaries import Summarized
 
+# What `compare` calls the scalars outside the training range.
+BEYOND = "scalars_beyond"
+
 
 def measure(train: Sequence[Sample] | Summarized) -> dict[str, Any]:
     """Measures the ranges of the training samples.
@@ -53,7 +56,8 @@ def compare(measured: Mapping[str, Any], sample: Sample) -> dict[str, Any]:
       `points_outside`, the share of points outside the box of the training meshes;
       `points_distance`, the largest distance from the box along an axis, over its
       width; `features_outside` and `features_distance`, likewise for the values at the
-      points (zero without features), and for scalars, if the operator takes some;
+      points (zero without features), and for scalars, if the operator takes some, with
+      `scalars_beyond`, value and training range of each scalar outside by its name;
       `num_points_factor`, how many times as many points as the largest training mesh,
       or as few as the smallest (1 in between).
     """
@@ -78,10 +82,23 @@ def compare(measured: Mapping[str, Any], sample: Sample) -> dict[str, Any]:
         share, distance = np.mean([s for s, _ in each]), max(d for _, d in each)
         found["scalars_outside"] = float(share)
         found["scalars_distance"] = float(distance)
+        found[BEYOND] = {
+            name: {"value": float(value), "training": [float(least), float(most)]}
+            for name, (outside, _), value, least, most in zip(
+                _scalar_names(measured), each, sample.scalars, low, high, strict=True
+            )
+            if outside
+        }
     fewest, most = measured["num_points"]
     n = sample.num_points
     found["num_points_factor"] = max(n / most, fewest / n, 1.0)
     return found
+
+
+def _scalar_names(measured: Mapping[str, Any]) -> Sequence[str]:
+    listed = measured.get("names", {}).get("scalars")
+    count = len(measured["ranges"]["scalars"][0])
+    return listed or [f"scalars_{i}" for i in range(count)]
 
 
 def crowding(measured: Mapping[str, Any], sample: Sample) -> float:
@@ -118,6 +135,7 @@ def sentence(row: Mapping[str, Any]) -> str:
     words = [
         f"{100 * row[f'{label}_outside']:.3g} % of the {label} lie outside the "
         f"training range, by up to {row[f'{label}_distance']:.3g} of its width"
+        + (_named(row) if label == "scalars" else "")
         for label in ("points", "features", "scalars")
         if row.get(f"{label}_outside")
     ]
@@ -130,6 +148,17 @@ def sentence(row: Mapping[str, Any]) -> str:
     if factor > 4:
         words += [f"the number of points is {factor:.3g} times off those of training"]
     return "; ".join(words)
+
+
+def _named(row: Mapping[str, Any]) -> str:
+    """The scalars outside the training range, by name and value."""
+    words = [
+        "{} = {:.6g} ({:.6g} to {:.6g} in training)".format(
+            name, known["value"], *known["training"]
+        )
+        for name, known in row.get(BEYOND, {}).items()
+    ]
+    return f": {', '.join(words)}" if words else ""
 
 
 def ends(sample: Sample) -> Sample:

@@ -15,6 +15,7 @@ from opjax.uncertainty.conformal import (
     pointwise_quantile,
     pointwise_scores,
 )
+from opjax.uncertainty.detection import detectable_shifts
 from opjax.uncertainty.groups import Group, GroupedLikeness, likeness_of_groups
 from opjax.uncertainty.likeness import (
     Likeness,
@@ -46,6 +47,7 @@ __all__ = [
     "check_cases",
     "conformal_p_value",
     "conformal_quantile",
+    "detectable_shifts",
     "field_inside",
     "field_moments",
     "field_score",

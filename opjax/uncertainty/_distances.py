@@ -27,6 +27,11 @@ def matrix(features: ArrayLike, ridge: ArrayLike) -> tuple[Array, Array]:
     return found, jnp.asarray(ridge, found.dtype)
 
 
+def variance(features: Array) -> Array:
+    """Variances of the columns, with a floor, `(1, f)`."""
+    return jnp.var(features, axis=0, keepdims=True) + _FLOOR**2
+
+
 @partial(jax.jit, static_argnames="count")
 def distances(
     features: Array,
@@ -45,9 +50,8 @@ def distances(
     """
     own = features[:count]
     mean = jnp.mean(own, axis=0, keepdims=True)
-    variance = jnp.var(own, axis=0, keepdims=True) + _FLOOR**2
     more = jnp.asarray(excess, features.dtype).reshape(-1, 1)
-    z = (features - mean) / jnp.sqrt(variance + more)
+    z = (features - mean) / jnp.sqrt(variance(own) + more)
     highest = lax.Precision.HIGHEST
     covariance = jnp.matmul(z[:count].T, z[:count], precision=highest) / len(own)
     system = covariance + ridge * jnp.eye(z.shape[1], dtype=z.dtype)

@@ -24,12 +24,31 @@ class Group(NamedTuple):
       noise: variance of the features of the new case because its points are few, such
         as `1 / n` for means over `n` points; a scalar.
       reference_noise: the same of the reference cases, `(b,)`, or one for all.
+      limits: smallest and largest features of training, `(2, f)`. How far a feature
+        lies beyond them is compared as a feature of its own; None for no limits.
     """
 
     features: Float[ArrayLike, " f"]
     reference: Float[ArrayLike, "b f"]
     noise: ArrayLike = 0.0
     reference_noise: ArrayLike = 0.0
+    limits: Float[ArrayLike, "2 f"] | None = None
+
+
+class Rows(NamedTuple):
+    """A group as arrays: features of all cases in rows, the new one last.
+
+    Attributes:
+      features: shape `(b + 1, f)`.
+      noise: variance of the features of each case, `(b + 1,)`.
+      ridge: see `shrunk_distances`.
+      limits: see `Group`.
+    """
+
+    features: Array
+    noise: Array
+    ridge: Array
+    limits: Array | None
 
 
 class GroupedLikeness(NamedTuple):
@@ -40,9 +59,10 @@ class GroupedLikeness(NamedTuple):
         others are; at least `1 / (b + 1)` for `b` others.
       score: how unlike it is: standard deviations of the logarithm of the distance
         above the median, of the group where they are most.
-      distance: from the mean of the others, over their own median distance, in this
-        group.
-      group: number of this group.
+      distance: from the mean of the others, over their own median distance, in the
+        group below.
+      group: number of the group in which it is most unlike, as for the p-value: with
+        the new case among the others.
     """
 
     p_value: Array
@@ -73,7 +93,12 @@ def likeness_of_groups(
     `conformal_p_value` holds for any number of groups: no correction for several tests
     is needed. Score and distance leave the new case out, and have no bound.
 
-    What differs in no feature is not seen, however wrong the prediction is.
+    In a group with `limits`, `x` is followed by `max(x - high, low - x, 0)`. These are
+    zero in nearly all reference cases, so that a case beyond the limits of training is
+    far away, however few cases there are.
+
+    What differs in no feature is not seen, however wrong the prediction is. What few
+    cases can tell apart at all is `detectable_shifts`.
 
     Args:
       groups: at least one, all with the same number of reference cases. No operator
@@ -93,31 +118,41 @@ def likeness_of_groups(
       detection of anomalous sub-trajectories", Ann. Math. Artif. Intell. 74, 2015.
       Belsley, Kuh and Welsch, "Regression Diagnostics", 1980, section 2.1 (`e`).
     """
+    rows = rows_of(groups, ridge)
+    return _compared(rows, len(rows[0].noise) - 1)
+
+
+@partial(jax.jit, static_argnames="count")
+def _compared(groups: list[Rows], count: int) -> GroupedLikeness:
+    together = [left_out(rows, count=count + 1) for rows in groups]
+    apart = [left_out(rows, count=count) for rows in groups]
+    each = jnp.stack([score(e, count + 1) for e in together])
+    everywhere = jnp.max(each, axis=0)
+    new = jnp.stack([score(e, count)[-1] for e in apart])
+    # A case that is left out is far away in a group of more features than cases.
+    group = jnp.argmax(each[:, -1])
+    ratios = jnp.stack([e[-1] / jnp.median(e[:-1]) for e in apart])
+    p_value = conformal_p_value(everywhere[:-1], everywhere[-1])
+    return GroupedLikeness(p_value, jnp.max(new), ratios[group], group)
+
+
+def rows_of(groups: Sequence[Group], ridge: ArrayLike) -> list[Rows]:
+    """Returns the features of all cases, the new one last, for each group.
+
+    Raises:
+      TypeError: if an array is not floating point.
+      ValueError: see `likeness_of_groups`.
+    """
     counts = sorted({len(jnp.asarray(group.reference)) for group in groups})
     if len(counts) != 1:
         raise ValueError(
             f"groups have {counts} reference cases, expected at least one group, and "
             "as many cases in each."
         )
-    (count,) = counts
-    arrays = [_checked(number, group, ridge) for number, group in enumerate(groups)]
-    return _compared(arrays, count)
+    return [_checked(number, group, ridge) for number, group in enumerate(groups)]
 
 
-@partial(jax.jit, static_argnames="count")
-def _compared(arrays: list[tuple[Array, Array, Array]], count: int) -> GroupedLikeness:
-    together = [_left_out(*each, count=count + 1) for each in arrays]
-    apart = [_left_out(*each, count=count) for each in arrays]
-    everywhere = jnp.max(jnp.stack([_score(e, count + 1) for e in together]), axis=0)
-    new = jnp.stack([_score(e, count)[-1] for e in apart])
-    group = jnp.argmax(new)
-    ratios = jnp.stack([e[-1] / jnp.median(e[:-1]) for e in apart])
-    p_value = conformal_p_value(everywhere[:-1], everywhere[-1])
-    return GroupedLikeness(p_value, jnp.max(new), ratios[group], group)
-
-
-def _checked(number: int, group: Group, ridge: ArrayLike) -> tuple[Array, Array, Array]:
-    """Features and noise of all cases, the new one last, and the ridge."""
+def _checked(number: int, group: Group, ridge: ArrayLike) -> Rows:
     known, weight = _distances.matrix(group.reference, ridge)
     _checks.floating(features=group.features)
     new = jnp.asarray(group.features, known.dtype)
@@ -133,19 +168,33 @@ def _checked(number: int, group: Group, ridge: ArrayLike) -> tuple[Array, Array,
             f"noise and reference_noise of group {number} have shapes {own.shape} and "
             f"{others.shape}, expected () and {known.shape[:1]}: one for each case."
         )
+    limits = group.limits
+    if limits is not None:
+        limits = jnp.asarray(limits, known.dtype)
+        if limits.shape != (2, *new.shape):
+            raise ValueError(
+                f"limits of group {number} has shape {limits.shape}, expected "
+                f"{(2, *new.shape)}: a smallest and a largest value of each feature."
+            )
     noise = jnp.append(jnp.broadcast_to(others, known.shape[:1]), own)
-    return jnp.concatenate([known, new[None, :]]), noise, weight
+    return Rows(jnp.concatenate([known, new[None, :]]), noise, weight, limits)
 
 
-def _left_out(features: Array, noise: Array, ridge: Array, *, count: int) -> Array:
+def left_out(rows: Rows, *, count: int) -> Array:
     """Distances of all rows from the first `count`, of these without themselves."""
-    excess = jnp.maximum(noise - jnp.median(noise[:count]), 0)
-    found = _distances.distances(features, ridge, count=count, excess=excess)
+    features = rows.features
+    if rows.limits is not None:
+        low, high = rows.limits[:1], rows.limits[1:]
+        beyond = jnp.maximum(jnp.maximum(features - high, low - features), 0)
+        features = jnp.concatenate([features, beyond], axis=1)
+    excess = jnp.maximum(rows.noise - jnp.median(rows.noise[:count]), 0)
+    found = _distances.distances(features, rows.ridge, count=count, excess=excess)
     share = jnp.where(jnp.arange(len(found)) < count, found**2 / count, 0)
     return found / jnp.sqrt(jnp.maximum(1 - share, jnp.finfo(found.dtype).eps))
 
 
-def _score(distances: Array, count: int) -> Array:
+def score(distances: Array, count: int) -> Array:
+    """Standard deviations of the logarithms above the median of the first `count`."""
     logs = jnp.log(distances + 0.1)
     own = logs[:count]
     return (logs - jnp.median(own)) / jnp.sqrt(jnp.var(own) + 0.02**2)

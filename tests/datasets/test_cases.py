@@ -38,7 +38,8 @@ def test_scalars_come_from_files_and_tables_in_the_order_of_their_names(tmp_path
     assert divided.channels["scalars"] == ("angle", "mach")
     assert divided.channels["target_scalars"] == ("lift",)
     on_disk = files.stored(folder, **BOTH)
-    np.testing.assert_array_equal(on_disk[3].scalars, found[3].scalars)
+    # In the type of the file; samples in memory are narrowed.
+    np.testing.assert_array_equal(np.float32(on_disk[3].scalars), found[3].scalars)
     assert on_disk.summaries[0].channels["scalars"] == 2
     # Nothing is read that was not asked for.
     plain = files.read(folder)
@@ -238,11 +239,16 @@ def test_ranges_of_scalars_and_their_units():
     known = ranges.measure(train)
     inside = ranges.compare(known, _sample(scalars=np.array([2, 1], np.float32)))
     assert inside["scalars_outside"] == 0
+    assert inside["scalars_beyond"] == {}
     far = _sample(scalars=np.array([2000, 1], np.float32))
     found = ranges.compare(known, far)
     assert found["scalars_outside"] == 0.5
     assert found["scalars_distance"] > 900
     assert "of the scalars lie outside" in ranges.sentence(found)
+    assert found["scalars_beyond"] == {"scalars_0": {"value": 2000, "training": [1, 3]}}
+    named = ranges.compare(known | {"names": {"scalars": ["load", "mach"]}}, far)
+    assert list(named["scalars_beyond"]) == ["load"]
+    assert "of its width: load = 2000 (1 to 3 in training)" in ranges.sentence(named)
     (note,) = ranges.other_units(known, [far], {"scalars": ["load", "mach"]})
     assert "scalar load is 2000 to 2000 here, and 1 to 3 in training" in note
     assert "scalars_outside" not in ranges.compare(

@@ -2,12 +2,13 @@
 
 import dataclasses
 import json
+import re
 
 import jax
 import numpy as np
 import pytest
 
-from opjax import files, learn, uncertainty
+from opjax import files, learn, normalize, uncertainty
 from opjax.learn.cli import calibrate as program
 from opjax.learn.cli import predict, train
 from opjax.learn.predict import calibration, intervals, likeness, widths
@@ -66,8 +67,98 @@ def test_cases_alike_pass_when_strict(run, tmp_path, capsys):
     capsys.readouterr()
     found = predict.run(folder, inputs=more, output=tmp_path / "out", strict=True)
     assert found["unlike"] == 0
-    assert "".join(capsys.readouterr()).count(": like the calibration cases") == 4
+    shown = "".join(capsys.readouterr())
+    assert shown.count(": not told apart from the calibration cases (p = ") == 4
+    assert not re.search("[^n]like the calibration cases", shown)  # no all-clear
     assert not any("likeness" in key for key in found)
+
+
+def test_what_the_cases_are_able_to_tell_apart_is_said_before(run, tmp_path, capsys):
+    folder, new = run
+    line = program.run(folder, inputs=str(new))
+    (said,) = re.findall("^40 calibration cases: .*", capsys.readouterr().err, re.M)
+    assert line["likeness_cases"] == 40
+    shifts = line["likeness_shifts"]
+    assert list(shifts) == ["moments", "shape"]  # there are no scalars
+    assert "no p-value is below 0.024, and a case is called unlike at 0.05. " in said
+    assert f"in 80 % of cases if it is {shifts['moments']:.2g} (moments)" in said
+    one = str(new / "00.npz")
+    result = predict.run(folder, inputs=one, output=tmp_path / "out")
+    assert said in capsys.readouterr().err
+    assert not any("likeness" in key for key in result)
+    (row,) = rows_of(tmp_path / "out")
+    assert row["likeness_cases"] == 40
+    assert row["likeness_shifts"] == shifts
+    reference = learn.load_calibration(learn.load(folder)).reference
+    quiet = reference._replace(shifts=np.asarray([2.0, np.inf])).statement()
+    assert "No shift of one number of shape is noticed so often, however la" in quiet
+    old = reference._replace(shifts=None)  # as an earlier opjax wrote it
+    assert "shift" not in old.statement()
+    assert "likeness_shifts" not in old.power()
+
+
+@pytest.fixture
+def loaded(rng, tmp_path):
+    """Returns an operator that takes a load and a modulus, and cases within range."""
+    found = operator(rng, tmp_path / "run")
+    normalizers = {"scalars": normalize.Normalizer(np.asarray([0.5, 50]), LOADS)}
+    description = dict(found.description)
+    description["channels"] = found.description["channels"] | {"scalars": 2}
+    ranges = {"scalars": [[0.0, 0.0], [1.0, 100.0]]}
+    description["ranges"] = found.description["ranges"] | ranges
+    description["names"] = {"scalars": ["load", "modulus"]}
+    found = found._replace(
+        normalizers=found.normalizers | normalizers, description=description
+    )
+    return found, [with_scalars(rng, *rng.uniform([0, 0], [1, 100])) for _ in range(20)]
+
+
+LOADS = np.asarray([1.0, 100.0]) / np.sqrt(12)  # the standard deviations
+
+
+def with_scalars(rng, load, modulus):
+    return make(rng, 30)._replace(scalars=np.asarray([load, modulus], np.float32))
+
+
+def test_a_scalar_beyond_training_is_unlike_with_twenty_cases(rng, loaded):
+    trained, cases = loaded
+    flat = np.zeros((30, 1), np.float32)
+    reference = likeness.refer(trained, cases, [flat] * 20, false_alarms=None)
+    for scalars in ((0.5, -40), (0.5, 140), (1.4, 50)):
+        for _ in range(5):
+            row = reference.row(trained, with_scalars(rng, *scalars), flat)
+            assert row["unlike"]
+            assert row["unlike_in"] == "scalars"
+    assert set(row["likeness_shifts"]) == {"moments", "shape", "scalars"}
+    inside = [with_scalars(rng, 0.5, modulus) for modulus in (10, 50, 90)]
+    assert not any(reference.row(trained, one, flat)["unlike"] for one in inside)
+    # They are no part of the moments, where they were one of many numbers.
+    groups = [one for one in reference._groups(trained, *parts(reference))]
+    assert [len(g.features) for g in groups] == [14, 192, 2]
+
+
+def parts(reference):
+    shapes = reference.shapes
+    return shapes, reference.features[0], shapes.means[0], shapes.noise[0]
+
+
+def test_the_sentence_names_scalars_outside_the_training(rng, loaded):
+    trained, cases = loaded
+    flat = np.zeros((30, 1), np.float32)
+    reference = likeness.refer(trained, cases, [flat] * 20, false_alarms=None)
+    found = calibration.Calibration(
+        trained, "constant", lambda *_: flat, 0.9, {}, np.zeros(1), reference=reference
+    )
+    bands = program.Bands(found, "whole_field")
+    odd = with_scalars(rng, 0.5, 140)
+    row = reference.row(trained, odd, flat)
+    said = bands._sentence(odd, row)
+    assert "as they are, by its scalars load = 0.5, modulus = 140)" in said
+    said = bands._sentence(odd, row | {"unlike": False})
+    assert said.endswith("), but outside the training range in modulus")
+    inside = with_scalars(rng, 0.5, 50)
+    said = bands._sentence(inside, reference.row(trained, inside, flat))
+    assert re.fullmatch(r"not told apart .* calibration cases \(p = 0\.\d+\)", said)
 
 
 def test_about_as_many_new_cases_are_unlike_as_promised(run, rng):
@@ -127,10 +218,10 @@ def test_a_calibration_keeps_what_its_cases_are_like(run, tmp_path):
     assert loaded.reference.false_alarms == 0.1
     with np.load(path) as arrays:
         kept = {name: arrays[name] for name in arrays.files}
-    for name in ("", "_waves", "_means", "_noise"):
+    for name in ("", "_waves", "_means", "_noise", "_shifts"):
         bad = {f"likeness{name}": kept[f"likeness{name}"] * np.nan}
         np.savez(path, **kept | bad)
-        with pytest.raises(ValueError, match="is damaged.*moments|shapes"):
+        with pytest.raises(ValueError, match="is damaged.*moments|shapes|shifts"):
             learn.load_calibration(trained)
     bad = {"likeness_means": kept["likeness_means"][1:]}
     np.savez(path, **kept | bad)

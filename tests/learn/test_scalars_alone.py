@@ -127,7 +127,8 @@ def test_predictions_are_a_table_and_no_fields(run, others, tmp_path):
     rows = json.loads((tmp_path / "out/report.json").read_text())
     with open(tmp_path / "out/scalars.csv", newline="") as file:
         table = list(csv.DictReader(file))
-    assert list(table[0]) == ["file", "angle", "lift", "drag", "lift_true", "drag_true"]
+    columns = ["file", "angle", "lift", "drag", "lift_true", "drag_true"]
+    assert list(table[0]) == [*columns, "outside_training"]
     guess, true = _known(learn.load(workdir), others)
     for i, (row, line) in enumerate(zip(rows, table, strict=True)):
         assert line["file"] == row["name"]
@@ -139,6 +140,31 @@ def test_predictions_are_a_table_and_no_fields(run, others, tmp_path):
     r2 = 1 - np.sum((guess[:, 0] - true[:, 0]) ** 2) / spread
     assert result["lift_r2"] == pytest.approx(r2, rel=1e-4)
     assert {"drag_error", "drag_rank"} <= result.keys()
+
+
+def test_scalars_outside_the_training_are_named_with_their_values(
+    run, tmp_path, capsys
+):
+    """In the words, in the report, in the table and in the last line."""
+    workdir, _ = run
+    low, high = np.ravel(learn.load(workdir).description["ranges"]["scalars"])
+    place = _write(tmp_path / "new", range(3), np.random.default_rng(2))
+    for number, angle in enumerate((low, 40.0, -30.0)):
+        path = place / f"c{number:02}.npz"
+        np.savez(path, **{**np.load(path), "angle": angle})
+    result = predicting.run(workdir, inputs=str(place), output=tmp_path / "out")
+    assert result["scalars_beyond"] == {"angle": 2}
+    inside, above, below = json.loads((tmp_path / "out/report.json").read_text())
+    assert inside["scalars_beyond"] == {}
+    known = {"value": 40, "training": pytest.approx([low, high])}
+    assert above["scalars_beyond"] == {"angle": known}
+    assert below["scalars_beyond"]["angle"]["value"] == -30
+    with open(tmp_path / "out/scalars.csv", newline="") as file:
+        names = [line["outside_training"] for line in csv.DictReader(file)]
+    assert names == ["", "angle", "angle"]
+    shown = capsys.readouterr().err
+    assert f"of its width: angle = 40 ({low:.6g} to {high:.6g} in training)" in shown
+    assert "c00" not in shown.replace(str(tmp_path), "").split("angle = ")[0]
 
 
 def test_intervals_are_the_conformal_quantiles(run, others, tmp_path):

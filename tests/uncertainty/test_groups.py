@@ -90,9 +90,9 @@ def test_likeness_of_groups_is_that_of_the_definition(dtype, rng):
     ]
     found = uncertainty.likeness_of_groups(groups, ridge=ridge)
     both = list(zip(features, (0 * noise, noise), strict=True))
-    together = np.max(
-        [score(left_out(a, v, count + 1, ridge), count + 1) for a, v in both], axis=0
-    )
+    each = [score(left_out(a, v, count + 1, ridge), count + 1) for a, v in both]
+    together = np.max(each, axis=0)
+    assert found.group == np.argmax([s[-1] for s in each])
     np.testing.assert_allclose(found.p_value, np.mean(together >= together[-1]))
     apart = [left_out(a, v, count, ridge) for a, v in both]
     scores = [score(e, count)[-1] for e in apart]
@@ -103,14 +103,54 @@ def test_likeness_of_groups_is_that_of_the_definition(dtype, rng):
     np.testing.assert_allclose(found.distance, ratio, rtol=2e-3)
 
 
+def test_limits_add_how_far_features_lie_beyond_them(rng):
+    reference, new = rng.normal(size=(20, 2)), rng.normal(size=2)
+    limits = np.asarray([[-1.0, -0.5], [1.0, 0.5]])
+
+    def both(x):
+        return np.concatenate([x, np.maximum(np.abs(x) - limits[1], 0)], axis=-1)
+
+    found = uncertainty.likeness_of_groups([Group(new, reference, limits=limits)])
+    expected = uncertainty.likeness_of_groups([Group(both(new), both(reference))])
+    np.testing.assert_allclose(found, expected, rtol=1e-9)
+
+
+def test_a_case_beyond_the_limits_is_noticed_with_nineteen_others(rng):
+    """Also if one of these is a little beyond, and others are compared by much else."""
+    limits = np.asarray([[0.0, 0.0, 0.0], [1.0, 1.0, 1.0]])
+    for beyond in (0.0, 0.02):
+        reference, new = rng.random((19, 3)), np.asarray([0.5, 1.1, 0.5])
+        reference[0, 0] = 1 + beyond
+        other = rng.normal(size=(20, 30))
+        groups = [Group(other[0], other[1:]), Group(new, reference, limits=limits)]
+        found = uncertainty.likeness_of_groups(groups)
+        assert found.p_value == 1 / 20
+        assert found.group == 1
+        groups[1] = groups[1]._replace(limits=None)
+        assert uncertainty.likeness_of_groups(groups).p_value > 0.05
+
+
+def test_a_group_of_more_features_than_cases_is_not_blamed_for_others(rng):
+    """A case that is left out of 20 is far away in 200 numbers, whatever it is like."""
+    wide, few = rng.normal(size=(21, 200)), rng.normal(size=(21, 2))
+    few[0] *= 20
+    groups = [Group(a[0], a[1:]) for a in (wide, few)]
+    found = uncertainty.likeness_of_groups(groups)
+    assert found.p_value == 1 / 21
+    assert found.group == 1
+    assert found.distance > 5
+
+
 def test_false_alarms_of_groups_are_as_rare_as_promised(rng):
     """Over 2000 draws of 21 exchangeable cases, of which every second is noisy."""
     noise = rng.integers(0, 2, (2000, 21)).astype(float)
     one = rng.standard_t(3, size=(2000, 21, 4)) * (1 + noise[..., None])
+    limits = np.asarray([[-3.0] * 4, [3.0] * 4])  # some cases lie beyond
     two = rng.normal(size=(2000, 21, 24)) + one[..., :1]
 
     def p_value(one, two, noise):
         groups = [Group(a[0], a[1:], noise[0], noise[1:]) for a in (one, two)]
+        groups[0] = groups[0]._replace(limits=limits)
         return uncertainty.likeness_of_groups(groups).p_value
 
     found = np.asarray(jax.jit(jax.vmap(p_value))(one, two, noise))
@@ -177,6 +217,8 @@ def test_bad_input_is_refused(rng):
         several([Group(np.ones(3), reference)])
     with pytest.raises(ValueError, match="noise and reference_noise of group 0"):
         several([Group(new, reference, 0.0, np.ones(3))])
+    with pytest.raises(ValueError, match="limits of group 0 has shape"):
+        several([Group(new, reference, limits=np.ones((2, 3)))])
     with pytest.raises(TypeError, match="features"):
         several([Group(np.ones(2, int), reference)])
     with pytest.raises(ValueError, match="ridge"):

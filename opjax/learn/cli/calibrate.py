@@ -12,8 +12,9 @@ whole field lies inside in the promised share of cases, see `opjax.uncertainty`.
 how far the seeds of a study (`opjax-train --seeds=0,1,2`) are apart. `combined` learns
 from both.
 
-`opjax-predict` then also says of every case whether it is like the calibration cases.
-Of cases that are, no more than `--false_alarms` are called unlike.
+`opjax-predict` then also says of every case whether it is told apart from the
+calibration cases. Of cases drawn like these, no more than `--false_alarms` are called
+unlike. How large a difference these cases are able to tell apart is printed.
 """
 
 import functools
@@ -30,11 +31,18 @@ from opjax.files.formats import listed
 from opjax.learn.cli import command_line
 from opjax.learn.json_files import to_json
 from opjax.learn.messages import say
-from opjax.learn.predict import calibration, intervals, likeness, trained, widths
+from opjax.learn.predict import (
+    calibration,
+    case_table,
+    intervals,
+    likeness,
+    trained,
+    widths,
+)
 from opjax.learn.predict.calibration import Calibration
 from opjax.learn.predict.trained import Trained
 from opjax.learn.report.figures_bands import Pictures
-from opjax.samples import Sample
+from opjax.samples import Sample, ranges
 
 
 def run(
@@ -104,6 +112,8 @@ def run(
                 f"with 5 % false alarms: at least {least} are needed, or another "
                 "--false_alarms."
             )
+        else:
+            say(result.reference.statement())
         path = result.save()
     row: dict[str, Any] = {
         "model": str(found.folder),
@@ -122,6 +132,7 @@ def run(
     }
     if result.reference is not None:
         row["false_alarms"] = result.reference.false_alarms
+        row |= result.reference.power()
     return to_json(row | {"seconds": time.monotonic() - begin})
 
 
@@ -175,18 +186,26 @@ class Bands(NamedTuple):
         known = self.found.likeness(sample, values)
         if known is not None:
             row |= known
-            say(f"{sample.name}: {self._sentence(known)}.")
+            say(f"{sample.name}: {self._sentence(sample, known)}.")
         return (fields, [*names, *ends]), to_json(row)
 
-    def _sentence(self, known: Mapping[str, Any]) -> str:
-        if not known["unlike"]:
-            return f"like the calibration cases (p = {known['likeness_p_value']:.2g})"
+    def _sentence(self, sample: Sample, known: Mapping[str, Any]) -> str:
+        description = self.found.trained.description
         p_value, distance = known["likeness_p_value"], known["likeness_distance"]
+        if not known["unlike"]:
+            words = f"not told apart from the calibration cases (p = {p_value:.2g})"
+            if beyond := ranges.compare(description, sample).get(ranges.BEYOND):
+                words += f", but outside the training range in {' and '.join(beyond)}"
+            return words
         far = "too far away to be measured"
         if distance is not None:
             far = f"{distance:.3g} times as far from their mean as they are"
         if known["unlike_in"] == "shape":
             far += ", by the details of its shape"
+        if known["unlike_in"] == "scalars":
+            named = case_table.row_of(description["names"], sample, None)["scalars"]
+            listed = ", ".join(f"{name} = {x:.6g}" for name, x in named.items())
+            far += f", by its scalars {listed}"
         return (
             f"unlike the calibration cases (p = {p_value:.2g}, {far}): its band "
             "promises nothing"
@@ -250,6 +269,8 @@ def bands_of(
             f"opjax-calibrate with {likeness.least_cases(likeness.RATE)} cases or "
             "more, or with --false_alarms."
         )
+    if known.reference is not None:
+        say(known.reference.statement())
     return Bands(known, kind or calibration.BANDS[0])
 
 
@@ -295,9 +316,9 @@ def main() -> None:
     flags.DEFINE_float(
         "false_alarms",
         None,
-        "Share of cases like the calibration cases that opjax-predict may call unlike "
-        "them, between 0 and 1. 0.05 needs at least 19 cases, 0.01 at least 99. By "
-        "default 0.05, or no such warning with fewer than 19 cases",
+        "Share of cases drawn like the calibration cases that opjax-predict may call "
+        "unlike them, between 0 and 1. 0.05 needs at least 19 cases, 0.01 at least 99. "
+        "By default 0.05, or no such warning with fewer than 19 cases",
     )
     flags.DEFINE_string(
         "own_model",

@@ -17,8 +17,10 @@ After `opjax-calibrate`, lower and upper fields are written beside every predict
 `prediction_lower` and `prediction_upper`, and the last line has the width of this band
 and, where targets are known, its coverage. Scalars and quantities have intervals in the
 report. Every case is compared with the calibration cases: one that is unlike them gets
-a warning, or is an error with `--strict`. With `--band_figures=3` the first three cases
-with targets are drawn with their band and their error.
+a warning, or is an error with `--strict`. One that is not told apart from them is not
+proven to be alike; how large a difference they are able to tell apart is printed first.
+With `--band_figures=3` the first three cases with targets are drawn with their band and
+their error.
 
 With `--stream`, `.vtu` and `.h5` files of any size are read and written in slices of
 points. With `--export=FILE` the operator is written to a file that runs without opjax,
@@ -245,8 +247,7 @@ def _stream_all(
             say(f"{row['name']}: {note}.")
     output.mkdir(parents=True, exist_ok=True)
     write_json(output / "report.json", rows)
-    if any("predicted_scalars" in row for row in rows):
-        case_table.write(output / case_table.FILE, rows)
+    case_table.write(output / case_table.FILE, rows)
     return [to_json(row) for row in rows]
 
 
@@ -305,8 +306,7 @@ def _predict_all(
     ):
         warnings.warn(note, stacklevel=2)
     write_json(output / "report.json", rows)
-    if any("predicted_scalars" in row for row in rows):
-        case_table.write(output / case_table.FILE, rows)
+    case_table.write(output / case_table.FILE, rows)
     return rows
 
 
@@ -362,7 +362,7 @@ def _row(
 def _summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
     own = ("name", "num_points", "relative_l2", "errors", "steps", "last_time")
     own += ("fields", "error_over_spread", *case_table.ROW)
-    own += ("quantities", "true_quantities")
+    own += ("quantities", "true_quantities", ranges.BEYOND)
     own += calibration.ROW
     keys = dict.fromkeys(key for row in rows for key in row if key not in own)
     return {
@@ -371,8 +371,15 @@ def _summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
         "num_points": sum(row["num_points"] for row in rows),
         **{f"{key}_worst": max(row.get(key, 0) for row in rows) for key in keys},
         **_of_scalars(rows),
+        **_beyond(rows),
         **calibration.summary(rows),
     }
+
+
+def _beyond(rows: list[dict[str, Any]]) -> dict[str, dict[str, int]]:
+    """In how many cases each given scalar lies outside the training range."""
+    counts = Counter(name for row in rows for name in row.get(ranges.BEYOND, {}))
+    return {ranges.BEYOND: dict(counts)} if counts else {}
 
 
 def _of_scalars(rows: list[dict[str, Any]]) -> dict[str, float]:

@@ -123,16 +123,19 @@ class Calibration(NamedTuple):
     def likeness(
         self, sample: Sample, prediction: np.ndarray | None = None
     ) -> dict[str, Any] | None:
-        """Says whether a case is like the calibration cases.
+        """Says whether a case can be told apart from the calibration cases.
 
         Args:
           sample: the case, as for the operator.
           prediction: what the operator predicts for it, `(n, q)`, if that is known.
 
         Returns:
-          `unlike`, `unlike_in` (`"moments"` or `"shape"`), `likeness_p_value` and
-          `likeness_distance`, see `opjax.uncertainty.likeness_of_groups`; None if
-          calibration cases were too few.
+          `unlike`, `unlike_in` (`"moments"`, `"shape"` or `"scalars"`),
+          `likeness_p_value` and `likeness_distance`, see
+          `opjax.uncertainty.likeness_of_groups`; `likeness_cases`, the number of
+          calibration cases, and `likeness_shifts`, what they are able to tell apart,
+          see `opjax.uncertainty.detectable_shifts`. None if calibration cases were too
+          few.
 
         Raises:
           ValueError: if the sample does not fit the operator.
@@ -166,10 +169,7 @@ class Calibration(NamedTuple):
         arrays = {"scores": self.scores, **self.width.arrays()}
         if self.reference is not None:
             description["false_alarms"] = self.reference.false_alarms
-            arrays["likeness"] = self.reference.features
-            if self.reference.shapes is not None:
-                shapes = self.reference.shapes._asdict()
-                arrays |= {f"likeness_{name}": a for name, a in shapes.items()}
+            arrays |= self.reference.arrays()
         text = np.asarray(json.dumps(to_json(description)))
         remove_leftovers(path.parent, path.stem)
         with replacing(path) as temporary:
@@ -196,8 +196,8 @@ def calibrate(
     Bands are split-conformal, see `opjax.uncertainty`: if calibration cases and later
     ones are exchangeable, whole fields lie inside with the promised probability,
     however wrong the operator is. Intervals of scalars and of the quantities of
-    training are made likewise. `found.likeness(sample)` says whether a case is like the
-    calibration cases at all.
+    training are made likewise. `found.likeness(sample)` says whether a case can be told
+    apart from the calibration cases at all.
 
     Args:
       operator: from `learn.load`.
@@ -596,7 +596,7 @@ def _parsed(
         scores,
         tuple(text["members"]),
         _half_widths(text.get("half_widths", {})),
-        _reference(text.get("false_alarms"), arrays),
+        likeness.restore(text.get("false_alarms"), arrays),
     )
 
 
@@ -605,29 +605,6 @@ def _half_widths(found: dict[str, dict[str, float]]) -> HalfWidths:
     if not np.isfinite(numbers).all() or any(h < 0 for h in numbers):
         raise ValueError("widths that are none")
     return found
-
-
-def _reference(
-    rate: float | None, arrays: Mapping[str, np.ndarray]
-) -> Reference | None:
-    features = arrays.get("likeness")
-    if rate is None or features is None:
-        return None
-    if len(features) < likeness.least_cases(rate) or not np.isfinite(features).all():
-        raise ValueError("moments that are none")
-    names = likeness.Shapes._fields
-    known = [arrays.get(f"likeness_{name}") for name in names]
-    found = [array for array in known if array is not None]
-    if not found:  # as an earlier opjax wrote it
-        return Reference(rate, features)
-    if len(found) < len(names) or not all(np.isfinite(a).all() for a in found):
-        raise ValueError("shapes that are none")
-    shapes = likeness.Shapes(*found)
-    count = len(features)
-    expected = (count, 2 * shapes.waves.shape[1]), (count,)
-    if (shapes.means.shape, shapes.noise.shape) != expected:
-        raise ValueError("shapes of other cases")
-    return Reference(rate, features, shapes)
 
 
 def row_of(

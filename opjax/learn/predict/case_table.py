@@ -7,6 +7,9 @@
     NAME_lower, NAME_upper
                         ends of the interval, of a calibrated operator
     NAME_true           where the case has it
+    outside_training    names of the given scalars outside the range of training
+    unlike              whether the case is unlike the calibration cases, of a
+                        calibrated operator
 """
 
 import csv
@@ -18,7 +21,7 @@ import numpy as np
 
 from opjax.learn.json_files import replacing, to_json
 from opjax.learn.predict import intervals
-from opjax.samples import Sample
+from opjax.samples import Sample, ranges
 
 FILE = "scalars.csv"
 # What `row_of` adds to a row.
@@ -68,7 +71,7 @@ def row_of(
 
 
 def write(path: pathlib.Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Writes the table of the cases of a report.
+    """Writes the table of the cases of a report; no table if they have no scalars.
 
     Args:
       path: of the table.
@@ -85,12 +88,24 @@ def write(path: pathlib.Path, rows: Sequence[Mapping[str, Any]]) -> None:
         }
         for row in rows
     ]
-    columns = list(dict.fromkeys(name for line in lines for name in line))
+    if not any(lines):
+        return
+    warnings = [_warnings(row) for row in rows]
+    columns = list(dict.fromkeys(name for line in lines + warnings for name in line))
     with replacing(path) as temporary, open(temporary, "w", newline="") as file:
         writer = csv.DictWriter(file, ["file", *columns], restval="")
         writer.writeheader()
-        for row, line in zip(rows, lines, strict=True):
-            writer.writerow({"file": row["name"], **line})
+        for row, line, words in zip(rows, lines, warnings, strict=True):
+            writer.writerow({"file": row["name"], **line, **words})
+
+
+def _warnings(row: Mapping[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    if ranges.BEYOND in row:
+        found["outside_training"] = " ".join(row[ranges.BEYOND])
+    if "unlike" in row:
+        found["unlike"] = row["unlike"]
+    return found
 
 
 def known(rows: Sequence[Mapping[str, Any]]) -> tuple[np.ndarray, np.ndarray]:

@@ -132,6 +132,7 @@ class _Report:
     def __init__(self, found: Trained, num_points: int):
         self._description, self._n = found.description, num_points
         self._row: dict[str, float] = {}
+        self._beyond: dict[str, Any] = {}  # of the case, the same in all slices
         self.sums = Sums(found.fields)
 
     def add(self, arrays: dict[str, Any], rows: slice) -> None:
@@ -142,7 +143,9 @@ class _Report:
             features=features,
             scalars=arrays.get("scalars"),
         )
-        for key, value in ranges.compare(self._description, sample).items():
+        row = ranges.compare(self._description, sample)
+        self._beyond = {k: row.pop(k) for k in (ranges.BEYOND,) if k in row}
+        for key, value in row.items():
             before = self._row.get(key, 0.0)
             share = before + value * sample.num_points / self._n
             self._row[key] = share if key.endswith("outside") else max(before, value)
@@ -151,7 +154,8 @@ class _Report:
         """The row of the report."""
         fewest, most = self._description["num_points"]
         factor = {"num_points_factor": max(self._n / most, fewest / self._n, 1.0)}
-        found: dict[str, Any] = {"num_points": self._n} | self._row | factor
+        found: dict[str, Any] = {"num_points": self._n, **self._row, **self._beyond}
+        found |= factor
         return found | (self.sums.errors().row() if self.sums.mass else {})
 
 

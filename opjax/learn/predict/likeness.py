@@ -1,6 +1,6 @@
-"""Whether a case is like the cases that an operator was calibrated with."""
+"""Whether a case can be told apart from those that an operator was calibrated with."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -15,9 +15,13 @@ from opjax.samples import Sample
 
 RATE = 0.05  # of false alarms, where there are cases enough
 _WAVES, _LENGTH = 96, 8.0  # number and size of wave vectors, see results/unlike.md
+POWER = 0.8  # of the shifts that are said to be noticed
 # What `Reference.row` adds to a row.
-ROW = ("unlike", "unlike_in", "likeness_p_value", "likeness_distance")
-GROUPS = ("moments", "shape")
+ROW = (
+    *("unlike", "unlike_in", "likeness_p_value", "likeness_distance"),
+    *("likeness_cases", "likeness_shifts"),
+)
+GROUPS = ("moments", "shape", "scalars")
 
 
 class Shapes(NamedTuple):
@@ -39,13 +43,17 @@ class Reference(NamedTuple):
 
     Attributes:
       false_alarms: share of cases like these that an alarm is allowed for.
-      features: one row of moments for each case, `(b, f)`.
-      shapes: None for calibrations of an earlier opjax, which compared moments alone.
+      features: one row for each case, its moments and then its scalars, `(b, f)`.
+      shapes: None for calibrations of an earlier opjax, which compared moments and
+        scalars together and nothing else.
+      shifts: what these cases are able to tell apart, see `detectable`; None for
+        calibrations of an earlier opjax.
     """
 
     false_alarms: float
     features: np.ndarray
     shapes: Shapes | None = None
+    shifts: np.ndarray | None = None
 
     def compare(
         self, trained: Trained, sample: Sample, prediction: np.ndarray
@@ -58,7 +66,8 @@ class Reference(NamedTuple):
           prediction: of the operator for it, `(n, q)`.
 
         Returns:
-          What `uncertainty.likeness_of_groups` says, with a group for each of `GROUPS`.
+          What `uncertainty.likeness_of_groups` says, with a group for each of `GROUPS`,
+          the last one for operators that take scalars.
         """
         features = features_of(trained, sample, prediction)
         if self.shapes is None:
@@ -67,15 +76,54 @@ class Reference(NamedTuple):
                 return uncertainty.GroupedLikeness(
                     *(found.p_value, found.distance, found.distance), jnp.zeros((), int)
                 )
-        waves, known, noise = self.shapes
-        means, own = shape_of(trained, sample, waves), noise_of(sample)
+        means, own = shape_of(trained, sample, self.shapes.waves), noise_of(sample)
         with jax.enable_x64(True):
-            groups = [
-                uncertainty.Group(features, self.features, own, noise),
-                # Cosines and sines have half the variance of numbers of unit size.
-                uncertainty.Group(means, known, own / 2, noise / 2),
+            return uncertainty.likeness_of_groups(
+                self._groups(trained, self.shapes, features, means, own)
+            )
+
+    def _groups(
+        self,
+        trained: Trained,
+        shapes: Shapes,
+        features: np.ndarray,
+        means: np.ndarray,
+        noise: float,
+    ) -> list[uncertainty.Group]:
+        """The groups of numbers of a case, beside those of the calibration cases."""
+        known = shapes.noise
+        end = len(features) - _num_scalars(trained)
+        groups = [
+            uncertainty.Group(features[:end], self.features[:, :end], noise, known),
+            # Cosines and sines have half the variance of numbers of unit size.
+            uncertainty.Group(means, shapes.means, noise / 2, known / 2),
+        ]
+        if end < len(features):
+            limits = _limits(trained)
+            groups += [
+                uncertainty.Group(features[end:], self.features[:, end:], limits=limits)
             ]
-            return uncertainty.likeness_of_groups(groups)
+        return groups
+
+    def detectable(self, trained: Trained) -> np.ndarray | None:
+        """Returns what these cases are able to tell apart.
+
+        Args:
+          trained: the operator.
+
+        Returns:
+          `uncertainty.detectable_shifts` with a probability of `POWER`, one for each of
+          `GROUPS`, the last one for operators that take scalars; None without shapes.
+        """
+        if self.shapes is None:
+            return None
+        first = self.features[0], self.shapes.means[0], float(self.shapes.noise[0])
+        with jax.enable_x64(True):
+            groups = self._groups(trained, self.shapes, *first)
+            found = uncertainty.detectable_shifts(
+                groups, false_alarms=self.false_alarms, power=POWER
+            )
+        return np.asarray(found)
 
     def row(
         self, trained: Trained, sample: Sample, prediction: np.ndarray
@@ -89,7 +137,8 @@ class Reference(NamedTuple):
 
         Returns:
           `unlike`, `unlike_in`, one of `GROUPS` for a case that is unlike and None for
-          others, `likeness_p_value` and `likeness_distance`, see `compare`.
+          others, `likeness_p_value` and `likeness_distance`, see `compare`, and what
+          `power` returns.
         """
         found = self.compare(trained, sample, prediction)
         p_value, distance = float(found.p_value), float(found.distance)
@@ -102,12 +151,62 @@ class Reference(NamedTuple):
             "unlike_in": GROUPS[place] if unlike else None,
             "likeness_p_value": p_value if finite else self.least,
             "likeness_distance": distance if np.isfinite(distance) else None,
+            **self.power(),
         }
+
+    def power(self) -> dict[str, Any]:
+        """Returns what the calibration cases are able to tell apart, for a report.
+
+        Returns:
+          `likeness_cases`, their number, and `likeness_shifts`, `shifts` by the name of
+          the group, with None where no shift is noticed; of an earlier opjax's
+          calibration the number alone.
+        """
+        found: dict[str, Any] = {"likeness_cases": len(self.features)}
+        if self.shifts is not None:
+            each = [float(t) if np.isfinite(t) else None for t in self.shifts]
+            found["likeness_shifts"] = dict(zip(GROUPS, each, strict=False))
+        return found
+
+    def statement(self) -> str:
+        """Says what the calibration cases are able to tell apart."""
+        words = (
+            f"{len(self.features)} calibration cases: no p-value is below "
+            f"{self.least:.2g}, and a case is called unlike at {self.false_alarms:g}"
+        )
+        shifts = self.power().get("likeness_shifts") or {}
+        seen = [f"{t:.2g} ({name})" for name, t in shifts.items() if t is not None]
+        unseen = [name for name, t in shifts.items() if t is None]
+        if seen:
+            words += (
+                f". A shift of one number is noticed in {100 * POWER:.0f} % of cases "
+                f"if it is {_listed(seen)} of its standard deviations over them"
+            )
+        if unseen:
+            words += (
+                f". No shift of one number of {_listed(unseen)} is noticed so often, "
+                "however large"
+            )
+        return f"{words}. Smaller differences stay unseen."
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Returns what `restore` makes the reference of, by names."""
+        found = {"likeness": self.features}
+        if self.shapes is not None:
+            parts = self.shapes._asdict()
+            found |= {f"likeness_{name}": array for name, array in parts.items()}
+        if self.shifts is not None:
+            found["likeness_shifts"] = self.shifts
+        return found
 
     @property
     def least(self) -> float:
         """The smallest p-value that there is."""
         return 1 / (len(self.features) + 1)
+
+
+def _listed(words: Sequence[str]) -> str:
+    return " or ".join([", ".join(words[:-1]), words[-1]] if words[1:] else words)
 
 
 def refer(
@@ -148,7 +247,42 @@ def refer(
     waves = _LENGTH * np.random.default_rng(0).normal(size=(dim, _WAVES))
     means = np.stack([shape_of(trained, sample, waves) for sample in cases])
     noise = np.asarray([noise_of(sample) for sample in cases])
-    return Reference(rate, np.stack(features), Shapes(waves, means, noise))
+    found = Reference(rate, np.stack(features), Shapes(waves, means, noise))
+    return found._replace(shifts=found.detectable(trained))
+
+
+def restore(
+    false_alarms: float | None, arrays: Mapping[str, np.ndarray]
+) -> Reference | None:
+    """Makes a reference of the arrays that `Reference.arrays` returned.
+
+    Args:
+      false_alarms: see `Reference`; None if there was no reference.
+      arrays: among others, or none of them.
+
+    Raises:
+      ValueError: if they are not those of a reference.
+    """
+    features = arrays.get("likeness")
+    if false_alarms is None or features is None:
+        return None
+    count = len(features)
+    if count < least_cases(false_alarms) or not np.isfinite(features).all():
+        raise ValueError("moments that are none")
+    known = [arrays.get(f"likeness_{name}") for name in Shapes._fields]
+    found = [array for array in known if array is not None]
+    if not found:  # as an earlier opjax wrote it
+        return Reference(false_alarms, features)
+    if len(found) < len(known) or not all(np.isfinite(a).all() for a in found):
+        raise ValueError("shapes that are none")
+    shapes = Shapes(*found)
+    expected = (count, 2 * shapes.waves.shape[1]), (count,)
+    if (shapes.means.shape, shapes.noise.shape) != expected:
+        raise ValueError("shapes of other cases")
+    shifts = arrays.get("likeness_shifts")
+    if shifts is not None and (np.ndim(shifts) != 1 or not np.all(shifts > 0)):
+        raise ValueError("shifts that are none")
+    return Reference(false_alarms, features, shapes, shifts)
 
 
 def least_cases(false_alarms: float) -> int:
@@ -163,6 +297,16 @@ def least_cases(false_alarms: float) -> int:
             "twenty cases that are like the calibration cases."
         )
     return uncertainty.least_cases(round(1 - false_alarms, 12))
+
+
+def _num_scalars(trained: Trained) -> int:
+    return int(trained.description["channels"].get("scalars", 0))
+
+
+def _limits(trained: Trained) -> np.ndarray | None:
+    """Smallest and largest scalars of training as the operator sees them, `(2, s)`."""
+    ends = trained.description["ranges"].get("scalars")
+    return None if ends is None else widths.encoded(trained, "scalars", ends)
 
 
 def features_of(trained: Trained, sample: Sample, prediction: np.ndarray) -> np.ndarray:
