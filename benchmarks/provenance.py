@@ -15,25 +15,18 @@ _ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 def provenance(packages: Sequence[str]) -> dict[str, str]:
     """Returns what is needed to repeat the measurement and to judge it."""
-    commit, changes = (
-        subprocess.run(["git", *arguments], cwd=_ROOT, capture_output=True, text=True)
-        for arguments in (
-            ["rev-parse", "--short=12", "HEAD"],
-            ["status", "--porcelain"],
-        )
-    )
+    sha = _git("rev-parse", "--short=12", "HEAD") or "none"
+    changes = " (with uncommitted changes)" if _git("status", "--porcelain") else ""
     cpu = platform.processor() or platform.machine()
     info = pathlib.Path("/proc/cpuinfo")
     if info.exists():
         models = [s for s in info.read_text().splitlines() if "model name" in s]
         cpu = models[0].partition(":")[2].strip() if models else cpu
     versions = [f"{name} {_version(name)}" for name in packages]
-    sha = "none" if commit.returncode else commit.stdout.strip()
     module = pathlib.Path(sys.argv[0]).stem
     return {
         "command": shlex.join(["python", "-m", f"benchmarks.{module}", *sys.argv[1:]]),
-        "commit": sha
-        + (" (with uncommitted changes)" if changes.stdout.strip() else ""),
+        "commit": sha + changes,
         "hardware": f"{cpu}, {num_cores()} cores",
         "load average before": ", ".join(f"{load:.1f}" for load in os.getloadavg()),
         "versions": ", ".join([f"Python {platform.python_version()}", *versions]),
@@ -44,6 +37,17 @@ def provenance(packages: Sequence[str]) -> dict[str, str]:
 def num_cores() -> int:
     """Number of cores this process may use."""
     return len(os.sched_getaffinity(0))
+
+
+def _git(*arguments: str) -> str:
+    """What git prints; nothing where it, or the repository, is missing."""
+    try:
+        done = subprocess.run(
+            ["git", *arguments], cwd=_ROOT, capture_output=True, text=True
+        )
+    except FileNotFoundError:
+        return ""
+    return "" if done.returncode else done.stdout.strip()
 
 
 def _version(package: str) -> str:

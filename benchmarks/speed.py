@@ -132,21 +132,39 @@ def batch_arrays(case: Case):
     return points, features if case.model["feature_dim"] else None, target
 
 
-def measure_torch(case: Case, steps: int, *, compiled: bool) -> dict[str, Any]:
-    """Times the PyTorch model, eager or compiled."""
+def named_arrays(case: Case) -> dict[str, Any]:
+    """Returns `batch_arrays` by the names of opjax."""
+    names = "mesh_points", "features", "target"
+    pairs = zip(names, batch_arrays(case), strict=True)
+    return {name: array for name, array in pairs if array is not None}
+
+
+def make_optimizer():
+    """Returns AdamW with clipped gradients on a one-cycle schedule."""
+    from opjax import training
+
+    return training.adamw_onecycle(_PEAK_LEARNING_RATE, _TOTAL_STEPS, **_OPTIMIZER)
+
+
+def torch_calls(case: Case, compile: Callable[[Any], Any], device: str = "cpu"):
+    """Returns the PyTorch model, and calls that evaluate and train it.
+
+    Args:
+      case: of a model and a batch.
+      compile: makes of the model what is called, such as `torch.compile`.
+      device: of the model and the batch.
+    """
     import torch
 
     from benchmarks import torch_models
 
-    torch.set_num_threads(num_cores())
     torch.manual_seed(0)
     points, features, target = (
-        None if array is None else torch.from_numpy(array)
+        None if array is None else torch.from_numpy(array).to(device)
         for array in batch_arrays(case)
     )
-    baseline = _peak_mib()
-    model = torch_models.OperatorTransformer(**case.model)
-    run_model = torch.compile(model) if compiled else model
+    model = torch_models.OperatorTransformer(**case.model).to(device)
+    run_model = compile(model)
     optimizer = torch.optim.AdamW(
         model.parameters(), weight_decay=_OPTIMIZER["weight_decay"], fused=True
     )
@@ -156,7 +174,7 @@ def measure_torch(case: Case, steps: int, *, compiled: bool) -> dict[str, Any]:
 
     def forward():
         with torch.inference_mode():
-            run_model(points, features)
+            return run_model(points, features)
 
     def step():
         optimizer.zero_grad()
@@ -165,13 +183,26 @@ def measure_torch(case: Case, steps: int, *, compiled: bool) -> dict[str, Any]:
         torch.nn.utils.clip_grad_norm_(model.parameters(), _OPTIMIZER["clip_norm"])
         optimizer.step()
         schedule.step()
-        return loss.item()
+        return loss
 
+    return model, forward, step
+
+
+def measure_torch(case: Case, steps: int, *, compiled: bool) -> dict[str, Any]:
+    """Times the PyTorch model, eager or compiled."""
+    import torch
+
+    from benchmarks import torch_models  # noqa: F401, in the baseline
+
+    torch.set_num_threads(num_cores())
+    baseline = _peak_mib()
+    compile = torch.compile if compiled else lambda model: model
+    model, forward, step = torch_calls(case, compile)
     return {
         "parameters": sum(p.numel() for p in model.parameters()),
         "forward_ms": _time_ms(forward, steps),
-        "step_ms": _time_ms(step, steps),
-        "loss": step(),
+        "step_ms": _time_ms(lambda: step().item(), steps),
+        "loss": step().item(),
         **_memory(baseline),
     }
 
@@ -255,11 +286,7 @@ def measure_opjax(case: Case, steps: int, *, side: str) -> dict[str, Any]:
     if side == "opjax_devices":
         axis = "batch" if case.batch > 1 else "points"
         mesh = devices.start(f"{axis}:{num_cores()}", None)
-    points, features, target = jax.block_until_ready(
-        jax.tree.map(jnp.asarray, batch_arrays(case))
-    )
-    batch = {"mesh_points": points, "target": target}
-    batch |= {} if features is None else {"features": features}
+    batch = jax.block_until_ready(jax.tree.map(jnp.asarray, named_arrays(case)))
     baseline = _peak_mib()
     model = build(case.model, chunk_size=None if side == "opjax" else _CHUNK)
     parameters = sum(leaf.size for leaf in jax.tree.leaves(nnx.state(model, nnx.Param)))
@@ -270,7 +297,7 @@ def measure_opjax(case: Case, steps: int, *, side: str) -> dict[str, Any]:
         forward_ms = _time_ms(
             lambda: jax.block_until_ready(forward(model, batch)), steps
         )
-    optimizer = training.adamw_onecycle(_PEAK_LEARNING_RATE, _TOTAL_STEPS, **_OPTIMIZER)
+    optimizer = make_optimizer()
     state = training.init(model, optimizer)
     if mesh is not None:
         row = math.prod(grid[1:]) if grid else 1

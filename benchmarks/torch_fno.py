@@ -50,7 +50,7 @@ class FNO(nn.Module):
         self.grid_shape = grid_shape
         rows, columns = (size + _PADDING for size in grid_shape)
         kept = min(modes, rows // 2), min(modes, columns // 2 + 1)
-        self.lift = nn.layers.Linear(inputs, features)
+        self.lift = nn.Linear(inputs, features)
         self.spectral = nn.ModuleList(
             SpectralConvolution(features, kept) for _ in range(num_layers)
         )
@@ -58,7 +58,7 @@ class FNO(nn.Module):
             nn.Conv2d(features, features, 1) for _ in range(num_layers)
         )
         self.head = nn.Sequential(
-            nn.layers.Linear(features, 128), nn.GELU(), nn.layers.Linear(128, outputs)
+            nn.Linear(features, 128), nn.GELU(), nn.Linear(128, outputs)
         )
 
     def forward(self, mesh_points, features=None):

@@ -26,22 +26,20 @@ class Attention(nn.Module):
     def __init__(self, features, num_heads):
         super().__init__()
         self.num_heads = num_heads
-        self.linears = nn.ModuleList(
-            nn.layers.Linear(features, features) for _ in range(3)
-        )
+        self.linears = nn.ModuleList(nn.Linear(features, features) for _ in range(3))
         for linear in self.linears:  # nearly zero, and keys are their inputs
             nn.init.xavier_uniform_(linear.weight, gain=1e-2)
             linear.weight.data += 1e-2 * torch.eye(features)
             nn.init.zeros_(linear.bias)
         norms = [
             nn.ModuleList(
-                nn.layers.LayerNorm(features // num_heads, eps=_EPSILON)
+                nn.LayerNorm(features // num_heads, eps=_EPSILON)
                 for _ in range(num_heads)
             )
             for _ in range(2)
         ]
         self.norm_K, self.norm_V = norms
-        self.fc = nn.layers.Linear(features + num_heads * _POINT_DIM, features)
+        self.fc = nn.Linear(features + num_heads * _POINT_DIM, features)
 
     def forward(self, x, points):
         """Maps features (b, n, c) at points (b, n, 2) to the same shape."""
@@ -62,8 +60,8 @@ class FeedForward(nn.Module):
     def __init__(self, features, hidden):
         super().__init__()
         self.lr1, self.lr2 = (
-            nn.layers.Linear(features, hidden),
-            nn.layers.Linear(hidden, features),
+            nn.Linear(features, hidden),
+            nn.Linear(hidden, features),
         )
 
     def forward(self, x):
@@ -91,7 +89,7 @@ class SpectralConvolution(nn.Module):
     def __init__(self, features, modes):
         super().__init__()
         self.modes = modes
-        self.linear = nn.layers.Linear(features, features)
+        self.linear = nn.Linear(features, features)
         shape = (features, features, modes, modes, 2)  # for both signs of the rows'
         scale = 1.0 / features**2
         self.fourier_weight = nn.ParameterList(torch.empty(shape) for _ in range(2))
@@ -117,14 +115,14 @@ class SpectralRegressor(nn.Module):
 
     def __init__(self, features, channels, modes, outputs):
         super().__init__()
-        self.fc = nn.layers.Linear(features + _POINT_DIM, channels)
+        self.fc = nn.Linear(features + _POINT_DIM, channels)
         self.spectral_conv = nn.ModuleList(
             SpectralConvolution(channels, modes) for _ in range(2)
         )
         self.regressor = nn.Sequential(
-            nn.layers.Linear(channels, 4 * channels),
+            nn.Linear(channels, 4 * channels),
             nn.SiLU(),
-            nn.layers.Linear(4 * channels, outputs),
+            nn.Linear(4 * channels, outputs),
         )
 
     def forward(self, x, points):
@@ -159,7 +157,7 @@ class GalerkinTransformer(nn.Module):
         super().__init__()
         self.grid_shape, self.boundary = grid_shape, boundary
         kept = min(modes, grid_shape[0] // 2, grid_shape[1] // 2 + 1)
-        self.downscaler = nn.ModuleDict({"id": nn.layers.Linear(inputs, features)})
+        self.downscaler = nn.ModuleDict({"id": nn.Linear(inputs, features)})
         self.encoder_layers = nn.ModuleList(
             Layer(features, num_heads, hidden) for _ in range(num_layers)
         )

@@ -31,8 +31,8 @@ class MLP(nn.Module):
 
     def __init__(self, inputs, hidden, outputs):
         super().__init__()
-        self.linear_pre = nn.Sequential(nn.layers.Linear(inputs, hidden), nn.GELU())
-        self.linear_post = nn.layers.Linear(hidden, outputs)
+        self.linear_pre = nn.Sequential(nn.Linear(inputs, hidden), nn.GELU())
+        self.linear_post = nn.Linear(hidden, outputs)
 
     def forward(self, x):
         """Maps the last axis of `x` to the outputs."""
@@ -48,10 +48,10 @@ class Attention(nn.Module):
         if functional:
             self.alpha = nn.Parameter(torch.zeros(()))
         self.functional = functional
-        self.to_q = nn.layers.Linear(head_dim, head_dim, bias=False)
-        self.to_k = nn.layers.Linear(head_dim, head_dim, bias=False)
-        self.to_v = nn.layers.Linear(head_dim, head_dim, bias=False)
-        self.to_out = nn.Sequential(nn.layers.Linear(features, features))
+        self.to_q = nn.Linear(head_dim, head_dim, bias=False)
+        self.to_k = nn.Linear(head_dim, head_dim, bias=False)
+        self.to_v = nn.Linear(head_dim, head_dim, bias=False)
+        self.to_out = nn.Sequential(nn.Linear(features, features))
 
     def forward(self, tokens, basis):
         """Maps tokens (b, h, k, d) and their basis (b, h, n, k) to (b, n, h * d)."""
@@ -73,11 +73,11 @@ class Basis(nn.Module):
         super().__init__()
         self.grid_shape, self.num_heads = grid_shape, num_heads
         self.temperature = nn.Parameter(torch.full((1, num_heads, 1, 1), 0.5))
-        self.in_project_slice = nn.layers.Linear(features // num_heads, num_basis)
+        self.in_project_slice = nn.Linear(features // num_heads, num_basis)
         nn.init.orthogonal_(self.in_project_slice.weight)
         for name in ("in_project_x", "in_project_fx"):
             if grid_shape is None:
-                setattr(self, name, nn.layers.Linear(features, features))
+                setattr(self, name, nn.Linear(features, features))
             else:
                 setattr(self, name, nn.Conv2d(features, features, 3, padding=1))
 
@@ -106,14 +106,14 @@ class Block(nn.Module):
 
     def __init__(self, features, num_heads, mlp_ratio, functional, out_features=None):
         super().__init__()
-        self.ln_1 = nn.layers.LayerNorm(features)
+        self.ln_1 = nn.LayerNorm(features)
         self.Attn = Attention(features, num_heads, functional)
-        self.ln_2 = nn.layers.LayerNorm(features)
+        self.ln_2 = nn.LayerNorm(features)
         self.mlp = MLP(features, mlp_ratio * features, features)
         self.is_last = out_features is not None
         if self.is_last:
-            self.ln_3 = nn.layers.LayerNorm(features)
-            self.mlp2 = nn.layers.Linear(features, out_features)
+            self.ln_3 = nn.LayerNorm(features)
+            self.mlp2 = nn.Linear(features, out_features)
 
     def forward(self, x, basis):
         """Updates features (b, n, c); `basis` maps features to tokens and basis."""
@@ -197,7 +197,7 @@ def distances(points, reference):
 
 
 def init_trunk(module):
-    if isinstance(module, nn.layers.Linear):
+    if isinstance(module, nn.Linear):
         nn.init.normal_(module.weight, std=0.02)
         if module.bias is not None:
             nn.init.zeros_(module.bias)

@@ -307,7 +307,11 @@ def measure(
         score = float(found.reference.compare(found.trained, sample, values).score)
         features = coefficients(found.trained, sample)
         row = calibration.row_of(
-            found.band(sample, values), sample, kind="whole_field", coverage=0.9
+            found.band(sample, values),
+            sample,
+            found.trained.fields,
+            kind="whole_field",
+            coverage=0.9,
         )
         error = metrics.relative_l2(jnp.asarray(values), sample.target)
         other = float(uncertainty.likeness(features, reference).distance)

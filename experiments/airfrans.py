@@ -103,7 +103,7 @@ def make_task(config: Config, cache_dir: str | None = None) -> learn.Task:
     """
     cases = load(config, cache_dir=cache_dir)
     normalizers = supervised.fit_normalizers(
-        cases.train, points=False, features=True, target=True
+        cases.train, points=False, features=True, target=True, published=True
     )
     train, validation, test = (
         _stack(part, normalizers, size, config.num_buckets or 4)
@@ -142,6 +142,16 @@ def parts(model: Any, sample: Any) -> tuple[jax.Array, jax.Array]:
     )
 
 
+def of_fields(model: Any, sample: Any) -> jax.Array:
+    """Mean squared errors of each normalised field, in the fluid and at the airfoil."""
+    surface = sample["surface"]
+    weights = sample.get("quadrature_weights", jnp.ones_like(surface))
+    squares = (operators.call(model, sample) - sample["target"]) ** 2
+    shares = jnp.stack([weights * (1 - surface), weights * surface])
+    mean = jax.vmap(jax.vmap(weighted_mean, in_axes=(1, None)), in_axes=(None, 0))
+    return mean(squares, shares)
+
+
 def error(config: Config, model: Any, sample: Any) -> jax.Array:
     """The loss of one sample at all its points."""
     volume, surface = parts(model, sample)
@@ -170,18 +180,19 @@ def evaluate(
 ) -> dict[str, float]:
     """Numbers of `Task.evaluate`, of the test cases and their buckets `test`."""
 
-    def one(model: Any, sample: Any) -> tuple[Any, jax.Array]:
+    def one(model: Any, sample: Any) -> tuple[Any, jax.Array, jax.Array]:
         predicted = operators.call(model, sample)
         decoded = normalize.decode(normalizers["target"], predicted)
-        return parts(model, sample), decoded
+        return parts(model, sample), decoded, of_fields(model, sample)
 
     found = samples.unstack(
         [training.evaluate(one, model, bucket, batch_size=1) for bucket in test],
         [case.num_points for case in cases],
         num_buckets=config.num_buckets or 4,
     )
-    errors = np.array([pair for pair, _ in found], np.float64)
-    fields = [field for _, field in found]
+    errors = np.array([pair for pair, _, _ in found], np.float64)
+    fields = [field for _, field, _ in found]
+    of_each = np.asarray([one for _, _, one in found], np.float64).mean(axis=0)
     total = errors[:, 0] + config.surface_weight * errors[:, 1]
     rows = outcome.rows(total)
     targets = [np.asarray(case.target) for case in cases]
@@ -202,7 +213,11 @@ def evaluate(
         numbers[f"{name}_error"] = float(np.mean(np.abs(pair[0] / pair[1] - 1)))
         numbers[f"{name}_spearman"] = float(metrics.rank_correlation(*pair))
     volume, surface = errors.mean(axis=0)
-    return numbers | {"volume": float(volume), "surface": float(surface)}
+    numbers |= {"volume": float(volume), "surface": float(surface)}
+    for part, values in zip(("volume", "surface"), of_each, strict=True):
+        named = zip(airfrans.TARGETS, values, strict=True)
+        numbers |= {f"{part}_{name}": float(value) for name, value in named}
+    return numbers
 
 
 def _stack(

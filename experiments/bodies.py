@@ -105,6 +105,7 @@ def make_task(config: Config, cache_dir: str | None) -> learn.Task:
         encode_points=True,
         encode_target=config.normalize_target,
         mean=config.mean_loss,
+        names={} if config.data_dir else {"target": ("cp", "U", "U", "U")},
         notes=""
         if config.data_dir
         else "Targets are pressure coefficient and velocity.",

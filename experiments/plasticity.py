@@ -147,10 +147,9 @@ def make_task(config: Config, cache_dir: str | None = None) -> learn.Task:
     windows = Windows(train, pairs, history=HOW.history)
     # Of the profile, encoded before the step, and of the channels over all nodes and
     # times, decoded by it.
-    encoding = fit_normalizers(splits.train, points=False, features=True, target=False)
-    decoding = fit_normalizers(
-        windows, points=False, features=False, target=config.normalize_target
-    )
+    fit = partial(fit_normalizers, points=False, published=True)
+    encoding = fit(splits.train, features=True, target=False)
+    decoding = fit(windows, features=False, target=config.normalize_target)
     normalizers = encoding | decoding
     bucketed = partial(
         time_data.bucketed,

@@ -10,6 +10,8 @@ from typing import Any
 import jax.core
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
+from jaxtyping import Float
 
 
 def floating(**arrays: Any) -> None:
@@ -66,6 +68,29 @@ def same_basis(**arrays: Any) -> None:
     same_axis(0, "basis functions (axis 0)", **arrays)
 
 
+def single_numbers(**numbers: Any) -> None:
+    """Raises an error unless every argument is one number, traced or not.
+
+    Raises:
+      TypeError: if it is none, such as None or a string.
+      ValueError: if it is an array of several numbers, even of one.
+    """
+    for name, number in numbers.items():
+        if (
+            number is None
+            or isinstance(number, str)
+            or jnp.issubdtype(jnp.result_type(number), jnp.complexfloating)
+        ):
+            raise TypeError(
+                f"{name}={number!r} is no real number; give one, such as {name}=0.1."
+            )
+        if jnp.ndim(number):
+            raise ValueError(
+                f"{name} has shape {jnp.shape(number)}, but is one number; for one of "
+                "each head or sample map the function over it with `jax.vmap`."
+            )
+
+
 def non_negative(**numbers: Any) -> None:
     """Raises ValueError if a concrete number is negative or not finite."""
     for name, number in numbers.items():
@@ -100,3 +125,8 @@ def option(name: str, value: str, choices: Collection[str]) -> None:
 
 def _is_concrete(number: Any) -> bool:
     return not isinstance(number, jax.core.Tracer)
+
+
+def at_least_single(a: Float[Array, " *shape"]) -> Float[Array, " *shape"]:
+    """Returns half precision as float32 and anything else as it is."""
+    return a.astype(jnp.float32) if jnp.finfo(a.dtype).bits < 32 else a

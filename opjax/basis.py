@@ -66,11 +66,13 @@ def softmax_basis(
     scores = jnp.asarray(scores)
     _checks.floating(scores=scores)
     _checks.rank(2, scores=scores)
+    if jnp.ndim(temperature) == 1:
+        _checks.same_points(scores=scores, temperature=temperature)
+    else:
+        _checks.single_numbers(temperature=temperature)
     _checks.positive(temperature=temperature)
     temperature = jnp.asarray(temperature, scores.dtype)
     if temperature.ndim:
-        _checks.rank(1, temperature=temperature)
-        _checks.same_points(scores=scores, temperature=temperature)
         temperature = temperature[:, None]
     if uniform is not None:
         uniform = jnp.asarray(uniform)

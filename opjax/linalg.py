@@ -15,6 +15,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Float
 
 from opjax import _checks
+from opjax._checks import at_least_single
 from opjax._sequential import one_by_one
 
 REGULARIZATIONS = ("additive", "convex")
@@ -147,9 +148,9 @@ def ridge_solve(
       The solution `X`, shape `(d, c)`.
 
     Raises:
-      TypeError: if an array is not floating point.
-      ValueError: if shapes do not match, the ridge is negative (or above one in the
-        convex problem) or the regularization is unknown.
+      TypeError: if an array is not floating point, or the ridge no number.
+      ValueError: if shapes do not match, the ridge is an array, negative or, in the
+        convex problem, above one, or the regularization is unknown.
 
     Examples:
       >>> float(ridge_solve(jnp.eye(2), jnp.eye(2), ridge=1.0)[0, 0])
@@ -286,8 +287,9 @@ def _shift(matrix: jax.Array) -> jax.Array:
 
 
 def check_ridge(ridge: ArrayLike, regularization: str) -> None:
-    """Raises ValueError unless `ridge_solve` takes a ridge and a regularisation."""
+    """Raises an error unless `ridge_solve` takes a ridge and a regularisation."""
     _checks.option("regularization", regularization, REGULARIZATIONS)
+    _checks.single_numbers(ridge=ridge)
     _checks.non_negative(ridge=ridge)
     if regularization == "convex":
         _checks.at_most(1, ridge=ridge)
@@ -306,8 +308,3 @@ def _product(a: jax.Array, b: jax.Array) -> jax.Array:
     # On accelerators the default product of float32 rounds to 10 bits or fewer, and the
     # solve multiplies that error by the condition number.
     return jnp.matmul(a, b, precision=lax.Precision.HIGHEST)
-
-
-def at_least_single(a: Float[Array, " *shape"]) -> Float[Array, " *shape"]:
-    """Returns half precision as float32 and anything else as it is."""
-    return a.astype(jnp.float32) if jnp.finfo(a.dtype).bits < 32 else a

@@ -2,6 +2,10 @@
 
 All are ratios of norms, taken per sample and averaged by the caller: the mean of
 ratios, which is what operator-learning benchmarks report, not the ratio of sums.
+
+Units do not matter: squares neither over- nor underflow, since arrays are first divided
+by the power of two below their largest entry, which rounds nothing. Half precision is
+computed in float32, and the result is rounded to the dtype of the arguments.
 """
 
 import math
@@ -41,7 +45,7 @@ def relative_l2(
       axis_name: axis of `jax.shard_map` over whose devices the points are split.
 
     Returns:
-      The relative error, a scalar.
+      The relative error, a scalar in the dtype of the prediction.
 
     Raises:
       TypeError: if an argument is not floating point.
@@ -52,11 +56,11 @@ def relative_l2(
       0.5
     """
     _checks.floating(prediction=prediction, target=target)
-    prediction, target = jnp.asarray(prediction), jnp.asarray(target)
+    dtype = jnp.result_type(prediction)
+    prediction, target = _at_least_single(prediction, target)
     _same_shape(prediction, target)
-    difference = prediction - target
     if quadrature_weights is None:
-        return _norm(difference, axis_name) / _norm(target, axis_name)
+        return _relative(prediction, target, axis_name=axis_name).astype(dtype)
     _checks.floating(quadrature_weights=quadrature_weights)
     if jnp.shape(quadrature_weights) != prediction.shape[:1]:
         raise ValueError(
@@ -69,10 +73,11 @@ def relative_l2(
     # Selecting before any arithmetic keeps NaN padding out of the gradient too: the
     # derivative of `0 * (nan - t)` would be NaN.
     keep = active(weights)
-    target = jnp.where(keep, target, 0)
-    difference = jnp.where(keep, prediction, 0) - target
+    prediction, target = (jnp.where(keep, x, 0) for x in (prediction, target))
+    weights = jnp.where(keep, weights, 0)
+    weights = weights / power_below(weights, axis_name=axis_name, even=True)
     root = jnp.sqrt(jnp.where(keep, weights, 1))
-    return _norm(root * difference, axis_name) / _norm(root * target, axis_name)
+    return _relative(prediction, target, root, axis_name=axis_name).astype(dtype)
 
 
 def relative_gradient_error(
@@ -111,11 +116,13 @@ def relative_gradient_error(
       Xiao et al., "Functional Attention", ICML 2026 (arXiv:2605.31559), Darcy loss.
     """
     _checks.floating(prediction=prediction, target=target)
-    prediction, target = jnp.asarray(prediction), jnp.asarray(target)
+    dtype = jnp.result_type(prediction)
+    prediction, target = _at_least_single(prediction, target)
     _same_shape(prediction, target)
     if axis_name is None:
         _covers_grid(prediction, grid_shape)
-    return _gradient_error(prediction, target, tuple(grid_shape), axis_name)
+    found = _gradient_error(prediction, target, tuple(grid_shape), axis_name)
+    return found.astype(dtype)
 
 
 @jax.jit
@@ -142,8 +149,14 @@ def r_squared(
     _checks.floating(prediction=prediction, target=target)
     _checks.rank(1, prediction=prediction, target=target)
     _checks.same_points(prediction=prediction, target=target)
-    spread = jnp.sum((target - jnp.mean(target)) ** 2)
-    return 1 - jnp.sum((prediction - target) ** 2) / spread
+    dtype = prediction.dtype
+    prediction, target = _at_least_single(prediction, target)
+    size = power_below(target)
+    prediction, target = prediction / size, target / size
+    apart, error = target - jnp.mean(target), prediction - target
+    size = power_below(apart)
+    spread = jnp.sum((apart / size) ** 2)
+    return (1 - jnp.sum((error / size) ** 2) / spread).astype(dtype)
 
 
 @jax.jit
@@ -179,8 +192,9 @@ def rank_correlation(
         above = jnp.sign(values[:, None] - values[None, :])
         return jnp.sum(above, axis=1)  # twice the centred rank
 
-    a, b = ranks(first), ranks(second)
-    return jnp.sum(a * b) / (_norm(a) * _norm(b))
+    a, b = map(ranks, _at_least_single(first, second))
+    found = jnp.sum(a * b) / (_norm(a) * _norm(b))
+    return found.astype(first.dtype)
 
 
 def relative_flux_error(
@@ -231,9 +245,11 @@ def relative_flux_error(
     _checks.floating(prediction=prediction, target_gradient=target_gradient)
     _checks.rank(1, prediction=prediction)
     _checks.rank(2, target_gradient=target_gradient)
+    _checks.single_numbers(spacing=spacing)
     _checks.positive(spacing=spacing)
     _checks.option("relative_to", relative_to, ("flux", "energy"))
-    prediction, reference = jnp.asarray(prediction), jnp.asarray(target_gradient)
+    dtype = jnp.result_type(prediction)
+    prediction, reference = _at_least_single(prediction, target_gradient)
     _covers_grid(prediction, grid_shape)
     if min(grid_shape) < 3:
         raise ValueError(f"{grid_shape=} needs three points or more along each axis.")
@@ -247,18 +263,23 @@ def relative_flux_error(
     _checks.floating(coefficient=factor)
     _checks.rank(1, coefficient=factor)
     _checks.same_points(prediction=prediction, coefficient=factor)
-    field, factor = (jnp.asarray(v).reshape(grid_shape) for v in (prediction, factor))
+    factor = _checks.at_least_single(jnp.asarray(factor))
+    field, factor = (array.reshape(grid_shape) for array in (prediction, factor))
     reference = jnp.moveaxis(reference, 1, 0).reshape(-1, *grid_shape)
     spacing = jnp.asarray(spacing).astype(field.dtype)
+    unit, size = power_below(factor, even=True), power_below(reference)
+    factor, reference, field = factor / unit, reference / size, field / size
     interior = (slice(1, -1),) * len(grid_shape)
     errors = [
         (_central_difference(field, axis) / (2 * spacing) - given)[interior]
         for axis, given in enumerate(reference)
     ]
-    error = _norm(factor[interior][None] * jnp.stack(errors))
-    scale = factor if relative_to == "flux" else jnp.sqrt(factor)
-    size = _norm(scale[None] * reference)
-    return error / size * math.sqrt(field.size / field[interior].size)
+    share = math.sqrt(field.size / field[interior].size)
+    error = factor[interior][None] * jnp.stack(errors)
+    if relative_to == "flux":
+        return (_ratio(error, factor[None] * reference) * share).astype(dtype)
+    ratio = _ratio(error, jnp.sqrt(factor)[None] * reference)
+    return (jnp.sqrt(unit) * ratio * share).astype(dtype)
 
 
 def _covers_grid(prediction: Array, grid_shape: tuple[int, ...]) -> None:
@@ -293,7 +314,7 @@ def _gradient_error(
         error, expected = (
             _halo.clear(x, grid_shape[0], axis_name) for x in (error, expected)
         )
-        total = total + _norm(error, axis_name) / _norm(expected, axis_name)
+        total = total + _ratio(error, expected, axis_name)
     return total
 
 
@@ -303,8 +324,77 @@ def _central_difference(field: Array, axis: int, axis_name: str | None = None) -
     return jnp.moveaxis(padded[2:] - padded[:-2], 0, axis)
 
 
+def power_below(
+    values: Float[Array, "..."],
+    *,
+    axis: int | tuple[int, ...] | None = None,
+    axis_name: str | None = None,
+    even: bool = False,
+) -> Float[Array, "..."]:
+    """Returns the power of two below the largest magnitude, to divide by exactly.
+
+    Args:
+      values: in float32 or float64.
+      axis: the axes that it is the largest of, which are kept with length 1; None for
+        a scalar of all entries.
+      axis_name: axis of the devices that have further entries, if any.
+      even: the power of four below, whose root is a power of two.
+
+    Returns:
+      The power, a constant for derivatives; one where all entries are zero, or one is
+      not finite.
+    """
+    values = jax.lax.stop_gradient(values)
+    kept = axis is not None
+    largest = jnp.max(jnp.abs(values), axis=axis, keepdims=kept, initial=0)
+    if axis_name is not None:
+        largest = jax.lax.pmax(largest, axis_name)
+    known = jnp.finfo(largest.dtype)
+    usual = (largest >= known.tiny) & (largest <= known.max)
+    bits = jax.lax.bitcast_convert_type(
+        jnp.where(usual, largest, 1), jnp.dtype(f"uint{known.bits}")
+    )
+    step = bits.dtype.type(1 << known.nmant)  # of the exponent, above the fraction
+    bits = bits - bits % step
+    if even:  # the bias of exponents is odd
+        bits = bits - jnp.where(bits // step % bits.dtype.type(2) == 0, step, 0)
+    return jax.lax.bitcast_convert_type(bits, largest.dtype)
+
+
+def _at_least_single(*arrays: ArrayLike) -> tuple[Array, ...]:
+    return tuple(_checks.at_least_single(jnp.asarray(array)) for array in arrays)
+
+
+def _relative(
+    prediction: Array,
+    target: Array,
+    root: Array | None = None,
+    *,
+    axis_name: str | None = None,
+) -> Array:
+    """The relative error, of entries times the root of their weights."""
+    size = power_below(target, axis_name=axis_name)  # a difference may underflow, too
+    prediction, target = prediction / size, target / size
+    difference = prediction - target
+    if root is not None:
+        difference, target = root * difference, root * target
+    return _ratio(difference, target, axis_name)
+
+
+def _ratio(above: Array, below: Array, axis_name: str | None = None) -> Array:
+    """The norm of one array over that of another, whatever their size.
+
+    The norms themselves may be too large, or too small, for their type.
+    """
+    parts: list[Array] = []
+    sizes = [power_below(array, axis_name=axis_name) for array in (above, below)]
+    for array, size in zip((above, below), sizes, strict=True):
+        parts.append(_norm(array / size, axis_name))
+    return parts[0] / parts[1] * (sizes[0] / sizes[1])
+
+
 def _norm(values: Array, axis_name: str | None = None) -> Array:
-    """Euclidean norm of all entries, with a zero gradient at zero."""
+    """Euclidean norm of entries of size one, with a zero gradient at zero."""
     square = jnp.sum(values * values)
     if axis_name is not None:
         square = jax.lax.psum(square, axis_name)

@@ -1,7 +1,8 @@
 """Measures of rollouts: errors over time, times of validity, spectra, conservation.
 
 Arrays hold the frames of one sample along axis 0, `(t, n)` or `(t, n, c)`; batch them
-with `jax.vmap`. Times of validity are counted in steps, see `steps_below`.
+with `jax.vmap`. Times of validity are counted in steps, see `steps_until`. Units and
+half precision are as in `opjax.metrics`.
 """
 
 import math
@@ -14,7 +15,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Float
 
 from opjax import _checks
-from opjax.metrics import relative_l2
+from opjax.metrics import power_below, relative_l2
 from opjax.quadrature import active
 
 
@@ -40,6 +41,7 @@ def errors_of_frames(
       TypeError: if an array is not floating point.
       ValueError: if shapes do not match.
     """
+    dtype = jnp.result_type(prediction)
     prediction, target = _frames(prediction, target)
 
     def one(first: Array, second: Array) -> Array:
@@ -47,7 +49,7 @@ def errors_of_frames(
             first, second, quadrature_weights=quadrature_weights, axis_name=axis_name
         )
 
-    return jax.vmap(one)(prediction, target)
+    return jax.vmap(one)(prediction, target).astype(dtype)
 
 
 def correlations_of_frames(
@@ -75,20 +77,23 @@ def correlations_of_frames(
       TypeError: if an array is not floating point.
       ValueError: if shapes do not match.
     """
+    dtype = jnp.result_type(prediction)
     prediction, target = _frames(prediction, target)
     weights = _weights(prediction, quadrature_weights)
 
     def centred(frames: Array) -> Array:
         frames = jnp.where(active(weights), frames, 0)
+        frames = frames / power_below(frames, axis=(1, 2))
         mean = jnp.sum(weights * frames, axis=1, keepdims=True) / jnp.sum(weights)
-        return jnp.sqrt(weights) * (frames - mean)
+        found = jnp.sqrt(weights) * (frames - mean)
+        return found / power_below(found, axis=(1, 2))
 
     p, t = centred(prediction), centred(target)
     square = jnp.sum(p * p, axis=(1, 2)) * jnp.sum(t * t, axis=(1, 2))
     # The root has no derivative at zero; the inner select keeps it out.
     varies = square > 0
     root = jnp.sqrt(jnp.where(varies, square, 1))
-    return jnp.where(varies, jnp.sum(p * t, axis=(1, 2)) / root, 0)
+    return jnp.where(varies, jnp.sum(p * t, axis=(1, 2)) / root, 0).astype(dtype)
 
 
 def persistence(
@@ -226,13 +231,14 @@ def radial_spectrum(
             f"grid_shape={tuple(grid_shape)} must have one or two axes and the "
             f"{field.size} points of the field; spectra of meshes are not available."
         )
+    dtype, field = field.dtype, _checks.at_least_single(field)
     modes = jnp.fft.fftn(field.reshape(grid_shape)) / field.size
     axes = [np.fft.fftfreq(n, 1 / n) for n in grid_shape]
     squares = sum(q**2 for q in np.meshgrid(*axes, indexing="ij"))
     shells = np.floor(np.sqrt(squares) + 0.5).astype(int).ravel()
     energies = (jnp.real(modes) ** 2 + jnp.imag(modes) ** 2).ravel()
     total = jnp.zeros(shells.max() + 1, field.dtype).at[shells].add(energies)
-    return total[: min(grid_shape) // 2 + 1]
+    return total[: min(grid_shape) // 2 + 1].astype(dtype)
 
 
 def mean_drift(
@@ -258,23 +264,25 @@ def mean_drift(
       TypeError: if an array is not floating point.
       ValueError: if shapes do not match.
     """
-    first = jnp.asarray(first)
+    first, dtype = jnp.asarray(first), jnp.result_type(frames)
     both = _frames(frames, jnp.broadcast_to(first, jnp.shape(frames)))
     weights = _weights(both[0], quadrature_weights)
     later, start = (jnp.where(active(weights), values, 0) for values in both)
+    unit = power_below(start, axis=(0, 1))  # one where the first frame vanishes
+    later, start = later / unit, start / unit
 
     def mean(values: Array) -> Array:
         return jnp.sum(weights * values, axis=1) / jnp.sum(weights)
 
     size = jnp.sqrt(mean(start * start))
     drift = (mean(later) - mean(start)) / jnp.where(size > 0, size, 1)
-    return drift.reshape(drift.shape[:1] + first.shape[1:])
+    return drift.reshape(drift.shape[:1] + first.shape[1:]).astype(dtype)
 
 
 def _frames(prediction: ArrayLike, target: ArrayLike) -> tuple[Array, Array]:
     """Frames as `(t, n, c)`; raises an error unless both are such."""
     _checks.floating(prediction=prediction, target=target)
-    p, t = jnp.asarray(prediction), jnp.asarray(target)
+    p, t = (_checks.at_least_single(jnp.asarray(x)) for x in (prediction, target))
     if p.shape != t.shape or p.ndim not in (2, 3):
         raise ValueError(
             f"prediction has shape {p.shape} and target {t.shape}; both must be the "
@@ -284,7 +292,7 @@ def _frames(prediction: ArrayLike, target: ArrayLike) -> tuple[Array, Array]:
 
 
 def _weights(frames: Array, quadrature_weights: ArrayLike | None) -> Array:
-    """Weights of the points `(1, n, 1)`, one each by default."""
+    """Weights of the points `(1, n, 1)`, one each by default, and of size one."""
     if quadrature_weights is None:
         return jnp.ones((1, frames.shape[1], 1), frames.dtype)
     _checks.floating(quadrature_weights=quadrature_weights)
@@ -294,4 +302,5 @@ def _weights(frames: Array, quadrature_weights: ArrayLike | None) -> Array:
             f"quadrature_weights has shape {weights.shape}, expected "
             f"{frames.shape[1:2]}: one weight for each point of a frame."
         )
+    weights = weights / power_below(jnp.where(active(weights), weights, 0), even=True)
     return weights[None, :, None]

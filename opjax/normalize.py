@@ -3,10 +3,15 @@
 A `Normalizer` is two arrays in a pytree, so it is saved with the checkpoint, passed to
 jitted functions and batched like any other value. Nothing is normalised implicitly: a
 model's output is decoded exactly once, where the program says so.
+
+Units do not matter: of data in float64, an offset is taken off before anything is
+rounded to float32, and no threshold has the units of the data.
 """
 
 from typing import Any, NamedTuple
 
+import jax
+import jax.core
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -15,17 +20,23 @@ from jaxtyping import Float
 
 from opjax import _checks
 
+# Values of a channel that spread over no more than so many units of rounding, of the
+# largest of them, are constant.
+_ROUNDING = 8
+_LARGE_MEAN = 16  # deviations: float32 loses a digit and a half, and no more below
+
 
 class Normalizer(NamedTuple):
     """Mean and standard deviation, broadcast over the leading axes of the values.
 
     Attributes:
       mean: shape `()` or `(c,)` per channel, `(n,)` or `(n, c)` pointwise.
-      std: the same shape, with the guard against zero already added.
+      std: the same shape, with the guard against zero already added; zero where every
+        value is the mean: such values are encoded as zero, and decoded as the mean.
     """
 
-    mean: Float[Array, " *shape"]
-    std: Float[Array, " *shape"]
+    mean: Float[Array | np.ndarray, " *shape"]
+    std: Float[Array | np.ndarray, " *shape"]
 
 
 def fit(
@@ -37,8 +48,9 @@ def fit(
         std = (sum w (x - mean)^2 / (W - sum w^2 / W))^{1/2} + eps,
 
     with W = sum w, over samples and points (`eps = 1e-8`) or, pointwise, over samples
-    only (`eps = 1e-5`). With weights of 0 and 1 the denominator is the number of kept
-    entries less one. Runs on the host in float64, whatever the dtype of the data.
+    only (`eps = 1e-5`), see `guard`. With weights of 0 and 1 the denominator is the
+    number of kept entries less one. Runs on the host in float64, whatever the dtype of
+    the data. A channel that is constant up to rounding has `std = 1`.
 
     Args:
       values: data, shape `(samples, n)` for one channel or `(samples, n, c)`.
@@ -49,7 +61,8 @@ def fit(
       unbiased: the denominator above, or else `W`.
 
     Returns:
-      The normaliser, in the dtype of `values`.
+      The normaliser, NumPy arrays in the dtype of `values`, or float32 of half
+      precision.
 
     Raises:
       TypeError: if `values` is not floating point.
@@ -57,8 +70,8 @@ def fit(
         or not finite, or fewer than two entries are left to measure a deviation with.
     """
     _checks.floating(values=values)
-    dtype = jnp.asarray(values[:0]).dtype
     values = np.asarray(values)
+    dtype = np.promote_types(values.dtype, np.float32)
     if values.ndim not in (2, 3):
         raise ValueError(
             f"values has shape {values.shape}, expected (samples, n) or (samples, n, "
@@ -69,6 +82,7 @@ def fit(
         kept = kept[..., None]
     present = np.broadcast_to(kept > 0, values.shape)
     _finite(values, present)
+    rounding = float(jnp.finfo(values.dtype).eps)
     values = np.where(present, values, 0).astype(np.float64)
     axes = 0 if pointwise else (0, 1)
     total = np.sum(kept, axis=axes)
@@ -82,9 +96,83 @@ def fit(
     mean = np.sum(kept * values, axis=axes) / total
     square = np.sum(kept * (values - mean) ** 2, axis=axes)
     lost = np.sum(kept**2, axis=axes) / total if unbiased else 0
-    variance = square / (total - lost)
-    std = np.sqrt(variance) + (1e-5 if pointwise else 1e-8)
-    return Normalizer(jnp.asarray(mean, dtype), jnp.asarray(std, dtype))
+    std = np.sqrt(square / (total - lost))
+    low = np.min(values, axis=(0, 1), where=present, initial=np.inf)
+    high = np.max(values, axis=(0, 1), where=present, initial=-np.inf)
+    constant = is_constant(low, high, rounding=rounding)
+    spread = np.sqrt(np.mean(np.square(std), axis=0)) if pointwise else std
+    std = np.where(constant, 1, std + guard(spread, 1e-5 if pointwise else 1e-8))
+    return Normalizer(np.asarray(mean, dtype), np.asarray(std, dtype))
+
+
+def guard(std: np.ndarray, eps: float) -> np.ndarray:
+    """What is added to deviations before data are divided by them.
+
+    Published normalisers add `eps`, in the units of the data: so do these, where data
+    spread by a thousandth or more, `eps min(1, 1000 std)`.
+
+    Args:
+      std: deviation of all values of a channel.
+      eps: of data of usual units.
+    """
+    return eps * np.minimum(1, 1000 * std)
+
+
+def is_constant(
+    low: Any, high: Any, *, rounding: float, size: Any = None
+) -> np.ndarray:
+    """Whether values spread no more than rounding makes them.
+
+        high - low <= 8 rounding size
+
+    Args:
+      low: smallest value of every channel.
+      high: largest value.
+      rounding: the `eps` of the type that the values came in.
+      size: what is rounded; the largest absolute value by default.
+    """
+    low, high = np.asarray(low, np.float64), np.asarray(high, np.float64)
+    if size is None:
+        size = np.maximum(np.abs(low), np.abs(high))
+    return high - low <= _ROUNDING * rounding * np.asarray(size)
+
+
+def is_single(normalizer: Normalizer) -> bool:
+    """Whether float32 holds the values of a normaliser: no offset is large.
+
+    Large is a mean above 16 deviations, from which rounding would take digits. A
+    constant may be rounded. Deviations lie between 1e-30 and 1e30.
+    """
+    mean, std = (np.abs(np.asarray(part, np.float64)) for part in normalizer)
+    held = (mean <= _LARGE_MEAN * std) & (std > 1e-30) & (std < 1e30)
+    return bool(np.all(held | (std == 0)))
+
+
+def encode_host(normalizer: Normalizer, values: np.ndarray) -> np.ndarray:
+    """`encode` of an array on the host, by NumPy: nothing is compiled.
+
+    Values in float64 are rounded to what JAX computes in after the mean is off, or
+    before, to the bits of `encode`, where that loses nothing, see `is_single`.
+    """
+    dtype = jax.dtypes.canonicalize_dtype(values.dtype)
+    early = is_single(normalizer) or jnp.finfo(dtype).bits >= 8 * values.dtype.itemsize
+    inner = np.promote_types(dtype if early else values.dtype, np.float32)
+    mean, std = (np.asarray(part).astype(inner) for part in normalizer)
+    found = (values.astype(inner, copy=False) - mean) / np.where(std == 0, 1, std)
+    return np.where(std == 0, 0, found).astype(dtype, copy=False)
+
+
+def decode_host(normalizer: Normalizer, values: np.ndarray) -> np.ndarray:
+    """`decode` of an array on the host, in float64.
+
+    Returns:
+      Values in the dtype of the encoded ones if that holds them, see `is_single`, and
+      else in float64.
+    """
+    dtype = values.dtype if is_single(normalizer) else np.dtype(np.float64)
+    # As rounded as in `decode`, whose product is not rounded where sums are fused.
+    mean, std = (np.asarray(part, dtype).astype(np.float64) for part in normalizer)
+    return (np.asarray(values, np.float64) * std + mean).astype(dtype)
 
 
 def encode(
@@ -92,19 +180,27 @@ def encode(
 ) -> Float[Array, " *shape"]:
     """Maps values to zero mean and unit deviation, `(values - mean) / std`.
 
+    Of a NumPy array in float64 the mean is taken off in float64, also where JAX has
+    float32 alone.
+
     Args:
       normalizer: as returned by `fit`.
       values: one sample or a batch, with the normaliser's axes last.
 
     Returns:
-      The normalised values, same shape and dtype as `values`.
+      The normalised values, same shape as `values` and the dtype that JAX gives them.
 
     Raises:
       TypeError: if `values` is not floating point.
       ValueError: if the trailing axes do not match the normaliser.
     """
-    values, mean, std = _broadcast(normalizer, values)
-    return (values - mean) / std
+    _check(normalizer, values)
+    dtype = jax.dtypes.canonicalize_dtype(jnp.result_type(values))
+    if isinstance(values, np.ndarray | np.generic) and not _traced(normalizer):
+        return jnp.asarray(encode_host(normalizer, np.asarray(values)), dtype)
+    inner, mean, std = _broadcast(normalizer, values)
+    safe = jnp.where(std == 0, 1, std)
+    return jnp.where(std == 0, 0, (inner - mean) / safe).astype(dtype)
 
 
 def decode(
@@ -123,11 +219,16 @@ def decode(
       TypeError: if `values` is not floating point.
       ValueError: if the trailing axes do not match the normaliser.
     """
-    values, mean, std = _broadcast(normalizer, values)
-    return values * std + mean
+    _check(normalizer, values)
+    inner, mean, std = _broadcast(normalizer, values)
+    return (inner * std + mean).astype(jnp.result_type(values))
 
 
-def _broadcast(normalizer: Normalizer, values: ArrayLike) -> tuple[Array, Array, Array]:
+def _traced(normalizer: Normalizer) -> bool:
+    return any(isinstance(part, jax.core.Tracer) for part in normalizer)
+
+
+def _check(normalizer: Normalizer, values: ArrayLike) -> None:
     _checks.floating(values=values)
     shape, own = jnp.shape(values), jnp.shape(normalizer.mean)
     if shape[len(shape) - len(own) :] != own:
@@ -136,12 +237,16 @@ def _broadcast(normalizer: Normalizer, values: ArrayLike) -> tuple[Array, Array,
             f"axes {own}; fit it on the same channels"
             + (" and points (or with pointwise=False)." if len(own) > 0 else ".")
         )
-    dtype = jnp.result_type(values)
+
+
+def _broadcast(normalizer: Normalizer, values: ArrayLike) -> tuple[Array, Array, Array]:
+    """The values, and the mean and deviation of each, in float32 or better."""
+    inner = _checks.at_least_single(jnp.asarray(values))
     mean, std = (
-        jnp.broadcast_to(jnp.asarray(array, dtype), shape)
-        for array in (normalizer.mean, normalizer.std)
+        jnp.broadcast_to(jnp.asarray(array, inner.dtype), inner.shape)
+        for array in normalizer
     )
-    return jnp.asarray(values), mean, std
+    return inner, mean, std
 
 
 def _weights(weights: Any, values: np.ndarray) -> np.ndarray:

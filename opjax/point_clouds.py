@@ -135,8 +135,8 @@ def centre_and_scale(
     Args:
       points: coordinates, shape `(n, p)`.
       length: unit of the result, in those of `points`; by default the largest distance
-        of a point from the mean, so that the unit ball holds the cloud. One length for
-        all clouds keeps their sizes.
+        of a point from the mean, so that the unit ball holds the cloud; one if all
+        points coincide. One length for all clouds keeps their sizes.
       quadrature_weights: shape `(n,)`; points of zero weight are not counted, but moved
         all the same. Those of positive weight all count the same.
 
@@ -146,13 +146,16 @@ def centre_and_scale(
     Raises:
       TypeError: if `points` is not floating point.
       ValueError: if shapes do not match, there are no points, or the length is not
-        positive. If all points coincide, there is no length and the result is NaN.
+        positive.
     """
     points, valid = _cloud(points, quadrature_weights)
     centred = points - _mean(points, valid)[None, :]
     if length is None:
         squares = jnp.sum(centred**2, axis=1)
-        length = jnp.sqrt(jnp.max(jnp.where(valid, squares, 0)))
+        low = jnp.min(points, axis=0, where=valid[:, None], initial=jnp.inf)
+        high = jnp.max(points, axis=0, where=valid[:, None], initial=-jnp.inf)
+        largest = jnp.max(jnp.where(valid, squares, 0))
+        length = jnp.sqrt(jnp.where(jnp.all(low >= high), 1, largest))
     else:
         _checks.positive(length=length)
     return centred / jnp.asarray(length, points.dtype)

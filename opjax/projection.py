@@ -99,6 +99,7 @@ class Moments:
                 "These moments have no Gram matrix; compute them with with_gram=True."
             )
         identity = jnp.eye(self.gram.shape[0], dtype=self.gram.dtype)
+        _checks.single_numbers(ridge=ridge)
         system = self.gram + jnp.asarray(ridge, self.gram.dtype) * identity
         return linalg.solve(system, self.integrals)
 
@@ -257,6 +258,7 @@ def project(
       Xiao et al., "Functional Attention", 2026, Eq. 4, Remark 4.1 and App. D.2.
     """
     _checks.option("method", method, PROJECTIONS)
+    _checks.single_numbers(ridge=ridge, offset=offset)
     _checks.non_negative(ridge=ridge, offset=offset)
     found = moments(
         values,

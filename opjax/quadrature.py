@@ -17,6 +17,9 @@ from jaxtyping import Bool, Float, Int
 from opjax import _checks
 
 RULES = ("midpoint", "trapezoid", "periodic")
+# Volumes of tetrahedra over the cube of their longest edge: up to the one, cells are
+# flat up to rounding; beyond the other, no quadrilateral of a mesh is as warped.
+_FLAT, _SOLID = 1e-9, 1e-2
 
 
 def grid_weights(
@@ -85,12 +88,15 @@ def scattered_weights(
 
         w_i = volume * r_i^p / sum_j r_j^p,    p the dimension of space.
 
-    Every point gets the same weight if the points are equally dense. Needs `O(n)`
+    Every point gets the same weight if the points are equally dense. Of more than `m`
+    copies of a point, `c` in all besides itself, `r_i` is the distance of the nearest
+    other place, and the volume `m / c` of it: together they stand for one cell. If all
+    points are copies, their weights are equal. Needs `O(n)`
     memory per point and `O(n^2)` work: compute once per mesh. For points on a surface
     use `cell_weights`, since `p` must be the dimension of the integral.
 
     Args:
-      mesh_points: distinct points, shape `(n, p)`, in domain lengths.
+      mesh_points: shape `(n, p)`, in domain lengths.
       num_neighbors: `m` above; larger is smoother.
       volume: the integral of one.
 
@@ -116,7 +122,12 @@ def scattered_weights(
     def cell(point: jax.Array) -> jax.Array:
         squares = jnp.sum((mesh_points - point[None, :]) ** 2, axis=1)
         nearest, _ = lax.top_k(-squares, num_neighbors + 1)  # the point itself is first
-        return (-nearest[-1]) ** (p / 2)
+        square, copies = -nearest[-1], jnp.sum(squares == 0) - 1
+        apart = jnp.min(jnp.where(squares == 0, jnp.inf, squares))
+        apart = jnp.where(jnp.isinf(apart), 1, apart)  # all points are in one place
+        share = num_neighbors / jnp.maximum(copies, num_neighbors)
+        square = jnp.where(square == 0, apart, square)
+        return square ** (p / 2) * share.astype(square.dtype)
 
     cells = lax.map(cell, mesh_points, batch_size=min(n, 256))
     return volume * cells / jnp.sum(cells)
@@ -132,9 +143,9 @@ def cell_weights(
 
         w_i = sum_{T containing i} |T| / (k + 1),    |T| = det(E E^T)^{1/2} / k!,
 
-    with the edges `E` from one corner to the `k` others. Cells of four corners are
-    tetrahedra in space; in the plane they are quadrilaterals, which take the mean of
-    both ways to divide them.
+    with the edges `E` from one corner to the `k` others. Quadrilaterals take the mean
+    of both ways to divide them, or the one way where they are not convex. Cells of four
+    corners in space are what `kind_of_four` says.
 
     Args:
       mesh_points: points, shape `(n, p)`, in domain lengths.
@@ -146,8 +157,70 @@ def cell_weights(
     Raises:
       TypeError: if points are not floating point or indices not integers.
       ValueError: if shapes are not as above, a point does not exist, or the cells are
-        of another kind.
+        of another kind, or may be of two.
     """
+    points, cells = _mesh(mesh_points, cells)
+    corners, dimension = cells.shape[1], points.shape[1]
+    if corners == 4 and (dimension == 2 or kind_of_four(points, cells) == "quad"):
+        return _quad_weights(points, cells)
+    if not 2 <= corners <= dimension + 1:
+        raise ValueError(
+            f"No quadrature weights for cells of {corners} corners in {dimension} "
+            "dimensions; divide them into simplices."
+        )
+    return _simplex_weights(points, cells)
+
+
+def kind_of_four(
+    mesh_points: Float[ArrayLike, "n 3"], cells: Int[ArrayLike, "t 4"]
+) -> str:
+    r"""Tells quadrilaterals of a surface in space from tetrahedra, on the host.
+
+    Tetrahedra of a mesh share faces, three corners of a cell; quadrilaterals share
+    sides only. Cells that repeat a corner or are flat are quadrilaterals too, `|T| <=
+    1e-9 h^3` with the longest edge `h`; cells that share nothing and are far from flat,
+    `|T| > 0.01 h^3`, are tetrahedra.
+
+    Args:
+      mesh_points: points, shape `(n, 3)`, in domain lengths.
+      cells: indices of their corners, integers of shape `(t, 4)`.
+
+    Returns:
+      `"quad"` or `"tetra"`, names of `opjax.geometry.KINDS`.
+
+    Raises:
+      TypeError: if points are not floating point or indices not integers.
+      ValueError: if shapes are not as above, a point does not exist, or the cells may
+        be either.
+    """
+    points, cells = _mesh(mesh_points, cells)
+    if points.shape[1:] != (3,) or cells.shape[1:] != (4,):
+        raise ValueError(
+            f"mesh_points have shape {points.shape} and cells {cells.shape}, expected "
+            "points in 3 dimensions and 4 corners."
+        )
+    ordered = np.sort(cells, axis=1)
+    repeats = (ordered[:, 1:] == ordered[:, :-1]).any()
+    bulk = _bulk(points, cells)
+    if repeats or (bulk <= _FLAT).all():
+        return "quad"
+    faces = np.concatenate([np.delete(ordered, i, axis=1) for i in range(4)])
+    if _shared(faces):
+        return "tetra"
+    sides = np.stack([cells, np.roll(cells, -1, axis=1)], axis=2).reshape(-1, 2)
+    beside, solid = _shared(np.sort(sides, axis=1)), (bulk > _SOLID).all()
+    if beside != solid:
+        return "quad" if beside else "tetra"
+    raise ValueError(
+        f"{len(cells)} cells of four corners in space may be tetrahedra or quads of a "
+        "surface: they share no faces"
+        + (", but they are far from flat" if beside else " and no sides")
+        + ". Give the triangles of the surface, or the quadrature weights."
+    )
+
+
+def _mesh(mesh_points: ArrayLike, cells: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+    """Points and cells on the host, checked."""
     points, cells = np.asarray(mesh_points), np.asarray(cells)
     _checks.floating(mesh_points=points)
     _checks.rank(2, mesh_points=points, cells=cells)
@@ -159,25 +232,59 @@ def cell_weights(
             f"cells contain point {outside[0]}, but points are numbered from 0 to "
             f"{len(points) - 1}; leave out the cells of padding."
         )
-    corners, dimension = cells.shape[1], points.shape[1]
-    if corners == 4 and dimension == 2:
-        ways = [(0, 1, 2), (0, 2, 3), (0, 1, 3), (1, 2, 3)]
-        triangles = np.concatenate([cells[:, way] for way in ways])
-        return _simplex_weights(points, triangles) / 2
-    if not 2 <= corners <= dimension + 1:
-        raise ValueError(
-            f"No quadrature weights for cells of {corners} corners in {dimension} "
-            "dimensions; divide them into simplices."
-        )
-    return _simplex_weights(points, cells)
+    return points, cells
 
 
-def _simplex_weights(points: np.ndarray, simplices: np.ndarray) -> np.ndarray:
+def _bulk(points: np.ndarray, cells: np.ndarray) -> np.ndarray:
+    """Volumes of tetrahedra over the cube of their longest edge."""
+    corners = points.astype(np.float64)[cells]
+    edges = corners[:, :, None] - corners[:, None]
+    longest = np.linalg.norm(edges, axis=-1).max(axis=(1, 2), initial=0)
+    scaled = edges[:, 0, 1:] / np.where(longest > 0, longest, 1)[:, None, None]
+    return np.abs(np.linalg.det(scaled)) / 6
+
+
+def _shared(keys: np.ndarray) -> bool:
+    """Whether two rows are the same."""
+    ordered = keys[np.lexsort(keys.T)]
+    return bool((ordered[1:] == ordered[:-1]).all(axis=1).any())
+
+
+def _quad_weights(points: np.ndarray, cells: np.ndarray) -> np.ndarray:
+    """Of both ways to divide quadrilaterals those whose triangles lie inside."""
+    ways = [cells[:, way] for way in ((0, 1, 2), (0, 2, 3), (0, 1, 3), (1, 2, 3))]
+    corners = points.astype(np.float64)[cells]
+    corners = np.pad(corners, [(0, 0), (0, 0), (0, 3 - corners.shape[2])])
+    diagonals = corners[:, 2] - corners[:, 0], corners[:, 3] - corners[:, 1]
+    normal = np.cross(*diagonals)
+    signs = [_along(corners[:, [i - 1, i, (i + 1) % 4]], normal) for i in range(4)]
+    # The triangles of the first way have corners 1 and 3 in their middles.
+    inside = [(signs[1] >= 0) & (signs[3] >= 0), (signs[0] >= 0) & (signs[2] >= 0)]
+    neither = ~inside[0] & ~inside[1]  # a quadrilateral that crosses itself
+    shares = [np.where(way | neither, 1.0, 0.0) for way in inside]
+    total = shares[0] + shares[1]
+    first, second = (np.tile(share / total, 2) for share in shares)
+    return _simplex_weights(
+        points, np.concatenate(ways), np.concatenate([first, second])
+    )
+
+
+def _along(triangles: np.ndarray, normal: np.ndarray) -> np.ndarray:
+    """Whether triangles turn as a normal does: positive, or negative if against it."""
+    a, b, c = (triangles[:, i] for i in range(3))
+    return np.sum(np.cross(b - a, c - b) * normal, axis=1)
+
+
+def _simplex_weights(
+    points: np.ndarray, simplices: np.ndarray, factors: np.ndarray | None = None
+) -> np.ndarray:
     corners = points.astype(np.float64)[simplices]
     edges = corners[:, 1:] - corners[:, :1]
     gram = edges @ edges.swapaxes(1, 2)
     k = edges.shape[1]
     volumes = np.sqrt(np.maximum(np.linalg.det(gram), 0)) / math.factorial(k)
+    if factors is not None:
+        volumes = volumes * factors
     shares = np.repeat(volumes / (k + 1), k + 1)
     return np.bincount(simplices.reshape(-1), shares, minlength=len(points))
 

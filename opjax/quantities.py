@@ -5,13 +5,18 @@ area vectors of a boundary, so that `sum_i f(x_i) a_i ~ int f n dA`
 (`opjax.geometry.point_area_vectors`). A point of weight zero takes part in nothing.
 """
 
+from typing import Any, NamedTuple
+
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 from jaxtyping import Float
 
 from opjax import _checks
+
+_ROUNDING = 16  # units in the last place of the terms, that their sum may be off
 
 
 @jax.jit
@@ -116,7 +121,6 @@ def minimum(
     return -maximum(-jnp.asarray(values), quadrature_weights)
 
 
-@jax.jit
 def force(
     pressure: Float[ArrayLike, " n"],
     area_vectors: Float[ArrayLike, "n p"],
@@ -125,8 +129,17 @@ def force(
 ) -> Float[Array, " p"]:
     r"""Force of a fluid on a wall, `sum_i (p_i a_i + tau_i |a_i|)`.
 
+    The mean pressure of the wall is taken off first, so an absolute pressure has the
+    force of the gauge pressure:
+
+        F = sum_i (p_i - p_0) a_i + p_0 sum_i a_i,
+
+    where a sum of area vectors that is zero up to rounding is zero. NumPy arrays are
+    centred in double precision, before they are rounded to single.
+
     Args:
-      pressure: at the points, or means over facets, shape `(n,)`.
+      pressure: at the points, or means over facets, shape `(n,)`; not read where the
+        area vector is zero.
       area_vectors: of the points or facets, out of the fluid and into the wall, shape
         `(n, p)`; those of a mesh of the fluid point this way, those of a mesh of the
         body have the other sign.
@@ -139,10 +152,12 @@ def force(
       TypeError: if an array is not floating point.
       ValueError: if shapes do not match.
     """
-    return jnp.sum(_forces(pressure, area_vectors, shear), axis=0)
+    pressure, vectors = _on_wall(pressure, area_vectors)
+    if isinstance(pressure, np.ndarray) and isinstance(vectors, np.ndarray):
+        return _force(*_centred(np, pressure, vectors), shear)
+    return _force_of_arrays(pressure, vectors, shear)
 
 
-@jax.jit
 def moment(
     pressure: Float[ArrayLike, " n"],
     area_vectors: Float[ArrayLike, "n p"],
@@ -152,6 +167,9 @@ def moment(
     shear: Float[ArrayLike, "n p"] | None = None,
 ) -> Float[Array, "..."]:
     r"""Moment of the force of a fluid on a wall, `sum_i (x_i - c) x f_i`.
+
+    The mean pressure of the wall is taken off as in `force`; so a constant pressure has
+    no moment on a closed wall.
 
     Args:
       pressure: at the points, or means over facets, shape `(n,)`.
@@ -167,23 +185,25 @@ def moment(
       TypeError: if an array is not floating point.
       ValueError: if shapes do not match, or `p` is neither 2 nor 3.
     """
-    forces = _forces(pressure, area_vectors, shear)
-    points, center = jnp.asarray(mesh_points), jnp.asarray(center)
+    pressure, vectors = _on_wall(pressure, area_vectors)
+    points, center = (
+        a if isinstance(a, jax.Array) else np.asarray(a) for a in (mesh_points, center)
+    )
     _checks.floating(mesh_points=points, center=center)
-    if points.shape != forces.shape or center.shape != forces.shape[1:]:
+    if points.shape != vectors.shape or center.shape != vectors.shape[1:]:
         raise ValueError(
             f"mesh_points {points.shape} and center {center.shape} do not fit "
-            f"area_vectors {forces.shape}, expected (n, p), (p,) and (n, p)."
+            f"area_vectors {vectors.shape}, expected (n, p), (p,) and (n, p)."
         )
-    if forces.shape[1] not in (2, 3):
+    if vectors.shape[1] not in (2, 3):
         raise ValueError(
-            f"area_vectors have shape {forces.shape}: moments are those of forces in "
+            f"area_vectors have shape {vectors.shape}: moments are those of forces in "
             "2 or 3 dimensions."
         )
-    arms = points - center[None, :]
-    if forces.shape[1] == 3:
-        return jnp.sum(jnp.cross(arms, forces), axis=0)
-    return jnp.sum(arms[:, 0] * forces[:, 1] - arms[:, 1] * forces[:, 0])
+    given = pressure, vectors, points, center
+    if all(isinstance(array, np.ndarray) for array in given):
+        return _moment(*_centred(np, *given), shear)
+    return _moment_of_arrays(*given, shear)
 
 
 @jax.jit
@@ -247,16 +267,121 @@ def coefficient(
     return 2 / (density * speed**2 * area * length) * force
 
 
-def _forces(
-    pressure: ArrayLike, area_vectors: ArrayLike, shear: ArrayLike | None
-) -> Array:
-    """Forces at the points, `(n, p)`."""
-    pressure, vectors = jnp.asarray(pressure), jnp.asarray(area_vectors)
+def _on_wall(pressure: ArrayLike, area_vectors: ArrayLike) -> tuple[Any, Any]:
+    """Pressure and area vectors, checked; what is no array of JAX stays on the host."""
+    pressure, vectors = (
+        a if isinstance(a, jax.Array) else np.asarray(a)
+        for a in (pressure, area_vectors)
+    )
     _checks.floating(pressure=pressure, area_vectors=vectors)
     _checks.rank(1, pressure=pressure)
     _checks.rank(2, area_vectors=vectors)
     _checks.same_points(pressure=pressure, area_vectors=vectors)
-    found = pressure[:, None] * vectors
+    return pressure, vectors
+
+
+class _Centred(NamedTuple):
+    """A pressure without its mean, and what the mean itself does.
+
+    Attributes:
+      gauge: the pressure at the points less its mean over the wall, `(n,)`.
+      vectors: area vectors, `(n, p)`.
+      constant: force or moment of the mean pressure; zero on a closed wall.
+      arms: from the centre of moments to the points, `(n, p)`; None for forces.
+    """
+
+    gauge: Any
+    vectors: Any
+    constant: Any
+    arms: Any = None
+
+
+def _centred(
+    xp: Any, pressure: Any, vectors: Any, points: Any = None, center: Any = None
+) -> _Centred:
+    """Takes the mean off a pressure, in at least single precision, on the host double.
+
+    Args:
+      xp: `numpy` for arrays of the host, or `jax.numpy`.
+      pressure: at the points, `(n,)`.
+      vectors: area vectors, `(n, p)`.
+      points: where they act, `(n, p)`; None for forces.
+      center: of moments, `(p,)`.
+    """
+    arrays = pressure, vectors, *(() if points is None else (points, center))
+    eps = max(float(jnp.finfo(a.dtype).eps) for a in arrays[1:])
+    dtype = xp.result_type(*(a.dtype for a in arrays))
+    wide = np.float64 if xp is np else np.promote_types(dtype, np.float32)
+    pressure, vectors, *others = (a.astype(wide) for a in arrays)
+    sizes = xp.abs(vectors)
+    shares = sizes.sum(axis=1)
+    total, wall = shares.sum(), shares > 0
+    level = xp.where(wall, pressure, 0) @ shares / xp.where(total > 0, total, 1)
+    if xp is jnp:  # any level would do
+        level = jax.lax.stop_gradient(level)
+    gauge = xp.where(wall, pressure - level, 0)
+    if points is None:
+        whole = _closed(xp, vectors.sum(axis=0), sizes.sum(axis=0), eps)
+        found = gauge, vectors, level * whole
+    else:
+        points, center = others
+        arms = points - center[None, :]
+        reach = xp.abs(points).max(axis=1) + xp.abs(center).max()
+        turned = _turned(xp, arms, vectors)
+        rounding = (reach * shares).sum()
+        whole = _closed(xp, turned, rounding, eps)
+        found = gauge, vectors, level * whole, arms
+    return _Centred(*(array.astype(dtype) for array in found))
+
+
+def _closed(xp: Any, whole: Any, sizes: Any, eps: float) -> Any:
+    """Sums over a wall; zero where they are zero up to the rounding of their terms."""
+    closed = xp.where(xp.abs(whole) <= _ROUNDING * eps * sizes, 0, whole)
+    if xp is np:
+        return closed
+    return whole + jax.lax.stop_gradient(closed - whole)  # keeps the gradient
+
+
+def _turned(xp: Any, arms: Any, forces: Any) -> Any:
+    """Sum of the moments of forces: a scalar in the plane, `(3,)` in space."""
+    if forces.shape[1] == 3:
+        return xp.sum(xp.cross(arms, forces), axis=0)
+    return xp.sum(arms[:, 0] * forces[:, 1] - arms[:, 1] * forces[:, 0])
+
+
+@jax.jit
+def _force(
+    gauge: Any, vectors: Any, constant: Any, arms: None, shear: ArrayLike | None
+) -> Array:
+    del arms
+    return jnp.sum(_forces(gauge, vectors, shear), axis=0) + constant
+
+
+@jax.jit
+def _moment(
+    gauge: Any, vectors: Any, constant: Any, arms: Any, shear: ArrayLike | None
+) -> Array:
+    arms = jnp.asarray(arms)
+    return _turned(jnp, arms, _forces(gauge, vectors, shear)) + constant
+
+
+@jax.jit
+def _force_of_arrays(pressure: Any, vectors: Any, shear: ArrayLike | None) -> Array:
+    return _force(*_centred(jnp, *map(jnp.asarray, (pressure, vectors))), shear)
+
+
+@jax.jit
+def _moment_of_arrays(
+    pressure: Any, vectors: Any, points: Any, center: Any, shear: ArrayLike | None
+) -> Array:
+    given = map(jnp.asarray, (pressure, vectors, points, center))
+    return _moment(*_centred(jnp, *given), shear)
+
+
+def _forces(gauge: Any, vectors: Any, shear: ArrayLike | None) -> Array:
+    """Forces at the points, `(n, p)`, without those of the mean pressure."""
+    gauge, vectors = jnp.asarray(gauge), jnp.asarray(vectors)
+    found = gauge[:, None] * vectors
     if shear is None:
         return found
     shear = jnp.asarray(shear)
@@ -264,10 +389,13 @@ def _forces(
     _checks.rank(2, shear=shear)
     _checks.same_points(shear=shear, area_vectors=vectors)
     _checks.same_channels(shear=shear, area_vectors=vectors)
-    squares = jnp.sum(vectors**2, axis=1, keepdims=True)
+    # Scaled, so that squares of small areas do not vanish.
+    unit = jax.lax.stop_gradient(jnp.max(jnp.abs(vectors), initial=0))
+    unit = jnp.where(unit > 0, unit, 1)
+    squares = jnp.sum((vectors / unit) ** 2, axis=1, keepdims=True)
     # The root has no gradient at zero, where a point is not at the wall.
     areas = jnp.where(squares == 0, 0, jnp.sqrt(jnp.where(squares == 0, 1, squares)))
-    return found + shear * areas
+    return found + shear * (unit * areas)
 
 
 def _field(values: ArrayLike, weights: ArrayLike) -> tuple[Array, Array]:

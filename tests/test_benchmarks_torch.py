@@ -5,7 +5,14 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is an extra, opjax[benchmark]")
 
-from benchmarks import torch_galerkin, torch_models, torch_recipes  # noqa: E402
+from benchmarks import (  # noqa: E402
+    device_cases,
+    speed,
+    torch_galerkin,
+    torch_models,
+    torch_recipes,
+    torch_schwarz,
+)
 from benchmarks.torch_fno import FNO  # noqa: E402
 from opjax import metrics  # noqa: E402
 
@@ -78,3 +85,64 @@ def test_galerkin_s_transformer_is_that_of_its_author(shared_dir):
     inside = (slice(None), slice(1, -1), slice(1, -1))
     expected = found["output"]
     np.testing.assert_allclose(output[inside], expected[inside], rtol=1e-10)
+
+
+@pytest.mark.parametrize("name", list(speed.CASES))
+def test_every_rival_of_a_training_step_lowers_its_loss(name):
+    case = device_cases.SMALL.step(name)
+    _, forward, step = speed.torch_calls(case, lambda model: model)
+    assert forward().shape == (case.batch, case.num_points, 1)
+    first, *_, last = [step().item() for _ in range(20)]
+    assert last < first
+
+
+def test_compiled_models_have_the_values_of_eager_ones():
+    case = device_cases.SMALL.step("points_972")
+    compile = lambda model: torch.compile(model, backend="eager")  # noqa: E731
+    values = [speed.torch_calls(case, how)[1]() for how in (lambda m: m, compile)]
+    torch.testing.assert_close(*values)
+
+
+@pytest.mark.parametrize("name", torch_recipes.MODELS)
+def test_rivals_of_recipes_take_a_step_of_their_optimizers(name, rng):
+    if name == "fno":
+        model = FNO(3, 1, (9, 9), features=4)
+    elif name == "galerkin":
+        model = torch_galerkin.GalerkinTransformer(
+            3, 1, (9, 9), features=8, num_layers=1, num_heads=2, hidden=8, channels=4,
+            modes=3, boundary=0.0,
+        )  # fmt: skip
+    else:
+        model = torch_models.OperatorTransformer(
+            functional=name == "functional", grid_shape=(9, 9), feature_dim=1,
+            features=8, num_layers=1, num_heads=2, num_basis=4,
+        )  # fmt: skip
+    before = [p.detach().clone() for p in model.parameters()]
+    optimizer, schedule, *_ = torch_recipes.recipe(name, model.parameters(), 2, 10)
+    points, values = (
+        torch.tensor(rng.random((2, 81, c)), dtype=torch.float32) for c in (2, 1)
+    )
+    model(points, values).square().mean().backward()
+    optimizer.step()
+    schedule.step()
+    moved = [
+        not torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True)
+    ]
+    assert any(moved)
+
+
+def test_both_versions_of_schwarz_attention_agree(rng):
+    def draw(*shape):
+        return torch.tensor(rng.random(shape))
+
+    starts, size, rank = (0, 3), 5, 2
+    indices = torch.tensor([[*range(a, a + size)] for a in starts])
+    weights, hats = draw(2, size), draw(8, 1)
+    factors = [draw(2, size, rank), draw(2, size, rank), draw(1, 1), draw(1, 1)]
+    plain = torch_schwarz.PlainSchwarz(
+        [(a, a + size) for a in starts], weights, hats,
+        *([*factor] for factor in factors[:2]), *factors[2:],
+    )  # fmt: skip
+    batched = torch_schwarz.BatchedSchwarz(indices, weights, hats, *factors)
+    f = draw(3, 8)
+    torch.testing.assert_close(plain(f), batched(f.T).T)

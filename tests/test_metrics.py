@@ -330,3 +330,107 @@ def test_r_squared_takes_one_number_for_each_sample():
         metrics.r_squared(np.ones(9), np.ones(8))
     with pytest.raises(TypeError, match="target has dtype"):
         metrics.r_squared(np.ones(9), np.ones(9, int))
+
+
+# From the smallest numbers that float32 has in full to the largest, squares of which
+# leave its range.
+FACTORS = [1e-33, 1e-25, 1e-20, 1e-12, 1.0, 1e12, 1e19, 1e20, 1e37]
+
+
+def in_double(function, *arrays, **given):
+    """The same measure in float64, of a NumPy oracle or of the function itself."""
+    return float(function(*(np.asarray(a, np.float64) for a in arrays), **given))
+
+
+@pytest.mark.parametrize("factor", FACTORS)
+@pytest.mark.parametrize("mass", [1e-30, 1.0, 1e30])
+def test_relative_l2_of_fields_and_weights_in_any_unit(factor, mass, rng):
+    t = np.float32(factor) * rng.uniform(0.5, 2, size=(9, 2)).astype(np.float32)
+    p = np.float32(1.1) * t
+    w = np.float32(mass) * rng.uniform(0.5, 2, size=9).astype(np.float32)
+    plain = metrics.relative_l2(p, t)
+    np.testing.assert_allclose(plain, in_double(numpy_relative_l2, p, t), rtol=2e-6)
+    w[3], p[3] = 0, np.nan
+    expected = in_double(numpy_relative_l2, *(np.delete(x, 3, 0) for x in (p, t, w)))
+    weighted = metrics.relative_l2(p, t, quadrature_weights=w)
+    np.testing.assert_allclose(weighted, expected, rtol=2e-6)
+    if 1e-30 < factor < 1e30:  # of others the gradient is beyond float32
+        slope = jax.grad(metrics.relative_l2)(p, t, quadrature_weights=w)
+        found = float(np.sum(np.nan_to_num(p) * slope, dtype=np.float64))
+        # Along p = 1.1 t the error grows from 0.1 by as much as p grows.
+        np.testing.assert_allclose(found, 1.1, rtol=1e-5)
+
+
+@pytest.mark.parametrize("factor", FACTORS)
+def test_all_errors_are_the_same_in_any_unit(factor, rng):
+    p, t = rng.normal(size=(2, 12)).astype(np.float32)
+    shape, gradient = (4, 3), rng.normal(size=(12, 2)).astype(np.float32)
+    a = rng.uniform(1, 2, size=12).astype(np.float32)
+    s = np.float32(factor)
+    flux = functools.partial(metrics.relative_flux_error, grid_shape=shape, spacing=1.0)
+    pairs = [
+        (metrics.r_squared(s * p, s * t), in_double(metrics.r_squared, p, t)),
+        (
+            metrics.rank_correlation(s * p, s * t),
+            in_double(metrics.rank_correlation, p, t),
+        ),
+        (
+            metrics.relative_gradient_error(s * p, s * t, grid_shape=shape),
+            numpy_gradient_error(*map(np.float64, (p, t)), shape),
+        ),
+        (flux(s * p, s * gradient), in_double(flux, p, gradient)),
+        (
+            flux(s * p, s * gradient, coefficient=s * a),
+            in_double(flux, p, gradient, coefficient=np.float64(a)),
+        ),
+    ]
+    for found, expected in pairs:
+        np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16])
+def test_half_precision_is_measured_in_float32_and_rounded_at_the_end(dtype, rng):
+    p, t = (jnp.asarray(300 + 30 * x, dtype) for x in rng.normal(size=(2, 4000)))
+    shape = {"grid_shape": (80, 50)}
+    calls = [
+        metrics.relative_l2,
+        metrics.r_squared,
+        metrics.rank_correlation,
+        functools.partial(metrics.relative_gradient_error, **shape),
+    ]
+    for call in calls:
+        if call is metrics.rank_correlation:
+            p, t = p[:300], t[:300]
+        elif isinstance(call, functools.partial):
+            p, t = (jnp.asarray(30 * x, dtype) for x in rng.normal(size=(2, 4000)))
+        found = call(p, t)
+        assert found.dtype == dtype
+        expected = call(np.asarray(p, np.float64), np.asarray(t, np.float64))
+        eps = float(jnp.finfo(dtype).eps)
+        np.testing.assert_allclose(float(found), expected, rtol=eps, atol=eps)
+
+
+def test_scaling_by_a_power_of_two_changes_no_bit(rng):
+    p, t = rng.normal(size=(2, 50, 2)).astype(np.float32)
+    w = rng.uniform(size=50).astype(np.float32)
+    once = metrics.relative_l2(p, t, quadrature_weights=w)
+    for power in (-60, -1, 30):
+        s = np.float32(2.0**power)
+        again = metrics.relative_l2(s * p, s * t, quadrature_weights=s * s * w)
+        assert float(again) == float(once)
+
+
+def test_the_power_below_is_that_of_the_largest_magnitude():
+    values = jnp.asarray([-3.0, 0.5], jnp.float32)
+    assert float(metrics.power_below(values)) == 2
+    assert float(metrics.power_below(8 * values)) == 16
+    assert float(metrics.power_below(8 * values, even=True)) == 16
+    assert float(metrics.power_below(4 * values, even=True)) == 4
+    for other in (0.0, np.nan, np.inf):
+        assert float(metrics.power_below(other * values)) == 1
+    rows = metrics.power_below(jnp.asarray([[1.0, -5.0], [0.1, 0.0]]), axis=1)
+    np.testing.assert_array_equal(rows, [[4], [0.0625]])
+    for value in (2.0**-126, 2.0**127):
+        for even in (True, False):
+            found = metrics.power_below(jnp.float32(value), even=even)
+            assert 0 <= np.log2(value / float(found)) <= 1

@@ -195,3 +195,35 @@ def test_a_conserved_mean_does_not_drift():
 def test_bad_arguments_are_named(call, error, match):
     with pytest.raises(error, match=match):
         call()
+
+
+@pytest.mark.parametrize("factor", [1e-25, 1e-12, 1.0, 1e12, 1e20])
+@pytest.mark.parametrize("mass", [1e-24, 1e20])
+def test_measures_of_frames_are_the_same_in_any_unit(factor, mass, rng):
+    p, t = rng.normal(size=(2, 3, 8, 2)).astype(np.float32)
+    w = rng.uniform(0.5, 2, size=8).astype(np.float32)
+    s, given = np.float32(factor), {"quadrature_weights": np.float32(mass) * w}
+    for function in (
+        metrics_time.errors_of_frames,
+        metrics_time.correlations_of_frames,
+    ):
+        found = function(s * p, s * t, **given)
+        expected = function(*map(np.float64, (p, t)), quadrature_weights=np.float64(w))
+        np.testing.assert_allclose(found, expected, rtol=1e-5)
+    drift = metrics_time.mean_drift(s * p, s * t[0], **given)
+    expected = metrics_time.mean_drift(*map(np.float64, (p, t[0])), **given)
+    np.testing.assert_allclose(drift, expected, rtol=1e-4, atol=1e-6)
+
+
+def test_half_precision_frames_are_measured_in_float32(rng):
+    p, t = (jnp.asarray(300 + 30 * x, jnp.float16) for x in rng.normal(size=(2, 3, 90)))
+    calls = [
+        metrics_time.errors_of_frames,
+        metrics_time.correlations_of_frames,
+        lambda p, t: metrics_time.mean_drift(p, t[0]),
+    ]
+    for call in calls:
+        found = call(p, t)
+        assert found.dtype == jnp.float16
+        expected = call(*(np.asarray(x, np.float64) for x in (p, t)))
+        np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-3)

@@ -193,3 +193,13 @@ def test_bad_input_is_refused(call, error, message, points):
         call(points)
     with pytest.raises(TypeError, match="int"):
         point_clouds.random_rotation(jax.random.key(0), dtype=jnp.int32)
+
+
+@pytest.mark.parametrize("count", [1, 5])
+def test_clouds_of_one_place_are_moved_to_the_origin(count):
+    points = jnp.full((count, 3), 0.1)
+    with jax.debug_nans(True):
+        found = point_clouds.centre_and_scale(points)
+        slope = jax.grad(lambda p: point_clouds.centre_and_scale(p).sum())(points)
+    np.testing.assert_allclose(found, 0, atol=1e-7)
+    assert np.isfinite(slope).all()

@@ -261,3 +261,72 @@ def test_weights_of_other_points_are_refused():
         quadrature.weighted_mean(jnp.ones(3), jnp.ones(2))
     with pytest.raises(TypeError, match="values has dtype int"):
         quadrature.weighted_mean(jnp.arange(3))
+
+
+@pytest.mark.parametrize("dimension", [1, 2, 3])
+def test_copies_of_a_point_share_the_weight_of_their_place(rng, dimension):
+    points = rng.normal(size=(40, dimension))
+    copies = np.concatenate([points, np.repeat(points[:1], 9, axis=0)])
+    weights = np.asarray(opjax.scattered_weights(copies))
+    assert (weights > 0).all()
+    np.testing.assert_allclose(weights.sum(), 1, rtol=1e-5)
+    together = weights[np.all(copies == points[0], axis=1)].sum()
+    assert together < 10 * weights.mean()  # not that of ten points
+    slope = jax.grad(lambda x: opjax.scattered_weights(x)[3])(copies)
+    assert np.isfinite(slope).all()
+
+
+def test_points_in_one_place_have_equal_weights():
+    weights = opjax.scattered_weights(np.full((20, 2), 0.3), volume=4.0)
+    np.testing.assert_allclose(weights, 0.2, rtol=1e-6)
+
+
+def _surface(n=5):
+    """Quads of a warped surface over the unit square, and its area by triangles."""
+    x, y = np.meshgrid(*[np.linspace(0, 1, n)] * 2, indexing="ij")
+    points = np.stack([x, y, 0.2 * x * y], -1).reshape(-1, 3)
+    i = (np.arange(n - 1)[:, None] * n + np.arange(n - 1)).reshape(-1)
+    quads = np.stack([i, i + n, i + n + 1, i + 1], -1)
+    ways = [(0, 1, 2), (0, 2, 3), (0, 1, 3), (1, 2, 3)]
+    area = sum(opjax.cell_weights(points, quads[:, way]).sum() for way in ways) / 2
+    return points, quads, area
+
+
+@pytest.mark.parametrize("height", [0, 1, 3])
+def test_quads_in_space_have_areas_for_weights(height):
+    points, quads, area = _surface()
+    weights = opjax.cell_weights(points, quads)
+    np.testing.assert_allclose(weights.sum(), area, rtol=1e-12)
+    assert quadrature.kind_of_four(points, quads) == "quad"
+    points[:, 2] *= height
+    assert opjax.cell_weights(points, quads).sum() >= 1 - 1e-12
+    padded = np.concatenate([quads, [[0, 5, 6, 6]]])  # a triangle
+    assert quadrature.kind_of_four(points, padded) == "quad"
+
+
+def test_cells_of_four_corners_that_may_be_of_two_kinds_are_refused():
+    box = np.array([[x, y, z] for x in (0, 1) for y in (0, 1) for z in (0, 1)], float)
+    tetrahedra = np.array([[0, 1, 3, 7], [0, 1, 7, 5]])  # share a face
+    assert quadrature.kind_of_four(box, tetrahedra) == "tetra"
+    np.testing.assert_allclose(opjax.cell_weights(box, tetrahedra).sum(), 1 / 3)
+    warped = np.array([[0.0, 0, 0], [1, 0, 0.02], [1, 1, 0], [0, 1, 0.01]])
+    with pytest.raises(ValueError, match="tetrahedra or quads of a surface"):
+        opjax.cell_weights(warped, np.arange(4)[None])
+    with pytest.raises(ValueError, match="expected points in 3 dimensions"):
+        quadrature.kind_of_four(warped[:, :2], np.arange(4)[None])
+
+
+@pytest.mark.parametrize("first", range(4))
+def test_weights_of_quads_that_are_not_convex_sum_to_their_area(first):
+    points = np.array([[0.0, 0], [2, 0.8], [0, 2], [0.5, 0.8]])
+    area = 2 - 0.5  # the triangle without its dent
+    quad = np.roll(np.arange(4), first)[None]
+    for cells in (quad, quad[:, ::-1]):
+        weights = opjax.cell_weights(points, cells)
+        np.testing.assert_allclose(weights.sum(), area)
+        assert (weights > 0).all()
+        np.testing.assert_allclose(
+            weights, opjax.cell_weights(points, np.array([[0, 1, 3], [1, 2, 3]]))
+        )
+    raised = np.pad(points, [(0, 0), (0, 1)])
+    np.testing.assert_allclose(opjax.cell_weights(raised, quad).sum(), area)

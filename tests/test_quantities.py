@@ -240,3 +240,73 @@ def test_what_does_not_fit_is_refused(call, words):
 def test_integers_are_refused():
     with pytest.raises(TypeError, match="values has dtype"):
         quantities.integral(np.ones(3, int), np.ones(3))
+
+
+def _curve(count=400):
+    turns = 2 * np.pi * np.arange(count) / count
+    points = np.stack([np.cos(turns) + 0.2 * np.cos(3 * turns), 0.1 * np.sin(turns)], 1)
+    return points, _closed(count)
+
+
+@pytest.mark.parametrize("place", [0.0, 101325.0, 1e7, -1e12])
+@pytest.mark.parametrize("unit", [1.0, 1e-9])
+def test_an_absolute_pressure_has_the_force_and_moment_of_the_gauge(place, unit):
+    for points, facets in (_curve(), SURFACES["sphere"][:2]):
+        points = points * unit
+        vectors = geometry.point_area_vectors(points, facets)
+        gauge = (3 * points[:, 1] + points[:, 0] ** 2 / unit) / unit
+        place_in_units = np.float64(place)
+        gauge = (place_in_units + gauge) - place_in_units  # what float64 can hold
+        expected = gauge @ -vectors
+        center = np.full(points.shape[1], 0.3 * unit)
+        arms, forces = points - center, -gauge[:, None] * vectors
+        if points.shape[1] == 3:
+            turned = np.cross(arms, forces).sum(axis=0)
+        else:
+            turned = (arms[:, 0] * forces[:, 1] - arms[:, 1] * forces[:, 0]).sum()
+        given = place + gauge, -vectors
+        size = (np.abs(gauge)[:, None] * np.abs(vectors)).sum()
+        for double in (False, True):
+            with jax.enable_x64(double):
+                force = quantities.force(*given)
+                found = quantities.moment(*given, points, center=center)
+            assert force.dtype == (np.float64 if double else np.float32)
+            np.testing.assert_allclose(force, expected, atol=1e-6 * size)
+            np.testing.assert_allclose(found, turned, atol=2e-6 * size * unit)
+
+
+def test_the_force_on_an_open_wall_keeps_its_constant():
+    points, facets = _curve()
+    vectors = geometry.point_area_vectors(points, facets[:120])
+    pressure = 101325 + points[:, 1]
+    expected = pressure @ vectors
+    with jax.enable_x64(False):
+        for arrays in ((pressure, vectors), map(jnp.asarray, (pressure, vectors))):
+            found = quantities.force(*arrays)
+            np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+def test_arrays_of_jax_have_the_force_of_their_values_to_rounding():
+    points, facets = _curve()
+    vectors = -geometry.point_area_vectors(points, facets).astype(np.float32)
+    pressure = (1e4 + 3 * points[:, 1]).astype(np.float32)
+    exact = (pressure.astype(float) - 1e4) @ vectors.astype(float)
+    found = quantities.force(jnp.asarray(pressure), jnp.asarray(vectors))
+    np.testing.assert_allclose(found, exact, rtol=1e-6, atol=1e-6)
+    slope = jax.grad(lambda a: quantities.force(pressure, a)[0])(vectors)
+    np.testing.assert_allclose(slope[:, 0], pressure, rtol=1e-6)
+
+
+def test_pressures_off_the_wall_are_not_read():
+    vectors = np.array([[1.0, 2], [0, 0], [-3, 1]])
+    pressure = np.array([2.0, np.nan, 1])
+    np.testing.assert_allclose(quantities.force(pressure, vectors), [-1, 5], rtol=1e-6)
+    found = quantities.force(jnp.asarray(pressure), jnp.asarray(vectors))
+    np.testing.assert_allclose(found, [-1, 5], rtol=1e-6)
+
+
+def test_shear_acts_on_areas_of_any_size():
+    for unit in (1e-18, 1.0, 1e18):
+        vectors = unit * np.array([[3.0, 4], [0, 2]], np.float32)
+        found = quantities.force(np.zeros(2), vectors, shear=np.ones((2, 2)))
+        np.testing.assert_allclose(found, [7 * unit] * 2, rtol=1e-6)

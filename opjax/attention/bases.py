@@ -159,6 +159,7 @@ def coefficients_of(
     _checks.same_points(query=query, query_basis=query_basis)
     _checks.same_points(key=key, value=value, key_basis=key_basis)
     _checks.option("projection", projection, PROJECTIONS)
+    _checks.single_numbers(projection_ridge=projection_ridge)
     _checks.non_negative(projection_ridge=projection_ridge)
     if query_weights is not None:
         query_weights = jnp.asarray(query_weights)

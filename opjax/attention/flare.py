@@ -58,6 +58,7 @@ def flare_attention(
     """
     query, key, value, weights = attended(query, key, value, key_weights)
     latents, _ = features(latents=latents, key=key)
+    _checks.single_numbers(scale=scale)
     scale = jnp.asarray(scale, latents.dtype)
 
     # With keys for queries, the compiler finds that both are one.

@@ -110,6 +110,7 @@ def nystrom_expansion(
         query = select(query, query_mass)
     _check_numbers(num_landmarks, num_iterations, zero_fill, query=query, key=key)
     if start_norm is not None:
+        _checks.single_numbers(start_norm=start_norm)
         _checks.positive(start_norm=start_norm)
     segments = num_landmarks, zero_fill
     query_landmarks, query_masses = _landmarks(query, query_mass, *segments)

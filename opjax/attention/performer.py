@@ -99,6 +99,7 @@ def performer_expansion(
     _checks.same_channels(query=query, projection_matrix=directions)
     _checks.option("kernel", kernel, KERNELS)
     offset = OFFSETS[kernel] if offset is None else offset
+    _checks.single_numbers(offset=offset)
     _checks.non_negative(offset=offset)
     query, key, value, directions = (
         linalg.at_least_single(a.astype(value.dtype))

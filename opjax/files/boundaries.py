@@ -1,5 +1,6 @@
 """Named boundaries of meshes, and features of the geometry."""
 
+import contextlib
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -14,6 +15,8 @@ GEOMETRY = ("normals", "distance")
 _PREFIX = "boundary_"
 _NUMBERS, _NAMES = "boundary", "boundary_names"
 _AXES = "xyz"
+_SOME = 500  # facets that are looked at
+_MOST_INSIDE = 0.25  # of the facets of a boundary that may be sides of cracks
 
 
 class Geometric(NamedTuple):
@@ -63,6 +66,8 @@ def of(
     num_points = len(arrays["mesh_points"])
     sets = {key: _set(name, arrays, key, num_points, cells) for key in boundary_names}
     facets = None if cells is None else _facets(name, cells, surface=bool(features))
+    if features and cells is not None and facets is not None:
+        _check_conforming(name, cells, facets.corners)
     columns: list[np.ndarray] = []
     channels: list[str] = []
     members: dict[str, np.ndarray] = {}
@@ -78,10 +83,13 @@ def of(
         assert cells is not None
         assert facets is not None
         for key in boundary_names or ("",):
-            chosen = facets.corners
-            if key:
-                chosen = _chosen(name, key, chosen, sets[key].points)
-            found = _measures(name, cells, chosen, location, features, whole=not key)
+            points = sets[key].points if key else np.ones(num_points, bool)
+            chosen = _chosen(name, key, facets.corners, points)
+            if cells.dimension < cells.points.shape[1]:
+                turned = _outwards(name, cells, facets.corners, chosen)
+            else:
+                turned = facets.corners[chosen]
+            found = _measures(name, cells, turned, location, features, whole=not key)
             columns += [array.astype(np.float32) for array in found.values()]
             ending = f"_{key}" if key else ""
             channels += [f"{what}{ending}" for what in found]
@@ -91,7 +99,11 @@ def of(
 def _facets(name: str, cells: Topology, *, surface: bool) -> geometry.Facets:
     """Facets of a mesh: of its boundary; of a surface in space, its own cells."""
     if cells.dimension == cells.points.shape[1] - 1 and surface:
-        return _surface(name, cells)
+        if "strip" in cells.blocks or (cells.dimension == 1 and _corners(cells) > 2):
+            raise ValueError(
+                f"{name} has strips or polylines; save pyvista.read(old).triangulate()."
+            )
+        return _surface(cells)
     if cells.dimension < 2:
         raise ValueError(
             f"{name} has lines only; a boundary is that of surfaces or solids."
@@ -99,16 +111,30 @@ def _facets(name: str, cells: Topology, *, surface: bool) -> geometry.Facets:
     return cells.boundary()
 
 
-def _surface(name: str, cells: Topology) -> geometry.Facets:
-    """The cells of a closed surface, seen from outside.
+def _check_conforming(name: str, cells: Topology, facets: np.ndarray) -> None:
+    """Raises ValueError if cells of a solid do not share whole faces.
 
-    Raises:
-      ValueError: if it is open, or its cells are not turned alike.
+    Faces that neighbours divide differently count as boundary on both sides: there,
+    facets of opposite normals are in one place. Cracks have some of them too.
     """
-    if "strip" in cells.blocks or (cells.dimension == 1 and _corners(cells) > 2):
+    if cells.dimension < 3 or not len(facets):
+        return
+    some = facets[np.linspace(0, len(facets) - 1, _SOME).astype(int)]
+    middles = cells.points[some].mean(axis=1)
+    nearest = geometry.nearest_facets(middles, cells.points, facets)
+    share = np.mean(~nearest.normal.any(axis=1))
+    if share > _MOST_INSIDE:
         raise ValueError(
-            f"{name} has strips or polylines; save pyvista.read(old).triangulate()."
+            f"{name}: about {share:.0%} of the faces that only one cell has are inside "
+            "of the mesh, since neighbours divide them differently; normals and "
+            "distances would be those of faces inside. Tetrahedra that pyvista's "
+            "triangulate() makes of second-order cells are such: give the file of the "
+            "second-order cells, which is read, or mesh with first-order cells."
         )
+
+
+def _surface(cells: Topology) -> geometry.Facets:
+    """The cells of a surface, each a facet as the file lists it."""
     order = {"pixel": [0, 1, 3, 2]}
     widest = _corners(cells)
     rows = np.concatenate([block.rows for block in cells.blocks.values()])
@@ -122,17 +148,38 @@ def _surface(name: str, cells: Topology) -> geometry.Facets:
             for kind, block in cells.blocks.items()
         ]
     )[np.argsort(rows)]
-    edges = geometry.open_edges(corners)
-    if len(edges):
-        raise ValueError(
-            f"{name} is an open surface: {len(edges)} edges, the first one between "
-            f"points {edges[0].tolist()}, have no neighbour of the same orientation. "
-            "Normals and distances need a closed surface; close it, merge points that "
-            "coincide, or leave out --geometry."
-        )
-    if geometry.enclosed_volume(cells.points, corners) < 0:
-        corners = corners[:, ::-1]
     return geometry.Facets(corners, np.sort(rows))
+
+
+def _outwards(
+    name: str, cells: Topology, facets: np.ndarray, chosen: np.ndarray
+) -> np.ndarray:
+    """Chosen facets of a surface as its closed parts are seen from outside.
+
+    Parts that none of them belongs to have no say, and may be open.
+
+    Args:
+      name: of the sample, for messages.
+      cells: of the surface.
+      facets: all of them, `(m, corners)`.
+      chosen: which ones are wanted, `(m,)`.
+
+    Raises:
+      ValueError: if a part is open or has one side only.
+    """
+    parts = geometry.surface_parts(cells.points, facets)
+    whole = np.isin(parts, parts[chosen])
+    try:
+        turned = geometry.outward_facets(cells.points, facets[whole])
+    except geometry.OpenSurfaceError as error:
+        raise ValueError(
+            f"{name} is an open surface: {len(error.edges)} edges, the first one "
+            f"between points {error.edges[0].tolist()}, have no neighbour. Normals and "
+            "distances need a closed surface; close it, or leave out --geometry."
+        ) from error
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from error
+    return turned[chosen[whole]]
 
 
 def _corners(cells: Topology) -> int:
@@ -178,9 +225,9 @@ def _measures(
 
 
 def _chosen(name: str, key: str, facets: np.ndarray, points: np.ndarray) -> np.ndarray:
-    """Facets all of whose points are of a named boundary."""
-    found = facets[points[facets].all(axis=1)]
-    if not len(found):
+    """Which facets have all their points in a named boundary, `(m,)`; at least one."""
+    found = np.asarray(points[facets].all(axis=1))
+    if key and not found.any():
         raise ValueError(
             f"{name}: no facet of the mesh's boundary has all its points in "
             f"{key!r}; normals and distances need one."
@@ -242,7 +289,13 @@ def _in_arrays(name: str, arrays: Arrays, key: str, num_points: int) -> _Set | N
     numbers = _checked_numbers(name, np.asarray(arrays[_NUMBERS]), num_points)
     names = arrays.get(_NAMES)
     number = _number(numbers, names, key)
-    return None if number is None else _Set(numbers == number)
+    if number is None:
+        return None
+    cells = None
+    if "cells" in arrays:
+        with contextlib.suppress(ValueError):  # points of other cells are as they are
+            cells = topology(name, arrays)
+    return _Set(_with_corners(cells, numbers, number))
 
 
 def _in_mesh(name: str, arrays: Fields, key: str) -> _Set | None:
@@ -270,6 +323,9 @@ def _in_mesh(name: str, arrays: Fields, key: str) -> _Set | None:
             number = _number(numbers, names, key)
             if number is not None:
                 mask, found = numbers == number, True
+                if data is mesh.point_data.arrays:
+                    cells = topology(name, arrays)
+                    mask = _with_corners(cells, numbers, number)
         masks.append(mask)
     if not found:
         return None
@@ -280,17 +336,71 @@ def _with_cells(cells: Topology, points: np.ndarray, marked: np.ndarray) -> _Set
     """A boundary of points and cells: all corners of those of lower dimensions."""
     points = points.copy()
     for block in cells.others:
-        points[block.cells[marked[block.rows]]] = True
+        points[block.points[marked[block.rows]]] = True
     rows = np.zeros_like(marked)
     rows[cells.rows] = marked[cells.rows]
     if rows.any() and cells.dimension == cells.points.shape[1]:
         # Cells beside a boundary: their points that are on the boundary of the mesh.
         facets = cells.boundary()
-        points[facets.corners[rows[facets.cells]]] = True
+        chosen = facets.corners[rows[facets.cells]]
+        points[chosen] = True
+        points[_between(cells, chosen)] = True
     elif rows.any():  # patches of a surface
         for block in cells.blocks.values():
-            points[block.cells[rows[block.rows]]] = True
+            points[block.points[rows[block.rows]]] = True
     return _Set(points, rows)
+
+
+def _between(cells: Topology, facets: np.ndarray) -> np.ndarray:
+    """Points of cells of higher order that are on facets, but no corners.
+
+    Facets are curved by less than a tenth of their longest side; points of other facets
+    and inside of cells are farther away.
+    """
+    others = [b.between.ravel() for b in cells.blocks.values() if b.between is not None]
+    if not others or not len(facets):
+        return np.zeros(0, np.int64)
+    every = np.unique(np.concatenate(others))
+    found = geometry.nearest_facets(cells.points[every], cells.points, facets)
+    corners = cells.points[facets]
+    sides = np.linalg.norm(corners - np.roll(corners, 1, axis=1), axis=2).max(axis=1)
+    return every[found.distance < 0.1 * sides[found.facet]]
+
+
+def _with_corners(
+    cells: Topology | None, numbers: np.ndarray, number: int
+) -> np.ndarray:
+    """Points of a patch, with the corners that it shares with others, `(n,)`.
+
+    A point has one number, but a corner belongs to all patches that meet there. A facet
+    whose points have several numbers, none of them zero, belongs to the patch of that
+    point whose normal is most like the facet's, since normals turn at a corner; to the
+    smallest of these numbers where several are.
+
+    Args:
+      cells: of the mesh, if they are known.
+      numbers: of the points; zero for points of no patch.
+      number: of the patch.
+    """
+    mask = numbers == number
+    if cells is None or cells.dimension < 2 or number <= 0:
+        return mask
+    solid = cells.dimension == cells.points.shape[1]
+    if not solid and "strip" in cells.blocks:
+        return mask
+    facets = (cells.boundary() if solid else _surface(cells)).corners
+    own = numbers[facets]
+    mixed = (own != own[:, :1]).any(axis=1) & (own > 0).all(axis=1)
+    if not (mixed & (own == number).any(axis=1)).any():
+        return mask
+    vectors = geometry.facet_area_vectors(cells.points, facets)
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    normals = geometry.point_normals(cells.points, facets)[facets[mixed]]
+    alike = np.einsum("mcp,mp->mc", normals, (vectors / lengths)[mixed])
+    best = alike >= alike.max(axis=1, keepdims=True) - 1e-6
+    of_patch = np.where(best, own[mixed], np.iinfo(np.int64).max).min(axis=1) == number
+    mask[facets[mixed][of_patch]] = True
+    return mask
 
 
 def _checked_numbers(name: str, numbers: np.ndarray, rows: int) -> np.ndarray:

@@ -1,5 +1,6 @@
 """Samples built from the named arrays of a file, with errors that name it."""
 
+import math
 import warnings
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -8,12 +9,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from opjax import quadrature as rules
-from opjax.files import boundaries, cases
+from opjax.files import boundaries, cases, conversion, hdf5, matlab
 from opjax.files.gridded import on_grid
 from opjax.files.npz import Arrays
 from opjax.files.topology import at_cells, other_location
-from opjax.samples import Sample
-from opjax.samples.digests import digest
+from opjax.files.vtk.fields import Fields, Plane
+from opjax.samples import Sample, Series, layout
+from opjax.samples.base import is_real
+from opjax.samples.digests import digest, digest_of_series
+from opjax.samples.narrowing import narrow
 
 # Points may move by this share of the width of a mesh; an offset of ten times the width
 # moves them as far.
@@ -61,12 +65,16 @@ class Built(NamedTuple):
       moved: how far a point has moved at most because coordinates are rounded to single
         precision, over the width of the mesh.
       part: what a table of cases says it is for; empty if none does.
+      plane: of a VTK file, where its points are in space; None for others.
+      time: that its file says it is of; NaN if it says none.
     """
 
     sample: Sample
     channels: dict[str, tuple[str, ...]]
     moved: float = 0.0
     part: str = ""
+    plane: Plane | None = None
+    time: float = math.nan
 
 
 def build(
@@ -99,8 +107,8 @@ def build(
         arrays = at_cells(name, arrays, fields)
     if "mesh_points" not in arrays:
         raise missing(name, "mesh_points", arrays)
-    exact = np.asarray(arrays["mesh_points"])
-    points = _column(numbers(name, "mesh_points", exact), name, "mesh_points")
+    points = numbers(name, "mesh_points", arrays["mesh_points"])
+    points = narrow(_column(points, name, "mesh_points"))
     _check_location(name, wanted, whole, arrays)
     features = _field(name, "features", wanted.features, arrays, len(points), True)
     target = _field(
@@ -122,6 +130,7 @@ def build(
     weights = None
     if "quadrature_weights" in arrays:
         weights = numbers(name, "quadrature_weights", arrays["quadrature_weights"])
+        weights = weights.astype(np.float32, copy=False)
     elif wanted.quadrature:
         weights = _weights(name, points, cells)
     path = None if table is None else table.path
@@ -152,7 +161,17 @@ def build(
     if wanted.target_scalars:
         channels["target_scalars"] = wanted.target_scalars
     part = "" if row is None else row.get("split", "")
-    return Built(sample, channels, _moved(exact, points), part)
+    plane = given.plane if isinstance(given, Fields) else None
+    return Built(sample, channels, _moved(points), part, plane, time_of(given))
+
+
+def time_of(arrays: Arrays) -> float:
+    """The time that a file says it is of; NaN if it says none."""
+    known = arrays.mesh.field_data.arrays if isinstance(arrays, Fields) else {}
+    found = np.asarray(known.get("TimeValue", math.nan))
+    if found.size != 1 or found.dtype.kind not in "fiu":
+        return math.nan
+    return float(found.ravel()[0])
 
 
 def _check_location(name: str, wanted: Wanted, whole: Arrays, arrays: Arrays) -> None:
@@ -176,9 +195,9 @@ def _with(name: str, features: "_Field", shape: boundaries.Geometric) -> "_Field
     return _Field(values, features.channels + shape.channels)
 
 
-def _moved(exact: np.ndarray, rounded: np.ndarray) -> float:
-    """How far points have moved at most, over the width of the mesh."""
-    exact = exact.reshape(rounded.shape)
+def _moved(exact: np.ndarray) -> float:
+    """How far float32 would move points at most, over the width of the mesh."""
+    rounded = exact.astype(np.float32)
     if exact.dtype != np.float64 or not np.isfinite(exact).all():
         return 0.0  # the latter is refused by name
     width = np.ptp(exact, axis=0).max() if len(exact) else 0.0
@@ -217,9 +236,10 @@ def _field(
             raise ValueError(
                 f"{name}: {key} has {bad.sum()} values that are not finite, the first "
                 f"one at point {np.argwhere(bad)[0][0]}; remove the points or the "
-                "sample."
+                "sample. Points with quadrature_weights of 0 take part in nothing: "
+                "give them such weights, and any finite value."
             )
-        columns.append(column)
+        columns.append(narrow(column))
         channels += [key] * column.shape[1]
     values = columns[0] if len(columns) == 1 else np.concatenate(columns, axis=1)
     return _Field(values, tuple(channels))
@@ -246,8 +266,10 @@ def _weights(name: str, points: np.ndarray, cells: np.ndarray | None) -> np.ndar
         raise ValueError(
             f"{name} has neither quadrature_weights nor cells to make them from."
         )
+    centred = points.astype(np.float64)
+    centred -= centred.mean(axis=0) if np.isfinite(centred).all() else 0
     try:
-        return rules.cell_weights(points, cells).astype(np.float32)
+        return rules.cell_weights(centred, cells).astype(np.float32)
     except ValueError as error:
         raise ValueError(f"{name}: {error} Or give quadrature_weights.") from error
 
@@ -255,7 +277,7 @@ def _weights(name: str, points: np.ndarray, cells: np.ndarray | None) -> np.ndar
 def _grid_shape(name: str, arrays: Arrays) -> tuple[int, ...] | None:
     if "grid_shape" not in arrays:
         return None
-    shape = np.asarray(arrays["grid_shape"])
+    shape = matlab.whole(matlab.vector(np.asarray(arrays["grid_shape"])))
     if shape.ndim != 1 or shape.dtype.kind not in "iu":
         raise ValueError(
             f"{name}: grid_shape must be integers, one for each axis, not "
@@ -265,16 +287,23 @@ def _grid_shape(name: str, arrays: Arrays) -> tuple[int, ...] | None:
 
 
 def numbers(name: str, key: str, array: Any) -> np.ndarray:
-    """Returns an array in single precision; raises ValueError unless it is real."""
+    """Returns an array in single precision, or in double if it came in more digits.
+
+    Raises:
+      ValueError: unless its numbers are real.
+    """
     array = np.asarray(array)
     check_numbers(name, key, array.dtype)
+    double = array.dtype.itemsize >= (8 if array.dtype.kind == "f" else 4)
+    if double and np.abs(array).max(initial=0) <= np.finfo(np.float32).max:
+        return np.ascontiguousarray(array, np.float64)
     with np.errstate(over="ignore"):  # infinite values are refused by name later
         return np.ascontiguousarray(array, np.float32)
 
 
 def check_numbers(name: str, key: str, dtype: np.dtype[Any]) -> None:
     """Raises ValueError unless a type holds real numbers."""
-    if dtype.kind not in "fiub":
+    if not is_real(dtype):
         raise ValueError(
             f"{name}: {key} has dtype {dtype}, expected real numbers"
             + ("; give real and imaginary part." if dtype.kind == "c" else ".")
@@ -291,15 +320,19 @@ def _column(array: np.ndarray, name: str, key: str) -> np.ndarray:
 
 
 def _checked_cells(name: str, cells: np.ndarray, num_points: int) -> np.ndarray:
+    cells = matlab.whole(cells)
     if cells.dtype.kind not in "iu" or cells.ndim != 2:
         raise ValueError(
             f"{name}: cells must be point indices, integers of shape (m, corners), not "
             f"{cells.dtype} of shape {cells.shape}."
         )
     if cells.size and not (cells.min() >= 0 and cells.max() < num_points):
+        from_one = bool(cells.min() == 1 and cells.max() == num_points)
         raise ValueError(
             f"{name}: cells name points from {cells.min()} to {cells.max()}, but there "
             f"are points 0 to {num_points - 1} only."
+            + " They count from one, as in MATLAB: give cells - 1."
+            * from_one
         )
     return cells.astype(np.int64)
 
@@ -314,6 +347,12 @@ def missing(name: str, key: str, arrays: Iterable[str]) -> ValueError:
         note = " It is a surface; save one with fields as .vtp by pyvista."
     elif key == "mesh_points":
         note = " Of fields on a grid, (h, w) or (h, w, channels), give grid_axes=2."
+    file = hdf5.file_of(Path(name))
+    if file.suffix.lower() in hdf5.SUFFIXES and file.is_file():
+        note = conversion.companion(file) or note
+    longer = [other for other in arrays if "," in other and key in other.split(",")]
+    if longer:
+        note = f' A name with a comma needs quotes: "{longer[0]}".'
     return ValueError(f"{name} has no array {key!r}, only {sorted(arrays)}.{note}")
 
 
@@ -331,6 +370,40 @@ def check_agree(first: Sample, sample: Sample) -> None:
             raise ValueError(
                 f"{first.name} has {has[0]} {field}, but {sample.name} {has[1]}: all "
                 "samples of a data set must agree."
+            )
+
+
+def check_plane(first: Built, built: Built, point_dim: int | None) -> None:
+    """Raises ValueError, naming both files, for meshes in different planes of space."""
+    one, other = first.plane, built.plane
+    if one is None or other is None or point_dim is not None:
+        return
+    names = first.sample.name, built.sample.name
+    if one.axes != other.axes:
+        where = [" and ".join("xyz"[axis] for axis in p.axes) for p in (one, other)]
+        raise ValueError(
+            f"{names[0]} varies along {where[0]}, but {names[1]} along {where[1]}: all "
+            "meshes must lie in one plane. Turn them into it, or give point_dim=3 "
+            "(--point_dim=3) for points in space."
+        )
+    for axis, here in one.constants.items():
+        there = other.constants[axis]
+        if abs(here - there) > 1e-6 * max(one.width, other.width):
+            raise ValueError(
+                f"{names[0]} lies at {'xyz'[axis]} = {here:g}, but {names[1]} at "
+                f"{there:g}: in two dimensions they are in one plane. Give point_dim=3 "
+                f"(--point_dim=3) to tell models {'xyz'[axis]}, or point_dim=2 if it "
+                "does not matter."
+            )
+
+
+def warn_of_channels_first(first: Built) -> None:
+    """Warns, of files of grids without points, if their first axis may be channels."""
+    sample = first.sample
+    for name, array in {"features": sample.features, "target": sample.target}.items():
+        if array is not None and sample.grid_shape is not None:
+            layout.warn_of_channels_first(
+                f"{sample.name}: {name}", sample.grid_shape, array.shape[1]
             )
 
 
@@ -374,12 +447,13 @@ def warn_of_offsets(
         )
 
 
-def copies(found: Iterable[Sample]) -> list[tuple[str, str]]:
+def copies(found: Iterable[Sample | Series]) -> list[tuple[str, str]]:
     """Returns the names of samples that are there twice: of the first and the copy."""
     seen: dict[str, str] = {}
     pairs: list[tuple[str, str]] = []
     for sample in found:
-        first = seen.setdefault(digest(sample), sample.name)
+        own = digest(sample) if isinstance(sample, Sample) else digest_of_series(sample)
+        first = seen.setdefault(own, sample.name)
         if first != sample.name:
             pairs.append((first, sample.name))
     return pairs
@@ -387,7 +461,7 @@ def copies(found: Iterable[Sample]) -> list[tuple[str, str]]:
 
 def num_duplicates(sample: Sample) -> tuple[str, int]:
     """Returns the name of a sample and its number of points that repeat another."""
-    points = sample.mesh_points
+    points = sample.mesh_points.astype(np.float32)
     ordered = points[np.lexsort(points.T)]
     count = np.all(ordered[1:] == ordered[:-1], axis=1).sum()
     return sample.name, int(count)

@@ -7,7 +7,8 @@ in a VTK file, or a column of `cases.csv` in the folder of the files:
     wing_001.vtu,2.5,0.30,train
     wing_002.vtu,4.0,0.35,test
 
-The optional column `split` says which samples are for `train`, `validation` or `test`.
+The optional column `split` says which samples are for `train`, `validation` or `test`,
+whether scalars are named or not.
 A sample that is a group of a file is `file.h5/group`. A series is a file too, or a
 folder of frames; the table of folders stands beside them.
 """
@@ -34,29 +35,38 @@ class Table(NamedTuple):
     Attributes:
       path: of the table.
       rows: of every sample, its columns as text.
+      named: whether scalars are asked for, so that every sample needs its row.
     """
 
     path: Path
     rows: Mapping[str, Mapping[str, str]]
+    named: bool = True
 
     def row(self, file: Path, group: str) -> Mapping[str, str]:
-        """Returns the columns of a sample.
+        """Returns the columns of a sample; none if it has no row and needs none.
 
         Raises:
-          ValueError: if the table lacks it.
+          ValueError: if the table lacks a row that is needed.
         """
         keys = [f"{file.name}/{group}" if group else file.name, file.name]
         for key in keys:
             if key in self.rows:
                 return self.rows[key]
+        if not self.named:
+            return {}
         raise ValueError(
             f"{self.path} has no row for {keys[0]}; add one, its column file being "
             f"{keys[0]!r}."
         )
 
 
-def table_of(file: Path) -> Table | None:
+def table_of(file: Path, *, named: bool = True) -> Table | None:
     """Reads the table in the folder of a file, once; None if there is none.
+
+    Args:
+      file: of a sample.
+      named: whether scalars are asked for. Otherwise a table says at most what samples
+        are for: one without a column `split` is passed over.
 
     Raises:
       ValueError: if the table is damaged, has no column `file`, or a row names a file
@@ -66,24 +76,34 @@ def table_of(file: Path) -> Table | None:
     if not path.is_file():
         return None
     known = path.stat()
-    return _read(path, known.st_mtime_ns, known.st_size)
+    stamp = known.st_mtime_ns, known.st_size
+    if not named and not _divides(path, *stamp):
+        return None
+    return _read(path, *stamp)._replace(named=named)
 
 
-def table_of_series(case: Path, group: str) -> tuple[Table, Mapping[str, str]] | None:
+def table_of_series(
+    case: Path, group: str, *, named: bool = True
+) -> tuple[Table, Mapping[str, str]] | None:
     """Finds the table of a series and its row; None if there is none.
 
     The table stands beside the series: a file, or the folder of its frames. Of
     `flow/flow.pvd`, it is the one in the folder `flow`, or else beside that folder,
     whose row is called `flow/flow.pvd` or `flow`.
 
+    Args:
+      case: the file or folder.
+      group: of the file, if any.
+      named: see `table_of`.
+
     Raises:
       ValueError: as `table_of` and `Table.row`.
     """
-    if (table := table_of(case)) is not None:
+    if (table := table_of(case, named=named)) is not None:
         return table, table.row(case, group)
-    if case.suffix.lower() not in (".pvd", ".vtu"):
+    if case.suffix.lower() not in (".pvd", ".series", ".vtu"):
         return None
-    table = table_of(case.parent)
+    table = table_of(case.parent, named=named)
     return None if table is None else (table, table.row(case.parent, case.name))
 
 
@@ -95,8 +115,13 @@ def rows_of_parts(parts: Sequence[str], *, given: bool) -> dict[str, list[int]]:
       given: whether a test set is given besides.
 
     Raises:
-      ValueError: if it is, or a part is empty.
+      ValueError: if it is, a sample is in no part, or a part is empty.
     """
+    if missing := sum(part not in PARTS for part in parts):
+        raise ValueError(
+            f"The column split of cases.csv says nothing of {missing} of {len(parts)} "
+            "samples; give each a row, or leave the column out."
+        )
     if given:
         raise ValueError(
             "The column split of cases.csv names the test samples already; leave "
@@ -109,6 +134,15 @@ def rows_of_parts(parts: Sequence[str], *, given: bool) -> dict[str, list[int]]:
             f"{', '.join(PARTS)} at least one."
         )
     return rows
+
+
+@functools.lru_cache(maxsize=8)
+def _divides(path: Path, changed: int, size: int) -> bool:
+    """Whether a table names files, and what they are for."""
+    del changed, size
+    with path.open(encoding="utf-8-sig", errors="replace") as file:
+        names = {name.strip() for name in file.readline(_MAX_BYTES).split(",")}
+    return {"file", "split"} <= names
 
 
 @functools.lru_cache(maxsize=8)
@@ -136,6 +170,7 @@ def _read(path: Path, changed: int, size: int) -> Table:
                 f"{len(names)} columns."
             )
         row = dict(zip(names, (value.strip() for value in line), strict=True))
+        row["file"] = row["file"].removeprefix("./")
         _check_row(path, number, row, rows)
         rows[row["file"]] = row
     return Table(path, rows)
@@ -196,7 +231,7 @@ def read(
     table: Path | None = None,
     needed: bool = True,
 ) -> np.ndarray | None:
-    """Returns scalars of a sample, float32 of shape `(s,)`.
+    """Returns scalars of a sample, float64 of shape `(s,)`.
 
     Args:
       name: of the sample, for messages.
@@ -216,10 +251,11 @@ def read(
     found: list[float] = []
     data = arrays.mesh.field_data.arrays if isinstance(arrays, Fields) else {}
     for key in wanted:
-        given = {
-            "the array": arrays[key] if key in arrays else data.get(key),
-            f"column {key} of {table}": row.get(key) if row is not None else None,
-        }
+        column = row.get(key) if row is not None else None
+        array = arrays[key] if key in arrays else data.get(key)
+        if column is not None and array is not None and np.size(array) > 1:
+            array = None  # a field of the same name, such as the velocity U
+        given = {"the array": array, f"column {key} of {table}": column}
         there = {place: value for place, value in given.items() if value is not None}
         if len(there) > 1:
             raise ValueError(
@@ -231,7 +267,7 @@ def read(
             return None
         ((place, value),) = there.items()
         found.append(_number(name, key, place, value))
-    return np.asarray(found, np.float32) if found else None
+    return np.asarray(found, np.float64) if found else None
 
 
 def _number(name: str, key: str, place: str, value: np.ndarray | str) -> float:
@@ -273,6 +309,10 @@ def _missing(
     table: Path | None,
 ) -> ValueError:
     place = f"no {TABLE} beside it" if row is None else f"{table} has no column for it"
+    folders = Path(name).parents
+    above = [str(folder / TABLE) for folder in folders if (folder / TABLE).is_file()]
+    if row is None and above:
+        place += f" (that is where it has to be; {above[0]} is not read)"
     listed = sorted({*arrays, *data})
     return ValueError(
         f"{name} has no scalar {key!r}, only the arrays {listed}, and {place}; add it "

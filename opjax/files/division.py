@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from opjax.files import cases
+from opjax.files import cases, repeats
 from opjax.files.formats import OnePath, find
 from opjax.files.reading import (
     MAX_BYTES,
@@ -65,8 +65,9 @@ def splits(
       location: whether fields are at points or at cells.
       boundary_names: named boundaries that become features.
       geometry: features of the shape.
-      scalars: numbers that are given for the whole sample. A column `split` of their
-        table, see `files.cases`, divides the samples in place of the fractions.
+      scalars: numbers that are given for the whole sample. A column `split` of
+        `cases.csv`, see `files.cases`, divides the samples in place of the fractions,
+        also without scalars.
       target_scalars: numbers of the whole sample to predict.
 
     Returns:
@@ -91,7 +92,7 @@ def splits(
     )
     how = How(wanted, point_dim, stacked, max_bytes)
     read = read_all if in_memory else look_at_all
-    found, channels, parts = read(train, how)
+    found, channels, parts, first, seen = read(train, how)
     if found[0].target is None and found[0].target_scalars is None:
         raise ValueError(
             f"{found[0].name} has no array 'target'; name what to predict, "
@@ -100,7 +101,9 @@ def splits(
     tests = None
     if test:
         _check_apart(train, test, stacked)
-        tests = read(test, how).samples
+        others = read(test, how, like=first)
+        tests, seen = others.samples, [*seen, *others.seen]
+    repeats.warn(seen)
     if any(parts):
         rows = cases.rows_of_parts(parts, given=bool(test))
         chosen, validation, tests = (_take(found, rows[part]) for part in cases.PARTS)

@@ -3,19 +3,51 @@
 import glob
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from opjax.files import cgns, hdf5, npz, stacking
+from opjax.files import cgns, conversion, hdf5, limits, npz, stacking
 from opjax.files.npz import Groups
 from opjax.files.vtk import fields
 
 SURFACES = (".vtp", ".stl", ".ply")
 BLOCKS = (".vtm",)
-SUFFIXES = (".npz", ".h5", ".vtu", ".vtk", ".cgns", *BLOCKS, *SURFACES)
+SUFFIXES = (".npz", *hdf5.SUFFIXES, ".vtu", ".vtk", ".cgns", *BLOCKS, *SURFACES)
+_LISTED = ".npz, .h5, .vtu, .vtk, .cgns, .vtm, .vtp, .stl or .ply"
+_DEEPEST = 3  # folders below a folder in which files are looked for, for a hint
+_MOST = 10_000  # files that are looked at for it
 OnePath = str | os.PathLike[str]
 Paths = OnePath | Sequence[OnePath]
+
+
+def listed(paths: str | Iterable[str]) -> list[str]:
+    """Divides paths at commas; a comma inside the name of what exists divides nothing.
+
+    Args:
+      paths: folders, files and patterns with commas between them, or the parts of such
+        a text.
+
+    Returns:
+      The paths, without blanks around them.
+    """
+    text = paths if isinstance(paths, str) else ",".join(paths)
+    parts, found = text.split(","), list[str]()
+    while parts:
+        ends = range(len(parts), 0, -1)
+        several = [",".join(parts[:end]).strip() for end in ends]
+        whole = [one for one in several if one and _exists(Path(one).expanduser())]
+        path = whole[0] if whole else parts[0].strip()
+        parts = parts[ends[several.index(path)] :] if whole else parts[1:]
+        found += [path] if path else []
+    return found
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:  # a list of many files is longer than a name may be
+        return False
 
 
 def find(paths: Paths, *, stacked: bool = False) -> list[Path]:
@@ -31,11 +63,12 @@ def find(paths: Paths, *, stacked: bool = False) -> list[Path]:
       The files, each once, all of one format.
 
     Raises:
-      FileNotFoundError: if a path does not exist or a folder or pattern has no file.
+      FileNotFoundError: if a path does not exist, a folder or pattern has no file, or
+        a link leads nowhere.
       ValueError: if a format is unknown or there are several.
     """
-    listed = [paths] if isinstance(paths, str | os.PathLike) else paths
-    found = sorted({file for path in listed for file in _files_of(path, stacked)})
+    given = [paths] if isinstance(paths, str | os.PathLike) else paths
+    found = sorted({file for path in given for file in _files_of(path, stacked)})
     if not found:
         raise FileNotFoundError("No files were given; name a folder or files.")
     formats = Counter(file.suffix.lower() for file in found)
@@ -53,26 +86,81 @@ def _files_of(path: OnePath, stacked: bool) -> list[Path]:
     if stacked and stacking.is_folder(root):
         return [root]
     if root.is_dir():
-        files = [f for f in root.iterdir() if f.is_file() and f.name[0] != "."]
-        known = [f for f in files if f.suffix.lower() in SUFFIXES]
-        # Surfaces and lists of blocks beside meshes are what they were made of.
-        for others in (SURFACES, BLOCKS):
-            known = [f for f in known if f.suffix.lower() not in others] or known
-        known = known or cgns.samples(root)
-        if not known:
-            suffixes = sorted({f.suffix or f.name for f in files})[:8]
-            raise FileNotFoundError(
-                f"The folder {root} has no {', '.join(SUFFIXES)} files, but "
-                f"{len(files)} others {suffixes}; samples are files directly in it."
-            )
-        return known
+        return _in_folder(root)
     if root.exists():
         check_suffix(root)
         return [root]
-    matches = [Path(match) for match in glob.glob(str(root))]
+    limits.check_link(root)
+    matches = [Path(match) for match in glob.glob(pattern(root))]
     if not matches:
-        raise FileNotFoundError(f"{root} is no file and no folder, and matches none.")
+        raise _no_match(root)
     return [file for match in matches for file in _files_of(match, stacked)]
+
+
+def _in_folder(root: Path) -> list[Path]:
+    inside = [f for f in root.iterdir() if f.name[0] != "."]
+    known = [f for f in inside if f.suffix.lower() in SUFFIXES and not f.is_dir()]
+    # Surfaces and lists of blocks beside meshes are what they were made of.
+    for others in (SURFACES, BLOCKS):
+        known = [f for f in known if f.suffix.lower() not in others] or known
+    known = known or cgns.samples(root)
+    for file in known:
+        limits.check_link(file)
+    if not known:
+        raise _no_samples(root, inside)
+    return known
+
+
+def _no_samples(root: Path, inside: list[Path]) -> FileNotFoundError:
+    """The error for a folder without samples: what it has, and what to do."""
+    files = [path for path in inside if path.is_file()]
+    suffixes = sorted({f.suffix or f.name for f in files})[:8]
+    ways = map(conversion.way, [root, *sorted(inside)])  # a folder may be a .zarr
+    hint = next(filter(None, ways), "")
+    if not hint and (below := _below(root)):
+        hint = f" Folders below it have some: give '{below}', a pattern."
+    elif not hint and stacking.is_folder(root):
+        hint = " Of .npy files of many samples each, give --stacked (stacked=True)."
+    return FileNotFoundError(
+        f"The folder {root} has no {_LISTED} files, but {len(files)} others "
+        f"{suffixes}; samples are files directly in it.{hint}"
+    )
+
+
+def _below(root: Path) -> str:
+    """A pattern of the folders below a folder that have samples; empty for none."""
+    level, looked = [root], 0
+    for depth in range(1, _DEEPEST + 1):
+        level = [d for f in level for d in sorted(f.iterdir()) if d.is_dir()]
+        for folder in level:
+            looked += 1
+            found = (f for f in folder.iterdir() if f.suffix.lower() in SUFFIXES)
+            if next(found, None) is None:
+                continue
+            names = {f.relative_to(root).parts[-1] for f in level}
+            last = names.pop() if len(names) == 1 else "*"
+            return str(Path(root, *["*"] * (depth - 1), last))
+        if looked > _MOST:
+            break
+    return ""
+
+
+def pattern(root: Path) -> str:
+    """The pattern of a path, in which what exists is no pattern: `d [1]/s_*.npz`."""
+    literal = next(parent for parent in root.parents if parent.exists())
+    rest = root.relative_to(literal)
+    return str(Path(glob.escape(str(literal)), rest))
+
+
+def _no_match(root: Path) -> FileNotFoundError:
+    note = ""
+    if "[" in str(root):
+        note = " In a pattern, [1] is a set of characters; write [[]1] for brackets."
+    elif "," in str(root):
+        note = " Commas separate paths."
+    return FileNotFoundError(
+        f"{root} is no file and no folder, and matches none.{note}"
+    )
 
 
 def written_name(path: Path) -> str:
@@ -92,27 +180,8 @@ def check_suffix(path: Path) -> None:
     if path.suffix.lower() not in SUFFIXES:
         raise ValueError(
             f"{path} has the unknown suffix {path.suffix!r}; samples are "
-            f"{', '.join(SUFFIXES)} files.{_way(path)}"
+            f"{_LISTED} files.{conversion.way(path)}"
         )
-
-
-# Formats that other libraries convert, by suffix: what to type, of a file `{0}`.
-_MESHIO = "pip install meshio; meshio convert {0} {1}.vtu"
-_PYVISTA = "in Python, pyvista.read('{0}').cast_to_unstructured_grid().save('{1}.vtu')"
-_WAYS = {
-    **dict.fromkeys((".msh", ".inp", ".bdf", ".med", ".xdmf", ".e", ".exo"), _MESHIO),
-    **dict.fromkeys((".vtr", ".vts", ".obj"), _PYVISTA),
-    **dict.fromkeys((".foam",), f"{_PYVISTA} after .combine()"),
-    ".csv": "in Python, numpy.savez('{1}.npz', mesh_points=..., u=...) of its columns",
-    ".mat": "in Python, numpy.savez('{1}.npz', **scipy.io.loadmat('{0}')), renamed",
-    ".pt": "in Python, numpy.savez('{1}.npz', **arrays) of torch.load('{0}')",
-}
-
-
-def _way(path: Path) -> str:
-    """How to convert a file of another format; empty if we know of no way."""
-    way = _WAYS.get(path.suffix.lower())
-    return f" To convert it: {way.format(path.name, path.stem)}." if way else ""
 
 
 def opened(
@@ -130,6 +199,6 @@ def opened(
         return stacking.open_stacked(file, max_bytes)
     if suffix == ".npz":
         return npz.open_npz(file, max_bytes)
-    if suffix == ".h5":
+    if suffix in hdf5.SUFFIXES:
         return hdf5.open_hdf5(file, max_bytes, group=group)
     return fields.open_vtk(file, max_bytes, point_dim=point_dim, quadrature=quadrature)

@@ -4,6 +4,8 @@ Nothing but the frames of a folder is read for a `.pvd` file in it: names with `
 absolute ones and links out of the folder are refused.
 """
 
+import glob
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,12 +13,19 @@ from typing import NamedTuple
 
 import numpy as np
 
-from opjax.files import limits
+from opjax.files import conversion, formats, hdf5, limits
 from opjax.files.formats import Paths
 from opjax.files.vtk import lists
 
-SUFFIXES = (".npz", ".h5", ".pvd", ".vtu")
+LISTS = (".pvd", ".series")
+SUFFIXES = (".npz", *hdf5.SUFFIXES, *LISTS, ".vtu")
+_FRAMES = (".vtu", ".vtp", ".vtk", ".vtm")  # that a list may name
+# A time after a blank of some kind, `u_0.25` or `u_t1.5e-3`; `case2.0003` has a number.
+_TIME = re.compile(r"(?:^|[ _=-])[tT]?(\d+\.\d+(?:[eE][+-]?\d+)?)$")
+_WHOLE = re.compile(r"(?:^|[ _=-])[tT]?(\d+(?:[eE][+-]?\d+)?)$")
+_MAX_BYTES = 2**24
 _NUMBER = re.compile(r"(\d+)$")
+_FIRST = re.compile(r"^(\d+)(?![\d.])")
 
 
 def find_cases(paths: Paths) -> list[Path]:
@@ -37,24 +46,32 @@ def _cases_of(root: Path) -> list[Path]:
     if root.is_file():
         if root.suffix.lower() not in SUFFIXES:
             raise ValueError(
-                f"{root} has the unknown suffix {root.suffix!r}; series are .npz, .h5 "
-                "or .pvd files, or folders of numbered .vtu files."
+                f"{root} has the unknown suffix {root.suffix!r}; series are .npz, .h5, "
+                ".pvd or .vtu.series files, or folders of numbered .vtu files."
+                f"{conversion.way(root)}"
             )
         return [root]
+    limits.check_link(root)
     if not root.is_dir():
-        raise FileNotFoundError(f"{root} is no file and no folder.")
+        matches = [Path(match) for match in glob.glob(formats.pattern(root))]
+        if matches:
+            return [case for match in matches for case in _cases_of(match)]
+        raise FileNotFoundError(f"{root} is no file and no folder, and matches none.")
     inside = [path for path in root.iterdir() if path.name[0] != "."]
-    for suffix in (".npz", ".h5", ".pvd"):
-        if files := [p for p in inside if p.suffix.lower() == suffix]:
+    for suffixes in ((".npz",), hdf5.SUFFIXES, (".pvd",), (".series",)):
+        if files := [p for p in inside if p.suffix.lower() in suffixes]:
+            for file in files:
+                limits.check_link(file)
             return files
     if any(p.suffix.lower() == ".vtu" for p in inside):
         return [root]
     folders = [path for path in inside if path.is_dir()]
     cases = [case for folder in folders for case in _cases_of(folder)]
     if not cases:
+        ways = [conversion.way(p) for p in sorted(inside) if p.is_file()]
         raise FileNotFoundError(
-            f"The folder {root} has no series: .npz, .h5 or .pvd files, or folders of "
-            "numbered .vtu files."
+            f"The folder {root} has no series: .npz, .h5, .pvd or .vtu.series files, "
+            f"or folders of numbered .vtu files.{next(filter(None, ways), '')}"
         )
     return cases
 
@@ -67,63 +84,131 @@ class Listed(NamedTuple):
 
 
 def listed(case: Path) -> Iterator[Listed]:
-    """Lists the frames of a folder, of a `.pvd` file, or of a single `.vtu` file."""
+    """Lists the frames of a folder, a list of files, or a single `.vtu` file."""
     if case.suffix.lower() == ".pvd":
         yield from _of_list(case)
+    elif case.suffix.lower() == ".series":
+        yield from _of_json(case)
     elif case.is_file():
         yield Listed(case, None)
     else:
-        files = [p for p in case.iterdir() if p.suffix.lower() == ".vtu"]
+        files = [p for p in sorted(case.iterdir()) if p.suffix.lower() == ".vtu"]
         files = [p for p in files if p.name[0] != "."]
+        for file in files:
+            limits.check_link(file)
         known = dict(zip(files, numbers(case, files), strict=True))
         ordered = sorted(files, key=lambda file: known[file])
-        _check_gaps(case, ordered, [known[file] for file in ordered])
+        if all(number.is_integer() for number in known.values()):
+            _check_gaps(case, ordered, [known[file] for file in ordered])
         for file in ordered:
             yield Listed(file, None)
 
 
-def numbers(case: Path, files: list[Path]) -> list[int]:
-    """Numbers at the end of the names of files."""
+def numbers(case: Path, files: list[Path]) -> list[float]:
+    """Times or numbers in the names of files: at the end, or else at the start.
+
+    Decimals are times, `u_0.0, u_0.5, u_1`; digits alone count the frames.
+
+    Raises:
+      ValueError: if a name has none, or two have the same.
+    """
     if len(files) == 1:
-        return [0]
-    found = [_NUMBER.search(file.stem) for file in files]
-    for file, match in zip(files, found, strict=True):
-        if match is None:
-            raise ValueError(
-                f"{case}: {file.name} has no number at the end of its name, as frames "
-                "of a series have; number the files, or give a .pvd file."
-            )
-    return [int(match[1][:18]) for match in found if match]
+        return [0.0]
+    stems = [file.stem for file in files]
+    timed = any(_TIME.search(stem) for stem in stems)
+    kinds = [_NUMBER, _FIRST]
+    if timed:
+        kinds = [re.compile(f"{_TIME.pattern}|{_WHOLE.pattern}"), *kinds]
+    found: list[float] = []
+    for kind in kinds:
+        matches = [kind.search(stem) for stem in stems]
+        if all(matches):
+            parts = [next(filter(None, m.groups())) for m in matches if m]
+            found = [float(part[:30]) for part in parts]
+            break
+    if not found:
+        bad = next(file for file in files if not _NUMBER.search(file.stem))
+        raise ValueError(
+            f"{case}: {bad.name} has no number at the end of its name, as frames "
+            "of a series have; number the files, or give a .pvd file."
+        )
+    if len(set(found)) < len(found):
+        first = next(n for n in found if found.count(n) > 1)
+        pairs = zip(files, found, strict=True)
+        same = [file.name for file, number in pairs if number == first]
+        raise ValueError(
+            f"{case}: {same[0]} and {same[1]} have one number, {first:g}: a folder "
+            "holds the frames of one series. Put each series into a folder of its own, "
+            "or give .pvd files."
+        )
+    return found
 
 
-def _check_gaps(case: Path, files: list[Path], numbers: list[int]) -> None:
+def _check_gaps(case: Path, files: list[Path], numbers: list[float]) -> None:
     """Raises ValueError unless numbers follow each other at one distance."""
     steps = np.diff(numbers)
     if len(steps) and (steps != steps.min()).any():
         i = int(np.argmax(steps != steps.min()))
         raise ValueError(
             f"{case}: after {files[i].name}, {files[i + 1].name} follows, but numbers "
-            f"are {steps.min()} apart elsewhere: frames are missing; add them, or give "
-            "a .pvd file with the times of those that there are."
+            f"are {steps.min():g} apart elsewhere: frames are missing; add them, or "
+            "give a .pvd file with the times of those that there are."
         )
 
 
 def _of_list(path: Path) -> list[Listed]:
     """Reads a `.pvd` file; of the names of files, only those of its own folder."""
-    found: list[Listed] = []
     root = lists.read(path, "Collection")
-    for element in root.findall("Collection/DataSet"):
-        file, time = element.get("file", ""), element.get("timestep", "")
-        frame = lists.beside(path, file, (".vtu",), "frames")
-        if not lists.is_inside(path, frame):
-            raise ValueError(
-                f"{path}: frame {len(found)}, {file[:80]!r}, is missing; restore it, "
-                "or take it out of the list."
-            )
-        try:
-            found.append(Listed(frame, float(time)))
-        except ValueError:
-            raise limits.damaged(path, f"frame {len(found)} has no time") from None
+    elements = [element.attrib for element in root.findall("Collection/DataSet")]
+    found = [
+        _listed(path, number, one.get("file", ""), one.get("timestep", ""))
+        for number, one in enumerate(elements)
+    ]
+    _check_parts(path, [one.get("part", "") for one in elements], found)
+    return found
+
+
+def _of_json(path: Path) -> list[Listed]:
+    """Reads a `.vtu.series` or `.vtm.series` file, ParaView's list of files by time."""
+    try:
+        if path.stat().st_size > _MAX_BYTES:
+            raise ValueError(f"a list of more than {_MAX_BYTES} bytes")
+        known = json.loads(path.read_text())["files"]
+        rows = [(str(one["name"]), str(one["time"])) for one in known]
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise limits.damaged(path, error) from error
+    found = [_listed(path, number, *row) for number, row in enumerate(rows)]
     if not found:
         raise limits.damaged(path, "it lists no frames")
     return found
+
+
+def _listed(path: Path, number: int, file: str, time: str) -> Listed:
+    """A frame that a list names; Windows has other separators."""
+    file = file.replace("\\", "/")
+    suffix = Path(file).suffix.lower()
+    known = (suffix if suffix in _FRAMES else ".vtu",)
+    frame = lists.beside(path, file, known, "frames")
+    if not lists.is_inside(path, frame):
+        limits.check_link(frame)
+        raise ValueError(
+            f"{path}: frame {number}, {file[:80]!r}, is missing; restore it, "
+            "or take it out of the list."
+        )
+    try:
+        return Listed(frame, float(time))
+    except ValueError:
+        raise limits.damaged(path, f"frame {number} has no time") from None
+
+
+def _check_parts(path: Path, parts: list[str], found: list[Listed]) -> None:
+    """Raises ValueError for a list without frames, or with pieces of frames."""
+    if not found:
+        raise limits.damaged(path, "it lists no frames")
+    times = [one.time for one in found]
+    if len(set(times)) < len(times) and len(set(parts)) > 1:
+        twice = next(time for time in times if times.count(time) > 1)
+        raise ValueError(
+            f"{path} lists {times.count(twice)} parts of the mesh at time {twice:g}; "
+            f"frames are whole meshes.{conversion.of_parts(path)}"
+        )

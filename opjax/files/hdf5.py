@@ -1,4 +1,4 @@
-"""Named arrays of HDF5 files, `.h5`, read without trusting what the files say."""
+"""Named arrays of HDF5 files, `.h5` and `.hdf5`, read without trusting them."""
 
 import contextlib
 import math
@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from opjax.files import extras, limits
+from opjax.files import conversion, extras, limits
 from opjax.files.limits import reading
 from opjax.files.npz import Arrays, Groups
 
 # Filters of HDF5 whose output has a known size: shuffling, checksums and compression,
 # which may be applied once.
 _COMPRESSIONS = {1, 4, 32000}
+SUFFIXES = (".h5", ".hdf5", ".hdf")
 _FILTERS = {2, 3, 6} | _COMPRESSIONS
 
 
@@ -110,7 +111,8 @@ def _groups(path: Path, file: Any, group: str | None = None) -> dict[str, Any]:
         raise ValueError(
             f"{path} has groups {list(groups)[:5]} beside arrays "
             f"{sorted(set(present) - set(groups))[:5]}: put the arrays of one sample "
-            "at the top, or every sample into a group of its own."
+            "at the top, or every sample into a group of its own. (A name with / makes "
+            f"a group: a/b is b in a; rename such fields.){conversion.companion(path)}"
         )
     return groups or {"": file}
 
@@ -207,6 +209,11 @@ def copy_group(source: Path, path: Path, group: str) -> None:
 def put(group: Any, arrays: Mapping[str, Any]) -> None:
     """Creates arrays in an open group."""
     for name, array in arrays.items():
+        if "/" in name:
+            raise ValueError(
+                f"The field {name!r} cannot be written to an .h5 file, where / makes "
+                "groups; rename it."
+            )
         group.create_dataset(name, data=array)
 
 

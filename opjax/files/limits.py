@@ -1,6 +1,7 @@
 """Limits on the sizes of files, and the error for a damaged file."""
 
 import contextlib
+import os
 from collections.abc import Generator
 from pathlib import Path
 
@@ -38,8 +39,47 @@ def check_size(path: Path, what: str, size: int, max_bytes: int) -> None:
         )
 
 
+# How files begin that stand for others, and what brings those.
+_POINTERS = {
+    b"version https://git-lfs.github.com/spec/": "Git LFS: run git lfs pull",
+    b"/annex/objects/": "git-annex: run git annex get .",
+}
+
+
+def check_link(path: Path) -> None:
+    """Raises FileNotFoundError, naming its target, for a link that leads nowhere."""
+    if path.is_symlink() and not path.exists():
+        target = os.readlink(path)
+        note = "restore that, or remove the link"
+        if ".git/annex/" in target:
+            note = "it is of git-annex: run git annex get ."
+        raise FileNotFoundError(
+            f"{path} is a link to {target}, which does not exist; {note}."
+        )
+
+
+def pointer(path: Path) -> str:
+    """What a file stands for that is a pointer to its content; empty for others."""
+    try:
+        with open(path, "rb") as file:
+            start = file.read(64)
+    except OSError:
+        return ""
+    return next((what for k, what in _POINTERS.items() if start.startswith(k)), "")
+
+
+def is_hdf5(path: Path) -> bool:
+    """Whether a file is HDF5, as MATLAB 7.3 writes it behind a 512-byte header."""
+    with open(path, "rb") as file:
+        start = file.read(520)
+    signature = b"\x89HDF\r\n\x1a\n"
+    return start.startswith((b"MATLAB 7.3", signature)) or start[512:] == signature
+
+
 def damaged(path: Path, error: object) -> ValueError:
     """Returns the error for a file that cannot be read."""
+    if what := pointer(path):
+        return ValueError(f"{path} has no content, it is a pointer of {what}.")
     reason = str(error).strip().splitlines()
     return ValueError(
         f"Cannot read {path} ({path.stat().st_size} bytes): "

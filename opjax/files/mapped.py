@@ -26,7 +26,7 @@ from opjax.samples.sliced import Column, Numbers
 
 
 class Columns:
-    """Fields of a file, joined along their channels and read in slices as float32.
+    """Fields of a file, joined along their channels and read in slices.
 
     Args:
       name: of the sample.
@@ -159,7 +159,7 @@ def copied(
     """
     suffix = source.suffix.lower()
     if suffix not in _OPENED:
-        known = " and ".join(_OPENED)
+        known = ".h5 and .vtu"
         raise ValueError(f"{source} cannot be read in slices, only {known} files can.")
     if point_dim is not None and suffix != ".vtu":
         raise ValueError(
@@ -219,7 +219,7 @@ def _vtu(
         copy.check()
 
 
-_OPENED = {".h5": _hdf5, ".vtu": _vtu}
+_OPENED = {**dict.fromkeys(hdf5.SUFFIXES, _hdf5), ".vtu": _vtu}
 
 
 def columns(
@@ -279,13 +279,20 @@ def columns(
     return arrays
 
 
-def row_of(file: Path, group: str) -> tuple[Mapping[str, str] | None, Path | None]:
+def row_of(
+    file: Path, group: str, *, named: bool = True
+) -> tuple[Mapping[str, str] | None, Path | None]:
     """Returns what a table of cases says of a sample, and where it is, if it is.
+
+    Args:
+      file: of the sample.
+      group: its group in the file, if any.
+      named: see `cases.table_of`.
 
     Raises:
       ValueError: if the table is damaged, or lacks the sample.
     """
-    table = cases.table_of(file)
+    table = cases.table_of(file, named=named)
     return (None, None) if table is None else (table.row(file, group), table.path)
 
 

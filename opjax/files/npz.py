@@ -36,11 +36,18 @@ def open_npz(path: Path, max_bytes: int) -> Generator[Groups]:
         except Exception as error:  # a damaged file can raise any kind of error
             raise limits.damaged(path, error) from error
         members = {
-            info.filename.removesuffix(".npy"): info for info in archive.infolist()
+            name: info
+            for info in archive.infolist()
+            if not _is_note(name := info.filename.removesuffix(".npy"))
         }
         total = sum(info.file_size for info in members.values())
         limits.check_size(path, "its arrays", total, max_bytes)
         yield {"": _Members(path, archive, members)}
+
+
+def _is_note(name: str) -> bool:
+    """Whether a name is that of a note of MATLAB's files, such as `__header__`."""
+    return name.startswith("__") and name.endswith("__")
 
 
 def add(path: Path, arrays: Mapping[str, Any]) -> None:

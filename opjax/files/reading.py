@@ -13,6 +13,7 @@ their names:
 and fields of other names are asked for: `read(folder, features="k,f", target="u")`.
 """
 
+import csv
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -20,13 +21,14 @@ from pathlib import Path
 from typing import NamedTuple, TypedDict
 
 from opjax import samples
-from opjax.files import building, cases
+from opjax.files import building, cases, repeats
 from opjax.files.boundaries import GEOMETRY
 from opjax.files.building import Built, Wanted
 from opjax.files.formats import Paths, find, opened
 from opjax.files.npz import Arrays, Groups
 from opjax.files.topology import LOCATIONS
-from opjax.samples import Sample, summaries
+from opjax.samples import Sample, layout, summaries
+from opjax.samples.narrowing import narrow_samples
 from opjax.samples.stored import Place, Stored
 
 Names = str | Sequence[str] | None
@@ -79,8 +81,8 @@ def read(
         with commas; scalars and vectors. By default `features`, where it exists.
       target: names of the fields to predict; by default `target`, where it exists.
       point_dim: of VTK files, whose points have three coordinates: the number of
-        leading axes that are space, others being constant. By default all axes but
-        those where all coordinates are zero, so that a mesh in the plane is 2-D.
+        leading axes that are space, others being constant. By default all axes on
+        which coordinates vary, so that a mesh in a plane is 2-D.
       quadrature: make weights of the points from the cells where a file has none;
         points of no cell get zero weight, which masks them.
       grid_axes: number of axes of the grid on which fields lie in files that have no
@@ -236,7 +238,8 @@ def _check_once(
         if name in (*features, *target) or name in scalars and name in target_scalars:
             raise ValueError(
                 f"{name} is named as a scalar and as something else; it can be one of "
-                "scalar_names, target_scalars, feature_names and target_names."
+                "scalar_names, target_scalars, feature_names and target_names. Rename "
+                f"the scalar, for example to {name}_inlet in cases.csv."
             )
         if name in ("file", "split"):
             raise ValueError(f"A scalar cannot be named {name}, a column of the table.")
@@ -293,20 +296,25 @@ class How(NamedTuple):
     def build(self, place: Place, arrays: Arrays) -> Built:
         """Builds a sample of its arrays."""
         name = str(Path(place.file) / place.group) if place.group else place.file
-        if not (self.wanted.scalars or self.wanted.target_scalars):
-            return building.build(name, arrays, self.wanted)
+        named = bool(self.wanted.scalars or self.wanted.target_scalars)
         file = Path(place.file)
-        table = cases.table_of(file)
+        table = cases.table_of(file, named=named)
         row = None if table is None else table.row(file, place.group)
         return building.build(name, arrays, self.wanted, table=table, row=row)
 
 
 class InMemory(NamedTuple):
-    """Samples, the names of their channels, and what a table says they are for."""
+    """Samples, the names of their channels, and what a table says they are for.
+
+    The first one besides, with which those of other sets have to agree, and what is
+    kept of all to find those that are repeated.
+    """
 
     samples: list[Sample]
     channels: dict[str, tuple[str, ...]]
     parts: list[str]
+    first: Built
+    seen: list[repeats.Seen]
 
 
 class OnDisk(NamedTuple):
@@ -315,29 +323,26 @@ class OnDisk(NamedTuple):
     samples: Stored
     channels: dict[str, tuple[str, ...]]
     parts: list[str]
+    first: Built
+    seen: list[repeats.Seen]
 
 
-def read_all(paths: Paths, how: How) -> InMemory:
-    """Reads samples, see `read`."""
+def read_all(paths: Paths, how: How, *, like: Built | None = None) -> InMemory:
+    """Reads samples, see `read`; in the plane of `like`, if that is given."""
     found: list[Sample] = []
-    names: dict[str, tuple[str, ...]] = {}
-    moved: list[tuple[str, float]] = []
-    parts: list[str] = []
+    told = _Told(how, like)
     for _, built in _each(find(paths, stacked=how.stacked), how):
-        names = names or built.channels
         found.append(built.sample)
-        moved.append((built.sample.name, built.moved))
-        parts.append(built.part)
-        building.check_agree(found[0], built.sample)
+        told.look_at(built)
+    found = narrow_samples(found)
     samples.check(found)
-    duplicates = [building.num_duplicates(sample) for sample in found]
-    building.warn_of_duplicates(duplicates)
-    building.warn_of_offsets(moved, duplicates)
-    return InMemory(found, names, parts)
+    told.warn()
+    first = told.first
+    return InMemory(found, first.channels, told.parts, first, told.seen)
 
 
-def look_at_all(paths: Paths, how: How) -> OnDisk:
-    """Looks at samples and leaves them on disk, see `stored`."""
+def look_at_all(paths: Paths, how: How, *, like: Built | None = None) -> OnDisk:
+    """Looks at samples and leaves them on disk, see `stored` and `read_all`."""
     files = find(paths, stacked=how.stacked)
     if how.stacked and files[0].suffix.lower() == ".npz":
         raise ValueError(
@@ -346,23 +351,65 @@ def look_at_all(paths: Paths, how: How) -> OnDisk:
         )
     places: list[Place] = []
     known: list[summaries.Summary] = []
-    duplicates: list[tuple[str, int]] = []
-    moved: list[tuple[str, float]] = []
-    parts: list[str] = []
-    first: Built | None = None
+    told = _Told(how, like)
     for place, built in _each(files, how):
-        first = first or built
-        building.check_agree(first.sample, built.sample)
+        told.look_at(built)
         samples.check([built.sample])
         places.append(place)
         known.append(summaries.summarize(built.sample))
-        duplicates.append(building.num_duplicates(built.sample))
-        moved.append((built.sample.name, built.moved))
-        parts.append(built.part)
-    building.warn_of_duplicates(duplicates)
-    building.warn_of_offsets(moved, duplicates)
-    names = first.channels if first is not None else {}
-    return OnDisk(Stored(places, known, partial(_one, how)), names, parts)
+    found = Stored(places, known, partial(_one, how))
+    told.warn()
+    first = told.first
+    return OnDisk(found, first.channels, told.parts, first, told.seen)
+
+
+class _Told:
+    """What is learnt of samples one by one, and said of all at the end.
+
+    Args:
+      how: they are read.
+      like: a sample of another set, whose plane is theirs.
+    """
+
+    def __init__(self, how: How, like: Built | None):
+        self._how, self._like = how, like
+        self._first: Built | None = None
+        self.parts: list[str] = []
+        self._duplicates: list[tuple[str, int]] = []
+        self._moved: list[tuple[str, float]] = []
+        self.seen: list[repeats.Seen] = []
+        self._senses: list[tuple[str, tuple[int, ...]]] = []
+
+    @property
+    def first(self) -> Built:
+        """The first sample."""
+        assert self._first is not None, "a sample"
+        return self._first
+
+    def look_at(self, built: Built) -> None:
+        """Checks that a sample agrees with the first one, and keeps what is to be said.
+
+        Raises:
+          ValueError: if it does not.
+        """
+        first = self._first = self._first or built
+        building.check_agree(first.sample, built.sample)
+        building.check_plane(self._like or first, built, self._how.point_dim)
+        sample = built.sample
+        self.parts.append(built.part)
+        self._duplicates.append(building.num_duplicates(sample))
+        self._moved.append((sample.name, built.moved))
+        self.seen.append(repeats.seen(sample, built.time))
+        sense = layout.sense(sample.mesh_points, sample.grid_shape)
+        self._senses.append((sample.name, sense))
+
+    def warn(self) -> None:
+        """Warns of what is doubtful, each once."""
+        building.warn_of_duplicates(self._duplicates)
+        building.warn_of_offsets(self._moved, self._duplicates)
+        layout.check_axes(self._senses)
+        if self._how.wanted.grid_axes:
+            building.warn_of_channels_first(self.first)
 
 
 def _each(files: Iterable[Path], how: How) -> Iterator[tuple[Place, Built]]:
@@ -415,11 +462,14 @@ def channels(
 def parse_names(names: Names) -> tuple[str, ...]:
     """Turns names with commas between them into a tuple.
 
+    A name that has a comma itself is put into double quotes: `"Stress, Mises",U`.
+
     Raises:
       ValueError: if a name is given twice.
     """
-    listed = names.split(",") if isinstance(names, str) else names or ()
-    stripped = tuple(name.strip() for name in listed if name.strip())
+    if isinstance(names, str):
+        names = next(csv.reader([names], skipinitialspace=True), [])
+    stripped = tuple(name.strip() for name in names or () if name.strip())
     if len(set(stripped)) < len(stripped):
         raise ValueError(f"Every field can be named once, not {','.join(stripped)!r}.")
     return stripped

@@ -4,9 +4,10 @@ A case is
 
 - an `.npz` or `.h5` file (or a group of an `.h5` file) with an array `times (t,)` and
   fields `(t, n)` or `(t, n, c)`; other arrays are as in `files.read`;
-- a `.pvd` file that lists `.vtu` files of its folder with their times;
+- a `.pvd` or `.vtu.series` file that lists `.vtu` (or `.vtm`) files of its folder with
+  their times;
 - a folder of numbered `.vtu` files, `flow_0000.vtu`, `flow_0001.vtu`, whose times are
-  the field data `TimeValue`, or else the numbers.
+  the field data `TimeValue`, or else the numbers; of `flow_0.25.vtu` the decimals.
 
 A folder may hold many of one kind, folders of cases among them. Scalars of a case are
 in its file, or in a table beside it, see `opjax.files.cases`.
@@ -20,7 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from opjax.files import building, cases, frames, stored_frames
+from opjax.files import building, cases, frames, matlab, stored_frames
 from opjax.files.building import Wanted
 from opjax.files.division import rows_at_random
 from opjax.files.formats import OnePath, Paths, opened
@@ -28,9 +29,9 @@ from opjax.files.frames import Listed, find_cases
 from opjax.files.npz import Arrays
 from opjax.files.reading import MAX_BYTES, Names, parse_names, wanted_of
 from opjax.files.stored_frames import StoredFrames
-from opjax.files.vtk.fields import Fields
 from opjax.samples import Sample, Series
 from opjax.samples import series as rules
+from opjax.samples.narrowing import narrow
 from opjax.samples.series import Frames
 
 
@@ -201,8 +202,8 @@ def series_splits(
       seed: of the division.
       target: see `read_series`; likewise the others.
       features: names of constant fields.
-      scalars: names of numbers of the case. A column `split` of their table divides the
-        series in place of the fractions.
+      scalars: names of numbers of the case. A column `split` of `cases.csv` divides the
+        series in place of the fractions, also without scalars.
       point_dim: of VTK files.
       quadrature: make weights of the points from the cells.
       grid_axes: number of axes of the grid of files without points.
@@ -295,7 +296,7 @@ def divide(
 
 def _read(case: Path, how: How) -> Iterator[_Found]:
     """Reads the series of a file or folder."""
-    if case.is_dir() or case.suffix.lower() in (".pvd", ".vtu"):
+    if case.is_dir() or case.suffix.lower() in (".pvd", ".series", ".vtu"):
         yield _of_frames(case, list(frames.listed(case)), how)
         return
     if not how.in_memory and case.suffix.lower() == ".npz":
@@ -336,6 +337,7 @@ def _of_arrays(case: Path, group: str, arrays: Arrays, how: How) -> _Found:
         times = np.zeros(1)
     times = np.asarray(times)
     building.check_numbers(name, "times", times.dtype)
+    times = matlab.vector(times)
     if times.ndim == 0:  # one frame, at that time
         fields, times = {k: f[None] for k, f in fields.items()}, times[None]
     counts = {key: len(field) if field.ndim else 0 for key, field in fields.items()}
@@ -355,7 +357,7 @@ def _of_arrays(case: Path, group: str, arrays: Arrays, how: How) -> _Found:
     first = {key: field[0] for key, field in fields.items()}
     built = _build(name, case, group, first | others, wanted)
     values = [
-        fields[key].reshape(len(times), built.sample.num_points, -1)
+        narrow(fields[key].reshape(len(times), built.sample.num_points, -1))
         for key in wanted.target
     ]
     return _found(built, times, np.concatenate(values, axis=2))
@@ -392,7 +394,7 @@ def _build(
                 f"{name}: {key} is one number for the whole case, and no field; give "
                 f"it as a scalar, --scalar_names={key}, not among --feature_names."
             )
-    table = cases.table_of_series(case, group) if wanted.scalars else None
+    table = cases.table_of_series(case, group, named=bool(wanted.scalars))
     if table is None:
         return building.build(name, arrays, wanted)
     return building.build(name, arrays, wanted, table=table[0], row=table[1])
@@ -457,12 +459,10 @@ def _of_frames(case: Path, listed: list[Listed], how: How) -> _Found:
                     f"channels of the target, frame 0 has {values[0].shape[1]}."
                 )
             values.append(now if how.in_memory or not values else values[0])
-            times.append(_time_of(arrays) if time is None else time)
+            times.append(building.time_of(arrays) if time is None else time)
     assert first is not None
     if any(map(math.isnan, times)):  # some have no time of their own
-        times = [
-            float(number) for number in frames.numbers(case, [f for f, _ in listed])
-        ]
+        times = frames.numbers(case, [file for file, _ in listed])
     first = first._replace(sample=first.sample._replace(name=str(case)))
     if how.in_memory:
         return _found(first, np.asarray(times), np.stack(values))
@@ -480,15 +480,6 @@ def _of_frames(case: Path, listed: list[Listed], how: How) -> _Found:
 def _of_later_frames(wanted: Wanted) -> Wanted:
     """What is read of the frames after the first one, which has what is constant."""
     return wanted._replace(features=(), quadrature=False, scalars=())
-
-
-def _time_of(arrays: Arrays) -> float:
-    """The time that a file says it is of; NaN if it says none."""
-    known = arrays.mesh.field_data.arrays if isinstance(arrays, Fields) else {}
-    found = np.asarray(known.get("TimeValue", math.nan))
-    if found.size != 1 or found.dtype.kind not in "fiu":
-        return math.nan
-    return float(found.ravel()[0])
 
 
 def _check_same_mesh(

@@ -117,8 +117,8 @@ def sliced_splits(
       features: see `read_sliced`.
       target: see `read_sliced`.
       point_dim: see `read_sliced`.
-      scalars: see `read_sliced`. A column `split` of their table, see `files.cases`,
-        divides the samples in place of the fractions.
+      scalars: see `read_sliced`. A column `split` of `cases.csv`, see `files.cases`,
+        divides the samples in place of the fractions, also without scalars.
       target_scalars: see `read_sliced`.
       validation_fraction: part of the training samples for validation, at least one.
       test_fraction: part of the training samples for tests, where there are no others.
@@ -142,7 +142,7 @@ def sliced_splits(
     found = read(train)
     rows = np.random.default_rng(seed).permutation(len(found)).tolist()
     source = f"own files ({train})"
-    parts = _parts(found.places) if scalars or target_scalars else []
+    parts = _parts(found.places, named=bool(scalars or target_scalars))
     if any(parts):
         of_part = cases.rows_of_parts(parts, given=bool(test))
         kept, validation, tests = (found.take(of_part[part]) for part in cases.PARTS)
@@ -165,9 +165,9 @@ def sliced_splits(
     return SlicedSplits(found.take(rows[:kept]), found.take(rows[kept:]), tests, source)
 
 
-def _parts(places: Sequence[Place]) -> list[str]:
+def _parts(places: Sequence[Place], *, named: bool) -> list[str]:
     """What a table of cases says that samples are for; empty where it does not."""
-    rows = (row_of(Path(place.file), place.group)[0] for place in places)
+    rows = (row_of(Path(place.file), place.group, named=named)[0] for place in places)
     return ["" if row is None else row.get("split", "") for row in rows]
 
 
@@ -197,7 +197,7 @@ def places_of(file: Path) -> list[Place]:
     suffix = file.suffix.lower()
     if suffix == ".vtu":
         return [Place(str(file), "")]
-    if suffix != ".h5":
+    if suffix not in hdf5.SUFFIXES:
         raise ValueError(
             f"{file} is read as a whole; only .h5 and .vtu files are read in slices."
         )

@@ -47,7 +47,7 @@ def open_stacked(path: Path, max_bytes: int) -> Generator[Groups]:
         with npz.open_npz(path, limits.limit(path)) as groups:
             yield _Samples(path, dict(groups[""]), max_bytes)
         return
-    if path.suffix.lower() != ".h5":
+    if path.suffix.lower() not in hdf5.SUFFIXES:
         raise ValueError(
             f"{path} cannot be stacked: samples along axis 0 are in .npz or .h5 files, "
             "or in folders of .npy files."

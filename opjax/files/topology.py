@@ -5,7 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from opjax import geometry
+from opjax import geometry, quadrature
+from opjax.files import matlab
 from opjax.files.npz import Arrays
 from opjax.files.vtk.fields import Fields
 from opjax.files.vtk.mesh import Mesh
@@ -19,9 +20,21 @@ _OF_VTK = {
 }
 _OF_CORNERS = {
     **{(2, 2): "line", (2, 3): "triangle", (2, 4): "quad"},
-    **{(3, 2): "line", (3, 3): "triangle", (3, 4): "tetra"},
+    **{(3, 2): "line", (3, 3): "triangle"},  # of four corners, see below
     **{(3, 5): "pyramid", (3, 6): "wedge", (3, 8): "hexahedron"},
 }
+# Cells of higher order by VTK's numbers. Their first points are the corners of a linear
+# cell, whose faces are shared as theirs are; dividing them does not keep that.
+_CURVED = {
+    **{21: "line", 22: "triangle", 23: "quad", 24: "tetra", 25: "hexahedron"},
+    **{26: "wedge", 27: "pyramid", 28: "quad", 29: "hexahedron", 30: "quad"},
+    **{31: "wedge", 32: "wedge", 33: "hexahedron", 34: "triangle", 35: "line"},
+    **{37: "pyramid", 68: "line", 69: "triangle", 70: "quad", 71: "tetra"},
+    **{72: "hexahedron", 73: "wedge", 74: "pyramid", 75: "line", 76: "triangle"},
+    **{77: "quad", 78: "tetra", 79: "hexahedron", 80: "wedge", 81: "pyramid"},
+}
+_NAMES = _OF_VTK | _CURVED
+_LINEAR_OF = {name: number for number, name in _OF_VTK.items() if number != 4}
 _WITHOUT_EXTENT = {0, 1, 2}  # VTK's empty cells and vertices
 _PADDING = 64  # cells of one kind take so many times their corners, at most
 
@@ -31,11 +44,20 @@ class Block(NamedTuple):
 
     Attributes:
       rows: their numbers in the file, `(t,)`.
-      cells: point indices, `(t, corners)`; shorter cells repeat their last corner.
+      cells: indices of their corners, `(t, corners)`; shorter cells repeat the last.
+      between: indices of their other points, where they are of higher order: on edges,
+        faces and inside, `(t, m)`; cells with fewer repeat a corner.
     """
 
     rows: np.ndarray
     cells: np.ndarray
+    between: np.ndarray | None = None
+
+    @property
+    def points(self) -> np.ndarray:
+        """Indices of all points of the cells."""
+        parts = [self.cells] if self.between is None else [self.cells, self.between]
+        return np.concatenate(parts, axis=1)
 
 
 class Topology(NamedTuple):
@@ -82,14 +104,14 @@ class Topology(NamedTuple):
 
 
 def topology(name: str, arrays: Arrays) -> Topology:
-    """Finds the cells of a file.
+    """Finds the cells of a file; those of higher order by their corners.
 
     Args:
       name: of the sample, for messages.
       arrays: of the file.
 
     Raises:
-      ValueError: if it has no cells, or cells that are not linear.
+      ValueError: if it has no cells, or cells whose corners are not known.
     """
     if "mesh_points" not in arrays:
         raise ValueError(f"{name} has no mesh_points, and so no cells.")
@@ -138,6 +160,8 @@ def at_cells(name: str, arrays: Arrays, fields: Iterable[str]) -> dict[str, np.n
       ValueError: if cells are missing, not linear, inside out, flat or crossed.
     """
     found = topology(name, arrays)
+    if isinstance(arrays, Fields):
+        _check_straight(name, arrays.mesh, found)
     check_cells(name, found)
     measured = {
         kind: (
@@ -161,6 +185,23 @@ def at_cells(name: str, arrays: Arrays, fields: Iterable[str]) -> dict[str, np.n
                 )
             located[key] = array[found.rows]
     return located
+
+
+def _check_straight(name: str, mesh: Mesh, found: Topology) -> None:
+    """Raises ValueError for cells of higher order, whose volumes are not known."""
+    if all(block.between is None for block in found.blocks.values()):
+        return
+    kinds = sorted(set(np.unique(mesh.types).tolist()) & set(_CURVED))
+    corners = {k: geometry.KINDS[_CURVED[k]].corners for k in kinds}
+    ways = ", ".join(
+        f"{_LINEAR_OF[_CURVED[k]]}: mesh.cells_dict[{k}][:, :{corners[k]}]"
+        for k in kinds
+    )
+    raise ValueError(
+        f"{name} has cells of VTK's kinds {kinds}, which are not linear, so their "
+        "volumes and centres are not known; save their corners, "
+        f"pyvista.UnstructuredGrid({{{ways}}}, mesh.points), and the cell data."
+    )
 
 
 def check_cells(name: str, found: Topology) -> None:
@@ -200,15 +241,15 @@ def spread(arrays: Arrays, values: np.ndarray, name: str) -> np.ndarray:
 
 def _of_mesh(name: str, mesh: Mesh) -> dict[str, Block]:
     """Cells of a VTK mesh by kind, without vertices."""
-    kinds = set(np.unique(mesh.types).tolist()) - _WITHOUT_EXTENT
-    if curved := sorted(kinds - set(_OF_VTK)):
+    kinds, known = set(np.unique(mesh.types).tolist()) - _WITHOUT_EXTENT, _NAMES
+    if others := sorted(kinds - set(known)):
         raise ValueError(
-            f"{name} has cells of VTK's kinds {curved}, which are not linear: save "
-            "pyvista.read(old).triangulate() instead."
+            f"{name} has cells of VTK's kinds {others}, whose corners are not known: "
+            "save a mesh of triangles, quads, tetrahedra or hexahedra, of any order."
         )
     sizes, blocks = np.diff(mesh.offsets), dict[str, Block]()
-    for kind in dict.fromkeys(_OF_VTK[k] for k in sorted(kinds)):
-        numbers = [k for k, other in _OF_VTK.items() if other == kind]
+    for kind in dict.fromkeys(known[k] for k in sorted(kinds)):
+        numbers = [k for k, other in known.items() if other == kind]
         rows = np.flatnonzero(np.isin(mesh.types, numbers))
         if sizes[rows].max() * len(rows) > _PADDING * mesh.corners.size:
             raise ValueError(
@@ -218,7 +259,11 @@ def _of_mesh(name: str, mesh: Mesh) -> dict[str, Block]:
         columns = np.arange(sizes[rows].max())[None, :]
         columns = np.minimum(columns, sizes[rows, None] - 1)
         cells = mesh.corners[mesh.offsets[rows, None] + columns]
-        blocks[kind] = Block(rows, cells)
+        if kinds.intersection(numbers) & set(_CURVED):
+            corners = geometry.KINDS[kind].corners
+            blocks[kind] = Block(rows, cells[:, :corners], cells[:, corners:])
+        else:
+            blocks[kind] = Block(rows, cells)
     return blocks
 
 
@@ -231,10 +276,11 @@ def _of_array(
             f"{name} has no array 'cells', only {sorted(arrays)}; give the point "
             "indices of the cells, (m, corners)."
         )
-    cells = np.asarray(arrays["cells"])
+    cells = matlab.whole(np.asarray(arrays["cells"]))
     shape, p = cells.shape, points.shape[1]
     kind = _OF_CORNERS.get((p, shape[1])) if cells.ndim == 2 else None
-    if kind is None or cells.dtype.kind not in "iu" or not cells.size:
+    four = cells.ndim == 2 and (p, shape[1]) == (3, 4)
+    if not (kind or four) or cells.dtype.kind not in "iu" or not cells.size:
         raise ValueError(
             f"{name}: cells have shape {shape} and type {cells.dtype}, expected point "
             f"indices (m, corners) of linear cells in {p} dimensions."
@@ -244,6 +290,12 @@ def _of_array(
             f"{name}: cells name points from {cells.min()} to {cells.max()}, but there "
             f"are points 0 to {len(points) - 1} only."
         )
+    if four:
+        try:
+            kind = quadrature.kind_of_four(points, cells)
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from error
+    assert kind is not None
     block = Block(np.arange(len(cells)), cells.astype(np.int64))
     return {kind: block}, len(cells)
 

@@ -58,7 +58,7 @@ def read_variable(path: Path, key: str, *, source: str) -> np.ndarray:
     """
     if path.suffix == ".npz":
         load = _load_npz
-    elif _is_hdf5(path):
+    elif limits.is_hdf5(path):
         extras.optional("h5py", path)
         load = _load_hdf5
     else:
@@ -84,14 +84,6 @@ class _Found(NamedTuple):
 
     names: list[str]
     array: np.ndarray | None
-
-
-def _is_hdf5(path: Path) -> bool:
-    """Whether a file is HDF5, as MATLAB 7.3 writes it behind a 512-byte header."""
-    with open(path, "rb") as file:
-        start = file.read(520)
-    signature = b"\x89HDF\r\n\x1a\n"
-    return start.startswith((b"MATLAB 7.3", signature)) or start[512:] == signature
 
 
 def _load_npz(path: Path, key: str) -> _Found:

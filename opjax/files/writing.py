@@ -248,7 +248,7 @@ def _split(name: str) -> tuple[Path | None, str]:
     path = Path(name).expanduser()
     if name and path.is_file():
         return path, ""
-    if name and path.parent.suffix.lower() == ".h5" and path.parent.is_file():
+    if name and path.parent.suffix.lower() in hdf5.SUFFIXES and path.parent.is_file():
         return path.parent, path.name
     return None, ""
 
@@ -303,7 +303,13 @@ def _check_free(
     file: str | Path, present: Collection[str], fields: Mapping[str, np.ndarray]
 ) -> None:
     if taken := sorted(set(present) & set(fields)):
-        raise ValueError(f"{file} has fields {taken} already; choose other names.")
+        note = "choose other names"
+        if any(name.split("_")[0] == "prediction" for name in taken):
+            note = (
+                "it is the output of a prediction. Predict on the file it was made of, "
+                "or choose other names"
+            )
+        raise ValueError(f"{file} has fields {taken} already; {note}.")
 
 
 def _create(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
@@ -314,7 +320,7 @@ def _create(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
     with replacing(path) as temporary:
         if path.suffix.lower() == ".npz":
             npz.add(temporary, arrays)
-        elif path.suffix.lower() == ".h5":
+        elif path.suffix.lower() in hdf5.SUFFIXES:
             hdf5.add(temporary, "", arrays)
         else:
             vtk_fields.create(temporary, arrays)
@@ -322,7 +328,7 @@ def _create(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
 
 def _start_copy(file: Path, path: Path) -> None:
     """Copies a file to which fields will be added; a mesh is written with them."""
-    if file.suffix.lower() in (".npz", ".h5"):
+    if file.suffix.lower() in (".npz", *hdf5.SUFFIXES):
         shutil.copyfile(file, path)
 
 

@@ -14,20 +14,30 @@ from opjax.geometry.facets import (
     point_area_vectors,
     point_normals,
 )
+from opjax.geometry.orientation import (
+    OpenSurfaceError,
+    outward_facets,
+    surface_parts,
+)
+from opjax.geometry.triangles import facet_triangles
 
 __all__ = [
     "KINDS",
     "Facets",
     "Nearest",
+    "OpenSurfaceError",
     "boundary_facets",
     "cell_centers",
     "cell_volumes",
     "distance",
     "enclosed_volume",
     "facet_area_vectors",
+    "facet_triangles",
     "invalid_cells",
     "nearest_facets",
     "open_edges",
+    "outward_facets",
     "point_area_vectors",
     "point_normals",
+    "surface_parts",
 ]

@@ -7,7 +7,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Float, Int
 
-from opjax.geometry import _arrays, cells, facets
+from opjax.geometry import _arrays, cells, facets, orientation
 
 
 class Facets(NamedTuple):
@@ -99,15 +99,7 @@ def open_edges(facets: Int[ArrayLike, "m corners"]) -> Int[np.ndarray, "k ends"]
     found = _arrays.indices("facets", found, int(found.max(initial=-1)) + 1)
     if found.shape[1] < 2:
         raise ValueError(f"facets have shape {found.shape}, expected two corners.")
-    if found.shape[1] == 2:
-        keys, signs = found.reshape(-1, 1), np.tile([1, -1], len(found))
-    else:
-        edges = np.stack([found, np.roll(found, -1, axis=1)], axis=2).reshape(-1, 2)
-        edges = edges[edges[:, 0] != edges[:, 1]]
-        keys, signs = np.sort(edges, axis=1), np.sign(edges[:, 1] - edges[:, 0])
-    different, inverse = np.unique(keys, axis=0, return_inverse=True)
-    sums = np.bincount(inverse.reshape(-1), signs, minlength=len(different))
-    return different[sums != 0]
+    return orientation.unbalanced_edges(found)
 
 
 def _sides(found: np.ndarray, kind: str) -> tuple[np.ndarray, np.ndarray]:
@@ -124,8 +116,26 @@ def _sides(found: np.ndarray, kind: str) -> tuple[np.ndarray, np.ndarray]:
         )
     rows = np.repeat(np.arange(len(found)), corners.shape[1])
     corners = corners.reshape(-1, corners.shape[2])
-    keep = corners[:, 0] != corners[:, 1]  # shorter polygons repeat a corner
+    if corners.shape[1] == 4:
+        corners, keep = _without_repeats(corners)
+    else:
+        keep = corners[:, 0] != corners[:, 1]  # shorter polygons repeat a corner
     return corners[keep], rows[keep]
+
+
+def _without_repeats(corners: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Faces of collapsed solids: triangles `(a, b, c, c)`, and which have an area.
+
+    A face `(a, a, b, c)` or `(a, b, c, a)` is a triangle. One of two different corners,
+    or folded onto itself, `(a, b, a, c)`, is none.
+    """
+    first = np.argmax(corners == np.roll(corners, 1, axis=1), axis=1)
+    repeats = (corners == np.roll(corners, 1, axis=1)).any(axis=1)
+    # The repeated corner goes to the end, in the same direction.
+    turned = np.where(repeats, first + 1, 0)[:, None] + np.arange(4)
+    corners = np.take_along_axis(corners, turned % 4, axis=1)
+    a, b, c, d = corners.T
+    return corners, (a != b) & (b != c) & (a != c) & (b != d) & (a != d)
 
 
 def _occurring_once(keys: np.ndarray) -> np.ndarray:

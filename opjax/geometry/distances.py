@@ -7,7 +7,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Float, Int
 
 from opjax import _checks
-from opjax.geometry import _arrays
+from opjax.geometry import _arrays, triangles
 from opjax.geometry import facets as areas
 
 _CHUNK = 4096  # points
@@ -69,7 +69,7 @@ def nearest_facets(
     A facet can only be the nearest if its centre is no farther than the nearest
     distance known plus its radius. Trees over the centres, one for each size of facets,
     list those; points are taken in chunks. Facets of more than three corners are
-    divided into triangles at their first corner.
+    divided into triangles, see `facet_triangles`.
 
     Args:
       points: shape `(m, p)`, `p` of 2 or 3.
@@ -94,7 +94,7 @@ def nearest_facets(
     for name, array in (("points", where), ("mesh_points", mesh[corners])):
         if not np.isfinite(array).all():
             raise ValueError(f"{name} have coordinates that are not finite.")
-    simplices, owners = _simplices(corners)
+    simplices, owners = triangles.facet_triangles(mesh, corners)
     search = _prepared(mesh[simplices])
     found = [
         _resolved(search, where[i : i + _CHUNK], owners, _arrays.unit(np, vectors))
@@ -103,19 +103,6 @@ def nearest_facets(
     if not found:
         return Nearest(np.zeros(0), np.zeros(0, np.int64), np.zeros_like(where))
     return Nearest(*(np.concatenate(parts) for parts in zip(*found, strict=True)))
-
-
-def _simplices(corners: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Divides facets into sides or triangles, and says which facet each is of."""
-    numbers = np.arange(len(corners))
-    if corners.shape[1] <= 3:
-        return corners, numbers
-    fan = [corners[:, [0, i, i + 1]] for i in range(1, corners.shape[1] - 1)]
-    simplices, owners = np.concatenate(fan), np.tile(numbers, len(fan))
-    # The first is kept of facets without area, whose triangles are all degenerate.
-    keep = simplices[:, 1] != simplices[:, 2]
-    keep[: len(corners)] = True
-    return simplices[keep], owners[keep]
 
 
 class _Level(NamedTuple):

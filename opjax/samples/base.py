@@ -6,6 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from opjax.samples import layout
+
 FIELDS = ("mesh_points", "features", "target", "quadrature_weights")
 # Numbers of a sample as a whole, which have no points.
 SCALARS = ("scalars", "target_scalars")
@@ -78,6 +80,34 @@ class Splits(NamedTuple):
     channels: Mapping[str, tuple[str, ...]] | None = None
 
 
+def is_real(dtype: np.dtype[Any]) -> bool:
+    """Whether a type holds real numbers: floats of any size, integers, booleans."""
+    return dtype.kind in "fiub" or np.can_cast(dtype, np.float32)  # bfloat16
+
+
+def real(name: str, values: Any) -> np.ndarray:
+    """Returns real numbers of any type in single or double precision.
+
+    Integers of 32 bits or more and long doubles become double, which holds what single
+    precision would round; half precision, small integers and booleans become single.
+
+    Args:
+      name: of the array, for messages.
+      values: the numbers, in any order of bytes.
+
+    Raises:
+      TypeError: if they are no real numbers.
+    """
+    array = np.asarray(values)
+    if not is_real(array.dtype):
+        note = "; give real and imaginary part" if array.dtype.kind == "c" else ""
+        raise TypeError(f"{name} has dtype {array.dtype}, not real numbers{note}.")
+    if array.dtype in (np.dtype(np.float32), np.dtype(np.float64)):
+        return array
+    large = array.dtype.itemsize >= (8 if array.dtype.kind == "f" else 4)
+    return array.astype(np.float64 if large else np.float32)
+
+
 def check(samples: Sequence[Sample], *, num_classes: int | None = None) -> None:
     """Raises an error unless every sample is complete and all agree.
 
@@ -90,12 +120,14 @@ def check(samples: Sequence[Sample], *, num_classes: int | None = None) -> None:
         integers).
       ValueError: if there is no sample, a mesh is empty or its arrays disagree on the
         number of points, a value is not finite, a weight is negative or all are zero,
-        a label is out of range, or samples differ in dimension, channels or in which
+        a label is out of range, the points of a grid are not in row-major order, or
+        samples differ in dimension, channels or in which
         arrays they have. The message names the sample.
     """
     if not samples:
         raise ValueError("The data set is empty; give at least one sample.")
     first = _channels(samples[0])
+    grids: list[layout.Grid] = []
     for index, sample in enumerate(samples):
         place = f"sample {index}" + (f" ({sample.name})" if sample.name else "")
         _check_shapes(sample, place, num_classes is not None)
@@ -105,6 +137,8 @@ def check(samples: Sequence[Sample], *, num_classes: int | None = None) -> None:
                 f"{_describe(first)}: all samples of a data set must agree."
             )
         _check_values(sample, place, num_classes)
+        grids.append(layout.Grid(place, sample.mesh_points, sample.grid_shape))
+    layout.check_order(grids)
 
 
 def check_same_channels(first: Sample, second: Sample, *, names: Sequence[str]) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from opjax.samples.base import Sample
+from opjax.samples.series import Series
 from opjax.samples.stored import Stored
 
 # Data sets beyond it are not recorded.
@@ -13,12 +14,34 @@ _MOST = 100_000
 
 
 def digest(sample: Sample) -> str:
-    """Returns 16 letters that change with points, features, target and scalars."""
-    found = hashlib.blake2b(digest_size=8)
+    """Returns 16 letters that change with points, features, target and scalars.
+
+    Values count as training stores them, in single precision, so the same sample in
+    another type, byte order or layout of memory has the same letters.
+    """
     fields = (sample.mesh_points, sample.features, sample.target)
-    for array in (*fields, sample.scalars, sample.target_scalars):
+    return _of(*fields, sample.scalars, sample.target_scalars)
+
+
+def digest_of_series(series: Series) -> str:
+    """Returns 16 letters that change with points, values, lags and what is constant.
+
+    Raises:
+      TypeError: if its frames are in files, which would all be read for it.
+    """
+    if not isinstance(series.values, np.ndarray):
+        raise TypeError(f"The frames of {series.name} are in files.")
+    scalars = [(series.scalars or {})[name] for name in series.scalar_names]
+    fields = (series.mesh_points, series.features, series.values)
+    return _of(*fields, series.times - series.times[:1], np.asarray(scalars))
+
+
+def _of(*arrays: np.ndarray | None) -> str:
+    found = hashlib.blake2b(digest_size=8)
+    for array in arrays:
         if array is not None:
-            found.update(np.ascontiguousarray(array).data)
+            with np.errstate(over="ignore"):  # refused by name elsewhere
+                found.update(np.ascontiguousarray(array, np.float32).data)
     return found.hexdigest()
 
 

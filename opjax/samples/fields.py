@@ -38,6 +38,11 @@ class Fields(NamedTuple):
     constant: tuple[str, ...] = ()
 
     @property
+    def num_channels(self) -> int:
+        """Number of all channels."""
+        return len(self.channels) + len(self.constant)
+
+    @property
     def names(self) -> tuple[str, ...]:
         """Names of the fields that vary."""
         return tuple(field.name for field in self.varying)

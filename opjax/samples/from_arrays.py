@@ -5,7 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 from jax.typing import ArrayLike
 
-from opjax.samples.base import Sample
+from opjax.samples import layout
+from opjax.samples.base import Sample, real
 
 
 def from_arrays(
@@ -40,6 +41,7 @@ def from_arrays(
       The samples, in their order. Arrays are not copied where they need not be.
 
     Raises:
+      TypeError: if an array has no real numbers.
       ValueError: if shapes do not fit each other, or there is nothing to predict.
     """
     if target is None and target_scalars is None:
@@ -65,7 +67,8 @@ def from_arrays(
     shape = (count, points.shape[-2])
     weights: Sequence[np.ndarray | None] = [None] * count
     if quadrature_weights is not None:
-        weights = list(np.broadcast_to(np.asarray(quadrature_weights), shape))
+        given_weights = _stacked("quadrature_weights", quadrature_weights)
+        weights = list(np.broadcast_to(given_weights, shape))
     flat = {name: _flat(name, array, shape) for name, array in arrays.items()}
     found = [
         Sample(
@@ -85,7 +88,7 @@ def _with_scalars(found: list[Sample], **given: ArrayLike | None) -> list[Sample
     for name, values in given.items():
         if values is None:
             continue
-        array = np.asarray(values)
+        array = _stacked(name, values)
         array = array[:, None] if array.ndim == 1 else array
         if array.ndim != 2 or len(array) != len(found):
             raise ValueError(
@@ -99,7 +102,24 @@ def _with_scalars(found: list[Sample], **given: ArrayLike | None) -> list[Sample
 
 
 def columns(sample: Sample) -> Sample:
-    """Returns a sample whose values are `(n, channels)`, also of one channel `(n,)`."""
+    """Returns a sample whose values are `(n, channels)`, also of one channel `(n,)`.
+
+    Real numbers of any type become floating point, see `real`; labels stay integers.
+
+    Raises:
+      TypeError: if an array has no real numbers.
+    """
+    names = ("mesh_points", "features", "quadrature_weights", "scalars")
+    given = {name: getattr(sample, name) for name in names}
+    labels = sample.target is not None and sample.target.dtype.kind in "iu"
+    given |= {} if labels else {"target": sample.target}
+    sample = sample._replace(
+        **{
+            name: real(f"{sample.name or 'sample'}: {name}", array)
+            for name, array in given.items()
+            if array is not None
+        }
+    )
     arrays = {name: getattr(sample, name) for name in ("features", "target")}
     bare = {k: a[:, None] for k, a in arrays.items() if a is not None and a.ndim == 1}
     return sample._replace(**bare)
@@ -126,12 +146,13 @@ def grid_points(
 def _stacked(name: str, values: ArrayLike) -> np.ndarray:
     """One array of the values of all samples."""
     try:
-        return np.asarray(values)
+        array = np.asarray(values)
     except ValueError as error:
         raise ValueError(
             f"{name} has arrays of different shapes, which are no array; for meshes of "
             "different sizes give a list of samples.Sample."
         ) from error
+    return real(name, array)
 
 
 def _on_grid(arrays: dict[str, np.ndarray], grid_axes: int) -> list[Sample]:
@@ -145,6 +166,9 @@ def _on_grid(arrays: dict[str, np.ndarray], grid_axes: int) -> list[Sample]:
                 f"mesh_points both need samples, {grid_axes} axes of the grid and, if "
                 "there are several, channels. Give mesh_points, or another grid_axes."
             )
+        if array.ndim == grid_axes + 2:
+            what = f"{name} of shape {array.shape}"
+            layout.warn_of_channels_first(what, shape, array.shape[-1], axis=1)
     points = grid_points(shape)
     flat = {
         name: array.reshape(len(first), len(points), -1)

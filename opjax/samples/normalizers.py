@@ -3,17 +3,17 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from opjax import normalize
 from opjax.normalize import Normalizer
 from opjax.samples import summaries
 from opjax.samples.base import SCALARS, Sample
-from opjax.samples.summaries import Summarized
+from opjax.samples.summaries import Summarized, Summary
 
 _PHYSICAL = ("target", "target_scalars")  # what stays in physical units
+
+Names = Mapping[str, Sequence[str]]  # of the channels of arrays
 
 
 def fit_normalizers(
@@ -24,10 +24,13 @@ def fit_normalizers(
     target: bool,
     pointwise: bool = False,
     scalars: bool = True,
+    names: Names | None = None,
+    published: bool = False,
 ) -> dict[str, Normalizer]:
     """Fits a normaliser to every wanted array, over the points of all samples.
 
-    A channel without variation keeps its scale: it would be divided by rounding errors.
+    All is computed in float64. A channel that is constant, see `varies`, keeps its
+    scale: it would be divided by rounding errors.
 
     Args:
       train: training samples.
@@ -36,42 +39,109 @@ def fit_normalizers(
       target: likewise, of the target.
       scalars: likewise, of the scalars and target scalars, over the samples.
       pointwise: normalise every point by itself, on grids that all samples share.
+      names: of the channels, by array; channels without are a field each.
+      published: add 1e-8 to every deviation, as programs of papers do, which spoils
+        data in units so large that they are about as small.
 
     Returns:
-      Normalisers by the names of the arrays.
+      Normalisers by the names of the arrays, NumPy arrays in float64.
+
+    Raises:
+      ValueError: if a channel varies, but by little more than its type rounds its
+        values. The message names it.
     """
-    found, known = {}, summaries.of(train)
-    fitting = {"features": features, "target": target}
-    for name, wanted in (fitting | dict.fromkeys(SCALARS, scalars)).items():
-        if not wanted or name not in known[0].ranges:
+    known = summaries.of(train)
+    wanted = {"features": features, "target": target} | dict.fromkeys(SCALARS, scalars)
+    found: dict[str, Normalizer] = {}
+    for name in (key for key, is_wanted in wanted.items() if is_wanted):
+        if name not in known[0].ranges:
             continue
+        varying = varies(train, name, (names or {}).get(name))
         if pointwise and name not in SCALARS and not isinstance(train, Summarized):
             values = np.stack([getattr(sample, name) for sample in train])
             fitted = normalize.fit(values, pointwise=True, unbiased=False)
-            largest = np.abs(values).max(axis=0)
+            mean, std = (np.asarray(part, np.float64) for part in fitted)
         else:
-            low, high = summaries.limits(known, name)
             mean, std = summaries.mean_and_std(known, name)
-            largest, dtype = np.maximum(np.abs(low), np.abs(high)), low.dtype
-            fitted = Normalizer(
-                jnp.asarray(mean, dtype), jnp.asarray(std + 1e-8, dtype)
-            )
-        size = np.abs(np.asarray(fitted.mean)) + largest
-        constant = np.asarray(fitted.std) <= 1e-6 * size + 2e-8
-        found[name] = fitted._replace(std=jnp.where(constant, 1, fitted.std))
+            std = std + 1e-8 if published else std
+        found[name] = Normalizer(mean, np.where(varying, std, 1))
     if points:
-        low, high = summaries.limits(known, "mesh_points")
-        half = np.full_like(low, np.max(high - low) / 2 or 1)
-        found["mesh_points"] = Normalizer(
-            jnp.asarray((low + high) / 2), jnp.asarray(half)
+        found["mesh_points"] = _of_box(known)
+    return found
+
+
+def varies(
+    train: Sequence[Sample] | Summarized,
+    name: str,
+    channels: Sequence[str] | None = None,
+) -> np.ndarray:
+    """Whether the channels of an array vary by more than rounding, `(c,)` booleans.
+
+    That is the rounding of the type that the values came in, at the size of the field,
+    which are the channels of the same name: `U_z = 1e-17` beside `U_x = 1` is constant.
+
+    Args:
+      train: training samples.
+      name: of the array.
+      channels: names of its channels; without, each is a field.
+
+    Raises:
+      ValueError: if a channel varies by so little that rounding takes much of it.
+    """
+    known = summaries.of(train)
+    low, high = (np.asarray(end, np.float64) for end in summaries.limits(known, name))
+    rounding = summaries.rounding(known, name)
+    size = np.maximum(np.abs(low), np.abs(high))
+    fields = np.asarray(channels or range(len(size)))
+    of_field = np.array([size[fields == field].max() for field in fields])
+    found = ~normalize.is_constant(low, high, rounding=rounding, size=of_field)
+    _, std = summaries.mean_and_std(known, name)
+    for channel in np.flatnonzero(found & (std <= _LOST * rounding * size)):
+        label = f" ({fields[channel]})" if channels else ""
+        raise ValueError(
+            f"Channel {channel} of the {name}{label} varies, from {low[channel]:.9g} "
+            f"to {high[channel]:.9g}, but its type rounds such numbers by up to "
+            f"{rounding * size[channel]:.1g}. Give it in float64, or subtract its mean "
+            "before it is saved; if it is meant to be constant, leave it out."
         )
     return found
+
+
+_LOST = 8  # units of rounding: a smaller deviation cannot be learned
+
+
+def _of_box(known: Sequence[Summary]) -> Normalizer:
+    """Maps the box of all meshes to [-1, 1] along its longest side.
+
+    Raises:
+      ValueError: if coordinates are rounded to a large part of the box.
+    """
+    low, high = summaries.limits(known, "mesh_points")
+    width, rounding = (
+        float(np.max(high - low)),
+        summaries.rounding(known, "mesh_points"),
+    )
+    size = max(float(np.abs(low).max()), float(np.abs(high).max()))
+    if 0 < width < _FEWEST * rounding * size:
+        raise ValueError(
+            f"The coordinates lie between {low} and {high}, where their type rounds to "
+            f"{rounding * size:.1g}, much of the {width:.3g} that the meshes are wide. "
+            "Give them in float64, or subtract their offset before they are saved."
+        )
+    half = np.full_like(low, width / 2 or 1)
+    return Normalizer(np.asarray((low + high) / 2, np.float64), half.astype(np.float64))
+
+
+_FEWEST = 64  # places that coordinates can be told apart at
 
 
 def encode(
     arrays: Mapping[str, Any], normalizers: Mapping[str, Normalizer]
 ) -> dict[str, Any]:
     """Encodes the arrays of a sample, or of many; targets stay in physical units.
+
+    For traced arrays, in the precision of JAX; of those on the host see
+    `encode_stored`.
 
     Args:
       arrays: by their names, as from `samples.stack`.
@@ -91,28 +161,22 @@ def encode_stored(
     *,
     target: bool = False,
 ) -> dict[str, np.ndarray]:
-    """Encodes as `encode` does, to the same bits, without compiling anything.
+    """Encodes arrays on the host, see `normalize.encode_host`: nothing is compiled.
 
     Args:
       arrays: by their names, of samples after `samples.check`.
       normalizers: of some of them.
-      target: encode the target, too, whose constant channels become zero.
+      target: encode targets, too, whose constant channels become zero.
 
     Returns:
       NumPy arrays, in the dtype that JAX would give them.
     """
     found = {name: np.asarray(array) for name, array in arrays.items()}
-    for name, normalizer in normalizers.items():
-        if name not in found:
-            continue
-        if name == "target" and target:
-            found[name] = encode_target(found[name], normalizer)
-        if name in _PHYSICAL:
-            continue
-        values = found[name]
-        dtype = jax.dtypes.canonicalize_dtype(values.dtype)
-        mean, std = (np.asarray(part).astype(dtype) for part in normalizer)
-        found[name] = (values.astype(dtype, copy=False) - mean) / std
+    for name in normalizers.keys() & found.keys():
+        if name not in _PHYSICAL:
+            found[name] = normalize.encode_host(normalizers[name], found[name])
+        elif target:
+            found[name] = encode_target(found[name], normalizers[name])
     return found
 
 
@@ -126,12 +190,3 @@ def encode_target(values: np.ndarray, normalizer: Normalizer) -> np.ndarray:
     mean, std = (np.tile(np.asarray(part, np.float64), frames) for part in normalizer)
     shifted = (np.asarray(values, np.float64) - mean) * (std > 0)
     return (shifted / np.where(std > 0, std, 1)).astype(np.float32)
-
-
-def varies(train: Sequence[Sample] | Summarized, name: str) -> np.ndarray:
-    """Whether the channels of an array vary by more than rounding, `(c,)` booleans."""
-    known = summaries.of(train)
-    low, high = summaries.limits(known, name)
-    mean, std = summaries.mean_and_std(known, name)
-    largest = np.maximum(np.abs(low), np.abs(high))
-    return std > 1e-6 * (np.abs(mean) + largest)

@@ -22,14 +22,19 @@ def measure(train: Sequence[Sample] | Summarized) -> dict[str, Any]:
     Returns:
       `num_points`, fewest and most, and `ranges`, the smallest and the largest value of
       every channel of `mesh_points`, `features`, `target`, `scalars` and
-      `target_scalars`, where there are any; and,
+      `target_scalars`, where there are any; `rounding`, the `eps` of the type that they
+      came in; and,
       of samples that were seen whole, `quantiles`, the smallest and the largest of each
       of those of a sample's coordinates, see `summaries.SHARES`.
     """
     known = summaries.of(train)
     found = {n: list(summaries.limits(known, n)) for n in known[0].ranges}
     counts = [summary.num_points for summary in known]
-    measured = {"num_points": [min(counts), max(counts)], "ranges": found}
+    measured: dict[str, Any] = {
+        "num_points": [min(counts), max(counts)],
+        "ranges": found,
+        "rounding": {name: summaries.rounding(known, name) for name in found},
+    }
     quantiles = [one.quantiles for one in known if one.quantiles is not None]
     if len(quantiles) == len(known):
         ends = np.min(quantiles, axis=0), np.max(quantiles, axis=0)
@@ -61,13 +66,17 @@ def compare(measured: Mapping[str, Any], sample: Sample) -> dict[str, Any]:
         array = getattr(sample, name)
         share, distance = 0.0, 0.0
         if array is not None:
-            share, distance = _outside(array, *measured["ranges"][name])
+            ends = measured["ranges"][name]
+            share, distance = _outside(
+                array, ends[0], ends[1], _rounding(measured, name, array)
+            )
         found[f"{label}_outside"] = share
         found[f"{label}_distance"] = distance
     if sample.scalars is not None and "scalars" in measured["ranges"]:
         low, high = np.asarray(measured["ranges"]["scalars"], np.float64)
+        rounding = _rounding(measured, "scalars", sample.scalars)
         each = [
-            _outside(np.asarray([[value]]), [least], [most])
+            _outside(np.asarray([[value]]), [least], [most], rounding)
             for value, least, most in zip(sample.scalars, low, high, strict=True)
         ]
         share, distance = np.mean([s for s, _ in each]), max(d for _, d in each)
@@ -219,17 +228,29 @@ def _other_sizes(
     return found
 
 
-def _outside(array: np.ndarray, low: Any, high: Any) -> tuple[float, float]:
+def _rounding(measured: Mapping[str, Any], name: str, array: np.ndarray) -> float:
+    """The `eps` that ranges and an array are known to; that of float32 in opjax 0.2."""
+    known = measured.get("rounding", {}).get(name, _SINGLE)
+    return max(known, float(np.finfo(array.dtype).eps))
+
+
+_SINGLE = float(np.finfo(np.float32).eps)
+
+
+def _outside(
+    array: np.ndarray, low: Any, high: Any, rounding: float
+) -> tuple[float, float]:
     """Share of rows outside a box, and the largest distance over the box's width.
 
-    Differences within float32 of the box's bounds count as inside. An axis without
+    Differences within the rounding of the box's bounds count as inside. An axis without
     width is measured by the widest one, or by the size of its value.
     """
+    equal = 8 * rounding
     low, high = np.asarray(low, np.float64), np.asarray(high, np.float64)
     width = high - low
     size = np.maximum(np.abs(low), np.abs(high))
-    scale = np.where(width > 1e-6 * size, width, max(width.max(), 1e-30))
-    scale = np.where(scale > 1e-6 * size, scale, np.where(size > 0, size, 1))
+    scale = np.where(width > equal * size, width, max(width.max(), 1e-30))
+    scale = np.where(scale > equal * size, scale, np.where(size > 0, size, 1))
     beyond = np.maximum(np.maximum(low - array, array - high), 0)
-    distance = np.where(beyond > 1e-6 * np.maximum(size, scale), beyond / scale, 0)
+    distance = np.where(beyond > equal * np.maximum(size, scale), beyond / scale, 0)
     return float((distance > 0).any(axis=1).mean()), float(distance.max())

@@ -95,7 +95,7 @@ class Series(NamedTuple):
             quadrature_weights=self.quadrature_weights,
             grid_shape=self.grid_shape,
             name=self.name,
-            scalars=np.asarray(numbers, np.float32) if numbers else None,
+            scalars=np.asarray(numbers, np.float64) if numbers else None,
         )
 
 

@@ -94,6 +94,12 @@ def limits(known: Sequence[Summary], name: str) -> tuple[np.ndarray, np.ndarray]
     return np.min(low, axis=0), np.max(high, axis=0)
 
 
+def rounding(known: Sequence[Summary], name: str) -> float:
+    """Returns the largest `eps` of the types that the values of an array came in."""
+    types = {summary.ranges[name][0].dtype for summary in known}
+    return max(float(np.finfo(dtype).eps) for dtype in types)
+
+
 def mean_and_std(known: Sequence[Summary], name: str) -> tuple[np.ndarray, np.ndarray]:
     """Returns mean and standard deviation of every channel, over all points.
 

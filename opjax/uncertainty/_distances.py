@@ -21,6 +21,7 @@ def matrix(features: ArrayLike, ridge: ArrayLike) -> tuple[Array, Array]:
     """
     _checks.floating(features=features)
     _checks.rank(2, features=features)
+    _checks.single_numbers(ridge=ridge)
     _checks.positive(ridge=ridge)
     found = linalg.at_least_single(jnp.asarray(features))
     return found, jnp.asarray(ridge, found.dtype)

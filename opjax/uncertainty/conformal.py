@@ -3,17 +3,18 @@
 import math
 from fractions import Fraction
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax import Array
+import numpy as np
+from jax import Array, lax
 from jax.typing import ArrayLike
 from jaxtyping import Float
 
 from opjax import _checks
 from opjax.quadrature import active
-from opjax.uncertainty import _arguments
+from opjax.uncertainty import _arguments, _sums
 
 
 class Band(NamedTuple):
@@ -188,7 +189,6 @@ def conformal_quantile(
     return jnp.where(jnp.any(jnp.isnan(scores)), jnp.nan, found)
 
 
-@partial(jax.jit, static_argnames="coverage")
 def pointwise_quantile(
     scores: Float[ArrayLike, "b n"],
     *,
@@ -202,7 +202,9 @@ def pointwise_quantile(
 
     where `F_j(t)` is the weighted share of case `j` inside `t` times the width. The
     cases are exchangeable, their points are not: so the correction is that of `b`
-    cases, however many points they have.
+    cases, however many points they have. Shares are compared exactly, in any precision
+    and of any number of points: without weights they are counted, with weights their
+    sums have twice the digits.
 
     Theorem. If the calibration cases and a new case are exchangeable, the expected
     share of the new case inside is at least `c`. The share of a single case may be
@@ -216,7 +218,8 @@ def pointwise_quantile(
         same, whatever the sum of its weights. Equal ones if left out.
 
     Returns:
-      The factor, a scalar; NaN if a score of positive weight is.
+      The factor, a scalar of the scores' type; NaN if a score of positive weight is, or
+      a case has no point of positive weight.
 
     Raises:
       TypeError: if an array is not floating point.
@@ -227,33 +230,69 @@ def pointwise_quantile(
       Angelopoulos et al., "Conformal risk control", ICLR 2024 (arXiv:2208.02814),
       with the share of points outside as the risk.
     """
-    _checks.floating(scores=scores)
-    _checks.rank(2, scores=scores)
-    scores = jnp.asarray(scores)
+    found = scores if isinstance(scores, jax.Array) else np.asarray(scores)
+    _checks.floating(scores=found)
+    _checks.rank(2, scores=found)
+    check_cases(found.shape[0], coverage=coverage)
     if quadrature_weights is None:
-        weights = jnp.ones_like(scores)
-    else:
-        _checks.floating(quadrature_weights=quadrature_weights)
-        weights = jnp.asarray(quadrature_weights, scores.dtype)
-        if weights.shape != scores.shape:
-            raise ValueError(
-                f"quadrature_weights has shape {weights.shape}, but scores "
-                f"{scores.shape}: one weight for each score."
-            )
-    b = scores.shape[0]
-    check_cases(b, coverage=coverage)
+        return _rank_of_all(found, _rank(found.shape, coverage))
+    _checks.floating(quadrature_weights=quadrature_weights)
+    if np.shape(quadrature_weights) != found.shape:
+        raise ValueError(
+            f"quadrature_weights has shape {np.shape(quadrature_weights)}, but scores "
+            f"{found.shape}: one weight for each score."
+        )
+    return _weighted_quantile(found, quadrature_weights, coverage=coverage)
+
+
+def _rank(shape: tuple[int, ...], coverage: float) -> int:
+    """Rank among all scores where each case has as many and all count the same."""
+    return math.ceil((shape[0] + 1) * _exact(coverage) * shape[1])
+
+
+def _rank_of_all(scores: Any, rank: int) -> Array:
+    """The score of a rank; of arrays on the host without sorting them."""
+    if isinstance(scores, jax.Array):
+        found = jnp.sort(scores.ravel())[rank - 1]
+        return jnp.where(jnp.any(jnp.isnan(scores)), jnp.nan, found)
+    wide = scores.astype(np.promote_types(scores.dtype, np.float32)).ravel()
+    found = np.nan if np.isnan(wide).any() else np.partition(wide, rank - 1)[rank - 1]
+    return jnp.asarray(found, scores.dtype)
+
+
+@partial(jax.jit, static_argnames="coverage")
+def _weighted_quantile(
+    scores: ArrayLike, quadrature_weights: ArrayLike, *, coverage: float
+) -> Array:
+    """See `pointwise_quantile`."""
+    scores = jnp.asarray(scores)
+    b, dtype = scores.shape[0], np.promote_types(scores.dtype, np.float32)
+    least = (b + 1) * _exact(coverage)  # of the sum of the cases' shares
+    weights = lax.stop_gradient(jnp.asarray(quadrature_weights, dtype))
     keep = active(weights)
-    weights = jnp.where(keep, weights, 0)
-    shares = weights / (b * jnp.sum(weights, axis=1, keepdims=True))
+    shares = _shares(jnp.where(keep, weights, 0))
     values = jnp.where(keep, scores, -jnp.inf).ravel()
     order = jnp.argsort(values)
-    inside = jnp.cumsum(shares.ravel()[order])
-    level = float((b + 1) * _exact(coverage) / b)
-    # The sum of all shares is one up to rounding, and so may the level be.
-    slack = 4 * jnp.finfo(scores.dtype).eps * math.sqrt(scores.size)
-    place = jnp.argmax(inside >= jnp.minimum(level, inside[-1]) - slack)
-    found = values[order][place]
-    return jnp.where(jnp.any(jnp.isnan(jnp.where(keep, scores, 0))), jnp.nan, found)
+    inside = _sums.running(
+        _sums.Double(shares.high.ravel()[order], shares.low.ravel()[order])
+    )
+    level = _sums.exact(least, dtype)
+    above = (inside.high - level.high) + (inside.low - level.low)
+    # Sums have twice the digits of `dtype`, so what equals the level is seen to.
+    slack = 64 * b * math.log2(2 * scores.size) * float(jnp.finfo(dtype).eps) ** 2
+    reached = above >= -slack
+    place = jnp.where(jnp.any(reached), jnp.argmax(reached), scores.size - 1)
+    unknown = jnp.any(jnp.isnan(jnp.where(keep, scores, 0)))
+    unknown |= jnp.any(~jnp.any(keep, axis=1))
+    return jnp.where(unknown, jnp.nan, values[order][place])
+
+
+def _shares(weights: Array) -> _sums.Double:
+    """Each weight over the sum of those of its case, in twice the digits, `(b, n)`."""
+    largest = jnp.max(weights, axis=1, keepdims=True)
+    scaled = jnp.ldexp(weights, -jnp.frexp(largest)[1])  # exact, and far from overflow
+    sums = _sums.total(_sums.Double(scaled.T, jnp.zeros_like(scaled.T)))
+    return _sums.divide(scaled, _sums.Double(sums.high[:, None], sums.low[:, None]))
 
 
 def band(
@@ -281,6 +320,7 @@ def band(
       ValueError: if the shapes do not match or the factor is negative.
     """
     prediction, width = _arguments.fields(prediction=prediction, width=width)
+    _checks.single_numbers(factor=factor)
     _checks.non_negative(factor=factor)
     half = jnp.asarray(factor, prediction.dtype) * width
     return Band(prediction - half, prediction + half)

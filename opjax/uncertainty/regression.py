@@ -59,6 +59,7 @@ def ridge_variance(
             f"query {query.shape} must have a column for each row of key {key.shape}: "
             "both are of the same k functions."
         )
+    _checks.single_numbers(ridge=ridge, noise_variance=noise_variance)
     _checks.non_negative(ridge=ridge, noise_variance=noise_variance)
     single = linalg.at_least_single(key)
     gram = jnp.matmul(single, single.T, precision=lax.Precision.HIGHEST)

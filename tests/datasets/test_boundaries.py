@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 
 from opjax import files
+from opjax.learn.config.quantities import parse
+from opjax.learn.predict.quantities import measure
 
 pyvista = pytest.importorskip("pyvista", reason='needs `pip install "opjax[vtk]"`')
 
@@ -103,7 +105,8 @@ def test_cells_touch_a_boundary_by_a_facet(form, tmp_path):
 def test_numbers_are_names_without_a_table(tmp_path):
     path = npz(tmp_path / "a.npz", boundary=NUMBERS)
     (sample,) = files.read(path, boundary_names="2,1")
-    np.testing.assert_array_equal(sample.boundaries["2"], INLET[1:])
+    # The corner has one number, and is the end of both boundaries.
+    np.testing.assert_array_equal(sample.boundaries["2"], INLET)
     np.testing.assert_array_equal(sample.boundaries["1"], WALL)
 
 
@@ -223,3 +226,259 @@ def test_a_boundary_without_facets_has_no_distance(tmp_path):
         files.read(path, geometry="distance")
     with pytest.raises(ValueError, match="unknown; choose from"):
         files.read(path, geometry="curvature")
+
+
+SIDES = {"wall": (1, 0), "right": (0, 1), "top": (1, 1), "inlet": (0, 0)}
+
+
+def patches(order, points=POINTS):
+    """A number for each point: corners have that of the side that comes last."""
+    numbers = np.zeros(len(points), int)
+    for number, name in enumerate(order, 1):
+        axis, value = SIDES[name]
+        numbers[points[:, axis] == value] = number
+    return numbers
+
+
+@pytest.mark.parametrize("form", ["npz", "vtu"])
+@pytest.mark.parametrize("turn", range(4))
+@pytest.mark.parametrize("backwards", [False, True])
+def test_patches_share_their_corners_whoever_has_the_number(
+    form, turn, backwards, tmp_path
+):
+    order = list(np.roll(list(SIDES), turn))[:: -1 if backwards else 1]
+    numbers = patches(order)
+    if form == "npz":
+        path = npz(tmp_path / "a.npz", boundary=numbers, boundary_names=order)
+    else:
+        path = vtu(tmp_path / "a.vtu", point_boundary=numbers)
+        names = [str(order.index(name) + 1) for name in SIDES]
+    names = [*SIDES] if form == "npz" else names
+    (sample,) = files.read(
+        path, boundary_names=names, geometry="distance", target="target"
+    )
+    for place, name in enumerate(SIDES):
+        axis, value = SIDES[name]
+        exact = np.abs(POINTS[:, axis] - value)
+        found = sample.features[:, 4 + place]
+        np.testing.assert_allclose(found, exact, atol=1e-7)
+        np.testing.assert_array_equal(sample.features[:, place] == 1, exact == 0)
+        text = f"integral:u@{names[place]}"
+        (row,) = measure(parse(text), sample, [sample.target], {"target": ["u"]})
+        assert row[text] == pytest.approx(1)
+
+
+def test_patches_of_a_smooth_boundary_share_no_facet(tmp_path):
+    """Two halves of a circle: together they have its length."""
+    turns = 2 * np.pi * np.arange(20) / 20
+    around = np.stack([np.cos(turns), np.sin(turns)], -1)
+    ends = np.arange(1, 21)
+    np.savez(
+        tmp_path / "a.npz",
+        mesh_points=np.vstack([[[0, 0]], around]),
+        cells=np.stack([np.zeros(20, int), ends, np.roll(ends, -1)], -1),
+        target=np.ones(21),
+        boundary=np.repeat([0, 1, 2], [1, 10, 10]),
+    )
+    (sample,) = files.read(tmp_path / "a.npz", boundary_names="1,2")
+    wanted = parse("integral:u@1,integral:u@2")
+    (row,) = measure(wanted, sample, [sample.target], {"target": ["u"]})
+    assert sum(row.values()) == pytest.approx(40 * np.sin(np.pi / 20))
+
+
+def test_patches_of_a_solid_share_edges_and_corners(tmp_path):
+    box = pyvista.ImageData(dimensions=(4, 4, 4), spacing=(1 / 3,) * 3)
+    mesh = box.cast_to_unstructured_grid()
+    points = np.asarray(mesh.points).round(6)
+    numbers = np.zeros(len(points), int)
+    for number in range(1, 7):
+        axis, value = divmod(number - 1, 2)
+        numbers[np.isclose(points[:, axis], value)] = number
+    mesh.point_data["boundary"] = numbers
+    mesh.point_data["target"] = np.ones(len(points))
+    mesh.save(tmp_path / "a.vtu")
+    names = list("123456")
+    (sample,) = files.read(
+        tmp_path / "a.vtu", boundary_names=names, geometry="distance"
+    )
+    for place in range(6):
+        axis, value = divmod(place, 2)
+        exact = np.abs(points[:, axis] - value)
+        np.testing.assert_allclose(sample.features[:, 6 + place], exact, atol=1e-6)
+
+
+def write_surface(path, bodies, names=()):
+    """Bodies of quads or triangles, listed as they are, in one file."""
+    mesh = bodies[0]
+    for body in bodies[1:]:
+        mesh = mesh.append_polydata(body)
+    mesh = mesh.cast_to_unstructured_grid()
+    counts = [body.n_points for body in bodies]
+    for number, name in enumerate(names):
+        mask = np.repeat(np.arange(len(bodies)) == number, counts)
+        mesh.point_data[f"boundary_{name}"] = mask.astype(int)
+    mesh.point_data["target"] = np.zeros(mesh.n_points)
+    mesh.save(path)
+
+
+def turned(mesh):
+    found = mesh.copy()
+    found.flip_faces(inplace=True)
+    return found
+
+
+@pytest.mark.parametrize("which", [(), (0,), (1,), (0, 1)])
+def test_normals_of_every_body_point_outwards_however_it_is_listed(which, tmp_path):
+    bodies = [
+        pyvista.Sphere(radius=0.3, theta_resolution=8, phi_resolution=8),
+        pyvista.Cube(center=(3, 0, 0)).clean(),
+    ]
+    centers = np.repeat([[0.0, 0, 0], [3, 0, 0]], [b.n_points for b in bodies], axis=0)
+    bodies = [turned(b) if i in which else b for i, b in enumerate(bodies)]
+    ground = pyvista.Plane(center=(0, 0, -2), i_resolution=2, j_resolution=2)
+    write_surface(tmp_path / "a.vtu", [*bodies, ground], ("a", "b", "ground"))
+    count = len(centers)
+    for names, rows in (("a", centers[:, 0] == 0), ("b", centers[:, 0] == 3)):
+        (sample,) = files.read(
+            tmp_path / "a.vtu", geometry="normals", boundary_names=names
+        )
+        outwards = sample.mesh_points[:count][rows] - centers[rows]
+        along = np.sum(sample.features[:count, 1:][rows] * outwards, axis=1)
+        assert along.min() > 0
+    for names in ("ground", ""):
+        with pytest.raises(ValueError, match="a.vtu is an open surface: 8 edges"):
+            files.read(tmp_path / "a.vtu", geometry="normals", boundary_names=names)
+
+
+def test_a_surface_of_quads_in_an_array_is_one(tmp_path):
+    """Four corners in space are no tetrahedra where they are sides of a box."""
+    box = pyvista.Cube().clean()
+    arrays = {"mesh_points": np.asarray(box.points, float), "target": np.ones(8)}
+    arrays["cells"] = box.regular_faces
+    np.savez(tmp_path / "a.npz", **arrays)
+    (sample,) = files.read(tmp_path / "a.npz", geometry="normals", quadrature=True)
+    assert (np.sum(sample.features * sample.mesh_points, axis=1) > 0.8).all()
+    assert sample.quadrature_weights.sum() == pytest.approx(6)
+    np.savez(tmp_path / "a.npz", **arrays | {"target": np.ones(6)})
+    (sample,) = files.read(tmp_path / "a.npz", location="cells")
+    np.testing.assert_allclose(sample.quadrature_weights, 1, rtol=1e-6)
+    surface = sample._replace(cells=arrays["cells"], mesh_points=arrays["mesh_points"])
+    surface = surface._replace(quadrature_weights=None, target=None)
+    files.write(tmp_path / "b.vtu", surface._replace(name=""), np.ones((8, 1)))
+    assert set(pyvista.read(tmp_path / "b.vtu").celltypes) == {9}
+
+
+def curved(kind, path, n=3, **fields):
+    """A box of second-order cells, two neighbours of which share whole faces."""
+    box = pyvista.ImageData(dimensions=(n + 1,) * 3, spacing=(1 / n,) * 3)
+    mesh = box.cast_to_unstructured_grid()
+    if kind == 24:
+        mesh = mesh.triangulate()  # first-order cells, which is done right
+        linear, edges = mesh.cells_dict[10], TETRA_EDGES
+    else:
+        linear, edges = mesh.cells_dict[11][:, [0, 1, 3, 2, 4, 5, 7, 6]], BOX_EDGES
+    ends = np.sort(linear[:, edges], axis=2).reshape(-1, 2)
+    different, numbers = np.unique(ends, axis=0, return_inverse=True)
+    points = np.asarray(mesh.points, float)
+    middles = points[different].mean(axis=1)
+    cells = np.hstack([linear, numbers.reshape(len(linear), -1) + len(points)])
+    points = np.vstack([points, middles])
+    found = pyvista.UnstructuredGrid({kind: cells}, points)
+    found.point_data["target"] = np.ones(len(points))
+    for name, array in fields.items():
+        found.point_data[name] = array(points)
+    found.save(path)
+    return found
+
+
+TETRA_EDGES = np.array([(0, 1), (1, 2), (2, 0), (0, 3), (1, 3), (2, 3)])
+BOX_EDGES = np.array(
+    [
+        *((0, 1), (1, 2), (2, 3), (3, 0), (4, 5), (5, 6), (6, 7), (7, 4)),
+        *((0, 4), (1, 5), (2, 6), (3, 7)),
+    ]
+)
+
+
+@pytest.mark.parametrize("kind", [24, 25])
+def test_second_order_cells_have_the_distances_of_their_corners(kind, tmp_path):
+    def below(points):
+        return (points[:, 2] == 0).astype(int)
+
+    curved(kind, tmp_path / "a.vtu", boundary_wall=below)
+    (sample,) = files.read(tmp_path / "a.vtu", geometry="distance,normals")
+    x = sample.mesh_points
+    exact = np.minimum(x, 1 - x).min(axis=1)
+    np.testing.assert_allclose(sample.features[:, 3], exact, atol=1e-6)
+    (sample,) = files.read(
+        tmp_path / "a.vtu", geometry="distance", boundary_names="wall"
+    )
+    np.testing.assert_allclose(sample.features[:, 1], x[:, 2], atol=1e-6)
+    np.testing.assert_array_equal(sample.features[:, 0], x[:, 2] == 0)
+
+
+@pytest.mark.parametrize("kind", [24, 25])
+def test_the_way_out_for_centres_of_second_order_cells_works(kind, tmp_path):
+    mesh = curved(kind, tmp_path / "a.vtu")
+    mesh.cell_data["q"] = np.arange(mesh.n_cells, dtype=float)
+    mesh.save(tmp_path / "a.vtu")
+    with pytest.raises(ValueError, match=rf"VTK's kinds \[{kind}\]") as error:
+        files.read(tmp_path / "a.vtu", target="q", location="cells")
+    advice = str(error.value).split("corners, ")[1].split(", and the cell")[0]
+    linear = eval(advice, {"pyvista": pyvista, "mesh": mesh})  # noqa: S307
+    linear.cell_data["q"] = mesh.cell_data["q"]
+    linear.save(tmp_path / "b.vtu")
+    given = {"target": "q", "location": "cells", "geometry": "distance"}
+    (sample,) = files.read(tmp_path / "b.vtu", **given)
+    x = sample.mesh_points
+    exact = np.minimum(x, 1 - x).min(axis=1)
+    np.testing.assert_allclose(sample.features[:, 0], exact, atol=1e-6)
+    assert sample.quadrature_weights.sum() == pytest.approx(1)
+    weighted = sample.quadrature_weights @ sample.mesh_points
+    np.testing.assert_allclose(weighted, 0.5, rtol=1e-5)
+    (points,) = files.read(tmp_path / "a.vtu", quadrature=True, target="target")
+    assert points.quadrature_weights.sum() == pytest.approx(1, rel=1e-5)
+
+
+def test_what_triangulate_makes_of_second_order_cells_is_refused(tmp_path):
+    mesh = curved(24, tmp_path / "a.vtu", n=4)
+    mesh.triangulate().save(tmp_path / "b.vtu")
+    found = pyvista.read(tmp_path / "b.vtu")
+    if found.n_cells == mesh.n_cells:
+        pytest.skip("this pyvista leaves second-order cells as they are")
+    with pytest.raises(ValueError, match=r"b.vtu: about \d+% of the faces"):
+        files.read(tmp_path / "b.vtu", geometry="distance")
+
+
+def test_boxes_that_triangulate_divides_conform(tmp_path):
+    """What other messages advise, for first-order cells."""
+    mesh = pyvista.ImageData(dimensions=(4, 4, 4)).cast_to_unstructured_grid()
+    mesh.point_data["target"] = np.ones(64)
+    mesh.triangulate().save(tmp_path / "a.vtu")
+    (sample,) = files.read(tmp_path / "a.vtu", geometry="distance")
+    x = sample.mesh_points
+    exact = np.minimum(x, 3 - x).min(axis=1)
+    np.testing.assert_allclose(sample.features[:, 0], exact, atol=1e-6)
+
+
+def test_cells_beside_a_boundary_mark_its_points_of_higher_order(tmp_path):
+    mesh = curved(25, tmp_path / "a.vtu")
+    corners = mesh.points[mesh.cells_dict[25]]
+    mesh.cell_data["boundary_wall"] = (corners[..., 2] == 0).any(axis=1).astype(int)
+    mesh.save(tmp_path / "a.vtu")
+    (sample,) = files.read(tmp_path / "a.vtu", boundary_names="wall")
+    below = np.flatnonzero(sample.mesh_points[:, 2] == 0)
+    assert np.isin(below, sample.boundaries["wall"]).all()
+
+
+def test_weights_of_lagrange_cells_have_the_way_out_that_is_named(tmp_path):
+    mesh = curved(24, tmp_path / "a.vtu", n=2)
+    found = pyvista.UnstructuredGrid({71: mesh.cells_dict[24]}, mesh.points)
+    found.point_data["target"] = np.ones(mesh.n_points)
+    found.save(tmp_path / "b.vtu")
+    with pytest.raises(ValueError, match=r"b.vtu.*save pyvista.read.*triangulate"):
+        files.read(tmp_path / "b.vtu", quadrature=True)
+    pyvista.read(tmp_path / "b.vtu").triangulate().save(tmp_path / "c.vtu")
+    (sample,) = files.read(tmp_path / "c.vtu", quadrature=True)
+    assert sample.num_points == mesh.n_points
+    assert sample.quadrature_weights.sum() == pytest.approx(1, rel=1e-5)

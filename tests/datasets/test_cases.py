@@ -269,3 +269,44 @@ def test_coordinates_and_features_of_other_units_are_told_with_both_ranges():
     assert "feature k is 0.001 to 0.002 here, and 1 to 2 in training" in feature
     (unnamed,) = ranges.other_units(known, [far._replace(mesh_points=POINTS)], {})
     assert "feature 0 is" in unnamed
+
+
+PARTS = ["test", "train", "train", "validation", "train", "test"]
+
+
+def _divided(folder, count=6):
+    rows = [f"c{i}.npz,{part}" for i, part in zip(range(count), PARTS, strict=False)]
+    _table(folder, rows, "file,split")
+
+
+@pytest.mark.parametrize("in_memory", [True, False])
+def test_the_column_split_divides_samples_without_scalars(in_memory, tmp_path):
+    folder = _files(tmp_path / "a")
+    _divided(folder)
+    for seed in range(3):
+        found = files.splits([folder], in_memory=in_memory, seed=seed)
+        names = [[s.name[-6:-4] for s in part] for part in found[:3]]
+        assert names == [["c1", "c2", "c4"], ["c3"], ["c0", "c5"]]
+    with pytest.raises(ValueError, match="split of cases.csv names the test"):
+        files.splits([folder], [_files(tmp_path / "b")], in_memory=in_memory)
+
+
+def test_samples_without_a_part_are_not_left_out_silently(tmp_path):
+    folder = _files(tmp_path / "a")
+    _divided(folder, 4)
+    with pytest.raises(ValueError, match="says nothing of 2 of 6 samples"):
+        files.splits([folder])
+    assert len(files.read(folder)) == 6
+    _divided(folder)
+    with pytest.raises(ValueError, match="says nothing of 3 of 9 samples"):
+        files.splits([folder, _files(tmp_path / "b", 3)])
+
+
+def test_tables_of_other_programs_are_passed_over_without_scalars(tmp_path):
+    folder = _files(tmp_path / "a")
+    for text in ("name,mach\nc0,1\n", "file,mach\nnone.npz,1\n", "", "a;b\n\xff"):
+        (folder / "cases.csv").write_text(text, encoding="latin-1")
+        assert len(files.splits([folder]).train) > 0
+    _table(folder, ["c0.npz,learn"], "file,split")
+    with pytest.raises(ValueError, match="split='learn'"):
+        files.splits([folder])

@@ -41,7 +41,7 @@ def test_a_planar_mesh_is_two_dimensional_with_fields_by_name(suffix, mesh, tmp_
     np.testing.assert_allclose(sample.quadrature_weights, expected, rtol=1e-5)
 
 
-def test_axes_of_zeros_are_no_space_and_point_dim_overrules(mesh, tmp_path):
+def test_axes_of_a_constant_are_no_space_and_point_dim_overrules(mesh, tmp_path):
     path = tmp_path / "a.vtu"
     mesh.save(path)
     shape = files.read(path, point_dim=3)[0].mesh_points.shape
@@ -54,8 +54,8 @@ def test_axes_of_zeros_are_no_space_and_point_dim_overrules(mesh, tmp_path):
     raises(path, "point_dim=4", point_dim=4)
     mesh.points = mesh.points[:, [0, 2, 1]] + np.array([0, 0, 1.0])
     mesh.save(path)
-    assert files.read(path)[0].mesh_points.shape == (30, 3)
-    assert files.read(path, point_dim=2)[0].mesh_points.shape == (30, 2)
+    assert files.read(path)[0].mesh_points.shape == (30, 2)
+    assert files.read(path, point_dim=3)[0].mesh_points.shape == (30, 3)
 
 
 def test_weights_of_a_volume_mesh_sum_to_its_volume(tmp_path):

@@ -476,3 +476,20 @@ def test_an_archive_is_written_frame_by_frame(tmp_path):
     ):
         pass
     assert [path.name for path in tmp_path.iterdir()] == ["a.npz"]
+
+
+def test_the_column_split_divides_series_without_scalars(tmp_path):
+    parts = ["test", "train", "train", "validation", "train", "test"]
+    rng = np.random.default_rng(0)
+    for number in range(6):
+        np.savez(
+            tmp_path / f"c{number}.npz",
+            mesh_points=rng.random((5, 2)),
+            times=np.arange(3.0),
+            target=rng.random((3, 5)),
+        )
+    rows = [f"c{i}.npz,{part}" for i, part in enumerate(parts)]
+    (tmp_path / "cases.csv").write_text("\n".join(["file,split", *rows]) + "\n")
+    found = series_splits([tmp_path])
+    names = [[one.name[-6:-4] for one in part] for part in found[:3]]
+    assert names == [["c1", "c2", "c4"], ["c3"], ["c0", "c5"]]

@@ -187,3 +187,51 @@ def test_facets_that_do_not_fit_the_space_are_refused():
         geometry.open_edges(np.ones((3, 2)))
     with pytest.raises(ValueError, match="two corners"):
         geometry.open_edges(np.ones((3, 1), int))
+
+
+# Hexahedra whose corners coincide, as meshers write wedges, pyramids and tetrahedra.
+COLLAPSED = {
+    "wedge, two edges": [0, 1, 2, 2, 4, 5, 6, 6],
+    "wedge, first corners": [1, 1, 2, 3, 5, 5, 6, 7],
+    "wedge, a side": [0, 1, 1, 0, 4, 5, 6, 7],
+    "pyramid": [0, 1, 2, 3, 4, 4, 4, 4],
+    "tetrahedron": [0, 1, 2, 2, 4, 4, 4, 4],
+}
+
+
+@pytest.mark.parametrize("name", COLLAPSED)
+@pytest.mark.parametrize("turn", [False, True])
+def test_boundaries_of_collapsed_hexahedra_are_closed(name, turn):
+    cells = np.array([COLLAPSED[name]])
+    cells = cells[:, [1, 0, 3, 2, 5, 4, 7, 6]] if turn else cells
+    found = geometry.boundary_facets(oracles.BOX, {"hexahedron": cells}).corners
+    assert not len(geometry.open_edges(found))
+    volume = np.abs(geometry.cell_volumes(oracles.BOX, cells, "hexahedron")[0])
+    assert volume > 0.1
+    np.testing.assert_allclose(geometry.enclosed_volume(oracles.BOX, found), volume)
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2, 2), (0, 0, 1, 2), (1, 2, 0, 0)])
+def test_an_edge_that_collapsed_cells_share_is_no_boundary(order):
+    """Four prisms around the axis of a box, each a hexahedron with a face on it."""
+    ring = np.array([[1.0, 1], [-1, 1], [-1, -1], [1, -1]]) / 2
+    flat = np.vstack([[[0, 0]], ring])
+    points = np.concatenate([np.insert(flat, 2, z, axis=1) for z in (0, 1, 2)])
+    cells = []
+    for i in range(4):
+        base = np.array([0, 1 + i, 1 + (i + 1) % 4])[list(order)]
+        cells += [[*base + 5 * k, *base + 5 * k + 5] for k in (0, 1)]
+    found = geometry.boundary_facets(points, {"hexahedron": np.array(cells)}).corners
+    assert not len(geometry.open_edges(found))
+    np.testing.assert_allclose(geometry.enclosed_volume(points, found), 2)
+    np.testing.assert_allclose(geometry.distance(points[5:6], points, found), 0.5)
+
+
+def test_collapsed_wedges_and_pyramids_are_closed():
+    corners = oracles.CORNERS["wedge"], oracles.CORNERS["pyramid"]
+    cells = {"wedge": [[0, 1, 2, 3, 4, 4]], "pyramid": [[0, 1, 2, 2, 4]]}
+    for points, (kind, one) in zip(corners, cells.items(), strict=True):
+        found = geometry.boundary_facets(points, {kind: one}).corners
+        assert not len(geometry.open_edges(found))
+        volume = geometry.cell_volumes(points, one, kind)[0]
+        np.testing.assert_allclose(geometry.enclosed_volume(points, found), volume)

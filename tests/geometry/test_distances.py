@@ -115,3 +115,50 @@ def test_no_points_have_no_distances():
 def test_bad_input_is_refused(points, facets, message):
     with pytest.raises(ValueError, match=message):
         geometry.distance(points, np.eye(3), facets)
+
+
+def _star(turn=0):
+    """A polygon of ten corners that no fan divides, around the origin of a plane."""
+    angles = 2 * np.pi * np.arange(10) / 10
+    radii = np.where(np.arange(10) % 2, 0.4, 1.0)
+    flat = radii[:, None] * np.stack([np.cos(angles), np.sin(angles)], -1)
+    axes = np.linalg.qr(np.random.default_rng(3).normal(size=(3, 3)))[0]
+    points = np.pad(flat, [(0, 0), (0, 1)]) @ axes
+    return points, np.roll(np.arange(10), turn)[None], flat, axes
+
+
+@pytest.mark.parametrize("turn", range(0, 10, 3))
+@pytest.mark.parametrize("against", [False, True])
+def test_distances_to_polygons_that_are_not_convex_are_exact(rng, turn, against):
+    points, polygon, flat, axes = _star(turn)
+    polygon = polygon[:, ::-1] if against else polygon
+    where = rng.uniform(-1.2, 1.2, (300, 2))
+    after = np.roll(flat, -1, axis=0)
+    along = after - flat
+    shares = ((where[:, None] - flat) * along).sum(-1) / (along**2).sum(-1)
+    feet = flat + np.clip(shares, 0, 1)[..., None] * along
+    aside = np.linalg.norm(where[:, None] - feet, axis=-1).min(axis=1)
+    crossed = (flat[:, 1] > where[:, 1:]) != (after[:, 1] > where[:, 1:])
+    cuts = flat[:, 0] + (where[:, 1:] - flat[:, 1]) * along[:, 0] / along[:, 1]
+    inside = (crossed & (where[:, :1] < cuts)).sum(axis=1) % 2 == 1
+    exact = np.hypot(np.where(inside, 0, aside), 0.3)
+    above = np.pad(where, [(0, 0), (0, 1)], constant_values=0.3) @ axes
+    found = geometry.distance(above, points, polygon)
+    np.testing.assert_allclose(found, exact, rtol=1e-9)
+    triangles, owners = geometry.facet_triangles(
+        points, np.pad(polygon, [(0, 0), (0, 2)], mode="edge")
+    )
+    assert (owners == 0).all()
+    pieces = geometry.facet_area_vectors(points, triangles)
+    whole = geometry.facet_area_vectors(points, polygon)[0]
+    np.testing.assert_allclose(
+        np.linalg.norm(pieces, axis=1).sum(), np.linalg.norm(whole), rtol=1e-12
+    )
+
+
+@pytest.mark.parametrize("first", range(4))
+def test_distances_to_a_dented_quad_do_not_depend_on_its_first_corner(first):
+    points = np.array([[0.0, 0, 0], [4, 2, 0], [0, 4, 0], [1, 2, 0]])
+    quads = np.roll(np.arange(4), first)[None]
+    found = geometry.distance(np.array([[0.0, 2, 0], [2, 2, 1]]), points, quads)
+    np.testing.assert_allclose(found, [2 / 5**0.5, 1])

@@ -79,7 +79,11 @@ def test_masked_points_and_weights_count_as_they_do_elsewhere(rng, tmp_path):
     one, other = (calibration.calibrate(found, s) for s in (samples, spoilt))
     assert one.factors == other.factors
     row = calibration.row_of(
-        other.band(spoilt[0]), spoilt[0], kind="whole_field", coverage=0.9
+        other.band(spoilt[0]),
+        spoilt[0],
+        found.fields,
+        kind="whole_field",
+        coverage=0.9,
     )
     assert row["inside"]
 
@@ -385,3 +389,71 @@ def test_slices_of_points_have_no_bands(run, tmp_path):
             band="pointwise",
             stream=True,
         )
+
+
+@pytest.mark.parametrize("dtype", ["f8", "f2", ">f4", ">f8"])
+def test_training_cases_are_refused_in_every_type_and_layout(run, rng, dtype):
+    folder, _ = run
+    found = trained_operators.load(folder)
+    # In half precision, so that all types hold the same values.
+    arrays = [a.astype("f2") for a in make(rng, 9)[:3] if a is not None]
+    same = [make(rng, 9) for _ in range(9)]
+    stored = same[0]._replace(
+        mesh_points=arrays[0].astype("f4"), target=arrays[1].astype("f4")
+    )
+    found.description["seen"] = [digest(stored)]
+    other = stored._replace(
+        mesh_points=np.asfortranarray(stored.mesh_points.astype(dtype)),
+        target=np.repeat(stored.target.astype(dtype), 2, axis=0)[::2],
+    )
+    assert digest(other) == digest(stored)
+    assert digest(other) != digest(same[1])
+    with pytest.raises(ValueError, match="1 of 10 calibration cases were in the train"):
+        calibration.calibrate(found, [*same, other])
+
+
+def test_doubles_are_the_samples_that_training_rounds(rng):
+    sample = make(rng, 9)
+    exact = sample._replace(target=rng.normal(size=(9, 1)))
+    stored = exact._replace(target=exact.target.astype(np.float32))
+    assert digest(exact) == digest(stored)
+
+
+def test_members_that_were_trained_on_calibration_cases_are_refused(rng, tmp_path):
+    found = operator(rng, tmp_path)
+    samples = [make(rng, 9, name=str(number)) for number in range(20)]
+    for one in (found, other := other_seed(found, {s.name: s.target for s in samples})):
+        assert one.description is found.description
+    known = found._replace(description={**found.description, "seen": []})
+    seen = {**found.description, "seen": [digest(samples[3])]}
+    member = other._replace(description=seen, folder=tmp_path / "functional-1")
+    for width in ("ensemble", "combined"):
+        with pytest.raises(ValueError, match="1 of 20 .* of .*functional-1, 3 for one"):
+            calibration.calibrate(known, samples, width=width, members=[member])
+
+
+@pytest.mark.parametrize("width", ["ensemble", "residual", "combined"])
+def test_points_of_weight_zero_have_no_part_in_widths(rng, tmp_path, width):
+    found = operator(rng, tmp_path)
+    samples = [make(rng, 30, name=str(number)) for number in range(8)]
+    others = {s.name: s.target + rng.normal(size=(30, 1)) for s in samples}
+    members = [other_seed(found, others)] if width != "residual" else []
+    weights = np.ones(30, np.float32)
+    weights[[4, 17]] = 0
+    predictions = [rng.normal(size=(30, 1)) for _ in samples]
+    widths_of = []
+    for value in (0.0, 1e3):  # at the points that do not count
+        masked = []
+        for sample, values in zip(samples, predictions, strict=True):
+            target = sample.target.copy()
+            for array in (values, target, others[sample.name]):
+                array[[4, 17]] = value
+            masked.append(sample._replace(target=target, quadrature_weights=weights))
+        if width == "ensemble":
+            model = widths.restore(width, found, members=members)
+        else:
+            model = widths.fit_residual(found, masked, predictions, members=members)
+        widths_of.append(model(masked[0], predictions[0]))
+        assert np.isfinite(widths_of[-1]).all()
+    counted = [array[weights > 0] for array in widths_of]
+    np.testing.assert_allclose(*counted, rtol=1e-9)

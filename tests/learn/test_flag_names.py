@@ -168,3 +168,16 @@ def test_the_options_of_a_model_reach_training(tmp_path):
         workdir=tmp_path,
     )
     assert learn.load(tmp_path).description["config"]["num_experts"] == 2
+
+
+def test_a_blank_after_a_comma_is_named():
+    line = ["--preset=smoke", "--models=functional,", "galerkin", "--seeds=0"]
+    said = flag_names.unexpected(["galerkin"], line)
+    assert "Unexpected arguments: galerkin." in said
+    assert "write --models=functional,galerkin" in said
+    assert "blank" not in flag_names.unexpected(["data"], ["data", "--seeds=0"])
+
+
+def test_options_of_no_single_model_leave_no_empty_list_in_the_help():
+    assert "; )" not in help_models.sections()
+    assert "(default False)" in help_models.sections()

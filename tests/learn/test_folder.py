@@ -3,8 +3,10 @@
 import dataclasses
 import json
 
+import numpy as np
 import pytest
 
+from opjax.files.fingerprints import difference, fingerprint
 from opjax.learn.config import RunOptions, TrainingOptions, renamed
 from opjax.learn.config.fields import option
 from opjax.learn.run import folder
@@ -86,3 +88,77 @@ def test_a_folder_of_an_own_program_keeps_its_names(tmp_path):
     with folder.open_run(tmp_path, Own(5)):
         pass
     assert folder.read_config(tmp_path, Own) == Own(5)
+
+
+def write(path, count, value=0.0):
+    path.mkdir(exist_ok=True)
+    for number in range(count):
+        array = np.full(4, value + number)
+        np.savez(path / f"{number}.npz", mesh_points=np.eye(4), target=array)
+
+
+def interrupted(directory):
+    (directory.path / "metrics.jsonl").write_text("{}")
+    raise KeyboardInterrupt
+
+
+def test_a_study_goes_on_only_with_the_files_it_began_with(tmp_path):
+    data, run = tmp_path / "data", tmp_path / "run"
+    write(data, 3)
+    given = {"data": lambda: {"train": fingerprint([str(data)])}}
+    one, two = Config(seeds=(0,)), Config(seeds=(0, 1))
+    once(run, one, **given)
+    write(data, 5)
+    assert once(run, one, **given)["models"]  # finished: it is read
+    for _ in range(2):  # a refusal leaves the folder as it was
+        with pytest.raises(
+            ValueError, match="holds a run on other files of --train"
+        ) as s:
+            once(run, two, **given)
+        assert "3 files of" in str(s.value)
+        assert "there, 5 files of" in str(s.value)
+        assert f"2 added, such as {data / '3.npz'}" in str(s.value)
+        assert (run / "result.json").exists()
+    for name in ("3", "4"):
+        (data / f"{name}.npz").unlink()
+    once(run, two, **given)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda data: write(data, 4), "1 added"),
+        (lambda data: write(data, 3, value=1.0), "3 changed"),
+        (lambda data: (data / "1.npz").unlink(), "1 removed"),
+        (lambda data: (data / "cases.csv").write_text("file,a\n"), "1 added"),
+    ],
+)
+def test_an_interrupted_run_is_not_resumed_on_other_files(change, said, tmp_path):
+    data, run = tmp_path / "data", tmp_path / "run"
+    write(data, 3)
+    given = {"data": lambda: {"train": fingerprint([str(data)])}}
+    with pytest.raises(KeyboardInterrupt):
+        folder.run_once(run, Config(), interrupted, **given)
+    once(tmp_path / "same", Config(), **given)
+    change(data)
+    with pytest.raises(ValueError, match=f"other files of --train.*{said}"):
+        once(run, Config(), **given)
+
+
+def test_all_parts_of_samples_count_for_the_digest_of_files(tmp_path):
+    data = tmp_path / "data"
+    (data / "a" / "boundary").mkdir(parents=True)
+    (data / "a.vtm").write_text("<VTKFile/>")
+    (data / "a" / "internal.vtu").write_bytes(b"1")
+    before = fingerprint([str(data)])
+    assert before == fingerprint([str(data)])
+    assert before.files == 2
+    (data / "a" / "internal.vtu").write_bytes(b"2")
+    assert fingerprint([str(data)]).digest != before.digest
+    large = data / "b.npz"
+    large.write_bytes(bytes(2**21))
+    known = fingerprint([str(large)])
+    content = bytearray(2**21)
+    content[-1] = 1
+    large.write_bytes(content)
+    assert difference(known, fingerprint([str(large)])) == f"1 changed, such as {large}"

@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import itertools
 import json
+import shutil
 import sys
 
 import h5py
@@ -371,8 +372,11 @@ def test_from_files_to_predictions_in_the_same_format(suffix, tmp_path, monkeypa
         assert error == pytest.approx(row["relative_l2"], rel=1e-4)
     with pytest.raises(ValueError, match="--output"):
         predict.run("run", inputs="new")
-    with pytest.raises(ValueError, match="called 10"):
-        predict.run("run", inputs=["new", "out"], output="twice")
+    shutil.copytree("new", "copy/new")
+    with pytest.raises(ValueError, match="called new/10"):
+        predict.run("run", inputs=["new", "copy/new"], output="twice")
+    with pytest.raises(ValueError, match="the output of a prediction"):
+        predict.run("run", inputs=["out"], output="twice")
     with pytest.raises(FileNotFoundError, match="matches none"):
         predict.run("run", inputs="nowhere", output="twice")
 
@@ -408,6 +412,7 @@ def test_files_are_predicted_in_slices(suffix, rng, tmp_path, monkeypatch):
         output = tmp_path / f"out{stream}"
         line = predict.run(found.folder, output=output, stream=stream, **limits)
         report = json.loads((output / "report.json").read_text())
+        report[0] |= report[0].pop("fields")["u"]
         lines.append([report[0].pop("name"), *report, line["relative_l2"]])
         samples += files.read(output, target="prediction_u")
     assert lines[0][0] == lines[1][0]
@@ -451,3 +456,36 @@ def test_what_cannot_be_predicted_in_slices_is_named(rng, tmp_path, monkeypatch)
     with pytest.raises(ValueError, match="weights, which are not made of cells in sli"):
         predict.run(found.folder, inputs=str(tmp_path / "a.vtu"), **given)
     assert not list((tmp_path / "out").iterdir())  # no file is left half done
+
+
+def test_files_of_one_name_keep_the_folders_of_their_cases(rng, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write(operator(rng, tmp_path / "run"), 0.0)
+    for case in ("run_0", "run_1"):
+        sample = make(rng, 9)
+        files.write(
+            tmp_path / "nest" / case / "mesh.npz", sample, sample.features, names=["k"]
+        )
+    line = predict.run("run", inputs="nest/*/mesh.npz", output="out")
+    assert line["samples"] == 2
+    for case in ("run_0", "run_1"):
+        (there,) = files.read(tmp_path / "nest" / case, features="k")
+        (here,) = files.read(tmp_path / "out" / case, features="k")
+        np.testing.assert_array_equal(here.features, there.features)
+
+
+def test_an_error_at_time_0_is_doubted(rng, tmp_path, monkeypatch):
+    pyvista = pytest.importorskip("pyvista", reason="needs opjax[vtk]")
+    monkeypatch.chdir(tmp_path)
+    found = operator(rng, tmp_path / "run")
+    found.description["config"] |= {"feature_names": "k", "target_names": "u"}
+    write(found, 0.0)
+    (tmp_path / "new").mkdir()
+    for time in (0, 5):
+        mesh = pyvista.PolyData(np.pad(rng.uniform(size=(9, 2)), [(0, 0), (0, 1)]))
+        mesh = mesh.cast_to_unstructured_grid()
+        mesh["k"], mesh["u"] = rng.normal(size=(2, 9))
+        mesh.field_data["TimeValue"] = [time]
+        mesh.save(tmp_path / "new" / f"{time}.vtu")
+    with pytest.warns(UserWarning, match="1 of 2 samples are at time 0, new.0.vtu"):
+        predict.run("run", inputs="new", output="out")

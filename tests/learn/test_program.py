@@ -198,8 +198,9 @@ def test_replicas_are_one_member(tmp_path):
     assert result["loss"] < 8
     assert result["parameters"] == 2
     assert (tmp_path / "both" / "losses.npz").exists()
-    found = program.describe(steps)
+    found = program.describe(steps, workdir="runs/given")
     assert (found["steps"], found["parameters"]) == (5, 2)
+    assert found["workdir"] == "runs/given"
 
 
 def test_a_description_makes_few_samples_and_trains_nothing(tmp_path, monkeypatch):

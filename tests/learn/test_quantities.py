@@ -271,3 +271,113 @@ def test_quantities_are_refused_where_they_mean_nothing():
     for changes in ({"time": "one_step"}, {"stream_points": 2048}):
         with pytest.raises(ValueError, match="quantities=max:u means nothing"):
             dataclasses.replace(train.PRESETS["quick"], **given, **changes)
+
+
+def _curves(*turned):
+    """Two bodies in the plane and an open ground below, listed either way round."""
+    turns = 2 * np.pi * np.arange(_N) / _N
+    circle = np.stack([np.cos(turns), np.sin(turns)], -1)
+    ends = np.arange(_N)
+    sides = np.stack([ends, np.roll(ends, -1)], -1)
+    ground = np.stack([np.linspace(-4, 4, 9), np.full(9, -2.0)], -1)
+    line = np.stack([np.arange(8), np.arange(1, 9)], -1)
+    parts = [(0.1 * circle, sides), (0.2 * circle + [1, 1], sides), (ground, line)]
+    points = np.concatenate([p for p, _ in parts]).astype(np.float32)
+    cells = [c[:, ::-1] if i in turned else c for i, (_, c) in enumerate(parts)]
+    firsts = 0, _N, 2 * _N
+    cells = np.concatenate([c + f for c, f in zip(cells, firsts, strict=True)])
+    names = {"body": ends, "other": ends + _N, "both": np.arange(2 * _N)}
+    return Sample(
+        points, -points[:, 1:], cells=cells, name="ground.npz", boundaries=names
+    )
+
+
+@pytest.mark.parametrize("turned", [(), (0,), (1,), (2,), (0, 1), (0, 1, 2)])
+def test_the_sign_of_a_force_is_that_of_its_body_however_lines_are_listed(turned):
+    sample, areas = _curves(*turned), (area(0.1), area(0.2))
+    for name, expected in zip(("body", "other"), areas, strict=True):
+        found = one(f"force_y:p@{name}", sample, target=("p",))
+        assert found == pytest.approx(expected, rel=1e-5)
+    found = one("force_y:p@both", sample, target=("p",))
+    assert found == pytest.approx(sum(areas), rel=1e-5)
+
+
+def _shells(quads, *turned):
+    """Two boxes in space and an open ground below them, listed either way round."""
+    sides = [[0, 1, 3, 2], [4, 6, 7, 5], [0, 4, 5, 1], [2, 3, 7, 6]]
+    sides = np.array([*sides, [0, 2, 6, 4], [1, 5, 7, 3]])
+    box = np.array([[x, y, z] for x in (0, 1) for y in (0, 1) for z in (0, 1)], float)
+    ground = np.array([[-4.0, -4, -1], [4, -4, -1], [4, 4, -1], [-4, 4, -1]])
+    parts = [(box, sides), (2 * box + [2, 0, 1], sides), (ground, [[0, 1, 2, 3]])]
+    points, cells, count = [], [], 0
+    for number, (some, corners) in enumerate(parts):
+        corners = np.asarray(corners) + count
+        cells.append(corners[:, ::-1] if number in turned else corners)
+        points.append(some)
+        count += len(some)
+    cells = np.concatenate(cells)
+    if not quads:
+        cells = np.concatenate([cells[:, [0, 1, 2]], cells[:, [0, 2, 3]]])
+    points = np.concatenate(points).astype(np.float32)
+    names = {"body": np.arange(8), "both": np.arange(16), "ground": np.arange(16, 20)}
+    return Sample(
+        points, -points[:, 2:], cells=cells, name="boxes.npz", boundaries=names
+    )
+
+
+@pytest.mark.parametrize("quads", [True, False])
+@pytest.mark.parametrize("turned", [(), (0,), (1,), (2,), (0, 2)])
+def test_forces_on_surfaces_in_space_do_not_depend_on_other_parts(quads, turned):
+    sample, names = _shells(quads, *turned), {"target": ("p",)}
+    assert one("force_z:p@body", sample, **names) == pytest.approx(1, rel=1e-5)
+    assert one("force_z:p@both", sample, **names) == pytest.approx(9, rel=1e-5)
+    assert one("integral:p@ground", sample, **names) == pytest.approx(64, rel=1e-5)
+    with pytest.raises(ValueError, match=r"boxes.npz: .*s of a surface, is open at 4"):
+        one("force_z:p@ground", sample, **names)
+
+
+def test_the_wall_of_a_cavity_is_pushed_outwards():
+    """Both shells of a body with a cavity: what is inside presses from inside."""
+    inner = annulus(0.5, rows=2)
+    ends = np.arange(_N)
+    ring = np.stack([ends, np.roll(ends, -1)], -1)
+    for cells in ([ring, ring + _N], [ring, ring[:, ::-1] + _N]):
+        body = inner._replace(cells=np.concatenate(cells), boundaries=None)
+        found = one("force_y:p", body)  # the pressure falls by 2 upwards
+        assert found == pytest.approx(2 * (area(1) - area(0.5)), rel=1e-5)
+
+
+def test_extremes_and_boundaries_skip_points_of_weight_zero():
+    sample = annulus()
+    weights = np.ones(sample.num_points, np.float32)
+    values = sample.target.copy()
+    for point, value in ((5, 99.0), (70, -99.0)):
+        weights[point], values[point] = 0, value
+    counted = sample._replace(target=values, quadrature_weights=weights)
+    assert one("max:p", counted) == sample.target.max()
+    assert one("min:p", counted) == sample.target.min()
+    assert one("max:p@wall", counted) < 6
+    assert one("mean:p@wall", counted) < 4
+    with pytest.raises(ValueError, match="the wall has 1 points of weight zero"):
+        one("force_x:p@wall", counted)
+    weights[:_N] = 0
+    for text in ("max:p@wall", "mean:p@wall"):
+        with pytest.raises(ValueError, match="all of its points have weight zero"):
+            one(text, counted)
+
+
+def test_integrals_and_means_over_a_surface_of_quads_are_those_of_its_area():
+    x, y = np.meshgrid(*[np.linspace(0, 1, 9)] * 2, indexing="ij")
+    points = np.stack([x, y, 0.1 * x * y], -1).reshape(-1, 3).astype(np.float32)
+    i = (np.arange(8)[:, None] * 9 + np.arange(8)).reshape(-1)
+    sample = Sample(
+        points,
+        points[:, :1],
+        cells=np.stack([i, i + 9, i + 10, i + 1], -1),
+        name="shell.npz",
+        boundaries={"half": np.flatnonzero(points[:, 1] <= 0.5)},
+    )
+    assert one("integral:p", sample, target=("p",)) == pytest.approx(0.5, abs=5e-3)
+    assert one("mean:p", sample, target=("p",)) == pytest.approx(0.5, abs=5e-3)
+    found = one("integral:p@half", sample, target=("p",))
+    assert found == pytest.approx(0.25, abs=3e-3)

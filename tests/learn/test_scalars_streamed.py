@@ -15,11 +15,12 @@ from opjax import files, learn, streaming
 from opjax.files.sliced import read_sliced
 from opjax.learn.cli import predict as predicting
 from opjax.learn.cli import train as program
-from opjax.learn.predict.prediction import predict_both
+from opjax.learn.predict.prediction import call_both, in_units
 from opjax.learn.registry import operators
-from opjax.learn.tasks import streamed, supervised
+from opjax.learn.tasks import field_losses, streamed, supervised
 from opjax.normalize import Normalizer
-from opjax.samples import summaries
+from opjax.samples import fields, summaries
+from opjax.samples.normalizers import encode_stored
 
 h5py = pytest.importorskip("h5py", reason='needs `pip install "opjax[learn]"`')
 NAMES = {"scalar_names": "angle,mach", "target_scalars": "lift"}
@@ -89,29 +90,49 @@ def _arrays(field, n=37):
     return {name: array.astype(np.float32) for name, array in found.items()}
 
 
-def _whole(normalizers, field, model, sample):
+def _fields(normalizers):
+    """The loss of the field of these arrays, and the field."""
+    if "target" not in normalizers:
+        return None, None
+    normalizer = normalizers["target"]
+    found = fields.fields_of(None, np.asarray(normalizer.std), np.array([True]))
+    scales = field_losses.Scales(found, normalizer)
+    return streamed._Fields(scales, field_losses.over_case), found
+
+
+def _whole(normalizers, model, sample):
     """The error of `regression`, of all points at once."""
-    predict = partial(predict_both, normalizers)
-    of = supervised._error_of_both if field else supervised._error_of_scalars
-    return of(predict, normalizers["target_scalars"], model, sample)
+    of_field, _ = _fields(normalizers)
+    if of_field is None:
+        return supervised._error_of_scalars(None, model, sample)
+    of_values = partial(supervised._by_field, of_field.scales, of_field.form)
+    return supervised._error_of_both(of_values, None, model, sample)
+
+
+def _encoded(normalizers, arrays):
+    """The same arrays for the whole mesh, and to be sliced."""
+    whole = encode_stored(arrays, normalizers, target=True)
+    return whole, streamed._encode(normalizers, arrays)
 
 
 @pytest.mark.parametrize("field", [True, False])
 def test_loss_and_gradients_are_those_of_the_whole_mesh(field):
     model, normalizers, arrays = _model(field), _normalizers(field), _arrays(field)
     how = streamed.Streaming(8, 1.0)
-    encoded = streamed._encode(normalizers, arrays)
-    found = streamed._gradient(streamed._loss(normalizers), how, model, encoded)
-    oracle = jax.jit(jax.value_and_grad(partial(_whole, normalizers, field)))
-    value, gradients = oracle(model, arrays)
+    whole, encoded = _encoded(normalizers, arrays)
+    of_field, _ = _fields(normalizers)
+    loss = streamed._loss(normalizers, of_field)
+    found = streamed._gradient(loss, how, model, encoded)
+    oracle = jax.jit(jax.value_and_grad(partial(_whole, normalizers)))
+    value, gradients = oracle(model, whole)
     np.testing.assert_allclose(found[0], value, rtol=1e-5)
     assert jax.tree.structure(found[1]) == jax.tree.structure(model)
     for one, other in zip(*map(jax.tree.leaves, (found[1], gradients)), strict=True):
         np.testing.assert_allclose(one, other, atol=2e-5, rtol=1e-3)
-    seen = streamed._look(normalizers, how, model, encoded)
+    seen = streamed._look(normalizers, *_fields(normalizers), how, model, encoded)
     assert seen.metric == pytest.approx(float(value), rel=1e-5)
-    both = predict_both(normalizers, model, arrays)
-    np.testing.assert_allclose(seen.read[0], both.scalars, rtol=1e-4, atol=1e-5)
+    scalars = in_units(normalizers, "target_scalars", call_both(model, whole).scalars)
+    np.testing.assert_allclose(seen.read[0], scalars, rtol=1e-4, atol=1e-5)
     assert seen.shown.shape == (37, int(field))
 
 
@@ -119,7 +140,13 @@ def test_sums_over_chunks_do_not_depend_on_their_size():
     model, normalizers, arrays = _model(True), _normalizers(True), _arrays(True)
     encoded = streamed._encode(normalizers, arrays)
     found = [
-        streamed._look(normalizers, streamed.Streaming(size, 1.0), model, encoded)
+        streamed._look(
+            normalizers,
+            *_fields(normalizers),
+            streamed.Streaming(size, 1.0),
+            model,
+            encoded,
+        )
         for size in (5, 37)
     ]
     np.testing.assert_allclose(found[0].read[0], found[1].read[0], rtol=1e-4)

@@ -89,6 +89,22 @@ class Decay(nnx.Module):
         return self.factor[...] * features[:, -1:] * (1.0 if time is None else time)
 
 
+class Encoded(nnx.Module):
+    """The increment `factor * u`, from what the models of a task see and say."""
+
+    def __init__(self, task, factor):
+        self.factor = nnx.Param(jnp.float32(factor))
+        self.seen, self.said = (
+            nnx.data([jnp.asarray(part, jnp.float32) for part in task.extra[name]])
+            for name in ("features", "target")
+        )
+
+    def __call__(self, mesh_points, features, *, quadrature_weights=None, time=None):
+        (mean, std), (shift, scale) = self.seen, self.said
+        u = features[:, -1:] * std[None, -1:] + mean[None, -1:]
+        return (self.factor[...] * u - shift[None]) / scale[None]
+
+
 def plain(how):
     """Normalisers of the fields that evolve that change nothing."""
     return plain_of(how.history * how.channels, how.channels)
@@ -150,7 +166,7 @@ def test_scalars_are_constant_features_in_every_mode(mode):
     normalizer = task.extra["scalars"]
     windows = [one for bucket in task.train for one in bucket.found]
     values = [float(one.scalars[0]) for one in windows]
-    assert set(values) == set(np.float32(rates[:-2]).tolist())
+    assert set(values) == set(rates[:-2].tolist())
     np.testing.assert_allclose(normalizer.mean, [np.mean(values)], rtol=1e-5)
     np.testing.assert_allclose(normalizer.std, [np.std(values, ddof=1)], rtol=1e-5)
     (bucket,) = task.test
@@ -270,13 +286,12 @@ def plain_of(features, target):
 def test_an_exact_step_has_no_error_and_persistence_has():
     """The metric of a rollout."""
     task = tasks.rollouts(config(), splits_of(decaying()))
-    how = stepping.Stepping("one_step", 1, 1, True, 0.1, 0.1)
     (bucket,) = task.test
     arrays = bucket.encode(bucket.read([0]))
     one = {name: array[0] for name, array in arrays.items()}
-    exact = Decay(np.exp(-0.05) - 1)
-    assert time_evaluation.error(how, plain(how), exact, one) < 1e-6
-    still = time_evaluation.error(how, plain(how), Decay(0.0), one)
+    exact = Encoded(task, np.exp(-0.05) - 1)
+    assert task.metric(exact, one) < 1e-5
+    still = task.metric(Encoded(task, 0.0), one)
     steps = np.arange(1, 7)
     assert float(still) == pytest.approx(np.mean(np.exp(0.05 * steps) - 1), rel=1e-4)
 
@@ -287,11 +302,11 @@ def test_repeated_frames_of_shorter_series_do_not_count(padded):
     longer = longer._replace(values=longer.values + 1)
     found = [longer, shorter] if padded else [shorter]
     splits = splits_of([*decaying(3), longer, shorter])._replace(test=found)
-    (bucket,) = tasks.rollouts(config(), splits).test
+    task = tasks.rollouts(config(), splits)
+    (bucket,) = task.test
     row = len(found) - 1
     one = {k: a[0] for k, a in bucket.encode(bucket.read([row])).items()}
-    how = stepping.Stepping("one_step", 1, 1, True, 0.1, 0.1)
-    value = time_evaluation.error(how, plain(how), Decay(0.0), one)
+    value = task.metric(Encoded(task, 0.0), one)
     expected = np.mean(np.exp(0.05 * np.arange(1, 7)) - 1)
     assert float(value) == pytest.approx(expected, rel=1e-4)
 
@@ -319,11 +334,10 @@ def test_steps_of_a_validation_that_there_is_not_are_refused():
 
 def test_a_rollout_that_blows_up_has_a_large_error_and_no_nan():
     task = tasks.rollouts(config(), splits_of(decaying()))
-    how = stepping.Stepping("one_step", 1, 1, True, 0.1, 0.1)
     (bucket,) = task.test
     one = {k: a[0] for k, a in bucket.encode(bucket.read([0])).items()}
     for factor in (1e30, np.nan):
-        found = time_evaluation.error(how, plain(how), Decay(factor), one)
+        found = task.metric(Encoded(task, factor), one)
         assert float(found) == time_evaluation.LARGEST_ERROR
 
 
@@ -342,7 +356,8 @@ def test_the_loss_is_the_mean_error_of_the_frames(changes, steps):
     chosen = config(**changes)
     task = tasks.rollouts(chosen, splits_of(decaying()))
     (bucket, *_) = task.train
-    batch = bucket.encode(bucket.read([0, 1]))
+    physical = bucket.read([0, 1])
+    batch = bucket.encode(physical)
     assert batch["lags"].shape == (2, steps)
     model = task.build(chosen, nnx.Rngs(0))
     value, gradient = jax.value_and_grad(task.loss)(model, batch)
@@ -350,6 +365,7 @@ def test_the_loss_is_the_mean_error_of_the_frames(changes, steps):
     expected = 0.0
     for row in range(2):
         one = {name: array[row] for name, array in batch.items()}
+        one |= {name: physical[name][row] for name in ("features", "target")}
         predicted = stepping.frames(
             how, task.extra, model, one, jnp.asarray(one["lags"])
         )
@@ -767,3 +783,43 @@ def test_the_demonstration_needs_no_files():
     found = train.load_series(config(train="demonstration"))
     assert isinstance(found, SeriesSplits)
     assert len(found.train) >= 10
+
+
+def test_an_operator_that_is_trained_further_takes_the_steps_of_its_last_series(
+    operator, tmp_path, capsys
+):
+    """Trained on frames 0.1 apart, then on frames 0.5 apart: the step is 0.5."""
+    slow = [s._replace(times=5 * s.times) for s in decaying()]
+    task = tasks.rollouts(config(), splits_of(slow), start=operator)
+    assert "it takes steps of 0.5" in "".join(capsys.readouterr())
+    (tmp_path / "config.json").write_text(json.dumps(dataclasses.asdict(config())))
+    task.evaluate(operator.model, tmp_path)
+    trained.finish(tmp_path, {})
+    found = learn.load(tmp_path)
+    how, before = (stepping.stepping_of(o.description) for o in (found, operator))
+    for name in ("interval", "longest", "span", "shortest"):
+        assert getattr(how, name) == pytest.approx(5 * getattr(before, name))
+    np.testing.assert_allclose(in_time.lags_of(found, 3), [0.5, 1, 1.5])
+    np.testing.assert_allclose(in_time.lags_of(found, 2, 0.5), [0.5, 1])
+
+
+def test_times_below_those_of_training_are_warned_of(operator):
+    how = stepping.stepping_of(operator.description)
+    assert how.shortest == pytest.approx(0.1)
+    for mode in ("one_shot", "time_conditional"):
+        time = how._replace(mode=mode, span=9.0)._asdict()
+        known = operator._replace(description=operator.description | {"time": time})
+        with pytest.warns(
+            UserWarning, match=r"0\.001 is asked for, and 0\.1 is the sh"
+        ):
+            in_time.lags_of(known, 1, 0.001)
+        del time["shortest"]  # as an earlier opjax wrote it
+        assert len(in_time.lags_of(known, 1, 0.001)) == 1
+
+
+def test_series_that_are_there_twice_are_warned_of(tmp_path):
+    heat.write_series(tmp_path / "a", 6)
+    heat.write_series(tmp_path / "b", 6)  # the same
+    chosen = config(train=str(tmp_path / "a"), test=str(tmp_path / "b"))
+    with pytest.warns(UserWarning, match="6 series are copies of others: .*b.* is the"):
+        train.load_series(chosen)

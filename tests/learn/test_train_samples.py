@@ -9,6 +9,7 @@ import pytest
 from opjax import files, learn
 from opjax.datasets import heat
 from opjax.learn.cli import train as program
+from opjax.learn.cli import train_samples
 from opjax.samples import Sample, from_arrays, grid_points
 
 TINY = dataclasses.replace(
@@ -105,8 +106,8 @@ def test_what_does_not_fit_is_refused(trained, grids):
         learn.train({"features": features})
     with pytest.raises(ValueError, match=r"\(4, 2, 3, 7\), expected \(h, w, 1\)"):
         trained(np.zeros((4, 2, 3, 7)))
-    with pytest.raises(TypeError, match="int64"):
-        trained(np.zeros((6, 5), int))
+    with pytest.raises(TypeError, match="complex128"):
+        trained(np.zeros((6, 5), complex))
     with pytest.raises(ValueError, match="one row for each point"):
         trained(np.zeros((6, 2)), np.zeros((5, 1)))
     with pytest.raises(ValueError, match="features belong to the points of one mesh"):
@@ -154,3 +155,64 @@ def test_models_of_grids_learn_from_arrays(model, options):
     assert np.all(np.isfinite(values))
     with pytest.raises(ValueError, match="grid|points"):
         found(x[0][::2])  # tied to its grid
+
+
+@pytest.mark.parametrize("dtype", ["f2", ">f8", "i4", "?", "longdouble"])
+def test_operators_are_called_with_real_numbers_of_any_type(dtype, trained, grids):
+    given = (4 * grids[0][0]).astype(dtype)
+    expected = trained(np.asarray(given, np.float64))
+    np.testing.assert_allclose(trained(given), expected, rtol=1e-6)
+    points = grid_points((6, 5))
+    sample = Sample(points, features=given.reshape(-1, 1), grid_shape=(6, 5))
+    np.testing.assert_allclose(trained(sample), expected.reshape(-1, 1), rtol=1e-4)
+    with pytest.raises(
+        TypeError, match=r"values on a grid has dtype complex\d+, not real"
+    ):
+        trained(given * 1j)
+
+
+@pytest.mark.parametrize("dtype", ["f2", "?"])
+def test_arrays_of_any_type_train_an_operator_that_can_be_called(dtype, grids):
+    features, target = (
+        (array > 0 if dtype == "?" else 4 * array).astype(dtype) for array in grids
+    )
+    config = dataclasses.replace(TINY, num_epochs=1)
+    found = learn.train({"features": features, "target": target}, config=config)
+    assert np.isfinite(found(features[0])).all()
+    samples = from_arrays(features=features, target=target)
+    halves = [s._replace(features=s.features.astype(dtype)) for s in samples]  # pyright: ignore
+    divided = train_samples._divided(halves, config)  # a list is treated alike
+    for one, other in zip(divided.train, samples, strict=False):
+        assert one.features.dtype == other.features.dtype  # pyright: ignore
+
+
+def test_a_model_of_one_grid_refuses_another_with_as_many_points(grids, capsys):
+    features, target = grids
+    smoke = learn.TRAIN_PRESETS["smoke"]
+    config = dataclasses.replace(smoke, train="", models=("fno",), num_epochs=1)
+    found = learn.train({"features": features, "target": target}, config=config)
+    assert (
+        "9 samples on a grid of 6 x 5 points, features of 1" in capsys.readouterr().err
+    )
+    assert found(features[0]).shape == (6, 5)
+    with pytest.raises(ValueError, match=r"on a grid of \(5, 6\), .* of \(6, 5\) only"):
+        found(features[0].T)
+    other, own = (grid_points(shape) for shape in ((5, 6), (6, 5)))
+    sample = Sample(other, features=features[0].reshape(-1, 1), grid_shape=(5, 6))
+    with pytest.raises(ValueError, match=r"on a grid of \(5, 6\)"):
+        found(sample)
+    with pytest.raises(ValueError, match="does not fit the order of mesh_points"):
+        found(other, features[0].reshape(-1))
+    np.testing.assert_array_equal(
+        found(own, features[0].reshape(-1))[:, 0], found(features[0]).reshape(-1)
+    )
+
+
+def test_arrays_that_a_model_cannot_tell_apart_are_named(grids):
+    features, target = grids
+    features = features.copy()
+    features[3] = features[1]
+    with pytest.warns(
+        UserWarning, match="2 of 9 samples have the same input as others"
+    ):
+        train_samples._divided({"features": features, "target": target}, TINY)

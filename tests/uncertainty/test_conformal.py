@@ -1,6 +1,7 @@
 """Conformal bands: the theorem on synthetic cases, quantiles, scores, bad input."""
 
 import math
+from fractions import Fraction
 
 import jax
 import jax.numpy as jnp
@@ -223,3 +224,54 @@ def test_other_bad_input_is_named(rng):
     assert np.isnan(uncertainty.conformal_quantile(scores, coverage=0.9))
     found = uncertainty.pointwise_quantile(scores[:, None], coverage=0.9)
     assert jnp.isnan(found)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize(
+    ("shape", "coverage"), [((999, 100), 0.999), ((19, 12), 0.9), ((40, 2000), 0.9)]
+)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16", "float64"])
+def test_the_factor_of_points_is_an_exact_rank_in_every_precision(
+    shape, coverage, dtype, weighted
+):
+    """With equal weights, the theorem is a rank of all scores; none may be missed."""
+    b, n = shape
+    rng = np.random.default_rng(0)
+    scores = np.asarray(jnp.asarray(rng.random(shape), dtype))
+    rank = math.ceil((b + 1) * Fraction(str(coverage)) * n)
+    weights = np.full(shape, 0.37, dtype) if weighted else None
+    with jax.enable_x64(dtype == "float64"):
+        found = uncertainty.pointwise_quantile(
+            scores, coverage=coverage, quadrature_weights=weights
+        )
+    assert found.dtype == dtype
+    expected = np.sort(scores.astype(float), axis=None)[rank - 1]
+    assert np.asarray(found, float) == expected
+
+
+@pytest.mark.slow
+def test_a_factor_of_a_hundred_million_scores_keeps_its_promise():
+    b, n = 100, 1_000_000
+    scores = np.random.default_rng(0).random((b, n), np.float32)
+    found = uncertainty.pointwise_quantile(scores, coverage=0.9)
+    assert np.mean(scores <= np.asarray(found)) >= 0.909
+    assert np.mean(scores < np.asarray(found)) < 0.909
+
+
+def test_weights_of_all_sizes_are_shares_of_their_case(rng):
+    scores, weights = rng.random((2, 12, 700)).astype(np.float32)
+    units = 10.0 ** np.linspace(-30, 30, 12)[:, None]
+    found = [
+        uncertainty.pointwise_quantile(
+            scores, coverage=0.8, quadrature_weights=(w).astype(np.float32)
+        )
+        for w in (weights, weights * units)
+    ]
+    assert found[0] == oracle_pointwise(scores, weights.astype(float), 0.8)
+    below = (scores <= np.asarray(found[1])) * weights.astype(float)
+    below = below.sum(axis=1) / weights.sum(axis=1, dtype=float)
+    assert np.mean(below) >= 13 * 0.8 / 12 - 1e-6
+    weights[3] = 0
+    assert np.isnan(
+        uncertainty.pointwise_quantile(scores, coverage=0.8, quadrature_weights=weights)
+    )

@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 from collections.abc import Generator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -12,13 +12,29 @@ from opjax.files import cgns, limits
 from opjax.files.npz import Groups
 from opjax.files.vtk import blocks, legacy, ply, stl, vtu_write, xml_files
 from opjax.files.vtk.mesh import CURVED, Mesh
-from opjax.quadrature import cell_weights
+from opjax.quadrature import cell_weights, kind_of_four
 
 # VTK's numbers of the linear cells, by dimension: number of corners to kind.
 _LINEAR = {1: {2: 3}, 2: {3: 5, 4: 9}, 3: {4: 10, 8: 12, 6: 13, 5: 14}}
 _VERTEX = 1
+# Points are flat on an axis if they vary by less of the width of the mesh.
+_FLAT = 1e-6
 # Simplices of three, two and one dimension.
 _SIMPLICES = (10, 5, 3)
+
+
+class Plane(NamedTuple):
+    """Where points are in space.
+
+    Attributes:
+      axes: on which they vary.
+      constants: their coordinate on each other axis.
+      width: of their box.
+    """
+
+    axes: tuple[int, ...]
+    constants: Mapping[int, float]
+    width: float
 
 
 class Fields(dict[str, np.ndarray]):
@@ -27,11 +43,15 @@ class Fields(dict[str, np.ndarray]):
     Args:
       mesh: all that the file holds.
       arrays: its arrays at the points, with `mesh_points` and `cells`.
+
+    Attributes:
+      plane: where the points are, where the file was read with its points.
     """
 
     def __init__(self, mesh: Mesh, arrays: Mapping[str, np.ndarray]):
         super().__init__(arrays)
         self.mesh = mesh
+        self.plane: Plane | None = None
 
 
 @contextlib.contextmanager
@@ -44,7 +64,7 @@ def open_vtk(
       path: the file.
       max_bytes: largest size of an array.
       point_dim: number of leading axes that are space. None chooses all axes on which
-        a coordinate is not zero.
+        coordinates vary.
       quadrature: whether to make `quadrature_weights` from the cells.
 
     Raises:
@@ -56,8 +76,11 @@ def open_vtk(
     if not mesh.num_points:
         raise ValueError(f"{path} has no points: the mesh is empty.")
     points, arrays = mesh.points, Fields(mesh, mesh.point_data.arrays)
-    chosen = axes(path, points.min(axis=0), points.max(axis=0), point_dim)
+    low, high = points.min(axis=0), points.max(axis=0)
+    chosen = axes(path, low, high, point_dim)
     arrays["mesh_points"] = points[:, chosen]
+    others = {a: float(low[a]) for a in range(3) if a not in chosen}
+    arrays.plane = Plane(tuple(chosen), others, float((high - low).max()))
     cells = _cells(mesh)
     if cells is not None:
         arrays["cells"] = cells
@@ -146,12 +169,20 @@ def axes(
 ) -> list[int]:
     """Returns the axes of space of points between two corners.
 
+    An axis on which coordinates are constant, up to rounding, is none of space.
+
     Raises:
       ValueError: if coordinates vary on an axis that is left out.
     """
+    extent = high.astype(np.float64) - low
+    rounding = 4 * np.finfo(low.dtype).eps * np.maximum(np.abs(low), np.abs(high))
+    width = extent.max()
+    flat = extent <= np.maximum(_FLAT * width, np.minimum(rounding, 1e-3 * width))
     if point_dim is None:
-        return [a for a in range(3) if low[a] != 0 or high[a] != 0] or [0]
-    if not 1 <= point_dim <= 3 or (low[point_dim:] != high[point_dim:]).any():
+        if flat.all():  # one point: where it is not zero
+            return [a for a in range(3) if low[a] != 0 or high[a] != 0] or [0]
+        return [a for a in range(3) if not flat[a]]
+    if not 1 <= point_dim <= 3 or not flat[point_dim:].all():
         raise ValueError(
             f"{path}: {point_dim=} must be 1, 2 or 3, and axes beyond it constant; the "
             f"mesh reaches from {low} to {high}."
@@ -201,4 +232,8 @@ def _cells_of(cells: Any, points: np.ndarray) -> tuple[np.ndarray, int]:
             f"Cells of {cells.shape[1]} corners in {points.shape[1]} dimensions are no "
             "linear cells that VTK knows."
         )
-    return cells, _LINEAR[fitting[-1]][cells.shape[1]]
+    dimension = fitting[-1]
+    if dimension == 3 and cells.shape[1] == 4 and len(cells):
+        with contextlib.suppress(ValueError):  # they may be either; let them be solid
+            dimension = 2 if kind_of_four(points, cells) == "quad" else 3
+    return cells, _LINEAR[dimension][cells.shape[1]]

@@ -112,7 +112,8 @@ def check(path: Path, mesh: Mesh) -> None:
     if (mesh.types == _POLYHEDRON).any():
         raise ValueError(
             f"{path} has polyhedra, cells that are given by their faces, which are not "
-            "supported; split them into tetrahedra: pyvista.read(old).triangulate()."
+            "supported; split them: foamToVTK -poly-decomp, or "
+            "pyvista.read(old).triangulate(), which leaves no patches."
         )
     _check_cells(path, mesh)
     _check_types(path, mesh)

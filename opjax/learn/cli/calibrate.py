@@ -27,6 +27,7 @@ import jax
 import numpy as np
 from absl import flags
 
+from opjax.files.formats import listed
 from opjax.learn.cli import command_line
 from opjax.learn.json_files import to_json
 from opjax.learn.messages import say
@@ -169,10 +170,18 @@ class Bands(NamedTuple):
             band = self.found.band(sample, values, kind=self.kind)
             fields = np.concatenate([values, band.lower, band.upper], axis=1)
             if self.pictures is not None:
-                self.pictures.add(sample, values, (band.upper - band.lower) / 2)
+                half = (band.upper - band.lower) / 2
+                known = self.found.trained.fields
+                shown = dict(enumerate(self.found.trained.component_names))
+                shown = {c: shown[c] for c in known.channels}
+                self.pictures.add(sample, values, half, shown)
             ends = [f"{name}_{end}" for end in ("lower", "upper") for name in names]
             row = calibration.row_of(
-                band, sample, kind=self.kind, coverage=self.found.coverage
+                band,
+                sample,
+                self.found.trained.fields,
+                kind=self.kind,
+                coverage=self.found.coverage,
             )
         known = self.found.likeness(sample, values)
         if known is not None:
@@ -336,7 +345,7 @@ def main() -> None:
     def work() -> dict[str, Any]:
         return run(
             given.workdir,
-            inputs=given.input,
+            inputs=listed(given.input),
             coverage=given.coverage,
             width=given.width,
             false_alarms=given.false_alarms,

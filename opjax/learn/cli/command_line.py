@@ -323,7 +323,7 @@ def start(
 
     def main(argv: Sequence[str]) -> None:
         if len(argv) > 1:
-            raise app.UsageError(f"Unexpected arguments: {argv[1:]}.")
+            sys.exit(flag_names.unexpected(argv[1:], sys.argv[1:]))
         compiled.keep()
         arenas.limit()
         with console(continues=continues), stopping.at_once(continues=continues):

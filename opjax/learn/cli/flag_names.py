@@ -1,7 +1,7 @@
 """Flags that do not exist: what was meant, what they are called now."""
 
 import difflib
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 
 from opjax.learn.config import renamed
 
@@ -57,6 +57,24 @@ def meant(name: str, known: Collection[str], within: Collection[str] = ()) -> st
     if options := _similar(plain, within):
         return f"Did you mean --model_options={options[0]}=...?"
     return ""
+
+
+def unexpected(arguments: Sequence[str], line: Sequence[str]) -> str:
+    """Returns a sentence on arguments that are no flags.
+
+    Args:
+      arguments: those that are left.
+      line: all of the command line.
+    """
+    first = line.index(arguments[0]) if arguments[0] in line else 0
+    before = line[first - 1] if first else ""
+    what = f"Unexpected arguments: {' '.join(arguments)}."
+    if before.startswith("-") and before.endswith(","):
+        return (
+            f"{what} A blank ends the value of a flag: write {before}{arguments[0]} "
+            f'without it, or put quotes around it, "{before} {arguments[0]}".'
+        )
+    return f"{what} Values belong to flags, --name=value; --help lists all flags."
 
 
 def _similar(name: str, known: Iterable[str]) -> list[str]:

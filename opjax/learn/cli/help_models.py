@@ -25,8 +25,14 @@ def sections() -> str:
     rows["Your own"] = "package.module:function"
     defaults = ModelOptions()
     options = {
-        field.name: f"{field.metadata['text']} (default "
-        f"{getattr(defaults, field.name)}; {_readers(field.name)})"
+        field.name: f"{field.metadata['text']} ("
+        + "; ".join(
+            filter(
+                None,
+                [f"default {getattr(defaults, field.name)}", _readers(field.name)],
+            )
+        )
+        + ")"
         for field in dataclasses.fields(defaults)
         if field.name in of_few()
     }

@@ -28,6 +28,7 @@ see `opjax.export`.
 """
 
 import contextlib
+import math
 import os
 import pathlib
 import time
@@ -37,25 +38,25 @@ from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from absl import app, flags
 
-from opjax import export, files, metrics
+from opjax import export, files
 from opjax._files import remove_leftovers
-from opjax.files.formats import written_name
+from opjax.files.building import time_of
+from opjax.files.formats import listed, written_name
 from opjax.learn.cli import command_line, predict_series
 from opjax.learn.cli.calibrate import Bands, bands_of
 from opjax.learn.config.quantities import Quantity, parse
 from opjax.learn.json_files import to_json, write_json
 from opjax.learn.messages import say
 from opjax.learn.predict import calibration, case_table, in_slices, trained
+from opjax.learn.predict.field_errors import Sums, numbers_of
 from opjax.learn.predict.prediction import Limits
 from opjax.learn.predict.quantities import measure
 from opjax.learn.registry import operators
 from opjax.learn.report.figures_bands import Pictures
 from opjax.learn.tasks import scalars
-from opjax.learn.tasks.supervised import mean_and_worst
 from opjax.samples import Sample, ranges
 
 
@@ -147,8 +148,11 @@ def run(
                 )
                 result |= _summary(rows) | {"output": str(output)}
                 return to_json(result | {"seconds": time.monotonic() - begin})
-            names = (pathlib.Path(written_name(f)).stem for f in _files(inputs))
-            remove_leftovers(place, "report", "scalars", *names)
+            remove_leftovers(place, "report", "scalars")
+            names = _places(inputs).values()
+            for folder in {name.parent for name in names}:
+                stems = [name.stem for name in names if name.parent == folder]
+                remove_leftovers(place / folder, *stems)
             if stream:
                 rows = _stream_all(found, inputs, place, point_dim, limits)
             else:
@@ -198,15 +202,24 @@ def _quantities(
     return wanted
 
 
-def _files(inputs: str | Sequence[str]) -> list[pathlib.Path]:
+def _places(inputs: str | Sequence[str]) -> dict[pathlib.Path, pathlib.Path]:
+    """Files of the input, and what the output calls them.
+
+    Where several have one name, as in a folder for each case, their folders go along.
+    """
     found = files.find(inputs)
-    twice = [name for name, n in Counter(map(written_name, found)).items() if n > 1]
+    names = [pathlib.Path(written_name(file)) for file in found]
+    if len(set(names)) < len(names):
+        names = [
+            file.parent.name / name for file, name in zip(found, names, strict=True)
+        ]
+    twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
         raise ValueError(
             f"Several files of the input are called {twice[0]}; predict on their "
             "folders one by one."
         )
-    return found
+    return dict(zip(found, names, strict=True))
 
 
 def _names(found: trained.Trained) -> list[str]:
@@ -224,9 +237,10 @@ def _stream_all(
     limits: Limits,
 ) -> list[dict[str, Any]]:
     rows, names = [], _names(found)
-    for file in _files(inputs):
+    for file, name in _places(inputs).items():
+        place = output / name.with_name(file.name)
         rows += in_slices.predict_file(
-            found, file, output / file.name, names, limits, point_dim=point_dim
+            found, file, place, names, limits, point_dim=point_dim
         )
     for row in rows:
         if note := ranges.sentence(row):
@@ -249,13 +263,14 @@ def _predict_all(
     rows, names = [], _names(found)
     given: list[Sample] = []
     output.mkdir(parents=True, exist_ok=True)
-    for file in _files(inputs):
-        place = output / written_name(file)
+    early: list[str] = []  # at time 0, with fields that are taken for true ones
+    for file, name in _places(inputs).items():
+        place = output / name
         if place.exists() and place.samefile(file):
             raise ValueError(f"{place} is the input itself; give another --output.")
         options = found.read_options(point_dim=point_dim)
         with _opened(file, place, options, copied=bool(names)) as several:
-            for sample, add in several:
+            for sample, add, when in several:
                 both = found.both(
                     sample,
                     chunk_size=limits.chunk_size,
@@ -272,9 +287,20 @@ def _predict_all(
                 else:
                     fields, known = bands.beside(sample, values, names)
                     add(*fields)
+                    of_fields = row.get("fields", {})
+                    for name, one in known.get("fields", {}).items():
+                        one |= of_fields.get(name, {})
                     row |= known | bands.intervals(row)
                 rows.append(row)
                 given.append(ranges.ends(sample))
+                early += [sample.name] * (when == 0 and "relative_l2" in row)
+    if early:
+        warnings.warn(
+            f"{len(early)} of {len(rows)} samples are at time 0, {early[0]} for one: "
+            "if their fields are initial values, and no solution, their errors say "
+            "nothing.",
+            stacklevel=2,
+        )
     for note in ranges.other_units(
         found.description, given, found.description["names"]
     ):
@@ -287,16 +313,17 @@ def _predict_all(
 @contextlib.contextmanager
 def _opened(
     file: pathlib.Path, place: pathlib.Path, options: files.ReadOptions, *, copied: bool
-) -> Generator[list[tuple[Sample, Callable[[np.ndarray, list[str]], None]]]]:
-    """Opens the samples of a file, and what adds fields to each in a copy of it.
+) -> Generator[list[tuple[Sample, Callable[[np.ndarray, list[str]], None], float]]]:
+    """Opens the samples of a file, what adds fields to each in a copy, and its time.
 
     Not copied, nothing is added: there are no fields to add.
     """
     if copied:
         with files.extended(file, place, **options) as several:
-            yield [(each.sample, each.add) for each in several]
+            yield [(e.sample, e.add, time_of(e.arrays)) for e in several]
     else:
-        yield [(sample, lambda *_: None) for sample in files.read(file, **options)]
+        samples = files.read(file, **options)
+        yield [(sample, lambda *_: None, math.nan) for sample in samples]
 
 
 def _finite(sample: Sample, values: np.ndarray) -> np.ndarray:
@@ -320,10 +347,9 @@ def _row(
     if crowding := ranges.crowding(found.description, sample):
         row["points_crowding"] = crowding
     if sample.target is not None and values.shape[1]:
-        weights: Any = sample.quadrature_weights
-        row["relative_l2"] = metrics.relative_l2(
-            jnp.asarray(values), sample.target, quadrature_weights=weights
-        )
+        sums = Sums(found.fields)
+        sums.add(values, sample.target, sample.quadrature_weights)
+        row |= sums.errors().row()
     if note := ranges.sentence(to_json(row)):
         say(f"{sample.name}: {note}.")
     if wanted:
@@ -334,14 +360,13 @@ def _row(
 
 
 def _summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    errors = [row["relative_l2"] for row in rows if "relative_l2" in row]
     own = ("name", "num_points", "relative_l2", "errors", "steps", "last_time")
-    own += case_table.ROW
+    own += ("fields", "error_over_spread", *case_table.ROW)
     own += ("quantities", "true_quantities", ranges.BEYOND)
     own += calibration.ROW
     keys = dict.fromkeys(key for row in rows for key in row if key not in own)
     return {
-        **(mean_and_worst(np.asarray(errors)) if errors else {}),  # targets are known
+        **numbers_of(rows),  # of those whose targets are known
         "samples": len(rows),
         "num_points": sum(row["num_points"] for row in rows),
         **{f"{key}_worst": max(row.get(key, 0) for row in rows) for key in keys},
@@ -504,7 +529,7 @@ def main() -> None:
             raise app.UsageError("--time_step and --gif mean nothing without --steps.")
         return run(
             given.workdir,
-            inputs=given.input,
+            inputs=listed(given.input),
             output=given.output,
             export_path=given.export,
             point_dim=given.point_dim,

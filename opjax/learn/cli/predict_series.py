@@ -6,10 +6,8 @@ import warnings
 from collections.abc import Iterator
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 
-from opjax import metrics
 from opjax.files import frames as lists
 from opjax.files import reading, series_writing
 from opjax.files.formats import Paths
@@ -17,6 +15,7 @@ from opjax.files.series import read_series
 from opjax.learn.json_files import to_json, write_json
 from opjax.learn.messages import say
 from opjax.learn.predict import in_time, stepping
+from opjax.learn.predict.field_errors import FieldErrors, Sums, joined
 from opjax.learn.predict.stepping import Stepping
 from opjax.learn.predict.trained import Trained
 from opjax.learn.report import animation
@@ -89,7 +88,8 @@ def _cases(
             min_frames=how.history,
         ).series
         for number, series in enumerate(several):
-            name = case.stem if len(several) == 1 else f"{case.stem}_{number}"
+            stem = case.name.split(".")[0] if case.suffix == ".series" else case.stem
+            name = stem if len(several) == 1 else f"{stem}_{number}"
             if name in taken:
                 raise ValueError(
                     f"Several cases of the input are called {name}; predict on their "
@@ -115,7 +115,7 @@ def _roll_out(
     start = float(series.times[how.history - 1])
     times = start + np.concatenate([np.zeros(1), lags])
     predicted = in_time.frames(found, series, lags)
-    errors: list[float] = []
+    errors: list[FieldErrors] = []
     with contextlib.ExitStack() as stack:
         writers = [
             stack.enter_context(
@@ -139,14 +139,15 @@ def _roll_out(
         for time, values in zip(times[1:], predicted, strict=True):
             for write in writers:
                 write(float(time), values)
-            errors += _error(series, float(time), values, how.interval)
+            errors += _errors(found, series, float(time), values, how.interval)
     row: dict[str, Any] = {"name": series.name, "num_points": series.num_points}
     row |= ranges.compare(found.description, series.seen(range(how.history)))
     if series.scalars:
         row["scalars"] = dict(series.scalars)
     row |= {"steps": len(lags), "last_time": float(times[-1])}
     if errors:
-        row |= {"relative_l2": float(np.mean(errors)), "errors": errors}
+        of_frames = joined(errors)
+        row |= of_frames.row() | {"errors": of_frames.of_samples.tolist()}
     return to_json(row)
 
 
@@ -158,21 +159,19 @@ def _names(found: Trained) -> list[str]:
 
 def _mesh(case: pathlib.Path) -> Any:
     """The mesh of a case of `.vtu` files, with cells of any kinds; None for others."""
-    if not case.is_dir() and case.suffix.lower() not in (".pvd", ".vtu"):
+    if not case.is_dir() and case.suffix.lower() not in (".pvd", ".series", ".vtu"):
         return None
     first = next(iter(lists.listed(case)))
     return series_writing.mesh_of(first.file, reading.MAX_BYTES)
 
 
-def _error(
-    series: Series, time: float, values: np.ndarray, interval: float
-) -> list[float]:
-    """The error at a time, if the series has a true frame of that time."""
+def _errors(
+    found: Trained, series: Series, time: float, values: np.ndarray, interval: float
+) -> list[FieldErrors]:
+    """The errors at a time, if the series has a true frame of that time."""
     near = int(np.argmin(np.abs(series.times - time)))
     if abs(series.times[near] - time) > 1e-3 * interval:
         return []
-    weights: Any = series.quadrature_weights
-    found = metrics.relative_l2(
-        jnp.asarray(values), series.values[near], quadrature_weights=weights
-    )
-    return [float(found)]
+    sums = Sums(found.fields)
+    sums.add(values, series.values[near], series.quadrature_weights)
+    return [sums.errors()]

@@ -8,6 +8,7 @@ if __name__ == "__main__":
 
 import contextlib
 import dataclasses
+import functools
 import json
 import os
 import pathlib
@@ -30,7 +31,7 @@ from opjax.learn.report import drawing
 from opjax.learn.report.members import Finished, Report, write_report, write_tables
 from opjax.learn.run import hosts
 from opjax.learn.run.devices import Devices
-from opjax.learn.run.folder import RunDirectory, run_once
+from opjax.learn.run.folder import DataFiles, RunDirectory, run_once
 
 _Config = TypeVar("_Config", bound=fields.Preset)
 
@@ -50,6 +51,8 @@ class Program(Generic[_Config]):
       command: how it is started; `python -m experiments.<name>` by default.
       grid_axes: axes of the grid that samples are on, zero for none; or a function of
         the configuration. None where it is not known before they are read.
+      data: `data(config)`, which of the user's files the run is trained on; None if
+        there are none.
     """
 
     name: str
@@ -61,6 +64,7 @@ class Program(Generic[_Config]):
     describe_work: Callable[[_Config], dict[str, Any]] | None = None
     command: str = ""
     grid_axes: Callable[[Any], int] | int | None = None
+    data: Callable[[_Config], DataFiles] | None = None
 
     def run(
         self,
@@ -134,7 +138,8 @@ class Program(Generic[_Config]):
 
         if hosts.first():
             say(f"Folder: {workdir}")
-        result = run_once(workdir, config, work, command=command)
+        data = None if self.data is None else functools.partial(self.data, config)
+        result = run_once(workdir, config, work, command=command, data=data)
         result["workdir"] = workdir  # where it is now; folders may be moved
         if hosts.first():
             _show(pathlib.Path(workdir, "tables.md"))
@@ -169,12 +174,18 @@ class Program(Generic[_Config]):
         return Devices(devices, config, points=points)
 
     def describe(
-        self, config: _Config, *, cache_dir: str | None = None, devices: str = ""
+        self,
+        config: _Config,
+        *,
+        workdir: str | os.PathLike[str] | None = None,
+        cache_dir: str | None = None,
+        devices: str = "",
     ) -> dict[str, Any]:
         """Says what `run` would do, without training.
 
         Args:
           config: as for `run`.
+          workdir: as for `run`.
           cache_dir: as for `run`.
           devices: as for `run`.
 
@@ -194,7 +205,7 @@ class Program(Generic[_Config]):
             "program": self.name,
             "preset": config.preset,
             **found,
-            "workdir": self._default_workdir(config, base),
+            "workdir": os.fspath(workdir or self._default_workdir(config, base)),
         }
 
     def launch(self) -> None:
@@ -207,7 +218,10 @@ class Program(Generic[_Config]):
             with hosts.joined(given.coordinator, given.num_processes, given.process_id):
                 if given.describe:
                     found = self.describe(
-                        config, cache_dir=given.cache_dir, devices=given.devices
+                        config,
+                        workdir=given.workdir,
+                        cache_dir=given.cache_dir,
+                        devices=given.devices,
                     )
                     return found if hosts.first() else None
                 self.run(

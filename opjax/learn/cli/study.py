@@ -117,6 +117,7 @@ def run(
         task.num_test,
         time.monotonic() - begin,
         tasks.seconds,
+        task.fields,
     )
 
 

@@ -24,6 +24,8 @@ from collections.abc import Generator
 from opjax import files
 from opjax.datasets import heat
 from opjax.files.building import copies
+from opjax.files.fingerprints import fingerprint
+from opjax.files.formats import listed
 from opjax.files.reading import wanted_of
 from opjax.files.series import SeriesSplits, series_splits
 from opjax.files.topology import LOCATIONS
@@ -35,8 +37,9 @@ from opjax.learn.config.time import TimeOptions
 from opjax.learn.messages import say
 from opjax.learn.predict import trained
 from opjax.learn.predict.trained import Trained
+from opjax.learn.run.folder import DataFiles
 from opjax.learn.tasks.benchmark import PAPER, SMOKE, quick
-from opjax.learn.tasks.field_errors import FORMS
+from opjax.learn.tasks.field_losses import FORMS
 from opjax.learn.tasks.start import check_options
 from opjax.learn.tasks.streamed import StreamedTask, Streaming, streamed_regression
 from opjax.learn.tasks.supervised import regression
@@ -51,14 +54,10 @@ ARRAYS = "arrays:"  # and a digest: the samples of a call of `learn.train`
 OPERATOR = "operator:"  # and a digest: the `init_from` of such a call
 
 
-def _listed(paths: str) -> list[str]:
-    return [path.strip() for path in paths.split(",") if path.strip()]
-
-
 def _absolute(paths: str) -> str:
     if paths == DEMONSTRATION or paths.startswith((ARRAYS, OPERATOR)):
         return paths
-    return ",".join(os.path.abspath(os.path.expanduser(p)) for p in _listed(paths))
+    return ",".join(os.path.abspath(os.path.expanduser(p)) for p in listed(paths))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,8 +81,8 @@ class FileOptions(Options):
     )
     target_names: str = option(
         "",
-        "Names of the fields to predict, separated by commas. If empty, the field "
-        "target, when the files have one",
+        "Names of the fields to predict, separated by commas; a name with a comma in "
+        "double quotes. If empty, the field target, when the files have one",
     )
     scalar_names: str = option(
         "",
@@ -99,7 +98,7 @@ class FileOptions(Options):
     point_dim: int = option(
         0,
         "Dimension of space: the number of leading axes of VTK points that are used. "
-        "0 leaves out axes that are zero everywhere",
+        "0 leaves out axes on which points are constant",
         minimum=0,
     )
     quadrature: bool = option(
@@ -201,8 +200,13 @@ class LossOptions(Options):
 
     loss: str = option(
         "case",
-        "Error of a field",
-        choices=("case", "spread", "relative", "joint"),
+        "Error of each field, whose mean is the loss and selects the best epoch. case: "
+        "root mean square error over the variation of the field in the case, at least "
+        "a tenth of its spread in training; spread: over its spread in training; "
+        "relative: over the size of the field in the case. joint: relative error of "
+        "all channels together in physical units, as papers have it, in which the "
+        "field with the largest numbers counts most",
+        choices=(*FORMS, "joint"),
     )
 
 
@@ -395,8 +399,8 @@ def make_streamed_task(config: Config) -> StreamedTask:
             "Give the training meshes of stream_points, --train=FOLDER or files."
         )
     splits = files.sliced_splits(
-        _listed(config.train),
-        _listed(config.test),
+        listed(config.train),
+        listed(config.test),
         features=files.parse_names(config.feature_names),
         target=files.parse_names(config.target_names),
         point_dim=config.point_dim or None,
@@ -418,15 +422,21 @@ def make_streamed_task(config: Config) -> StreamedTask:
             if name in arrays or name not in SCALARS
         }
     how = Streaming(config.stream_points, config.stream_memory)
-    return streamed_regression(splits, how, names=names, start=start_of(config))
+    return streamed_regression(
+        splits,
+        how,
+        names=names,
+        start=start_of(config),
+        form=FORMS.get(config.loss),
+    )
 
 
 def load_series(config: Config) -> SeriesSplits:
     """Reads and divides series."""
     with _training_paths(config, series=True) as paths:
-        return series_splits(
+        splits = series_splits(
             paths,
-            _listed(config.test),
+            listed(config.test),
             target=config.target_names,
             features=config.feature_names,
             scalars=config.scalar_names,
@@ -442,6 +452,9 @@ def load_series(config: Config) -> SeriesSplits:
             num_validation=config.num_validation,
             num_test=config.num_test,
         )
+    if not config.stream_samples:
+        _warn_of_copies(splits)
+    return splits
 
 
 @contextlib.contextmanager
@@ -458,7 +471,7 @@ def _training_paths(config: Config, *, series: bool = False) -> Generator[list[s
             f"--train={DEMONSTRATION} to try the program."
         )
     if config.train != DEMONSTRATION:
-        yield _listed(config.train)
+        yield listed(config.train)
         return
     with tempfile.TemporaryDirectory() as folder:
         write = heat.write_series if series else heat.write
@@ -471,7 +484,7 @@ def load(config: Config) -> tuple[Splits, dict[str, tuple[str, ...]]]:
     with _training_paths(config) as paths:
         splits = files.splits(
             paths,
-            _listed(config.test),
+            listed(config.test),
             features=config.feature_names,
             target=config.target_names,
             point_dim=config.point_dim or None,
@@ -503,20 +516,39 @@ def load(config: Config) -> tuple[Splits, dict[str, tuple[str, ...]]]:
     return splits, dict(splits.channels or {})
 
 
-def _warn_of_copies(splits: Splits) -> None:
-    """Warns of samples that are there twice, and may be in two sets."""
+def _warn_of_copies(splits: Splits | SeriesSplits) -> None:
+    """Warns of samples or series that are there twice, and may be in two sets."""
     found = copies([*splits.train, *splits.validation, *splits.test])
     if found:
         first, second = found[0]
+        kind = "series" if isinstance(splits, SeriesSplits) else "samples"
         warnings.warn(
-            f"{len(found)} samples are copies of others: {second} is the same as "
+            f"{len(found)} {kind} are copies of others: {second} is the same as "
             f"{first}. A copy in another set makes its error too small; remove it.",
             stacklevel=2,
         )
 
 
+def data_files(config: Config) -> DataFiles:
+    """Which files a run is trained and tested on; none of arrays and our own."""
+    if not config.train or config.train.startswith((ARRAYS, DEMONSTRATION)):
+        return {}
+    paths = {"train": listed(config.train), "test": listed(config.test)}
+    series = config.time != "none"
+    return {
+        name: fingerprint(given, stacked=config.stacked, series=series)
+        for name, given in paths.items()
+        if given
+    }
+
+
 PROGRAM = Program(
-    "train", PRESETS, make_task, title="Your own data", command="opjax-train"
+    "train",
+    PRESETS,
+    make_task,
+    title="Your own data",
+    command="opjax-train",
+    data=data_files,
 )
 run, main = PROGRAM.run, PROGRAM.launch
 

@@ -18,6 +18,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from opjax import files
+from opjax.files import repeats
 from opjax.files.series import SeriesSplits
 from opjax.files.series import divide as divide_series
 from opjax.learn.cli import study
@@ -32,7 +33,7 @@ from opjax.learn.run.devices import Devices
 from opjax.learn.run.fitting import fit
 from opjax.learn.run.folder import RunDirectory, open_run, run_once
 from opjax.learn.run.stopping import Stopped
-from opjax.learn.tasks.field_errors import FORMS
+from opjax.learn.tasks.field_losses import FORMS
 from opjax.learn.tasks.start import check_options
 from opjax.learn.tasks.supervised import regression
 from opjax.learn.tasks.task import Task
@@ -46,14 +47,17 @@ from opjax.samples import (
     check,
     columns,
     from_arrays,
+    layout,
 )
 from opjax.samples import series as rules
+from opjax.samples.base import real
+from opjax.samples.narrowing import narrow_samples
 
 Data = Sequence[Sample] | Splits | Sequence[Series] | SeriesSplits
 
 
 def train(
-    data: Data | Mapping[str, ArrayLike],
+    data: Data | Mapping[str, ArrayLike | Mapping[str, ArrayLike]],
     *,
     preset: str = "fast",
     model: str | None = None,
@@ -72,7 +76,8 @@ def train(
 
     Args:
       data: samples; splits of them; arrays by the names of the arguments of
-        `samples.from_arrays`; or, with `time`, series, or splits of them.
+        `samples.from_arrays`, whose target may be several fields by their names,
+        `{"U": u, "p": p}`; or, with `time`, series, or splits of them.
       preset: of `opjax-train`, with the values of all that is not given.
       model: name of the model, see `opjax-train --help`.
       num_epochs: passes over the training samples.
@@ -144,16 +149,19 @@ def _preset(name: str) -> Config:
     return PRESETS[name]
 
 
-def _divided(
-    data: Data | Mapping[str, ArrayLike], config: Config
-) -> Splits | SeriesSplits:
+def _divided(data: Data | Mapping[str, Any], config: Config) -> Splits | SeriesSplits:
     if isinstance(data, SeriesSplits):
+        data = data._replace(
+            train=_single_series(data.train),
+            validation=_single_series(data.validation),
+            test=_single_series(data.test),
+        )
         return _divided_series(
             [*data.train, *data.validation, *data.test], data, config
         )
     if not isinstance(data, Splits | Mapping) and data and isinstance(data[0], Series):
         series: Any = data  # a sequence has one kind of elements
-        return _divided_series(series, None, config)
+        return _divided_series(_single_series(series), None, config)
     if config.time != "none":
         raise ValueError(
             f"time={config.time} needs series, opjax.samples.Series; or leave it out."
@@ -167,15 +175,26 @@ def _divided(
         )
     if isinstance(data, Sample):
         raise ValueError("One sample is too few to train; give a list of samples.")
-    given: Any = _stacked(data) if isinstance(data, Mapping) else data
+    given: Any = data
+    channels: dict[str, tuple[str, ...]] = {}
+    if isinstance(data, Mapping):
+        arrays = dict(data)
+        target = arrays.get("target")
+        if isinstance(target, Mapping):
+            arrays["target"], channels["target"] = _joined(target, data)
+        given = _stacked(arrays)
     found = _single(given)
     check(found)
-    return files.divide(
+    repeats.warn(map(repeats.seen, found))
+    grids = [(one.name, layout.sense(one.mesh_points, one.grid_shape)) for one in found]
+    layout.check_axes(grids)
+    splits = files.divide(
         found,
         validation_fraction=config.validation_fraction,
         test_fraction=config.test_fraction,
         seed=config.data_seed,
     )
+    return splits._replace(channels=channels) if channels else splits
 
 
 def _divided_series(
@@ -197,7 +216,37 @@ def _divided_series(
     )
 
 
-def _stacked(data: Mapping[str, ArrayLike]) -> list[Sample]:
+def _joined(
+    fields: Mapping[str, ArrayLike], data: Mapping[str, Any]
+) -> tuple[np.ndarray, tuple[str, ...]]:
+    """Fields by their names side by side, and the name of each channel."""
+    # A scalar field has samples and points, or samples and the two axes of a grid.
+    axes = 2 if "mesh_points" in data else 3
+    columns: list[np.ndarray] = []
+    names: list[str] = []
+    for name, values in fields.items():
+        array = np.asarray(values)
+        if array.ndim not in (axes, axes + 1):
+            raise ValueError(
+                f"The field {name} of the target has shape {array.shape}, expected "
+                + (
+                    "(b, n) or (b, n, c)."
+                    if axes == 2
+                    else "(b, h, w) or (b, h, w, c)."
+                )
+            )
+        columns.append(array[..., None] if array.ndim == axes else array)
+        names += [name] * columns[-1].shape[-1]
+    shapes = {name: one.shape[:-1] for name, one in zip(fields, columns, strict=True)}
+    if len(set(shapes.values())) != 1:
+        raise ValueError(
+            f"The fields of the target have the shapes {shapes} without channels; they "
+            "must be those of the same samples and points."
+        )
+    return np.concatenate(columns, axis=-1), tuple(names)
+
+
+def _stacked(data: Mapping[str, Any]) -> list[Sample]:
     """Samples of arrays by name, see `samples.from_arrays`."""
     if unknown := data.keys() - {*FIELDS, *SCALARS}:
         raise ValueError(
@@ -206,7 +255,7 @@ def _stacked(data: Mapping[str, ArrayLike]) -> list[Sample]:
         )
     if not {"target", "target_scalars"} & data.keys():
         raise ValueError(f"{sorted(data)} have no target; give what to predict.")
-    return from_arrays(
+    found = from_arrays(
         target=data.get("target"),
         features=data.get("features"),
         mesh_points=data.get("mesh_points"),
@@ -214,22 +263,53 @@ def _stacked(data: Mapping[str, ArrayLike]) -> list[Sample]:
         scalars=data.get("scalars"),
         target_scalars=data.get("target_scalars"),
     )
+    if data.get("mesh_points") is None:
+        _say_grid(found)
+    return found
+
+
+def _say_grid(found: Sequence[Sample]) -> None:
+    """Says how arrays without points are understood."""
+    first = found[0]
+    points = " x ".join(map(str, first.grid_shape or ()))
+    arrays = {"features": first.features, "target": first.target}
+    counts = ", ".join(
+        f"{name} of {array.shape[1]} channels"
+        for name, array in arrays.items()
+        if array is not None
+    )
+    say(f"{len(found)} samples on a grid of {points} points, {counts}.")
 
 
 def _single(found: Sequence[Sample]) -> list[Sample]:
-    """The same samples as files are read: single precision, values in columns."""
+    """The same samples as files are read: no half precision, values in columns."""
 
-    def single(array: np.ndarray | None) -> np.ndarray | None:
-        double = array is not None and np.asarray(array).dtype == np.float64
-        return np.asarray(array, np.float32) if double else array
-
-    return [
-        columns(
-            sample._replace(
-                **{name: single(getattr(sample, name)) for name in (*FIELDS, *SCALARS)}
-            )
+    def floating(sample: Sample) -> Sample:
+        arrays = {name: getattr(sample, name) for name in (*FIELDS, *SCALARS)}
+        place = sample.name or "sample"
+        return sample._replace(
+            **{
+                name: real(f"{place}: {name}", array)
+                for name, array in arrays.items()
+                if array is not None
+            }
         )
-        for sample in found
+
+    return narrow_samples([columns(floating(sample)) for sample in found])
+
+
+def _single_series(found: Sequence[Series]) -> list[Series]:
+    """Series whose arrays in memory are of single or double precision."""
+    names = ("mesh_points", "times", "values", "features", "quadrature_weights")
+    return [
+        series._replace(
+            **{
+                name: real(f"{series.name or 'series'}: {name}", array)
+                for name in names
+                if isinstance(array := getattr(series, name), np.ndarray)
+            }
+        )
+        for series in found
     ]
 
 

@@ -17,6 +17,7 @@ from opjax.files.npz import add, open_npz
 from opjax.learn.json_files import replacing, to_json
 from opjax.learn.messages import say
 from opjax.learn.predict import intervals, likeness, prediction, trained, widths
+from opjax.learn.predict.field_errors import keys
 from opjax.learn.predict.intervals import HalfWidths
 from opjax.learn.predict.likeness import Reference
 from opjax.learn.predict.prediction import Predicted
@@ -24,6 +25,7 @@ from opjax.learn.predict.trained import Trained
 from opjax.learn.predict.widths import WIDTHS, Width
 from opjax.samples import Sample
 from opjax.samples.digests import digest
+from opjax.samples.fields import Fields
 
 FILE = "calibration.npz"
 BANDS = ("whole_field", "pointwise")
@@ -55,8 +57,9 @@ class Calibration(NamedTuple):
       width_name: one of `WIDTHS`.
       width: the width model.
       coverage: the share that is promised.
-      factors: of the width, by the name of the band, `whole_field` and `pointwise`;
-        none where scalars alone are predicted.
+      factors: of the width, `whole_field` and `pointwise`, the names of the bands; of
+        several fields `whole_field_U` and so on, one for each; none where scalars alone
+        are predicted.
       scores: of whole fields, those of the calibration cases, sorted, `(b,)`; where
         scalars alone are predicted, the largest error of a case over the spread of
         that scalar in training.
@@ -89,7 +92,8 @@ class Calibration(NamedTuple):
           sample: the case, as for the operator.
           prediction: what the operator predicts for it, `(n, q)`, if that is known.
           kind: `"whole_field"`: the whole field lies inside in the promised share of
-            cases; or `"pointwise"`: that share of points does, on average.
+            cases; or `"pointwise"`: that share of points does, on average. Of several
+            fields, this is promised of each by itself.
 
         Returns:
           Lower and upper field in physical units, `(n, q)` each.
@@ -100,13 +104,17 @@ class Calibration(NamedTuple):
         """
         if kind not in BANDS:
             raise ValueError(f"{kind=} is unknown; choose from {', '.join(BANDS)}.")
-        if kind not in self.factors:
+        if not self.factors:
             raise ValueError(
                 f"The operator in {self.trained.folder} predicts scalars alone, which "
                 "have intervals, `half_widths`, and no band."
             )
         values = self.trained(sample) if prediction is None else prediction
-        half = self.factors[kind] * (1 + _ROUNDING) * self.width(sample, values)
+        factors = factors_of_channels(self.trained.fields, kind, self.factors)
+        half = np.zeros(values.shape)
+        varying = np.flatnonzero(factors)  # a constant channel is predicted exactly
+        width = self.width(sample, values)[:, varying]
+        half[:, varying] = factors[varying] * (1 + _ROUNDING) * width
         # Rounded outwards: a target whose score is the factor lies inside.
         lower = np.nextafter((values - half).astype(values.dtype), -np.inf)
         upper = np.nextafter((values + half).astype(values.dtype), np.inf)
@@ -213,8 +221,8 @@ def calibrate(
 
     Raises:
       ValueError: if there are too few cases (the message says how many are needed), a
-        case was in the training or validation set or does not fit the operator, or an
-        option is unknown or has no meaning.
+        case was in the training or validation set of the operator or of a member or
+        does not fit one of them, or an option is unknown or has no meaning.
     """
     if width not in WIDTHS:
         raise ValueError(f"{width=} is unknown; choose from {', '.join(WIDTHS)}.")
@@ -231,8 +239,9 @@ def calibrate(
             "scalars alone, whose intervals are equally wide for all cases. Leave it "
             "out."
         )
-    _check_targets(operator, cases)
-    _check_unseen(operator, cases)
+    for one in (operator, *members):
+        _check_targets(one, cases)
+    _check_unseen((operator, *members), cases)
     # By their digests, so that the order of files does not matter.
     order = np.argsort([digest(sample) for sample in cases], kind="stable")
     ordered = [cases[place] for place in order]
@@ -257,7 +266,7 @@ def calibrate(
     scores, factors = (
         (_scores_of_scalars(operator, ordered, predicted), dict[str, float]())
         if alone
-        else _factors(model, ordered, values, coverage)
+        else _factors(operator.fields, model, ordered, values, coverage)
     )
     names = tuple(map(identity, members))
     return Calibration(
@@ -282,15 +291,50 @@ def _predicted(
     return Predicted(found) if isinstance(found, np.ndarray) else found
 
 
+def factors_of_channels(
+    fields: Fields, kind: str, factors: Mapping[str, float]
+) -> np.ndarray:
+    """Returns the factor of every channel, `(q,)`; zero of constant ones."""
+    found = np.zeros(fields.num_channels)
+    for name, field in zip(_factor_names(fields, kind), fields.varying, strict=True):
+        found[list(field.channels)] = factors[name]
+    return found
+
+
+def _factor_names(fields: Fields, kind: str) -> list[str]:
+    return [f"{kind}_{key}" for key in keys(fields.names)] or [kind]
+
+
 def _factors(
+    fields: Fields,
     width: Width,
     cases: Sequence[Sample],
     values: Sequence[np.ndarray],
     coverage: float,
 ) -> tuple[np.ndarray, dict[str, float]]:
-    """Sorted scores of whole fields, and the factors of both bands."""
-    most = max(len(v) for v in values)
-    fields, points, weights = [], [], []
+    """Sorted scores of whole cases, and the factors of both bands of each field."""
+    points, weights = _scores_of_points(width, cases, values, fields.channels)
+    factors: dict[str, float] = {}
+    largest = np.zeros(len(cases))
+    for number, field in enumerate(fields.varying):
+        own = [p[:, [fields.channels.index(c) for c in field.channels]] for p in points]
+        scores = np.array([one.max() for one in own])
+        largest = np.maximum(largest, scores)
+        whole, pointwise = _quantiles(scores, own, weights, coverage)
+        for kind, factor in zip(BANDS, (whole, pointwise), strict=True):
+            factors[_factor_names(fields, kind)[number]] = factor
+    return np.sort(largest), factors
+
+
+def _scores_of_points(
+    width: Width,
+    cases: Sequence[Sample],
+    values: Sequence[np.ndarray],
+    channels: list[int],
+) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Errors over widths at the points of each case, `(n, c)`, and their weights."""
+    points: list[np.ndarray] = []
+    weights: list[np.ndarray] = []
     for sample, value in zip(cases, values, strict=True):
         assert sample.target is not None
         given = sample.quadrature_weights
@@ -298,30 +342,41 @@ def _factors(
         arrays = value - sample.target, width(sample, value)
         # Padded, so that meshes of many sizes are few programs.
         size = prediction.padded_size(len(value))
-        error, half, weight = (
-            jnp.asarray(_padded(a, size), jnp.float32) for a in (*arrays, weight)
+        error, half = (
+            jnp.asarray(_padded(a[:, channels], size), jnp.float32) for a in arrays
         )
-        found = uncertainty.pointwise_scores(error, half, quadrature_weights=weight)
-        fields.append(float(jnp.max(found)))
-        points.append(_padded(np.asarray(found)[: len(value)], most).ravel())
-        mass = _padded(np.asarray(weight)[: len(value)], most)
-        weights.append(np.repeat(mass, value.shape[1]))
-    if not np.isfinite(fields).all():
-        bad = cases[int(np.flatnonzero(~np.isfinite(fields))[0])]
-        raise ValueError(
-            f"The prediction for {bad.name} is not finite; remove the case, or train "
-            "the operator again."
-        )
+        mass = jnp.asarray(_padded(weight, size), jnp.float32)
+        found = uncertainty.pointwise_scores(error, half, quadrature_weights=mass)
+        points.append(np.asarray(found)[: len(value)])
+        weights.append(np.asarray(weight))
+        if not np.isfinite(points[-1]).all():
+            raise ValueError(
+                f"The prediction for {sample.name} is not finite; remove the case, or "
+                "train the operator again."
+            )
+    return points, weights
+
+
+def _quantiles(
+    scores: np.ndarray,
+    points: Sequence[np.ndarray],
+    weights: Sequence[np.ndarray],
+    coverage: float,
+) -> tuple[float, float]:
+    """Factors of the bands of a field: of whole cases, and of their points."""
+    most, channels = max(map(len, points)), points[0].shape[1]
+    flat = [_padded(one, most).ravel() for one in points]
+    mass = [np.repeat(_padded(weight, most), channels) for weight in weights]
     with jax.enable_x64(True):  # sums over many points
-        scores = np.asarray(fields, np.float64)
-        whole = uncertainty.conformal_quantile(scores, coverage=coverage)
-        pointwise = uncertainty.pointwise_quantile(
-            np.asarray(points, np.float64),
-            coverage=coverage,
-            quadrature_weights=np.asarray(weights, np.float64),
+        whole = uncertainty.conformal_quantile(
+            np.asarray(scores, np.float64), coverage=coverage
         )
-        factors = {"whole_field": float(whole), "pointwise": float(pointwise)}
-    return np.sort(scores), factors
+        pointwise = uncertainty.pointwise_quantile(
+            np.asarray(flat, np.float64),
+            coverage=coverage,
+            quadrature_weights=np.asarray(mass, np.float64),
+        )
+    return float(whole), float(pointwise)
 
 
 def _scores_of_scalars(
@@ -379,23 +434,29 @@ def _check_targets(operator: Trained, cases: Sequence[Sample]) -> None:
             )
 
 
-def _check_unseen(operator: Trained, cases: Sequence[Sample]) -> None:
-    """Raises ValueError for cases of the training or validation set."""
-    seen = operator.description.get("seen")
-    if not isinstance(seen, list):
+def _check_unseen(operators: Sequence[Trained], cases: Sequence[Sample]) -> None:
+    """Raises ValueError for cases of the training or validation set of an operator."""
+    own = [(digest(sample), sample.name) for sample in cases]
+    unknown: list[str] = []
+    for operator in operators:
+        seen = operator.description.get("seen")
+        if not isinstance(seen, list):
+            unknown.append(str(operator.folder))
+            continue
+        known = set(seen)
+        names = [name for key, name in own if key in known]
+        if names:
+            raise ValueError(
+                f"{len(names)} of {len(cases)} calibration cases were in the training "
+                f"or validation set of {operator.folder}, {names[0]} for one: errors "
+                "there are too small, and so would bands be. Give cases that the run "
+                "has not seen."
+            )
+    if unknown:
         say(
-            f"The run in {operator.folder} has no list of its samples (older runs and "
-            "samples on disk have none): nobody checks whether calibration cases were "
-            "among them."
-        )
-        return
-    known = set(seen)
-    names = [sample.name for sample in cases if digest(sample) in known]
-    if names:
-        raise ValueError(
-            f"{len(names)} of {len(cases)} calibration cases were in the training or "
-            f"validation set, {names[0]} for one: errors there are too small, and so "
-            "would bands be. Give cases that the run has not seen."
+            f"The run in {' and in '.join(dict.fromkeys(unknown))} has no list of its "
+            "samples (older runs and samples on disk have none): nobody checks whether "
+            "calibration cases were among them."
         )
 
 
@@ -514,8 +575,10 @@ def _parsed(
                 f"{operator.folder}. Restore them, or run opjax-calibrate again."
             )
         members = [others[name] for name in text["members"]]
-    kinds = BANDS if operator.description["channels"]["target"] else ()
-    factors = {name: float(text["factors"][name]) for name in kinds}
+    factors = {name: float(value) for name, value in text["factors"].items()}
+    if operator.description["channels"]["target"]:
+        for kind in BANDS:
+            factors_of_channels(operator.fields, kind, factors)
     scores = arrays.pop("scores")
     if not np.isfinite([*factors.values(), *scores]).all() or any(
         factor < 0 for factor in factors.values()
@@ -545,44 +608,95 @@ def _half_widths(found: dict[str, dict[str, float]]) -> HalfWidths:
 
 
 def row_of(
-    band: FieldBand, sample: Sample, *, kind: str, coverage: float
+    band: FieldBand, sample: Sample, fields: Fields, *, kind: str, coverage: float
 ) -> dict[str, Any]:
-    """What a report says of the band of a case, and of its target, if it has one."""
+    """What a report says of the band of a case, and of its target, if it has one.
+
+    Args:
+      band: of the case.
+      sample: the case.
+      fields: of the output function.
+      kind: of the band.
+      coverage: that is promised, of each field.
+    """
     weights = sample.quadrature_weights
     arrays = [*band] if sample.target is None else [sample.target, *band]
     size = prediction.padded_size(sample.num_points)
     given = np.ones(sample.num_points, np.float32) if weights is None else weights
-    *ends, mass = (
-        jnp.asarray(_padded(np.asarray(a), size), jnp.float32) for a in (*arrays, given)
-    )
-    lower, upper = ends[-2:]
-    row: dict[str, Any] = {"band": kind, "band_coverage": coverage}
-    row["width"] = uncertainty.mean_width(lower, upper, quadrature_weights=mass)
+    mass = jnp.asarray(_padded(np.asarray(given), size), jnp.float32)
+    each: dict[str, dict[str, Any]] = {}
+    for field in fields.varying:
+        # In units of the spread, without the prediction's mean, which may be large.
+        own = [np.asarray(a, np.float64)[:, list(field.channels)] for a in arrays]
+        middle = own[-2].mean(axis=0)
+        ends = [
+            jnp.asarray(_padded((a - middle) / field.spread, size), jnp.float32)
+            for a in own
+        ]
+        over_spread = float(uncertainty.mean_width(*ends[-2:], quadrature_weights=mass))
+        one: dict[str, Any] = {
+            "width": over_spread * field.spread,
+            "width_over_spread": over_spread,
+        }
+        if sample.target is not None:
+            known = {"quadrature_weights": mass}
+            one["inside"] = bool(uncertainty.field_inside(*ends, **known) > 0)
+            share = uncertainty.pointwise_coverage(*ends, **known)
+            one["coverage_pointwise"] = float(share)
+        each[field.name] = one
+    row: dict[str, Any] = {"band": kind, "band_coverage": coverage, "fields": each}
+    names = ("width_over_spread", "coverage_pointwise")
+    if len(each) == 1:
+        names = ("width", *names)
+    for name in names:
+        values = [one[name] for one in each.values() if name in one]
+        if values:
+            row[name] = float(np.mean(values))
     if sample.target is not None:
-        known = {"quadrature_weights": mass}
-        row["inside"] = bool(uncertainty.field_inside(*ends, **known) > 0)
-        row["coverage_pointwise"] = uncertainty.pointwise_coverage(*ends, **known)
+        row["inside"] = all(one["inside"] for one in each.values())
     return row
 
 
 # What `row_of` adds to a row.
 ROW = (
-    *("band", "band_coverage", "width", "inside", "coverage_pointwise"),
+    *("band", "band_coverage", "width", "width_over_spread", "inside"),
+    "coverage_pointwise",
     *intervals.ROW,
     *likeness.ROW,
 )
 
 
 def summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """What the last line of JSON says of the bands of all cases."""
-    known = [row for row in rows if "inside" in row]
+    """What the last line of JSON says of the bands of all cases.
+
+    `coverage`, `coverage_pointwise` and `width_over_spread` are means over fields; each
+    of several fields has numbers of its own.
+    """
+    fields: dict[str, list[dict[str, Any]]] = {}
+    for row in rows:
+        for name, one in row.get("fields", {}).items() if "band" in row else ():
+            fields.setdefault(name, []).append(one)
+    each = {name: _summary_of_field(known) for name, known in fields.items()}
     found: dict[str, Any] = {}
-    if known:
-        found["coverage"] = float(np.mean([row["inside"] for row in known]))
-        shares = [row["coverage_pointwise"] for row in known]
-        found["coverage_pointwise"] = float(np.mean(shares))
-    if any("width" in row for row in rows):
-        found["width"] = float(np.mean([row["width"] for row in rows]))
+    names = ("coverage", "coverage_pointwise", "width", "width_over_spread")
+    for name in names if len(each) == 1 else (*names[:2], names[3]):
+        values = [one[name] for one in each.values() if name in one]
+        if values:
+            found[name] = float(np.mean(values))
+    for key, one in zip(keys(tuple(each)), each.values(), strict=False):
+        found |= {f"{name}_{key}": value for name, value in one.items()}
     if any("unlike" in row for row in rows):
         found["unlike"] = sum(row["unlike"] for row in rows)
     return found | intervals.summary(rows)
+
+
+def _summary_of_field(known: Sequence[dict[str, Any]]) -> dict[str, float]:
+    """Means over the cases of a field."""
+    found: dict[str, float] = {}
+    keys = {"coverage": "inside", "coverage_pointwise": "coverage_pointwise"}
+    keys |= {"width": "width", "width_over_spread": "width_over_spread"}
+    for name, key in keys.items():
+        values = [one[key] for one in known if key in one]
+        if values:
+            found[name] = float(np.mean(values))
+    return found

@@ -9,6 +9,7 @@ from jax.typing import ArrayLike
 
 from opjax.learn.predict.learned import Learned
 from opjax.samples import Sample, grid_points
+from opjax.samples.base import real
 from opjax.samples.sliced import Sliced
 
 
@@ -49,7 +50,7 @@ def of_points(
     """Returns the sample of arrays: points `(n, p)`, features `(n, c)` or `(n,)`.
 
     Raises:
-      TypeError: if an array is not floating point.
+      TypeError: if an array has no real numbers.
       ValueError: if the arrays have different numbers of points.
     """
     points = _floating("mesh_points", mesh_points)
@@ -77,10 +78,10 @@ def of_points(
 
 
 def of_scalars(scalars: ArrayLike) -> np.ndarray:
-    """Returns scalars of a sample, float32 of shape `(s,)`.
+    """Returns scalars of a sample, of shape `(s,)`.
 
     Raises:
-      TypeError: if they are not floating point.
+      TypeError: if they are no real numbers.
       ValueError: if they are no vector, or not finite.
     """
     array = np.atleast_1d(_floating("scalars", scalars))
@@ -101,7 +102,7 @@ def of_grids(trained: Learned, values: ArrayLike) -> Grids:
         single channel may go without its axis.
 
     Raises:
-      TypeError: if the values are not floating point.
+      TypeError: if the values are no real numbers.
       ValueError: if the operator is not for uniform grids, or the shape does not fit.
     """
     array = _floating("The values on a grid", values)
@@ -126,7 +127,7 @@ def of_grids(trained: Learned, values: ArrayLike) -> Grids:
         )
     shape = array.shape[batched : batched + axes]
     low, high = description["ranges"]["mesh_points"]
-    points = grid_points(shape, low, high).astype(np.float32)
+    points = grid_points(shape, low, high)
     rows = array.reshape(-1, math.prod(shape), channels)
     samples = [
         Sample(points, features=row, grid_shape=shape, name=f"grid {i}")
@@ -137,11 +138,5 @@ def of_grids(trained: Learned, values: ArrayLike) -> Grids:
 
 
 def _floating(name: str, values: ArrayLike) -> np.ndarray:
-    """Single precision, as samples of files."""
-    array = np.asarray(values)
-    if array.dtype.kind != "f":
-        raise TypeError(
-            f"{name} must be floating-point numbers, not {array.dtype}; convert them, "
-            "x.astype(float)."
-        )
-    return array.astype(np.float32)
+    """Single or double precision, as samples of files."""
+    return real(name, values)

@@ -1,6 +1,5 @@
 """Predictions from one file to another in slices, without holding the mesh."""
 
-import math
 import pathlib
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -12,6 +11,7 @@ from opjax import files
 from opjax.files import mapped, sliced
 from opjax.files.mapped import Written
 from opjax.learn.predict import case_table, prediction
+from opjax.learn.predict.field_errors import Sums
 from opjax.learn.predict.trained import Trained
 from opjax.samples import SCALARS, Sample, ranges
 from opjax.samples.sliced import Column
@@ -96,7 +96,7 @@ def _predict(
     case = Sample(np.zeros((1, 1)), **numbers, name=name)
     if case.scalars is not None:
         arrays["scalars"] = case.scalars
-    report, start = _Report(found.description, len(arrays["mesh_points"])), 0
+    report, start = _Report(found, len(arrays["mesh_points"])), 0
     parts = found.stream_channels(
         arrays,
         chunk_size=limits.chunk_size,
@@ -118,7 +118,7 @@ def _predict(
         means.add(part, column)
         report.add(arrays, rows)
         if target is not None and written is not None:
-            report.compare(values, target[rows], column)
+            report.sums.add(values, target[rows], column)
         start += len(values)
     assert start == len(arrays["mesh_points"])
     read = means.scalars(found.normalizers)
@@ -127,13 +127,13 @@ def _predict(
 
 
 class _Report:
-    """What `ranges.compare` and `metrics.relative_l2` say of all slices together."""
+    """What `ranges.compare` and `field_errors` say of all slices together."""
 
-    def __init__(self, description: dict[str, Any], num_points: int):
-        self._description, self._n = description, num_points
+    def __init__(self, found: Trained, num_points: int):
+        self._description, self._n = found.description, num_points
         self._row: dict[str, float] = {}
         self._beyond: dict[str, Any] = {}  # of the case, the same in all slices
-        self._squares = np.zeros(2)
+        self.sums = Sums(found.fields)
 
     def add(self, arrays: dict[str, Any], rows: slice) -> None:
         """Adds points."""
@@ -150,23 +150,12 @@ class _Report:
             share = before + value * sample.num_points / self._n
             self._row[key] = share if key.endswith("outside") else max(before, value)
 
-    def compare(self, values: np.ndarray, target: np.ndarray, weights: Any) -> None:
-        """Adds squares of errors and targets."""
-        column = 1.0 if weights is None else np.asarray(weights, np.float64)[:, None]
-        some = np.asarray(column > 0) if weights is not None else True
-        for place, part in enumerate((values - target, target)):
-            square = np.where(some, np.asarray(part, np.float64), 0) ** 2
-            self._squares[place] += np.sum(column * square)
-
     def row(self) -> dict[str, Any]:
         """The row of the report."""
         fewest, most = self._description["num_points"]
         factor = {"num_points_factor": max(self._n / most, fewest / self._n, 1.0)}
         found: dict[str, Any] = {"num_points": self._n, **self._row, **self._beyond}
-        found |= factor
-        if self._squares[1]:
-            found["relative_l2"] = math.sqrt(self._squares[0] / self._squares[1])
-        return found
+        return found | factor | (self.sums.errors().row() if self.sums.mass else {})
 
 
 def _refuse(config: dict[str, Any]) -> None:

@@ -9,13 +9,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from opjax import samples
+from opjax import normalize, samples
 from opjax.learn.predict import prediction, stepping
 from opjax.learn.predict.learned import Learned
 from opjax.learn.predict.stepping import Stepping
 from opjax.samples import Series
 from opjax.samples import series as rules
-from opjax.samples.normalizers import encode_stored
 
 # Times that agree up to this share of the interval are equal.
 _EQUAL = 1e-3
@@ -52,6 +51,11 @@ def lags_of(
     largest = lags[-1] if how.mode == "one_shot" else step
     if how.timed and largest > (1 + _EQUAL) * how.longest:
         _warn(f"A time of {largest:g} is asked for, and {how.longest:g} is the longest")
+    smallest = lags[0] if how.mode == "one_shot" else step
+    if how.timed and smallest < (1 - _EQUAL) * how.shortest:
+        _warn(
+            f"A time of {smallest:g} is asked for, and {how.shortest:g} is the shortest"
+        )
     if how.mode != "one_shot" and lags[-1] > (1 + _EQUAL) * how.span:
         _warn(f"The rollout reaches {lags[-1]:g}, and the longest series {how.span:g}")
     return lags
@@ -122,9 +126,8 @@ def _advance(
 ) -> Iterator[np.ndarray]:
     units = stepping.units_of(how, trained.normalizers)
     early = {**trained.normalizers, "features": units.features}
-    known = encode_stored(arrays, early)
-    seen = jnp.asarray(known.pop("features"), jnp.float32)
-    mean, std = (np.asarray(part, np.float64) for part in units.frame)
+    known = prediction.model_input(trained, arrays, early)
+    seen = jnp.asarray(known.pop("features"))
     step = jax.jit(partial(_step, how))
     before = 0.0
     for number, lag in enumerate(lags, start=1):
@@ -132,13 +135,14 @@ def _advance(
         frame, later = step(units.inner, trained.model, known, seen, size)
         if how.mode != "one_shot":
             seen, before = later, lag
-        values = np.asarray(frame, np.float64)[: series.num_points] * std + mean
+        values = np.asarray(frame)[: series.num_points]
+        values = normalize.decode_host(units.frame, values)
         if not np.isfinite(values).all():
             raise ValueError(
                 f"The rollout of {series.name} is not finite from step {number} on; "
                 "take fewer steps, or train with --time=unrolled or more --unroll."
             )
-        yield values.astype(np.float32)
+        yield values
 
 
 def _step(

@@ -11,9 +11,14 @@ from opjax import files
 from opjax.learn.json_files import tuples
 from opjax.learn.registry import operators
 from opjax.learn.registry.entries import Sizes
-from opjax.normalize import Normalizer
+from opjax.normalize import Normalizer, is_single
 from opjax.samples import Sample, columns
-from opjax.samples.fields import Fields, fields_of, from_description
+from opjax.samples.fields import (
+    Fields,
+    component_names,
+    fields_of,
+    from_description,
+)
 
 
 class Learned(NamedTuple):
@@ -59,6 +64,12 @@ class Learned(NamedTuple):
         return fields_of(names, std, np.ones(count, bool))
 
     @property
+    def component_names(self) -> list[str]:
+        """Names of the channels of the output function, `U_x` of a vector `U`."""
+        names = self.description["names"].get("target")
+        return component_names(names, self.description["channels"]["target"])
+
+    @property
     def fixed_points(self) -> bool:
         """Whether the operator belongs to one grid, or to one number of points."""
         entry, config = operators.entry(self.name), self.description["config"]
@@ -98,7 +109,14 @@ class Learned(NamedTuple):
           paths: as for `files.read`.
           point_dim: as for `files.read`; as in training by default.
         """
-        return files.read(paths, **self.read_options(point_dim=point_dim))
+        found = files.read(paths, **self.read_options(point_dim=point_dim))
+        known = self.normalizers.get("scalars")
+        if known is None or not is_single(known):
+            return found
+        # One file does not tell how much its scalars vary.
+        return [
+            one._replace(scalars=np.asarray(one.scalars, np.float32)) for one in found
+        ]
 
     def read_options(self, *, point_dim: int | None = None) -> files.ReadOptions:
         """Returns how `files.read` reads samples as those of training were.

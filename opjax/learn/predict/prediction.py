@@ -15,8 +15,8 @@ from opjax.learn.predict.learned import Learned
 from opjax.learn.registry import operators
 from opjax.nn import division
 from opjax.normalize import Normalizer
-from opjax.samples import Sample
-from opjax.samples.normalizers import encode
+from opjax.samples import Sample, layout
+from opjax.samples.normalizers import encode_stored
 from opjax.samples.sliced import WithConstants
 from opjax.streaming import plan
 
@@ -88,7 +88,10 @@ def call_both(
     time: jax.Array | None = None,
     axis_name: str | None = None,
 ) -> Predicted:
-    """Evaluates an operator as `predict_both` does, in normalised units."""
+    """Evaluates an operator on an encoded sample, with the scalars that it predicts.
+
+    Arguments are those of `operators.call`; predictions are in normalised units.
+    """
     if not isinstance(model, nn.models.ScalarOperator):
         values = operators.call(model, sample, time=time, axis_name=axis_name)
         return Predicted(values)
@@ -151,9 +154,11 @@ def predict(
     if n > chunk_size:
         warn_of_pairs(trained, n)
         _check_memory(trained, arrays, when, memory_gib)
-    whole = _whole(trained.model, trained.normalizers, arrays, when)
-    scalars = None if whole.scalars is None else np.asarray(whole.scalars)
-    return Predicted(np.asarray(whole.values)[:n], scalars)
+    whole = _whole(trained.model, model_input(trained, arrays), when)
+    scalars = whole.scalars
+    if scalars is not None:
+        scalars = in_units(trained.normalizers, "target_scalars", scalars)
+    return Predicted(decoded(trained, np.asarray(whole.values)[:n]), scalars)
 
 
 def _scalars_of(
@@ -194,13 +199,33 @@ class Means:
             return None
         means = jnp.asarray((self._sum / self._mass).astype(np.float32))
         found = jax.jit(self._model.head.of_means)(means)
-        return np.asarray(normalize.decode(normalizers["target_scalars"], found))
+        return in_units(normalizers, "target_scalars", found)
 
 
 def arrays_of(sample: Sample) -> dict[str, np.ndarray]:
     """What a model takes of a sample."""
     arrays = {k: getattr(sample, k) for k in _ARRAYS}
     return {k: array for k, array in arrays.items() if array is not None}
+
+
+def model_input(
+    trained: Learned,
+    arrays: Mapping[str, np.ndarray],
+    normalizers: Mapping[str, Normalizer] | None = None,
+) -> dict[str, np.ndarray]:
+    """Encodes the arrays of a sample, in the precision of the parameters.
+
+    Args:
+      trained: the operator.
+      arrays: by their names, of a sample.
+      normalizers: in place of those of the operator.
+    """
+    leaves = jax.tree.leaves(trained.model)
+    dtype = jnp.result_type(
+        *(x for x in leaves if jnp.isdtype(x.dtype, "real floating"))
+    )
+    found = encode_stored(arrays, normalizers or trained.normalizers)
+    return {name: np.asarray(array, dtype) for name, array in found.items()}
 
 
 def obstacle(trained: Learned) -> str | None:
@@ -261,14 +286,14 @@ class _Encoded:
     """Rows of an array as the model sees them, encoded when they are read."""
 
     def __init__(self, array: Any, normalizer: Normalizer):
-        self._array = array
-        self._mean, self._std = (np.asarray(x, np.float32) for x in normalizer)
+        self._array, self._normalizer = array, normalizer
 
     def __len__(self) -> int:
         return len(self._array)
 
     def __getitem__(self, rows: slice) -> np.ndarray:
-        return (np.asarray(self._array[rows], np.float32) - self._mean) / self._std
+        found = normalize.encode_host(self._normalizer, np.asarray(self._array[rows]))
+        return found.astype(np.float32, copy=False)
 
 
 def encoded(trained: Learned, arrays: Mapping[str, Any]) -> dict[str, Any]:
@@ -280,20 +305,38 @@ def encoded(trained: Learned, arrays: Mapping[str, Any]) -> dict[str, Any]:
         if k != "scalars"
     }
     if "scalars" in arrays:
-        mean, std = (np.asarray(x, np.float32) for x in normalizers["scalars"])
-        scalars = (np.asarray(arrays["scalars"], np.float32) - mean) / std
+        given = np.asarray(arrays["scalars"])
+        scalars = normalize.encode_host(normalizers["scalars"], given)
+        scalars = scalars.astype(np.float32, copy=False)
         n = len(arrays["mesh_points"])
         found["features"] = WithConstants(found.get("features"), scalars, n)
     return found
 
 
 def decoded(trained: Learned, values: np.ndarray) -> np.ndarray:
-    """Values of the output function in physical units."""
-    values = values[:, : trained.description["channels"]["target"]]
-    if "target" not in trained.normalizers:
+    """Values of the output function in physical units, see `in_units`."""
+    channels = trained.description["channels"]["target"]
+    return in_units(trained.normalizers, "target", values[:, :channels])
+
+
+def in_units(
+    normalizers: Mapping[str, Normalizer], name: str, encoded: Any
+) -> np.ndarray:
+    """What an operator predicts in physical units, on the host.
+
+    Args:
+      normalizers: of the operator.
+      name: of the array, `"target"` or `"target_scalars"`.
+      encoded: the prediction, or several along the first axes.
+
+    Returns:
+      The values in their dtype, in float64 where it does not hold them, see
+      `normalize.decode_host`.
+    """
+    values = np.asarray(encoded)
+    if name not in normalizers:
         return values
-    mean, std = (np.asarray(x, values.dtype) for x in trained.normalizers["target"])
-    return values * std + mean
+    return normalize.decode_host(normalizers[name], values)
 
 
 def padded_size(num_points: int) -> int:
@@ -334,6 +377,22 @@ def check(trained: Learned, sample: Sample, *, weights: bool) -> None:
             f"{sample.name} has {sample.num_points} points, but {operator} is for "
             f"meshes of {num_points} only."
         )
+    _check_grid(trained, sample)
+
+
+def _check_grid(trained: Learned, sample: Sample) -> None:
+    """Raises ValueError for another grid of as many points, where one is fixed."""
+    grid = trained.sizes.grid_shape
+    if not trained.fixed_points or grid is None or sample.grid_shape == grid:
+        return
+    if sample.grid_shape is None:  # points, which have to be in the order of the grid
+        points = np.asarray(sample.mesh_points)
+        layout.check_order([layout.Grid(sample.name, points, grid)])
+        return
+    raise ValueError(
+        f"{sample.name} is on a grid of {tuple(sample.grid_shape)}, but the operator "
+        f"in {trained.folder} is for grids of {grid} only."
+    )
 
 
 def _check_scalars(trained: Learned, sample: Sample) -> None:
@@ -349,10 +408,8 @@ def _check_scalars(trained: Learned, sample: Sample) -> None:
 
 
 @jax.jit
-def _whole(
-    model: Any, normalizers: Any, arrays: Any, when: jax.Array | None
-) -> Predicted:
-    return predict_both(normalizers, model, encode(arrays, normalizers), time=when)
+def _whole(model: Any, arrays: Any, when: jax.Array | None) -> Predicted:
+    return call_both(model, arrays, time=when)
 
 
 def warn_of_pairs(trained: Learned, num_points: int) -> None:
@@ -372,7 +429,7 @@ def _check_memory(
 ) -> None:
     """Asks the compiler for the memory of an evaluation before there is one."""
     n = len(arrays["mesh_points"])
-    lowered = _whole.lower(trained.model, trained.normalizers, arrays, when)
+    lowered = _whole.lower(trained.model, model_input(trained, arrays), when)
     analysis = lowered.compile().memory_analysis()
     needed = getattr(analysis, "temp_size_in_bytes", 0)
     if needed > memory_gib * 2**30:

@@ -10,18 +10,23 @@ from opjax import geometry, quadrature, quantities
 from opjax.learn.config.quantities import ACROSS_FLOW, FORCES, Quantity, Value
 from opjax.samples import Sample
 
-# Kinds of cells by dimension and number of corners.
+# Kinds of cells by dimension and number of corners, but for four of them in space.
 _OF_CORNERS = {
-    **{(2, 3): "triangle", (2, 4): "quad", (3, 4): "tetra"},
+    **{(2, 2): "line", (2, 3): "triangle", (2, 4): "quad", (3, 3): "triangle"},
     **{(3, 5): "pyramid", (3, 6): "wedge", (3, 8): "hexahedron"},
 }
 
 
 class _Wall(NamedTuple):
-    """A boundary, with normals out of the fluid; those of a body's surface turned."""
+    """Facets of a boundary: of a mesh of the fluid, or of a body's surface.
+
+    Attributes:
+      facets: point indices; those of a mesh of the fluid look out of it.
+      surface: the kind of the cells of a surface; empty for a mesh of the fluid.
+    """
 
     facets: np.ndarray
-    outwards: float
+    surface: str = ""
 
 
 def measure(
@@ -72,27 +77,22 @@ def _column(wanted: Quantity, targets: Sequence[str], count: int) -> int:
 
 def _weights(wanted: Quantity, sample: Sample) -> tuple[np.ndarray, np.ndarray | None]:
     """Weights of the points, `(n,)`, and of forces their area vectors, `(n, p)`."""
-    n = sample.num_points
+    points, counted = np.asarray(sample.mesh_points, np.float64), _counted(sample)
     if wanted.is_force:
-        wall = _wall(wanted, sample)
-        edges = geometry.open_edges(_merged(sample.mesh_points, wall.facets))
-        if len(edges):
+        vectors = _area_vectors(points, _wall(wanted, sample))
+        if masked := int((vectors[~counted] != 0).any(axis=1).sum()):
             raise ValueError(
-                f"the wall is open at {len(edges)} edges (ends, in the plane): the "
-                "force of a constant pressure on it is not zero. Name the whole wall "
-                "of a body, or close the surface."
+                f"the wall has {masked} points of weight zero, whose values count for "
+                "nothing; a force needs the pressure at all of its points."
             )
-        points = np.asarray(sample.mesh_points, np.float64)
-        vectors = geometry.point_area_vectors(points, wall.facets)
-        return np.ones(n), wall.outwards * vectors
+        return np.ones(len(points)), vectors
     if wanted.kind in ("max", "min"):
-        if not wanted.boundary:
-            return np.ones(n), None
-        weights = np.zeros(n)
-        weights[_named(wanted, sample)] = 1
-        return weights, None
+        if wanted.boundary:
+            counted = counted & _on_boundary(wanted, sample)
+        return _some(counted.astype(np.float64)), None
     if wanted.boundary:
-        return _areas(sample, _wall(wanted, sample).facets), None
+        areas = _areas(points, _wall(wanted, sample).facets)
+        return _some(np.where(counted, areas, 0)), None
     if sample.quadrature_weights is not None:
         return np.asarray(sample.quadrature_weights, np.float64), None
     if sample.cells is None:
@@ -100,8 +100,41 @@ def _weights(wanted: Quantity, sample: Sample) -> tuple[np.ndarray, np.ndarray |
             "the sample has neither quadrature_weights nor cells; add weights to its "
             "file."
         )
-    points = np.asarray(sample.mesh_points, np.float64)
     return quadrature.cell_weights(points, sample.cells), None
+
+
+def _counted(sample: Sample) -> np.ndarray:
+    """Which points count, `(n,)`: those of positive weight."""
+    if sample.quadrature_weights is None:
+        return np.ones(sample.num_points, bool)
+    return np.asarray(sample.quadrature_weights) > 0
+
+
+def _some(weights: np.ndarray) -> np.ndarray:
+    """Weights, not all of which may be zero."""
+    if not weights.any():
+        raise ValueError("all of its points have weight zero, so nothing is known.")
+    return weights
+
+
+def _area_vectors(points: np.ndarray, wall: _Wall) -> np.ndarray:
+    """Area vectors of the points of a closed wall, out of the fluid, `(n, p)`."""
+    what = f"the wall, {wall.surface}s of a surface," if wall.surface else "the wall"
+    facets = wall.facets
+    edges = geometry.open_edges(_merged(points, facets))
+    if wall.surface:
+        try:
+            facets, edges = geometry.outward_facets(points, facets), edges[:0]
+        except geometry.OpenSurfaceError as error:
+            edges = error.edges
+    if len(edges):
+        raise ValueError(
+            f"{what} is open at {len(edges)} edges (ends, in the plane): the force of "
+            "a constant pressure on it is not zero. Name the whole wall of a body, or "
+            "close the surface."
+        )
+    vectors = geometry.point_area_vectors(points, facets)
+    return -vectors if wall.surface else vectors
 
 
 def _named(wanted: Quantity, sample: Sample) -> np.ndarray:
@@ -118,6 +151,15 @@ def _named(wanted: Quantity, sample: Sample) -> np.ndarray:
     return found
 
 
+def _on_boundary(wanted: Quantity, sample: Sample) -> np.ndarray:
+    """Which points are in the boundary that a quantity names, if any; `(n,)`."""
+    mask = np.ones(sample.num_points, bool)
+    if wanted.boundary:
+        mask[:] = False
+        mask[_named(wanted, sample)] = True
+    return mask
+
+
 def _wall(wanted: Quantity, sample: Sample) -> _Wall:
     """Facets of the boundary that a quantity names, or of a surface as a whole."""
     points, cells = np.asarray(sample.mesh_points, np.float64), sample.cells
@@ -126,37 +168,33 @@ def _wall(wanted: Quantity, sample: Sample) -> _Wall:
             "normals need fields at points and cells of one kind, which the sample "
             "does not have; see --location and the cells of its file."
         )
-    n, p = points.shape
-    shape = p, cells.shape[1]
-    on_wall = np.ones(n, bool)
-    if wanted.boundary:
-        on_wall = np.zeros(n, bool)
-        on_wall[_named(wanted, sample)] = True
-    if shape in ((2, 2), (3, 3)):  # the surface of a body
-        facets, outwards = cells, -1.0
-        if geometry.enclosed_volume(points, facets) < 0:
-            facets = facets[:, ::-1]
-    elif shape not in _OF_CORNERS:
-        raise ValueError(
-            f"cells of {shape[1]} corners in {p} dimensions have no known facets."
-        )
+    on_wall, kind = _on_boundary(wanted, sample), _kind_of(points, cells)
+    surface = geometry.KINDS[kind].dimension < points.shape[1]
+    if surface:
+        facets = np.asarray(cells)
     elif not wanted.boundary:
         raise ValueError("name the wall, as in " + f"{wanted.kind}:{wanted.field}@wall")
     else:
-        kind, outwards = _OF_CORNERS[shape], 1.0
         facets = geometry.boundary_facets(points, {kind: cells}).corners
-        # Tetrahedra of a mesh share faces, quads of a surface only edges.
-        if kind == "tetra" and len(cells) > 1 and len(facets) == 4 * len(cells):
-            raise ValueError(
-                "cells of four corners share no faces, so they are taken for quads of "
-                "a surface; give its triangles."
-            )
     chosen = facets[on_wall[facets].all(axis=1)]
     if not len(chosen):
         raise ValueError(
             f"no facet has all its points in the boundary {wanted.boundary!r}."
         )
-    return _Wall(chosen, outwards)
+    return _Wall(chosen, kind if surface else "")
+
+
+def _kind_of(points: np.ndarray, cells: np.ndarray) -> str:
+    """The kind of the cells of a mesh, or of a surface."""
+    shape = points.shape[1], cells.shape[1]
+    if shape == (3, 4):
+        return quadrature.kind_of_four(points, cells)
+    if shape not in _OF_CORNERS:
+        raise ValueError(
+            f"cells of {shape[1]} corners in {shape[0]} dimensions have no known "
+            "facets."
+        )
+    return _OF_CORNERS[shape]
 
 
 def _merged(points: np.ndarray, facets: np.ndarray) -> np.ndarray:
@@ -165,19 +203,14 @@ def _merged(points: np.ndarray, facets: np.ndarray) -> np.ndarray:
     return places.reshape(-1)[facets]
 
 
-def _areas(sample: Sample, facets: np.ndarray) -> np.ndarray:
+def _areas(points: np.ndarray, facets: np.ndarray) -> np.ndarray:
     """Lumped areas (lengths) of facets at their points, `(n,)`."""
-    points = np.asarray(sample.mesh_points, np.float64)
-    parts = [facets]
-    if facets.shape[1] > 2:  # fans of triangles; a repeated corner adds nothing
-        middle = range(1, facets.shape[1] - 1)
-        parts = [facets[:, [0, i, i + 1]] for i in middle]
-    found = np.zeros(len(points))
-    for part in parts:
-        vectors = geometry.facet_area_vectors(points, part)
-        areas = np.linalg.norm(vectors, axis=1) / part.shape[1]
-        np.add.at(found, part, areas[:, None])
-    return found
+    parts, _ = geometry.facet_triangles(points, facets)
+    vectors = geometry.facet_area_vectors(points, parts)
+    areas = np.linalg.norm(vectors, axis=1) / parts.shape[1]
+    return np.bincount(
+        parts.reshape(-1), areas.repeat(parts.shape[1]), minlength=len(points)
+    )
 
 
 def _value(

@@ -27,6 +27,8 @@ class Stepping(NamedTuple):
       interval: time between frames in training, the median where it varies.
       longest: largest distance of time in training, which is one for the model.
       span: from the first to the last frame of the longest series of training.
+      shortest: smallest distance of time in training; zero where an earlier opjax did
+        not store it.
     """
 
     mode: str
@@ -36,6 +38,7 @@ class Stepping(NamedTuple):
     interval: float
     longest: float
     span: float = math.inf
+    shortest: float = 0.0
 
     @property
     def timed(self) -> bool:
@@ -54,17 +57,18 @@ def stepping_of(description: Mapping[str, Any]) -> Stepping:
         raise ValueError(
             "The operator was not trained on series; train it with --time=unrolled."
         )
+    known: dict[str, Any] = {"shortest": 0.0, **found}
     for name, kind in Stepping.__annotations__.items():
-        value = found.get(name)
-        known = isinstance(value, bool) == (kind is bool) and isinstance(value, kind)
-        if not known or (isinstance(value, float) and not math.isfinite(value)):
+        value = known.get(name)
+        fits = isinstance(value, bool) == (kind is bool) and isinstance(value, kind)
+        if not fits or (isinstance(value, float) and not math.isfinite(value)):
             raise ValueError(
                 f"The description of the operator is damaged: {name}={value!r} of its "
                 "time; restore the folder from a copy, or train again."
             )
-    how = Stepping(**{name: found[name] for name in Stepping._fields})
+    how = Stepping(**{name: known[name] for name in Stepping._fields})
     sizes = how.history, how.channels, how.interval, how.longest, how.span
-    if how.mode not in MODES or min(sizes) <= 0:
+    if how.mode not in MODES or min(sizes) <= 0 or how.shortest < 0:
         raise ValueError(f"The description of the operator is damaged: {how}.")
     return how
 

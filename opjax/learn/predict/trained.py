@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 from jax.typing import ArrayLike
@@ -82,13 +81,13 @@ class Trained(Learned):
             point; the system's temporary one if None.
 
         Returns:
-          Values of the output function, float32 of shape `(n, q)`; on grids, in the
-          shape of the grids, with channels where the input has them or where there are
-          several.
+          Values of the output function, float32 of shape `(n, q)`, or float64 where an
+          offset is so large that float32 would lose digits; on grids, in the shape of
+          the grids, with channels where the input has them or where there are several.
 
         Raises:
           OSError: if the file cannot be read, or the folder not be written.
-          TypeError: if the values are not floating point.
+          TypeError: if the values are no real numbers.
           ValueError: if it is damaged or holds several samples, the sample does not
             fit the operator or the memory, or the operator predicts scalars alone.
         """
@@ -200,7 +199,8 @@ class Trained(Learned):
           scratch: folder for a file.
 
         Returns:
-          An iterator of values of the output function, float32 of shape `(m, q)`.
+          An iterator of values of the output function, of shape `(m, q)` and the type
+          that a call returns.
 
         Raises:
           OSError: if the folder cannot be written.
@@ -415,7 +415,8 @@ def save(
     metadata = {
         **description,
         "config": config,
-        "normalizers": {k: jnp.shape(n.mean) for k, n in normalizers.items()},
+        "normalizers": {k: np.shape(n.mean) for k, n in normalizers.items()},
+        "normalizer_types": {k: n.mean.dtype.name for k, n in normalizers.items()},
     }
     checkpoint.save(folder / FOLDER, 0, payload, metadata=to_json(metadata), keep=1)
 
@@ -511,6 +512,10 @@ def _checked(found: Any) -> dict[str, Any]:
         raise ValueError(f"num_layers={config['num_layers']}")
     if set(sizes) - set(operators.Sizes._fields):
         raise ValueError(f"sizes of {sorted(sizes)}")
+    kinds = found.setdefault("normalizer_types", {})  # in opjax 0.2 all float32
+    known = ("float32", "float64")
+    if not isinstance(kinds, dict) or any(k not in known for k in kinds.values()):
+        raise ValueError(f"normalizer_types={kinds!r}")
     ends = found.setdefault("layout", {})  # operators of opjax 0.2 have none
     if not isinstance(ends, dict) or set(ends) - set(operators.Layout._fields):
         raise ValueError(f"layout={ends!r}")
@@ -541,9 +546,9 @@ def _template(description: dict[str, Any]) -> dict[str, Any]:
             rngs=nnx.Rngs(key),
         )
 
-    normalizers = {}
+    normalizers, kinds = {}, description["normalizer_types"]
     for name, shape in description["normalizers"].items():
-        array: Any = jax.ShapeDtypeStruct(tuple(shape), jnp.float32)
+        array = np.empty(tuple(shape), kinds.get(name, np.float32))
         normalizers[name] = Normalizer(array, array)
     model = jax.eval_shape(build, jax.random.key(0))
     return {"model": model, "normalizers": normalizers}

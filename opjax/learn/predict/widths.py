@@ -1,7 +1,8 @@
 """Widths of bands before calibration: what is known of where an operator errs.
 
 A width is any function of a case and its prediction, never of its target: calibration
-makes a band of each, and a better one makes a narrower band.
+makes a band of each, and a better one makes a narrower band. Points of weight zero take
+no part in that of the others; their own is that of a constant, or of their own spread.
 """
 
 import functools
@@ -70,7 +71,7 @@ class Constant(NamedTuple):
 class Ensemble(NamedTuple):
     """How far other seeds of the same run are from the prediction.
 
-        h = d + floor (mean over points of d^2)^{1/2},
+        h = d + floor (mean over points that count of d^2)^{1/2},
         d = (mean over seeds of (p_seed - p)^2)^{1/2}.
 
     Attributes:
@@ -86,7 +87,7 @@ class Ensemble(NamedTuple):
     def __call__(self, sample: Sample, prediction: np.ndarray) -> np.ndarray:
         """Returns the distance, and the floor."""
         spread = spread_of(self.members, sample, prediction)
-        typical = np.sqrt(np.mean(np.square(spread), axis=0))
+        typical = np.sqrt(np.mean(np.square(spread[_counted(sample)]), axis=0))
         return spread + self.floor * typical + _LEAST * self.scale
 
     def arrays(self) -> dict[str, np.ndarray]:
@@ -121,11 +122,15 @@ class Residual(NamedTuple):
 
     def __call__(self, sample: Sample, prediction: np.ndarray) -> np.ndarray:
         """Returns what the regression says, never far beyond what it has seen."""
-        features = _features(self.trained, sample, prediction, local=self.local)
-        if self.members:
-            apart = spread_of(self.members, sample, prediction) / self.scale
-            features = np.hstack([features, _of_spread(sample, apart)])
-        return widths_of(features, self.coefficients, self.scale)
+        features = _all_features(
+            self.trained, sample, prediction, members=self.members, local=self.local
+        )
+        found = widths_of(features, self.coefficients, self.scale)
+        if len(found) == len(prediction):
+            return found
+        every = np.broadcast_to(self.scale, prediction.shape).astype(found.dtype)
+        every[_counted(sample)] = found
+        return every
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Returns the coefficients."""
@@ -138,7 +143,8 @@ def scale_of(trained: Trained) -> np.ndarray:
     if "target" not in trained.normalizers:
         return np.ones(count, np.float32)
     std = np.asarray(trained.normalizers["target"].std, np.float32)
-    return np.broadcast_to(std.reshape(-1, std.shape[-1]).mean(axis=0), (count,))
+    std = np.broadcast_to(std.reshape(-1, std.shape[-1]).mean(axis=0), (count,))
+    return np.where(std > 0, std, 1)  # of constant channels, which have no band
 
 
 def spread_of(
@@ -215,15 +221,15 @@ def table_of(
     *,
     members: Sequence[Trained] = (),
 ) -> Table:
-    """Returns what a case with its target says of errors; see `fit_residual`."""
+    """Returns what a case with its target says of errors at the points that count.
+
+    See `fit_residual`.
+    """
     assert sample.target is not None
-    scale = scale_of(trained)
-    features = _features(trained, sample, prediction)
-    if members:
-        apart = spread_of(members, sample, prediction) / scale
-        features = np.hstack([features, _of_spread(sample, apart)])
-    error = np.abs(prediction - sample.target) / scale
-    largest = local_largest(sample.mesh_points, error)
+    features = _all_features(trained, sample, prediction, members=members)
+    keep = _counted(sample)
+    error = np.abs(prediction - sample.target)[keep] / scale_of(trained)
+    largest = local_largest(sample.mesh_points[keep], error)
     logs, sizes = (
         np.log(np.maximum(a, _LEAST)).astype(np.float64) for a in (error, largest)
     )
@@ -290,6 +296,32 @@ def _solve(gram: np.ndarray, right: np.ndarray, ridge: float) -> np.ndarray:
     return np.linalg.solve(gram + np.diag(weights), right)
 
 
+def _counted(sample: Sample) -> np.ndarray:
+    """Which points count, `(n,)`: those of positive weight."""
+    if sample.quadrature_weights is None:
+        return np.ones(sample.num_points, bool)
+    return np.asarray(sample.quadrature_weights) > 0
+
+
+def _all_features(
+    trained: Trained,
+    sample: Sample,
+    prediction: np.ndarray,
+    *,
+    members: Sequence[Trained] = (),
+    local: bool = True,
+) -> np.ndarray:
+    """What a residual model knows of every point that counts, with other seeds."""
+    keep = _counted(sample)
+    inputs = None if sample.features is None else sample.features[keep]
+    counted = sample._replace(mesh_points=sample.mesh_points[keep], features=inputs)
+    features = _features(trained, counted, prediction[keep], local=local)
+    if not members:
+        return features
+    apart = spread_of(members, sample, prediction)[keep] / scale_of(trained)
+    return np.hstack([features, _of_spread(counted, apart)])
+
+
 def _features(
     trained: Trained, sample: Sample, prediction: np.ndarray, *, local: bool = True
 ) -> np.ndarray:
@@ -325,7 +357,7 @@ def encoded(trained: Trained, name: str, values: np.ndarray) -> np.ndarray:
     if name not in trained.normalizers:
         return values
     mean, std = (np.asarray(x, np.float64) for x in trained.normalizers[name])
-    return (values - mean) / std
+    return (values - mean) / np.where(std > 0, std, 1)
 
 
 def restore(

@@ -1,6 +1,7 @@
 """A case with its band and its error: is the band wide where the error is?"""
 
 import pathlib
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,11 @@ class Pictures:
         self.drawn: list[pathlib.Path] = []
 
     def add(
-        self, sample: Sample, prediction: np.ndarray, half_width: np.ndarray
+        self,
+        sample: Sample,
+        prediction: np.ndarray,
+        half_width: np.ndarray,
+        channels: Mapping[int, str] | None = None,
     ) -> None:
         """Draws a case, unless it has no target or enough are drawn; see `band`."""
         if sample.target is None or len(self.drawn) >= self.most:
@@ -37,7 +42,8 @@ class Pictures:
         self.folder.mkdir(parents=True, exist_ok=True)
         name = pathlib.Path(sample.name).stem
         path = self.folder / f"band_{len(self.drawn):02d}_{name}.png"
-        drawing.save(band(sample, prediction, half_width, title=name), path)
+        figure = band(sample, prediction, half_width, channels=channels, title=name)
+        drawing.save(figure, path)
         self.drawn.append(path)
 
 
@@ -46,9 +52,10 @@ def band(
     prediction: np.ndarray,
     half_width: np.ndarray,
     *,
+    channels: Mapping[int, str] | None = None,
     title: str = "",
 ) -> Any:
-    """Draws the first channel of a prediction, of its band and of its error.
+    """Draws channels of a prediction, of its band and of its error, a row for each.
 
     In a plane or in space: prediction, half the width of the band and size of the error
     side by side, the last two in the same colours. On a line: prediction and target in
@@ -59,6 +66,7 @@ def band(
       sample: the case, with its target.
       prediction: `(n, q)`.
       half_width: half the width of the band, `(n, q)`.
+      channels: names of the channels to draw, by their numbers; the first one if None.
       title: of the figure.
 
     Returns:
@@ -71,37 +79,66 @@ def band(
     drawing.require_matplotlib()
     if sample.target is None:
         raise ValueError(f"{sample.name} has no target; its error is not known.")
-    values, half, truth = (
-        np.asarray(array, float)[:, 0]
-        for array in (prediction, half_width, sample.target)
-    )
-    error = np.abs(values - truth)
-    points, on_a_line = sample.mesh_points, sample.mesh_points.shape[1] == 1
-    count = 2 if on_a_line else 4
-    figure = drawing.new_figure(2.6 * count, 2.4, "constrained")
-    axes = figure.subplots(1, count)
-    if on_a_line:
-        order = np.argsort(points[:, 0])
-        ends = (values - half)[order], (values + half)[order]
-        axes[0].fill_between(points[order, 0], *ends, alpha=0.3, linewidth=0)
-        drawing.curve(axes[0], points, values, label="prediction")
-        drawing.curve(axes[0], points, truth, label="truth", color="k", linestyle=":")
-        drawing.legend(axes[0])
-        drawing.plain(axes[0])
-    else:
-        shared = {"vmin": 0.0, "vmax": max(half.max(), error.max()), "cmap": "magma"}
-        panels = [("prediction", values, {}), ("half width of the band", half, shared)]
-        panels.append(("size of the error", error, shared))
-        for axis, (name, shown, colours) in zip(axes, panels, strict=False):
-            axis.set(xticks=[], yticks=[])
-            axis.set_title(name, fontsize=9)
-            shape = sample.grid_shape
-            image = drawing.field(axis, points, shown, grid_shape=shape, **colours)
-            if name != panels[1][0]:  # the error has the same colours
-                drawing.add_colorbar(figure, image, axis)
-    _over_width(axes[-1], half, error)
+    on_a_line = sample.mesh_points.shape[1] == 1
+    channels = {0: ""} if channels is None else channels
+    columns, rows = 2 if on_a_line else 4, len(channels)
+    figure = drawing.new_figure(2.6 * columns, 2.4 * rows, "constrained")
+    axes = figure.subplots(rows, columns, squeeze=False)
+    arrays = prediction, half_width, sample.target
+    for line, (channel, name) in zip(axes, channels.items(), strict=True):
+        values, half, truth = (np.asarray(a, float)[:, channel] for a in arrays)
+        draw = _draw_line if on_a_line else _draw_images
+        draw(figure, line, sample, name, values, half, truth)
+        _over_width(line[-1], half, np.abs(values - truth))
     figure.suptitle(title, fontsize=9)
     return figure
+
+
+def _draw_line(
+    figure: Any,
+    axes: Any,
+    sample: Sample,
+    name: str,
+    values: np.ndarray,
+    half: np.ndarray,
+    truth: np.ndarray,
+) -> None:
+    del figure
+    points = sample.mesh_points
+    order = np.argsort(points[:, 0])
+    ends = (values - half)[order], (values + half)[order]
+    axes[0].fill_between(points[order, 0], *ends, alpha=0.3, linewidth=0)
+    drawing.curve(axes[0], points, values, label="prediction")
+    drawing.curve(axes[0], points, truth, label="truth", color="k", linestyle=":")
+    drawing.legend(axes[0])
+    drawing.plain(axes[0])
+    axes[0].set_title(name, fontsize=9)
+
+
+def _draw_images(
+    figure: Any,
+    axes: Any,
+    sample: Sample,
+    name: str,
+    values: np.ndarray,
+    half: np.ndarray,
+    truth: np.ndarray,
+) -> None:
+    error = np.abs(values - truth)
+    shared = {"vmin": 0.0, "vmax": max(half.max(), error.max()), "cmap": "magma"}
+    panels = [(f"prediction {name}".strip(), values, {})]
+    panels += [("half width of the band", half, shared)]
+    panels += [("size of the error", error, shared)]
+    for place, (axis, (words, shown, colours)) in enumerate(
+        zip(axes, panels, strict=False)
+    ):
+        axis.set(xticks=[], yticks=[])
+        axis.set_title(words, fontsize=9)
+        image = drawing.field(
+            axis, sample.mesh_points, shown, grid_shape=sample.grid_shape, **colours
+        )
+        if place != 1:  # the error has the same colours
+            drawing.add_colorbar(figure, image, axis)
 
 
 def _over_width(axis: Any, half: np.ndarray, error: np.ndarray) -> None:

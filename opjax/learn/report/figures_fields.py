@@ -14,26 +14,29 @@ _NUM_COMPARED = 2
 
 
 class _Row(NamedTuple):
-    """One test sample, and what models make of it."""
+    """One field of a test sample, and what models make of it."""
 
     label: str
     sample: Sample
-    predicted: dict[str, np.ndarray]  # the first channel, by model
-    errors: dict[str, float]
     features: str  # name of the first channel
-    target: str
+    target: str  # of the field
+    truth: np.ndarray  # `(n,)`; of a vector, its length
+    predicted: dict[str, np.ndarray]  # by model
+    differences: dict[str, np.ndarray]  # of a vector, the length of the difference
+    errors: dict[str, float]  # of this field
 
     def title(self, what: str, name: str) -> str:
-        """A title that names the channel, where it has a name."""
+        """A title that names the field, where it has a name."""
         return f"{what} {name}".strip()
 
 
 def fields(found: Mapping[str, Outcome]) -> Any:
-    """Draws inputs, truths, predictions and errors of test samples, one to a row.
+    """Draws inputs, truths, predictions and errors of test samples.
 
-    The best, median and worst samples of a single model; the first ones of several, of
-    those that were tested on the meshes of the first. On a line, truth and predictions
-    are curves in one axis.
+    Every field has a row of its own, with its own error; of a vector its length is
+    shown, and the length of the difference. Samples are the best, median and worst ones
+    of a single model, or the first ones of several, of those that were tested on the
+    meshes of the first. On a line, truth and predictions are curves in one axis.
     """
     # Of operators that predict scalars alone there is nothing to show.
     found = {k: seen for k, seen in found.items() if any(map(np.size, seen.predicted))}
@@ -45,23 +48,66 @@ def fields(found: Mapping[str, Outcome]) -> Any:
         chosen = {row: f"{k} ({row})" for k, row in extremes(first.errors).items()}
     else:
         chosen = {row: f"sample {row}" for row in first.rows[:_NUM_COMPARED]}
-    rows = []
+    rows: list[_Row] = []
     for number, label in chosen.items():
         if all(number in seen.rows for seen in found.values()):
-            predicted = {
-                name: _channel(seen.predicted[seen.rows.index(number)])
-                for name, seen in found.items()
-            }
-            errors = {name: float(seen.errors[number]) for name, seen in found.items()}
-            sample = first.samples[first.rows.index(number)]
-            names = [_first_name(first, role) for role in ("features", "target")]
-            rows.append(_Row(label, sample, predicted, errors, *names))
-    rows = [row for row in rows if row.sample.target is not None]
+            rows += _rows(found, first, number, label)
     if not rows:
         return None
     if rows[0].sample.mesh_points.shape[1] == 1:
         return _on_a_line(rows)
     return _in_a_plane(rows, first.arrays.get("window"))
+
+
+def _rows(
+    found: Mapping[str, Outcome], first: Outcome, number: int, label: str
+) -> list[_Row]:
+    """A row for each field of a sample."""
+    sample = first.samples[first.rows.index(number)]
+    if sample.target is None:
+        return []
+    rows: list[_Row] = []
+    for place, (name, channels) in enumerate(_shown(first)):
+        truth = _channels(sample.target, channels)
+        predicted = {
+            model: _channels(seen.predicted[seen.rows.index(number)], channels)
+            for model, seen in found.items()
+        }
+        errors = {model: _error(seen, number, place) for model, seen in found.items()}
+        apart = {model: _size(values - truth) for model, values in predicted.items()}
+        sizes = {model: _size(values) for model, values in predicted.items()}
+        features = _first_name(first, "features")
+        rows.append(
+            _Row(label, sample, features, name, _size(truth), sizes, apart, errors)
+        )
+    return rows
+
+
+def _shown(found: Outcome) -> list[tuple[str, list[int]]]:
+    """Names and channels of the fields; the first channel where none are known."""
+    if "field_channels" not in found.arrays:
+        return [(_first_name(found, "target"), [0])]
+    names = [str(name) for name in found.arrays["field_names"]]
+    channels = [np.flatnonzero(row).tolist() for row in found.arrays["field_channels"]]
+    if len(names) == 1:
+        names = [_first_name(found, "target")]
+    return list(zip(names, channels, strict=True))
+
+
+def _error(found: Outcome, number: int, place: int) -> float:
+    """The error of a field of a sample; of all channels where fields have none."""
+    known = found.arrays.get("field_errors")
+    return float(found.errors[number] if known is None else known[number, place])
+
+
+def _channels(values: Any, channels: list[int]) -> np.ndarray:
+    """Channels `(n, c)`; classes are one."""
+    return np.asarray(values, float).reshape(len(values), -1)[:, channels]
+
+
+def _size(values: np.ndarray) -> np.ndarray:
+    """A scalar as it is, the length of a vector, `(n,)`."""
+    return values[:, 0] if values.shape[1] == 1 else np.linalg.norm(values, axis=1)
 
 
 def _comparable(seen: Outcome, first: Outcome) -> bool:
@@ -111,7 +157,7 @@ def _in_a_plane(rows: list[_Row], window: np.ndarray | None) -> Any:
 
 
 def _draw_images(figure: Any, axes: Any, row: _Row) -> None:
-    sample, truth = row.sample, _channel(row.sample.target)
+    sample, truth = row.sample, row.truth
     for axis in axes.flat:  # labels take most of the time of a figure
         axis.set(xticks=[], yticks=[])
 
@@ -142,15 +188,16 @@ def _draw_images(figure: Any, axes: Any, row: _Row) -> None:
     below = axes[-1, 2:] if len(axes) > 1 else axes[0, 3:]
     for name, axis, under in zip(row.predicted, axes[0, 2:], below, strict=False):
         predicted = row.predicted[name]
-        image(axis, predicted, name, bar=False, **limits)
-        largest = float(np.abs(predicted - truth).max()) or 1.0
-        title = f"difference; error {row.errors[name]:.3g}"
+        image(axis, predicted, row.title(name, row.target), bar=False, **limits)
+        difference = row.differences[name]
+        largest = float(np.abs(difference).max()) or 1.0
+        signed = bool((difference < 0).any())
         image(
             under,
-            predicted - truth,
-            title,
-            cmap="RdBu_r",
-            vmin=-largest,
+            difference,
+            f"difference; error {row.errors[name]:.3g}",
+            cmap="RdBu_r" if signed else "Reds",
+            vmin=-largest if signed else 0.0,
             vmax=largest,
         )
     for axis in axes[1:, :2].flat:
@@ -168,7 +215,7 @@ def _on_a_line(rows: list[_Row]) -> Any:
 
 def _draw_curves(axes: Any, row: _Row) -> None:
     sample, points = row.sample, row.sample.mesh_points
-    truth = _channel(sample.target)
+    truth = row.truth
     *first, fitted, left = axes  # without input functions the first one is missing
     for axis in first:
         drawing.curve(axis, points, _channel(sample.features), color="0.3")
@@ -176,7 +223,7 @@ def _draw_curves(axes: Any, row: _Row) -> None:
     for number, (name, predicted) in enumerate(row.predicted.items()):
         style = {"color": f"C{number % 10}", "label": f"{name}: {row.errors[name]:.3g}"}
         drawing.curve(fitted, points, predicted, linestyle="--", **style)
-        drawing.curve(left, points, predicted - truth, **style)
+        drawing.curve(left, points, row.differences[name], **style)
     titles = (
         row.title("input", row.features),
         row.title("truth and prediction", row.target),

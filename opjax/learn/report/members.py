@@ -28,6 +28,7 @@ class Finished(NamedTuple):
       num_test: test samples.
       seconds: wall time of this process.
       data_seconds: of that, for making or reading samples.
+      fields: keys of the fields that have numbers of their own.
     """
 
     config: Any
@@ -39,6 +40,7 @@ class Finished(NamedTuple):
     num_test: int
     seconds: float
     data_seconds: float
+    fields: tuple[str, ...] = ()
 
 
 class Report(NamedTuple):
@@ -66,8 +68,10 @@ def write_report(
     added = Report() if report is None else report(finished)
     shown, text = _numbers(results), added.text
     if text is None:
-        columns = {key: (key.replace("_", " "), 1.0) for key in shown}
-        text = comparison(results, columns)
+        apart = [key for field in finished.fields for key in _of_field(shown, field)]
+        whole = [key for key in shown if key not in apart]
+        columns = {key: (key.replace("_", " "), 1.0) for key in whole}
+        text = comparison(results, columns) + _fields(results, shown, finished.fields)
     head = added.head or _head(finished)
     write_tables(finished.folder, title, head, text, finished.seconds)
     if added.alone:
@@ -88,6 +92,33 @@ def write_report(
         "data": finished.source,
         **added.result,
     }
+
+
+def _of_field(shown: Sequence[str], field: str) -> dict[str, str]:
+    """Keys of the numbers of a field, and what they are numbers of."""
+    ends = {key: key.removesuffix(f"_{field}") for key in shown}
+    return {key: name for key, name in ends.items() if name != key and name in shown}
+
+
+def _fields(
+    results: Mapping[str, Sequence[Mapping[str, Any]]],
+    shown: Sequence[str],
+    fields: Sequence[str],
+) -> str:
+    """Returns a table with a line for each field of each model; empty without."""
+    if not fields:
+        return ""
+    each = {field: _of_field(shown, field) for field in fields}
+    names = list(dict.fromkeys(name for of in each.values() for name in of.values()))
+    lines: list[list[str]] = []
+    for model, rows in results.items():
+        kept = [row for row in rows if "diverged" not in row]
+        for field, of in each.items():
+            known = {name: key for key, name in of.items()}
+            cells = [_cell(kept, known[n], 1.0) if n in known else "–" for n in names]
+            lines.append([model, field, *cells])
+    headings = [name.replace("_", " ") for name in names]
+    return f"\nEach field:\n\n{table(['model', 'field', *headings], lines)}"
 
 
 def write_tables(

@@ -11,13 +11,14 @@ import pathlib
 import platform
 import subprocess
 import sys
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from typing import IO, Any, NamedTuple, TypeVar
 
 import jax
 
 from opjax import _formats
 from opjax._files import remove_leftovers
+from opjax.files.fingerprints import Fingerprint, difference
 from opjax.learn.config import fields, renamed
 from opjax.learn.json_files import read_object, to_json, tuples, write_json, writing
 from opjax.learn.messages import say
@@ -46,15 +47,24 @@ class RunDirectory(NamedTuple):
         return self.path / "checkpoints"
 
 
+# Of the sets of a run, by name: which files they are.
+DataFiles = Mapping[str, Fingerprint]
+
+
 @contextlib.contextmanager
 def open_run(
-    workdir: str | os.PathLike[str], config: fields.Configuration, *, command: str = ""
+    workdir: str | os.PathLike[str],
+    config: fields.Configuration,
+    *,
+    command: str = "",
+    data: Callable[[], DataFiles] | None = None,
 ) -> Generator[RunDirectory]:
     """Creates or reopens the folder of a run and holds its lock.
 
     A folder that holds a run of the same configuration is continued; in that of a study
     the choice of its members may change: those that are finished are kept, and its
-    result is made anew. `command` is what repeats the run.
+    result is made anew. `command` is what repeats the run, `data()` says which files
+    it is trained on: they must be the same as when it began, unless it is finished.
 
     Of several processes the first one alone opens it; the others wait for that, need
     not see it, and leave it alone.
@@ -62,13 +72,14 @@ def open_run(
     Raises:
       OSError: if it cannot be written.
       RuntimeError: if another run is in it; if the first process cannot open it.
-      ValueError: if it holds another configuration, or processes have several.
+      ValueError: if it holds another configuration, files have changed since it began,
+        or processes have several configurations.
     """
     path = pathlib.Path(workdir).absolute()
     values = to_json(dataclasses.asdict(config))
     hosts.require_same("their configuration", values)
     with contextlib.ExitStack() as stack:
-        opened = _opened(path, config, values, command)
+        opened = _opened(path, config, values, command, data)
         resumed = hosts.tell(lambda: stack.enter_context(opened))
         yield RunDirectory(path, values, resumed)
 
@@ -79,6 +90,7 @@ def _opened(
     config: fields.Configuration,
     values: dict[str, Any],
     command: str,
+    data: Callable[[], DataFiles] | None,
 ) -> Generator[bool]:
     """Holds the lock of a folder; tells whether it held this run already."""
     fresh = not path.exists()
@@ -96,8 +108,12 @@ def _opened(
         for folder in (path, path / "figures"):
             remove_leftovers(folder)
         resumed = _begun(path) and (path / "config.json").exists()
-        if resumed:
-            _match(path, config, values)
+        others = resumed and _match(path, config, values)
+        finished = (path / "result.json").exists() and not others
+        if data is not None and not finished:
+            _match_data(path, data(), begun=resumed)
+        if others:  # finished members stay, the result is made anew
+            (path / "result.json").unlink(missing_ok=True)
         written = {"format": _formats.CONFIGURATION, **values}
         write_json(path / "config.json", written)
         write_json(path / "environment.json", environment(path, command))
@@ -111,7 +127,7 @@ def _opened(
 
 def _remove(path: pathlib.Path) -> None:
     """Removes a folder that a run has made and left before it trained."""
-    for name in ("config.json", "environment.json", ".lock"):
+    for name in ("config.json", "data.json", "environment.json", ".lock"):
         (path / name).unlink(missing_ok=True)
     with contextlib.suppress(OSError):  # it holds something else
         path.rmdir()
@@ -143,10 +159,32 @@ def _begun(path: pathlib.Path) -> bool:
     return any(any(path.glob(f"{d}{name}")) for d in depths for name in traces)
 
 
+def _match_data(path: pathlib.Path, now: DataFiles, *, begun: bool) -> None:
+    """Raises ValueError if files are not those that a run began with; or keeps them."""
+    file = path / "data.json"
+    if begun and file.exists():
+        try:
+            stored = {k: Fingerprint(**v) for k, v in read_object(file).items()}
+        except (TypeError, ValueError) as error:
+            raise ValueError(
+                f"{path} has a damaged data.json ({error}), which says what the run is "
+                "trained on. Restore it from a copy, or give another --workdir."
+            ) from error
+        for name in now:
+            if name in stored and stored[name].digest != now[name].digest:
+                changes = difference(stored[name], now[name])
+                raise ValueError(
+                    f"{path} holds a run on other files of --{name}: {stored[name]} "
+                    f"there, {now[name]} now{f', {changes}' if changes else ''}. Give "
+                    "another --workdir, or restore the files to continue that run."
+                )
+    write_json(file, {name: found._asdict() for name, found in now.items()})
+
+
 def _match(
     path: pathlib.Path, config: fields.Configuration, now: dict[str, Any]
-) -> None:
-    """Raises ValueError for another configuration; makes room for other members."""
+) -> bool:
+    """Raises ValueError for another configuration; tells whether members differ."""
     stored = _stored(path, type(config))
     pairs = {
         name: (stored.get(name, "(absent)"), now.get(name, "(unknown)"))
@@ -168,8 +206,7 @@ def _match(
             "Give another --workdir, or the same configuration to continue that run "
             f"(--workdir alone does).{way}"
         )
-    if differing:  # other members: finished ones stay, the result is made anew
-        (path / "result.json").unlink(missing_ok=True)
+    return bool(differing)
 
 
 def read_config(workdir: str | os.PathLike[str], cls: type[_Config]) -> _Config | None:
@@ -228,12 +265,14 @@ def run_once(
     work: Callable[[RunDirectory], dict[str, Any]],
     *,
     command: str = "",
+    data: Callable[[], DataFiles] | None = None,
 ) -> dict[str, Any]:
     """Runs a program in float32 in its folder, or reads the result of a finished run.
 
     Arguments are those of `open_run`; `work` continues from what the folder holds.
     """
-    with jax.enable_x64(False), open_run(workdir, config, command=command) as directory:
+    opened = open_run(workdir, config, command=command, data=data)
+    with jax.enable_x64(False), opened as directory:
         result = hosts.tell(lambda: _result(directory.path))
         if result is not None:
             if hosts.first():

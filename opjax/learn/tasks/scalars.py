@@ -6,6 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 
 from opjax import metrics
 from opjax.learn.run import buckets
@@ -13,7 +14,7 @@ from opjax.learn.run import buckets
 WEIGHT = 0.1  # of errors of scalars beside those of the output function
 
 
-def over_std(found: jax.Array, known: jax.Array, std: jax.Array) -> jax.Array:
+def over_std(found: jax.Array, known: jax.Array, std: ArrayLike) -> jax.Array:
     """Returns the root mean square error of scalars over their standard deviation.
 
         sqrt(mean_j ((r_j - s_j) / d_j)^2 + 1e-12),

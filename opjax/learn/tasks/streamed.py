@@ -1,7 +1,6 @@
 """The ordinary task on meshes that are larger than memory, read in slices of points."""
 
 import dataclasses
-import math
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -15,50 +14,61 @@ from jax.sharding import Mesh
 from opjax import normalize, streaming
 from opjax.files import SlicedSplits
 from opjax.learn.predict import trained
+from opjax.learn.predict.field_errors import FieldErrors, joined, keys
 from opjax.learn.predict.learned import Learned
-from opjax.learn.predict.prediction import Means, of_function
+from opjax.learn.predict.prediction import Means, in_units, of_function
 from opjax.learn.registry import operators
 from opjax.learn.run.settings import Settings
 from opjax.learn.tasks import outcome, scalars
+from opjax.learn.tasks.field_losses import (
+    Form,
+    Scales,
+    fields_of_training,
+    relative,
+    together,
+    without_constants,
+)
 from opjax.learn.tasks.start import build_from, check_sizes
-from opjax.learn.tasks.supervised import builder, mean_and_worst
+from opjax.learn.tasks.supervised import builder
 from opjax.learn.tasks.task import BaseTask, EpochOptions
 from opjax.nn.models import block_parts
 from opjax.normalize import Normalizer
 from opjax.samples import Sample, summaries
-from opjax.samples.normalizers import fit_normalizers
+from opjax.samples.fields import Fields
+from opjax.samples.normalizers import encode_target, fit_normalizers
 from opjax.samples.sliced import Column, Sliced, WithConstants
 
 _SHOWN = 2**14  # points of a figure
 
 
 class Encoded:
-    """An array of a file, encoded where it is sliced."""
+    """An array of a file, encoded in double precision where it is sliced, float32."""
 
     def __init__(self, column: Column, normalizer: Normalizer):
-        self._column = column
-        self._mean, self._std = (np.asarray(x, np.float32) for x in normalizer)
+        self._column, self._normalizer = column, normalizer
+        self.shape = column.shape
 
     def __len__(self) -> int:
         return len(self._column)
 
     def __getitem__(self, rows: slice) -> np.ndarray:
-        return (self._column[rows] - self._mean) / self._std
+        return encode_target(self._column[rows], self._normalizer)
 
 
 Arrays = Mapping[str, Any]  # columns as the model sees them
 
 
-@dataclasses.dataclass(frozen=True)
-class _Squares:
-    """`RELATIVE_L2.sums` of values that are decoded first, `values * std + mean`."""
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Fields:
+    """The error of the fields of a sample, from sums over its points."""
 
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
+    scales: Scales
+    form: Form
 
-    def __call__(self, values: jax.Array, target: jax.Array, weights: jax.Array) -> Any:
-        mean, std = (jnp.asarray(x, values.dtype)[None] for x in (self.mean, self.std))
-        return streaming.RELATIVE_L2.sums(values * std + mean, target, weights)
+    def value(self, sums: Any, parameters: object = None) -> jax.Array:
+        """The mean of the errors of the fields."""
+        del parameters
+        return jnp.mean(self.form(self.scales.of_sums(sums)))
 
 
 class _Nothing:
@@ -76,37 +86,35 @@ class _Nothing:
         return np.zeros((len(range(*rows.indices(len(self)))), 0), np.float32)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class _SumsOfBoth:
     """Sums of a field, if there is one, and of the channels behind it."""
 
-    squares: _Squares | None
+    fields: _Fields | None
     out_features: int
 
     def __call__(self, values: jax.Array, target: jax.Array, weights: jax.Array) -> Any:
         field, read = jnp.split(values, [self.out_features], axis=1)
         read = jnp.where(weights[:, None] > 0, read, 0)
-        found = {"read": weights @ read, "mass": jnp.sum(weights)}
-        if self.squares is not None:
-            found["squares"] = self.squares(field, target, weights)
+        found: dict[str, Any] = {"read": weights @ read, "mass": jnp.sum(weights)}
+        if self.fields is not None:
+            found["fields"] = self.fields.scales.sums(field, target, weights)
         return found
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class _ErrorOfBoth:
-    """The error of `regression` from these sums, of scalars in physical units."""
+    """The error of `regression` from these sums, of normalised scalars."""
 
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
+    fields: _Fields | None
 
     def __call__(self, sums: Any, parameters: Any) -> jax.Array:
         head, known = parameters
         read = head.of_means(sums["read"] / sums["mass"])
-        mean, std = (jnp.asarray(x, read.dtype) for x in (self.mean, self.std))
-        error = scalars.over_std(read * std + mean, known, std)
-        if "squares" not in sums:
+        error = scalars.over_std(read, known, jnp.ones_like(read))
+        if self.fields is None:
             return error
-        return streaming.RELATIVE_L2.value(sums["squares"]) + scalars.WEIGHT * error
+        return self.fields.value(sums["fields"]) + scalars.WEIGHT * error
 
 
 class Streaming(NamedTuple):
@@ -176,12 +184,13 @@ def streamed_regression(
     *,
     names: Mapping[str, Sequence[str]] | None = None,
     start: Learned | None = None,
+    form: Form | None = None,
 ) -> StreamedTask:
     """Builds the task of `regression` for samples that are read in slices.
 
     Loss, metric and normalisers are those of `regression` with normalised points: the
-    relative L2 error in physical units and the error of target scalars, summed over the
-    samples of a batch. Sums over points are rounded differently; those of the channels
+    errors of the fields and that of target scalars, summed over the samples of a batch.
+    Sums over points are rounded differently; those of the channels
     that target scalars are read off are taken chunk by chunk.
 
     Args:
@@ -189,6 +198,7 @@ def streamed_regression(
       how: points at once, and memory.
       names: of the channels of `features` and `target`, to be saved.
       start: as for `regression`.
+      form: as for `regression`.
 
     Returns:
       The task. The folder of every member gets the operator and `predictions.npz`, with
@@ -200,27 +210,41 @@ def streamed_regression(
     if start is not None:
         sizes = check_sizes(start, sizes, names or {})
         normalizers = {name: start.normalizers[name] for name in normalizers}
+    fields, of_fields = None, None
+    if sizes.out_features:
+        fields = fields_of_training(train, normalizers["target"], names, start=start)
+        normalizers["target"] = without_constants(normalizers["target"], fields)
+        measured = fields
+        if form is None:
+            measured = together(fields, normalizers["target"])
+        scales = Scales(measured, normalizers["target"])
+        of_fields = _Fields(scales, form or relative)
     encode = partial(_encode, normalizers)
-    gradient = partial(_gradient, _loss(normalizers), how)
-    look = partial(_look, normalizers, how)
+    gradient = partial(_gradient, _loss(normalizers, of_fields), how)
+    look = partial(_look, normalizers, of_fields, fields, how)
 
     def metric(model: Any, arrays: Mapping[str, Column]) -> float:
         return look(model, encode(arrays)).metric
 
     build = builder(sizes)
-    description = trained.describe(train, sizes=sizes, names=names)
+    description = trained.describe(train, sizes=sizes, names=names, fields=fields)
 
     def evaluate(model: Any, folder: pathlib.Path) -> dict[str, float]:
         trained.save(folder, model, normalizers, description)
         seen: list[_Seen] = []
         for row in range(len(splits.test)):
             with splits.test.open(row) as arrays:
-                found = look(model, encode(arrays))
-                seen.append(found if not row else found._replace(shown=None))
+                one = look(model, encode(arrays))
+                seen.append(one if not row else one._replace(shown=None))
         with splits.test.open(0) as arrays:
             sample = _every(arrays, _stride(len(arrays["mesh_points"])))
-        errors = np.asarray([one.error for one in seen])
+        errors = np.asarray([one.metric for one in seen])
         extra, more = _scalars_of(seen, names or {})
+        numbers = scalars.mean_and_worst(errors)
+        if fields is not None:
+            by_field = joined([one.errors for one in seen if one.errors is not None])
+            errors, numbers = by_field.of_samples, by_field.numbers()
+            extra |= by_field.arrays(fields)
         shown = seen[0].shown
         assert shown is not None
         outcome.write(
@@ -231,8 +255,7 @@ def streamed_regression(
             predicted=[shown],
             extra=extra,
         )
-        mean = mean_and_worst if sizes.out_features else scalars.mean_and_worst
-        return mean(errors) | more
+        return numbers | more
 
     return StreamedTask(
         train=train,
@@ -246,7 +269,9 @@ def streamed_regression(
         evaluate=evaluate,
         extra=normalizers,
         source=splits.source,
+        notes="" if fields is None else fields.sentence(),
         over_batch=False,
+        fields=() if fields is None else tuple(keys(fields.names)),
     )
 
 
@@ -274,11 +299,9 @@ def _sizes(
 def _encode(
     normalizers: Mapping[str, Normalizer], arrays: Mapping[str, Column]
 ) -> Arrays:
-    """The arrays of a sample as the model sees them; targets stay as they are."""
+    """The arrays of a sample as the model sees them, and predicts them."""
     found: dict[str, Any] = {
-        name: Encoded(column, normalizers[name])
-        if name in normalizers and not name.startswith("target")
-        else column
+        name: Encoded(column, normalizers[name]) if name in normalizers else column
         for name, column in arrays.items()
     }
     n = len(arrays["mesh_points"])
@@ -290,22 +313,18 @@ def _encode(
     return found
 
 
-def _tuples(normalizer: Normalizer) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    mean, std = (tuple(np.asarray(x).tolist()) for x in normalizer)
-    return mean, std
-
-
-def _loss(normalizers: Mapping[str, Normalizer]) -> streaming.SumLoss:
+def _loss(
+    normalizers: Mapping[str, Normalizer], of_fields: _Fields | None
+) -> streaming.SumLoss:
     """The loss of a sample, of its field, its scalars or both."""
-    squares, out_features = None, 0
-    if "target" in normalizers:
-        squares = _Squares(*_tuples(normalizers["target"]))
-        out_features = len(squares.mean)
     if "target_scalars" in normalizers:
-        value = _ErrorOfBoth(*_tuples(normalizers["target_scalars"]))
-        return streaming.SumLoss(_SumsOfBoth(squares, out_features), value)
-    assert squares is not None
-    return streaming.SumLoss(squares, streaming.RELATIVE_L2.value)
+        out_features = 0 if of_fields is None else len(of_fields.scales.ratio)
+        return streaming.SumLoss(
+            _SumsOfBoth(of_fields, out_features),
+            _ErrorOfBoth(of_fields),
+        )
+    assert of_fields is not None
+    return streaming.SumLoss(of_fields.scales.sums, of_fields.value)
 
 
 def _gradient(
@@ -338,13 +357,14 @@ class _Seen(NamedTuple):
     """What a model makes of a sample.
 
     Attributes:
-      error: of the field; of the scalars where there is none.
-      metric: of both, which chooses the epoch.
+      errors: of the fields, those of one sample; None where scalars alone are
+        predicted.
+      metric: of fields and scalars, which chooses the epoch.
       shown: the field at one point of many, `(m, q)`.
       read: predicted scalars, `(t,)`, and what they are; None without.
     """
 
-    error: float
+    errors: FieldErrors | None
     metric: float
     shown: np.ndarray | None
     read: tuple[np.ndarray, np.ndarray] | None
@@ -366,38 +386,48 @@ def _scalars_of(
 
 
 def _look(
-    normalizers: Mapping[str, Normalizer], how: Streaming, model: Any, arrays: Arrays
+    normalizers: Mapping[str, Normalizer],
+    of_fields: _Fields | None,
+    fields: Fields | None,
+    how: Streaming,
+    model: Any,
+    arrays: Arrays,
 ) -> _Seen:
     """Errors of a sample, its scalars, and the prediction at one point of many."""
     q, n = arrays["target"].shape[1], len(arrays["mesh_points"])
-    mean, std = np.zeros(0, np.float32), np.ones(0, np.float32)
-    if q:
-        mean, std = (np.asarray(x, np.float32) for x in normalizers["target"])
-    squares, shown, start = np.zeros(2), [], 0
-    means = Means(model)
+    shown: list[np.ndarray] = []
+    of_parts: list[Any] = []
+    start, means = 0, Means(model)
     given = {k: array for k, array in arrays.items() if not k.startswith("target")}
     inner = of_function(model)
+    each = None if fields is None else Scales(fields, normalizers["target"])
     for part in streaming.predict(inner, given, chunk_size=how.chunk_size):
-        values = part[:, :q] * std + mean
-        rows = slice(start, start + len(values))
-        wanted = arrays["target"][rows]
-        weights = np.ones(len(values))
+        rows = slice(start, start + len(part))
+        weights = np.ones(len(part), np.float32)
         if "quadrature_weights" in arrays:
-            weights = np.asarray(arrays["quadrature_weights"][rows], np.float64)
-        for place, field in enumerate((values - wanted, wanted)):
-            square = np.where(weights[:, None] > 0, field.astype(np.float64), 0) ** 2
-            squares[place] += np.sum(weights[:, None] * square)
+            weights = np.asarray(arrays["quadrature_weights"][rows], np.float32)
+        if of_fields is not None and each is not None:
+            pair = jnp.asarray(part[:, :q]), jnp.asarray(arrays["target"][rows])
+            of_parts.append(
+                [s.sums(*pair, jnp.asarray(weights)) for s in (of_fields.scales, each)]
+            )
         means.add(part, weights)
+        values = in_units(normalizers, "target", part[:, :q]) if q else part[:, :0]
         shown.append(values[-start % _stride(n) :: _stride(n)])
-        start += len(values)
-    error = metric = math.sqrt(squares[0] / squares[1]) if q else 0.0
+        start += len(part)
+    errors, metric = None, 0.0
+    if of_fields is not None and each is not None:
+        total, own = jax.tree.map(lambda *x: sum(x), *of_parts)
+        metric, sizes = float(of_fields.value(total)), each.of_sums(own)
+        errors = FieldErrors.of(each.names, sizes.error[None], sizes.target[None])
     found, read = means.scalars(normalizers), None
     if found is not None:
-        read = found, np.asarray(arrays["target_scalars"][:])
-        spread = jnp.asarray(normalizers["target_scalars"].std)
-        over = float(scalars.over_std(jnp.asarray(found), jnp.asarray(read[1]), spread))
-        error, metric = (error, error + scalars.WEIGHT * over) if q else (over, over)
-    return _Seen(error, metric, np.concatenate(shown), read)
+        known = arrays["target_scalars"][:]
+        read = found, in_units(normalizers, "target_scalars", known)
+        std = np.asarray(normalizers["target_scalars"].std)
+        over = float(np.sqrt(np.mean(((read[0] - read[1]) / std) ** 2) + 1e-12))
+        metric = metric + scalars.WEIGHT * over if q else over
+    return _Seen(errors, metric, np.concatenate(shown), read)
 
 
 def _stride(num_points: int) -> int:

@@ -15,11 +15,12 @@ from flax import nnx
 from opjax import metrics, normalize, samples, training
 from opjax.learn.config.quantities import Quantity
 from opjax.learn.predict import trained
+from opjax.learn.predict.field_errors import FieldErrors, errors_of, keys
 from opjax.learn.predict.learned import Learned
 from opjax.learn.predict.prediction import (
     call_both,
     decode_target,
-    predict_both,
+    in_units,
     predict_sample,
 )
 from opjax.learn.predict.quantities import measure
@@ -27,8 +28,7 @@ from opjax.learn.registry import operators
 from opjax.learn.run import batches, buckets
 from opjax.learn.tasks import outcome, points, scalars
 from opjax.learn.tasks import quantities as measured
-from opjax.learn.tasks.field_errors import (
-    FieldErrors,
+from opjax.learn.tasks.field_losses import (
     Form,
     Scales,
     Sizes,
@@ -40,6 +40,7 @@ from opjax.learn.tasks.task import Task
 from opjax.normalize import Normalizer
 from opjax.samples import Sample, Splits, summaries
 from opjax.samples.digests import digests
+from opjax.samples.fields import Fields
 from opjax.samples.normalizers import encode_stored, fit_normalizers
 from opjax.samples.stored import Stored
 
@@ -71,8 +72,8 @@ def regression(
     in physical units, the relative L2 error over all points and channels of a sample,
     summed over the batch, as in most published runs: with clipping, scale matters. With
     `form` it is the mean of the errors of the fields, each in units of its own, see
-    `field_errors`. Where samples have target scalars `s`, with predictions `r` and their standard
-    deviation `d` over the training samples, every sample adds
+    `field_losses`. Where samples have target scalars `s`, with predictions `r` and
+    their standard deviation `d` over the training samples, every sample adds
 
         0.1 sqrt(mean_j ((r_j - s_j) / d_j)^2)
 
@@ -103,7 +104,7 @@ def regression(
         normalisers take the place of the fitted ones.
       quantities: computed of predictions and targets of the test samples, see
         `tasks.quantities`.
-      form: of the error of a field, one of `field_errors.FORMS`; every field then has
+      form: of the error of a field, one of `field_losses.FORMS`; every field then has
         its own numbers. None for the error of all channels together.
 
     Returns:
@@ -123,6 +124,8 @@ def regression(
         features=encode_features and "features" not in given,
         target=encode_target and "target" not in given,
         pointwise=pointwise,
+        names=names,
+        published=form is None,
     )
     if start is not None:
         check_options(start, config)
@@ -131,15 +134,17 @@ def regression(
         found = check_sizes(start, found, names or {})
         fitted = {name: start.normalizers[name] for name in fitted}
     fields = None
-    if form is not None and found.out_features:
+    by_channel = "target" in fitted and not pointwise
+    if by_channel and (form is not None or found.out_features > 1):
         fields = fields_of_training(splits.train, fitted["target"], names, start=start)
+    if form is not None and fields is not None:
         fitted["target"] = without_constants(fitted["target"], fields)
     obstacle = _obstacle(splits.train[0], loss=loss, build=build, pointwise=pointwise)
     points.check(config, splits.train, found, obstacle=obstacle)
     normalizers = fitted | given
     predict = partial(predict_sample, normalizers)
     stacked = partial(
-        _stacked, config, splits, encoder(fitted, target=fields is not None)
+        _stacked, config, splits, encoder(fitted, target=form is not None)
     )
 
     of_values: OfValues = partial(_together, normalizers)
@@ -149,9 +154,8 @@ def regression(
         of_values = partial(_by_field, scales, form)
         error = partial(_sizes_of_fields, scales)
     metric = partial(_error, of_values)
-    both = partial(predict_both, normalizers)
     if found.target_scalars:
-        read = normalizers["target_scalars"]
+        read = normalizers["target_scalars"] if form is None else None
         metric = partial(_error_of_both, of_values, read)
         if not found.out_features:
             error = metric = partial(_error_of_scalars, read)
@@ -187,11 +191,12 @@ def regression(
         physical,
         test,
         error,
-        predict,
+        operators.call,
         numbers,
+        decode=partial(in_units, normalizers, "target"),
         rows=rows,
         further=also,
-        fields=None if fields is None else fields.names,
+        fields=fields,
     )
 
     def evaluate(model: Any, folder: pathlib.Path) -> dict[str, float]:
@@ -199,7 +204,8 @@ def regression(
             trained.save(folder, model, normalizers, description)
         if not found.target_scalars:
             return look(model, folder, shown)
-        read = scalars.predicted(both, model, test, rows, config.batch_size)
+        read = scalars.predicted(call_both, model, test, rows, config.batch_size)
+        read = in_units(normalizers, "target_scalars", read)
         known = np.stack([sample.target_scalars for sample in splits.test])  # pyright: ignore
         arrays = {"predicted_scalars": read, "target_scalars": known}
         listed = (names or {}).get("target_scalars")
@@ -223,6 +229,7 @@ def regression(
         row=math.prod((found.grid_shape or (1,))[1:]),
         mean=mean,
         draws_points=not obstacle,
+        fields=() if fields is None else tuple(keys(fields.names)),
     )
 
 
@@ -355,7 +362,7 @@ def _error(
 
 def _error_of_both(
     of_values: OfValues,
-    normalizer: Normalizer,
+    normalizer: Normalizer | None,
     model: Any,
     sample: Any,
     *,
@@ -368,16 +375,27 @@ def _error_of_both(
 
 
 def _error_of_scalars(
-    normalizer: Normalizer, model: Any, sample: Any, *, axis_name: str | None = None
+    normalizer: Normalizer | None,
+    model: Any,
+    sample: Any,
+    *,
+    axis_name: str | None = None,
 ) -> jax.Array:
     """The error of the scalars of a sample over their deviation."""
     read = call_both(model, sample, axis_name=axis_name).scalars
     return _over_std(normalizer, read, sample)
 
 
-def _over_std(normalizer: Normalizer, read: Any, sample: Any) -> jax.Array:
+def _over_std(normalizer: Normalizer | None, read: Any, sample: Any) -> jax.Array:
+    """The error of scalars, which are in units of their deviation without a normaliser.
+
+    Of published programs they are in physical units.
+    """
+    known = sample["target_scalars"]
+    if normalizer is None:
+        return scalars.over_std(read, known, jnp.ones_like(read))
     found = normalize.decode(normalizer, read)
-    return scalars.over_std(found, sample["target_scalars"], normalizer.std)
+    return scalars.over_std(found, known, jnp.asarray(normalizer.std, found.dtype))
 
 
 def _stacked(
@@ -534,10 +552,11 @@ def evaluator(
     predict: Callable[[Any, Any], Any],
     numbers: Callable[[np.ndarray], dict[str, float]] | None = None,
     *,
+    decode: Callable[[np.ndarray], np.ndarray] = np.asarray,
     rows: Sequence[np.ndarray] | None = None,
     further: Callable[[Iterator[np.ndarray], pathlib.Path], dict[str, float]]
     | None = None,
-    fields: tuple[str, ...] | None = None,
+    fields: Fields | None = None,
 ) -> Callable[[Any, pathlib.Path, Mapping[str, Any]], dict[str, float]]:
     """Makes what evaluates a model on the test samples and writes `predictions.npz`.
 
@@ -545,14 +564,15 @@ def evaluator(
       config: has `batch_size`.
       physical: the test samples, in physical units.
       test: the same, encoded and stacked.
-      error: `error(model, sample)`, of one encoded sample; its `Sizes` with `fields`.
-      predict: `predict(model, sample)`, in physical units.
+      error: `error(model, sample)`, of one encoded sample, or its `Sizes`.
+      predict: `predict(model, sample)`.
       numbers: `numbers(errors)`, what to return of them.
+      decode: gives predictions in physical units, on the host.
       rows: places of the samples of every bucket in `physical`; those of
         `samples.stack` if None.
       further: `further(predictions, folder)`, further numbers of the predictions for
         all samples in their order, in physical units.
-      fields: names of the fields, each of which then has its own numbers.
+      fields: of the output function, each of which then has its own numbers.
     """
     if rows is None:
         counts = summaries.num_points(physical)
@@ -568,15 +588,31 @@ def evaluator(
         arrays = buckets.rows(bucket, [place])
         return {name: np.asarray(array[0]) for name, array in arrays.items()}
 
+    shown = jax.jit(predict)
+
+    def predicted(model: Any, row: int) -> np.ndarray:
+        return decode(np.asarray(shown(model, one(row))))
+
     def evaluate(
         model: Any, folder: pathlib.Path, extra: Mapping[str, Any]
     ) -> dict[str, float]:
         looked = _of_buckets(error, model, test, rows, config.batch_size)
-        errors, known = looked, dict(extra)
-        by_field = None if fields is None else FieldErrors.of(fields, looked)
-        if by_field is not None:
-            errors, known = by_field.of_samples, known | by_field.arrays()
-        chosen, shown = outcome.rows(errors), jax.jit(predict)
+
+        def values() -> Iterator[np.ndarray]:
+            for row, sample in enumerate(physical):
+                yield predicted(model, row)[: sample.num_points]
+
+        errors, by_field = looked, None
+        if isinstance(looked, Sizes):
+            assert fields is not None
+            by_field = FieldErrors.of(fields.names, looked.error, looked.target)
+            errors = by_field.of_samples
+        elif fields is not None:
+            by_field = errors_of(fields, physical, values())
+        known = dict(extra)
+        if fields is not None and by_field is not None:
+            known |= by_field.arrays(fields)
+        chosen = outcome.rows(errors)
         kept = [physical[row] for row in chosen]
         outcome.write(
             folder,
@@ -584,7 +620,7 @@ def evaluator(
             rows=chosen,
             samples=kept,
             predicted=[
-                np.asarray(shown(model, one(row)))[: _num_rows(sample)]
+                predicted(model, int(row))[: _num_rows(sample)]
                 for row, sample in zip(chosen, kept, strict=True)
             ],
             inspected=outcome.inspect(
@@ -592,16 +628,10 @@ def evaluator(
             ),
             extra=known,
         )
-        found = (numbers or mean_and_worst)(errors)
-        if by_field is not None:
-            found = by_field.numbers()
-        if further is None:
-            return found
-        values = (
-            np.asarray(shown(model, one(row)))[: sample.num_points]
-            for row, sample in enumerate(physical)
-        )
-        return found | further(values, folder)
+        found = {} if by_field is None else by_field.numbers()
+        if not isinstance(looked, Sizes):  # of all channels together
+            found |= (numbers or mean_and_worst)(errors)
+        return found if further is None else found | further(values(), folder)
 
     return evaluate
 

@@ -107,6 +107,8 @@ class BaseTask(abc.ABC):
       mean: whether the loss is the mean over the samples of a batch already. A sum is
         divided by their number where it is shown.
       diverge: whether a training that diverges is a result rather than an error.
+      fields: keys of the fields whose numbers tables show apart, see
+        `field_errors.keys`.
     """
 
     loss: Callable[..., Any]
@@ -126,6 +128,7 @@ class BaseTask(abc.ABC):
     row: int = 1
     mean: bool = False
     diverge: bool = False
+    fields: tuple[str, ...] = ()
 
     @property
     @abc.abstractmethod

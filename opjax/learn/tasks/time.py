@@ -11,11 +11,13 @@ import numpy as np
 from opjax import training
 from opjax.files.series import SeriesSplits
 from opjax.learn.config.time import TimeOptions
+from opjax.learn.messages import say
 from opjax.learn.predict import trained
+from opjax.learn.predict.field_errors import keys
 from opjax.learn.predict.learned import Learned
-from opjax.learn.predict.stepping import stepping_of, units_of
+from opjax.learn.predict.stepping import Stepping, stepping_of, units_of
 from opjax.learn.tasks import time_data
-from opjax.learn.tasks.field_errors import Form, Scales, relative, together
+from opjax.learn.tasks.field_losses import Form, Scales, relative, together
 from opjax.learn.tasks.start import build_from, check_options, check_sizes
 from opjax.learn.tasks.supervised import builder, encoder
 from opjax.learn.tasks.task import Task
@@ -35,7 +37,7 @@ def rollouts(
 
         loss = sum_b mean_s mean_f e_bsf,
 
-    with the error `e` of each field of a frame, see `field_errors`, its mean over the
+    with the error `e` of each field of a frame, see `field_losses`, its mean over the
     frames of a window, summed over the batch. Validation and test are rollouts from the
     first frames of every series, and their metric is the mean of the errors of their
     frames, of which none counts more than 1000.
@@ -45,7 +47,8 @@ def rollouts(
         `TimeOptions`.
       splits: the series.
       start: trained operator whose parameters the training starts with, and whose
-        normalisers take the place of the fitted ones.
+        normalisers take the place of the fitted ones. Its time step and its range of
+        times do not: those of the operator are the ones it is trained on last.
       form: of the error of a field. None for the relative error of all channels
         together, in physical units.
 
@@ -61,9 +64,9 @@ def rollouts(
     if start is not None:
         check_options(start, config)
         _check_same_time(start, config)
+        _tell_other_step(start, how)
         found = check_sizes(start, found, data.names)
         normalizers = start.normalizers
-        how = stepping_of(start.description)
     units = units_of(how, normalizers)
     fields = data.fields if start is None else start.fields
     shown = Rolled(how, units.inner, Scales(fields, units.frame))
@@ -105,6 +108,7 @@ def rollouts(
         extra=normalizers,
         source=splits.source,
         needs_key=config.input_noise > 0,
+        fields=tuple(keys(fields.names)),
         notes=f"Models see {how.history} frames. Errors are of rollouts from the first "
         "frames of a series, the mean over their frames; `persistence` is the error "
         "of the prediction that nothing changes, `mean` that of the mean of training. "
@@ -151,4 +155,14 @@ def _check_same_time(start: Learned, config: TimeOptions) -> None:
         raise ValueError(
             f"init_from: {start.folder} was trained with time={how.mode}, {before}, "
             f"and this run has time={config.time}, {now}; give the same options."
+        )
+
+
+def _tell_other_step(start: Learned, now: Stepping) -> None:
+    """Says that an operator takes steps of another time from now on."""
+    before = stepping_of(start.description).interval
+    if abs(now.interval - before) > 1e-3 * before:
+        say(
+            f"The operator in {start.folder} takes steps of {before:g}; trained "
+            f"further on these series, it takes steps of {now.interval:g}."
         )

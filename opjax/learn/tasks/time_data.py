@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
-import jax.numpy as jnp
 import numpy as np
 
 from opjax import samples
@@ -12,7 +11,7 @@ from opjax.learn.config.time import TimeOptions
 from opjax.learn.predict.stepping import Stepping
 from opjax.learn.registry import operators
 from opjax.learn.run import buckets
-from opjax.learn.tasks.field_errors import without_constants
+from opjax.learn.tasks.field_losses import without_constants
 from opjax.normalize import Normalizer
 from opjax.samples import Series, summaries
 from opjax.samples import series as windows
@@ -104,10 +103,11 @@ class Data:
             interval,
             longest,
             span=float(max(np.ptp(series.times) for series in train)),
+            shortest=float(min(lags)),
         )
         self.names = _names(splits, history, channels)
         self.normalizers, self.fields = _normalizers(
-            self.windows[0], self.how, self.names.get("target")
+            self.windows[0], self.how, self.names
         )
         known = Windows(
             every,
@@ -166,14 +166,17 @@ def _names(
 
 
 def _normalizers(
-    found: Windows, how: Stepping, names: Sequence[str] | None
+    found: Windows, how: Stepping, names: Mapping[str, Sequence[str]]
 ) -> tuple[dict[str, Normalizer], Fields]:
     """Of points, of what the model sees, and of what it predicts; and the fields."""
-    fitted = fit_normalizers(found, points=True, features=True, target=False)
+    fitted = fit_normalizers(
+        found, points=True, features=True, target=False, names=names
+    )
     stop = how.history * how.channels
     last = slice(stop - how.channels, stop)
     mean, std = (np.asarray(part[last]) for part in fitted["features"])
-    fields = fields_of(names, std, varies(found, "features")[last])
+    varying = varies(found, "features", names.get("features"))[last]
+    fields = fields_of(names.get("target"), std, varying)
     if not fields.varying:
         raise ValueError(
             f"{', '.join(fields.constant)} are constant in all training series: there "
@@ -182,8 +185,8 @@ def _normalizers(
     if how.increments:
         mean, deviation = _increments(found)
         std = np.where(deviation > 1e-6 * std, deviation, std)
-    target = Normalizer(jnp.asarray(mean, jnp.float32), jnp.asarray(std, jnp.float32))
-    return {**fitted, "target": without_constants(target, fields)}, fields
+    target = without_constants(Normalizer(mean, std), fields)
+    return {**fitted, "target": target}, fields
 
 
 def _increments(found: Windows) -> tuple[np.ndarray, np.ndarray]:

@@ -11,15 +11,10 @@ import numpy as np
 
 from opjax import metrics_time, normalize
 from opjax.learn.predict import stepping, trained
+from opjax.learn.predict.field_errors import FieldErrors, keys
 from opjax.learn.predict.stepping import Stepping, Units
 from opjax.learn.tasks import outcome
-from opjax.learn.tasks.field_errors import (
-    FieldErrors,
-    Form,
-    Scales,
-    Sizes,
-    means_of_channels,
-)
+from opjax.learn.tasks.field_losses import Form, Scales, Sizes, means_of_channels
 from opjax.learn.tasks.time_data import WindowBucket
 from opjax.normalize import Normalizer
 from opjax.samples import Sample, Series
@@ -205,7 +200,8 @@ def evaluate(
             if window.series == 0:
                 first = one
     ordered = [seen[number] for number in range(len(tests))]
-    names = [field.name for field in from_description(description["fields"]).varying]
+    fields = from_description(description["fields"])
+    names = fields.names
     outcomes = [_Errors(*(_of(names, part) for part in one[:3])) for one in ordered]
     errors = np.array([one.own.of_samples.mean() for one in outcomes])
     shortest = min(len(one.own.relative) for one in outcomes)
@@ -229,7 +225,7 @@ def evaluate(
             model, known, num_points=tests[0].num_points, time=seen_at
         ),
         extra={"series": series, "series_name": "step", "series_baseline": still}
-        | by_field.arrays(),
+        | by_field.arrays(fields),
     )
     return _numbers(names, ordered, outcomes, errors, series, by_field)
 
@@ -245,7 +241,7 @@ def _look(rolled: Rolled, model: Any, sample: Any) -> _Seen:
     def change(frames: jax.Array) -> jax.Array:
         """Of the mean over the points, over the spread of the field, `(t, c)`."""
         mean = jax.vmap(partial(means_of_channels, quadrature_weights=weights))
-        return (mean(frames) - mean(still)) * scales.ratio
+        return (mean(frames) - mean(still)) * scales.ratio[None]
 
     apart = change(predicted) - change(target)
     drift = jnp.sqrt(apart**2 @ scales.belongs.T)
@@ -269,8 +265,7 @@ def _shortened(found: _Seen, window: Window, frame: Normalizer) -> _Seen:
     """What was measured of the frames that a series has, and the last one."""
     count = len(set(window.targets))
     parts: _Seen = jax.tree.map(lambda part: part[:count], found)
-    mean, std = (np.asarray(part, np.float64) for part in frame)
-    return parts._replace(last=(parts.last[-1] * std + mean).astype(np.float32))
+    return parts._replace(last=normalize.decode_host(frame, parts.last[-1]))
 
 
 class _Errors(NamedTuple):
@@ -282,7 +277,7 @@ class _Errors(NamedTuple):
 
 
 def _of(names: Sequence[str], sizes: Sizes) -> FieldErrors:
-    found = FieldErrors.of(tuple(names), sizes)
+    found = FieldErrors.of(names, sizes.error, sizes.target)
     relative = np.where(np.isnan(found.relative), np.nan, _bounded(found.relative))
     return found._replace(
         relative=np.asarray(relative),
@@ -357,10 +352,9 @@ def _numbers(
         **{k: v for k, v in own.items() if k not in whole},
         "error_over_spread": whole["error_over_spread"],
     }
-    if len(names) > 1:
-        for place, field in enumerate(names):
-            columns = {k: float(np.mean(v[:, place])) for k, v in each.items()}
-            found |= {f"{name}_{field}": value for name, value in columns.items()}
+    for place, field in enumerate(keys(names)):
+        columns = {k: float(np.mean(v[:, place])) for k, v in each.items()}
+        found |= {f"{name}_{field}": value for name, value in columns.items()}
     return found
 
 

@@ -19,6 +19,7 @@ from opjax.quadrature import active, weighted_mean
 from opjax.samples import Sample
 from opjax.samples.fields import Field, Fields, fields_of
 from opjax.samples.normalizers import varies
+from opjax.samples.summaries import Summarized
 
 # A case that varies less than this share of what the training set does is measured as
 # one that varies so much: cases may be constant, zero, or start from rest.
@@ -58,6 +59,7 @@ class Scales:
     def __init__(self, fields: Fields, normalizer: Normalizer):
         mean, std = (np.asarray(part, np.float64) for part in normalizer)
         number, count = len(fields.varying), len(mean)
+        self.names = fields.names
         self.belongs = np.zeros((number, count), np.float32)
         ratio, offset = np.zeros(count), np.zeros(count)
         for row, field in enumerate(fields.varying):
@@ -86,26 +88,66 @@ class Scales:
         weights = quadrature_weights
         if weights is None:
             weights = jnp.ones(values.shape[0], values.dtype)
+        found = self.sums(values, target, weights)
+        if axis_name is not None:
+            found = jax.lax.psum(found, axis_name)
+        return self.of_sums(found)
+
+    def sums(
+        self, values: jax.Array, target: jax.Array, weights: jax.Array
+    ) -> "PointSums":
+        """Returns sums over points, which may be some of those of a sample."""
         column = weights.astype(values.dtype)[:, None]
         keep = active(column)
-
-        def total(array: jax.Array) -> jax.Array:
-            found = jnp.sum(array, axis=0)
-            return found if axis_name is None else jax.lax.psum(found, axis_name)
-
-        share = jnp.where(keep, column, 0) / total(column)
-
-        def root(array: jax.Array) -> jax.Array:
-            square = self.belongs.astype(array.dtype) @ total(share * array * array)
-            some = square > 0  # the root has no derivative at zero
-            return jnp.where(some, jnp.sqrt(jnp.where(some, square, 1)), 0)
-
-        ratio, offset = (x.astype(values.dtype) for x in (self.ratio, self.offset))
+        column = jnp.where(keep, column, 0)
+        ratio, offset = (
+            x.astype(values.dtype)[None] for x in (self.ratio, self.offset)
+        )
         known = jnp.where(keep, target, 0) * ratio
         error = jnp.where(keep, values, 0) * ratio - known
-        return Sizes(
-            root(error), root(known + offset), root(known - total(share * known))
+        of_channels = (error**2, (known + offset) ** 2, known**2)
+        error, size, square = (
+            self._of_fields(jnp.sum(column * array, axis=0)) for array in of_channels
         )
+        mean = jnp.sum(column * known, axis=0)
+        return PointSums(error, size, square, mean, jnp.sum(column))
+
+    def _of_fields(self, of_channels: jax.Array) -> jax.Array:
+        """Sums over the channels of each field; no field sees another's NaN."""
+        return jnp.sum(jnp.where(self.belongs > 0, of_channels[None], 0), axis=1)
+
+    def of_sums(self, sums: "PointSums") -> Sizes:
+        """Returns what the sums over all points say."""
+        mass = sums.mass
+        mean = self._of_fields((sums.mean / mass) ** 2)
+        variation = jnp.maximum(sums.square / mass - mean, 0)
+        return Sizes(
+            _root(sums.error / mass), _root(sums.target / mass), jnp.sqrt(variation)
+        )
+
+
+class PointSums(NamedTuple):
+    """Weighted sums over points, in units of the spread of each field.
+
+    Attributes:
+      error: of squares of prediction minus target, `(f,)`.
+      target: of squares of the target, `(f,)`.
+      square: of squares of the target without the mean of training, `(f,)`.
+      mean: of the target without the mean of training, `(q,)`.
+      mass: of the weights, a scalar.
+    """
+
+    error: Any
+    target: Any
+    square: Any
+    mean: Any
+    mass: Any
+
+
+def _root(square: jax.Array) -> jax.Array:
+    """The square root, with a zero gradient at zero; NaN stays what it is."""
+    some = square != 0
+    return jnp.where(some, jnp.sqrt(jnp.where(some, square, 1)), 0)
 
 
 # The error of each field, `(f,)`.
@@ -128,14 +170,14 @@ def over_case(sizes: Sizes) -> jax.Array:
 
 
 FORMS: Mapping[str, Form] = {
-    "relative": relative,
-    "spread": over_spread,
     "case": over_case,
+    "spread": over_spread,
+    "relative": relative,
 }
 
 
 def fields_of_training(
-    train: Sequence[Sample],
+    train: Sequence[Sample] | Summarized,
     normalizer: Normalizer,
     names: Mapping[str, Sequence[str]] | None,
     *,
@@ -154,8 +196,8 @@ def fields_of_training(
     """
     if start is not None:
         return start.fields
-    varying = varies(train, "target")
     listed = (names or {}).get("target")
+    varying = varies(train, "target", listed)
     fields = fields_of(listed, np.asarray(normalizer.std), varying)
     if not fields.varying:
         raise ValueError(
@@ -176,72 +218,4 @@ def without_constants(normalizer: Normalizer, fields: Fields) -> Normalizer:
     """Gives channels that are constant no deviation: they are predicted exactly."""
     std = np.asarray(normalizer.std)
     kept = np.isin(np.arange(len(std)), fields.channels)
-    return normalizer._replace(std=jnp.where(kept, normalizer.std, 0))
-
-
-class FieldErrors(NamedTuple):
-    """Errors of the fields of many samples, on the host.
-
-    Attributes:
-      names: of the fields.
-      relative: relative L2 errors, `(b, f)`; NaN where a target is zero.
-      over_spread: root mean square errors over the spread in training, `(b, f)`.
-    """
-
-    names: tuple[str, ...]
-    relative: np.ndarray
-    over_spread: np.ndarray
-
-    @classmethod
-    def of(cls, names: tuple[str, ...], sizes: Sizes) -> "FieldErrors":
-        """Makes errors of what `Scales.sizes` measured of many samples."""
-        error, target = (np.asarray(x, np.float64) for x in sizes[:2])
-        with np.errstate(divide="ignore", invalid="ignore"):
-            # In units of the spread, so this is rounding and no small field.
-            relative = np.where(target > 1e-6, error / target, np.nan)
-        return cls(names, relative, error)
-
-    @property
-    def filled(self) -> np.ndarray:
-        """Relative errors; over the spread where a target is zero, `(b, f)`."""
-        return np.where(np.isnan(self.relative), self.over_spread, self.relative)
-
-    @property
-    def of_samples(self) -> np.ndarray:
-        """The mean over the fields of each sample, `(b,)`."""
-        return self.filled.mean(axis=1)
-
-    def arrays(self) -> dict[str, np.ndarray]:
-        """Returns what `predictions.npz` has of them."""
-        return {
-            "field_names": np.asarray(self.names, str),
-            "field_errors": self.relative,
-            "field_errors_over_spread": self.over_spread,
-        }
-
-    def numbers(self) -> dict[str, float]:
-        """Returns the numbers of a table.
-
-        `relative_l2` and `error_over_spread` are the means over samples and fields;
-        of several fields, each has its own numbers, too.
-        """
-        each = [self._of_field(i) for i in range(len(self.names))]
-        found: dict[str, float] = {}
-        known = [one["relative_l2"] for one in each if "relative_l2" in one]
-        if known:
-            found["relative_l2"] = float(np.mean(known))
-            found["relative_l2_worst"] = float(self.of_samples.max())
-        found["error_over_spread"] = float(self.over_spread.mean())
-        if len(each) > 1:
-            for name, numbers in zip(self.names, each, strict=True):
-                found |= {f"{key}_{name}": value for key, value in numbers.items()}
-        return found
-
-    def _of_field(self, place: int) -> dict[str, float]:
-        relative = self.relative[:, place]
-        relative = relative[~np.isnan(relative)]
-        found: dict[str, float] = {}
-        if relative.size:  # not if the field is zero in all samples
-            found["relative_l2"] = float(relative.mean())
-            found["relative_l2_worst"] = float(relative.max())
-        return found | {"error_over_spread": float(self.over_spread[:, place].mean())}
+    return normalizer._replace(std=np.where(kept, std, 0))

@@ -1,0 +1,127 @@
+"""What to type to convert a file of another format; every line can be run as it is."""
+
+from pathlib import Path
+
+from opjax.files import limits
+
+_MESHIO = "pip install meshio; meshio convert {name} {stem}.vtu"
+_GRID = "pyvista.read({name!r}).cast_to_unstructured_grid().save('{stem}.vtu')"
+_BLOCKS = "pyvista.read({name!r}).combine().save('{stem}.vtu')"
+_PYVISTA = 'python -c "import pyvista; {code}"'
+_SAVE = "numpy.savez('{stem}.npz', **{arrays})"
+_FOAM = "foamToVTK -latestTime -poly-decomp in the folder of the case"
+_COLUMNS = (
+    "python -c \"import numpy; t = numpy.genfromtxt({name!r}, delimiter=',', "
+    "names=True); numpy.savez('{stem}.npz', mesh_points=numpy.stack([t['x'], t['y']], "
+    '1), **{{k: t[k] for k in t.dtype.names}})", x and y being the coordinates'
+)
+_MATLAB = (
+    "python -c \"import numpy, scipy.io; numpy.savez('{stem}.npz', "
+    '**scipy.io.loadmat({name!r}))"'
+)
+_MATLAB_73 = (
+    "python -c \"import h5py, numpy; f = h5py.File({name!r}); numpy.savez('{stem}.npz',"
+    " **{{k: f[k][()].T for k in f if hasattr(f[k], 'shape')}})\""
+)
+_NETCDF = (
+    'pip install xarray netCDF4; python -c "import numpy, xarray; d = '
+    "xarray.open_dataset({name!r}); numpy.savez('{stem}.npz', "
+    '**{{k: v.values for k, v in d.variables.items()}})"'
+)
+_ZARR = (
+    "python -c \"import numpy, zarr; numpy.savez('{stem}.npz', **{{k: v[:] for k, v in "
+    "zarr.open({name!r}, mode='r').arrays()}})\""
+)
+_TORCH = (
+    "python -c \"import numpy, torch; numpy.savez('{stem}.npz', "
+    '**torch.load({name!r}))", of a dictionary of arrays'
+)
+_ARRAY = (
+    "python -c \"import numpy; numpy.savez('{stem}.npz', target=numpy.load({name!r}))\""
+    ", with mesh_points= beside it unless it is on a grid"
+)
+_RST = (
+    'pip install ansys-mapdl-reader; python -c "from ansys.mapdl import reader; '
+    "reader.read_binary({name!r}).save_as_vtk('{stem}.vtu')\""
+)
+_OP2 = (
+    'pip install pyNastran; python -c "from pyNastran.converters.nastran import '
+    "nastran_to_vtk as n; n.nastran_to_vtk('{stem}.bdf', {name!r}, '{stem}.vtu')\""
+)
+_ODB = (
+    "only Abaqus reads it: let the job write results by *FILE FORMAT, ASCII, or export "
+    "points and fields by its Python (odbAccess) as columns of a .csv file"
+)
+_PARTS = (
+    'python -c "import pyvista, os; r = pyvista.get_reader({name!r}); '
+    "os.mkdir('{stem}'); [(r.set_active_time_value(t), m := "
+    "r.read().combine(merge_points=True), m.field_data.update({{'TimeValue': [t]}}), "
+    "m.save(f'{stem}/{stem}_{{i:04d}}.vtu')) for i, t in enumerate(r.time_values)]\""
+)
+_WAYS = {
+    **dict.fromkeys((".msh", ".inp", ".bdf", ".med", ".xdmf", ".xmf"), _MESHIO),
+    **dict.fromkeys(
+        (".e", ".exo", ".ex2"), _MESHIO.replace("meshio;", "meshio netCDF4;")
+    ),
+    ".fem": _MESHIO.replace("convert", "convert --input-format nastran"),
+    **dict.fromkeys(
+        (".vtr", ".vts", ".vti", ".pvtu", ".vtkhdf", ".obj"),
+        _PYVISTA.format(code=_GRID),
+    ),
+    **dict.fromkeys((".case", ".encas", ".cas"), _PYVISTA.format(code=_BLOCKS)),
+    ".foam": _FOAM,
+    ".frd": "pip install ccx2paraview; ccx2paraview {name} vtu",
+    ".odb": _ODB,
+    ".rst": _RST,
+    ".op2": _OP2,
+    ".csv": _COLUMNS,
+    ".mat": _MATLAB,
+    ".nc": _NETCDF,
+    ".zarr": _ZARR,
+    ".npy": _ARRAY,
+    ".pt": _TORCH,
+}
+_SERIES = (
+    " It lists the frames of a series: give --time=one_step or another way to learn "
+    "series, or name files of single frames."
+)
+
+
+def way(path: Path) -> str:
+    """How to convert a file of another format; empty if we know of no way.
+
+    Args:
+      path: the file or, of Zarr, the folder.
+
+    Returns:
+      A sentence after a blank, with a command where there is one.
+    """
+    suffix = path.suffix.lower()
+    if suffix in (".pvd", ".series"):
+        return _SERIES
+    if path.name == "cases.csv":
+        return ""
+    line = _WAYS.get(suffix)
+    if suffix == ".mat" and path.is_file() and limits.is_hdf5(path):
+        line = _MATLAB_73
+    if line is None:
+        return ""
+    return f" To convert it: {line.format(name=path.name, stem=path.stem)}."
+
+
+def of_parts(path: Path) -> str:
+    """How to join the parts of the frames that a `.pvd` file lists."""
+    line = _PARTS.format(name=path.name, stem=path.stem)
+    return f" To join them: {line}, and give the folder {path.stem}."
+
+
+def companion(path: Path) -> str:
+    """Says that a `.h5` file holds the arrays of an XDMF file, where it seems so."""
+    for suffix in (".xdmf", ".xmf", ".xdmf2", ".xdmf3"):
+        for other in sorted(path.parent.glob(f"*{suffix}")):
+            if other.stem == path.stem or path.name in other.read_text(errors="ignore"):
+                converted = _MESHIO.format(name=other.name, stem=other.stem)
+                return (
+                    f" It holds the arrays of {other.name}; convert that: {converted}."
+                )
+    return ""

@@ -1,0 +1,108 @@
+"""What files a data set was, so that a run notices when it is another one."""
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from opjax.files import cases, formats, frames
+
+# Larger files are known by their beginning, their middle and their end.
+_WHOLE = 2**20
+_PART = 2**16
+_MOST = 20_000  # files that are kept one by one
+_SHOWN = 3
+
+
+class Fingerprint(NamedTuple):
+    """Names, sizes and contents of the files of a data set.
+
+    Attributes:
+      files: number of files.
+      num_bytes: size of all.
+      digest: of the names, sizes and contents of all, 16 letters.
+      each: of every file, 8 letters; empty if there are very many.
+    """
+
+    files: int
+    num_bytes: int
+    digest: str
+    each: dict[str, str]
+
+    def __str__(self) -> str:
+        return f"{self.files} files of {self.num_bytes} bytes ({self.digest})"
+
+
+def fingerprint(
+    paths: Sequence[str], *, stacked: bool = False, series: bool = False
+) -> Fingerprint:
+    """Reads sizes and contents of all files that a data set is made of.
+
+    Args:
+      paths: folders, files and patterns, as for `find`.
+      stacked: as for `find`.
+      series: whether they are series, as for `read_series`.
+
+    Raises:
+      OSError: if a file is missing or cannot be read.
+      ValueError: as from `find` and `frames.find_cases`.
+    """
+    found = frames.find_cases(paths) if series else formats.find(paths, stacked=stacked)
+    every, sizes, each = hashlib.blake2b(digest_size=8), 0, dict[str, str]()
+    listed = sorted(_parts(found))
+    for file in listed:
+        size, content = file.stat().st_size, _digest(file)
+        every.update(f"{file}\0{size}\0{content}\n".encode())
+        sizes += size
+        if len(listed) <= _MOST:
+            each[str(file)] = content
+    return Fingerprint(len(listed), sizes, every.hexdigest(), each)
+
+
+def _parts(found: Iterable[Path]) -> set[Path]:
+    """All files of data sets: those of folders, those that lists name, and tables."""
+    parts: set[Path] = set()
+    for file in found:
+        table = file.parent / cases.TABLE
+        parts |= {table} if table.is_file() else set()
+        parts |= {file} if file.is_file() else set()
+        beside = file.with_suffix("") if file.is_file() else file
+        if beside.is_dir():
+            parts |= {inner for inner in beside.rglob("*") if inner.is_file()}
+        if file.suffix.lower() in frames.LISTS:
+            parts |= {frame.file for frame in frames.listed(file)}
+    return parts
+
+
+def _digest(file: Path) -> str:
+    """Eight letters that change with a file."""
+    found, size = hashlib.blake2b(digest_size=4), file.stat().st_size
+    with open(file, "rb") as stream:
+        if size <= _WHOLE:
+            found.update(stream.read())
+        else:
+            for place in (0, size // 2, size - _PART):
+                stream.seek(place)
+                found.update(stream.read(_PART))
+    found.update(str(size).encode())
+    return found.hexdigest()
+
+
+def difference(before: Fingerprint, now: Fingerprint) -> str:
+    """Says which files were added, removed or changed; nothing if that is not known."""
+    if not before.each or not now.each:
+        return ""
+    added = sorted(now.each.keys() - before.each.keys())
+    removed = sorted(before.each.keys() - now.each.keys())
+    common = before.each.keys() & now.each.keys()
+    changed = sorted(k for k in common if before.each[k] != now.each[k])
+    words = [
+        f"{len(names)} {what}, such as {', '.join(names[:_SHOWN])}"
+        for names, what in (
+            (added, "added"),
+            (removed, "removed"),
+            (changed, "changed"),
+        )
+        if names
+    ]
+    return "; ".join(words)

@@ -1,0 +1,97 @@
+"""Samples that a model cannot tell apart: frames of one run, taken as cases."""
+
+import hashlib
+import math
+import warnings
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from opjax.samples import Sample
+
+_WAY = (
+    "Keep the last time of each run (foamToVTK -latestTime), or train on series with "
+    "--time=one_step"
+)
+
+
+class Seen(NamedTuple):
+    """What is kept of a sample.
+
+    Attributes:
+      name: of the sample.
+      given: digest of its points, features and scalars.
+      asked: digest of its targets; empty if there are none.
+      time: that its file says it is of; NaN if it says none.
+    """
+
+    name: str
+    given: bytes
+    asked: bytes
+    time: float = math.nan
+
+
+def seen(sample: Sample, time: float = math.nan) -> Seen:
+    """Returns what is kept of a sample."""
+    given = _digest([sample.mesh_points, sample.features, sample.scalars])
+    asked = _digest([sample.target, sample.target_scalars])
+    return Seen(sample.name, given, asked, time)
+
+
+def _digest(arrays: Sequence[np.ndarray | None]) -> bytes:
+    found = hashlib.blake2b(digest_size=16)
+    present = [array for array in arrays if array is not None]
+    for array in present:
+        found.update(str(array.shape).encode())
+        found.update(np.ascontiguousarray(array).data)
+    return found.digest() if present else b""
+
+
+def warn(known: Iterable[Seen]) -> None:
+    """Warns of samples with one input and several answers, and of initial values.
+
+    Args:
+      known: all samples of a data set.
+    """
+    groups: dict[bytes, list[Seen]] = {}
+    known = [one for one in known if one.asked]
+    for one in known:
+        groups.setdefault(one.given, []).append(one)
+    several = [g for g in groups.values() if len({one.asked for one in g}) > 1]
+    if several:
+        _warn_of_several(several, len(known))
+    first = [one for one in known if one.time == 0]
+    if first and any(one.time > 0 for one in known):
+        warnings.warn(
+            f"{len(first)} of {len(known)} samples are at time 0, {first[0].name} for "
+            "one, and others later: fields at time 0 are initial values, no solution. "
+            f"{_WAY}.",
+            stacklevel=4,
+        )
+
+
+def _warn_of_several(groups: list[list[Seen]], count: int) -> None:
+    number = sum(map(len, groups))
+    one = groups[0][0]
+    other = next(o for o in groups[0] if o.asked != one.asked)
+    timed = [
+        g for g in groups if len({o.time for o in g if not math.isnan(o.time)}) > 1
+    ]
+    if timed:
+        early, late = sorted(timed[0], key=lambda seen: seen.time)[:2]
+        warnings.warn(
+            f"{number} of {count} samples are frames of {len(groups)} runs: "
+            f"{early.name} is at time {early.time:g}, {late.name} at {late.time:g}, of "
+            "one mesh and one input. Models cannot tell them apart, and frames of one "
+            f"run are in training and test. {_WAY}.",
+            stacklevel=5,
+        )
+        return
+    warnings.warn(
+        f"{number} of {count} samples have the same input as others, but another "
+        f"answer: {one.name} and {other.name}, for example. Models cannot tell them "
+        "apart. Add what differs as features or scalars; of times of one run, keep "
+        "the last one, or train on series with --time=one_step.",
+        stacklevel=5,
+    )

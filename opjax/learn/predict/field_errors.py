@@ -1,0 +1,181 @@
+"""Errors of the fields of predictions, on the host: what tables and reports say."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from opjax.learn.registry import operators
+from opjax.samples import Sample
+from opjax.samples.fields import Fields
+
+_OF_A_SAMPLE = ("relative_l2", "error_over_spread")
+
+
+def keys(names: Sequence[str]) -> list[str]:
+    """Returns what follows the name of a number in its key, for each field.
+
+    Nothing for a single field, whose numbers are those of the whole. A key such as
+    `relative_l2_worst` or `relative_l2_functional` has another meaning already.
+    """
+    if len(names) < 2:
+        return []
+    taken = {"worst", *operators.REGISTRY}
+    return [f"field_{name}" if name in taken else name for name in names]
+
+
+class FieldErrors(NamedTuple):
+    """Errors of the fields of many samples, on the host.
+
+    Attributes:
+      names: of the fields.
+      relative: relative L2 errors, `(b, f)`; NaN where a target is zero.
+      over_spread: root mean square errors over the spread in training, `(b, f)`.
+    """
+
+    names: tuple[str, ...]
+    relative: np.ndarray
+    over_spread: np.ndarray
+
+    @classmethod
+    def of(
+        cls, names: Sequence[str], error: ArrayLike, target: ArrayLike
+    ) -> "FieldErrors":
+        """Makes errors of root mean squares over the spread of each field.
+
+        Args:
+          names: of the fields.
+          error: of prediction minus target, `(b, f)`.
+          target: of the target, `(b, f)`.
+        """
+        error, target = (np.asarray(x, np.float64) for x in (error, target))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            # In units of the spread, so this is rounding and no small field.
+            relative = np.where(target > 1e-6, error / target, np.nan)
+        return cls(tuple(names), relative, error)
+
+    @property
+    def filled(self) -> np.ndarray:
+        """Relative errors; over the spread where a target is zero, `(b, f)`."""
+        return np.where(np.isnan(self.relative), self.over_spread, self.relative)
+
+    @property
+    def of_samples(self) -> np.ndarray:
+        """The mean over the fields of each sample, `(b,)`."""
+        return self.filled.mean(axis=1)
+
+    def arrays(self, fields: Fields) -> dict[str, np.ndarray]:
+        """Returns what `predictions.npz` has of them, and of the fields' channels."""
+        belongs = np.zeros((len(self.names), fields.num_channels), bool)
+        for row, field in zip(belongs, fields.varying, strict=True):
+            row[list(field.channels)] = True
+        return {
+            "field_names": np.asarray(self.names, str),
+            "field_channels": belongs,
+            "field_errors": self.relative,
+            "field_errors_over_spread": self.over_spread,
+        }
+
+    def numbers(self) -> dict[str, float]:
+        """Returns the numbers of a table.
+
+        `relative_l2` and `error_over_spread` are the means over samples and fields;
+        each of several fields has its own numbers, too, see `keys`.
+        """
+        each = list(self.by_field().values())
+        found: dict[str, float] = {}
+        known = [one["relative_l2"] for one in each if "relative_l2" in one]
+        if known:
+            found["relative_l2"] = float(np.mean(known))
+            found["relative_l2_worst"] = float(self.of_samples.max())
+        found["error_over_spread"] = float(self.over_spread.mean())
+        for name, numbers in zip(keys(self.names), each, strict=False):
+            found |= {f"{key}_{name}": value for key, value in numbers.items()}
+        return found
+
+    def by_field(self) -> dict[str, dict[str, float]]:
+        """Returns the numbers of each field, those of `numbers`."""
+        found: dict[str, dict[str, float]] = {}
+        for place, name in enumerate(self.names):
+            relative = self.relative[:, place]
+            relative = relative[~np.isnan(relative)]
+            one: dict[str, float] = {}
+            if relative.size:  # not if the field is zero in all samples
+                one["relative_l2"] = float(relative.mean())
+                one["relative_l2_worst"] = float(relative.max())
+            one["error_over_spread"] = float(self.over_spread[:, place].mean())
+            found[name] = one
+        return found
+
+    def row(self) -> dict[str, Any]:
+        """Returns what a report says of one sample, the numbers of its fields nested.
+
+        For `numbers_of`.
+        """
+
+        def kept(numbers: Mapping[str, float]) -> dict[str, float]:
+            return {k: v for k, v in numbers.items() if k in _OF_A_SAMPLE}
+
+        fields = {name: kept(one) for name, one in self.by_field().items()}
+        return kept(self.numbers()) | {"fields": fields}
+
+
+def joined(several: Sequence[FieldErrors]) -> FieldErrors:
+    """Returns the errors of all samples of several."""
+    relative, over_spread = (
+        np.concatenate([one[place] for one in several]) for place in (1, 2)
+    )
+    return FieldErrors(several[0].names, relative, over_spread)
+
+
+def numbers_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Returns the numbers of a table for the rows of a report that have errors."""
+    known = [row["fields"] for row in rows if "error_over_spread" in row]
+    if not known:
+        return {}
+    relative, over_spread = (
+        np.array([[one.get(key, np.nan) for one in row.values()] for row in known])
+        for key in _OF_A_SAMPLE
+    )
+    return FieldErrors(tuple(known[0]), relative, over_spread).numbers()
+
+
+class Sums:
+    """Errors of one sample in physical units, from some of its points at a time.
+
+    Args:
+      fields: of the output function.
+    """
+
+    def __init__(self, fields: Fields):
+        self._fields, self.mass = fields, 0.0
+        self._squares = np.zeros((2, len(fields.varying)))
+
+    def add(self, predicted: Any, target: Any, weights: Any = None) -> None:
+        """Adds points, `(m, q)`, and their weights, `(m,)`; a zero masks a point."""
+        mass = np.ones(len(target)) if weights is None else np.asarray(weights, float)
+        keep = mass > 0
+        values, known = (np.asarray(x, np.float64)[keep] for x in (predicted, target))
+        for place, array in enumerate((values - known, known)):
+            for number, field in enumerate(self._fields.varying):
+                part = array[:, list(field.channels)] / field.spread
+                self._squares[place, number] += mass[keep] @ np.sum(part**2, axis=1)
+        self.mass += mass.sum()
+
+    def errors(self) -> FieldErrors:
+        """Returns the errors of the points so far, as those of one sample."""
+        error, target = np.sqrt(self._squares / self.mass)[:, None]
+        return FieldErrors.of(self._fields.names, error, target)
+
+
+def errors_of(
+    fields: Fields, samples: Sequence[Sample], predicted: Iterable[np.ndarray]
+) -> FieldErrors:
+    """Returns the errors of predictions for samples with targets, in physical units."""
+    found: list[FieldErrors] = []
+    for sample, values in zip(samples, predicted, strict=True):
+        sums = Sums(fields)
+        sums.add(values, sample.target, sample.quadrature_weights)
+        found.append(sums.errors())
+    return joined(found)

@@ -1,0 +1,192 @@
+"""Advice in messages is code: every line that converts a file is run as it stands."""
+
+import importlib.util
+import re
+import shutil
+import subprocess
+
+import h5py
+import numpy as np
+import pytest
+
+from opjax import files
+from opjax.files import conversion, formats
+
+pyvista = pytest.importorskip("pyvista", reason="needs opjax[vtk]")
+
+
+def grid():
+    mesh = pyvista.ImageData(dimensions=(4, 3, 2))
+    mesh["u"] = np.arange(24.0)
+    return mesh
+
+
+def write(folder, name):
+    """Writes a file of another format, as its own library does."""
+    points = np.array([[0.0, 0], [1, 0], [0, 1], [1, 1]])
+    path, arrays = folder / name, {"u": np.arange(4.0), "mesh_points": points}
+    suffix = path.suffix
+    if suffix == ".vtr":
+        grid().cast_to_rectilinear_grid().save(path)
+    elif suffix == ".vts":
+        grid().cast_to_structured_grid().save(path)
+    elif suffix == ".vti":
+        grid().save(path)
+    elif suffix == ".vtkhdf":
+        grid().cast_to_unstructured_grid().save(path)
+    elif suffix == ".pvtu":
+        grid().cast_to_unstructured_grid().save(folder / "piece.vtu")
+        path.write_text(PIECES)
+    elif suffix == ".obj":
+        path.write_text("v 0 0 0\nv 1 0 0\nv 0 1 0\nf 1 2 3\n")
+    elif suffix == ".csv":
+        path.write_text("x,y,u\n0,0,1\n1,0,2\n0,1,3\n")
+    elif suffix == ".npy":
+        np.save(path, np.zeros((3, 4)))
+    elif suffix == ".mat" and path.stem == "new":
+        with h5py.File(path, "w", userblock_size=512) as file:
+            for key, array in arrays.items():
+                file[key] = array.T
+        with open(path, "r+b") as file:
+            file.write(b"MATLAB 7.3 MAT-file")
+    elif suffix == ".mat":
+        pytest.importorskip("scipy.io").savemat(path, arrays)
+    elif suffix == ".nc":
+        pytest.importorskip("xarray").Dataset(
+            {"u": ("i", arrays["u"]), "mesh_points": (("i", "p"), points)}
+        ).to_netcdf(path)
+    elif suffix == ".zarr":
+        root = pytest.importorskip("zarr").open(path, mode="w")
+        for key, array in arrays.items():
+            root.create_array(key, data=array)
+    elif suffix == ".pt":
+        torch = pytest.importorskip("torch")
+        torch.save({k: torch.tensor(a) for k, a in arrays.items()}, path)
+    elif suffix in (".msh", ".xdmf", ".inp", ".bdf", ".med", ".e"):
+        if suffix == ".e":
+            pytest.importorskip("netCDF4")
+        meshio = pytest.importorskip("meshio")
+        cells = [("triangle", np.array([[0, 1, 2], [1, 3, 2]]))]
+        known = {".msh": "gmsh", ".bdf": "nastran", ".inp": "abaqus"}
+        mesh = meshio.Mesh(np.pad(points, [(0, 0), (0, 1)]), cells)
+        meshio.write(path, mesh, file_format=known.get(suffix))
+    return path
+
+
+PIECES = """<?xml version="1.0"?>
+<VTKFile type="PUnstructuredGrid" version="1.0" byte_order="LittleEndian">
+<PUnstructuredGrid GhostLevel="0">
+<PPointData><PDataArray type="Float64" Name="u"/></PPointData>
+<PPoints><PDataArray type="Float32" Name="Points" NumberOfComponents="3"/></PPoints>
+<Piece Source="piece.vtu"/></PUnstructuredGrid></VTKFile>"""
+
+
+def run(line, folder, monkeypatch):
+    """Runs a line of a message as a shell would: of Python here, as it is faster."""
+    monkeypatch.chdir(folder)
+    line = re.sub(r"^pip install [\w -]+; ", "", line)
+    if found := re.match(r'python -c "(.*?)"', line):
+        missing = [
+            name
+            for name in re.findall(r"\b(?:xarray|zarr|torch)\b", found[1])
+            if importlib.util.find_spec(name) is None
+        ]
+        if missing:
+            pytest.skip(f"needs {missing[0]}")
+        exec(compile(found[1], "<advice>", "exec"), {})
+        return
+    command = line.split()[0]
+    if shutil.which(command) is None:
+        pytest.skip(f"needs {command}")
+    subprocess.run(line, shell=True, check=True, capture_output=True)
+
+
+def advice(message):
+    return re.search(r"To convert it: (.*?)\.?$", message)[1]  # pyright: ignore
+
+
+NAMES = ["a.vtr", "a.vts", "a.vti", "a.vtkhdf", "a.pvtu", "a.obj", "a.csv", "a.npy"]
+NAMES += ["old.mat", "new.mat", "a.nc", "a.zarr", "a.pt", "a.msh", "a.xdmf", "a.inp"]
+NAMES += ["a.bdf", "a.med", "a.e"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_line_that_converts_a_file_makes_one_that_is_read(
+    name, tmp_path, monkeypatch
+):
+    path = write(tmp_path, name)
+    with pytest.raises((ValueError, FileNotFoundError), match="To convert it") as said:
+        files.read(path)
+    run(advice(str(said.value)), tmp_path, monkeypatch)
+    (converted,) = [*tmp_path.glob(f"{path.stem}.vtu"), *tmp_path.glob("*.npz")]
+    (sample,) = files.read(converted, grid_axes=2 * (name == "a.npy"))
+    assert sample.num_points >= 3
+
+
+@pytest.mark.parametrize(
+    "name",
+    [*NAMES, "a.frd", "a.odb", "a.rst", "a.op2", "a.fem", "a.foam", "a.case", "a.exo"],
+)
+def test_a_folder_of_another_format_has_the_hint_that_a_file_has(name, tmp_path):
+    path = tmp_path / "data" / name
+    path.parent.mkdir()
+    path.mkdir() if path.suffix == ".zarr" else path.write_bytes(b"")
+    line = conversion.way(path)
+    assert name in line or path.stem in line
+    with pytest.raises(FileNotFoundError, match="has no .npz") as said:
+        files.find(path.parent)
+    assert line in str(said.value)
+
+
+def test_a_list_of_frames_asks_for_time(tmp_path):
+    (tmp_path / "a.pvd").write_text("")
+    with pytest.raises(ValueError, match="give --time=one_step"):
+        files.read(tmp_path / "a.pvd")
+
+
+def test_the_arrays_of_an_xdmf_file_are_not_taken_for_samples(tmp_path, monkeypatch):
+    for top in (True, False):  # as of meshio, and of FEniCS
+        with h5py.File(tmp_path / "a.h5", "w") as file:
+            file["data0" if top else "Mesh/mesh/geometry"] = np.zeros((4, 2))
+        (tmp_path / "a.xdmf").write_text("<Xdmf>a.h5:/data0</Xdmf>")
+        for given in (tmp_path, tmp_path / "a.h5"):
+            with pytest.raises(ValueError, match="holds the arrays of a.xdmf") as said:
+                files.read(given)
+            assert "meshio convert a.xdmf a.vtu" in str(said.value)
+            assert "grid_axes" not in str(said.value)
+
+
+def test_parts_of_frames_are_joined_by_the_line_of_the_message(tmp_path, monkeypatch):
+    left = grid().cast_to_unstructured_grid()
+    right = left.copy()
+    right.points = right.points + np.array([3.0, 0, 0])
+    for time in (0, 1):
+        for part, mesh in enumerate((left, right)):
+            mesh["u"] = np.full(24, 10.0 * time + part)
+            mesh.save(tmp_path / f"f_{time}_{part}.vtu")
+    rows = [
+        f'<DataSet timestep="{t / 2}" part="{p}" file="f_{t}_{p}.vtu"/>'
+        for t in (0, 1)
+        for p in (0, 1)
+    ]
+    text = f"<VTKFile type='Collection'><Collection>{''.join(rows)}"
+    (tmp_path / "all.pvd").write_text(f"{text}</Collection></VTKFile>")
+    with pytest.raises(ValueError, match="lists 2 parts of the mesh at time 0") as said:
+        files.series.read_series(tmp_path / "all.pvd", target="u")
+    line = re.search(r"To join them: (.*), and give the folder", str(said.value))
+    assert line is not None
+    run(line[1], tmp_path, monkeypatch)
+    ((series,), _) = files.series.read_series(tmp_path / "all", target="u")
+    np.testing.assert_array_equal(series.times, [0, 0.5])
+    assert series.num_points == 42  # a face is common
+
+
+def test_samples_below_a_folder_are_found_by_the_pattern_of_the_message(tmp_path):
+    for case in ("case 1", "case 2"):
+        (tmp_path / case / "VTK").mkdir(parents=True)
+        np.savez(tmp_path / case / "VTK" / "a.npz", mesh_points=np.eye(3, 2))
+    with pytest.raises(FileNotFoundError, match="Folders below it have some") as said:
+        files.find(tmp_path)
+    pattern = re.search("give '(.*)', a pattern", str(said.value))
+    assert pattern is not None
+    assert len(formats.find(pattern[1])) == 2

@@ -1,0 +1,315 @@
+"""Fields as the unit of account: losses and errors that no unit decides."""
+
+import dataclasses
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.test_util import check_grads
+
+from opjax import learn, metrics
+from opjax.learn.cli import predict, train, train_samples
+from opjax.learn.predict import field_errors
+from opjax.learn.tasks import field_losses
+from opjax.learn.tasks.field_losses import FORMS, Scales
+from opjax.normalize import Normalizer
+from opjax.samples import fields
+from opjax.samples.normalizers import encode_target
+
+NAMES = ("p", "U", "U", "U")
+VARYING = np.array([True, True, True, False])  # U_z of a flow in the plane
+
+
+def case(rng, n=30, scale=(1e5, 1.0), offset=0.0):
+    """A target and a prediction in physical units, and weights that mask a point."""
+    target = rng.normal(size=(n, 4)) + [1.0, 0.5, -0.5, 0.0]
+    target[:, 3] = 1e-17 * rng.normal(size=n)
+    predicted = target + 0.1 * rng.normal(size=(n, 4))
+    units = np.array([scale[0], *[scale[1]] * 3])
+    weights = rng.uniform(0.5, 2, size=n) * (np.arange(n) > 0)
+    shift = np.array([offset, 0, 0, 0])
+    return target * units + shift, predicted * units + shift, weights
+
+
+def scales_of(target):
+    mean, std = target.mean(axis=0), target.std(axis=0)
+    normalizer = Normalizer(mean, np.where(VARYING, std, 0))
+    found = fields.fields_of(NAMES, np.asarray(normalizer.std), VARYING)
+    return Scales(found, normalizer), found, normalizer
+
+
+def measured(rng, **units):
+    """What JAX measures, in float32, and what NumPy does, in physical units."""
+    target, predicted, weights = case(rng, **units)
+    scales, found, normalizer = scales_of(target)
+    pair = [jnp.asarray(encode_target(x, normalizer)) for x in (predicted, target)]
+    sizes = scales.sizes(*pair, quadrature_weights=jnp.asarray(weights, jnp.float32))
+    share = weights / weights.sum()
+    expected = []
+    for field in found.varying:
+        t, p = (x[:, list(field.channels)] for x in (target, predicted))
+        parts = p - t, t, t - share @ t
+        expected.append(
+            [np.sqrt(share @ np.sum(x**2, 1)) / field.spread for x in parts]
+        )
+    return sizes, np.array(expected).T
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e7])
+def test_sizes_are_root_mean_squares_over_the_spread_of_each_field(rng, offset):
+    sizes, expected = measured(rng, offset=offset)
+    np.testing.assert_allclose(np.stack(sizes), expected, rtol=1e-4)
+
+
+@pytest.mark.parametrize("form", ["case", "spread", "relative"])
+def test_units_of_a_field_change_no_error(form):
+    few = [
+        FORMS[form](measured(np.random.default_rng(0), scale=scale)[0])
+        for scale in [(1, 1), (1e12, 1e-12), (1e-9, 1e5)]
+    ]
+    np.testing.assert_allclose(few[1], few[0], rtol=1e-5)
+    np.testing.assert_allclose(few[2], few[0], rtol=1e-5)
+
+
+def test_an_offset_changes_no_error_over_the_spread():
+    few = [
+        measured(np.random.default_rng(0), offset=offset)[0] for offset in (0.0, 1e8)
+    ]
+    for form in ("case", "spread"):
+        np.testing.assert_allclose(FORMS[form](few[1]), FORMS[form](few[0]), rtol=1e-5)
+
+
+def test_masked_points_and_constant_channels_take_part_in_nothing(rng):
+    target, predicted, weights = case(rng)
+    scales, _, normalizer = scales_of(target)
+    z, t = (jnp.asarray(encode_target(x, normalizer)) for x in (predicted, target))
+    mass = jnp.asarray(weights, jnp.float32)
+    expected = scales.sizes(z, t, quadrature_weights=mass)
+    spoilt = z.at[0].set(jnp.nan).at[1:, 3].set(1e6)
+
+    def total(z):
+        return jnp.sum(scales.sizes(z, t, quadrature_weights=mass).error)
+
+    found = scales.sizes(spoilt, t.at[0].set(jnp.nan), quadrature_weights=mass)
+    np.testing.assert_allclose(np.stack(found), np.stack(expected), rtol=1e-6)
+    slope = jax.grad(total)(spoilt)
+    assert not np.asarray(slope)[0].any()
+    assert not np.asarray(slope)[:, 3].any()
+    assert np.isfinite(slope).all()
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_gradients_are_those_of_differences(rng, form):
+    with jax.enable_x64(True):
+        target, predicted, weights = case(rng, n=5)
+        scales, _, normalizer = scales_of(target)
+        z, t = (normalize_all(x, normalizer) for x in (predicted, target))
+        mass = jnp.asarray(weights)
+
+        def loss(z):
+            sizes = scales.sizes(z, t, quadrature_weights=mass)
+            return jnp.mean(FORMS[form](sizes))
+
+        check_grads(loss, (z,), order=1, modes=["rev"], rtol=1e-5)
+        step = jnp.zeros_like(z)
+        assert not np.asarray(jax.grad(loss)(t + step)).any()  # at no error
+
+
+def normalize_all(values, normalizer):
+    mean, std = (np.asarray(x) for x in normalizer)
+    return jnp.asarray((values - mean) * (std > 0) / np.where(std > 0, std, 1))
+
+
+def test_a_prediction_that_is_no_number_has_no_error_that_is_one(rng):
+    target, _, _ = case(rng)
+    scales, _, normalizer = scales_of(target)
+    t = jnp.asarray(encode_target(target, normalizer))
+    for bad in (jnp.nan, jnp.inf):
+        error = scales.sizes(t.at[3, 0].set(bad), t).error
+        assert not np.isfinite(error[0])
+        assert error[1] == 0
+
+
+def test_a_case_that_is_zero_has_a_finite_loss_and_gradient(rng):
+    target, predicted, _ = case(rng)
+    scales, _, normalizer = scales_of(target)
+    z = jnp.asarray(encode_target(predicted, normalizer))
+    zero = jnp.asarray(encode_target(np.zeros_like(target), normalizer))
+    for form in ("case", "spread"):
+        value, slope = jax.value_and_grad(
+            lambda z, form=form: jnp.sum(FORMS[form](scales.sizes(z, zero)))
+        )(z)
+        assert np.isfinite(value)
+        assert np.isfinite(slope).all()
+
+
+def test_all_channels_together_have_the_relative_error_of_papers(rng):
+    target, predicted, weights = case(rng, scale=(3.0, 1.0))
+    _, found, normalizer = scales_of(target)
+    whole = Scales(field_losses.together(found, normalizer), normalizer)
+    z, t = (jnp.asarray(encode_target(x, normalizer)) for x in (predicted, target))
+    mass = jnp.asarray(weights, jnp.float32)
+    sizes = whole.sizes(z, t, quadrature_weights=mass)
+    physical = (jnp.asarray(x[:, :3], jnp.float32) for x in (predicted, target))
+    expected = metrics.relative_l2(*physical, quadrature_weights=mass)
+    np.testing.assert_allclose(field_losses.relative(sizes), [expected], rtol=1e-5)
+
+
+def test_sums_of_parts_are_those_of_the_whole(rng):
+    target, predicted, weights = case(rng)
+    scales, _, normalizer = scales_of(target)
+    z, t = (jnp.asarray(encode_target(x, normalizer)) for x in (predicted, target))
+    mass = jnp.asarray(weights, jnp.float32)
+    parts = [scales.sums(z[s], t[s], mass[s]) for s in (slice(0, 7), slice(7, None))]
+    found = scales.of_sums(jax.tree.map(jnp.add, *parts))
+    expected = scales.sizes(z, t, quadrature_weights=mass)
+    np.testing.assert_allclose(np.stack(found), np.stack(expected), rtol=1e-4)
+
+
+def test_the_host_has_the_same_errors_in_physical_units(rng):
+    target, predicted, weights = case(rng)
+    _, found, _ = scales_of(target)
+    sums = field_errors.Sums(found)
+    for rows in (slice(0, 11), slice(11, None)):
+        sums.add(predicted[rows], target[rows], weights[rows])
+    row = sums.errors().row()
+    share = weights / weights.sum()
+    for name, channels in (("p", [0]), ("U", [1, 2])):
+        error, size = (
+            np.sqrt(share @ np.sum(x[:, channels] ** 2, 1))
+            for x in (predicted - target, target)
+        )
+        assert row["fields"][name]["relative_l2"] == pytest.approx(error / size)
+        spread = next(f.spread for f in found.varying if f.name == name)
+        over = row["fields"][name]["error_over_spread"]
+        assert over == pytest.approx(error / spread)
+    each = [one["relative_l2"] for one in row["fields"].values()]
+    assert row["relative_l2"] == pytest.approx(np.mean(each))
+
+
+def test_a_field_that_is_zero_in_all_cases_has_no_relative_error():
+    found = field_errors.FieldErrors.of(("a", "b"), [[0.1, 0.2]], [[0.0, 0.4]])
+    numbers = found.numbers()
+    assert "relative_l2_a" not in numbers
+    assert numbers["relative_l2"] == numbers["relative_l2_b"] == pytest.approx(0.5)
+    assert numbers["error_over_spread_a"] == pytest.approx(0.1)
+
+
+def test_no_field_takes_the_key_of_another_number():
+    keys = field_errors.keys(("worst", "functional", "p"))
+    assert keys == ["field_worst", "field_functional", "p"]
+    assert field_errors.keys(("p",)) == []
+
+
+@pytest.mark.parametrize(
+    ("names", "count", "expected"),
+    [
+        (None, 1, [("target", [0])]),
+        (("target", "target"), 2, [("target_0", [0]), ("target_1", [1])]),
+        (NAMES, 4, [("p", [0]), ("U", [1, 2, 3])]),
+    ],
+)
+def test_neighbouring_channels_of_one_name_are_a_field(names, count, expected):
+    assert fields.groups(names, count) == expected
+
+
+def test_channels_of_one_name_that_are_apart_are_refused():
+    with pytest.raises(ValueError, match="U, p, U.* neighbours"):
+        fields.groups(("U", "p", "U"), 3)
+
+
+def test_components_have_names():
+    assert fields.component_names(NAMES, 4) == ["p", "U_x", "U_y", "U_z"]
+    assert fields.component_names(("S",) * 6, 6)[5] == "S_5"
+
+
+@pytest.fixture(scope="module")
+def plates(tmp_path_factory):
+    """Files of plates: displacement in m, stress in Pa, and a constant channel."""
+    folder = tmp_path_factory.mktemp("plates")
+    rng = np.random.default_rng(0)
+    for number in range(14):
+        points, load = rng.random((20, 2)), rng.uniform(1, 2)
+        u = 1e-3 * load * np.sin(3 * points)
+        flat = np.concatenate([u, 1e-19 * rng.random((20, 1))], axis=1)
+        np.savez(
+            folder / f"plate_{number:02}.npz",
+            mesh_points=points,
+            load=load,
+            U=flat,
+            S=1e8 + 1e6 * load * np.cos(points[:, 1]),
+        )
+    return folder
+
+
+@pytest.fixture(scope="module")
+def trained(plates, tmp_path_factory):
+    """Folder and last line of a run on these files."""
+    workdir = tmp_path_factory.mktemp("runs") / "plates"
+    config = learn.TRAIN_PRESETS["smoke"]
+    options = {"train": str(plates), "target_names": "U,S", "scalar_names": "load"}
+    config = dataclasses.replace(config, num_epochs=3, **options)
+    return workdir, train.run(config, workdir=workdir)
+
+
+def test_every_field_has_its_error_in_the_last_line_and_the_table(trained):
+    workdir, result = trained
+    for name in ("relative_l2", "error_over_spread"):
+        each = [result[f"{name}_{field}"] for field in ("U", "S")]
+        assert result[name] == pytest.approx(np.mean(each))
+    text = (workdir / "tables.md").read_text()
+    assert "| functional | U |" in text
+    assert "| functional | S |" in text
+    assert text.count("U_z is constant in the training samples") == 1
+
+
+def test_printed_errors_are_those_of_the_written_predictions(trained, plates, tmp_path):
+    workdir, _ = trained
+    output = tmp_path / "out"
+    summary = predict.run(workdir, inputs=str(plates), output=output)
+    rows = json.loads((output / "report.json").read_text())
+    by_hand = {"U": [], "S": []}
+    for number, row in enumerate(rows):
+        with np.load(output / f"plate_{number:02}.npz") as file:
+            for name, channels in (("U", [0, 1]), ("S", [0])):
+                columns = [
+                    np.asarray(file[key], np.float64).reshape(20, -1)[:, channels]
+                    for key in (f"prediction_{name}", name)
+                ]
+                error = np.linalg.norm(columns[0] - columns[1])
+                by_hand[name].append(error / np.linalg.norm(columns[1]))
+                known = row["fields"][name]["relative_l2"]
+                assert known == pytest.approx(by_hand[name][-1], rel=1e-3)
+    for name, values in by_hand.items():
+        assert summary[f"relative_l2_{name}"] == pytest.approx(
+            np.mean(values), rel=1e-3
+        )
+
+
+def test_a_constant_channel_is_predicted_as_it_is(trained, plates):
+    operator = learn.load(trained[0])
+    sample = operator.one(str(plates / "plate_00.npz"))
+    assert np.abs(operator(sample)[:, 2]).max() < 1e-17
+    assert operator.fields.constant == ("U_z",)
+    assert operator.fields.names == ("U", "S")
+
+
+def test_a_target_that_is_constant_everywhere_is_refused(rng):
+    data = {"features": rng.normal(size=(8, 5, 5)), "target": np.ones((8, 5, 5))}
+    with pytest.raises(ValueError, match="target are constant in all .* nothing to"):
+        learn.train(data, preset="smoke", num_epochs=1)
+
+
+def test_fields_by_their_names_are_arrays_side_by_side(rng):
+    u, p = rng.normal(size=(12, 5, 2)), rng.normal(size=(12, 5))
+    data = {"mesh_points": rng.random((12, 5, 2)), "target": {"U": u, "p": p}}
+    splits = train_samples._divided(data, learn.TRAIN_PRESETS["smoke"])
+    assert splits.channels == {"target": ("U", "U", "p")}
+    first = splits.train[0]
+    number = int(first.name.split()[-1])
+    np.testing.assert_allclose(first.target[:, 2], p[number], rtol=1e-6)
+    data["target"]["p"] = p[:, :4]
+    with pytest.raises(ValueError, match="'U': .12, 5., 'p': .12, 4."):
+        train_samples._divided(data, learn.TRAIN_PRESETS["smoke"])
