@@ -130,8 +130,9 @@ def test_a_scalar_beyond_training_is_unlike_with_twenty_cases(rng, loaded):
             assert row["unlike"]
             assert row["unlike_in"] == "scalars"
     assert set(row["likeness_shifts"]) == {"moments", "shape", "scalars"}
-    inside = [with_scalars(rng, 0.5, modulus) for modulus in (10, 50, 90)]
-    assert not any(reference.row(trained, one, flat)["unlike"] for one in inside)
+    for modulus in (10, 50, 90):
+        row = reference.row(trained, with_scalars(rng, 0.5, modulus), flat)
+        assert row["unlike_in"] != "scalars"
     # They are no part of the moments, where they were one of many numbers.
     groups = [one for one in reference._groups(trained, *parts(reference))]
     assert [len(g.features) for g in groups] == [14, 192, 2]
@@ -154,6 +155,8 @@ def test_the_sentence_names_scalars_outside_the_training(rng, loaded):
     row = reference.row(trained, odd, flat)
     said = bands._sentence(odd, row)
     assert "as they are, by its scalars load = 0.5, modulus = 140)" in said
+    said = bands._sentence(odd, row | {"unlike_in": "moments"})
+    assert "as they are, outside the training range in modulus)" in said
     said = bands._sentence(odd, row | {"unlike": False})
     assert said.endswith("), but outside the training range in modulus")
     inside = with_scalars(rng, 0.5, 50)

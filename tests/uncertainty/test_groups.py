@@ -108,7 +108,8 @@ def test_limits_add_how_far_features_lie_beyond_them(rng):
     limits = np.asarray([[-1.0, -0.5], [1.0, 0.5]])
 
     def both(x):
-        return np.concatenate([x, np.maximum(np.abs(x) - limits[1], 0)], axis=-1)
+        beyond = np.maximum(np.abs(x) - limits[1], 0)
+        return np.concatenate([x, beyond / 10], axis=-1)
 
     found = uncertainty.likeness_of_groups([Group(new, reference, limits=limits)])
     expected = uncertainty.likeness_of_groups([Group(both(new), both(reference))])
@@ -117,17 +118,23 @@ def test_limits_add_how_far_features_lie_beyond_them(rng):
 
 def test_a_case_beyond_the_limits_is_noticed_with_nineteen_others(rng):
     """Also if one of these is a little beyond, and others are compared by much else."""
-    limits = np.asarray([[0.0, 0.0, 0.0], [1.0, 1.0, 1.0]])
-    for beyond in (0.0, 0.02):
-        reference, new = rng.random((19, 3)), np.asarray([0.5, 1.1, 0.5])
-        reference[0, 0] = 1 + beyond
+    width = np.sqrt(12)  # of a uniform number of unit variance
+    limits = np.asarray([[0.0] * 3, [width] * 3])
+    seen = {True: 0, False: 0}
+    for number in range(20):
+        reference, new = (
+            width * rng.random((19, 3)),
+            width * np.asarray([0.5, 1.3, 0.5]),
+        )
+        reference[0, 0] = width * (1 + 0.01 * (number % 3))
         other = rng.normal(size=(20, 30))
         groups = [Group(other[0], other[1:]), Group(new, reference, limits=limits)]
-        found = uncertainty.likeness_of_groups(groups)
-        assert found.p_value == 1 / 20
-        assert found.group == 1
-        groups[1] = groups[1]._replace(limits=None)
-        assert uncertainty.likeness_of_groups(groups).p_value > 0.05
+        for limited in seen:
+            groups[1] = groups[1]._replace(limits=limits if limited else None)
+            found = uncertainty.likeness_of_groups(groups)
+            seen[limited] += bool(found.p_value == 1 / 20)
+    assert seen[True] == 20
+    assert seen[False] < 15
 
 
 def test_a_group_of_more_features_than_cases_is_not_blamed_for_others(rng):

@@ -192,11 +192,11 @@ class Bands(NamedTuple):
     def _sentence(self, sample: Sample, known: Mapping[str, Any]) -> str:
         description = self.found.trained.description
         p_value, distance = known["likeness_p_value"], known["likeness_distance"]
+        beyond = ranges.compare(description, sample).get(ranges.BEYOND)
+        outside = f"outside the training range in {' and '.join(beyond or ())}"
         if not known["unlike"]:
             words = f"not told apart from the calibration cases (p = {p_value:.2g})"
-            if beyond := ranges.compare(description, sample).get(ranges.BEYOND):
-                words += f", but outside the training range in {' and '.join(beyond)}"
-            return words
+            return f"{words}, but {outside}" if beyond else words
         far = "too far away to be measured"
         if distance is not None:
             far = f"{distance:.3g} times as far from their mean as they are"
@@ -206,6 +206,8 @@ class Bands(NamedTuple):
             named = case_table.row_of(description["names"], sample, None)["scalars"]
             listed = ", ".join(f"{name} = {x:.6g}" for name, x in named.items())
             far += f", by its scalars {listed}"
+        elif beyond:
+            far += f", {outside}"
         return (
             f"unlike the calibration cases (p = {p_value:.2g}, {far}): its band "
             "promises nothing"

@@ -155,8 +155,7 @@ class _Report:
         fewest, most = self._description["num_points"]
         factor = {"num_points_factor": max(self._n / most, fewest / self._n, 1.0)}
         found: dict[str, Any] = {"num_points": self._n, **self._row, **self._beyond}
-        found |= factor
-        return found | (self.sums.errors().row() if self.sums.mass else {})
+        return found | factor | (self.sums.errors().row() if self.sums.mass else {})
 
 
 def _refuse(config: dict[str, Any]) -> None:
