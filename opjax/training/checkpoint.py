@@ -271,6 +271,9 @@ def _read(
         )
     for name, array in arrays.items():
         leaf = expected[name]
+        if (array.dtype, leaf.dtype) == (np.float32, np.float64):
+            # Normalisers of opjax 0.2 are in single precision; nothing is lost.
+            array = arrays[name] = array.astype(np.float64)
         if (array.shape, array.dtype) != (leaf.shape, leaf.dtype):
             raise _MismatchError(
                 f"{path}: {name} was saved with shape {array.shape} and dtype "

@@ -181,6 +181,7 @@ def test_a_sample_of_other_cells_is_not_written(tmp_path):
 
 
 @pytest.mark.nightly
+@pytest.mark.filterwarnings("ignore:.*same input as others")
 def test_a_run_on_cells_predicts_cells(tmp_path):
     """Training, prediction and report on cell data, with features of the geometry."""
     from opjax.learn.cli import predict, train

@@ -107,6 +107,7 @@ class Program(Generic[_Config]):
         config, base = self._ready(config)
         workdir = os.path.abspath(workdir or self._default_workdir(config, base))
         config = _with_stored_buckets(config, pathlib.Path(workdir))
+        config = _as_earlier(config, pathlib.Path(workdir))
         start = self.command or f"python -m experiments.{self.name}"
         command = fields.command(start, config, base)
         command += f" --devices={devices}" * bool(devices)
@@ -269,6 +270,32 @@ def _stored_buckets(folder: pathlib.Path) -> int:
         found = read_object(folder / "config.json").get("num_buckets", 0)
         return found if isinstance(found, int) else 0
     return 0
+
+
+def _as_earlier(config: _Config, folder: pathlib.Path) -> _Config:
+    """A configuration that goes on as an earlier version did, without its options.
+
+    An option that the run in the folder never had is as if it were not there, unless it
+    is given.
+    """
+    stored = hosts.tell(lambda: _stored_options(folder))
+    if not stored:
+        return config
+    changes = {
+        field.name: before
+        for field in dataclasses.fields(config)
+        if field.name not in stored
+        and getattr(config, field.name) == field.default
+        and (before := field.metadata.get("before", field.default)) != field.default
+    }
+    return dataclasses.replace(config, **changes) if changes else config
+
+
+def _stored_options(folder: pathlib.Path) -> list[str]:
+    """Names of the options of the run in a folder; none where there is no run."""
+    with contextlib.suppress(OSError, ValueError):  # said where the folder is opened
+        return sorted(read_object(folder / "config.json"))
+    return []
 
 
 def _registered(config: object) -> TypeGuard[RunOptions]:

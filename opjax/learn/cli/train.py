@@ -207,6 +207,7 @@ class LossOptions(Options):
         "all channels together in physical units, as papers have it, in which the "
         "field with the largest numbers counts most",
         choices=(*FORMS, "joint"),
+        before="joint",
     )
 
 

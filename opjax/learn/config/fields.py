@@ -50,6 +50,7 @@ def option(
     members: bool = False,
     within: str = "",
     repeats: bool = False,
+    before: Default | None = None,
 ) -> Any:
     """Declares a field of a configuration.
 
@@ -67,6 +68,8 @@ def option(
       within: name of the field whose flag gives this one too, as option=value; empty
         for a field with a flag of its own.
       repeats: whether elements of a tuple may be equal.
+      before: value of runs of earlier versions, which had no such option; the default
+        if None.
 
     Returns:
       A dataclass field.
@@ -80,6 +83,7 @@ def option(
         "members": members,
         "within": within,
         "repeats": repeats,
+        "before": default if before is None else before,
     }
     return dataclasses.field(default=default, metadata=given)
 

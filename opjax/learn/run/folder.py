@@ -212,7 +212,7 @@ def _match(
 def read_config(workdir: str | os.PathLike[str], cls: type[_Config]) -> _Config | None:
     """Reads the configuration of a run, to continue it by `--workdir` alone.
 
-    Fields that an earlier version did not have take their defaults. None if the folder
+    Fields that an earlier version did not have are as it had them. None if the folder
     has no configuration; ValueError if it is damaged, has unknown fields, or is of a
     later opjax.
     """
@@ -238,7 +238,7 @@ def read_config(workdir: str | os.PathLike[str], cls: type[_Config]) -> _Config 
 
 
 def _stored(path: pathlib.Path, cls: type[fields.Configuration]) -> dict[str, Any]:
-    """The JSON values of `config.json`, and the defaults of absent fields."""
+    """The JSON values of `config.json`; of absent fields those of earlier versions."""
     try:
         values = read_object(path / "config.json")
     except ValueError as error:
@@ -252,7 +252,7 @@ def _stored(path: pathlib.Path, cls: type[fields.Configuration]) -> dict[str, An
     names = [field.name for field in dataclasses.fields(cls)]
     values = renamed.current(values, names)
     defaults = {
-        field.name: to_json(field.default)
+        field.name: to_json(field.metadata.get("before", field.default))
         for field in dataclasses.fields(cls)
         if field.default is not dataclasses.MISSING
     }
