@@ -96,6 +96,7 @@ FUNCTIONS = {
 WITHOUT_ARRAYS = {"assemble", "box_cover", "cover", "fit", "interface_hats"}
 WITHOUT_ARRAYS |= {"orthogonal_random_features", "partition_hats", "random_rotation"}
 WITHOUT_ARRAYS |= {"rollout", "check_cases", "least_cases", "likeness_of_groups"}
+WITHOUT_ARRAYS |= {"detectable_shifts"}
 WITHOUT_ARRAYS |= {
     "grid_weights",
     "order_by_subdomain",
