@@ -9,7 +9,9 @@ r"""Compares ways to train operators in time: error over the steps of a rollout.
       --labels=one,four --curves=results/time.png
 
 With `--data` it writes series of a `--problem_in_time`, see
-`benchmarks.rollouts_data`. With `--rollouts` it prints a Markdown table, medians and
+`benchmarks.rollouts_data`, and with `--baselines` it prints what predictions without an
+operator reach on series that it has written, see `benchmarks.rollouts_baselines`. With
+`--rollouts` it prints a Markdown table, medians and
 ranges over the seeds, and draws the error over the steps of a rollout with persistence.
 Runs of the same name are seeds of each other. Seconds of a run include those of the run
 that it started from, by `--init_from`. With `--strip` it draws frames of the first test
@@ -27,7 +29,7 @@ from typing import Any
 import numpy as np
 from absl import app, flags
 
-from benchmarks import rollouts_data
+from benchmarks import rollouts_baselines, rollouts_data
 from opjax.files.series import read_series
 from opjax.learn.predict import trained
 from opjax.learn.report import drawing
@@ -39,6 +41,9 @@ _DATA = flags.DEFINE_string("data", None, "Folder to write the series to")
 _PROBLEM = flags.DEFINE_enum(
     "problem_in_time", "flow", list(rollouts_data.WRITERS), "Problem of the series"
 )
+_BASELINES = flags.DEFINE_bool(
+    "baselines", False, "Compare predictions without an operator, in the folder --data"
+)
 _RUNS = flags.DEFINE_list("rollouts", [], "Folders of finished runs of opjax-train")
 _NAMES = flags.DEFINE_list("labels", [], "What the runs are called, in their order")
 _FIGURE = flags.DEFINE_string("curves", None, "PNG file to write")
@@ -47,6 +52,10 @@ _HIGH = flags.DEFINE_integer(
     "high_waves", 0, "Wave number from which energy counts as high; 0: no such table"
 )
 _STEPS = rollouts_data.STEPS
+_ERRORS = (
+    *("step 1", "step 10", f"step {_STEPS}", "all steps"),
+    *("steps to correlation 0.8", f"drift at step {_STEPS}"),
+)
 
 
 def members(runs: Sequence[pathlib.Path]) -> list[pathlib.Path]:
@@ -191,6 +200,10 @@ def main(argv: Sequence[str]) -> None:
     """Writes data, or the table and the figure."""
     if len(argv) > 1:
         raise app.UsageError(f"Unexpected arguments: {argv[1:]}.")
+    if _DATA.value and _BASELINES.value:
+        found = rollouts_baselines.rows(_PROBLEM.value, pathlib.Path(_DATA.value))
+        print(table(["baseline", *_ERRORS, "processor seconds a case"], found))
+        return
     if _DATA.value:
         write = rollouts_data.WRITERS[_PROBLEM.value]
         write(pathlib.Path(_DATA.value), rollouts_data.COUNTS[_PROBLEM.value])
@@ -200,9 +213,7 @@ def main(argv: Sequence[str]) -> None:
     runs: dict[str, list[pathlib.Path]] = {}
     for name, run in zip(_NAMES.value, _RUNS.value, strict=True):
         runs.setdefault(name, []).append(pathlib.Path(run))
-    head = ["training", "seeds", "step 1", "step 10", f"step {_STEPS}", "all steps"]
-    head += ["steps to correlation 0.8", f"drift at step {_STEPS}", "seconds"]
-    print(table(head, rows(runs)))
+    print(table(["training", "seeds", *_ERRORS, "seconds"], rows(runs)))
     if _HIGH.value:
         pairs = [(name, of[0]) for name, of in runs.items()]
         each = [growth(name, run, _HIGH.value) for name, run in pairs]

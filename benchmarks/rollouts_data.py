@@ -22,7 +22,8 @@ from opjax.datasets import advection
 from opjax.problems import navier_stokes
 
 STEPS = 50
-_POINTS, _STRIDE, _VISCOSITY, _START = 64, 4, 1e-3, 10
+VISCOSITY = 1e-3  # of the flow
+_POINTS, _STRIDE, _START = 64, 4, 10
 _SPACING = 0.14
 _LINE_POINTS, _WARM_UP = 160, 500
 _LINEAR, _CONVECTION = (0.0, 0.0, -2.0, 0.0, -18.0), -1.0
@@ -36,7 +37,7 @@ def write_flow(folder: pathlib.Path, counts: Mapping[str, int]) -> None:
     def flow(key: jax.Array) -> jax.Array:
         first = navier_stokes.initial_vorticity(key, num_points=_POINTS)
         later = navier_stokes.solve(
-            first, force, viscosity=_VISCOSITY, num_frames=_START + STEPS
+            first, force, viscosity=VISCOSITY, num_frames=_START + STEPS
         )
         return later[_START - 1 :, ::_STRIDE, ::_STRIDE]
 

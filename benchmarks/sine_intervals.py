@@ -12,6 +12,8 @@ it compares the share of noisy values inside the interval and the mean half widt
     ensemble         the deviation between the three seeds' predictions, and the noise
     Gaussian process a squared exponential kernel, whose variance and length maximise
                      the marginal likelihood of the observations of the wave
+    sine and cosine  the closed form with these two functions: what is best if one knows
+                     that all waves are a sine of this length
 
 and prints a Markdown table, for the closed form with median and range over the seeds.
 """
@@ -28,6 +30,7 @@ import optax
 from absl import app, flags
 from flax import nnx
 from jax import Array
+from jax.typing import ArrayLike
 
 from opjax import linalg, uncertainty
 from opjax.learn.tables import median_and_range, table
@@ -40,6 +43,7 @@ NOISE = 0.3
 CONTEXTS = (5, 10, 20, 40)
 NUM_BASIS, _NUM_QUERY, _BATCH = 8, 20, 32
 _NORMAL = 1.6448536269514722  # 95 % of a standard normal variable lie below
+_SPREAD = 4.25  # mean square of a coefficient of sine and cosine, over all waves
 _LENGTHS = (0.5, 0.8, 1.2, 1.8, 2.5, 3.5)  # of the kernel
 _VARIANCES = (0.3, 1.0, 3.0, 10.0, 30.0)
 
@@ -62,12 +66,26 @@ class Basis(nnx.Module):
     def __call__(self, points: Array, values: Array, queries: Array) -> Interval:
         """Predicts a wave from its observations, by ridge regression in closed form."""
         key, query = self.functions(points / 6), self.functions(queries / 6)
-        ridge = jnp.exp(self.log_ridge[...])
-        mean = query @ linalg.ridge_solve(key, values, ridge=ridge)
-        variance = uncertainty.ridge_variance(
-            query, key.T, ridge=ridge, noise_variance=NOISE**2
-        )
-        return Interval(mean[:, 0], jnp.sqrt(variance + NOISE**2))
+        return closed_form(key, values, query, jnp.exp(self.log_ridge[...]))
+
+
+def closed_form(key: Array, values: Array, query: Array, ridge: ArrayLike) -> Interval:
+    """Ridge regression from functions at the observations to those at the queries."""
+    mean = query @ linalg.ridge_solve(key, values, ridge=ridge)
+    variance = uncertainty.ridge_variance(
+        query, key.T, ridge=ridge, noise_variance=NOISE**2
+    )
+    return Interval(mean[:, 0], jnp.sqrt(variance + NOISE**2))
+
+
+def sine_and_cosine(points: Array, values: Array, queries: Array) -> Interval:
+    """Predicts a wave by the two functions that all waves consist of."""
+
+    def functions(x: Array) -> Array:
+        return jnp.concatenate([jnp.sin(x), jnp.cos(x)], axis=1)
+
+    ridge = NOISE**2 / _SPREAD
+    return closed_form(functions(points), values, functions(queries), ridge)
 
 
 def gaussian_process(points: Array, values: Array, queries: Array) -> Interval:
@@ -148,15 +166,18 @@ def score(found: Interval, values: Array) -> tuple[float, float, float]:
 def compare(models: Sequence[Basis], *, num_tasks: int) -> list[list[str]]:
     """Rows of the table."""
     rows: list[list[str]] = []
-    closed_form = jax.jit(lambda model, *given: jax.vmap(model)(*given))
-    process = jax.jit(jax.vmap(gaussian_process))
+    learned = jax.jit(lambda model, *given: jax.vmap(model)(*given))
+    process, family = (
+        jax.jit(jax.vmap(f)) for f in (gaussian_process, sine_and_cosine)
+    )
     for number, count in enumerate(CONTEXTS):
         *given, values = draw(jax.random.key(1000 + number), num_tasks, count)
-        each = [closed_form(model, *given) for model in models]
+        each = [learned(model, *given) for model in models]
         scores = {
             "closed form": [score(one, values) for one in each],
             "ensemble": [score(mixed(each), values)],
             "Gaussian process": [score(process(*given), values)],
+            "sine and cosine": [score(family(*given), values)],
         }
         for name, several in scores.items():
             columns = np.transpose(several)

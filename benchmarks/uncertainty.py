@@ -7,10 +7,10 @@ cases once. Then it divides these 20 times into calibration and test cases. Runs
 predictions stay in the folder, so that a second call only compares. It prints a
 Markdown table: means over the divisions, medians and ranges of the seeds.
 
-Widths are those of `opjax-calibrate`, and
-ensembles with the floors of `--bands_floors`. `--bands_oracles` adds widths that know
-the errors, which bound what others can reach. `--bands_cases=3` draws other held-out
-cases, on which a floor may be chosen.
+Widths are those of `opjax-calibrate`, one in proportion to the size of the prediction
+of a case, and ensembles with the floors of `--bands_floors`. `--bands_oracles` adds
+widths that know the errors, and the narrowest bands that there are, see `bounds`.
+`--bands_cases=3` draws other held-out cases, on which a floor may be chosen.
 
 - heat: the demonstration of `opjax-train`, 120 to 200 points scattered over random
   shapes.
@@ -152,6 +152,14 @@ def ensemble(known: Known, floor: float | None) -> list[np.ndarray]:
     return found
 
 
+def relative(known: Known) -> list[np.ndarray]:
+    """Widths in proportion to the root mean square of the prediction of a case."""
+    return [
+        np.full_like(values, np.sqrt(np.mean(np.square(values))))
+        for values in known.predictions
+    ]
+
+
 class Fitted:
     """Widths of residual models, whose features are the same in all divisions."""
 
@@ -229,6 +237,36 @@ def judge(
     return found, np.asarray(curve)
 
 
+def bounds(errors: Sequence[np.ndarray]) -> dict[str, dict[str, float]]:
+    """Scores of the narrowest bands that hold for the promised share of the cases.
+
+    No width can do better on these cases, whatever it knows: where a band holds, its
+    half width is at least the error. It is zero for the cases with the largest errors.
+
+    Args:
+      errors: of the test cases, `(n,)` each.
+
+    Returns:
+      By name, `coverage` and `width` as in `judge`: of bands that are equal at all
+      points of a case, and of any bands.
+    """
+    kept = math.ceil(_COVERAGE * len(errors))
+    sizes = {
+        "bound, equal at all points of a case": [np.abs(e).max() for e in errors],
+        "bound": [np.abs(e).mean() for e in errors],
+    }
+    share, missing = kept / len(errors), {"pointwise": math.nan}
+    missing |= {"rank_cases": math.nan, "rank_points": math.nan}
+    return {
+        name: {
+            **missing,
+            "coverage": share,
+            "width": float(2 * np.sum(np.sort(each)[:kept]) / len(errors)),
+        }
+        for name, each in sizes.items()
+    }
+
+
 def _rank(one: np.ndarray, other: np.ndarray) -> float:
     if np.ptp(other) <= 1e-5 * np.max(other):  # equal up to rounding
         return math.nan
@@ -261,20 +299,18 @@ class Compared(NamedTuple):
 def oracles(
     cases: Sequence[Sample], errors: Sequence[np.ndarray]
 ) -> dict[str, Callable[[], list[np.ndarray]]]:
-    """Widths that know the errors of all cases: bounds for widths that do not.
+    """Widths that know the errors of all cases, and are no bounds for others.
+
+    They are calibrated as the others are. See `bounds` for bounds.
 
     Args:
       cases: held out.
       errors: of one channel, `(n,)` each.
 
     Returns:
-      By name: the largest error of the case, the same at all its points; the mean error
-      at a point over the cases, if they share a mesh; and the root mean square error
-      among the nearest points, with a tenth of that of the case.
+      By name: the mean error at a point over the cases, if they share a mesh; and the
+      root mean square error among the nearest points, with a tenth of that of the case.
     """
-
-    def largest() -> list[np.ndarray]:
-        return [np.full_like(e, np.abs(e).max()) for e in errors]
 
     def of_points() -> list[np.ndarray]:
         return [np.mean(np.abs(errors), axis=0)] * len(errors)
@@ -286,7 +322,7 @@ def oracles(
             for case, e in zip(cases, errors, strict=True)
         ]
 
-    found: dict[str, Callable[[], list[np.ndarray]]] = {"knows the largest": largest}
+    found: dict[str, Callable[[], list[np.ndarray]]] = {}
     if len({case.mesh_points.tobytes() for case in cases}) == 1:
         found["knows the mean of a point"] = of_points
     for count in (100, 9):
@@ -317,6 +353,7 @@ def compare(
     constant = widths.Constant(scale)
     fixed: dict[str, Callable[[], list[np.ndarray]]] = {
         "constant": lambda: list(map(constant, cases, known.predictions)),
+        "relative": lambda: relative(known),
         "ensemble": lambda: ensemble(known, None),
     }
     for floor in floors:
@@ -353,6 +390,9 @@ def compare(
             row, curve = judge(errors, half, calibration, test)
             rows.setdefault(name, []).append(row)
             curves.setdefault(name, []).append(curve)
+        if with_oracles:
+            for name, row in bounds([errors[i] for i in test]).items():
+                rows.setdefault(name, []).append(row)
     means = {
         name: {key: _mean([row[key] for row in found]) for key in found[0]}
         for name, found in rows.items()
@@ -364,7 +404,8 @@ def compare(
             * len(known.others)
             * name.startswith(("ensemble", "combined"))
         )
-        found["seconds"] = float(np.mean(seconds[name])) + once.get(name, 0.0) + extra
+        own = float(np.mean(seconds[name])) if name in seconds else math.nan
+        found["seconds"] = own + once.get(name, 0.0) + extra
         found["width"] /= base
     return Compared(means, {k: np.mean(v, axis=0) for k, v in curves.items()})
 

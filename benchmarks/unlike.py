@@ -43,6 +43,7 @@ _PROBLEM = flags.DEFINE_enum(
     "What the run has learned",
 )
 _TRAIN, _CALIBRATION, _CASES = 100, 100, 40
+_MIDDLE = (0.5, 0.5)  # of the elastic cell
 _HEAD = ["cases", "area under the curve", "alarms at 5 %", "by coefficients"]
 _HEAD += ["relative L2 error", "coverage of the 90 % band"]
 Points = Callable[[np.random.Generator, int], np.ndarray]
@@ -120,11 +121,22 @@ def heat_kinds() -> Iterator[tuple[str, list[Sample]]]:
     yield "input times 1000", [scaled(s, features=1e3) for s in same]
 
 
-def rotated(sample: Sample, degrees: float) -> Sample:
-    """A case whose mesh is turned around the origin."""
-    angle = np.radians(degrees)
+def rotated(
+    sample: Sample, degrees: float, centre: tuple[float, float] = (0.0, 0.0)
+) -> Sample:
+    """A case that is turned around the centre of its domain, with all that acts on it.
+
+    Values at the points stay, as those of scalar fields do: a load turns with the mesh.
+    """
+    angle, middle = np.radians(degrees), np.asarray(centre, np.float32)
     turn = [[np.cos(angle), np.sin(angle)], [-np.sin(angle), np.cos(angle)]]
-    points = sample.mesh_points @ np.asarray(turn, np.float32)
+    points = (sample.mesh_points - middle) @ np.asarray(turn, np.float32) + middle
+    return sample._replace(mesh_points=points)
+
+
+def moved(sample: Sample, shift: tuple[float, float]) -> Sample:
+    """A case in another place."""
+    points = sample.mesh_points + np.asarray(shift, np.float32)
     return sample._replace(mesh_points=points)
 
 
@@ -148,12 +160,12 @@ def cells(
     for i in range(count):
         if radius is None:
             key = jax.random.fold_in(jax.random.key(seed), i)
-            moved = elasticity.morphed_mesh(
+            voided = elasticity.morphed_mesh(
                 mesh, np.asarray(elasticity.void_modes(key))
             )
         else:
-            moved = _with_void(mesh, radius, np.random.default_rng((seed, i)))
-        solution = elasticity.solve(moved)
+            voided = _with_void(mesh, radius, np.random.default_rng((seed, i)))
+        solution = elasticity.solve(voided)
         stress = np.asarray(elasticity.von_mises(solution.stress), np.float32)[:, None]
         points = np.asarray(solution.points, np.float32)
         found.append(Sample(points, stress, name=str(i)))
@@ -166,11 +178,11 @@ def _with_void(
     rng: np.random.Generator,
 ) -> Any:
     """Moves nodes as `elasticity.morphed_mesh` does, for a void of any radius."""
-    ray = mesh.doflocs - 0.5
+    ray = mesh.doflocs - np.reshape(_MIDDLE, (2, 1))
     rho = np.hypot(*ray)
     growth = radius(rng, np.arctan2(ray[1], ray[0])) - 0.3
-    moved = rho + growth * np.maximum(0.5 - rho, 0) / 0.2
-    return type(mesh)(0.5 + ray * (moved / rho), mesh.t)
+    outer = rho + growth * np.maximum(0.5 - rho, 0) / 0.2
+    return type(mesh)(np.reshape(_MIDDLE, (2, 1)) + ray * (outer / rho), mesh.t)
 
 
 def _slot(rng: np.random.Generator, angle: np.ndarray) -> np.ndarray:
@@ -197,8 +209,10 @@ def elasticity_kinds() -> Iterator[tuple[str, list[Sample]]]:
         "other shapes: round holes of half the size",
         cells(_CASES, 3, radius=_pinhole),
     )
-    yield "rotated by 90 degrees", [rotated(s, 90) for s in same]
-    yield "rotated by 10 degrees", [rotated(s, 10) for s in same]
+    for degrees in (90, 10):
+        turned = [rotated(s, degrees, _MIDDLE) for s in same]
+        yield f"rotated by {degrees} degrees about the centre", turned
+    yield "moved by its own length", [moved(s, (-1, 0)) for s in same]
     yield "1.8 times as many points", cells(_CASES, 2, num_around=48, num_across=4)
     yield "half of the points", cells(_CASES, 2, num_around=28, num_across=2)
     yield "coordinates times 1000", [scaled(s, points=1e3) for s in same]

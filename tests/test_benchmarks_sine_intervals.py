@@ -30,6 +30,18 @@ def test_the_process_is_that_of_the_textbook(rng):
     np.testing.assert_allclose(found.deviation, deviation, rtol=1e-6)
 
 
+def test_sine_and_cosine_are_the_least_squares_fit_of_many_observations(rng):
+    points, queries = rng.uniform(-6, 6, (400, 1)), rng.uniform(-6, 6, (4, 1))
+    values = 2 * np.sin(points - 1) + sines.NOISE * rng.normal(size=points.shape)
+    found = jax.jit(sines.sine_and_cosine)(points, values, queries)
+    rows = [np.hstack([np.sin(x), np.cos(x)]) for x in (points, queries)]
+    expected = rows[1] @ np.linalg.lstsq(rows[0], values[:, 0], rcond=None)[0]
+    np.testing.assert_allclose(found.mean, expected, atol=1e-3)
+    variance = np.linalg.inv(rows[0].T @ rows[0]) * sines.NOISE**2
+    spread = sines.NOISE**2 + np.sum(rows[1] @ variance * rows[1], axis=1)
+    np.testing.assert_allclose(found.deviation**2, spread, rtol=1e-3)
+
+
 def test_scores_of_a_normal_variable_are_those_of_its_law(rng):
     values = 0.5 * rng.normal(size=(50_000, 1))
     sure = sines.Interval(jnp.zeros(50_000), jnp.full(50_000, 0.5))
@@ -59,4 +71,4 @@ def test_training_narrows_the_errors():
         rows = sines.compare([other, other], num_tasks=4)
     assert errors[1] < 0.8 * errors[0]
     assert [row[0] for row in rows[:3]] == ["5", "5", "5"]
-    assert len(rows) == 3 * len(sines.CONTEXTS)
+    assert len(rows) == 4 * len(sines.CONTEXTS)

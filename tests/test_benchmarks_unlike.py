@@ -33,6 +33,34 @@ def test_rotations_keep_distances_and_units_scale_them():
     np.testing.assert_allclose(scaled.features, 2 * sample.features)
 
 
+def test_a_cell_that_turns_by_a_right_angle_stays_in_its_place(monkeypatch):
+    monkeypatch.setattr(unlike, "_CASES", 2)
+    monkeypatch.setattr(unlike, "cells", square_cells)
+    kinds = dict(unlike.elasticity_kinds())
+    (first, *_), same = kinds["as in training"], kinds["as in training"]
+    for name, several in kinds.items():
+        if name.startswith("rotated by 90"):
+            for one, other in zip(several, same, strict=True):
+                assert not np.allclose(one.mesh_points, other.mesh_points)
+                for corner in (np.min, np.max):
+                    np.testing.assert_allclose(
+                        corner(one.mesh_points, axis=0),
+                        corner(other.mesh_points, axis=0),
+                        atol=1e-6,
+                    )
+    moved = kinds["moved by its own length"][0].mesh_points
+    np.testing.assert_allclose(moved, first.mesh_points - np.float32([1, 0]))
+
+
+def square_cells(count, seed, **others):
+    """Points of the unit square with its corners, in place of elastic cells."""
+    del others
+    corners = np.float32([[0, 0], [1, 0], [0, 1], [1, 1]])
+    rng = np.random.default_rng(seed)
+    inside = [rng.uniform(size=(5, 2)).astype(np.float32) for _ in range(count)]
+    return [unlike.Sample(np.concatenate([corners, each])) for each in inside]
+
+
 def test_voids_of_any_radius_are_morphed_like_those_of_training():
     pytest.importorskip("skfem")
     mesh = elasticity.reference_mesh(num_around=8, num_across=1)

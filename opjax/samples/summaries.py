@@ -97,7 +97,9 @@ def limits(known: Sequence[Summary], name: str) -> tuple[np.ndarray, np.ndarray]
 def rounding(known: Sequence[Summary], name: str) -> float:
     """Returns the largest `eps` of the types that the values of an array came in."""
     types = {summary.ranges[name][0].dtype for summary in known}
-    return max(float(np.finfo(dtype).eps) for dtype in types)
+    # Labels are integers, which are exact.
+    floating = [dtype for dtype in types if dtype.kind == "f"]
+    return max((float(np.finfo(dtype).eps) for dtype in floating), default=0.0)
 
 
 def mean_and_std(known: Sequence[Summary], name: str) -> tuple[np.ndarray, np.ndarray]:

@@ -22,6 +22,7 @@ from opjax.learn.predict import prediction
 from opjax.learn.registry import operators
 from opjax.learn.tasks import supervised
 from opjax.samples import Sample
+from opjax.samples.normalizers import encode
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,10 +95,10 @@ def test_padded_equals_unpadded_in_value_and_gradient(rng, name):
 
         return jax.value_and_grad(loss)(model, bucket)
 
-    plain = prediction.encode(samples.stack([sample])[0], extra)
+    plain = encode(samples.stack([sample])[0], extra)
     plain = {k: v[0] for k, v in plain.items()}
     arrays = samples.pad(sample, 16)
-    padded = prediction.encode(arrays, extra)
+    padded = encode(arrays, extra)
     value, gradient = loss_and_gradient(plain)
     other, other_gradient = loss_and_gradient(padded)
     np.testing.assert_allclose(other, value, rtol=1e-10)
@@ -120,7 +121,7 @@ def test_the_task_of_padded_samples_is_that_of_single_ones(rng):
     ]
     one_by_one = []
     for sample in data.train:
-        bucket = prediction.encode(samples.stack([sample])[0], task.extra)
+        bucket = encode(samples.stack([sample])[0], task.extra)
         single = {k: v[0] for k, v in numpy(bucket).items()}
         one_by_one.append(float(metric(model, single)))
     np.testing.assert_allclose(sorted(found), sorted(one_by_one), rtol=2e-5)
