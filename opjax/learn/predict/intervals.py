@@ -100,10 +100,19 @@ def row_of(
         values: Mapping[str, float] = row.get(predicted) or {}
         half = {name: known.get(kind, {}).get(name) for name in values}
         for end, sign in (("lower", -1), ("upper", 1)):
-            ends = {n: values[n] + sign * h for n, h in half.items() if h is not None}
+            ends = {
+                n: values[n] + sign * _outwards(values[n], h)
+                for n, h in half.items()
+                if h is not None
+            }
             if ends:
                 found[f"{kind}_{end}"] = ends
     return found
+
+
+def _outwards(value: float, half: float) -> float:
+    """A half width that no rounding makes smaller: the case that gave it is inside."""
+    return half + 4 * float(np.finfo(np.float64).eps) * (abs(value) + half)
 
 
 def summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
