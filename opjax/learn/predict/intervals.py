@@ -111,8 +111,8 @@ def row_of(
 
 
 def _outwards(value: float, half: float) -> float:
-    """A half width that no rounding makes smaller: the case that gave it is inside."""
-    return half + 4 * float(np.finfo(np.float64).eps) * (abs(value) + half)
+    """A half width that is no smaller than the error that gave it, after rounding."""
+    return half + float(np.finfo(np.float32).eps) * (abs(value) + half)
 
 
 def summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:

@@ -80,7 +80,8 @@ def errors(
     """
     listed = names or [f"scalar_{i}" for i in range(known.shape[1])]
     found: dict[str, float] = {}
-    error = np.asarray(predicted, np.float64) - known
+    predicted, known = (np.asarray(values, np.float64) for values in (predicted, known))
+    error = predicted - known
     spread = np.sum((known - known.mean(axis=0, dtype=np.float64)) ** 2, axis=0)
     for i, name in enumerate(listed):
         found[f"{name}_error"] = float(np.abs(error[:, i]).mean())

@@ -41,6 +41,7 @@ from opjax.normalize import Normalizer
 from opjax.samples import Sample, Splits, summaries
 from opjax.samples.digests import digests
 from opjax.samples.fields import Fields
+from opjax.samples.narrowing import narrow
 from opjax.samples.normalizers import encode_stored, fit_normalizers
 from opjax.samples.stored import Stored
 
@@ -206,7 +207,7 @@ def regression(
             return look(model, folder, shown)
         read = scalars.predicted(call_both, model, test, rows, config.batch_size)
         read = in_units(normalizers, "target_scalars", read)
-        known = np.stack([sample.target_scalars for sample in splits.test])  # pyright: ignore
+        known = narrow(np.stack([s.target_scalars for s in splits.test]))  # pyright: ignore
         arrays = {"predicted_scalars": read, "target_scalars": known}
         listed = (names or {}).get("target_scalars")
         return look(model, folder, shown | arrays) | scalars.errors(read, known, listed)
