@@ -68,6 +68,22 @@ def same_basis(**arrays: Any) -> None:
     same_axis(0, "basis functions (axis 0)", **arrays)
 
 
+def on_host(**arrays: Any) -> None:
+    """Raises TypeError for arrays of a function that is being traced.
+
+    Args:
+      **arrays: arguments of a function that runs on the host, by name.
+    """
+    traced = [
+        name for name, array in arrays.items() if isinstance(array, jax.core.Tracer)
+    ]
+    if traced:
+        raise TypeError(
+            f"{', '.join(traced)}: this function runs on the host, in NumPy, and not "
+            "inside jax.jit, vmap or grad; call it before, and pass its result."
+        )
+
+
 def single_numbers(**numbers: Any) -> None:
     """Raises an error unless every argument is one number, traced or not.
 

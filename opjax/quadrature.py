@@ -47,7 +47,7 @@ def grid_weights(
       Quadrature weights, shape `(prod(grid_shape),)`, summing to the domain's volume.
 
     Raises:
-      TypeError: if `dtype` is not floating point.
+      TypeError: if `dtype` is not floating point, or the shape is a number.
       ValueError: if an axis is empty (or has one point, trapezoid), the lengths do not
         match the axes or are not positive and finite, or the rule is unknown.
 
@@ -58,6 +58,10 @@ def grid_weights(
     if not jnp.issubdtype(dtype, jnp.floating):
         raise TypeError(f"dtype={jnp.dtype(dtype)} must be a floating-point dtype.")
     _checks.option("rule", rule, RULES)
+    if isinstance(grid_shape, int):
+        raise TypeError(
+            f"{grid_shape=} is no shape; give ({grid_shape},) for one axis."
+        )
     lengths = (1.0,) * len(grid_shape) if lengths is None else tuple(lengths)
     if len(lengths) != len(grid_shape):
         raise ValueError(
@@ -221,6 +225,7 @@ def kind_of_four(
 
 def _mesh(mesh_points: ArrayLike, cells: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
     """Points and cells on the host, checked."""
+    _checks.on_host(mesh_points=mesh_points, cells=cells)
     points, cells = np.asarray(mesh_points), np.asarray(cells)
     _checks.floating(mesh_points=points)
     _checks.rank(2, mesh_points=points, cells=cells)

@@ -42,7 +42,8 @@ def spectral_convolution(
         its end point.
 
     Returns:
-      The filtered values, shape `(n, o)`.
+      The filtered values, shape `(n, o)`; of half precision, transformed in float32 and
+      returned in the type of `values`.
 
     Raises:
       TypeError: if an array is not real floating point.
@@ -68,6 +69,9 @@ def spectral_convolution(
             f"{(math.prod(grid_shape), channels)} for {grid_shape=} and kernel "
             f"{kernel.shape}."
         )
+    dtype = values.dtype
+    if jnp.finfo(dtype).bits < 32:
+        values, kernel = values.astype(jnp.float32), kernel.astype(jnp.float32)
     kernel = _clip(kernel, grid_shape)
     modes = kernel.shape[:p]
     field = values.T.reshape(channels, *grid_shape)
@@ -77,7 +81,7 @@ def spectral_convolution(
     weights = weights.reshape(-1, channels, out_channels)
     filtered = jnp.einsum("cf,fco->of", coefficients, weights)
     field = _synthesise(filtered.reshape(out_channels, *modes), grid_shape)
-    return field.reshape(out_channels, -1).T
+    return field.reshape(out_channels, -1).T.astype(dtype)
 
 
 def largest_modes(grid_shape: Sequence[int]) -> tuple[int, ...]:

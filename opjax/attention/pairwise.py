@@ -40,7 +40,8 @@ def softmax_attention(
         default, zero masks a point.
 
     Returns:
-      The averages at the query points, shape `(m, c)`; zero if all points are masked.
+      The averages at the query points, shape `(m, c)`; zero if all points are masked,
+      or if there are none.
 
     Raises:
       TypeError: if an array is not floating point.
@@ -50,6 +51,8 @@ def softmax_attention(
       Vaswani et al., "Attention is all you need", 2017; Xiao et al., 2026, Eq. 1.
     """
     query, key, value, weights = attended(query, key, value, key_weights)
+    if not key.shape[0]:  # as if all points were masked
+        return jnp.zeros((query.shape[0], value.shape[1]), value.dtype)
     dtype = _score_dtype(query)
     offsets = log_weights(weights, dtype).T
 

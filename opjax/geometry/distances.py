@@ -84,6 +84,7 @@ def nearest_facets(
       ValueError: if shapes are not as above, there is no facet, a point does not exist
         or a coordinate is not finite.
     """
+    _checks.on_host(points=points, mesh_points=mesh_points, facets=facets)
     where = _arrays.coordinates(np.asarray(points), "points")
     mesh = _arrays.coordinates(np.asarray(mesh_points))
     _checks.same_axis(1, "dimensions (axis 1)", points=where, mesh_points=mesh)

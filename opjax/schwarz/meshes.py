@@ -38,6 +38,7 @@ def partition_cover(
         negative or a fraction of a layer, or not exactly one of edges and mesh points
         is given.
     """
+    _checks.on_host(labels=labels, mesh_points=mesh_points)
     labels = checked_labels(labels)
     _checks.non_negative(overlap=overlap)
     if edges is not None and mesh_points is None:

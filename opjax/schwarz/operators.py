@@ -78,7 +78,8 @@ def additive(
 
     Raises:
       TypeError: if `values` is not floating point.
-      ValueError: if points or subdomains do not match or the weighting is unknown.
+      ValueError: if points or subdomains do not match, a local operator returns another
+        number of points, or the weighting is unknown.
 
     References:
       Köhler and Rheinbach, "Hierarchical Attention via Domain Decomposition", 2026,
@@ -103,6 +104,12 @@ def additive(
     else:
         restricted = jnp.where(weights > 0, restricted, 0)
     images = jax.vmap(local)(*arguments, restricted)
+    if images.shape[:-1] != restricted.shape[:-1]:
+        raise ValueError(
+            f"The local operators return {images.shape[1:]} for local values "
+            f"{restricted.shape[1:]}; they must keep the {restricted.shape[1]} points "
+            "of a subdomain."
+        )
     return sum_to_points(cover, jnp.where(weights > 0, weights * images, 0))
 
 

@@ -7,6 +7,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Float, Int
 
+from opjax import _checks
 from opjax.schwarz.boxes import interval_starts
 from opjax.schwarz.meshes import adjacency, checked_points
 
@@ -38,6 +39,7 @@ def partition_points(
       Simon, "Partitioning of unstructured problems for parallel processing", Computing
       Systems in Engineering 2, 1991, with both algorithms of this module.
     """
+    _checks.on_host(mesh_points=mesh_points)
     points = checked_points(mesh_points)
 
     def order(part: np.ndarray) -> np.ndarray:

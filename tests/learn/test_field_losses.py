@@ -7,15 +7,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import nnx
 from jax.test_util import check_grads
 
 from opjax import learn, metrics
+from opjax.files.series import SeriesSplits
 from opjax.learn.cli import predict, train, train_samples
 from opjax.learn.predict import field_errors
 from opjax.learn.tasks import field_losses
 from opjax.learn.tasks.field_losses import FORMS, Scales
 from opjax.normalize import Normalizer
-from opjax.samples import fields
+from opjax.samples import Series, fields
 from opjax.samples.normalizers import encode_target
 
 NAMES = ("p", "U", "U", "U")
@@ -197,9 +199,28 @@ def test_a_field_that_is_zero_in_all_cases_has_no_relative_error():
     assert numbers["error_over_spread_a"] == pytest.approx(0.1)
 
 
+def test_a_prediction_that_is_no_number_is_in_every_mean():
+    found = field_errors.FieldErrors.of(("a",), [[0.1], [np.nan]], [[1.0], [1.0]])
+    numbers = found.numbers()
+    assert numbers["relative_l2"] == numbers["error_over_spread"] == np.inf
+    assert numbers["relative_l2_worst"] == np.inf
+
+
+@pytest.mark.parametrize("scale", [1e-36, 1e36])
+def test_the_scale_of_weights_changes_nothing(rng, scale):
+    target, predicted, weights = case(rng)
+    scales, _, normalizer = scales_of(target)
+    z, t = (jnp.asarray(encode_target(x, normalizer)) for x in (predicted, target))
+    one, other = (
+        scales.sizes(z, t, quadrature_weights=jnp.asarray(w, jnp.float32))
+        for w in (weights, scale * weights)
+    )
+    np.testing.assert_allclose(np.stack(other), np.stack(one), rtol=1e-5)
+
+
 def test_no_field_takes_the_key_of_another_number():
-    keys = field_errors.keys(("worst", "functional", "p"))
-    assert keys == ["field_worst", "field_functional", "p"]
+    keys = field_errors.keys(("worst", "functional", "worst_p", "p"))
+    assert keys == ["field_worst", "field_functional", "field_worst_p", "p"]
     assert field_errors.keys(("p",)) == []
 
 
@@ -294,6 +315,42 @@ def test_a_constant_channel_is_predicted_as_it_is(trained, plates):
     assert np.abs(operator(sample)[:, 2]).max() < 1e-17
     assert operator.fields.constant == ("U_z",)
     assert operator.fields.names == ("U", "S")
+
+
+@pytest.mark.parametrize("mode", ["one_step", "one_shot"])
+def test_series_that_start_from_rest_are_learned(rng, mode):
+    times = 0.1 * np.arange(8)
+    series = []
+    for number in range(6):
+        points = rng.random((20, 2), np.float32)
+        wave = np.sin(3 * points[:, :1] + number)
+        rising = np.float32(np.maximum(times - 0.25, 0))
+        values = rising[:, None, None] * wave
+        series.append(Series(points, times, values, name=f"case {number}"))
+    config = dataclasses.replace(learn.TRAIN_PRESETS["smoke"], num_epochs=1, time=mode)
+    splits = SeriesSplits(series[:4], series[4:5], series[5:], "made up", {})
+    task = train_samples._task(config, splits, None)
+    model = task.build(config, nnx.Rngs(0))
+    (bucket, *_) = task.train
+    batch = bucket.encode(bucket.read(range(2)))  # frames at rest among them
+    value, gradient = jax.jit(jax.value_and_grad(task.loss))(model, batch)
+    assert np.isfinite(value)
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(gradient))
+
+
+def test_a_loss_of_fields_means_nothing_without_one(tmp_path):
+    rng = np.random.default_rng(0)
+    for number in range(8):
+        arrays = {"mesh_points": rng.random((9, 2)), "drag": rng.random()}
+        np.savez(tmp_path / f"{number}.npz", **arrays)
+    config = dataclasses.replace(
+        learn.TRAIN_PRESETS["smoke"],
+        train=str(tmp_path),
+        target_scalars="drag",
+        loss="spread",
+    )
+    with pytest.raises(ValueError, match="loss=spread means nothing .* scalars alone"):
+        train.make_task(config)
 
 
 def test_a_target_that_is_constant_everywhere_is_refused(rng):

@@ -39,13 +39,14 @@ from opjax.learn.predict import trained
 from opjax.learn.predict.trained import Trained
 from opjax.learn.run.folder import DataFiles
 from opjax.learn.tasks.benchmark import PAPER, SMOKE, quick
-from opjax.learn.tasks.field_losses import FORMS
+from opjax.learn.tasks.field_losses import FORMS, Form
 from opjax.learn.tasks.start import check_options
 from opjax.learn.tasks.streamed import StreamedTask, Streaming, streamed_regression
 from opjax.learn.tasks.supervised import regression
 from opjax.learn.tasks.task import Task
 from opjax.learn.tasks.time import rollouts
-from opjax.samples import SCALARS, Splits
+from opjax.samples import SCALARS, Splits, summaries
+from opjax.samples.summaries import Summary
 
 DEMONSTRATION = "demonstration"
 _SHOWN = "our demonstration of heat that spreads"
@@ -363,8 +364,26 @@ def make_task(config: Config, cache_dir: str | None = None) -> Task | StreamedTa
         names=names,
         start=start,
         quantities=parse(config.quantities),
-        form=FORMS.get(config.loss),
+        form=form_of(config, summaries.of(splits.train[:1])[0]),
     )
+
+
+def form_of(config: Config, sample: Summary) -> Form | None:
+    """Returns the error of a field, None for all channels together.
+
+    Args:
+      config: of the run.
+      sample: summary of a training sample.
+
+    Raises:
+      ValueError: if a loss of fields is asked for, and scalars alone are predicted.
+    """
+    if "target" not in sample.channels and config.loss not in (Config.loss, "joint"):
+        raise ValueError(
+            f"loss={config.loss} means nothing here: it is that of fields, and scalars "
+            "alone are predicted. Leave it out."
+        )
+    return FORMS.get(config.loss)
 
 
 def start_of(config: Config) -> Trained | None:
@@ -428,7 +447,7 @@ def make_streamed_task(config: Config) -> StreamedTask:
         how,
         names=names,
         start=start_of(config),
-        form=FORMS.get(config.loss),
+        form=form_of(config, splits.train.summaries[0]),
     )
 
 

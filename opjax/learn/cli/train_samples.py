@@ -22,7 +22,15 @@ from opjax.files import repeats
 from opjax.files.series import SeriesSplits
 from opjax.files.series import divide as divide_series
 from opjax.learn.cli import study
-from opjax.learn.cli.train import ARRAYS, OPERATOR, PRESETS, Config, start_of, tell
+from opjax.learn.cli.train import (
+    ARRAYS,
+    OPERATOR,
+    PRESETS,
+    Config,
+    form_of,
+    start_of,
+    tell,
+)
 from opjax.learn.config.quantities import parse
 from opjax.learn.messages import say
 from opjax.learn.predict import trained as operator
@@ -48,6 +56,7 @@ from opjax.samples import (
     columns,
     from_arrays,
     layout,
+    summaries,
 )
 from opjax.samples import series as rules
 from opjax.samples.base import real
@@ -380,7 +389,7 @@ def _task(config: Config, splits: Splits | SeriesSplits, start: Trained | None) 
         names=names,
         start=start,
         quantities=parse(config.quantities),
-        form=FORMS.get(config.loss),
+        form=form_of(config, summaries.of(splits.train[:1])[0]),
     )
 
 

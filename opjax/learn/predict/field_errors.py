@@ -22,7 +22,11 @@ def keys(names: Sequence[str]) -> list[str]:
     if len(names) < 2:
         return []
     taken = {"worst", *operators.REGISTRY}
-    return [f"field_{name}" if name in taken else name for name in names]
+
+    def clear(name: str) -> bool:
+        return name not in taken and not name.startswith("worst_")
+
+    return [name if clear(name) else f"field_{name}" for name in names]
 
 
 class FieldErrors(NamedTuple):
@@ -30,7 +34,8 @@ class FieldErrors(NamedTuple):
 
     Attributes:
       names: of the fields.
-      relative: relative L2 errors, `(b, f)`; NaN where a target is zero.
+      relative: relative L2 errors, `(b, f)`; NaN where a target is zero, infinite
+        where a prediction is no number.
       over_spread: root mean square errors over the spread in training, `(b, f)`.
     """
 
@@ -50,6 +55,8 @@ class FieldErrors(NamedTuple):
           target: of the target, `(b, f)`.
         """
         error, target = (np.asarray(x, np.float64) for x in (error, target))
+        # What is no number is infinitely wrong, and no target that is zero.
+        error = np.where(np.isnan(error), np.inf, error)
         with np.errstate(divide="ignore", invalid="ignore"):
             # In units of the spread, so this is rounding and no small field.
             relative = np.where(target > 1e-6, error / target, np.nan)

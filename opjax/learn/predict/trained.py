@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
+import jax.core
 import numpy as np
 from flax import nnx
 from jax.typing import ArrayLike
@@ -87,11 +88,12 @@ class Trained(Learned):
 
         Raises:
           OSError: if the file cannot be read, or the folder not be written.
-          TypeError: if the values are no real numbers.
+          TypeError: if the values are no real numbers, or are traced by JAX.
           ValueError: if it is damaged or holds several samples, the sample does not
             fit the operator or the memory, or the operator predicts scalars alone.
         """
         self._refuse_without_field()
+        _refuse_traced(mesh, features, quadrature_weights, scalars)
 
         def predict(sample: Sample) -> np.ndarray:
             found = prediction.predict(
@@ -334,6 +336,19 @@ class Trained(Learned):
                 f"The operator in {self.folder} was trained on series; call "
                 "trained.rollout(series, num_steps), or opjax-predict with --steps."
             )
+
+
+def _refuse_traced(*arguments: object) -> None:
+    """Raises TypeError for arrays of a function that is being transformed."""
+    parts = [part for given in arguments for part in jax.tree.leaves(given)]
+    if any(isinstance(part, jax.core.Tracer) for part in parts):
+        raise TypeError(
+            "trained(...) returns NumPy arrays, so jax.grad, jax.vmap and jax.jit do "
+            "not go through it. Transform trained.model, which takes encoded arrays: "
+            "opjax.normalize.encode(trained.normalizers['mesh_points'], points), and "
+            "decode its values with those of 'target'; see \"Derivatives\" on the page "
+            "Export and call."
+        )
 
 
 def _refuse_beside(

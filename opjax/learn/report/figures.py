@@ -156,18 +156,24 @@ def _curve(
 
 
 def errors(shown: Sequence[Member]) -> Any:
-    """How the errors of the test samples are distributed: sorted, over their share."""
+    """How the errors of the test samples are distributed: sorted, over their share.
+
+    Of several fields, the mean of a sample has a full line, and each field another one.
+    """
     found = _outcomes(shown)
     if not found:
         return None
     figure = drawing.new_figure(6.0, 3.4, "constrained")
     axis, groups = figure.subplots(), by_name(shown)
     for seen, style in found:
-        values = np.sort(seen.errors[np.isfinite(seen.errors)])
-        share = (np.arange(len(values)) + 0.5) / max(len(values), 1)
-        if style["label"] and len(values):
-            style["label"] += _mean_error(groups[style["label"]])
-        axis.plot(values, share, marker="." if len(values) < 60 else "", **style)
+        name = style["label"]
+        if name and np.isfinite(seen.errors).any():
+            style["label"] += _mean_error(groups[name])
+        _distribution(axis, seen.errors, **style)
+        for place, (field, dash) in enumerate(_dashed_fields(seen)):
+            label = f"{name}, {field}" if name else None
+            own = style | {"label": label, "linestyle": dash}
+            _distribution(axis, seen.arrays["field_errors"][:, place], **own)
     drawing.plain(axis)
     if all((seen.errors > 0).all() for seen, _ in found):
         axis.set_xscale("log")
@@ -175,6 +181,20 @@ def errors(shown: Sequence[Member]) -> Any:
     axis.set_ylim(0, 1)
     drawing.legend(axis)
     return figure
+
+
+def _distribution(axis: Any, errors: np.ndarray, **style: Any) -> None:
+    values = np.sort(errors[np.isfinite(errors)])
+    share = (np.arange(len(values)) + 0.5) / max(len(values), 1)
+    axis.plot(values, share, marker="." if len(values) < 60 else "", **style)
+
+
+def _dashed_fields(seen: outcome.Outcome) -> list[tuple[str, Any]]:
+    """Names of several fields, each with the style of its line; none of one field."""
+    names = [str(name) for name in seen.arrays.get("field_names", ())]
+    dashes = ["--", ":", "-.", (0, (1, 4)), (0, (6, 3))]
+    several = names if len(names) > 1 else []
+    return [(name, dashes[i % len(dashes)]) for i, name in enumerate(several)]
 
 
 def _mean_error(group: Sequence[Member]) -> str:
@@ -195,19 +215,23 @@ def series(shown: Sequence[Member]) -> Any:
     """Mean errors over the steps or frames of a sample, a line for each member.
 
     Drawn from the arrays `series`, `(num_test, steps)`, `series_name`, what a step is,
-    and, if there are any, `series_steps`, `(steps,)`, their numbers, and
-    `series_baseline`, `(steps,)`, the error of a trivial prediction.
+    `field_series`, `(steps, fields)`, of several fields, and, if there are any,
+    `series_steps`, `(steps,)`, their numbers, and `series_baseline`, `(steps,)`, the
+    error of a trivial prediction.
     """
-    found = [(seen.arrays, style) for seen, style in _outcomes(shown)]
-    found = [(arrays, style) for arrays, style in found if "series" in arrays]
+    found = [(s, style) for s, style in _outcomes(shown) if "series" in s.arrays]
     if not found:
         return None
     figure = drawing.new_figure(5.0, 3.4, "constrained")
-    axis, first = figure.subplots(), found[0][0]
-    means = [arrays["series"].mean(axis=0) for arrays, _ in found]
+    axis, first = figure.subplots(), found[0][0].arrays
+    means = [seen.arrays["series"].mean(axis=0) for seen, _ in found]
     steps = first.get("series_steps", np.arange(1, len(means[0]) + 1))
-    for values, (_, style) in zip(means, found, strict=True):
+    for values, (seen, style) in zip(means, found, strict=True):
         axis.plot(steps, values, ".-", **style)
+        for place, (field, dash) in enumerate(_dashed_fields(seen)):
+            label = f"{style['label']}, {field}" if style["label"] else None
+            of_field = seen.arrays["field_series"][:, place]
+            axis.plot(steps, of_field, **style | {"label": label, "linestyle": dash})
     if "series_baseline" in first:
         baseline = first["series_baseline"]
         axis.plot(steps, baseline, "--", color="0.5", label="nothing moves")

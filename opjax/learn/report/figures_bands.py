@@ -2,7 +2,7 @@
 
 import pathlib
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -86,25 +86,30 @@ def band(
     axes = figure.subplots(rows, columns, squeeze=False)
     arrays = prediction, half_width, sample.target
     for line, (channel, name) in zip(axes, channels.items(), strict=True):
-        values, half, truth = (np.asarray(a, float)[:, channel] for a in arrays)
+        shown = _Channel(name, *(np.asarray(a, float)[:, channel] for a in arrays))
         draw = _draw_line if on_a_line else _draw_images
-        draw(figure, line, sample, name, values, half, truth)
-        _over_width(line[-1], half, np.abs(values - truth))
+        draw(figure, line, sample, shown)
+        _over_width(line[-1], shown)
     figure.suptitle(title, fontsize=9)
     return figure
 
 
-def _draw_line(
-    figure: Any,
-    axes: Any,
-    sample: Sample,
-    name: str,
-    values: np.ndarray,
-    half: np.ndarray,
-    truth: np.ndarray,
-) -> None:
-    del figure
-    points = sample.mesh_points
+class _Channel(NamedTuple):
+    """A channel of a prediction, of half the width of its band and of the target."""
+
+    name: str
+    values: np.ndarray
+    half: np.ndarray
+    truth: np.ndarray
+
+    @property
+    def error(self) -> np.ndarray:
+        """Size of the error, `(n,)`."""
+        return np.abs(self.values - self.truth)
+
+
+def _draw_line(_: Any, axes: Any, sample: Sample, shown: _Channel) -> None:
+    points, (name, values, half, truth) = sample.mesh_points, shown
     order = np.argsort(points[:, 0])
     ends = (values - half)[order], (values + half)[order]
     axes[0].fill_between(points[order, 0], *ends, alpha=0.3, linewidth=0)
@@ -115,34 +120,28 @@ def _draw_line(
     axes[0].set_title(name, fontsize=9)
 
 
-def _draw_images(
-    figure: Any,
-    axes: Any,
-    sample: Sample,
-    name: str,
-    values: np.ndarray,
-    half: np.ndarray,
-    truth: np.ndarray,
-) -> None:
-    error = np.abs(values - truth)
-    shared = {"vmin": 0.0, "vmax": max(half.max(), error.max()), "cmap": "magma"}
-    panels = [(f"prediction {name}".strip(), values, {})]
-    panels += [("half width of the band", half, shared)]
-    panels += [("size of the error", error, shared)]
-    for place, (axis, (words, shown, colours)) in enumerate(
-        zip(axes, panels, strict=False)
-    ):
+def _draw_images(figure: Any, axes: Any, sample: Sample, shown: _Channel) -> None:
+    largest = max(shown.half.max(), shown.error.max())
+    shared = {"vmin": 0.0, "vmax": largest, "cmap": "magma"}
+    panels = [
+        (f"prediction {shown.name}".strip(), shown.values, {}),
+        ("half width of the band", shown.half, shared),
+        ("size of the error", shown.error, shared),
+    ]
+    for place, (words, values, colours) in enumerate(panels):
+        axis = axes[place]
         axis.set(xticks=[], yticks=[])
         axis.set_title(words, fontsize=9)
         image = drawing.field(
-            axis, sample.mesh_points, shown, grid_shape=sample.grid_shape, **colours
+            axis, sample.mesh_points, values, grid_shape=sample.grid_shape, **colours
         )
         if place != 1:  # the error has the same colours
             drawing.add_colorbar(figure, image, axis)
 
 
-def _over_width(axis: Any, half: np.ndarray, error: np.ndarray) -> None:
+def _over_width(axis: Any, shown: _Channel) -> None:
     """Draws errors over half widths; those above the line lie outside the band."""
+    half, error = shown.half, shown.error
     axis.plot(half, error, ".", markersize=2, rasterized=True)
     end = float(half.max())
     axis.plot([0, end], [0, end], "k-", linewidth=0.7)

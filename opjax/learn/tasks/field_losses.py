@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from opjax.learn.predict.learned import Learned
+from opjax.metrics import power_below
 from opjax.normalize import Normalizer
 from opjax.quadrature import active, weighted_mean
 from opjax.samples import Sample
@@ -88,6 +89,8 @@ class Scales:
         weights = quadrature_weights
         if weights is None:
             weights = jnp.ones(values.shape[0], values.dtype)
+        # Volumes of a mesh in nanometres would underflow in a product.
+        weights = weights / power_below(weights, axis_name=axis_name)
         found = self.sums(values, target, weights)
         if axis_name is not None:
             found = jax.lax.psum(found, axis_name)

@@ -207,6 +207,7 @@ def evaluate(
     shortest = min(len(one.own.relative) for one in outcomes)
     series = np.stack([one.own.of_samples[:shortest] for one in outcomes])
     still = np.mean([one.still.of_samples[:shortest] for one in outcomes], axis=0)
+    each = np.mean([one.own.filled[:shortest] for one in outcomes], axis=0)
     rows = outcome.rows(errors)
     known = {k: v for k, v in first.items() if k not in ("target", "lags")}
     if "features" in known:
@@ -225,6 +226,7 @@ def evaluate(
             model, known, num_points=tests[0].num_points, time=seen_at
         ),
         extra={"series": series, "series_name": "step", "series_baseline": still}
+        | {"field_series": each}
         | by_field.arrays(fields),
     )
     return _numbers(names, ordered, outcomes, errors, series, by_field)
