@@ -176,8 +176,9 @@ def make_task(config: Config, cache_dir: str | None) -> learn.Task:
     def loss(prediction: jax.Array, sample: Any) -> jax.Array:
         target = sample["target"]
         weight = (config.gradient_weight / target.shape[0]) ** 0.5
-        slopes = metrics.relative_l2(_differences(prediction), _differences(target))
-        return metrics.relative_l2(prediction, target) + weight * slopes
+        error = partial(metrics.relative_l2, rescale=False)
+        slopes = error(_differences(prediction), _differences(target))
+        return error(prediction, target) + weight * slopes
 
     task = learn.regression(
         config,

@@ -141,12 +141,12 @@ def make_task(config: Config, cache_dir: str | None) -> learn.Task:
             weight = (config.gradient_weight / grid[0] / 2) ** 0.5
         else:
             penalty = metrics.relative_gradient_error(
-                *pair, grid_shape=grid, axis_name=axis_name
+                *pair, grid_shape=grid, axis_name=axis_name, rescale=False
             )
             weight = config.gradient_weight
         weights = sample.get("quadrature_weights")
         error = metrics.relative_l2(
-            *pair, quadrature_weights=weights, axis_name=axis_name
+            *pair, quadrature_weights=weights, axis_name=axis_name, rescale=False
         )
         return error + weight * penalty
 
@@ -207,6 +207,7 @@ def _flux_error(
         spacing=spacing,
         coefficient=coefficient[:, 0],
         relative_to="energy",
+        rescale=False,
     )
 
 

@@ -126,6 +126,7 @@ def error(model: Any, sample: Any, *, axis_name: str | None = None) -> jax.Array
         sample["target"],
         quadrature_weights=sample.get("quadrature_weights"),
         axis_name=axis_name,
+        rescale=False,
     )
 
 

@@ -229,7 +229,8 @@ def _look(decoding: Decoding, model: Any, die: Any) -> tuple[jax.Array, ...]:
 
 def _joint_error(prediction: jax.Array, target: jax.Array) -> jax.Array:
     """Relative L2 error over times, nodes and channels, `(frames, n, channels)`."""
-    return metrics.relative_l2(prediction.reshape(-1), target.reshape(-1))
+    pair = prediction.reshape(-1), target.reshape(-1)
+    return metrics.relative_l2(*pair, rescale=False)
 
 
 PROGRAM = learn.Program("plasticity", PRESETS, make_task, grid_axes=2)

@@ -21,13 +21,14 @@ from opjax import _checks, _halo
 from opjax.quadrature import active
 
 
-@partial(jax.jit, static_argnames="axis_name")
+@partial(jax.jit, static_argnames=("axis_name", "rescale"))
 def relative_l2(
     prediction: Float[ArrayLike, "n ..."],
     target: Float[ArrayLike, "n ..."],
     *,
     quadrature_weights: Float[ArrayLike, " n"] | None = None,
     axis_name: str | None = None,
+    rescale: bool = True,
 ) -> Float[Array, ""]:
     r"""Relative L2 error of a sample.
 
@@ -43,6 +44,8 @@ def relative_l2(
         point the result is inf, or NaN if the prediction vanishes as well.
       quadrature_weights: non-negative weights of the points; their scale cancels.
       axis_name: axis of `jax.shard_map` over whose devices the points are split.
+      rescale: divide by powers of two first, so that nothing over- or underflows; False
+        in losses of values of usual size, whose steps then round as they always did.
 
     Returns:
       The relative error, a scalar in the dtype of the prediction.
@@ -59,8 +62,12 @@ def relative_l2(
     dtype = jnp.result_type(prediction)
     prediction, target = _at_least_single(prediction, target)
     _same_shape(prediction, target)
+    if rescale:  # a difference of small numbers may underflow, too
+        size = power_below(target, axis_name=axis_name)
+        prediction, target = prediction / size, target / size
     if quadrature_weights is None:
-        return _relative(prediction, target, axis_name=axis_name).astype(dtype)
+        found = _ratio(prediction - target, target, axis_name, rescale=rescale)
+        return found.astype(dtype)
     _checks.floating(quadrature_weights=quadrature_weights)
     if jnp.shape(quadrature_weights) != prediction.shape[:1]:
         raise ValueError(
@@ -73,11 +80,14 @@ def relative_l2(
     # Selecting before any arithmetic keeps NaN padding out of the gradient too: the
     # derivative of `0 * (nan - t)` would be NaN.
     keep = active(weights)
-    prediction, target = (jnp.where(keep, x, 0) for x in (prediction, target))
-    weights = jnp.where(keep, weights, 0)
-    weights = weights / power_below(weights, axis_name=axis_name, even=True)
+    target = jnp.where(keep, target, 0)
+    difference = jnp.where(keep, prediction, 0) - target
+    if rescale:
+        weights = jnp.where(keep, weights, 0)
+        weights = weights / power_below(weights, axis_name=axis_name, even=True)
     root = jnp.sqrt(jnp.where(keep, weights, 1))
-    return _relative(prediction, target, root, axis_name=axis_name).astype(dtype)
+    found = _ratio(root * difference, root * target, axis_name, rescale=rescale)
+    return found.astype(dtype)
 
 
 def relative_gradient_error(
@@ -86,6 +96,7 @@ def relative_gradient_error(
     *,
     grid_shape: tuple[int, ...],
     axis_name: str | None = None,
+    rescale: bool = True,
 ) -> Float[Array, ""]:
     r"""Relative error of the spatial gradient on a grid, summed over directions.
 
@@ -104,6 +115,7 @@ def relative_gradient_error(
       grid_shape: number of points along each axis; its product is `n`.
       axis_name: axis of `jax.shard_map` over whose devices the rows of the grid are
         split, see `grid_convolution`; `n` are then the points of a device.
+      rescale: as for `relative_l2`.
 
     Returns:
       The sum of one relative error per axis, a scalar.
@@ -121,7 +133,8 @@ def relative_gradient_error(
     _same_shape(prediction, target)
     if axis_name is None:
         _covers_grid(prediction, grid_shape)
-    found = _gradient_error(prediction, target, tuple(grid_shape), axis_name)
+    shape = tuple(grid_shape)
+    found = _gradient_error(prediction, target, shape, axis_name, rescale)
     return found.astype(dtype)
 
 
@@ -205,6 +218,7 @@ def relative_flux_error(
     spacing: ArrayLike,
     coefficient: Float[ArrayLike, " n"] | None = None,
     relative_to: str = "flux",
+    rescale: bool = True,
 ) -> Float[Array, ""]:
     r"""Relative error of the gradient, or of a flux, against one that is given.
 
@@ -228,6 +242,7 @@ def relative_flux_error(
       spacing: distance of neighbours, in the units of `target_gradient`.
       coefficient: factor `a` of the gradient, shape `(n,)`; 1 if left out.
       relative_to: `"flux"` or `"energy"`; the latter needs `a >= 0`.
+      rescale: as for `relative_l2`.
 
     Returns:
       The relative error, a scalar. Its gradient at zero is zero.
@@ -267,8 +282,10 @@ def relative_flux_error(
     field, factor = (array.reshape(grid_shape) for array in (prediction, factor))
     reference = jnp.moveaxis(reference, 1, 0).reshape(-1, *grid_shape)
     spacing = jnp.asarray(spacing).astype(field.dtype)
-    unit, size = power_below(factor, even=True), power_below(reference)
-    factor, reference, field = factor / unit, reference / size, field / size
+    unit = None
+    if rescale:
+        unit, size = power_below(factor, even=True), power_below(reference)
+        factor, reference, field = factor / unit, reference / size, field / size
     interior = (slice(1, -1),) * len(grid_shape)
     errors = [
         (_central_difference(field, axis) / (2 * spacing) - given)[interior]
@@ -276,10 +293,11 @@ def relative_flux_error(
     ]
     share = math.sqrt(field.size / field[interior].size)
     error = factor[interior][None] * jnp.stack(errors)
-    if relative_to == "flux":
-        return (_ratio(error, factor[None] * reference) * share).astype(dtype)
-    ratio = _ratio(error, jnp.sqrt(factor)[None] * reference)
-    return (jnp.sqrt(unit) * ratio * share).astype(dtype)
+    scale = factor if relative_to == "flux" else jnp.sqrt(factor)
+    ratio = _ratio(error, scale[None] * reference, rescale=rescale) * share
+    if unit is not None and relative_to == "energy":
+        ratio = jnp.sqrt(unit) * ratio
+    return ratio.astype(dtype)
 
 
 def _covers_grid(prediction: Array, grid_shape: tuple[int, ...]) -> None:
@@ -292,7 +310,11 @@ def _covers_grid(prediction: Array, grid_shape: tuple[int, ...]) -> None:
 
 
 def _gradient_error(
-    prediction: Array, target: Array, grid_shape: tuple[int, ...], axis_name: str | None
+    prediction: Array,
+    target: Array,
+    grid_shape: tuple[int, ...],
+    axis_name: str | None,
+    rescale: bool,
 ) -> Array:
     local = _halo.local_shape(prediction.shape[0], grid_shape, axis_name)
     numbers = _halo.row_numbers(local[0], axis_name)
@@ -314,7 +336,7 @@ def _gradient_error(
         error, expected = (
             _halo.clear(x, grid_shape[0], axis_name) for x in (error, expected)
         )
-        total = total + _ratio(error, expected, axis_name)
+        total = total + _ratio(error, expected, axis_name, rescale=rescale)
     return total
 
 
@@ -365,32 +387,18 @@ def _at_least_single(*arrays: ArrayLike) -> tuple[Array, ...]:
     return tuple(_checks.at_least_single(jnp.asarray(array)) for array in arrays)
 
 
-def _relative(
-    prediction: Array,
-    target: Array,
-    root: Array | None = None,
-    *,
-    axis_name: str | None = None,
+def _ratio(
+    above: Array, below: Array, axis_name: str | None = None, *, rescale: bool = True
 ) -> Array:
-    """The relative error, of entries times the root of their weights."""
-    size = power_below(target, axis_name=axis_name)  # a difference may underflow, too
-    prediction, target = prediction / size, target / size
-    difference = prediction - target
-    if root is not None:
-        difference, target = root * difference, root * target
-    return _ratio(difference, target, axis_name)
-
-
-def _ratio(above: Array, below: Array, axis_name: str | None = None) -> Array:
-    """The norm of one array over that of another, whatever their size.
+    """The norm of one array over that of another, whatever their size if rescaled.
 
     The norms themselves may be too large, or too small, for their type.
     """
-    parts: list[Array] = []
-    sizes = [power_below(array, axis_name=axis_name) for array in (above, below)]
-    for array, size in zip((above, below), sizes, strict=True):
-        parts.append(_norm(array / size, axis_name))
-    return parts[0] / parts[1] * (sizes[0] / sizes[1])
+    if not rescale:
+        return _norm(above, axis_name) / _norm(below, axis_name)
+    first, second = (power_below(a, axis_name=axis_name) for a in (above, below))
+    ratio = _norm(above / first, axis_name) / _norm(below / second, axis_name)
+    return ratio * (first / second)
 
 
 def _norm(values: Array, axis_name: str | None = None) -> Array:

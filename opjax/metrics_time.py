@@ -25,6 +25,7 @@ def errors_of_frames(
     *,
     quadrature_weights: Float[ArrayLike, " n"] | None = None,
     axis_name: str | None = None,
+    rescale: bool = True,
 ) -> Float[Array, " t"]:
     """Relative L2 error of every frame, see `metrics.relative_l2`.
 
@@ -33,6 +34,7 @@ def errors_of_frames(
       target: true frames of the same shape.
       quadrature_weights: weights of the points; zero leaves a point out.
       axis_name: axis of the devices which have the other points, if any.
+      rescale: as for `metrics.relative_l2`.
 
     Returns:
       The errors, shape `(t,)`.
@@ -46,7 +48,11 @@ def errors_of_frames(
 
     def one(first: Array, second: Array) -> Array:
         return relative_l2(
-            first, second, quadrature_weights=quadrature_weights, axis_name=axis_name
+            first,
+            second,
+            quadrature_weights=quadrature_weights,
+            axis_name=axis_name,
+            rescale=rescale,
         )
 
     return jax.vmap(one)(prediction, target).astype(dtype)

@@ -434,3 +434,23 @@ def test_the_power_below_is_that_of_the_largest_magnitude():
         for even in (True, False):
             found = metrics.power_below(jnp.float32(value), even=even)
             assert 0 <= np.log2(value / float(found)) <= 1
+
+
+def test_losses_of_usual_size_round_as_the_plain_formula_does(rng):
+    """What papers' programs train on; a power of two would change the fused sums."""
+    prediction, target = jnp.asarray(rng.normal(size=(2, 50, 3)), jnp.float32)
+    weights = jnp.asarray(rng.random(50), jnp.float32)
+
+    def norm(x):
+        return jnp.sqrt(jnp.sum(x * x))
+
+    @jax.jit
+    def plain(prediction, target):
+        root = jnp.sqrt(jnp.broadcast_to(weights[:, None], target.shape))
+        return norm(root * (prediction - target)) / norm(root * target)
+
+    given = {"quadrature_weights": weights}
+    found = metrics.relative_l2(prediction, target, rescale=False, **given)
+    assert found == plain(prediction, target)
+    rescaled = metrics.relative_l2(prediction, target, **given)
+    np.testing.assert_allclose(rescaled, found, rtol=1e-6)

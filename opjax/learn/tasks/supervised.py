@@ -320,6 +320,7 @@ def _together(
         sample["target"],
         quadrature_weights=sample.get("quadrature_weights"),
         axis_name=axis_name,
+        rescale=False,
     )
 
 

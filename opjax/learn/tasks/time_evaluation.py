@@ -50,6 +50,7 @@ def frame_errors(
         predicted,
         targets(how, sample),
         quadrature_weights=sample.get("quadrature_weights"),
+        rescale=False,
     )
 
 
@@ -91,6 +92,7 @@ def step_errors(
         target,
         quadrature_weights=sample.get("quadrature_weights"),
         axis_name=axis_name,
+        rescale=False,
     )
 
 
