@@ -59,7 +59,7 @@ from opjax.eigenfunctions import (
     laplacian_eigenfunctions,
 )
 from opjax.interpolation import interpolate_grid
-from opjax.linalg import condition_number, ridge_solve
+from opjax.linalg import condition_number, inf_sup_constant, ridge_solve
 from opjax.projection import Moments, gram, moments, project, reconstruct
 from opjax.quadrature import cell_weights, grid_weights, scattered_weights
 from opjax.rollouts import rollout
@@ -90,6 +90,7 @@ __all__ = [
     "hat_basis",
     "heat_kernel_signature",
     "indicator_basis",
+    "inf_sup_constant",
     "intention",
     "interpolate_grid",
     "laplacian_eigenfunctions",
