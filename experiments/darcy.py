@@ -37,6 +37,7 @@ from opjax.learn import (
     quick,
     recipe,
 )
+from opjax.learn.registry.entries import Columns
 from opjax.learn.tasks import latents
 from opjax.learn.tasks.benchmark import load
 from opjax.problems import grids
@@ -155,7 +156,7 @@ def make_task(config: Config, cache_dir: str | None) -> learn.Task:
     assert grid is not None
 
     def loss(
-        prediction: jax.Array, sample: Any, *, axis_name: str | None = None
+        prediction: jax.Array, sample: Columns, *, axis_name: str | None = None
     ) -> jax.Array:
         pair = prediction, sample["target"]
         if config.penalty == "flux":
@@ -188,7 +189,10 @@ def make_task(config: Config, cache_dir: str | None) -> learn.Task:
 
 
 def _eigenfunctions(
-    normalizer: Any, grid: tuple[int, ...], model: Any, sample: Any
+    normalizer: normalize.Normalizer,
+    grid: tuple[int, ...],
+    model: Any,
+    sample: Columns,
 ) -> tuple[tuple[int, ...], Any] | None:
     """Those of `-div(a grad u)`, zero at the boundary, on the grid of the attention."""
     shape = model.coarse_shape
@@ -218,7 +222,10 @@ def probe(task: learn.Task) -> Callable[[Any], dict[str, jax.Array]]:
 
 
 def _flux_error(
-    prediction: jax.Array, target: jax.Array, coefficient: jax.Array, grid: Any
+    prediction: jax.Array,
+    target: jax.Array,
+    coefficient: jax.Array,
+    grid: tuple[int, ...],
 ) -> jax.Array:
     """`|a (grad p - grad t)| / |a^1/2 grad t|`; published: `t` of the finest grid."""
     field, spacing = target.reshape(grid), 1 / grid[0]

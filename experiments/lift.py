@@ -12,7 +12,6 @@ regression of the lift beside the models, see `experiments.lift_baselines`.
 
 import dataclasses
 import pathlib
-from typing import Any
 
 from experiments import lift_baselines
 from experiments.airfoil import COARSE, FlowOptions
@@ -20,6 +19,7 @@ from opjax.datasets import lift
 from opjax.learn import SMOKE, option, quick, recipe
 from opjax.learn.cli.program import Program
 from opjax.learn.config.quantities import parse
+from opjax.learn.registry.entries import Operator
 from opjax.learn.report.members import Finished, Report, comparison
 from opjax.learn.tasks.benchmark import load
 from opjax.learn.tasks.supervised import regression
@@ -100,7 +100,7 @@ def make_task(config: Config, cache_dir: str | None) -> Task:
     evaluate = task.evaluate
     assert evaluate is not None
 
-    def also(model: Any, folder: pathlib.Path) -> dict[str, float]:
+    def also(model: Operator, folder: pathlib.Path) -> dict[str, float]:
         others = lift_baselines.numbers(found.train, found.test, QUANTITY)
         return evaluate(model, folder) | others
 

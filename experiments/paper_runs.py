@@ -294,13 +294,18 @@ def work() -> dict[str, Any]:
     assert _STATE.value is not None  # required
     state = pathlib.Path(_STATE.value).absolute()
     state.mkdir(parents=True, exist_ok=True)
-    size = {"max_mib": _MAX_MIB.value}
+    size = _MAX_MIB.value
     try:
         if _LIST.value:
-            found = summary(setups, state, **size)
+            found = summary(setups, state, max_mib=size)
         else:
-            seconds = 60 * _MINUTES.value
-            found = run(setups, state, seconds, data_dir=_DATA_DIR.value, **size)
+            found = run(
+                setups,
+                state,
+                60 * _MINUTES.value,
+                data_dir=_DATA_DIR.value,
+                max_mib=size,
+            )
     finally:  # also of what finished before a signal
         write_json(state / "published.json", reached(SETUPS, state))
     print(page(setups, state))

@@ -36,6 +36,7 @@ class Preset(Configuration, Protocol):
 
 
 _Preset = TypeVar("_Preset", bound=Preset)
+_Part = TypeVar("_Part", bound=Configuration)
 
 
 def option(
@@ -86,6 +87,23 @@ def option(
         "before": default if before is None else before,
     }
     return dataclasses.field(default=default, metadata=given)
+
+
+def part(cls: type[_Part], config: Configuration, **own: object) -> _Part:
+    """Returns an object of another class with the fields that a configuration has.
+
+    Args:
+      cls: the class, a dataclass.
+      config: the configuration.
+      **own: fields of the object that have other values, or that only it has.
+    """
+    common = {field.name for field in dataclasses.fields(config)} - own.keys()
+    values = {
+        field.name: getattr(config, field.name)
+        for field in dataclasses.fields(cls)
+        if field.name in common
+    }
+    return cls(**(values | own))
 
 
 def check(config: Configuration) -> None:

@@ -350,8 +350,7 @@ class UpdateOptions(Options):
     @property
     def updates(self) -> "UpdateOptions":
         """These options alone, for a program that passes them on."""
-        names = [field.name for field in dataclasses.fields(UpdateOptions)]
-        return UpdateOptions(**{name: getattr(self, name) for name in names})
+        return fields.part(UpdateOptions, self)
 
     def around(
         self, optimizer: optax.GradientTransformation
