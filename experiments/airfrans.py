@@ -25,7 +25,7 @@ from opjax.learn import SMOKE, BenchmarkOptions, option, quick, recipe
 from opjax.learn.registry import operators
 from opjax.learn.registry.entries import Columns, Operator
 from opjax.learn.tasks import outcome, supervised
-from opjax.learn.tasks.benchmark import load as load_splits
+from opjax.learn.tasks.benchmark import request
 from opjax.quadrature import weighted_mean
 
 # Where the reference points of the published model are, in chords.
@@ -90,7 +90,7 @@ def load(config: Config, *, cache_dir: str | None = None) -> samples.Splits:
             "preset='paper' needs --data_dir, the folder of AirfRANS (see "
             "opjax.datasets.airfrans); the others run on potential flow."
         )
-    return load_splits(config, airfrans.splits, "split", cache_dir=cache_dir)
+    return airfrans.splits(request(config, cache_dir), split=config.split)
 
 
 def make_task(config: Config, cache_dir: str | None = None) -> learn.Task:

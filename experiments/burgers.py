@@ -24,7 +24,7 @@ from opjax.learn.registry import operators
 from opjax.learn.registry.entries import Columns, Operator
 from opjax.learn.report import members
 from opjax.learn.tasks import latents, supervised
-from opjax.learn.tasks.benchmark import load
+from opjax.learn.tasks.benchmark import request
 
 MODELS = (*operators.ATTENTIONS, "fno")
 _FINEST = 8192  # points of the data
@@ -192,7 +192,7 @@ def make_task(config: Config, cache_dir: str | None) -> learn.Task:
     with the periodic central difference `D`. The published loss takes `D t` from the
     finest grid and no difference across the ends, and does not vanish at `p = t`.
     """
-    finest = load(config, burgers.splits, cache_dir=cache_dir)
+    finest = burgers.splits(request(config, cache_dir))
 
     def on(points: int, part: Sequence[samples.Sample]) -> list[samples.Sample]:
         return samples.coarsen(part, _FINEST // points)

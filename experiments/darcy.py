@@ -39,7 +39,7 @@ from opjax.learn import (
 )
 from opjax.learn.registry.entries import Columns
 from opjax.learn.tasks import latents
-from opjax.learn.tasks.benchmark import load
+from opjax.learn.tasks.benchmark import request
 from opjax.problems import grids
 
 
@@ -142,6 +142,16 @@ PRESETS = {
 }
 
 
+def splits(config: Config, cache_dir: str | None = None) -> learn.Splits:
+    """Reads or solves for the flows."""
+    return darcy.splits(
+        request(config, cache_dir),
+        num_points=config.num_points,
+        stride=config.stride,
+        tolerance=config.tolerance,
+    )
+
+
 def make_task(config: Config, cache_dir: str | None) -> learn.Task:
     """The task of a run.
 
@@ -150,9 +160,8 @@ def make_task(config: Config, cache_dir: str | None) -> learn.Task:
 
     the latter, with the coefficient `a` and the spacing `h`, for the penalty "flux".
     """
-    own = ("num_points", "stride", "tolerance")
-    splits = load(config, darcy.splits, *own, cache_dir=cache_dir)
-    grid = splits.train[0].grid_shape
+    data = splits(config, cache_dir)
+    grid = data.train[0].grid_shape
     assert grid is not None
 
     def loss(
@@ -176,7 +185,7 @@ def make_task(config: Config, cache_dir: str | None) -> learn.Task:
 
     task = learn.regression(
         config,
-        splits,
+        data,
         encode_target=config.normalize_target,
         pointwise=config.pointwise,
         mean=config.mean_loss,

@@ -25,7 +25,7 @@ from opjax.learn.registry import operators
 from opjax.learn.registry.entries import Layer, Operator
 from opjax.learn.registry.models import PADDING, kept_modes
 from opjax.learn.tables import median_and_range, table
-from opjax.learn.tasks.benchmark import load
+from opjax.learn.tasks.benchmark import request
 from opjax.problems import grids
 
 MODELS = (*operators.ATTENTIONS, "fno")
@@ -262,11 +262,16 @@ def build(config: Config, rngs: nnx.Rngs) -> OnCoarseGrid:
 def make_task(config: Config, cache_dir: str | None) -> learn.Task:
     """The task of a run: loss = mean_b |p - t| / |t|, physical, on the coarse grid."""
     (noise,) = config.noises
-    own = ("num_points", "stride", "target_stride", "tolerance")
 
     def measured(noise: float) -> samples.Splits:
-        make = partial(darcy_inverse.splits, noise=noise)
-        return load(config, make, *own, cache_dir=cache_dir)
+        return darcy_inverse.splits(
+            request(config, cache_dir),
+            num_points=config.num_points,
+            stride=config.stride,
+            target_stride=config.target_stride,
+            noise=noise,
+            tolerance=config.tolerance,
+        )
 
     task = learn.regression(
         config,

@@ -25,7 +25,7 @@ from opjax.learn.predict import stepping, trained
 from opjax.learn.predict.stepping import Stepping
 from opjax.learn.registry.entries import Columns, Operator
 from opjax.learn.tasks import outcome, supervised, time_evaluation
-from opjax.learn.tasks.benchmark import load as load_splits
+from opjax.learn.tasks.benchmark import request
 from opjax.problems import grids
 
 _STEPS = 10  # predicted frames, and frames of every input
@@ -97,9 +97,13 @@ PRESETS = {
 
 def load(config: Config, *, cache_dir: str | None = None) -> learn.Splits:
     """Generates or reads the flows; the sets have none in common."""
-    splits = partial(dataset.splits, num_points=config.solver_points)
-    own = "stride", "file_stride", "coordinates"
-    return load_splits(config, splits, *own, cache_dir=cache_dir)
+    return dataset.splits(
+        request(config, cache_dir),
+        num_points=config.solver_points,
+        stride=config.stride,
+        file_stride=config.file_stride,
+        coordinates=config.coordinates,
+    )
 
 
 def step_errors(

@@ -30,7 +30,7 @@ from opjax.learn.registry import operators
 from opjax.learn.registry.entries import Columns, Operator
 from opjax.learn.run import buckets
 from opjax.learn.tasks import outcome, supervised, time_data
-from opjax.learn.tasks.benchmark import load as load_splits
+from opjax.learn.tasks.benchmark import request
 from opjax.learn.tasks.time_data import rolled
 from opjax.learn.tasks.time_evaluation import frame_errors, targets
 from opjax.normalize import Normalizer
@@ -122,9 +122,11 @@ PRESETS = {
 
 def load(config: Config, *, cache_dir: str | None = None) -> learn.Splits:
     """Generates or reads the samples; the sets have none in common."""
-    shape = config.nodes_along, config.nodes_across
-    splits = partial(dataset.splits, num_points=shape)
-    return load_splits(config, splits, "coordinates", cache_dir=cache_dir)
+    return dataset.splits(
+        request(config, cache_dir),
+        num_points=(config.nodes_along, config.nodes_across),
+        coordinates=config.coordinates,
+    )
 
 
 def as_series(dies: Sequence[Sample]) -> list[Series]:

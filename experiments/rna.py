@@ -32,7 +32,7 @@ from opjax.learn.predict import trained
 from opjax.learn.registry import operators
 from opjax.learn.registry.entries import Columns, Operator
 from opjax.learn.tasks import outcome
-from opjax.learn.tasks.benchmark import load as load_splits
+from opjax.learn.tasks.benchmark import request
 from opjax.quadrature import weighted_mean
 
 # How surfaces are turned before the model sees their coordinates.
@@ -150,8 +150,9 @@ def load(config: Config, *, cache_dir: str | None = None) -> samples.Splits:
         )
     signed, count = config.inputs == "hks", config.test_points
     enough = min(_AVAILABLE, max(_SIGNED, config.num_points, count))
-    splits = partial(rna.splits, num_points=enough if signed else _AVAILABLE)
-    found = load_splits(config, splits, cache_dir=cache_dir)
+    found = rna.splits(
+        request(config, cache_dir), num_points=enough if signed else _AVAILABLE
+    )
     if signed:
         found = _signed(config, found, cache_dir)
     test = found.test
