@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 
 from opjax.files.npz import Arrays
-from opjax.files.vtk.fields import Fields
+from opjax.files.vtk.fields import MeshArrays
 
 TABLE = "cases.csv"
 PARTS = ("train", "validation", "test")
@@ -249,7 +249,7 @@ def read(
         several values.
     """
     found: list[float] = []
-    data = arrays.mesh.field_data.arrays if isinstance(arrays, Fields) else {}
+    data = arrays.mesh.field_data.arrays if isinstance(arrays, MeshArrays) else {}
     for key in wanted:
         column = row.get(key) if row is not None else None
         array = arrays[key] if key in arrays else data.get(key)
