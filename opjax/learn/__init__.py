@@ -51,7 +51,9 @@ from opjax.learn.tasks.benchmark import (
     published,
     quick,
 )
-from opjax.learn.tasks.supervised import regression
+from opjax.learn.tasks.errors import Loss
+from opjax.learn.tasks.evaluation import Evaluation
+from opjax.learn.tasks.supervised import Encoding, regression
 from opjax.learn.tasks.task import FreshTask, Task
 from opjax.samples import Splits
 from opjax.training.replicas import Replicas
@@ -66,11 +68,14 @@ __all__ = [
     "BenchmarkOptions",
     "Calibration",
     "DataOptions",
+    "Encoding",
+    "Evaluation",
     "Field",
     "FieldOptions",
     "Finished",
     "Fitted",
     "FreshTask",
+    "Loss",
     "ModelOptions",
     "Options",
     "Program",

@@ -26,7 +26,9 @@ from opjax.learn.config import (
     TrainingOptions,
     option,
 )
-from opjax.learn.tasks.supervised import regression
+from opjax.learn.tasks.errors import Loss
+from opjax.learn.tasks.evaluation import Evaluation
+from opjax.learn.tasks.supervised import Encoding, regression
 from opjax.learn.tasks.task import Task
 from opjax.samples import Splits
 
@@ -158,10 +160,10 @@ def benchmark(
         return regression(
             config,
             found,
-            encode_target=config.normalize_target,
-            mean=config.mean_loss,
+            encoding=Encoding(target=config.normalize_target),
+            loss=Loss(mean=config.mean_loss),
+            evaluation=Evaluation(window=window),
             notes=notes,
-            window=window,
         )
 
     return make_task
