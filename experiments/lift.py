@@ -17,7 +17,7 @@ from typing import Any
 from experiments import lift_baselines
 from experiments.airfoil import COARSE, FlowOptions
 from opjax.datasets import lift
-from opjax.learn import SMOKE, option, quick
+from opjax.learn import SMOKE, option, quick, recipe
 from opjax.learn.cli.program import Program
 from opjax.learn.config.quantities import parse
 from opjax.learn.report.members import Finished, Report, comparison
@@ -70,16 +70,10 @@ class Config(FlowOptions):
             )
 
 
-_SOME: dict[str, Any] = {"num_train": 400, "num_validation": 50, "num_test": 100}
+_SOME = recipe(Config, num_train=400, num_validation=50, num_test=100)
 PRESETS = {
-    "smoke": Config(
-        **SMOKE,
-        **COARSE,
-        num_train=12,
-        num_validation=2,
-        num_test=4,
-    ),
-    **quick(Config(models=("functional",), **_SOME, width=32, num_epochs=14)),
+    "smoke": (SMOKE | COARSE)(Config(num_train=12, num_validation=2, num_test=4)),
+    **quick(_SOME(Config(models=("functional",), width=32, num_epochs=14))),
 }
 
 

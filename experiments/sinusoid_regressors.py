@@ -86,8 +86,8 @@ class _TokenRegressor(_Regressor):
         scores = self.scores(encoded) / jnp.clip(self.temperature[...], 0.1, 5.0)
         basis = jax.nn.softmax(scores + log_weights(weights, scores.dtype).T, axis=0)
         return (
-            opjax.project(encoded, basis, method="mean"),
-            opjax.project(values, basis),
+            opjax.project(encoded, basis),
+            opjax.project(values, basis, projection=opjax.InnerProducts()),
         )
 
 
@@ -140,8 +140,8 @@ class FunctionalRegressor(_TokenRegressor):
     def attend(self, query, points, values, weights):
         """Transports values by the functional map."""
         key, value = self.tokens(points, values, weights)
-        given = {"ridge": self.ridge, "regularization": "convex"}
-        return opjax.transport(self.encoder(query), key, value, **given)
+        ridge = opjax.Convex(self.ridge)
+        return opjax.transport(self.encoder(query), key, value, ridge=ridge)
 
 
 class CrossValidatedRegressor(_TokenRegressor):

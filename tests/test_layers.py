@@ -305,7 +305,12 @@ print(*sorted(outer & {name.split(".")[0] for name in sys.modules}))
 
 def test_the_public_names():
     assert opjax.__all__ == [
+        "Additive",
+        "Convex",
+        "InnerProducts",
+        "LeastSquares",
         "MapBetweenBases",
+        "Means",
         "Moments",
         "attention",
         "basis",

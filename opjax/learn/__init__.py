@@ -26,6 +26,20 @@ from opjax.learn.config import (
     UpdateOptions,
 )
 from opjax.learn.config.fields import option
+from opjax.learn.config.presets import (
+    FAST,
+    FLARE_RECIPE,
+    GNOT_RECIPE,
+    LNO_RECIPE,
+    PAPER,
+    SMOKE,
+    BenchmarkOptions,
+    FieldOptions,
+    Recipe,
+    published,
+    quick,
+    recipe,
+)
 from opjax.learn.predict.calibration import (
     Calibration,
     calibrate,
@@ -38,19 +52,7 @@ from opjax.learn.report.members import Finished, Report
 from opjax.learn.run.fitting import Fitted, fit
 from opjax.learn.run.settings import Settings
 from opjax.learn.run.stopping import Stopped
-from opjax.learn.tasks.benchmark import (
-    FAST,
-    FLARE_RECIPE,
-    GNOT_RECIPE,
-    LNO_RECIPE,
-    PAPER,
-    SMOKE,
-    BenchmarkOptions,
-    FieldOptions,
-    benchmark,
-    published,
-    quick,
-)
+from opjax.learn.tasks.benchmark import benchmark
 from opjax.learn.tasks.errors import Loss
 from opjax.learn.tasks.evaluation import Evaluation
 from opjax.learn.tasks.supervised import Encoding, regression
@@ -79,6 +81,7 @@ __all__ = [
     "ModelOptions",
     "Options",
     "Program",
+    "Recipe",
     "Replicas",
     "Report",
     "RunOptions",
@@ -101,6 +104,7 @@ __all__ = [
     "option",
     "published",
     "quick",
+    "recipe",
     "regression",
     "siblings",
     "train",

@@ -32,13 +32,13 @@ from opjax.files.topology import LOCATIONS
 from opjax.learn.cli.program import Program
 from opjax.learn.config import ModelOptions, Options, RunOptions, TrainingOptions
 from opjax.learn.config.fields import option
+from opjax.learn.config.presets import PAPER, SMOKE, quick, recipe
 from opjax.learn.config.quantities import parse
 from opjax.learn.config.time import TimeOptions
 from opjax.learn.messages import say
 from opjax.learn.predict import trained
 from opjax.learn.predict.trained import Trained
 from opjax.learn.run.folder import DataFiles
-from opjax.learn.tasks.benchmark import PAPER, SMOKE, quick
 from opjax.learn.tasks.errors import Loss
 from opjax.learn.tasks.evaluation import Evaluation
 from opjax.learn.tasks.field_losses import FORMS, Form
@@ -336,14 +336,11 @@ _BEFORE = {"num_buckets": 4}
 # Convolutions are off: they tie a model to one grid.
 _DEFAULT = Config(models=("functional",), num_epochs=100, convolution=False)
 PRESETS = {
-    "smoke": dataclasses.replace(
-        _DEFAULT,
-        **{**SMOKE, "num_epochs": 30},
-        train=DEMONSTRATION,
-        num_buckets=1,
-    ),
+    "smoke": (
+        SMOKE | recipe(Config, num_epochs=30, train=DEMONSTRATION, num_buckets=1)
+    )(_DEFAULT),
     **quick(_DEFAULT),
-    "paper": dataclasses.replace(_DEFAULT, **PAPER, loss="joint"),
+    "paper": (PAPER | recipe(Config, loss="joint"))(_DEFAULT),
 }
 
 
