@@ -48,7 +48,7 @@ def _measured(logit: float) -> dict[str, float]:
     exact, single = (_value_and_gradient(logit, t) for t in (np.float64, np.float32))
     ridge = jax.nn.sigmoid(jnp.float64(logit))
     key = _coefficients(np.float64)[1]
-    condition = opjax.condition_number(key, ridge=ridge, regularization="convex")
+    condition = opjax.condition_number(key, ridge=opjax.Convex(ridge))
     errors = [
         np.linalg.norm(values - true) / np.linalg.norm(true)
         for values, true in zip(single, exact, strict=True)
@@ -64,9 +64,7 @@ def _coefficients(dtype: DTypeLike) -> list[jax.Array]:
     basis = opjax.softmax_basis(-8 * (x - centres) ** 2)
     modes = opjax.fourier_basis(x, num_frequencies=3)
     mixing = jax.random.normal(jax.random.key(0), (3, 7, 16), jnp.float64)
-    return [
-        opjax.project(modes @ m, basis, method="mean").astype(dtype) for m in mixing
-    ]
+    return [opjax.project(modes @ m, basis).astype(dtype) for m in mixing]
 
 
 def _value_and_gradient(
@@ -76,7 +74,7 @@ def _value_and_gradient(
     ridge = jax.nn.sigmoid(jnp.asarray(logit, dtype))
 
     def moved(key: jax.Array) -> jax.Array:
-        return opjax.transport(query, key, value, ridge=ridge, regularization="convex")
+        return opjax.transport(query, key, value, ridge=opjax.Convex(ridge))
 
     gradient = jax.grad(lambda key: jnp.sum(moved(key) ** 2))(key)
     return np.asarray(moved(key)), np.asarray(gradient)

@@ -91,8 +91,8 @@ class _TokenRegressor(Regressor):
         scores = self.scores(encoded) / jnp.clip(self.temperature[...], 0.1, 5.0)
         basis = jax.nn.softmax(scores + log_weights(weights, scores.dtype).T, axis=0)
         return (
-            opjax.project(encoded, basis, method="mean"),
-            opjax.project(values, basis),
+            opjax.project(encoded, basis),
+            opjax.project(values, basis, projection=opjax.InnerProducts()),
         )
 
 
@@ -150,10 +150,8 @@ class FunctionalRegressor(_TokenRegressor):
     def attend(self, query, points, values, weights):
         """Transports values by the functional map."""
         key, value = self.tokens(points, values, weights)
-        encoded = self.encoder(query)
-        return opjax.transport(
-            encoded, key, value, ridge=self.ridge, regularization="convex"
-        )
+        ridge = opjax.Convex(self.ridge)
+        return opjax.transport(self.encoder(query), key, value, ridge=ridge)
 
 
 class CrossValidatedRegressor(_TokenRegressor):

@@ -25,7 +25,9 @@ from typing import TypeVar
 from opjax.datasets.requests import Request
 from opjax.learn.config import DataOptions
 from opjax.learn.config.presets import FieldOptions
-from opjax.learn.tasks.supervised import regression
+from opjax.learn.tasks.errors import Loss
+from opjax.learn.tasks.evaluation import Evaluation
+from opjax.learn.tasks.supervised import Encoding, regression
 from opjax.learn.tasks.task import Task
 from opjax.samples import Splits
 
@@ -62,10 +64,10 @@ def benchmark(
         return regression(
             config,
             splits(config, cache_dir),
-            encode_target=config.normalize_target,
-            mean=config.mean_loss,
+            encoding=Encoding(target=config.normalize_target),
+            loss=Loss(mean=config.mean_loss),
+            evaluation=Evaluation(window=window),
             notes=notes,
-            window=window,
         )
 
     return make_task
