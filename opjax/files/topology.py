@@ -11,7 +11,6 @@ from opjax.files.npz import Arrays
 from opjax.files.vtk.fields import MeshArrays
 from opjax.files.vtk.mesh import VtkMesh
 
-LOCATIONS = ("points", "cells")
 # Kinds of cells by VTK's numbers, and by dimension and number of corners.
 _OF_VTK = {
     **{3: "line", 4: "line", 5: "triangle", 6: "strip", 7: "polygon", 8: "pixel"},

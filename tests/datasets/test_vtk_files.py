@@ -261,7 +261,7 @@ def test_curved_cells_are_read_without_weights(tmp_path):
     pyvista.UnstructuredGrid([3, 0, 1, 2], [68], corners).save(path)
     assert files.read(path)[0].cells is None
     with pytest.raises(ValueError, match=r"kinds \[68\]"):
-        files.read(path, quadrature=True)
+        files.read(path, files.ReadOptions(quadrature=True))
 
 
 @pytest.mark.parametrize("make", [surface, strips, structured, rectilinear, image])

@@ -63,32 +63,37 @@ def _places(path: Path) -> list[Path]:
 
 
 def _own(path: Path) -> None:
-    files.read([path], max_bytes=MAX_BYTES)
+    files.read([path], files.ReadOptions(max_bytes=MAX_BYTES))
 
 
 def _own_weights(path: Path) -> None:
-    files.read([path], max_bytes=MAX_BYTES, quadrature=True, point_dim=2)
+    files.read(
+        [path], files.ReadOptions(max_bytes=MAX_BYTES, quadrature=True, point_dim=2)
+    )
 
 
 def _own_cells(path: Path) -> None:
-    files.read([path], max_bytes=MAX_BYTES, location="cells", need_target=False)
+    files.read(
+        [path],
+        files.ReadOptions(max_bytes=MAX_BYTES, location="cells", need_target=False),
+    )
 
 
 def _own_geometry(path: Path) -> None:
     files.read(
         [path],
-        max_bytes=MAX_BYTES,
-        boundary_names="wall",
-        geometry="normals,distance",
+        files.ReadOptions(
+            max_bytes=MAX_BYTES, boundary_names="wall", geometry="normals,distance"
+        ),
     )
 
 
 def _own_surface(path: Path) -> None:
     """Reads a surface, and writes a field beside it."""
     copy = path.with_name("copy.vtp")
-    given = {"max_bytes": MAX_BYTES, "need_target": False}
+    options = files.ReadOptions(max_bytes=MAX_BYTES, need_target=False)
     try:
-        with files.extended(path, copy, **given) as samples:
+        with files.extended(path, copy, options) as samples:
             for each in samples:
                 each.add(np.zeros((each.sample.num_points, 1), np.float32))
     finally:
@@ -96,15 +101,15 @@ def _own_surface(path: Path) -> None:
 
 
 def _own_stacked(path: Path) -> None:
-    files.read([path], max_bytes=MAX_BYTES, stacked=True)
+    files.read([path], files.ReadOptions(max_bytes=MAX_BYTES, stacked=True))
 
 
 def _own_folder(path: Path) -> None:
-    files.read([path.parent], max_bytes=MAX_BYTES, stacked=True)
+    files.read([path.parent], files.ReadOptions(max_bytes=MAX_BYTES, stacked=True))
 
 
 def _own_stored(path: Path) -> None:
-    found = files.stored([path], max_bytes=MAX_BYTES)
+    found = files.stored([path], files.ReadOptions(max_bytes=MAX_BYTES))
     assert all(sample.num_points for sample in found)
 
 
