@@ -24,8 +24,9 @@ from opjax import learn, samples
 from opjax.datasets import burgers as data
 from opjax.learn import SizeOptions, option
 from opjax.learn.json_files import read_object, write_json
+from opjax.learn.registry.entries import Operator
 from opjax.learn.run.metrics_file import read_metrics
-from opjax.learn.tasks.benchmark import load
+from opjax.learn.tasks.benchmark import request
 from opjax.samples import Sample
 
 MODELS = ("galerkin", "linear", "fourier", "softmax", "functional")
@@ -124,7 +125,7 @@ class Config(SizeOptions):
                 "is of galerkin only."
             )
 
-    def members(self) -> dict[tuple[str, int], Any]:
+    def members(self) -> dict[tuple[str, int], Member]:
         """Configurations of models by `<model>_<normalization>` and seed."""
         pairs = itertools.product(self.normalizations, self.models)
         return {
@@ -198,10 +199,10 @@ def make_task(config: Member, cache_dir: str | None) -> learn.Task:
     task = burgers.make_task(config, cache_dir)
     look = task.evaluate
     assert look is not None
-    finest = load(config, data.splits, cache_dir=cache_dir).test
+    finest = data.splits(request(config, cache_dir)).test
     trained_on = samples.coarsen(finest, _FINEST // config.num_points)
 
-    def evaluate(model: Any, folder: pathlib.Path) -> dict[str, float]:
+    def evaluate(model: Operator, folder: pathlib.Path) -> dict[str, float]:
         stored = read_object(folder / "config.json")  # tasks are of many seeds
         member = replace(config, models=tuple(stored["models"]))
         start = burgers.build(member, nnx.Rngs(*stored["seeds"]))
@@ -277,7 +278,7 @@ def slopes(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
     return found
 
 
-def energy_error(model: Any, test: Sequence[Sample]) -> float:
+def energy_error(model: Operator, test: Sequence[Sample]) -> float:
     """Returns the median error of the energy that is lost, relative to that energy.
 
     |E(prediction) - E(target)| / (E(input) - E(target)),    E(u) = mean u^2.
@@ -292,7 +293,7 @@ def energy_error(model: Any, test: Sequence[Sample]) -> float:
 
 
 @jax.jit
-def _predict(model: Any, mesh_points: jax.Array, features: jax.Array) -> jax.Array:
+def _predict(model: Operator, mesh_points: jax.Array, features: jax.Array) -> jax.Array:
     return model(mesh_points, features)
 
 
