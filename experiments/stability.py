@@ -76,7 +76,7 @@ class Config(SizeOptions):
         minimum=64,
     )
     num_samples: int = option(
-        2, "Number of test samples that constants are measured for", minimum=1
+        1, "Number of test samples that constants are measured for", minimum=1
     )
     tolerance: float = option(
         1e-3,
@@ -171,7 +171,6 @@ PRESETS = {
         seeds=(0,),
         num_points=64,
         eval_points=(64, 128),
-        num_samples=1,
         num_train=16,
         num_test=4,
         num_epochs=2,
