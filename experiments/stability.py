@@ -284,6 +284,8 @@ def energy_error(model: Operator, test: Sequence[Sample]) -> float:
     """
     errors = []
     for sample in test:
+        assert sample.target is not None
+        assert sample.features is not None
         prediction = np.asarray(_predict(model, sample.mesh_points, sample.features))
         arrays = prediction, sample.target, sample.features
         predicted, target, first = (np.mean(np.square(a, dtype=float)) for a in arrays)
