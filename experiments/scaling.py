@@ -265,7 +265,7 @@ def measure(config: Config, num_points: int) -> list[dict[str, Any]]:
             row[kind] = {"ms": [], "bytes": found.bytes, "flops": found.flops}
             calls.append((row[kind]["ms"], found.call))
             leaves = jax.tree.leaves(found.call())  # also the warm-up
-            if not all(bool(np.isfinite(leaf).all()) for leaf in leaves):
+            if not all(bool(np.isfinite(np.asarray(leaf)).all()) for leaf in leaves):
                 raise FloatingPointError(
                     f"{name}, n = {num_points}: {kind} not finite."
                 )

@@ -94,6 +94,7 @@ def test_masked_points_and_weights_count_as_they_do_elsewhere(rng, tmp_path):
     assert row["inside"]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("width", ["constant", "residual"])
 def test_the_order_of_files_does_not_matter(width, rng, tmp_path):
     found = operator(rng, tmp_path)
@@ -119,6 +120,7 @@ def noisy(rng, count, size):
     return cases, lambda sample: known[sample.name]
 
 
+@pytest.mark.nightly
 def test_a_residual_width_is_narrow_where_errors_are_small(rng, tmp_path):
     found = operator(rng, tmp_path)
     samples, predicted = noisy(
@@ -203,6 +205,7 @@ def test_an_ensemble_is_as_wide_as_its_seeds_are_apart(rng, tmp_path):
         )
 
 
+@pytest.mark.nightly
 def test_a_combined_width_is_narrow_where_seeds_agree(rng, tmp_path):
     """Errors whose size no feature of a point knows, but another seed does."""
     found = operator(rng, tmp_path)

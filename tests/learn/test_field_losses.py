@@ -319,6 +319,7 @@ def test_a_constant_channel_is_predicted_as_it_is(trained, plates):
     assert operator.fields.names == ("U", "S")
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("mode", ["one_step", "one_shot"])
 def test_series_that_start_from_rest_are_learned(rng, mode):
     times = 0.1 * np.arange(8)

@@ -134,6 +134,7 @@ def with_scalars(rng, load, modulus):
     return make(rng, 30)._replace(scalars=np.asarray([load, modulus], np.float32))
 
 
+@pytest.mark.nightly
 def test_a_scalar_beyond_training_is_unlike_with_twenty_cases(rng, loaded):
     trained, cases = loaded
     flat = np.zeros((30, 1), np.float32)
@@ -178,6 +179,7 @@ def test_the_sentence_names_scalars_outside_the_training(rng, loaded):
     assert re.fullmatch(r"not told apart .* calibration cases \(p = 0\.\d+\)", said)
 
 
+@pytest.mark.nightly
 def test_about_as_many_new_cases_are_unlike_as_promised(run, rng):
     trained = learn.load(run[0])
     result = learn.calibrate(trained, trained.read(str(run[1])), false_alarms=0.25)
@@ -304,6 +306,7 @@ def test_a_wavy_edge_is_seen_by_its_shape_and_not_by_moments(rng, tmp_path, caps
         assert uncertainty.likeness(moments, reference.features).p_value > 0.05
 
 
+@pytest.mark.nightly
 def test_fewer_points_alone_are_no_alarm(rng, tmp_path):
     """Scattered points: means over a quarter of them differ twice as much."""
     found = operator(rng, tmp_path)

@@ -243,7 +243,7 @@ def trained(tmp_path_factory):
     return place, result
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_programs_report_quantities(trained):
     place, result = trained
     (member,) = (place / "run").glob("*/quantities.json")

@@ -210,6 +210,7 @@ def test_scalars_modulate_the_norms_of_a_run(folder, tmp_path):
         operators.check_options(other, TINY)
 
 
+@pytest.mark.nightly
 def test_exported_operators_take_scalars_in_physical_units(folder, tmp_path):
     given = dataclasses.replace(TINY, train=str(folder), scalar_names="angle,mach")
     program.run(given, workdir=tmp_path / "run")

@@ -206,6 +206,7 @@ def _table(path):
         return list(csv.DictReader(file))
 
 
+@pytest.mark.nightly
 def test_predictions_in_slices_are_those_of_whole_meshes(run, folder, tmp_path):
     workdir, _ = run
     whole = predicting.run(

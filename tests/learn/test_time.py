@@ -154,6 +154,7 @@ class Rated(nnx.Module):
         return -features[:, -1:] * features[:, :1] * (1.0 if time is None else time)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("mode", by_day(MODES, day=["one_step"]))
 def test_scalars_are_constant_features_in_every_mode(mode):
     """Of frames, and of the model in training, whose scalars are normalised."""
@@ -191,6 +192,7 @@ def test_scalars_are_constant_features_in_every_mode(mode):
     )
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("kind", by_day(["npz", "pvd"], day=["npz"]))
 def test_scalars_from_files_to_a_report(kind, tmp_path):
     """Of an untrained operator; the table has the scalars, and what are the tests."""

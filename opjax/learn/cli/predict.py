@@ -447,17 +447,15 @@ def _export(found: trained.Trained, path: OnePath) -> None:
             "--target_scalars."
         )
     least = description["config"][entry.min_points] if entry.min_points else 1
-    export.save(
-        path,
-        found.model,
+    inputs = export.Inputs(
         point_dim=description["channels"]["mesh_points"],
         feature_dim=description["channels"]["features"],
-        normalizers=found.normalizers,
         scalar_dim=description["channels"].get("scalars", 0),
         weighted=description["weighted"],
         num_points=description["sizes"]["num_points"] if found.fixed_points else None,
         min_points=least,
     )
+    export.save(path, found.model, inputs, normalizers=found.normalizers)
 
 
 def main() -> None:
