@@ -84,7 +84,9 @@ def test_published_files_and_own_solver_are_interchangeable(name, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", by_day(["elasticity", "airfoil", "mesh"], ["elasticity"]))
+@pytest.mark.parametrize(
+    "name", by_day(["elasticity", "airfoil", "mesh"], ["elasticity"])
+)
 def test_a_run_trains_evaluates_and_draws(name, tmp_path, capsys):
     program, config = PROGRAMS[name][0], tiny(name)
     folder = tmp_path / "run"
