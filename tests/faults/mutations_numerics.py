@@ -365,7 +365,7 @@ NUMERICS = (
     ),
     *_of(
         "nn/models/gnot",
-        "nn/models/test_gnot",
+        "nn/models/test_gnot numerics/test_models",
         (
             "gates over points",
             "mesh_points.astype(z.dtype)), axis=1)",
@@ -396,7 +396,7 @@ NUMERICS = (
     ),
     *_of(
         "nn/models/latent",
-        "nn/models/test_latent_models",
+        "nn/models/test_latent_models numerics/test_models",
         (
             "latents without weights",
             "self.scores(trunk), quadrature_weights=quadrature_weights",

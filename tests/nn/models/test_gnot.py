@@ -84,7 +84,6 @@ def written_out(block, x, y, points):
     return x + block.self_experts_norm(mixture(block.self_experts, gates, x))
 
 
-@pytest.mark.nightly
 def test_every_block_starts_from_the_points_again(data):
     model, time = make(time_embedding=True), jnp.asarray(0.3)
 
