@@ -21,9 +21,8 @@ def attention_errors(sizes: Sizes, ridge: float) -> Numbers:
     def attend(query, key, value, basis):
         return opjax.functional_attention(
             *(query, key, value, basis, basis),
-            ridge=ridge,
-            projection="mean",
-            regularization="convex",
+            ridge=opjax.Convex(ridge),
+            projection=opjax.Means(),
         )
 
     heads = jax.vmap(jax.vmap(attend))

@@ -11,6 +11,7 @@ import opjax
 from benchmarks.device_cases import Numbers
 from benchmarks.device_functions import relative
 from opjax import convolution, linalg, schwarz
+from opjax.projection import Projection
 from tests import oracles
 
 _M, _N, _D, _C, _KQ, _KK, _RANK = 70, 110, 8, 3, 6, 9, 4
@@ -47,15 +48,13 @@ def _arrays() -> dict[str, np.ndarray]:
 _COVER = schwarz.box_cover(_GRID, (2, 3), overlap=1)
 
 
-def _functional(**options: Any) -> Check:
+def _functional(method: str, projection: Projection, *, convex: bool = False) -> Check:
+    ridge = opjax.Convex(_RIDGE) if convex else opjax.Additive(_RIDGE)
     return Check(
-        lambda *a: opjax.functional_attention(*a, ridge=_RIDGE, **options),
+        lambda *a: opjax.functional_attention(*a, ridge=ridge, projection=projection),
         "q k v phi psi",
         lambda q, k, v, phi, psi: oracles.functional_attention(
-            *(q, k, v, phi, psi),
-            ridge=_RIDGE,
-            method=options.get("projection", "transpose"),
-            regularization=options.get("regularization", "additive"),
+            *(q, k, v, phi, psi), ridge=_RIDGE, convex=convex, method=method
         ),
     )
 
@@ -65,9 +64,9 @@ def _low_rank(left: jax.Array, right: jax.Array, values: jax.Array) -> jax.Array
 
 
 FUNCTIONS = {
-    "functional": _functional(),
-    "functional pseudo inverse": _functional(projection="pseudo_inverse"),
-    "functional layer": _functional(projection="mean", regularization="convex"),
+    "functional": _functional("transpose", opjax.InnerProducts()),
+    "functional pseudo inverse": _functional("pseudo_inverse", opjax.LeastSquares()),
+    "functional layer": _functional("mean", opjax.Means(), convex=True),
     "physics": Check(opjax.physics_attention, "q k v phi psi"),
     "softmax": Check(opjax.softmax_attention, "q k v", oracles.softmax_attention),
     "galerkin": Check(opjax.galerkin_attention, "q k v", lambda q, k, v: q @ (k.T @ v)),

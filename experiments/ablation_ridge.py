@@ -1,11 +1,11 @@
 """Smallest usable ridge: float32 compared with float64, without training."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import DTypeLike
 
 import opjax
 from opjax.learn.tables import table
@@ -48,7 +48,7 @@ def _measured(logit: float) -> dict[str, float]:
     exact, single = (_value_and_gradient(logit, t) for t in (np.float64, np.float32))
     ridge = jax.nn.sigmoid(jnp.float64(logit))
     key = _coefficients(np.float64)[1]
-    condition = opjax.condition_number(key, ridge=ridge, regularization="convex")
+    condition = opjax.condition_number(key, ridge=opjax.Convex(ridge))
     errors = [
         np.linalg.norm(values - true) / np.linalg.norm(true)
         for values, true in zip(single, exact, strict=True)
@@ -57,24 +57,24 @@ def _measured(logit: float) -> dict[str, float]:
     return dict(zip(_COLUMNS, found, strict=True))
 
 
-def _coefficients(dtype: Any) -> list[jax.Array]:
+def _coefficients(dtype: DTypeLike) -> list[jax.Array]:
     """Queries, keys and values, `(32, 16)`, of smooth functions of 256 points."""
     x = jnp.linspace(0, 1, 256, dtype=jnp.float64)[:, None]
     centres = jnp.linspace(0, 1, 32, dtype=jnp.float64)[None, :]
     basis = opjax.softmax_basis(-8 * (x - centres) ** 2)
     modes = opjax.fourier_basis(x, num_frequencies=3)
     mixing = jax.random.normal(jax.random.key(0), (3, 7, 16), jnp.float64)
-    return [
-        opjax.project(modes @ m, basis, method="mean").astype(dtype) for m in mixing
-    ]
+    return [opjax.project(modes @ m, basis).astype(dtype) for m in mixing]
 
 
-def _value_and_gradient(logit: float, dtype: Any) -> tuple[np.ndarray, np.ndarray]:
+def _value_and_gradient(
+    logit: float, dtype: DTypeLike
+) -> tuple[np.ndarray, np.ndarray]:
     query, key, value = _coefficients(dtype)
     ridge = jax.nn.sigmoid(jnp.asarray(logit, dtype))
 
     def moved(key: jax.Array) -> jax.Array:
-        return opjax.transport(query, key, value, ridge=ridge, regularization="convex")
+        return opjax.transport(query, key, value, ridge=opjax.Convex(ridge))
 
     gradient = jax.grad(lambda key: jnp.sum(moved(key) ** 2))(key)
     return np.asarray(moved(key)), np.asarray(gradient)

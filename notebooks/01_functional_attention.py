@@ -141,10 +141,12 @@ for ax, basis, title in zip(
     axes, (hats, orthonormal), ("16 hats", "the same span, orthonormal"), strict=True
 ):
     ax.plot(x, f, color="0.7", lw=4, label="function")
-    methods = ["pseudo_inverse", "transpose"] + ["mean"] * (basis is hats)
-    for method, style in zip(methods, ("-", "--", "-."), strict=False):
-        c = opjax.project(f, basis, quadrature_weights=w, method=method)
-        ax.plot(x, opjax.reconstruct(c, basis), style, label=method)
+    kinds = [opjax.LeastSquares(), opjax.InnerProducts()]
+    kinds += [opjax.Means()] * (basis is hats)
+    for projection, style in zip(kinds, ("-", "--", "-."), strict=False):
+        c = opjax.project(f, basis, quadrature_weights=w, projection=projection)
+        label = type(projection).__name__
+        ax.plot(x, opjax.reconstruct(c, basis), style, label=label)
     ax.set_title(title)
 axes[0].legend(ncols=2, fontsize=8, loc="lower left")
 plt.show()
@@ -187,7 +189,7 @@ bases = {
 }
 cases = {"shift, Fourier": shift, "warp, Fourier": warp, "warp, hat": warp}
 project = functools.partial(
-    opjax.project, quadrature_weights=w, method="pseudo_inverse"
+    opjax.project, quadrature_weights=w, projection=opjax.LeastSquares()
 )
 maps = {}
 for name, move in cases.items():
@@ -300,7 +302,7 @@ answers = {}
 given = {
     "query_weights": w,
     "key_weights": opjax.scattered_weights(scattered, num_neighbors=2),
-    "projection": "pseudo_inverse",
+    "projection": opjax.LeastSquares(),
     "ridge": 1e-4,
 }
 bases = waves(x), waves(scattered)
@@ -350,7 +352,7 @@ def attend(points, weights):
         opjax.softmax_basis(score(points)),
         query_weights=w,
         key_weights=weights,
-        projection="mean",
+        projection=opjax.Means(),
         ridge=1e-2,
     )
 

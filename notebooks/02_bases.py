@@ -85,7 +85,7 @@ for title, basis in zip(titles, bases, strict=True):
     print(f"  {title:24s} {float(jnp.abs(basis.sum(axis=1) - 1).max()):.1e}")
 
 # %% [markdown]
-# In the limit, coefficients by `method="mean"` are averages over cells, and
+# In the limit, coefficients by `Means()` are averages over cells, and
 # reconstruction is the best piecewise-constant approximation. Warmer bases smear it:
 # a mean and a weighted sum do not invert each other. The pseudo-inverse does; there
 # the warm basis is the better one, because its functions overlap.
@@ -98,25 +98,28 @@ def relative_error(f, approximation):
     return float(jnp.sqrt(error / jnp.sum(weights[:, None] * f**2)))
 
 
-def approximate(f, basis, method, **options):
+def approximate(f, basis, projection):
     """Projects and reconstructs."""
-    given = {"quadrature_weights": weights, "method": method, **options}
-    return opjax.reconstruct(opjax.project(f, basis, **given), basis)
+    coefficients = opjax.project(
+        f, basis, projection=projection, quadrature_weights=weights
+    )
+    return opjax.reconstruct(coefficients, basis)
 
 
 f = jnp.sin(2 * points[:, :1]) * jnp.cos(3 * points[:, 1:]) + 0.5
 taus = np.geomspace(0.02, 4, 14)
-found = {"mean": [], "pseudo_inverse": []}
+kinds = {"mean": opjax.Means(), "pseudo-inverse": opjax.LeastSquares(1e-6)}
+found = {name: [] for name in kinds}
 for tau in taus:
     basis = opjax.softmax_basis(scores, temperature=tau)
-    found["mean"].append(relative_error(f, approximate(f, basis, "mean")))
-    best = approximate(f, basis, "pseudo_inverse", ridge=1e-6)
-    found["pseudo_inverse"].append(relative_error(f, best))
-limit = relative_error(f, approximate(f, bases[-1], "mean"))
+    for name, projection in kinds.items():
+        error = relative_error(f, approximate(f, basis, projection))
+        found[name].append(error)
+limit = relative_error(f, approximate(f, bases[-1], opjax.Means()))
 
 plt.figure(figsize=(4.8, 2.8))
 for name, errors in found.items():
-    plt.loglog(taus, errors, "o-", label=name.replace("_", "-"))
+    plt.loglog(taus, errors, "o-", label=name)
 plt.axhline(limit, color="k", ls=":", label="P0 limit")
 plt.xlabel(r"temperature $\tau$")
 plt.ylabel("relative $L^2$ error")

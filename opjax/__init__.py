@@ -59,8 +59,17 @@ from opjax.eigenfunctions import (
     laplacian_eigenfunctions,
 )
 from opjax.interpolation import interpolate_grid
-from opjax.linalg import condition_number, ridge_solve
-from opjax.projection import Moments, gram, moments, project, reconstruct
+from opjax.linalg import Additive, Convex, condition_number, ridge_solve
+from opjax.projection import (
+    InnerProducts,
+    LeastSquares,
+    Means,
+    Moments,
+    gram,
+    moments,
+    project,
+    reconstruct,
+)
 from opjax.quadrature import cell_weights, grid_weights, scattered_weights
 from opjax.rollouts import rollout
 from opjax.spectral import spectral_convolution
@@ -68,7 +77,12 @@ from opjax.spectral import spectral_convolution
 __version__ = _metadata.version("opjax")
 
 __all__ = [
+    "Additive",
+    "Convex",
+    "InnerProducts",
+    "LeastSquares",
     "MapBetweenBases",
+    "Means",
     "Moments",
     "attention",
     "basis",

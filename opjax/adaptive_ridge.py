@@ -46,7 +46,7 @@ def gcv_ridge(
       largest: last weight, likewise.
 
     Returns:
-      The weight, for `ridge_solve(..., regularization="additive")`, a scalar; of the
+      The weight, for `ridge_solve(..., ridge=weight)`, a scalar; of the
       first candidate if the matrix is zero, which any positive weight then serves.
 
     Raises:

@@ -5,6 +5,7 @@ explicitly, which squares the condition number of the data (C); a positive weigh
 needed where the data are rank deficient (M).
 """
 
+import dataclasses
 import functools
 from typing import Any
 
@@ -18,7 +19,41 @@ from opjax import _checks
 from opjax._checks import at_least_single
 from opjax._sequential import one_by_one
 
-REGULARIZATIONS = ("additive", "convex")
+# Keys of no size at all keep a map with finite gradients, of next to nothing.
+_SMALLEST_UNIT = 1e-12
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Additive:
+    """The regularised system `A A^T + ridge u I`, as a plain number as `ridge` has it.
+
+    Attributes:
+      ridge: Tikhonov weight, not negative; data of a pytree, so that `jax.vmap` maps it
+        and `jax.grad` differentiates it.
+      relative: whether the unit `u` is the mean eigenvalue of `A A^T` (plus 1e-12, for
+        data of no size) rather than one: then the solution follows the scale of `A`.
+    """
+
+    ridge: ArrayLike
+    relative: bool = dataclasses.field(default=False, metadata={"static": True})
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Convex:
+    """The regularised system `(1 - ridge) A A^T + ridge u I`.
+
+    Attributes:
+      ridge: weight between zero and one; data of a pytree.
+      relative: see `Additive`.
+    """
+
+    ridge: ArrayLike
+    relative: bool = dataclasses.field(default=False, metadata={"static": True})
+
+
+Ridge = ArrayLike | Additive | Convex
 
 
 def solve(
@@ -114,21 +149,20 @@ def ridge_solve(
     matrix: Float[ArrayLike, "k d"],
     target: Float[ArrayLike, "k c"],
     *,
-    ridge: ArrayLike,
-    regularization: str = "additive",
+    ridge: Ridge,
 ) -> Float[Array, "d c"]:
     r"""Solves the Tikhonov-regularised least-squares problem in primal or dual form.
 
-    With `A = matrix` and `B = target`, the additive problem is
+    With `A = matrix` and `B = target`, the problem of a number, or `Additive`, is
 
         X = argmin_X |A X - B|_F^2 + ridge |X|_F^2
           = A^T (A A^T + ridge I_k)^{-1} B        (primal, a k x k solve)
           = (A^T A + ridge I_d)^{-1} A^T B        (dual, a d x d solve),
 
-    equal by the Woodbury identity; the smaller system is solved. The convex problem
-    weighs both terms, `(1 - ridge) |A X - B|_F^2 + ridge |X|_F^2`, without the factor
-    `1 - ridge` on its right-hand side, as the reference code of functional attention
-    does:
+    equal by the Woodbury identity; the smaller system is solved. That of
+    `Convex` weighs both terms, `(1 - ridge) |A X - B|_F^2 + ridge |X|_F^2`, without the
+    factor `1 - ridge` on its right-hand side, as the reference code of functional
+    attention does:
 
         X = A^T ((1 - ridge) A A^T + ridge I_k)^{-1} B.
 
@@ -139,18 +173,17 @@ def ridge_solve(
       matrix: the data `A`, shape `(k, d)`; for a functional map, `k` key coefficients
         of `d` channels.
       target: the right-hand sides `B`, shape `(k, c)`.
-      ridge: Tikhonov weight, in squared units of `matrix` (additive) or a number
-        between 0 and 1 (convex). Zero with rank-deficient data yields NaN or noise; a
-        traced value is not checked.
-      regularization: `"additive"` or `"convex"`.
+      ridge: Tikhonov weight in squared units of `matrix`, or `Additive` or `Convex`.
+        Zero with rank-deficient data yields NaN or noise; a traced value is not
+        checked.
 
     Returns:
       The solution `X`, shape `(d, c)`.
 
     Raises:
       TypeError: if an array is not floating point, or the ridge no number.
-      ValueError: if shapes do not match, the ridge is an array, negative or, in the
-        convex problem, above one, or the regularization is unknown.
+      ValueError: if shapes do not match, or the ridge is an array, negative or, if
+        `Convex`, above one.
 
     Examples:
       >>> float(ridge_solve(jnp.eye(2), jnp.eye(2), ridge=1.0)[0, 0])
@@ -163,37 +196,33 @@ def ridge_solve(
     _checks.floating(matrix=matrix, target=target)
     _checks.rank(2, matrix=matrix, target=target)
     _checks.same_axis(0, "rows", matrix=matrix, target=target)
-    check_ridge(ridge, regularization)
-    return unchecked_ridge_solve(
-        matrix, target, ridge=ridge, regularization=regularization
-    )
+    check_ridge(ridge)
+    return unchecked_ridge_solve(matrix, target, ridge=ridge)
 
 
-def unchecked_ridge_solve(
-    matrix: Array, target: Array, *, ridge: ArrayLike, regularization: str
-) -> Array:
+def unchecked_ridge_solve(matrix: Array, target: Array, *, ridge: Ridge) -> Array:
     """`ridge_solve` of checked arguments, for callers that have checked them."""
     k, d = matrix.shape
     a, b = at_least_single(matrix), at_least_single(target)
+    factors = _factors(ridge, a)
     if k <= d:
-        x = _product(a.T, unchecked_solve(_system(a, ridge, regularization), b))
+        x = _product(a.T, unchecked_solve(_system(a, *factors), b))
     else:
-        x = unchecked_solve(_system(a.T, ridge, regularization), _product(a.T, b))
+        x = unchecked_solve(_system(a.T, *factors), _product(a.T, b))
     return x.astype(target.dtype)
 
 
 def condition_number(
     matrix: Float[ArrayLike, "k d"],
     *,
-    ridge: ArrayLike,
-    regularization: str = "additive",
+    ridge: Ridge,
 ) -> Float[Array, ""]:
     r"""Returns the 2-norm condition number of the primal system.
 
     From the singular values of `A = matrix`, without forming the Gram matrix:
 
-        kappa = (s_max^2 + ridge) / (s_min^2 + ridge)                    (additive),
-        kappa = (a s_max^2 + ridge) / (a s_min^2 + ridge), a = 1 - ridge   (convex),
+        kappa = (s_max^2 + ridge) / (s_min^2 + ridge)                    (Additive),
+        kappa = (a s_max^2 + ridge) / (a s_min^2 + ridge), a = 1 - ridge   (Convex),
 
     where `s_min` is zero if `k > d`: the number of the `k x k` system, whatever
     `ridge_solve` solves. Its dual system for `k > d` has the `d` singular values only,
@@ -203,7 +232,6 @@ def condition_number(
     Args:
       matrix: the data `A`, shape `(k, d)`.
       ridge: Tikhonov weight, as in `ridge_solve`.
-      regularization: `"additive"` or `"convex"`, as in `ridge_solve`.
 
     Returns:
       The condition number, a scalar; infinite if singular, NaN if the system is zero
@@ -211,7 +239,7 @@ def condition_number(
 
     Raises:
       TypeError: if `matrix` is not floating point.
-      ValueError: if `matrix` has not two axes or an option is unknown.
+      ValueError: if `matrix` has not two axes, or for the ridge as `ridge_solve`.
 
     References:
       Xiao et al., "Functional Attention", 2026, App. D.2 and D.3 (Fig. 6 and 7).
@@ -219,13 +247,13 @@ def condition_number(
     matrix = jnp.asarray(matrix)
     _checks.floating(matrix=matrix)
     _checks.rank(2, matrix=matrix)
-    check_ridge(ridge, regularization)
+    check_ridge(ridge)
     k, d = matrix.shape
-    squares = _singular_values(at_least_single(matrix)) ** 2
+    matrix = at_least_single(matrix)
+    squares = _singular_values(matrix) ** 2
     largest = squares[0]
     smallest = squares[-1] if k <= d else jnp.zeros_like(largest)
-    weight = jnp.asarray(ridge, squares.dtype)
-    scale = 1 - weight if regularization == "convex" else jnp.ones_like(weight)
+    scale, weight = _factors(ridge, matrix)
     return (scale * largest + weight) / (scale * smallest + weight)
 
 
@@ -286,21 +314,29 @@ def _shift(matrix: jax.Array) -> jax.Array:
     return shifts[lax.while_loop(breaks_down, lambda tried: tried + 1, 0)]
 
 
-def check_ridge(ridge: ArrayLike, regularization: str) -> None:
-    """Raises an error unless `ridge_solve` takes a ridge and a regularisation."""
-    _checks.option("regularization", regularization, REGULARIZATIONS)
-    _checks.single_numbers(ridge=ridge)
-    _checks.non_negative(ridge=ridge)
-    if regularization == "convex":
-        _checks.at_most(1, ridge=ridge)
+def check_ridge(ridge: Ridge) -> None:
+    """Raises an error unless `ridge_solve` takes a ridge."""
+    number = ridge.ridge if isinstance(ridge, Additive | Convex) else ridge
+    _checks.single_numbers(ridge=number)
+    _checks.non_negative(ridge=number)
+    if isinstance(ridge, Convex):
+        _checks.at_most(1, ridge=number)
 
 
-def _system(a: jax.Array, ridge: ArrayLike, regularization: str) -> jax.Array:
+def _factors(ridge: Ridge, matrix: Array) -> tuple[Array | float, Array]:
+    """Returns the factors of the Gram matrix of the rows and of the identity."""
+    form = ridge if isinstance(ridge, Additive | Convex) else Additive(ridge)
+    weight = jnp.asarray(form.ridge, matrix.dtype)
+    scale = 1 - weight if isinstance(form, Convex) else 1.0
+    if form.relative:
+        unit = jnp.sum(matrix**2) / matrix.shape[0] + _SMALLEST_UNIT
+        weight = weight * unit
+    return scale, weight
+
+
+def _system(a: Array, scale: Array | float, weight: Array) -> Array:
     """Returns the regularised Gram matrix of the rows of `a`."""
-    gram = _product(a, a.T)
-    weight = jnp.asarray(ridge, gram.dtype)
-    if regularization == "convex":
-        gram = (1 - weight) * gram
+    gram = scale * _product(a, a.T)
     return gram + weight * jnp.eye(a.shape[0], dtype=gram.dtype)
 
 

@@ -8,6 +8,7 @@ Everything here acts on one head of one sample.
 
 import dataclasses
 import functools
+from typing import Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -17,8 +18,6 @@ from jaxtyping import Float
 
 from opjax import _checks, linalg, precision
 from opjax.quadrature import active, select
-
-PROJECTIONS = ("transpose", "mean", "pseudo_inverse")
 
 
 @jax.tree_util.register_dataclass
@@ -102,6 +101,127 @@ class Moments:
         _checks.single_numbers(ridge=ridge)
         system = self.gram + jnp.asarray(ridge, self.gram.dtype) * identity
         return linalg.solve(system, self.integrals)
+
+
+@runtime_checkable
+class Projection(Protocol):
+    """Maps the moments of features to coefficients `(k, d)`, and says what it needs.
+
+    Any pytree with these attributes is a projection, such as
+
+        @jax.tree_util.register_static
+        class Ridge:
+            needs_gram, needs_one_sign, weights_cancel = True, False, False
+
+            def __call__(self, moments):
+                return moments.least_squares(ridge=1e-3)
+    """
+
+    @property
+    def needs_gram(self) -> bool:
+        """Whether the moments have to have a Gram matrix."""
+        ...
+
+    @property
+    def needs_one_sign(self) -> bool:
+        """Whether the basis functions have to be non-negative."""
+        ...
+
+    @property
+    def weights_cancel(self) -> bool:
+        """Whether a common factor of all weights changes nothing."""
+        ...
+
+    def __call__(self, moments: Moments, /) -> Array:
+        """Returns the coefficients."""
+        ...
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Means:
+    """Weighted means over basis functions of one sign, see `Moments.means`.
+
+    Attributes:
+      offset: keeps the mean of an empty basis function finite, in average weights.
+    """
+
+    offset: ArrayLike = 1e-5
+
+    needs_gram, needs_one_sign, weights_cancel = False, True, True
+
+    def __call__(self, moments: Moments, /) -> Array:
+        """Returns the means."""
+        return moments.means(offset=self.offset)
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class InnerProducts:
+    """Inner products with the basis functions, `Phi^T W f`."""
+
+    needs_gram, needs_one_sign, weights_cancel = False, False, False
+
+    def __call__(self, moments: Moments, /) -> Array:
+        """Returns the integrals."""
+        return moments.integrals
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class LeastSquares:
+    """Best fit, the pseudo-inverse of the basis, see `Moments.least_squares`.
+
+    Attributes:
+      ridge: Tikhonov weight, in units of the Gram matrix.
+      relative: whether the unit is the mean square of the basis functions,
+        `trace(Phi^T W Phi) / k`, of which 1e-2 keeps softmax functions apart that are
+        all alike; then weights cancel.
+    """
+
+    ridge: ArrayLike = 0.0
+    relative: bool = dataclasses.field(default=False, metadata={"static": True})
+
+    needs_gram, needs_one_sign = True, False
+
+    @property
+    def weights_cancel(self) -> bool:
+        """Whether a common factor of all weights changes nothing."""
+        return self.relative
+
+    def __call__(self, moments: Moments, /) -> Array:
+        """Returns the coefficients of the best fit."""
+        ridge = self.ridge
+        if self.relative and moments.gram is not None:
+            ridge = ridge * jnp.trace(moments.gram) / moments.gram.shape[0]
+        return moments.least_squares(ridge=ridge)
+
+
+def check_projection(projection: object) -> None:
+    """Raises an error unless a projection is one, of numbers that make sense.
+
+    Raises:
+      TypeError: if it is a name or lacks an attribute.
+      ValueError: if its number is an array, or negative.
+    """
+    if isinstance(projection, str):
+        raise TypeError(
+            f"projection={projection!r} is a name, expected an object: "
+            "opjax.Means(), opjax.InnerProducts() or opjax.LeastSquares()."
+        )
+    if not isinstance(projection, Projection):
+        names = ("needs_gram", "needs_one_sign", "weights_cancel", "__call__")
+        missing = [name for name in names if not hasattr(projection, name)]
+        raise TypeError(
+            f"projection={projection!r} has no {', '.join(missing)}; a projection says "
+            "what it needs, see opjax.projection.Projection."
+        )
+    if isinstance(projection, Means):
+        _checks.single_numbers(offset=projection.offset)
+        _checks.non_negative(offset=projection.offset)
+    elif isinstance(projection, LeastSquares):
+        _checks.single_numbers(ridge=projection.ridge)
+        _checks.non_negative(ridge=projection.ridge)
 
 
 def moments(
@@ -216,67 +336,51 @@ def project(
     values: Float[ArrayLike, "n d"],
     basis: Float[ArrayLike, "n k"],
     *,
+    projection: Projection = Means(),
     quadrature_weights: Float[ArrayLike, " n"] | None = None,
-    method: str = "transpose",
-    ridge: ArrayLike = 0.0,
-    offset: ArrayLike = 1e-5,
 ) -> Float[Array, "k d"]:
     r"""Projects values at points to coefficients in a basis (analysis).
 
-        transpose        Phi^T W f                                   inner products
-        mean             (diag(Phi^T w) + offset mean(w) I)^{-1} Phi^T W f
-        pseudo_inverse   (Phi^T W Phi + ridge I)^{-1} Phi^T W f      least squares
+        Means            (diag(Phi^T w) + offset mean(w) I)^{-1} Phi^T W f
+        InnerProducts    Phi^T W f
+        LeastSquares     (Phi^T W Phi + ridge I)^{-1} Phi^T W f
 
     with `mean(w)` over the points of positive weight. The three agree for an
-    orthonormal basis and zero ridge, up to the scaling of the mean. The mean needs
-    basis functions of one sign. The pseudo-inverse of half precision is formed and
-    solved in float32.
+    orthonormal basis and zero ridge, up to the scaling of the mean. Means need basis
+    functions of one sign. Least squares of half precision are formed and solved in
+    float32.
 
     Args:
       values: values at the points, shape `(n, d)`.
       basis: basis functions at the same points, shape `(n, k)`.
+      projection: how moments become coefficients, such as `LeastSquares(1e-6)`.
       quadrature_weights: weights `W = diag(w)`, shape `(n,)`; ones by default.
-      method: `"transpose"`, `"mean"` or `"pseudo_inverse"`.
-      ridge: Tikhonov weight of the pseudo-inverse, in units of the Gram matrix.
-      offset: see `Moments.means`.
 
     Returns:
       The coefficients, shape `(k, d)`.
 
     Raises:
-      TypeError: if an array is not floating point.
-      ValueError: if the points do not match, a weight, the ridge or the offset is
-        negative, or the method is unknown.
+      TypeError: if an array is not floating point or the projection is a name.
+      ValueError: if the points do not match, or a weight or the projection's number is
+        negative.
 
     Examples:
       >>> halves = jnp.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
       >>> values = jnp.array([[1.0], [3.0], [5.0], [7.0]])
-      >>> project(values, halves, method="mean", offset=0.0)[:, 0].tolist()
+      >>> project(values, halves, projection=Means(offset=0.0))[:, 0].tolist()
       [2.0, 6.0]
 
     References:
       Xiao et al., "Functional Attention", 2026, Eq. 4, Remark 4.1 and App. D.2.
     """
-    _checks.option("method", method, PROJECTIONS)
-    _checks.single_numbers(ridge=ridge, offset=offset)
-    _checks.non_negative(ridge=ridge, offset=offset)
-    found = moments(
+    check_projection(projection)
+    sums = moments(
         values,
         basis,
         quadrature_weights=quadrature_weights,
-        with_gram=method == "pseudo_inverse",
+        with_gram=projection.needs_gram,
     )
-    dtype = jnp.result_type(values)
-    return coefficients(found, method, ridge=ridge, offset=offset).astype(dtype)
-
-
-def coefficients(
-    found: Moments, method: str, *, ridge: ArrayLike = 0.0, offset: ArrayLike = 1e-5
-) -> Float[Array, "k d"]:
-    """Returns the coefficients `(k, d)` of moments, see `project`; unchecked."""
-    if method == "pseudo_inverse":
-        return found.least_squares(ridge=ridge)
-    return found.means(offset=offset) if method == "mean" else found.integrals
+    return projection(sums).astype(jnp.result_type(values))
 
 
 def reconstruct(

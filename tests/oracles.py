@@ -134,21 +134,21 @@ def project(values, basis, weights=None, *, method="transpose", ridge=0.0, offse
 # attention
 
 
-def functional_map(query, key, *, ridge, regularization="additive"):
+def functional_map(query, key, *, ridge, convex=False):
     """argmin_C |C K - Q|^2 + ridge |C|^2, Eq. 6, by its transpose."""
-    fit = {"additive": ridge_lstsq, "convex": convex_ridge_lstsq}[regularization]
+    fit = convex_ridge_lstsq if convex else ridge_lstsq
     return fit(key.T, query.T, ridge=ridge).T
 
 
 def functional_attention(
     query, key, value, query_basis, key_basis, query_weights=None, key_weights=None,
-    *, ridge, regularization="additive", **projection,
+    *, ridge, convex=False, **projection,
 ):  # fmt: skip
     """Eq. 4, 6 and 5 in their order."""
     q = project(query, query_basis, query_weights, **projection)
     k = project(key, key_basis, key_weights, **projection)
     v = project(value, key_basis, key_weights, **projection)
-    c = functional_map(q, k, ridge=ridge, regularization=regularization)
+    c = functional_map(q, k, ridge=ridge, convex=convex)
     return query_basis @ (c @ v)
 
 

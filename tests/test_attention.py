@@ -8,28 +8,36 @@ import numpy as np
 import pytest
 
 import opjax
-from opjax import linalg
 from tests import oracles
 
 M, N, D, C, KQ, KK = 7, 11, 4, 2, 3, 5
+REGULARIZATIONS = {"additive": opjax.Additive, "convex": opjax.Convex}
+# Name: projection, regularisation, what the oracle calls them.
 OPTIONS = {
-    "transpose": {},
-    "mean": {"projection": "mean"},
-    "pseudo_inverse": {"projection": "pseudo_inverse", "projection_ridge": 0.2},
-    "convex": {"regularization": "convex"},
+    "transpose": (opjax.InnerProducts(), opjax.Additive, {}),
+    "mean": (opjax.Means(), opjax.Additive, {"method": "mean"}),
+    "pseudo_inverse": (
+        opjax.LeastSquares(0.2),
+        opjax.Additive,
+        {"method": "pseudo_inverse", "ridge": 0.2},
+    ),
+    "convex": (opjax.InnerProducts(), opjax.Convex, {}),
 }
 
 
 def attention(options):
     """Returns functional attention and its oracle, with weights and ridge as data."""
-    names = {"projection": "method", "projection_ridge": "ridge"}
-    projection = {names[k]: v for k, v in options.items() if k in names}
-    regularization = options.get("regularization", "additive")
+    kind, regularization, projection = options
 
     def function(*args):
         *features, query_weights, key_weights, ridge = args
-        weights = {"query_weights": query_weights, "key_weights": key_weights}
-        return opjax.functional_attention(*features, **weights, ridge=ridge, **options)
+        return opjax.functional_attention(
+            *features,
+            ridge=regularization(ridge),
+            projection=kind,
+            query_weights=query_weights,
+            key_weights=key_weights,
+        )
 
     def oracle(*args):
         *features, phi, psi, query_weights, key_weights, ridge = args
@@ -40,7 +48,8 @@ def attention(options):
             strict=True,
         )
         q, k, v = (oracles.project(*triple, **projection) for triple in triples)
-        c = oracles.functional_map(q, k, ridge=ridge, regularization=regularization)
+        convex = regularization is opjax.Convex
+        c = oracles.functional_map(q, k, ridge=ridge, convex=convex)
         return phi @ (c @ v)
 
     return function, oracle
@@ -64,16 +73,14 @@ BASES = (positive(M, KQ), positive(N, KK), positive(M), positive(N))
 # Name: function, oracle, makers of its arguments.
 CASES = {
     **{
-        f"map {regularization}": (
-            lambda q, k, r, reg=regularization: opjax.functional_map(
-                q, k, ridge=r, regularization=reg
-            ),
-            lambda q, k, r, reg=regularization: oracles.functional_map(
-                q, k, ridge=r, regularization=reg
+        f"map {name}": (
+            lambda q, k, r, form=form: opjax.functional_map(q, k, ridge=form(r)),
+            lambda q, k, r, name=name: oracles.functional_map(
+                q, k, ridge=r, convex=name == "convex"
             ),
             (normal(KQ, D), normal(KK, D), ridge),
         )
-        for regularization in linalg.REGULARIZATIONS
+        for name, form in REGULARIZATIONS.items()
     },
     **{
         f"transport {kk} functions": (
@@ -163,7 +170,7 @@ def test_convex_map_is_a_scaled_additive_map(rng, alpha):
     # The reference code's a = sigmoid(alpha) against lambda = exp(alpha) of Eq. 6.
     query, key = rng.normal(size=(KQ, D)), rng.normal(size=(KK, D))
     weight = 1 / (1 + np.exp(-alpha))
-    convex = opjax.functional_map(query, key, ridge=weight, regularization="convex")
+    convex = opjax.functional_map(query, key, ridge=opjax.Convex(weight))
     additive = opjax.functional_map(query, key, ridge=np.exp(alpha))
     np.testing.assert_allclose(convex, (1 + np.exp(alpha)) * additive, rtol=1e-10)
 
@@ -309,8 +316,13 @@ def test_refinement_converges_at_the_order_of_the_quadrature(name, weighted, ord
         v = np.stack([np.exp(x)], axis=1)
         phi = oracles.softmax_rows(np.stack([x, np.sin(3 * x), 1 - x**2], axis=1))
         w = oracles.trapezoid_axis(n, 1.0) if weighted else None
-        options = {"query_weights": w, "key_weights": w, **OPTIONS[name]}
-        attend = functools.partial(opjax.functional_attention, ridge=1e-2, **options)
+        attend = functools.partial(
+            opjax.functional_attention,
+            ridge=1e-2,
+            projection=OPTIONS[name][0],
+            query_weights=w,
+            key_weights=w,
+        )
         all_points = jax.jit(attend)(q, k, v, phi, phi)
         return all_points[:: (n - 1) // 8]  # the nine points of the coarsest mesh
 
@@ -426,21 +438,13 @@ BAD_FEATURES = {
 }
 BAD_OPTIONS = {
     "ridge": ({"ridge": -0.1}, "ridge=-0.1 must be non-negative"),
-    "convex": (
-        {"ridge": 1.1, "regularization": "convex"},
-        "ridge=1.1 must be at most 1",
-    ),
-    "projection": (
-        {"projection": "inverse"},
-        "^projection='inverse'.*'transpose', 'mean'",
-    ),
-    "regularization": ({"regularization": "lasso"}, "'lasso'.*'additive', 'convex'"),
+    "convex": ({"ridge": opjax.Convex(1.1)}, "ridge=1.1 must be at most 1"),
     "query weights": (
         {"query_weights": np.ones(N)},
         r"query \(7, 4\), query_weights \(11,\)",
     ),
     "key weights": ({"key_weights": np.ones(M)}, r"key \(11, 4\), key_weights \(7,\)"),
-    "projection ridge": ({"projection_ridge": -1.0}, "^projection_ridge=-1.0"),
+    "projection ridge": ({"projection": opjax.LeastSquares(-1.0)}, "^ridge=-1.0"),
     "negative query weights": ({"query_weights": -np.ones(M)}, r"^query_weights="),
     "negative key weights": ({"key_weights": -np.ones(N)}, r"^key_weights="),
 }

@@ -10,8 +10,6 @@ import pytest
 
 import opjax
 from opjax import basis
-from opjax import projection as projection_module
-from opjax.projection import PROJECTIONS
 from tests import oracles
 
 OFFSET = 0.1  # large enough to show in a gradient
@@ -33,10 +31,19 @@ def noisy_oracle(scores, temperature, uniform):
     return np.concatenate([oracles.softmax_rows([row], t) for row, t in rows])
 
 
+# By the oracle's name.
+PROJECTIONS = {
+    "transpose": opjax.InnerProducts(),
+    "mean": opjax.Means(OFFSET),
+    "pseudo_inverse": opjax.LeastSquares(0.2),
+}
+
+
 def projection(method):
     def function(values, phi, weights):
-        options = {"method": method, "ridge": 0.2, "offset": OFFSET}
-        return opjax.project(values, phi, quadrature_weights=weights, **options)
+        return opjax.project(
+            values, phi, projection=PROJECTIONS[method], quadrature_weights=weights
+        )
 
     def oracle(values, phi, weights):
         options = {"method": method, "ridge": 0.2, "offset": OFFSET}
@@ -130,9 +137,9 @@ def test_jit_vmap_and_single_precision_agree(case):
 @pytest.mark.parametrize("method", PROJECTIONS)
 def test_no_weights_are_weights_of_one(rng, method):
     values, phi = rng.normal(size=(6, 2)), rng.uniform(0.5, 1.5, (6, 3))
-    one = np.ones(6)
-    weighted = opjax.project(values, phi, quadrature_weights=one, method=method)
-    unweighted = opjax.project(values, phi, method=method)
+    one, kind = np.ones(6), PROJECTIONS[method]
+    weighted = opjax.project(values, phi, projection=kind, quadrature_weights=one)
+    unweighted = opjax.project(values, phi, projection=kind)
     np.testing.assert_allclose(unweighted, weighted, rtol=1e-12)
     weighted = opjax.gram(phi, quadrature_weights=one)
     np.testing.assert_allclose(opjax.gram(phi), weighted, rtol=1e-12)
@@ -281,7 +288,9 @@ def test_orthonormal_bases_span_the_same_space(rng, method):
     q = opjax.orthonormalize(phi, quadrature_weights=weights, method=method)
     gram = opjax.gram(q, quadrature_weights=weights)
     np.testing.assert_allclose(gram, np.eye(4), atol=1e-12)
-    coefficients = opjax.project(phi, q, quadrature_weights=weights)
+    coefficients = opjax.project(
+        phi, q, projection=opjax.InnerProducts(), quadrature_weights=weights
+    )
     np.testing.assert_allclose(opjax.reconstruct(coefficients, q), phi, atol=1e-12)
 
 
@@ -309,7 +318,10 @@ def test_half_precision_is_factorised_in_single_and_returned_in_half(rng, half):
     weights = jnp.asarray(rng.uniform(0.5, 1.5, 300), jnp.float32)
     rounded = [jnp.asarray(a, half) for a in (values, phi)]
     single = [a.astype(jnp.float32) for a in rounded]
-    options = {"quadrature_weights": weights, "method": "pseudo_inverse", "ridge": 0.1}
+    options = {
+        "quadrature_weights": weights,
+        "projection": opjax.LeastSquares(0.1),
+    }
     actual, expected = (opjax.project(*a, **options) for a in (rounded, single))
     assert actual.dtype == half
     np.testing.assert_array_equal(actual, expected.astype(half))
@@ -329,7 +341,7 @@ def test_single_weights_keep_half_precision_values(rng, method):
         for shape in ((9, 2), (9, 3))
     )
     weights = jnp.asarray(rng.uniform(0.5, 1.5, 9), jnp.float32)
-    options = {"quadrature_weights": weights, "method": method, "ridge": 0.1}
+    options = {"quadrature_weights": weights, "projection": PROJECTIONS[method]}
     actual = opjax.project(values, phi, **options)
     assert actual.dtype == jnp.bfloat16
     assert opjax.gram(phi, quadrature_weights=weights).dtype == jnp.bfloat16
@@ -341,7 +353,7 @@ def test_single_weights_keep_half_precision_values(rng, method):
 def test_inner_products_of_the_pseudo_inverse_have_the_highest_precision():
     one = jnp.ones((5, 2))
     jaxpr = jax.make_jaxpr(
-        lambda values, phi: opjax.project(values, phi, method="pseudo_inverse")
+        lambda values, phi: opjax.project(values, phi, projection=opjax.LeastSquares())
     )(one, one)
     products = [e for e in jaxpr.eqns if e.primitive.name == "dot_general"]
     highest = (jax.lax.Precision.HIGHEST,) * 2
@@ -358,7 +370,10 @@ def test_transpose_projection_is_the_adjoint_of_reconstruction(rng):
         rng.random(9),
     )
     coefficients = rng.normal(size=(3, 2))
-    left = np.sum(opjax.project(values, phi, quadrature_weights=weights) * coefficients)
+    integrals = opjax.project(
+        values, phi, projection=opjax.InnerProducts(), quadrature_weights=weights
+    )
+    left = np.sum(integrals * coefficients)
     right = np.sum(weights[:, None] * values * opjax.reconstruct(coefficients, phi))
     np.testing.assert_allclose(left, right, rtol=1e-12)
 
@@ -371,7 +386,7 @@ def test_pseudo_inverse_inverts_reconstruction(rng):
     )
     values = opjax.reconstruct(coefficients, phi)
     actual = opjax.project(
-        values, phi, quadrature_weights=weights, method="pseudo_inverse"
+        values, phi, projection=opjax.LeastSquares(), quadrature_weights=weights
     )
     np.testing.assert_allclose(actual, coefficients, rtol=1e-10)
 
@@ -380,30 +395,33 @@ def test_projections_agree_for_an_orthonormal_basis(rng):
     values, weights = rng.normal(size=(9, 2)), rng.uniform(0.1, 1, 9)
     phi = opjax.orthonormalize(rng.normal(size=(9, 3)), quadrature_weights=weights)
     transpose, inverse = (
-        opjax.project(values, phi, quadrature_weights=weights, method=method)
-        for method in ("transpose", "pseudo_inverse")
+        opjax.project(values, phi, projection=kind, quadrature_weights=weights)
+        for kind in (opjax.InnerProducts(), opjax.LeastSquares())
     )
     np.testing.assert_allclose(inverse, transpose, atol=1e-12)
 
 
 def test_mean_of_a_constant_is_the_constant_and_scaling_weights_cancels(rng):
     phi, weights = rng.uniform(size=(9, 3)), rng.uniform(0.1, 1, 9)
-    mean = {"method": "mean", "quadrature_weights": weights}
-    actual = opjax.project(np.full((9, 1), 3.0), phi, offset=0.0, **mean)
+    exact = opjax.Means(offset=0.0)
+    actual = opjax.project(
+        np.full((9, 1), 3.0), phi, projection=exact, quadrature_weights=weights
+    )
     np.testing.assert_allclose(actual, np.full((3, 1), 3.0), rtol=1e-12)
     values = rng.normal(size=(9, 2))
-    expected = opjax.project(values, phi, offset=OFFSET, **mean)
-    mean["quadrature_weights"] = 7 * weights
-    actual = opjax.project(values, phi, offset=OFFSET, **mean)
+    expected, actual = (
+        opjax.project(values, phi, projection=opjax.Means(OFFSET), quadrature_weights=w)
+        for w in (weights, 7 * weights)
+    )
     np.testing.assert_allclose(actual, expected, rtol=1e-12)
 
 
 def test_mean_of_an_empty_basis_function_or_a_masked_sample_is_zero(rng):
     values, phi = rng.normal(size=(9, 2)), rng.uniform(size=(9, 3))
     phi[:, 1] = 0
-    actual = opjax.project(values, phi, method="mean")
+    actual = opjax.project(values, phi)
     np.testing.assert_array_equal(actual[1], np.zeros(2))
-    masked = opjax.project(values, phi, method="mean", quadrature_weights=np.zeros(9))
+    masked = opjax.project(values, phi, quadrature_weights=np.zeros(9))
     np.testing.assert_array_equal(masked, np.zeros((3, 2)))
 
 
@@ -508,12 +526,14 @@ BAD = {
         lambda: opjax.project(F, X, quadrature_weights=W[:, None]),
         r"quadrature_weights has shape \(5, 1\)",
     ),
-    "method": (
-        lambda: opjax.project(F, X, method="inverse"),
-        "method='inverse'.*'transpose', 'mean', 'pseudo_inverse'",
+    "ridge": (
+        lambda: opjax.project(F, X, projection=opjax.LeastSquares(-1.0)),
+        "ridge=-1.0 must be non-neg",
     ),
-    "ridge": (lambda: opjax.project(F, X, ridge=-1.0), "ridge=-1.0 must be non-neg"),
-    "offset": (lambda: opjax.project(F, X, offset=-1.0), "offset=-1.0 must be non-neg"),
+    "offset": (
+        lambda: opjax.project(F, X, projection=opjax.Means(-1.0)),
+        "offset=-1.0 must be non-neg",
+    ),
     "coefficients": (
         lambda: opjax.reconstruct(F, X),
         r"basis functions: coefficients \(5, 3\) \(axis 0\), basis \(5, 2\) \(axis 1\)",
@@ -545,8 +565,8 @@ def test_moments_of_chunks_add_up(rng):
     ]
     chex.assert_trees_all_close(parts[0] + parts[1], whole, rtol=1e-13)
     for method in PROJECTIONS:
-        expected = opjax.project(values, phi, quadrature_weights=weights, method=method)
-        found = projection_module.coefficients(parts[0] + parts[1], method)
+        expected = projection(method)[0](values, phi, weights)
+        found = PROJECTIONS[method](parts[0] + parts[1])
         np.testing.assert_allclose(found, expected, rtol=1e-10)
 
 

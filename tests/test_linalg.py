@@ -10,7 +10,10 @@ from opjax import linalg
 from tests import oracles
 
 SHAPES = {"wide": (3, 6), "tall": (6, 3), "single": (1, 5)}
-ORACLES = {"additive": oracles.ridge_lstsq, "convex": oracles.convex_ridge_lstsq}
+ORACLES = {
+    opjax.Additive: oracles.ridge_lstsq,
+    opjax.Convex: oracles.convex_ridge_lstsq,
+}
 
 
 @pytest.fixture(params=SHAPES)
@@ -19,35 +22,62 @@ def problem(request, rng):
     return rng.normal(size=(k, d)), rng.normal(size=(k, 2))
 
 
-def solver(regularization="additive"):
+def solver(form=opjax.Additive):
     def function(matrix, target, ridge):
-        return opjax.ridge_solve(
-            matrix, target, ridge=ridge, regularization=regularization
-        )
+        return opjax.ridge_solve(matrix, target, ridge=form(ridge))
 
     return function
 
 
-def oracle(regularization="additive"):
-    return lambda a, b, ridge: ORACLES[regularization](a, b, ridge=ridge)
+def oracle(form=opjax.Additive):
+    return lambda a, b, ridge: ORACLES[form](a, b, ridge=ridge)
 
 
-@pytest.mark.parametrize("regularization", linalg.REGULARIZATIONS)
+@pytest.mark.parametrize("form", ORACLES)
 @pytest.mark.parametrize("ridge", [1e-6, 1e-2, 0.9])
-def test_ridge_solve_is_the_stacked_least_squares_fit(problem, ridge, regularization):
+def test_ridge_solve_is_the_stacked_least_squares_fit(problem, ridge, form):
     args = (*problem, ridge)
-    oracles.check_value(solver(regularization), oracle(regularization), args)
+    oracles.check_value(solver(form), oracle(form), args)
     if ridge == 0.9:
-        oracles.check_gradient(solver(regularization), oracle(regularization), args)
+        oracles.check_gradient(solver(form), oracle(form), args)
 
 
 @pytest.mark.parametrize(
-    ("shape", "regularization"), [((3, 6), "additive"), ((6, 3), "convex")]
+    ("shape", "form"), [((3, 6), opjax.Additive), ((6, 3), opjax.Convex)]
 )
-def test_ridge_solve_transforms(rng, shape, regularization):
+def test_ridge_solve_transforms(rng, shape, form):
     problem = rng.normal(size=shape), rng.normal(size=(shape[0], 2))
-    function = solver(regularization)
-    oracles.check_transforms(function, (*problem, np.array(0.1)))
+    oracles.check_transforms(solver(form), (*problem, np.array(0.1)))
+
+
+@pytest.mark.parametrize("shape", [(3, 6), (6, 3)])
+@pytest.mark.parametrize("form", ORACLES)
+def test_a_relative_ridge_follows_the_scale_of_the_data(rng, shape, form):
+    matrix, target = rng.normal(size=shape), rng.normal(size=(shape[0], 2))
+    ridge = form(0.3, relative=True)
+    unit = np.trace(matrix @ matrix.T) / len(matrix)
+    expected = ORACLES[form](matrix / unit**0.5, target, ridge=0.3) / unit**0.5
+    for scale in (1.0, 1e3):
+        actual = scale * opjax.ridge_solve(scale * matrix, target, ridge=ridge)
+        np.testing.assert_allclose(actual, expected, rtol=1e-10)
+        condition = opjax.condition_number(scale * matrix, ridge=ridge)
+        system = oracles.condition_number(
+            matrix / unit**0.5,
+            ridge=0.3,
+            data_weight=0.7 if form is opjax.Convex else 1.0,
+        )
+        np.testing.assert_allclose(condition, system, rtol=1e-9)
+
+
+def test_ridges_of_heads_are_mapped_as_data(rng):
+    matrix, target = rng.normal(size=(3, 6)), rng.normal(size=(3, 2))
+    ridges = opjax.Convex(jnp.array([0.1, 0.5]))
+    found = jax.vmap(lambda ridge: opjax.ridge_solve(matrix, target, ridge=ridge))(
+        ridges
+    )
+    for row, ridge in zip(found, (0.1, 0.5), strict=True):
+        expected = opjax.ridge_solve(matrix, target, ridge=opjax.Convex(ridge))
+        np.testing.assert_allclose(row, expected, rtol=1e-12)
 
 
 @pytest.mark.parametrize("shape", [(3, 6), (6, 3)])
@@ -61,7 +91,7 @@ def test_the_smaller_system_is_solved(rng, shape):
 
 def test_convex_ridge_of_one_is_the_adjoint(problem):
     matrix, target = problem
-    actual = opjax.ridge_solve(matrix, target, ridge=1.0, regularization="convex")
+    actual = opjax.ridge_solve(matrix, target, ridge=opjax.Convex(1.0))
     np.testing.assert_allclose(actual, matrix.T @ target, rtol=1e-12)
 
 
@@ -118,13 +148,13 @@ def test_solve_names_bad_input(system, rhs, error, message):
 
 
 @pytest.mark.parametrize(
-    ("regularization", "data_weight"), [("additive", 1.0), ("convex", 0.9)]
+    ("form", "data_weight"), [(opjax.Additive, 1.0), (opjax.Convex, 0.9)]
 )
-def test_condition_number_is_that_of_the_system(problem, regularization, data_weight):
+def test_condition_number_is_that_of_the_system(problem, form, data_weight):
     matrix, _ = problem
 
     def function(matrix):
-        return opjax.condition_number(matrix, ridge=0.1, regularization=regularization)
+        return opjax.condition_number(matrix, ridge=form(0.1))
 
     def oracle(matrix):
         return oracles.condition_number(matrix, ridge=0.1, data_weight=data_weight)
@@ -156,16 +186,9 @@ BAD = {
     "convex": (
         A,
         B,
-        {"ridge": 1.5, "regularization": "convex"},
+        {"ridge": opjax.Convex(1.5)},
         ValueError,
         "ridge=1.5 must be at most 1",
-    ),
-    "regularization": (
-        A,
-        B,
-        {"regularization": "lasso"},
-        ValueError,
-        "regularization='lasso'.*'additive', 'convex'",
     ),
 }
 
@@ -182,10 +205,8 @@ def test_condition_number_checks_its_input():
         opjax.condition_number(A.astype(int), ridge=0.1)
     with pytest.raises(ValueError, match=r"matrix has shape \(4,\)"):
         opjax.condition_number(A[0], ridge=0.1)
-    with pytest.raises(ValueError, match="regularization='lasso'"):
-        opjax.condition_number(A, ridge=0.1, regularization="lasso")
     with pytest.raises(ValueError, match="ridge=2.0 must be at most 1"):
-        opjax.condition_number(A, ridge=2.0, regularization="convex")
+        opjax.condition_number(A, ridge=opjax.Convex(2.0))
 
 
 def test_whitened_columns_are_uncorrelated(rng):

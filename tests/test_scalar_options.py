@@ -30,17 +30,24 @@ OPTIONS = {
     ),
     "transport": ("ridge", partial(opjax.transport, X, X, X)),
     "intention": ("ridge", partial(attention.intention, X, X, X)),
-    "projection_ridge": (
-        "projection_ridge",
-        partial(
-            opjax.functional_attention,
-            *(X, X, X, W, W),
-            ridge=0.1,
-            projection="pseudo_inverse",
+    "convex": (
+        "ridge",
+        lambda ridge: opjax.ridge_solve(X, X, ridge=opjax.Convex(ridge)),
+    ),
+    "ridge of a projection": (
+        "ridge",
+        lambda ridge: opjax.functional_attention(
+            *(X, X, X, W, W), ridge=0.1, projection=opjax.LeastSquares(ridge)
         ),
     ),
-    "project": ("ridge", partial(opjax.project, X, W, method="pseudo_inverse")),
-    "offset of project": ("offset", partial(opjax.project, X, W, method="mean")),
+    "project": (
+        "ridge",
+        lambda ridge: opjax.project(X, W, projection=opjax.LeastSquares(ridge)),
+    ),
+    "offset of project": (
+        "offset",
+        lambda offset: opjax.project(X, W, projection=opjax.Means(offset)),
+    ),
     "least_squares": (
         "ridge",
         lambda ridge: projection.moments(X, W, with_gram=True).least_squares(

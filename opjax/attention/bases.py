@@ -12,8 +12,9 @@ from opjax import _checks
 from opjax.attention._arguments import check_weights, features
 from opjax.attention.pairwise import softmax_attention
 from opjax.projection import (
-    PROJECTIONS,
-    coefficients,
+    Means,
+    Projection,
+    check_projection,
     reconstruct,
     unchecked_moments,
 )
@@ -31,8 +32,7 @@ def basis_attention(
     *,
     query_weights: Float[ArrayLike, " m"] | None = None,
     key_weights: Float[ArrayLike, " n"] | None = None,
-    projection: str = "mean",
-    projection_ridge: ArrayLike = 0.0,
+    projection: Projection = Means(),
 ) -> Float[Array, "m c"]:
     r"""Attends among coefficients instead of points, in any basis, by any attention.
 
@@ -57,15 +57,14 @@ def basis_attention(
         the coefficients converge under refinement, and a zero masks a point.
       key_weights: quadrature weights of the mesh points, shape `(n,)`.
       projection: how features become coefficients, see `projection.project`.
-      projection_ridge: Tikhonov weight of `projection="pseudo_inverse"`.
 
     Returns:
       The attended features at the query points, shape `(m, c)`.
 
     Raises:
-      TypeError: if an array is not floating point.
-      ValueError: if points or channels do not match, a weight or the ridge is negative,
-        or the projection is unknown.
+      TypeError: if an array is not floating point or the projection is a name.
+      ValueError: if points or channels do not match, or a weight or the projection's
+        number is negative.
 
     References:
       Xiao et al., "Functional Attention", 2026, Eq. 4, 5 and Table 7.
@@ -79,7 +78,6 @@ def basis_attention(
         query_weights=query_weights,
         key_weights=key_weights,
         projection=projection,
-        projection_ridge=projection_ridge,
     )
     return reconstruct(attention(*found), bases[0])
 
@@ -136,7 +134,6 @@ def physics_attention(
         key_basis,
         query_weights=query_weights,
         key_weights=key_weights,
-        projection="mean",
     )
 
 
@@ -149,8 +146,7 @@ def coefficients_of(
     *,
     query_weights: Float[ArrayLike, " m"] | None,
     key_weights: Float[ArrayLike, " n"] | None,
-    projection: str,
-    projection_ridge: ArrayLike,
+    projection: Projection,
 ) -> tuple[Float[Array, "kq d"], Float[Array, "kk d"], Float[Array, "kk c"]]:
     """Checks the arguments and projects queries, keys and values to coefficients."""
     features(query=query, key=key)
@@ -158,9 +154,7 @@ def coefficients_of(
     _checks.rank(2, value=value, query_basis=query_basis, key_basis=key_basis)
     _checks.same_points(query=query, query_basis=query_basis)
     _checks.same_points(key=key, value=value, key_basis=key_basis)
-    _checks.option("projection", projection, PROJECTIONS)
-    _checks.single_numbers(projection_ridge=projection_ridge)
-    _checks.non_negative(projection_ridge=projection_ridge)
+    check_projection(projection)
     if query_weights is not None:
         query_weights = jnp.asarray(query_weights)
         check_weights(query=query, query_weights=query_weights)
@@ -169,9 +163,9 @@ def coefficients_of(
         check_weights(key=key, key_weights=key_weights)
 
     def project(values: Array, basis: Array, weights: Array | None) -> Array:
-        with_gram = projection == "pseudo_inverse"
-        found = unchecked_moments(values, basis, weights, with_gram=with_gram)
-        return coefficients(found, projection, ridge=projection_ridge)
+        return projection(
+            unchecked_moments(values, basis, weights, with_gram=projection.needs_gram)
+        )
 
     projected = project(query, query_basis, query_weights).astype(query.dtype)
     if key is value:

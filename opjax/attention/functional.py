@@ -11,6 +11,8 @@ from jaxtyping import Float
 from opjax import _checks, linalg
 from opjax.attention._arguments import check_weights, features
 from opjax.attention.bases import coefficients_of
+from opjax.linalg import Ridge
+from opjax.projection import InnerProducts, Projection
 from opjax.quadrature import active, select
 
 
@@ -32,22 +34,20 @@ def functional_map(
     query: Float[ArrayLike, "kq d"],
     key: Float[ArrayLike, "kk d"],
     *,
-    ridge: ArrayLike,
-    regularization: str = "additive",
+    ridge: Ridge,
 ) -> Float[Array, "kq kk"]:
     r"""Returns the linear operator that carries key to query coefficients.
 
         C = argmin_C |C K - Q|_F^2 + ridge |C|_F^2 = Q K^T (K K^T + ridge I)^{-1}.
 
-    With `regularization="convex"`, `C = Q K^T ((1 - ridge) K K^T + ridge I)^{-1}`, the
-    form of the reference code: `1 + e` times the additive map of weight
+    With `Convex(ridge)`, `C = Q K^T ((1 - ridge) K K^T + ridge I)^{-1}`, the form of
+    the reference code: `1 + e` times the additive map of weight
     `e = ridge / (1 - ridge)`.
 
     Args:
       query: query coefficients, shape `(kq, d)`.
       key: key coefficients, shape `(kk, d)`.
-      ridge: Tikhonov weight, see `linalg.ridge_solve`.
-      regularization: `"additive"` or `"convex"`.
+      ridge: Tikhonov weight, or `Additive` or `Convex`, see `linalg.ridge_solve`.
 
     Returns:
       The functional map, shape `(kq, kk)`.
@@ -68,9 +68,7 @@ def functional_map(
     """
     query, key = features(query=query, key=key)
     identity = jnp.eye(key.shape[0], dtype=key.dtype)
-    return query @ linalg.ridge_solve(
-        key, identity, ridge=ridge, regularization=regularization
-    )
+    return query @ linalg.ridge_solve(key, identity, ridge=ridge)
 
 
 def transport(
@@ -78,8 +76,7 @@ def transport(
     key: Float[ArrayLike, "kk d"],
     value: Float[ArrayLike, "kk c"],
     *,
-    ridge: ArrayLike,
-    regularization: str = "additive",
+    ridge: Ridge,
 ) -> Float[Array, "kq c"]:
     r"""Applies the functional map to coefficients without forming it.
 
@@ -91,8 +88,7 @@ def transport(
       query: query coefficients, shape `(kq, d)`.
       key: key coefficients, shape `(kk, d)`.
       value: coefficients to transport, shape `(kk, c)`.
-      ridge: Tikhonov weight, see `linalg.ridge_solve`.
-      regularization: `"additive"` or `"convex"`, as in `functional_map`.
+      ridge: Tikhonov weight, as in `functional_map`.
 
     Returns:
       The transported coefficients, shape `(kq, c)`.
@@ -110,9 +106,7 @@ def transport(
     _checks.floating(value=value)
     _checks.rank(2, value=value)
     _checks.same_basis(key=key, value=value)
-    return query @ linalg.ridge_solve(
-        key, value, ridge=ridge, regularization=regularization
-    )
+    return query @ linalg.ridge_solve(key, value, ridge=ridge)
 
 
 def functional_attention(
@@ -122,12 +116,10 @@ def functional_attention(
     query_basis: Float[ArrayLike, "m kq"],
     key_basis: Float[ArrayLike, "n kk"],
     *,
-    ridge: ArrayLike,
+    ridge: Ridge,
     query_weights: Float[ArrayLike, " m"] | None = None,
     key_weights: Float[ArrayLike, " n"] | None = None,
-    projection: str = "transpose",
-    projection_ridge: ArrayLike = 0.0,
-    regularization: str = "additive",
+    projection: Projection = InnerProducts(),
 ) -> Float[Array, "m c"]:
     r"""Transports `value` from mesh points to query points through a functional map.
 
@@ -138,14 +130,14 @@ def functional_attention(
     the same points and basis twice; `functional_attention_map` returns the map.
 
     The defaults are those of the paper's text; the layer `nn.FunctionalAttention` does
-    what the paper's code does, the same as this function with `projection="mean"` and
-    `regularization="convex"`:
+    what the paper's code does, the same as this function with `projection=Means()` and
+    `ridge=Convex(r)`:
 
     | | default here | `nn.FunctionalAttention` |
     |---|---|---|
     | ridge | given | learned, `sigmoid(ridge_logit)` |
-    | regularization | `"additive"`, `K K^T + r I` | `"convex"`, `(1 - r) K K^T + r I` |
-    | projection | `"transpose"`, inner products | `"mean"`, weighted means |
+    | system | of a number: `K K^T + r I` | `Convex`: `(1 - r) K K^T + r I` |
+    | projection | `InnerProducts()` | `Means()` |
     | weights left out | ones: coefficients grow with `n` | equal ones cancel |
     | query, key, value | features of points | linear maps of one set of means |
 
@@ -159,21 +151,20 @@ def functional_attention(
       value: features to transport, at the mesh points, shape `(n, c)`.
       query_basis: basis functions at the query points, shape `(m, kq)`.
       key_basis: basis functions at the mesh points, shape `(n, kk)`.
-      ridge: Tikhonov weight of the map, squared coefficient units (additive).
+      ridge: Tikhonov weight of the map in squared units of coefficients, or `Additive`
+        or `Convex`, see `functional_map`.
       query_weights: quadrature weights of the query points, shape `(m,)`; with weights
         the coefficients converge under refinement, and a zero masks a point.
       key_weights: quadrature weights of the mesh points, shape `(n,)`.
       projection: how features become coefficients, see `projection.project`.
-      projection_ridge: Tikhonov weight of `projection="pseudo_inverse"`.
-      regularization: `"additive"` or `"convex"`, see `functional_map`.
 
     Returns:
       The transported features at the query points, shape `(m, c)`.
 
     Raises:
-      TypeError: if an array is not floating point.
-      ValueError: if points or channels do not match, a weight or a ridge is negative,
-        or an option is unknown.
+      TypeError: if an array is not floating point or the projection is a name.
+      ValueError: if points or channels do not match, or a weight or a ridge is
+        negative.
 
     Examples:
       >>> x = jnp.linspace(0, 1, 50)[:, None]
@@ -185,7 +176,7 @@ def functional_attention(
     References:
       Xiao et al., "Functional Attention", 2026, Eq. 4-8.
     """
-    linalg.check_ridge(ridge, regularization)
+    linalg.check_ridge(ridge)
     to_points = jnp.asarray(query_basis)
     q, k, v = coefficients_of(
         jnp.asarray(query),
@@ -196,12 +187,8 @@ def functional_attention(
         query_weights=query_weights,
         key_weights=key_weights,
         projection=projection,
-        projection_ridge=projection_ridge,
     )
-    return to_points @ (
-        q
-        @ linalg.unchecked_ridge_solve(k, v, ridge=ridge, regularization=regularization)
-    )
+    return to_points @ (q @ linalg.unchecked_ridge_solve(k, v, ridge=ridge))
 
 
 def functional_attention_map(
@@ -210,12 +197,10 @@ def functional_attention_map(
     query_basis: Float[ArrayLike, "m kq"],
     key_basis: Float[ArrayLike, "n kk"],
     *,
-    ridge: ArrayLike,
+    ridge: Ridge,
     query_weights: Float[ArrayLike, " m"] | None = None,
     key_weights: Float[ArrayLike, " n"] | None = None,
-    projection: str = "transpose",
-    projection_ridge: ArrayLike = 0.0,
-    regularization: str = "additive",
+    projection: Projection = InnerProducts(),
 ) -> MapBetweenBases:
     r"""Returns the functional map of a `functional_attention`, with its bases.
 
@@ -230,8 +215,6 @@ def functional_attention_map(
       query_weights: quadrature weights of the query points.
       key_weights: quadrature weights of the mesh points.
       projection: how features become coefficients.
-      projection_ridge: Tikhonov weight of `projection="pseudo_inverse"`.
-      regularization: `"additive"` or `"convex"`.
 
     Returns:
       The map `(kq, kk)` and the bases it acts between.
@@ -252,10 +235,8 @@ def functional_attention_map(
         query_weights=query_weights,
         key_weights=key_weights,
         projection=projection,
-        projection_ridge=projection_ridge,
     )
-    found = functional_map(q, k, ridge=ridge, regularization=regularization)
-    return MapBetweenBases(found, *bases)
+    return MapBetweenBases(functional_map(q, k, ridge=ridge), *bases)
 
 
 def intention(
@@ -263,7 +244,7 @@ def intention(
     key: Float[ArrayLike, "n d"],
     value: Float[ArrayLike, "n c"],
     *,
-    ridge: ArrayLike,
+    ridge: Ridge,
     key_weights: Float[ArrayLike, " n"] | None = None,
 ) -> Float[Array, "m c"]:
     r"""Predicts at queries from a ridge regression of values on keys.
@@ -303,7 +284,7 @@ def intention_coefficients(
     key: Float[ArrayLike, "n d"],
     value: Float[ArrayLike, "n c"],
     *,
-    ridge: ArrayLike,
+    ridge: Ridge,
     key_weights: Float[ArrayLike, " n"] | None = None,
 ) -> Float[Array, "d c"]:
     """Returns the regression of `intention`, `(K^T W K + ridge I)^{-1} K^T W V`."""

@@ -8,7 +8,7 @@ from jaxtyping import Float
 
 from opjax import _checks, basis
 from opjax.attention._arguments import check_weights, features
-from opjax.projection import project, reconstruct
+from opjax.projection import InnerProducts, project, reconstruct
 from opjax.quadrature import select
 
 
@@ -78,7 +78,10 @@ def orthogonal_attention(
         raw, quadrature_weights=weights, method=orthonormalization
     )
     coefficients = project(
-        select(value, weights), orthonormal, quadrature_weights=weights
+        select(value, weights),
+        orthonormal,
+        projection=InnerProducts(),
+        quadrature_weights=weights,
     )
     gains = mode_gains(query, key).astype(value.dtype)
     return reconstruct(gains * coefficients, orthonormal)

@@ -122,14 +122,13 @@ class FunctionalMap(Mixer):
         """Moves `value` by the functional map, see `opjax.transport`."""
         ridge = own.get("ridge", self.ridge)
         query, key = self._in_units(query, key)
-        return opjax.transport(query, key, value, ridge=ridge, regularization="convex")
+        return opjax.transport(query, key, value, ridge=opjax.Convex(ridge))
 
     def matrix(self, coefficients: jax.Array, **own: jax.Array) -> jax.Array:
         """Returns the functional map `(k, k)`."""
         return opjax.functional_map(
             *self._in_units(self.query(coefficients), self.key(coefficients)),
-            ridge=own.get("ridge", self.ridge),
-            regularization="convex",
+            ridge=opjax.Convex(own.get("ridge", self.ridge)),
         )
 
     def condition_number(self, coefficients: jax.Array, **own: jax.Array) -> jax.Array:
@@ -137,8 +136,7 @@ class FunctionalMap(Mixer):
         key = self.key(coefficients)
         return opjax.condition_number(
             self._in_units(key, key)[1],
-            ridge=own.get("ridge", self.ridge),
-            regularization="convex",
+            ridge=opjax.Convex(own.get("ridge", self.ridge)),
         )
 
     def _in_units(

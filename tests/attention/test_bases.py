@@ -51,7 +51,10 @@ def test_weighted_values_and_gradients_match_the_oracle(points, bases, weights):
     oracles.check_case(weighted, physics, (*points, *bases, *weights))
 
 
-@pytest.mark.parametrize("projection", ["transpose", "mean", "pseudo_inverse"])
+PROJECTIONS = [opjax.InnerProducts(), opjax.Means(), opjax.LeastSquares(0.2)]
+
+
+@pytest.mark.parametrize("projection", PROJECTIONS, ids=repr)
 def test_transport_among_coefficients_is_functional_attention(
     points, bases, weights, projection
 ):
@@ -59,7 +62,6 @@ def test_transport_among_coefficients_is_functional_attention(
         "query_weights": weights[0],
         "key_weights": weights[1],
         "projection": projection,
-        "projection_ridge": 0.2,
     }
     actual = opjax.basis_attention(ATTENTIONS["transport"], *points, *bases, **options)
     expected = opjax.functional_attention(*points, *bases, ridge=0.1, **options)
@@ -67,11 +69,11 @@ def test_transport_among_coefficients_is_functional_attention(
 
 
 @pytest.mark.parametrize("name", ATTENTIONS)
-@pytest.mark.parametrize("projection", ["transpose", "mean", "pseudo_inverse"])
+@pytest.mark.parametrize("projection", PROJECTIONS, ids=repr)
 def test_every_attention_works_in_every_projection(points, bases, name, projection):
     q, k, v = points
     phi, psi = bases
-    options = {"method": projection}
+    options = {"projection": projection}
     coefficients = (
         opjax.project(q, phi, **options),
         opjax.project(k, psi, **options),
@@ -87,7 +89,9 @@ def test_every_attention_works_in_every_projection(points, bases, name, projecti
 @pytest.mark.parametrize("name", ATTENTIONS)
 def test_indicators_of_single_points_leave_the_attention_as_it_is(points, name):
     actual = opjax.basis_attention(
-        ATTENTIONS[name], *points, np.eye(M), np.eye(N), projection="transpose"
+        ATTENTIONS[name],
+        *(*points, np.eye(M), np.eye(N)),
+        projection=opjax.InnerProducts(),
     )
     np.testing.assert_allclose(actual, ATTENTIONS[name](*points), rtol=1e-10)
 
@@ -157,8 +161,10 @@ def test_bad_input_is_named_in_the_error(points, bases):
         attend(q, k, v, phi[1:], psi)
     with pytest.raises(ValueError, match=r"key \(11, 4\).*key_basis \(10, 5\)"):
         attend(q, k, v, phi, psi[1:])
-    with pytest.raises(ValueError, match="projection='median' is unknown"):
+    with pytest.raises(TypeError, match=r"'median' is a name.*opjax.Means\(\)"):
         attend(q, k, v, phi, psi, projection="median")
+    with pytest.raises(TypeError, match="no needs_gram, needs_one_sign, weights"):
+        attend(q, k, v, phi, psi, projection=lambda moments: moments.integrals)
     with pytest.raises(ValueError, match=r"key \(11, 4\), key_weights \(7,\)"):
         attend(q, k, v, phi, psi, key_weights=np.ones(M))
     with pytest.raises(TypeError, match="key_basis has dtype int64"):

@@ -60,7 +60,7 @@ def test_functions_as_projections_make_basis_attention(points, key_weights, rng)
         np.eye(7),
         functions,
         key_weights=key_weights,
-        projection="transpose",
+        projection=opjax.InnerProducts(),
     )
     np.testing.assert_allclose(actual, expected, rtol=1e-12)
 

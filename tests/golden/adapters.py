@@ -151,7 +151,7 @@ def _attention_core(params, inputs, config):
 
         def head(q, k, v, phi):
             ridge = jax.nn.sigmoid(params["alpha"])
-            moved = opjax.transport(q, k, v, ridge=ridge, regularization="convex")
+            moved = opjax.transport(q, k, v, ridge=opjax.Convex(ridge))
             return opjax.reconstruct(moved, phi)
 
         merged = merge_heads(jax.vmap(head)(q, k, v, basis))

@@ -74,8 +74,7 @@ def test_projections_are_within_stated_bounds(
     found = opjax.project(
         *map(jnp.asarray, given[:2]),
         quadrature_weights=jnp.asarray(given[2]),
-        method=method,
-        **({"ridge": ridge} if method == "pseudo_inverse" else {}),
+        projection=opjax.Means() if method == "mean" else opjax.LeastSquares(ridge),
     )
     assert found.dtype == dtype
     f, phi, w = (np.asarray(a, np.float64) for a in given)
@@ -155,8 +154,8 @@ def test_gradients_of_means_do_not_depend_on_the_unit_of_the_weights(rng):
     values, basis = rng.normal(size=(6, 2)), rng.uniform(0.1, 1, (6, 3))
 
     def total(basis, weights):
-        given = {"quadrature_weights": weights, "method": "mean"}
-        return jnp.sum(opjax.project(single(values), basis, **given) ** 2)
+        means = opjax.project(single(values), basis, quadrature_weights=weights)
+        return jnp.sum(means**2)
 
     def single(array):
         return jnp.asarray(array, jnp.float32)

@@ -25,14 +25,14 @@ class FunctionalAttention(BasisAttention):
 
     The ridge is convex, `(1 - a) K K^T + a I` with `a = sigmoid(ridge_logit)` learned,
     and coefficients are weighted means. `opjax.functional_attention` of one head's
-    queries, keys and values computes the same with `projection="mean"` and
-    `regularization="convex"`; by default the two differ:
+    queries, keys and values computes the same with `projection=Means()` and
+    `ridge=Convex(r)`; by default the two differ:
 
     | | `opjax.functional_attention` | this layer |
     |---|---|---|
     | ridge | given | learned, `sigmoid(ridge_logit)` |
-    | regularization | `"additive"`, `K K^T + r I` | `"convex"`, as the paper's code |
-    | projection | `"transpose"`, inner products | means |
+    | system | of a number: `K K^T + r I` | `Convex`, as the paper's code |
+    | projection | `InnerProducts()` | means |
     | weights left out | ones | equal ones cancel |
     | query, key, value | features of points | linear maps of one set of means |
 

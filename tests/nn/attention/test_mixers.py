@@ -12,7 +12,7 @@ from tests.nn.attention.layers import BASIS, MIXERS, WIDTH, enlarged
 
 PURE = {
     "functional": lambda q, k, v: opjax.transport(
-        q, k, v, ridge=jax.nn.sigmoid(1.0), regularization="convex"
+        q, k, v, ridge=opjax.Convex(jax.nn.sigmoid(1.0))
     ),
     "functional_gcv": lambda q, k, v: opjax.transport(
         q, k, v, ridge=opjax.gcv_ridge(k.T, q.T)

@@ -188,11 +188,10 @@ def test_functional_attention_is_the_function_with_the_options_it_names(weighted
             *(linear(values) for linear in maps),
             phi,
             phi,
-            ridge=jax.nn.sigmoid(mixer.ridge_logit[...]),
+            ridge=opjax.Convex(jax.nn.sigmoid(mixer.ridge_logit[...])),
             query_weights=weights,
             key_weights=weights,
-            projection="mean",
-            regularization="convex",
+            projection=opjax.Means(),
         )
 
     expected = layer.merge(jax.vmap(head)(*layer.basis(x)))

@@ -100,7 +100,7 @@ def attend(maps, values, scores, tau, score, weights):
     s = oracles.project(values, phi, weights, method="mean")
     q, k, v = (s @ m.kernel[...] for m in (maps.query, maps.key, maps.value))
     a = 1 / (1 + np.exp(-maps.ridge_logit[...]))
-    return phi @ oracles.functional_map(q, k, ridge=a, regularization="convex") @ v
+    return phi @ oracles.functional_map(q, k, ridge=a, convex=True) @ v
 
 
 def oracle(layer, cover, coarse_space, x, weights=None):
