@@ -216,3 +216,11 @@ def test_rematerialization_changes_no_gradient(mesh):
         return jax.jit(jax.grad(lambda m: jnp.sum(m(*mesh) ** 2)))(model)
 
     assert_close(gradient(rematerialize=True), gradient(), rtol=1e-8, atol=1e-8)
+
+
+def test_decoder_scores_of_its_own_are_read(mesh):
+    model = make("lno", own_decoder_scores=True)
+    assert model.decoder_scores is not None
+    before = jax.jit(model.__call__)(*mesh)
+    model.decoder_scores = jax.tree.map(lambda leaf: -leaf, model.decoder_scores)
+    assert float(jnp.max(jnp.abs(jax.jit(model.__call__)(*mesh) - before))) > 1e-3
