@@ -12,6 +12,7 @@ from jax.typing import ArrayLike, DTypeLike
 from jaxtyping import Float, Int
 
 from opjax import _checks
+from opjax._jitted import jitted
 
 
 @functools.partial(
@@ -129,6 +130,7 @@ def padded(
     return Cover(indices.astype(np.int32), weights.astype(float), num_points)
 
 
+@jitted()
 def restrict(cover: Cover, values: Float[ArrayLike, "n c"]) -> Float[Array, "s m c"]:
     """Returns the values on every subdomain, `R_i u`, zero on padding.
 
@@ -148,6 +150,7 @@ def restrict(cover: Cover, values: Float[ArrayLike, "n c"]) -> Float[Array, "s m
     return jnp.where(inside, gather(cover, values), 0)
 
 
+@jitted()
 def prolong(cover: Cover, local: Float[ArrayLike, "s m c"]) -> Float[Array, "n c"]:
     """Returns the sum of local values extended by zero, `sum_i R_i^T u_i`.
 

@@ -9,6 +9,7 @@ from jax.typing import ArrayLike, DTypeLike
 from jaxtyping import Float
 
 from opjax import _checks
+from opjax._jitted import jitted
 from opjax.schwarz.covers import Cover, checked_values, gather, sum_to_points
 
 # Share of the points in a support from which a dense product beats gathering it.
@@ -16,6 +17,7 @@ _WIDE_SUPPORT = 1 / 32
 _WEIGHTINGS = ("symmetric", "restricted")
 
 
+@jitted()
 def low_rank_attention(
     query: Float[ArrayLike, "m r"],
     key: Float[ArrayLike, "n r"],
@@ -113,6 +115,7 @@ def additive(
     return sum_to_points(cover, jnp.where(weights > 0, weights * images, 0))
 
 
+@jitted()
 def coarse_restrict(
     coarse_space: Cover, values: Float[ArrayLike, "n c"]
 ) -> Float[Array, "n0 c"]:
@@ -139,6 +142,7 @@ def coarse_restrict(
     return total(coarse_space, found)
 
 
+@jitted()
 def coarse_prolong(
     coarse_space: Cover, coefficients: Float[ArrayLike, "n0 c"]
 ) -> Float[Array, "n c"]:
