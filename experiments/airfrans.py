@@ -21,12 +21,11 @@ from flax import nnx
 
 from opjax import learn, metrics, normalize, samples, training
 from opjax.datasets import airfrans
-from opjax.learn import SMOKE, BenchmarkOptions, option
+from opjax.learn import SMOKE, BenchmarkOptions, option, quick, recipe
 from opjax.learn.registry import operators
 from opjax.learn.registry.entries import Operator
 from opjax.learn.tasks import outcome, supervised
 from opjax.learn.tasks.benchmark import load as load_splits
-from opjax.learn.tasks.benchmark import quick
 from opjax.quadrature import weighted_mean
 
 # Where the reference points of the published model are, in chords.
@@ -51,17 +50,18 @@ class Config(BenchmarkOptions):
     )
 
 
-_ALL: dict[str, Any] = {"mlp_ratio": 2, "weight_decay": 0.0, "shared_basis": False}
-_FEW: dict[str, Any] = {"num_train": 4, "num_validation": 2, "num_test": 3}
-_SOME: dict[str, Any] = {"num_train": 64, "num_validation": 8, "num_test": 32}
+_ALL = Config(mlp_ratio=2, weight_decay=0.0, shared_basis=False)
+_CLIPPED = recipe(Config, clip_norm=1.0)
+_FEW = recipe(Config, num_train=4, num_validation=2, num_test=3, num_points=128)
+_SOME = recipe(Config, num_train=64, num_validation=8, num_test=32, num_epochs=40)
 PRESETS = {
-    "smoke": Config(**SMOKE, **_ALL, **_FEW, num_points=128, clip_norm=1.0),
-    **quick(Config(**_ALL, **_SOME, num_epochs=40, clip_norm=1.0)),
+    "smoke": (SMOKE | _FEW | _CLIPPED)(_ALL),
+    **quick((_SOME | _CLIPPED)(_ALL)),
     # Table 10 and, for reference points and the width of perceptrons, the published
     # code; 504 training cases, the last tenth of them for validation. The other split
     # of Table 3 is --split=aoa --num_train=723 --num_validation=81 --num_test=196.
-    "paper": Config(
-        **_ALL,
+    "paper": recipe(
+        Config,
         preset="paper",
         models=("functional", "transolver"),
         equal_parameters=False,
@@ -79,7 +79,7 @@ PRESETS = {
         batch_size=1,
         clip_norm=0.0,
         checkpoint_every=10,
-    ),
+    )(_ALL),
 }
 
 

@@ -10,12 +10,11 @@ friction of cars are read, see `opjax.datasets.cars`.
 """
 
 import dataclasses
-from typing import Any
 
 from opjax import learn
 from opjax.datasets import bodies, cars
 from opjax.datasets.requests import Request, benchmark
-from opjax.learn import SMOKE, FieldOptions, option, quick
+from opjax.learn import SMOKE, FieldOptions, option, quick, recipe
 from opjax.learn.tasks.benchmark import load
 from opjax.samples import Splits
 
@@ -55,29 +54,32 @@ class Config(FieldOptions):
             raise ValueError(f"fields={self.fields} are of layout=drivaerml only.")
 
 
-_SOME: dict[str, Any] = {"num_train": 120, "num_validation": 10, "num_test": 20}
-_ALL: dict[str, Any] = {"models": ("functional",), "chunk_size": 512, "batch_size": 1}
-_SIZE: dict[str, Any] = {"width": 64, "num_layers": 4, "num_heads": 4}
+_SOME = recipe(Config, num_train=120, num_validation=10, num_test=20, num_epochs=10)
+_ALL = Config(models=("functional",), chunk_size=512, batch_size=1)
 PRESETS = {
-    "smoke": Config(
-        **{**SMOKE, **_ALL, "chunk_size": 0},
-        num_train=4,
-        num_validation=2,
-        num_test=2,
-        resolution=4,
-    ),
-    **quick(Config(**_ALL, **_SIZE, **_SOME, num_epochs=10)),
+    "smoke": (
+        SMOKE
+        | recipe(
+            Config,
+            chunk_size=0,
+            num_train=4,
+            num_validation=2,
+            num_test=2,
+            resolution=4,
+        )
+    )(_ALL),
+    **quick(_SOME(_ALL)),
     # A million points.
-    "full": Config(
-        **{**_ALL, "chunk_size": 1024},
-        **_SIZE,
+    "full": recipe(
+        Config,
+        chunk_size=1024,
         preset="full",
         resolution=418,
         num_train=2,
         num_validation=0,
         num_test=1,
         num_epochs=2,
-    ),
+    )(_ALL),
 }
 
 
@@ -102,9 +104,8 @@ def make_task(config: Config, cache_dir: str | None) -> learn.Task:
     return learn.regression(
         config,
         found,
-        encode_points=True,
-        encode_target=config.normalize_target,
-        mean=config.mean_loss,
+        encoding=learn.Encoding(points=True, target=config.normalize_target),
+        loss=learn.Loss(mean=config.mean_loss),
         names={} if config.data_dir else {"target": ("cp", "U", "U", "U")},
         notes=""
         if config.data_dir

@@ -20,7 +20,7 @@ from flax import nnx
 
 from opjax import learn, nn, samples, training
 from opjax.datasets import darcy_inverse
-from opjax.learn import ModelOptions, option
+from opjax.learn import ModelOptions, option, recipe
 from opjax.learn.registry import operators
 from opjax.learn.registry.models import PADDING, kept_modes
 from opjax.learn.tables import median_and_range, table
@@ -107,35 +107,66 @@ class Config(
         return {f"{noise:g}": replace(self, noises=(noise,)) for noise in self.noises}
 
 
-_ALL: dict[str, Any] = {"weight_decay": 0.0, "div_factor": 1e4, "batch_size": 4}
-_CLIPPED: dict[str, Any] = {**_ALL, "clip_norm": 0.999}
-_TINY: dict[str, Any] = {"width": 12, "num_layers": 2, "num_heads": 2}
-_TINY |= {"fno_width": 8, "fno_layers": 2, "num_epochs": 4}
-_FEW: dict[str, Any] = {"num_train": 32, "num_validation": 4, "num_test": 4}
-_FEW |= {"num_points": 37, "noises": (0.0, 0.1), "test_noises": (0.0, 0.05)}
-_SOME: dict[str, Any] = {"num_train": 300, "num_validation": 50, "num_test": 100}
-_MANY: dict[str, Any] = {"num_train": 1024, "num_validation": 0, "num_test": 100}
-_MANY |= {"num_points": 421, "target_stride": 12}
+_ALL = Config(weight_decay=0.0, div_factor=1e4, batch_size=4)
+_CLIPPED = recipe(Config, clip_norm=0.999)
+_TINY = recipe(
+    Config,
+    width=12,
+    num_layers=2,
+    num_heads=2,
+    fno_width=8,
+    fno_layers=2,
+    num_epochs=4,
+)
+_FEW = recipe(
+    Config,
+    num_train=32,
+    num_validation=4,
+    num_test=4,
+    num_points=37,
+    noises=(0.0, 0.1),
+    test_noises=(0.0, 0.05),
+)
+_SOME = recipe(Config, num_train=300, num_validation=50, num_test=100)
+_MANY = recipe(
+    Config,
+    num_train=1024,
+    num_validation=0,
+    num_test=100,
+    num_points=421,
+    target_stride=12,
+)
 # Table 3 with 141 and 36 points per side, App. C.1; its 211 and 71 points per side are
 # --stride=2 --target_stride=6.
-_CAO: dict[str, Any] = {"width": 192, "num_layers": 6, "dropout": 0.05}
-_CAO |= {"num_epochs": 100, "clip_norm": 1.0, "final_div_factor": 1.0}
-_PAPER = Config(preset="paper", **_ALL, **_MANY, **_CAO)
+_CAO = recipe(
+    Config,
+    preset="paper",
+    width=192,
+    num_layers=6,
+    dropout=0.05,
+    num_epochs=100,
+    clip_norm=1.0,
+    final_div_factor=1.0,
+)
+_PAPER = (_MANY | _CAO)(_ALL)
 # The authors' program, whose --subsample-attn has another default than its text says.
-_OTHERWISE: dict[str, Any] = {"target_stride": 6, "batch_size": 2}
-_OTHERWISE |= {"clip_norm": 0.999, "final_div_factor": 1e4}
-_CODE = replace(_PAPER, preset="code", **_OTHERWISE)
+_CODE = recipe(
+    Config,
+    preset="code",
+    target_stride=6,
+    batch_size=2,
+    clip_norm=0.999,
+    final_div_factor=1e4,
+)(_PAPER)
 # The text says nothing of the dropout of softmax and linear attention.
-_OTHERS: dict[str, Any] = {
-    "fourier": {"learning_rate": 5e-4},
-    "softmax": {"learning_rate": 5e-4, "dropout": 0.1},
-    "linear": {"dropout": 0.1},
-}
+_SLOW, _DROPOUT = recipe(Config, learning_rate=5e-4), recipe(Config, dropout=0.1)
+_OTHERS = {"fourier": _SLOW, "softmax": _SLOW | _DROPOUT, "linear": _DROPOUT}
+_SHORT = recipe(Config, width=48, num_layers=3, num_epochs=12)
 PRESETS = {
-    "smoke": Config(preset="smoke", **_CLIPPED, **_FEW, **_TINY),
-    "quick": Config(width=48, num_layers=3, num_epochs=12, **_CLIPPED, **_SOME),
-    **learn.published(_PAPER, **_OTHERS),
-    **learn.published(_CODE, **_OTHERS),
+    "smoke": (_CLIPPED | _FEW | _TINY | recipe(Config, preset="smoke"))(_ALL),
+    "quick": (_CLIPPED | _SOME | _SHORT)(_ALL),
+    **learn.published(_PAPER, _OTHERS),
+    **learn.published(_CODE, _OTHERS),
 }
 
 
@@ -235,8 +266,10 @@ def make_task(config: Config, cache_dir: str | None) -> learn.Task:
         config,
         measured(noise),
         build=build,
-        mean=True,
-        numbers=lambda e: {"error": e.mean(), "error_std": e.std()},
+        loss=learn.Loss(mean=True),
+        evaluation=learn.Evaluation(
+            numbers=lambda e: {"error": e.mean(), "error_std": e.std()}
+        ),
     )
     # All noises are multiples of the same numbers.
     (test,) = task.test

@@ -40,16 +40,19 @@ class Config(FieldOptions):
 
 
 PRESETS = {
-    "smoke": Config(**SMOKE, num_train=8, num_validation=4, num_test=4, num_columns=6),
+    "smoke": SMOKE(
+        Config(num_train=8, num_validation=4, num_test=4, num_columns=6),
+    ),
     **quick(Config(num_epochs=40)),
     # Table 10; the authors' program for this data set is not public.
-    "paper": Config(
-        **PAPER,
-        layout="grid",
-        num_train=1900,
-        num_test=100,
-        num_columns=46,
-        batch_size=25,
+    "paper": PAPER(
+        Config(
+            layout="grid",
+            num_train=1900,
+            num_test=100,
+            num_columns=46,
+            batch_size=25,
+        )
     ),
 }
 PROGRAM = Program(

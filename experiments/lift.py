@@ -17,12 +17,14 @@ from typing import Any
 from experiments import lift_baselines
 from experiments.airfoil import COARSE, FlowOptions
 from opjax.datasets import lift
-from opjax.learn import SMOKE, option, quick
+from opjax.learn import SMOKE, option, quick, recipe
 from opjax.learn.cli.program import Program
 from opjax.learn.config.quantities import parse
 from opjax.learn.report.members import Finished, Report, comparison
 from opjax.learn.tasks.benchmark import load
-from opjax.learn.tasks.supervised import regression
+from opjax.learn.tasks.errors import Loss
+from opjax.learn.tasks.evaluation import Evaluation
+from opjax.learn.tasks.supervised import Encoding, regression
 from opjax.learn.tasks.task import Task
 
 (QUANTITY,) = parse(f"lift:pressure@{lift.WALL}:angle_deg=angle")
@@ -68,16 +70,10 @@ class Config(FlowOptions):
             )
 
 
-_SOME: dict[str, Any] = {"num_train": 400, "num_validation": 50, "num_test": 100}
+_SOME = recipe(Config, num_train=400, num_validation=50, num_test=100)
 PRESETS = {
-    "smoke": Config(
-        **SMOKE,
-        **COARSE,
-        num_train=12,
-        num_validation=2,
-        num_test=4,
-    ),
-    **quick(Config(models=("functional",), **_SOME, width=32, num_epochs=14)),
+    "smoke": (SMOKE | COARSE)(Config(num_train=12, num_validation=2, num_test=4)),
+    **quick(_SOME(Config(models=("functional",), width=32, num_epochs=14))),
 }
 
 
@@ -96,12 +92,14 @@ def make_task(config: Config, cache_dir: str | None) -> Task:
     task = regression(
         config,
         given,
-        encode_target=config.normalize_target,
-        mean=config.mean_loss,
+        encoding=Encoding(target=config.normalize_target),
+        loss=Loss(mean=config.mean_loss),
+        evaluation=Evaluation(
+            quantities=(QUANTITY,) if config.scalars else (),
+            window=(-0.5, 1.5, -0.8, 0.8),
+        ),
         names=found.channels,
-        quantities=(QUANTITY,) if config.scalars else (),
         notes="The target is the coefficient of the pressure.",
-        window=(-0.5, 1.5, -0.8, 0.8),
     )
     evaluate = task.evaluate
     assert evaluate is not None

@@ -20,7 +20,7 @@ import numpy as np
 
 from opjax import learn, metrics, metrics_time, samples, training
 from opjax.datasets import navier_stokes as dataset
-from opjax.learn import option
+from opjax.learn import option, recipe
 from opjax.learn.predict import stepping, trained
 from opjax.learn.predict.stepping import Stepping
 from opjax.learn.tasks import outcome, supervised, time_evaluation
@@ -57,27 +57,39 @@ class Config(learn.BenchmarkOptions):
         grids.check_stride(self.solver_points, self.stride, periodic=True)
 
 
-_TINY: dict[str, Any] = {"width": 8, "num_epochs": 1, "num_modes": 3}
-_FEW: dict[str, Any] = {"num_train": 4, "num_validation": 2, "num_test": 2}
-_SOME: dict[str, Any] = {"num_train": 96, "num_validation": 16, "num_test": 32}
-_MANY: dict[str, Any] = {"num_train": 1000, "num_test": 200, "solver_points": 256}
+_TINY = recipe(Config, width=8, num_epochs=1, num_modes=3, solver_points=32)
+_FEW = recipe(Config, num_train=4, num_validation=2, num_test=2)
+_SOME = recipe(Config, num_train=96, num_validation=16, num_test=32)
+_MANY = recipe(Config, num_train=1000, num_test=200, solver_points=256)
 # Table 10, and the authors' program for what it leaves open.
-_OWN: dict[str, Any] = {"width": 256, "num_basis": 32, "shared_basis": False}
-_OWN |= {"reference_points": 8, "coordinates": "published"}
-_OWN |= {"final_div_factor": 1e3, "checkpoint_every": 1}
-_LOWER: dict[str, Any] = {"final_div_factor": 1e4}
-_GNOT = {**learn.GNOT_RECIPE, **_LOWER, "reference_points": 0}
-_ONO = {**_GNOT, "num_basis": 16, "ono_attention": "efficient"}
+_OWN = recipe(
+    Config,
+    width=256,
+    num_basis=32,
+    shared_basis=False,
+    reference_points=8,
+    coordinates="published",
+    final_div_factor=1e3,
+    checkpoint_every=1,
+)
+_LOWER = recipe(Config, final_div_factor=1e4)
+_DISTANT = learn.GNOT_RECIPE | _LOWER | recipe(Config, reference_points=0)
+_GNOT = recipe(Config, num_layers=3, mlp_ratio=2, weight_decay=5e-5)
+_ONO = recipe(
+    Config, num_basis=16, ono_attention="efficient", batch_size=8, clip_norm=0.1
+)
 PRESETS = {
-    "smoke": Config(**{**learn.SMOKE, **_FEW, **_TINY}, solver_points=32),
+    "smoke": (learn.SMOKE | _FEW | _TINY)(Config()),
     # A fine enough solver would take an hour: these flows are another operator.
-    **learn.quick(Config(width=32, num_layers=3, num_epochs=10, **_SOME)),
+    **learn.quick(_SOME(Config(width=32, num_layers=3, num_epochs=10))),
     **learn.published(
-        Config(**{**learn.PAPER, **_MANY, **_OWN}),
-        transolver={**_LOWER, "clip_norm": 0.0},
-        lno={**learn.LNO_RECIPE, **_LOWER},
-        gnot={**_GNOT, "num_layers": 3, "mlp_ratio": 2, "weight_decay": 5e-5},
-        ono_original={**_ONO, "batch_size": 8, "clip_norm": 0.1},
+        (learn.PAPER | _MANY | _OWN)(Config()),
+        {
+            "transolver": _LOWER | recipe(Config, clip_norm=0.0),
+            "lno": learn.LNO_RECIPE | _LOWER,
+            "gnot": _DISTANT | _GNOT,
+            "ono_original": _DISTANT | _ONO,
+        },
     ),
 }
 

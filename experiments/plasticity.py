@@ -24,7 +24,7 @@ import numpy as np
 
 from opjax import learn, metrics, training
 from opjax.datasets import plasticity as dataset
-from opjax.learn import GNOT_RECIPE, PAPER, SMOKE, option
+from opjax.learn import GNOT_RECIPE, PAPER, SMOKE, option, recipe
 from opjax.learn.predict import stepping, trained
 from opjax.learn.predict.stepping import Stepping
 from opjax.learn.registry import operators
@@ -89,26 +89,34 @@ class Config(learn.BenchmarkOptions):
                 )
 
 
-_FEW: dict[str, Any] = {"num_train": 4, "num_validation": 2, "num_test": 2}
-_FEW |= {"nodes_along": 13, "nodes_across": 5, "batch_size": 4}
-_SOME: dict[str, Any] = {"num_train": 64, "num_validation": 8, "num_test": 16}
-_MANY: dict[str, Any] = {"num_train": 900, "num_test": 80}
-_MANY |= {"nodes_along": 101, "nodes_across": 31, "batch_size": 8}
+_FEW = recipe(Config, num_train=4, num_validation=2, num_test=2, batch_size=4)
+_TINY = recipe(Config, nodes_along=13, nodes_across=5, width=8, num_epochs=1)
+_SOME = recipe(Config, num_train=64, num_validation=8, num_test=16, batch_size=8)
+_MANY = recipe(
+    Config, num_train=900, num_test=80, nodes_along=101, nodes_across=31, batch_size=8
+)
 # Table 10, and the authors' program for what it leaves open.
-_OWN: dict[str, Any] = {"shared_basis": False, "normalize_target": False}
-_OWN |= {"final_div_factor": 1e3, "checkpoint_every": 1}
-_PAPER = Config(**PAPER, **_MANY, **_OWN)
+_OWN = recipe(
+    Config,
+    shared_basis=False,
+    normalize_target=False,
+    final_div_factor=1e3,
+    checkpoint_every=1,
+)
+_PAPER = (PAPER | _MANY | _OWN)(Config())
 # Its points do not belong to the values.
 _CODE = dataclasses.replace(_PAPER, preset="code", coordinates="published")
-_LOWER: dict[str, Any] = {"final_div_factor": 1e4}
-_GNOT = {**GNOT_RECIPE, **_LOWER, "batch_size": 8}
-_ONO = {**_LOWER, "num_basis": 8, "ono_attention": "efficient"}
+_LOWER = recipe(Config, final_div_factor=1e4)
+_GNOT = GNOT_RECIPE | _LOWER | recipe(Config, batch_size=8)
+_ONO = _LOWER | recipe(Config, num_basis=8, ono_attention="efficient")
 PRESETS = {
-    "smoke": Config(**{**SMOKE, **_FEW, "width": 8, "num_epochs": 1}, num_modes=3),
+    "smoke": (SMOKE | _FEW | _TINY | recipe(Config, num_modes=3))(Config()),
     # A coarser mesh than the published one: stiffer, another operator.
-    **learn.quick(Config(width=32, num_layers=3, num_epochs=15, batch_size=8, **_SOME)),
-    **learn.published(_PAPER, transolver=_LOWER, gnot=_GNOT, ono_original=_ONO),
-    **learn.published(_CODE, transolver=_LOWER),
+    **learn.quick(_SOME(Config(width=32, num_layers=3, num_epochs=15))),
+    **learn.published(
+        _PAPER, {"transolver": _LOWER, "gnot": _GNOT, "ono_original": _ONO}
+    ),
+    **learn.published(_CODE, {"transolver": _LOWER}),
 }
 
 

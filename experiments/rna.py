@@ -27,7 +27,7 @@ from flax import nnx
 
 from opjax import learn, point_clouds, samples, training
 from opjax.datasets import rna
-from opjax.learn import SMOKE, BenchmarkOptions, option
+from opjax.learn import SMOKE, BenchmarkOptions, option, recipe
 from opjax.learn.predict import trained
 from opjax.learn.registry import operators
 from opjax.learn.registry.entries import Operator
@@ -100,21 +100,21 @@ class Config(BenchmarkOptions):
             )
 
 
-_ALL: dict[str, Any] = {"mlp_ratio": 2, "clip_norm": 1.0, "shared_basis": False}
-_FEW: dict[str, Any] = {"num_train": 8, "num_validation": 4, "num_test": 4}
-_MANY: dict[str, Any] = {"num_train": 507, "num_validation": 36, "num_test": 136}
-_SHORT: dict[str, Any] = {"num_epochs": 12, "learning_rate": 2e-3}
-_THREE = ("functional", "transolver", "softmax")
+_ALL = Config(mlp_ratio=2, clip_norm=1.0, shared_basis=False)
+_FEW = recipe(Config, num_train=8, num_validation=4, num_test=4)
+_MANY = recipe(Config, num_train=507, num_validation=36, num_test=136, num_epochs=12)
+_FAST = recipe(Config, learning_rate=2e-3)
+_SMALL = recipe(Config, num_points=48, test_points=64)
+_THREE = recipe(Config, models=("functional", "transolver", "softmax"))
 PRESETS = {
-    "smoke": Config(
-        **{**SMOKE, **_ALL, **_FEW, "learning_rate": 2e-3},
-        num_points=48,
-        test_points=64,
-    ),
-    **learn.quick(Config(models=_THREE, **_ALL, **_MANY, **_SHORT)),
+    "smoke": (SMOKE | _FEW | _FAST | _SMALL)(_ALL),
+    **learn.quick((_MANY | _FAST | _THREE)(_ALL)),
     # The authors' program, whose dropout of Transolver's attention weights is left out.
-    "paper": Config(
-        **{**_ALL, "clip_norm": 0.0, "weight_decay": 0.0, "final_div_factor": 1e3},
+    "paper": recipe(
+        Config,
+        clip_norm=0.0,
+        weight_decay=0.0,
+        final_div_factor=1e3,
         preset="paper",
         models=("functional", "transolver"),
         equal_parameters=False,
@@ -133,7 +133,7 @@ PRESETS = {
         num_epochs=200,
         batch_size=1,
         checkpoint_every=20,
-    ),
+    )(_ALL),
 }
 
 

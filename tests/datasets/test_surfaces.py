@@ -58,7 +58,7 @@ def test_predictions_on_surfaces_are_written_to_vtp(suffix, location, tmp_path):
     path, copy = tmp_path / f"a{suffix}", tmp_path / "out.vtp"
     sphere().triangulate().save(path)
     given = {"need_target": False, "geometry": "normals", "location": location}
-    with files.extended(path, copy, **given) as (each,):
+    with files.extended(path, copy, files.ReadOptions(**given)) as (each,):
         values = np.arange(each.sample.num_points, dtype=np.float32)[:, None]
         each.add(values)
     found = pyvista.read(copy)
@@ -83,9 +83,9 @@ def test_surfaces_keep_all_their_parts_and_fields(rng, tmp_path):
     )
     mesh.point_data["p"], mesh.cell_data["q"] = np.arange(9.0), np.arange(6)
     mesh.save(tmp_path / "a.vtp")
-    with files.extended(tmp_path / "a.vtp", tmp_path / "b.vtp", need_target=False) as (
-        each,
-    ):
+    with files.extended(
+        tmp_path / "a.vtp", tmp_path / "b.vtp", files.ReadOptions(need_target=False)
+    ) as (each,):
         each.add(np.ones((9, 1), np.float32))
     found, expected = pyvista.read(tmp_path / "b.vtp"), mesh
     for part in ("faces", "lines", "verts", "strips"):
@@ -98,7 +98,7 @@ def test_surfaces_keep_all_their_parts_and_fields(rng, tmp_path):
 def test_a_box_has_the_area_and_the_normals_of_a_box(tmp_path):
     cube().save(tmp_path / "a.vtp")
     given = {"need_target": False, "geometry": "normals", "location": "cells"}
-    (sample,) = files.read(tmp_path / "a.vtp", **given)
+    (sample,) = files.read(tmp_path / "a.vtp", files.ReadOptions(**given))
     np.testing.assert_allclose(sample.quadrature_weights.sum(), 24, rtol=1e-6)
     side = np.abs(sample.mesh_points).argmax(axis=1)
     exact = np.eye(3)[side] * np.sign(sample.mesh_points)
@@ -108,7 +108,9 @@ def test_a_box_has_the_area_and_the_normals_of_a_box(tmp_path):
 def test_an_open_surface_has_no_normals(tmp_path):
     sphere().clip("z").triangulate().save(tmp_path / "a.stl")
     with pytest.raises(ValueError, match=r"a.stl is an open surface: \d+ edges"):
-        files.read(tmp_path / "a.stl", need_target=False, geometry="normals")
+        files.read(
+            tmp_path / "a.stl", files.ReadOptions(need_target=False, geometry="normals")
+        )
 
 
 def test_surfaces_beside_meshes_are_passed_over(tmp_path):
@@ -122,8 +124,8 @@ def test_surfaces_beside_meshes_are_passed_over(tmp_path):
 def test_a_surface_without_fields_names_the_way_out(tmp_path):
     sphere().save(tmp_path / "a.stl")
     with pytest.raises(ValueError, match=r"a.stl has no array 'p'.*as .vtp"):
-        files.read(tmp_path / "a.stl", target="p")
-    (sample,) = files.read(tmp_path / "a.stl", need_target=False)
+        files.read(tmp_path / "a.stl", files.ReadOptions(target="p"))
+    (sample,) = files.read(tmp_path / "a.stl", files.ReadOptions(need_target=False))
     values = np.ones((sample.num_points, 1))
     with pytest.raises(ValueError, match=r"b.stl must have the suffix .vtp"):
         files.write(tmp_path / "b.stl", sample, values)
@@ -152,4 +154,4 @@ def test_a_surface_without_fields_names_the_way_out(tmp_path):
 def test_damaged_surfaces_are_refused(name, content, message, tmp_path):
     (tmp_path / name).write_bytes(content)
     with pytest.raises(ValueError, match=rf"(?s){name}.*{message}"):
-        files.read(tmp_path / name, need_target=False)
+        files.read(tmp_path / name, files.ReadOptions(need_target=False))

@@ -5,7 +5,7 @@ import math
 import pytest
 from absl import flags
 
-from opjax.learn import published
+from opjax.learn import published, recipe
 from opjax.learn.cli import command_line
 from opjax.learn.config import fields
 from opjax.learn.run import folder
@@ -122,8 +122,8 @@ class WithModels(Config):
 
 
 def test_a_model_takes_the_preset_of_its_own():
-    paper = WithModels("paper", width=8)
-    presets = {"small": WithModels(width=8), **published(paper, b={"rate": 0.25})}
+    paper, changes = WithModels("paper", width=8), recipe(WithModels, rate=0.25)
+    presets = {"small": WithModels(width=8), **published(paper, {"b": changes})}
     assert list(presets) == ["small", "paper", "paper_b"]
 
     def read(*arguments):

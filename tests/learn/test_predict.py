@@ -361,8 +361,10 @@ def test_from_files_to_predictions_in_the_same_format(suffix, tmp_path, monkeypa
     rows = json.loads((tmp_path / "out" / "report.json").read_text())
     assert [row["name"] for row in rows] == [f"new/{n}{suffix}" for n in (10, 11, 12)]
     for sample, old in zip(
-        files.read("out", features="heat,later", target="prediction_later"),
-        files.read("new", features="heat,later"),
+        files.read(
+            "out", files.ReadOptions(features="heat,later", target="prediction_later")
+        ),
+        files.read("new", files.ReadOptions(features="heat,later")),
         strict=True,
     ):
         np.testing.assert_array_equal(sample.features, old.features)
@@ -415,7 +417,7 @@ def test_files_are_predicted_in_slices(suffix, rng, tmp_path, monkeypatch):
         report = json.loads((output / "report.json").read_text())
         report[0] |= report[0].pop("fields")["u"]
         lines.append([report[0].pop("name"), *report, line["relative_l2"]])
-        samples += files.read(output, target="prediction_u")
+        samples += files.read(output, files.ReadOptions(target="prediction_u"))
     assert lines[0][0] == lines[1][0]
     for one, other in zip(lines[0][1:], lines[1][1:], strict=True):
         assert one == pytest.approx(other, rel=1e-5)
@@ -495,8 +497,8 @@ def test_files_of_one_name_keep_the_folders_of_their_cases(rng, tmp_path, monkey
     line = predict.run("run", inputs="nest/*/mesh.npz", output="out")
     assert line["samples"] == 2
     for case in ("run_0", "run_1"):
-        (there,) = files.read(tmp_path / "nest" / case, features="k")
-        (here,) = files.read(tmp_path / "out" / case, features="k")
+        (there,) = files.read(tmp_path / "nest" / case, files.ReadOptions(features="k"))
+        (here,) = files.read(tmp_path / "out" / case, files.ReadOptions(features="k"))
         np.testing.assert_array_equal(here.features, there.features)
 
 

@@ -57,7 +57,10 @@ def test_files_with_scalars_are_learned_and_predicted(folder, run, tmp_path):
     assert len(trained.description["ranges"]["scalars"][0]) == 2
     predicting.run(workdir, inputs=str(folder / "c0.npz"), output=tmp_path)
     (row,) = json.loads((tmp_path / "report.json").read_text())
-    sample = files.read(folder / "c0.npz", scalars="angle,mach", target_scalars="lift")
+    sample = files.read(
+        folder / "c0.npz",
+        files.ReadOptions(scalars="angle,mach", target_scalars="lift"),
+    )
     both = trained.both(sample[0])
     assert row["scalars"]["angle"] == pytest.approx(float(sample[0].scalars[0]))
     assert row["predicted_scalars"]["lift"] == pytest.approx(float(both.scalars[0]))
@@ -161,7 +164,7 @@ def test_samples_of_nothing_to_learn_are_refused_with_the_way_out(tmp_path):
     points = np.random.default_rng(0).random((9, 2)).astype(np.float32)
     np.savez(tmp_path / "c0.npz", mesh_points=points, angle=1.0)
     with pytest.raises(ValueError, match=r"c0.npz has no array 'target'.*target_scal"):
-        files.splits([tmp_path], scalars="angle")
+        files.splits([tmp_path], options=files.ReadOptions(scalars="angle"))
     samples = [Sample(points)]
     with pytest.raises(ValueError, match=r"train samples: .*no targets.*target_scal"):
         supervised.check(Splits(samples, samples, samples, source="test"))

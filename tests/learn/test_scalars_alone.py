@@ -256,7 +256,7 @@ def test_a_field_called_target_is_predicted_too(tmp_path):
         points = rng.random((12, 2))
         arrays = {"mesh_points": points, "target": points[:, 0], "lift": float(i)}
         np.savez(place / f"c{i}.npz", **arrays)
-    (sample, *_) = files.read(place, target_scalars="lift")
+    (sample, *_) = files.read(place, files.ReadOptions(target_scalars="lift"))
     assert sample.target.shape == (12, 1)
     assert sample.target_scalars.shape == (1,)
 

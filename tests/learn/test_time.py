@@ -11,7 +11,7 @@ from flax import nnx
 
 from opjax import learn
 from opjax.datasets import heat
-from opjax.files import series_writing
+from opjax.files import ReadOptions, series_writing
 from opjax.files.series import SeriesSplits, read_series
 from opjax.learn.cli import predict, train
 from opjax.learn.config.time import MODES
@@ -587,7 +587,9 @@ def test_from_frames_on_a_mesh_to_an_animation(tmp_path):
         assert block.n_cells == 3
     assert (tmp_path / "out" / "part.gif").read_bytes().startswith(b"GIF8")
     # What was written is a series again.
-    (again,), _ = read_series(tmp_path / "out" / "part", target="prediction_u")
+    (again,), _ = read_series(
+        tmp_path / "out" / "part", ReadOptions(target="prediction_u")
+    )
     np.testing.assert_array_equal(again.values[..., 0], archive["prediction_u"])
 
 

@@ -319,10 +319,10 @@ def _opened(
     Not copied, nothing is added: there are no fields to add.
     """
     if copied:
-        with files.extended(file, place, **options) as several:
+        with files.extended(file, place, options) as several:
             yield [(e.sample, e.add, time_of(e.arrays)) for e in several]
     else:
-        samples = files.read(file, **options)
+        samples = files.read(file, options)
         yield [(sample, lambda *_: None, math.nan) for sample in samples]
 
 
