@@ -72,7 +72,7 @@ def solve(
 ) -> Float[Array, "k c"]:
     """Solves a square system, in float32 or better.
 
-    LU as in `jnp.linalg.solve`, on the CPU of one system after the other, forward and
+    By `jnp.linalg.solve`, on the CPU of one system after the other, forward and
     backward, however they are batched: see `opjax._sequential`. Cholesky is up to 1.4
     times faster on systems of this size (`benchmarks/solves.py`), a thousandth of a
     training step, but it turns a Gram matrix that rounding made slightly indefinite
@@ -96,14 +96,8 @@ def solve(
         raise ValueError(f"system has shape {system.shape}, expected a square matrix.")
     _checks.same_axis(0, "rows", system=system, rhs=rhs)
     matrix = at_least_single(system)
-    factors = _factorise(lax.stop_gradient(matrix))
-    solution = lax.custom_linear_solve(
-        functools.partial(_product, matrix),
-        at_least_single(rhs).astype(matrix.dtype),
-        solve=lambda _, b: _substitute(*factors, b),
-        transpose_solve=lambda _, b: _substitute_transposed(*factors, b),
-    )
-    return solution.astype(rhs.dtype)
+    columns = at_least_single(rhs).astype(matrix.dtype)
+    return _solve(matrix, columns).astype(rhs.dtype)
 
 
 @jitted(static=("repair",))
@@ -259,35 +253,11 @@ def condition_number(
     return (scale * largest + weight) / (scale * smallest + weight)
 
 
+_solve = one_by_one(jnp.linalg.solve, columns=1)
 _singular_values = one_by_one(functools.partial(jnp.linalg.svd, compute_uv=False))
 
 
-@one_by_one
-def _factorise(matrix: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Returns `L` and `U` of `A[permutation] = L U` in one matrix, and the permutation.
-
-    Apart from `_substitute`, so that right-hand sides in a batch share them.
-    """
-    factors, _, permutation = lax.linalg.lu(matrix)
-    return factors, permutation
-
-
 _triangular = functools.partial(lax.linalg.triangular_solve, left_side=True)
-
-
-@one_by_one
-def _substitute(factors: Array, permutation: Array, b: Array) -> Array:
-    """Solves `A x = b`."""
-    y = _triangular(factors, b[permutation], lower=True, unit_diagonal=True)
-    return _triangular(factors, y)
-
-
-@one_by_one
-def _substitute_transposed(factors: Array, permutation: Array, b: Array) -> Array:
-    """Solves `A^T x = b`."""
-    y = _triangular(factors, b, transpose_a=True)
-    z = _triangular(factors, y, lower=True, unit_diagonal=True, transpose_a=True)
-    return jnp.zeros_like(z).at[permutation].set(z, unique_indices=True)
 
 
 @one_by_one
