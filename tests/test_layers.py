@@ -15,7 +15,7 @@ PURE = {"_checks", "_sequential", "linalg", "quadrature", "basis", "attention"}
 PURE |= {"_winograd", "convolution", "schwarz", "spectral", "interpolation"}
 PURE |= {"point_clouds", "projection", "eigenfunctions", "adaptive_ridge"}
 PURE |= {"_stiffness", "_halo", "precision", "geometry", "rollouts"}
-PURE |= {"quantities"}
+PURE |= {"quantities", "_jitted"}
 
 ALL = PURE | {
     "metrics",
@@ -46,17 +46,26 @@ PARTS = {
     "_export_apart": set(),
     "_trees": set(),
     "_sequential": set(),
-    "linalg": {"_checks", "_sequential"},
-    "adaptive_ridge": {"_checks", "_sequential", "linalg"},
+    "_jitted": {"_checks"},
+    "linalg": {"_checks", "_jitted", "_sequential"},
+    "adaptive_ridge": {"_checks", "_jitted", "_sequential", "linalg"},
     "quadrature": {"_checks"},
     "_halo": set(),
     "_winograd": set(),
     "convolution": {"_checks", "_halo", "_sequential", "_winograd"},
     "precision": set(),
-    "projection": {"_checks", "linalg", "precision", "quadrature"},
-    "basis": {"_checks", "_sequential", "linalg", "projection", "quadrature"},
+    "projection": {"_checks", "_jitted", "linalg", "precision", "quadrature"},
+    "basis": {
+        "_checks",
+        "_jitted",
+        "_sequential",
+        "linalg",
+        "projection",
+        "quadrature",
+    },
     "attention": {
         "_checks",
+        "_jitted",
         "_sequential",
         "linalg",
         "basis",
@@ -65,8 +74,8 @@ PARTS = {
     },
     "_stiffness": set(),
     "eigenfunctions": {"_checks", "_stiffness"},
-    "schwarz": {"_checks", "linalg"},
-    "spectral": {"_checks"},
+    "schwarz": {"_checks", "_jitted", "linalg"},
+    "spectral": {"_checks", "_jitted"},
     "interpolation": {"_checks"},
     "geometry": {"_checks"},
     "quantities": {"_checks"},
