@@ -2,11 +2,12 @@
 
 import math
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from opjax import quadrature as rules
 from opjax.files import boundaries, cases, conversion, hdf5, matlab
@@ -50,9 +51,7 @@ def build(
     name: str,
     arrays: Arrays,
     options: ReadOptions,
-    *,
-    table: cases.Table | None = None,
-    row: Mapping[str, str] | None = None,
+    row: cases.Row | None = None,
 ) -> Built:
     """Builds a sample of named arrays.
 
@@ -60,8 +59,7 @@ def build(
       name: of the sample, for messages.
       arrays: all arrays of the sample in its file.
       options: which of them to use.
-      table: of cases, where there is one.
-      row: what it says of the sample.
+      row: what a table of cases says of the sample.
 
     Raises:
       ValueError: if an array is missing or not what it has to be.
@@ -94,16 +92,9 @@ def build(
         weights = weights.astype(np.float32, copy=False)
     elif options.quadrature:
         weights = _weights(name, points, cells)
-    path = None if table is None else table.path
-    scalars = cases.read(name, given, row, options.scalars, table=path)
-    target_scalars = cases.read(
-        name,
-        given,
-        row,
-        options.target_scalars,
-        table=path,
-        needed=options.need_target,
-    )
+    scalars = cases.read(name, given, row, options.scalars)
+    needed, asked = options.need_target, options.target_scalars
+    target_scalars = cases.read(name, given, row, asked, needed=needed)
     sample = Sample(
         points,
         target=target.values,
@@ -121,7 +112,7 @@ def build(
         channels["scalars"] = tuple(options.scalars)
     if options.target_scalars:
         channels["target_scalars"] = tuple(options.target_scalars)
-    part = "" if row is None else row.get("split", "")
+    part = "" if row is None else row.part
     plane = given.plane if isinstance(given, Fields) else None
     return Built(sample, channels, _moved(points), part, plane, time_of(given))
 
@@ -249,7 +240,7 @@ def _grid_shape(name: str, arrays: Arrays) -> tuple[int, ...] | None:
     return tuple(map(int, shape))
 
 
-def numbers(name: str, key: str, array: Any) -> np.ndarray:
+def numbers(name: str, key: str, array: ArrayLike) -> np.ndarray:
     """Returns an array in single precision, or in double if it came in more digits.
 
     Raises:

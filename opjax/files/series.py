@@ -34,6 +34,7 @@ from opjax.samples import series as rules
 from opjax.samples.division import SHARES, Divided, Shares
 from opjax.samples.narrowing import narrow
 from opjax.samples.series import Frames
+from opjax.samples.stored import Place
 
 # Options that series have.
 _OPTIONS = (
@@ -185,7 +186,7 @@ def _read(case: Path, how: _How) -> Iterator[_Found]:
 
 
 def _of_arrays(case: Path, group: str, arrays: Arrays, how: _How) -> _Found:
-    name, options = str(case / group) if group else str(case), how.options
+    name, options = Place(str(case), group).name, how.options
     for key in options.target:
         if key not in arrays:
             raise building.missing(name, key, arrays)
@@ -262,10 +263,8 @@ def _build(
                 f"{name}: {key} is one number for the whole case, and no field; give "
                 f"it as a scalar, --scalar_names={key}, not among --feature_names."
             )
-    table = cases.table_of_series(case, group, named=bool(options.scalars))
-    if table is None:
-        return building.build(name, arrays, options)
-    return building.build(name, arrays, options, table=table[0], row=table[1])
+    row = cases.row_of_series(case, group, named=options.has_scalars)
+    return building.build(name, arrays, options, row)
 
 
 def _still(name: str, points: np.ndarray) -> np.ndarray:

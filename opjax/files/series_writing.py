@@ -133,11 +133,11 @@ def archive(
 
 
 def _add_file(
-    archive: Path, name: str, source: Path, shape: tuple[int, ...], dtype: Any
+    archive: Path, name: str, source: Path, shape: tuple[int, ...], dtype: np.dtype[Any]
 ) -> None:
     """Adds the bytes of a file to an archive as an array."""
     header: dict[str, Any] = {
-        "descr": npy.dtype_to_descr(np.dtype(dtype)),
+        "descr": npy.dtype_to_descr(dtype),
         "fortran_order": False,
         "shape": shape,
     }

@@ -9,6 +9,7 @@ import numpy as np
 from opjax.files import building, hdf5
 from opjax.files.formats import opened
 from opjax.files.options import ReadOptions
+from opjax.samples.stored import Place
 
 
 class StoredFrames:
@@ -53,7 +54,7 @@ def of_hdf5(
     file: Path, group: str, names: Sequence[str], num_points: int, frame: int
 ) -> np.ndarray:
     """Reads a frame of fields of an `.h5` file, joined along their channels."""
-    name = str(file / group) if group else str(file)
+    name = Place(str(file), group).name
     with hdf5.open_groups(file) as groups:
         if group not in groups:
             raise ValueError(f"{file} has no group {group!r} any more.")

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from opjax._files import replacing
 from opjax.files import apart, extras, hdf5, limits, npz
 
 
-def write(path: str | os.PathLike[str], arrays: Mapping[str, Any]) -> None:
+def write(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray]) -> None:
     """Writes arrays to a `.mat` or `.npz` file, which appears when it is complete.
 
     Raises:

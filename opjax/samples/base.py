@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from jax.typing import ArrayLike
 
 from opjax.samples import layout
 
@@ -62,7 +63,7 @@ def is_real(dtype: np.dtype[Any]) -> bool:
     return dtype.kind in "fiub" or np.can_cast(dtype, np.float32)  # bfloat16
 
 
-def real(name: str, values: Any) -> np.ndarray:
+def real(name: str, values: ArrayLike) -> np.ndarray:
     """Returns real numbers of any type in single or double precision.
 
     Integers of 32 bits or more and long doubles become double, which holds what single
@@ -138,7 +139,7 @@ def check_same_channels(first: Sample, second: Sample, *, names: Sequence[str]) 
 
 
 def _channels(sample: Sample) -> dict[str, int | None]:
-    def count(array: Any) -> int | None:
+    def count(array: np.ndarray | None) -> int | None:
         if array is None:
             return None
         return np.shape(array)[1] if np.ndim(array) == 2 else 1

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence, Sized
-from typing import Any, Generic, NamedTuple, Self, TypeVar
+from typing import Any, Generic, NamedTuple, Self, TypeVar, cast
 
 import numpy as np
 
@@ -131,10 +131,12 @@ class Splits(Divided[Sequence[Sample]]):
     """The samples of a benchmark, divided."""
 
 
-def _take(data: Any, rows: Sequence[int], most: int) -> Any:
+def _take(data: _T, rows: Sequence[int], most: int) -> _T:
     """Some elements of a data set of any kind, at most so many; all if zero."""
-    rows = rows[: most or None]
-    return data.take(rows) if isinstance(data, OnDisk) else [data[i] for i in rows]
+    rows, any_kind = rows[: most or None], cast(Any, data)
+    if isinstance(data, OnDisk):
+        return any_kind.take(rows)
+    return cast(Any, [any_kind[row] for row in rows])
 
 
 def _rows_of(

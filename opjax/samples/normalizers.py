@@ -1,8 +1,8 @@
 """Normalisers of the arrays of samples, fitted to those for training."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
+import jax
 import numpy as np
 
 from opjax import normalize
@@ -136,8 +136,8 @@ _FEWEST = 64  # places that coordinates can be told apart at
 
 
 def encode(
-    arrays: Mapping[str, Any], normalizers: Mapping[str, Normalizer]
-) -> dict[str, Any]:
+    arrays: Mapping[str, jax.Array], normalizers: Mapping[str, Normalizer]
+) -> dict[str, jax.Array]:
     """Encodes the arrays of a sample, or of many; targets stay in physical units.
 
     For traced arrays, in the precision of JAX; of those on the host see

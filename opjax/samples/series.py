@@ -6,7 +6,7 @@ data set does not grow with the number of windows.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, overload
 
 import numpy as np
 
@@ -299,7 +299,13 @@ class Windows(Stored):
             _refuse,
         )
 
-    def __getitem__(self, index: Any) -> Any:
+    @overload
+    def __getitem__(self, index: int) -> Sample: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> "Windows": ...
+
+    def __getitem__(self, index: int | slice) -> "Sample | Windows":
         """Cuts a window; of a slice, says where its windows are."""
         if isinstance(index, slice):
             return self.take(range(len(self))[index])
