@@ -104,9 +104,8 @@ def make_task(config: Config, cache_dir: str | None) -> learn.Task:
     return learn.regression(
         config,
         found,
-        encode_points=True,
-        encode_target=config.normalize_target,
-        mean=config.mean_loss,
+        encoding=learn.Encoding(points=True, target=config.normalize_target),
+        loss=learn.Loss(mean=config.mean_loss),
         names={} if config.data_dir else {"target": ("cp", "U", "U", "U")},
         notes=""
         if config.data_dir

@@ -21,8 +21,9 @@ from opjax.datasets import burgers
 from opjax.learn import option, recipe
 from opjax.learn.registry import operators
 from opjax.learn.report import members
-from opjax.learn.tasks import latents, supervised
+from opjax.learn.tasks import latents
 from opjax.learn.tasks.benchmark import load
+from opjax.learn.tasks.evaluation import Evaluator, TestSet
 
 MODELS = (*operators.ATTENTIONS, "fno")
 _FINEST = 8192  # points of the data
@@ -208,22 +209,20 @@ def make_task(config: Config, cache_dir: str | None) -> learn.Task:
             validation=on(config.num_points, finest.validation),
             test=on(config.test_points[0], finest.test),
         ),
-        encode_features=False,
-        encode_target=False,
+        encoding=learn.Encoding(features=False, target=False),
         build=build,
-        loss=loss,
-        mean=True,
+        loss=learn.Loss(own=loss, mean=True),
     )
     assert task.metric is not None
     looks = {}
     for points in config.test_points:
         test = on(points, finest.test)
-        given = config, test, samples.stack(test), task.metric, operators.call
-        looks[f"error_{points}"] = supervised.evaluator(*given)
+        stacked = TestSet(test, samples.stack(test), config.batch_size)
+        looks[f"error_{points}"] = Evaluator(test=stacked, error=task.metric)
 
     def evaluate(model: Any, folder: pathlib.Path) -> dict[str, float]:
         """The errors on all grids; the predictions of the last one remain."""
-        found = {name: look(model, folder, {}) for name, look in looks.items()}
+        found = {name: look(model, folder) for name, look in looks.items()}
         errors = {name: numbers["relative_l2"] for name, numbers in found.items()}
         values = list(errors.values())
         return {**errors, "ratio": values[-1] / values[0]}

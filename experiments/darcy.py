@@ -176,12 +176,17 @@ def make_task(config: Config, cache_dir: str | None) -> learn.Task:
     task = learn.regression(
         config,
         splits,
-        encode_target=config.normalize_target,
-        pointwise=config.pointwise,
-        mean=config.mean_loss,
-        loss=loss,
-        over_points=config.penalty == "gradient",
-        numbers=lambda e: {"relative_l2": e.mean(), "relative_l2_std": e.std()},
+        encoding=learn.Encoding(
+            target=config.normalize_target, pointwise=config.pointwise
+        ),
+        loss=learn.Loss(
+            own=loss,
+            over_points=config.penalty == "gradient",
+            mean=config.mean_loss,
+        ),
+        evaluation=learn.Evaluation(
+            numbers=lambda e: {"relative_l2": e.mean(), "relative_l2_std": e.std()}
+        ),
     )
     task = latents.beside(task, partial(_eigenfunctions, task.extra["features"], grid))
     return dataclasses.replace(task, probe=probe(task), scan=True)

@@ -266,8 +266,10 @@ def make_task(config: Config, cache_dir: str | None) -> learn.Task:
         config,
         measured(noise),
         build=build,
-        mean=True,
-        numbers=lambda e: {"error": e.mean(), "error_std": e.std()},
+        loss=learn.Loss(mean=True),
+        evaluation=learn.Evaluation(
+            numbers=lambda e: {"error": e.mean(), "error_std": e.std()}
+        ),
     )
     # All noises are multiples of the same numbers.
     (test,) = task.test

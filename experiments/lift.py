@@ -22,7 +22,9 @@ from opjax.learn.cli.program import Program
 from opjax.learn.config.quantities import parse
 from opjax.learn.report.members import Finished, Report, comparison
 from opjax.learn.tasks.benchmark import load
-from opjax.learn.tasks.supervised import regression
+from opjax.learn.tasks.errors import Loss
+from opjax.learn.tasks.evaluation import Evaluation
+from opjax.learn.tasks.supervised import Encoding, regression
 from opjax.learn.tasks.task import Task
 
 (QUANTITY,) = parse(f"lift:pressure@{lift.WALL}:angle_deg=angle")
@@ -90,12 +92,14 @@ def make_task(config: Config, cache_dir: str | None) -> Task:
     task = regression(
         config,
         given,
-        encode_target=config.normalize_target,
-        mean=config.mean_loss,
+        encoding=Encoding(target=config.normalize_target),
+        loss=Loss(mean=config.mean_loss),
+        evaluation=Evaluation(
+            quantities=(QUANTITY,) if config.scalars else (),
+            window=(-0.5, 1.5, -0.8, 0.8),
+        ),
         names=found.channels,
-        quantities=(QUANTITY,) if config.scalars else (),
         notes="The target is the coefficient of the pressure.",
-        window=(-0.5, 1.5, -0.8, 0.8),
     )
     evaluate = task.evaluate
     assert evaluate is not None

@@ -99,10 +99,12 @@ def make_task(config: Config, cache_dir: str | None) -> learn.Task:
     return learn.regression(
         config,
         load(config, pipe.splits, *own, cache_dir=cache_dir),
-        encode_points=config.normalize_inputs,
-        encode_features=config.normalize_inputs,
-        encode_target=config.normalize_target,
-        mean=config.mean_loss,
+        encoding=learn.Encoding(
+            points=config.normalize_inputs,
+            features=config.normalize_inputs,
+            target=config.normalize_target,
+        ),
+        loss=learn.Loss(mean=config.mean_loss),
         notes="The target is the velocity along x.",
     )
 

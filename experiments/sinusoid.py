@@ -182,7 +182,7 @@ def make_task(config: Config, cache_dir: str | None) -> learn.FreshTask:
     """Fresh tasks in every step; the same test tasks for all models and seeds."""
     del cache_dir
 
-    def sample(key: jax.Array, step: jax.Array) -> sinusoid.Tasks:
+    def sample(key: jax.Array, step: jax.Array) -> sinusoid.WaveTasks:
         return sinusoid.sample(
             jax.random.fold_in(key, step),
             num_tasks=config.batch_size,
@@ -211,7 +211,7 @@ def make_optimizer(config: Config, total_steps: int) -> optax.GradientTransforma
     return config.around(optax.adam(rate))
 
 
-def loss(model: Any, tasks: sinusoid.Tasks) -> jax.Array:
+def loss(model: Any, tasks: sinusoid.WaveTasks) -> jax.Array:
     """Mean square error of the queries."""
     *given, target = tasks[:4]
     return jnp.mean((jax.vmap(model)(*given) - target) ** 2)
@@ -241,7 +241,7 @@ def evaluate(model: Any, folder: pathlib.Path, config: Config) -> dict[str, Any]
     return {"mse": float(mse[config.compared].mean()), "mse_by_context": mse.tolist()}
 
 
-def errors(model: Any, config: Config) -> tuple[sinusoid.Tasks, np.ndarray]:
+def errors(model: Any, config: Config) -> tuple[sinusoid.WaveTasks, np.ndarray]:
     """Test tasks, always the same, and their errors for every number of observations.
 
     Raises:

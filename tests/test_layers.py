@@ -26,7 +26,16 @@ ALL = PURE | {
     "streaming",
     "samples",
 }
-ALL |= {"_files", "_formats", "files", "problems", "datasets", "nn", "uncertainty"}
+ALL |= {
+    "_files",
+    "_formats",
+    "_trees",
+    "files",
+    "problems",
+    "datasets",
+    "nn",
+    "uncertainty",
+}
 # and nothing imports `learn`
 
 # Part of opjax (a module or a subpackage): the parts that it may import.
@@ -35,6 +44,7 @@ PARTS = {
     "_files": set(),
     "_formats": set(),
     "_export_apart": set(),
+    "_trees": set(),
     "_sequential": set(),
     "linalg": {"_checks", "_sequential"},
     "adaptive_ridge": {"_checks", "_sequential", "linalg"},
@@ -67,8 +77,8 @@ PARTS = {
     "normalize": {"_checks"},
     "uncertainty": {"_checks", "linalg", "quadrature"},
     "export": {"_checks", "_files", "_formats", "normalize"},
-    "training": {"_checks", "_files", "_formats"},
-    "streaming": {"_checks", "nn", "precision", "quadrature", "training"},
+    "training": {"_checks", "_files", "_formats", "_trees"},
+    "streaming": {"_checks", "_trees", "nn", "precision", "quadrature", "training"},
     "samples": {"_checks", "normalize", "quadrature"},
     "files": {"_files", "geometry", "quadrature", "samples"},
     "problems": PURE,

@@ -63,7 +63,7 @@ def generate(
       num_points: cell centres per side of the grid of the solve. 421 was published;
         169 with stride 2 gives the same 85 x 85 points several times faster.
       stride: keep every `stride`-th cell centre; must divide `num_points - 1`.
-      tolerance: relative residual of the solver, see `problems.darcy.Solution`.
+      tolerance: relative residual of the solver, see `problems.darcy.DarcySolution`.
       cache_dir: folder of the cache; `$OPJAX_CACHE` or else `~/.cache/opjax`.
 
     Returns:

@@ -10,7 +10,7 @@ from opjax import geometry
 from opjax.files.npz import Arrays
 from opjax.files.options import Names, ReadOptions
 from opjax.files.topology import Topology, topology
-from opjax.files.vtk.fields import Fields
+from opjax.files.vtk.fields import MeshArrays
 
 _PREFIX = "boundary_"
 _NUMBERS, _NAMES = "boundary", "boundary_names"
@@ -246,7 +246,7 @@ def _set(
     Raises:
       ValueError: if there is none, or its array is not what it has to be.
     """
-    if isinstance(arrays, Fields):
+    if isinstance(arrays, MeshArrays):
         found = _in_mesh(name, arrays, key)
     else:
         found = _in_arrays(name, arrays, key, num_points)
@@ -291,7 +291,7 @@ def _in_arrays(name: str, arrays: Arrays, key: str, num_points: int) -> _Set | N
     return _Set(_with_corners(cells, numbers, number))
 
 
-def _in_mesh(name: str, arrays: Fields, key: str) -> _Set | None:
+def _in_mesh(name: str, arrays: MeshArrays, key: str) -> _Set | None:
     """Of masks `boundary_KEY`, or numbers `boundary`, at points or cells."""
     mesh = arrays.mesh
     names = mesh.field_data.arrays.get(_NAMES)
@@ -419,7 +419,7 @@ def _known(arrays: Arrays) -> list[str]:
     """Names of the boundaries that a file has."""
     every: list[Mapping[str, np.ndarray]] = [arrays]
     names = arrays.get(_NAMES)
-    if isinstance(arrays, Fields):
+    if isinstance(arrays, MeshArrays):
         mesh = arrays.mesh
         every = [mesh.point_data.arrays, mesh.cell_data.arrays]
         names = mesh.field_data.arrays.get(_NAMES)

@@ -15,7 +15,7 @@ from opjax.files.gridded import on_grid
 from opjax.files.npz import Arrays
 from opjax.files.options import Names, ReadOptions
 from opjax.files.topology import at_cells, other_location
-from opjax.files.vtk.fields import Fields, Plane
+from opjax.files.vtk.fields import MeshArrays, Plane
 from opjax.samples import Sample, Series, layout
 from opjax.samples.base import is_real
 from opjax.samples.digests import digest, digest_of_series
@@ -113,13 +113,13 @@ def build(
     if options.target_scalars:
         channels["target_scalars"] = tuple(options.target_scalars)
     part = "" if row is None else row.part
-    plane = given.plane if isinstance(given, Fields) else None
+    plane = given.plane if isinstance(given, MeshArrays) else None
     return Built(sample, channels, _moved(points), part, plane, time_of(given))
 
 
 def time_of(arrays: Arrays) -> float:
     """The time that a file says it is of; NaN if it says none."""
-    known = arrays.mesh.field_data.arrays if isinstance(arrays, Fields) else {}
+    known = arrays.mesh.field_data.arrays if isinstance(arrays, MeshArrays) else {}
     found = np.asarray(known.get("TimeValue", math.nan))
     if found.size != 1 or found.dtype.kind not in "fiu":
         return math.nan

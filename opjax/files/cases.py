@@ -23,7 +23,7 @@ import numpy as np
 
 from opjax.files.npz import Arrays
 from opjax.files.options import Names
-from opjax.files.vtk.fields import Fields
+from opjax.files.vtk.fields import MeshArrays
 from opjax.samples.division import PARTS
 
 TABLE = "cases.csv"
@@ -214,7 +214,7 @@ def read(
     """
     scalars: list[float] = []
     columns = {} if row is None else row.columns
-    data = arrays.mesh.field_data.arrays if isinstance(arrays, Fields) else {}
+    data = arrays.mesh.field_data.arrays if isinstance(arrays, MeshArrays) else {}
     for key in names:
         column = columns.get(key)
         array = arrays[key] if key in arrays else data.get(key)

@@ -13,7 +13,7 @@ import numpy as np
 
 from opjax.files import hdf5, limits
 from opjax.files.vtk import mesh as meshes
-from opjax.files.vtk.mesh import Data, Mesh
+from opjax.files.vtk.mesh import NamedArrays, VtkMesh
 
 _VALUE = " data"
 _AXES = ("CoordinateX", "CoordinateY", "CoordinateZ")
@@ -98,7 +98,7 @@ class _Elements(NamedTuple):
     dimensions: np.ndarray
 
 
-def read(path: Path, max_bytes: int) -> Mesh:
+def read(path: Path, max_bytes: int) -> VtkMesh:
     """Reads the only zone of a file.
 
     Args:
@@ -134,7 +134,7 @@ def read(path: Path, max_bytes: int) -> Mesh:
     return mesh
 
 
-def _zone(path: Path, base: _Node, zone: _Node) -> Mesh:
+def _zone(path: Path, base: _Node, zone: _Node) -> VtkMesh:
     if zone.word("ZoneType_t", "Structured").strip("\0 ") != "Unstructured":
         raise ValueError(
             f"{path} has a structured zone; save it as an unstructured one, or as .npz "
@@ -149,7 +149,7 @@ def _zone(path: Path, base: _Node, zone: _Node) -> Mesh:
     axes += [np.zeros_like(axes[0])] * (3 - len(axes))
     points = meshes.coordinates(np.stack(axes, axis=1))
     elements = _elements(path, zone)
-    mesh = Mesh(points, *elements[:3])
+    mesh = VtkMesh(points, *elements[:3])
     _add_fields(path, base, zone, mesh, elements.dimensions)
     _add_boundaries(path, zone, mesh)
     return mesh
@@ -201,7 +201,7 @@ def _elements(path: Path, zone: _Node) -> _Elements:
 
 
 def _add_fields(
-    path: Path, base: _Node, zone: _Node, mesh: Mesh, dimensions: np.ndarray
+    path: Path, base: _Node, zone: _Node, mesh: VtkMesh, dimensions: np.ndarray
 ) -> None:
     """Adds the solutions at points and cells; elements of lower dimension get NaN."""
     dimension = int(base.numbers()[:1].sum())
@@ -223,7 +223,7 @@ def _add_fields(
             mesh.cell_data.arrays[name] = whole
 
 
-def _add_boundaries(path: Path, zone: _Node, mesh: Mesh) -> None:
+def _add_boundaries(path: Path, zone: _Node, mesh: VtkMesh) -> None:
     """Adds boundary conditions, which are sets of points or of elements."""
     for parent in zone.children("ZoneBC_t").values():
         for name, node in parent.children("BC_t").items():
@@ -235,7 +235,7 @@ def _add_boundaries(path: Path, zone: _Node, mesh: Mesh) -> None:
             _add(path, data, f"boundary_{name}", mask)
 
 
-def _add(path: Path, data: Data, name: str, mask: np.ndarray) -> None:
+def _add(path: Path, data: NamedArrays, name: str, mask: np.ndarray) -> None:
     if name in data.arrays:
         raise ValueError(f"{path} has a field {name!r} beside a boundary of that name.")
     data.arrays[name] = mask

@@ -229,7 +229,7 @@ def _vtu(source: Path, path: Path, options: ReadOptions) -> Generator[list[Mappe
 
 
 def fields_of(
-    file: Path, mesh: vtu_slices.Mesh, options: ReadOptions
+    file: Path, mesh: vtu_slices.SlicedMesh, options: ReadOptions
 ) -> Mapping[str, Array]:
     """Arrays of the points of a `.vtu` file, of which slices are read, by name."""
     axes = vtk_fields.axes(file, *mesh.ranges(), options.point_dim)

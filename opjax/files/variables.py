@@ -3,7 +3,7 @@
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,11 +23,12 @@ def write(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray]) -> Non
     if path.suffix not in (".mat", ".npz"):
         raise ValueError(f"path={str(path)!r} must end in '.mat' or '.npz'.")
     scipy_io = extras.optional("scipy.io", path) if path.suffix == ".mat" else None
+    named: dict[str, Any] = dict(arrays)
     with replacing(path) as temporary, open(temporary, "xb") as file:
         if scipy_io is None:
-            np.savez(file, **arrays)
+            np.savez(file, **named)
         else:
-            scipy_io.savemat(file, dict(arrays))
+            scipy_io.savemat(file, named)
 
 
 def save(folder: Path, arrays: Mapping[str, np.ndarray]) -> None:

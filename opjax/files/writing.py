@@ -244,7 +244,7 @@ def _at(
 
 def _present(arrays: Arrays, location: str) -> Collection[str]:
     """Names of the fields that a location of a file has."""
-    if location == "cells" and isinstance(arrays, vtk_fields.Fields):
+    if location == "cells" and isinstance(arrays, vtk_fields.MeshArrays):
         return arrays.mesh.cell_data.arrays
     return arrays
 
@@ -319,7 +319,7 @@ def _extend(
       fields: arrays to add.
       location: whether their rows are points or cells.
     """
-    if isinstance(arrays, vtk_fields.Fields):
+    if isinstance(arrays, vtk_fields.MeshArrays):
         vtk_fields.extend(path, file, arrays.mesh, fields, location)
     elif path.suffix.lower() == ".npz":
         npz.add(path, fields)

@@ -40,7 +40,7 @@ _HALF_HEIGHT = 0.1
 _GROWTH = 1.02  # of the spacing in the first three quarters of a stretched line
 
 
-class Flow(NamedTuple):
+class EulerFlow(NamedTuple):
     """Flow at the nodes of a mesh, in units of density and pressure far away.
 
     Attributes:
@@ -164,7 +164,7 @@ def solve(
     courant_number: float = 2.0,
     tolerance: float = 1e-4,
     max_steps: int = 20000,
-) -> Flow:
+) -> EulerFlow:
     """Solves for the steady flow around a profile.
 
     Args:
@@ -215,7 +215,7 @@ def _solve(
     courant_number: float,
     tolerance: float,
     max_steps: int,
-) -> Flow:
+) -> EulerFlow:
     angle = jnp.deg2rad(angle_of_attack)
     speed = mach * math.sqrt(euler.GAMMA)
     one = jnp.ones_like(speed)
@@ -229,7 +229,7 @@ def _solve(
         max_steps=max_steps,
     )
     nodes = euler.at_nodes(found.state, num_wake=num_wake)
-    return Flow(
+    return EulerFlow(
         density=nodes[0],
         velocity=jnp.moveaxis(nodes[1:3], 0, -1),
         pressure=nodes[3],

@@ -175,7 +175,7 @@ def _cubes(points: np.ndarray, places: np.ndarray) -> np.ndarray:
     return squares * np.sqrt(squares)
 
 
-class Mesh(NamedTuple):
+class SphereMesh(NamedTuple):
     """Quadrilaterals of the unit sphere, those of the faces of a cube.
 
     Attributes:
@@ -191,7 +191,7 @@ class Mesh(NamedTuple):
     solid_angles: np.ndarray
 
 
-def cubed_sphere(resolution: int) -> Mesh:
+def cubed_sphere(resolution: int) -> SphereMesh:
     r"""Divides the sphere into `6 m^2` cells of nearly the same size.
 
     On each face of the cube between -1 and 1 points are `(1, tan a, tan b)` with evenly
@@ -218,7 +218,7 @@ def cubed_sphere(resolution: int) -> Mesh:
     corners = np.stack([first, first + count, first + count + 1, first + 1], axis=1)
     nodes, centres = (_faces(np.tan(a)) for a in (angles[::2], angles[1::2]))
     cells = corners + count**2 * np.arange(6)[:, None, None]
-    return Mesh(nodes, cells.reshape(-1, 4), centres, np.tile(solid, 6))
+    return SphereMesh(nodes, cells.reshape(-1, 4), centres, np.tile(solid, 6))
 
 
 def _faces(steps: np.ndarray) -> np.ndarray:

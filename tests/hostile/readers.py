@@ -16,7 +16,7 @@ from opjax._files import REFUSALS
 from opjax.datasets import _airfrans_files, _arrays, _off
 from opjax.files import mapped
 from opjax.files.vtk import vtu_write
-from opjax.files.vtk.mesh import Mesh
+from opjax.files.vtk.mesh import VtkMesh
 from tests.hostile import crafted, mutations, originals
 
 MAX_BYTES = 2**24
@@ -228,7 +228,7 @@ def _save_blocks(path: Path) -> None:
     (path.parent / "blocks/mesh.vtu").write_bytes(originals.vtu(0))
     points = np.pad(originals.arrays(0)["mesh_points"], ((0, 0), (0, 1)))
     lines = np.stack([np.arange(3), np.arange(1, 4)], axis=1).reshape(-1)
-    wall = Mesh(points, np.arange(0, 7, 2), lines, np.full(3, 3))
+    wall = VtkMesh(points, np.arange(0, 7, 2), lines, np.full(3, 3))
     vtu_write.write(path.parent / "blocks/wall.vtp", wall, {})
     kind = "vtkMultiBlockDataSet"
     rows = [

@@ -17,7 +17,8 @@ from opjax.learn.cli import predict as predicting
 from opjax.learn.cli import train as program
 from opjax.learn.predict.prediction import call_both, in_units
 from opjax.learn.registry import operators
-from opjax.learn.tasks import field_losses, streamed, supervised
+from opjax.learn.tasks import field_losses, streamed
+from opjax.learn.tasks.errors import SampleError
 from opjax.normalize import Normalizer
 from opjax.samples import fields, summaries
 from opjax.samples.normalizers import encode_stored
@@ -104,9 +105,15 @@ def _whole(normalizers, model, sample):
     """The error of `regression`, of all points at once."""
     of_field, _ = _fields(normalizers)
     if of_field is None:
-        return supervised._error_of_scalars(None, model, sample)
-    of_values = partial(supervised._by_field, of_field.scales, of_field.form)
-    return supervised._error_of_both(of_values, None, model, sample)
+        of_field = streamed._Fields(None, field_losses.over_case)
+    error = SampleError(
+        normalizers=normalizers,
+        form=of_field.form,
+        scales=of_field.scales,
+        field=of_field.scales is not None,
+        scalars=True,
+    )
+    return error(model, sample)
 
 
 def _encoded(normalizers, arrays):

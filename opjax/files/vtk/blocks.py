@@ -10,7 +10,7 @@ import numpy as np
 from opjax.files import limits
 from opjax.files.vtk import lists, xml_files
 from opjax.files.vtk import mesh as meshes
-from opjax.files.vtk.mesh import Data, Mesh
+from opjax.files.vtk.mesh import NamedArrays, VtkMesh
 
 _KIND = "vtkMultiBlockDataSet"
 _MAX_BLOCKS = 1000
@@ -23,7 +23,7 @@ _DIMENSIONS = {
 }
 
 
-def read(path: Path, max_bytes: int) -> Mesh:
+def read(path: Path, max_bytes: int) -> VtkMesh:
     """Reads the block of the highest dimension; others are boundaries of it.
 
     Args:
@@ -41,7 +41,7 @@ def read(path: Path, max_bytes: int) -> Mesh:
         mesh.
     """
     root = lists.read(path, _KIND)
-    found: list[tuple[str, Mesh]] = []
+    found: list[tuple[str, VtkMesh]] = []
     for name, file in _blocks(path, root):
         if not lists.is_inside(path, file):
             raise ValueError(f"{path}: the block {name!r}, {file}, is missing.")
@@ -63,7 +63,7 @@ def read(path: Path, max_bytes: int) -> Mesh:
         mask[_points_of(path, name, block, mesh)] = 1
     if taken := sorted(set(masks) & set(mesh.point_data.arrays)):
         raise ValueError(f"{path}: the mesh has fields {taken} already.")
-    data = Data(mesh.point_data.arrays | masks, mesh.point_data.active)
+    data = NamedArrays(mesh.point_data.arrays | masks, mesh.point_data.active)
     mesh = dataclasses.replace(mesh, point_data=data)
     meshes.check(path, mesh)
     return mesh
@@ -87,11 +87,11 @@ def _blocks(path: Path, root: Element) -> Iterator[tuple[str, Path]]:
         yield from inside(part, "", 0)
 
 
-def _dimension(mesh: Mesh) -> int:
+def _dimension(mesh: VtkMesh) -> int:
     return max(_DIMENSIONS.get(kind, 3) for kind in np.unique(mesh.types).tolist())
 
 
-def _points_of(path: Path, name: str, block: Mesh, mesh: Mesh) -> np.ndarray:
+def _points_of(path: Path, name: str, block: VtkMesh, mesh: VtkMesh) -> np.ndarray:
     """Which points of the mesh are those of a block, by their coordinates."""
     from scipy.spatial import KDTree
 

@@ -7,12 +7,12 @@ import numpy as np
 
 from opjax.files import apart, extras, limits
 from opjax.files.vtk import mesh as meshes
-from opjax.files.vtk.mesh import Data, Mesh
+from opjax.files.vtk.mesh import NamedArrays, VtkMesh
 
 _FAR = 2**62  # no limit on sizes
 
 
-def read(path: Path, max_bytes: int) -> Mesh:
+def read(path: Path, max_bytes: int) -> VtkMesh:
     """Reads a mesh, surface, grid or image as an unstructured mesh.
 
     Args:
@@ -27,9 +27,9 @@ def read(path: Path, max_bytes: int) -> Mesh:
     values, arrays = apart.ask("read_vtk", path, max_bytes=max_bytes)
     with limits.reading(path):
         found = _mesh(path, arrays)
-        found.point_data = Data(_with_prefix(arrays, "point "))
-        found.cell_data = Data(_with_prefix(arrays, "cell "))
-        found.field_data = Data(_with_prefix(arrays, "field "))
+        found.point_data = NamedArrays(_with_prefix(arrays, "point "))
+        found.cell_data = NamedArrays(_with_prefix(arrays, "cell "))
+        found.field_data = NamedArrays(_with_prefix(arrays, "field "))
         if values["scalars"] is not None:
             found.point_data.active["Scalars"] = str(values["scalars"])
     meshes.check(path, found)
@@ -38,7 +38,7 @@ def read(path: Path, max_bytes: int) -> Mesh:
 
 def write(
     path: Path,
-    mesh: Mesh | None,
+    mesh: VtkMesh | None,
     fields: Mapping[str, np.ndarray],
     source: Path | None,
     location: str = "points",
@@ -64,7 +64,7 @@ def write(
     apart.ask("write_vtk", source or path, values, arrays, max_bytes=_FAR)
 
 
-def simplices(path: Path, mesh: Mesh) -> Mesh:
+def simplices(path: Path, mesh: VtkMesh) -> VtkMesh:
     """Divides the cells of a mesh into tetrahedra, triangles and segments.
 
     Raises:
@@ -79,7 +79,7 @@ def simplices(path: Path, mesh: Mesh) -> Mesh:
     return found
 
 
-def _geometry(mesh: Mesh) -> dict[str, np.ndarray]:
+def _geometry(mesh: VtkMesh) -> dict[str, np.ndarray]:
     return {
         "points": mesh.points,
         "offsets": mesh.offsets,
@@ -88,12 +88,12 @@ def _geometry(mesh: Mesh) -> dict[str, np.ndarray]:
     }
 
 
-def _mesh(path: Path, arrays: Mapping[str, np.ndarray]) -> Mesh:
+def _mesh(path: Path, arrays: Mapping[str, np.ndarray]) -> VtkMesh:
     offsets, corners, types = (
         meshes.integers(path, name, arrays[name])
         for name in ("offsets", "corners", "types")
     )
-    return Mesh(meshes.coordinates(arrays["points"]), offsets, corners, types)
+    return VtkMesh(meshes.coordinates(arrays["points"]), offsets, corners, types)
 
 
 def _with_prefix(

@@ -24,7 +24,7 @@ ATTRIBUTES = ("Scalars", "Vectors", "Normals", "TCoords", "Tensors")
 
 
 @dataclasses.dataclass
-class Data:
+class NamedArrays:
     """Named arrays.
 
     Attributes:
@@ -41,7 +41,7 @@ class Data:
 
 
 @dataclasses.dataclass
-class Mesh:
+class VtkMesh:
     """A mesh of cells of any kinds.
 
     Attributes:
@@ -59,9 +59,9 @@ class Mesh:
     offsets: np.ndarray
     corners: np.ndarray
     types: np.ndarray
-    point_data: Data = dataclasses.field(default_factory=Data)
-    cell_data: Data = dataclasses.field(default_factory=Data)
-    field_data: Data = dataclasses.field(default_factory=Data)
+    point_data: NamedArrays = dataclasses.field(default_factory=NamedArrays)
+    cell_data: NamedArrays = dataclasses.field(default_factory=NamedArrays)
+    field_data: NamedArrays = dataclasses.field(default_factory=NamedArrays)
 
     @property
     def num_points(self) -> int:
@@ -101,7 +101,7 @@ def integers(path: Path, name: str, array: np.ndarray) -> np.ndarray:
     return array.astype(np.int64, copy=False)
 
 
-def check(path: Path, mesh: Mesh) -> None:
+def check(path: Path, mesh: VtkMesh) -> None:
     """Checks that the arrays of a mesh fit each other.
 
     Raises:
@@ -127,7 +127,7 @@ def check(path: Path, mesh: Mesh) -> None:
                 raise limits.damaged(path, what)
 
 
-def _check_cells(path: Path, mesh: Mesh) -> None:
+def _check_cells(path: Path, mesh: VtkMesh) -> None:
     offsets, corners = mesh.offsets, mesh.corners
     if len(offsets) != mesh.num_cells + 1:
         what = f"{mesh.num_cells} types of {len(offsets) - 1} cells"
@@ -140,7 +140,7 @@ def _check_cells(path: Path, mesh: Mesh) -> None:
         raise limits.damaged(path, what + str(mesh.num_points))
 
 
-def _check_types(path: Path, mesh: Mesh) -> None:
+def _check_types(path: Path, mesh: VtkMesh) -> None:
     kinds, every = np.unique(mesh.types).tolist(), np.diff(mesh.offsets)
     for kind in kinds:
         wanted, sizes = _CORNERS.get(kind), every[mesh.types == kind]

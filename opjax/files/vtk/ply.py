@@ -10,7 +10,7 @@ import numpy as np
 from opjax.files import limits
 from opjax.files.vtk import mesh as meshes
 from opjax.files.vtk import text
-from opjax.files.vtk.mesh import Data, Mesh
+from opjax.files.vtk.mesh import NamedArrays, VtkMesh
 
 _TYPES = {
     **{"char": "i1", "uchar": "u1", "short": "i2", "ushort": "u2", "int": "i4"},
@@ -50,7 +50,7 @@ class _Table(NamedTuple):
     values: np.ndarray
 
 
-def read(path: Path, max_bytes: int) -> Mesh:
+def read(path: Path, max_bytes: int) -> VtkMesh:
     """Reads a surface; its properties are point data and cell data.
 
     Args:
@@ -70,7 +70,7 @@ def read(path: Path, max_bytes: int) -> Mesh:
     return mesh
 
 
-def _mesh(tables: dict[str, _Table]) -> Mesh:
+def _mesh(tables: dict[str, _Table]) -> VtkMesh:
     if "vertex" not in tables:
         raise ValueError("no element vertex")
     point_data = dict(tables["vertex"].columns)
@@ -81,13 +81,13 @@ def _mesh(tables: dict[str, _Table]) -> Mesh:
     faces = tables.get("face", _Table({}, empty, empty))
     sizes = faces.sizes
     kinds = np.where(sizes < 5, _KINDS[np.minimum(sizes, 4)], _POLYGON)
-    return Mesh(
+    return VtkMesh(
         meshes.coordinates(points),
         np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)]),
         faces.values.astype(np.int64),
         kinds,
-        Data(point_data),
-        Data(faces.columns),
+        NamedArrays(point_data),
+        NamedArrays(faces.columns),
     )
 
 

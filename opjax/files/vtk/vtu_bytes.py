@@ -71,7 +71,7 @@ class Encoding(NamedTuple):
             )
 
 
-class Stored:
+class StoredBytes:
     """A file whose bytes are read by any thread."""
 
     def __init__(self, path: Path, file: BinaryIO):
@@ -117,7 +117,7 @@ class Stored:
 class Plain:
     """Uncompressed values."""
 
-    def __init__(self, stored: Stored, span: Span, encoding: Encoding):
+    def __init__(self, stored: StoredBytes, span: Span, encoding: Encoding):
         self._stored, self._span, self._start = stored, span, encoding.header.itemsize
         header = stored.read(span, 0, self._start)
         self.size = int(np.frombuffer(header, encoding.header)[0])
@@ -133,7 +133,7 @@ class Plain:
 class Compressed:
     """Values in blocks, each of which is compressed."""
 
-    def __init__(self, stored: Stored, span: Span, encoding: Encoding):
+    def __init__(self, stored: StoredBytes, span: Span, encoding: Encoding):
         self._stored, word = stored, encoding.header
         assert encoding.compressor is not None
         self._decompressor = _DECOMPRESSORS[encoding.compressor]

@@ -13,8 +13,8 @@ import numpy as np
 from opjax.files import limits
 from opjax.files.vtk import mesh as meshes
 from opjax.files.vtk import text
-from opjax.files.vtk.mesh import Data, Mesh
-from opjax.files.vtk.vtu_bytes import Stored
+from opjax.files.vtk.mesh import NamedArrays, VtkMesh
+from opjax.files.vtk.vtu_bytes import StoredBytes
 from opjax.files.vtk.vtu_head import Head, read_head
 from opjax.files.vtk.vtu_slices import TYPES, encoding_of, number, reader_of
 
@@ -28,7 +28,7 @@ _SURFACE: tuple[tuple[str, dict[int, int], int], ...] = (
 )
 
 
-def read(path: Path, max_bytes: int) -> Mesh:
+def read(path: Path, max_bytes: int) -> VtkMesh:
     """Reads a mesh.
 
     Args:
@@ -42,12 +42,12 @@ def read(path: Path, max_bytes: int) -> Mesh:
     kind = _KINDS[path.suffix.lower()]
     head = read_head(path, kind=kind, sliced=False)
     with open(path, "rb") as file:
-        arrays = _Arrays(path, head, Stored(path, file), max_bytes)
+        arrays = _Arrays(path, head, StoredBytes(path, file), max_bytes)
         pieces = [_piece(path, kind, piece, arrays) for piece in head.pieces]
         fields = arrays.of(head.root.find(f"{kind}/FieldData"), None)
     if not pieces:
         raise limits.damaged(path, "it has no piece")
-    return _one(path, pieces, Data(fields))
+    return _one(path, pieces, NamedArrays(fields))
 
 
 def field_data(path: Path, max_bytes: int = 2**20) -> dict[str, np.ndarray]:
@@ -64,14 +64,14 @@ def field_data(path: Path, max_bytes: int = 2**20) -> dict[str, np.ndarray]:
     kind = _KINDS[path.suffix.lower()]
     head = read_head(path, kind=kind, sliced=False)
     with open(path, "rb") as file:
-        arrays = _Arrays(path, head, Stored(path, file), max_bytes)
+        arrays = _Arrays(path, head, StoredBytes(path, file), max_bytes)
         return arrays.of(head.root.find(f"{kind}/FieldData"), None)
 
 
 class _Arrays:
     """Reads the arrays of a file, and counts their bytes."""
 
-    def __init__(self, path: Path, head: Head, stored: Stored, max_bytes: int):
+    def __init__(self, path: Path, head: Head, stored: StoredBytes, max_bytes: int):
         self._path, self._head, self._stored = path, head, stored
         self._most, self._total = max_bytes, 0
         self._order, self._encoding = encoding_of(path, head.root)
@@ -86,7 +86,7 @@ class _Arrays:
 
     def of(self, parent: Element | None, rows: int | None) -> dict[str, np.ndarray]:
         """Reads the arrays of an element by name, each of `rows` rows unless None."""
-        data = Data()
+        data = NamedArrays()
         for element in () if parent is None else parent:
             if element.tag in ("DataArray", "Array"):
                 data.add(element.get("Name", ""), self._read(element, rows))
@@ -133,7 +133,7 @@ class _Arrays:
         return found.astype(dtype.newbyteorder("="), copy=False)
 
 
-def _piece(path: Path, kind: str, piece: Element, arrays: _Arrays) -> Mesh:
+def _piece(path: Path, kind: str, piece: Element, arrays: _Arrays) -> VtkMesh:
     count = number(path, piece, "NumberOfPoints", "0")
     arrays.spend(12 * count)
     points = list(arrays.of(piece.find("Points"), count).values())
@@ -154,18 +154,20 @@ def _piece(path: Path, kind: str, piece: Element, arrays: _Arrays) -> Mesh:
     return found
 
 
-def _grid(path: Path, piece: Element, arrays: _Arrays, points: np.ndarray) -> Mesh:
+def _grid(path: Path, piece: Element, arrays: _Arrays, points: np.ndarray) -> VtkMesh:
     count = number(path, piece, "NumberOfCells", "0")
     arrays.spend(12 * count)
     stored = arrays.of(piece.find("Cells"), None)
     types = stored.get("types", np.zeros(0, np.uint8))
     offsets, corners = _cells(path, stored, count)
-    return Mesh(
+    return VtkMesh(
         points, offsets, corners, meshes.integers(path, "types of cells", types)
     )
 
 
-def _surface(path: Path, piece: Element, arrays: _Arrays, points: np.ndarray) -> Mesh:
+def _surface(
+    path: Path, piece: Element, arrays: _Arrays, points: np.ndarray
+) -> VtkMesh:
     """Reads vertices, lines, polygons and strips, in VTK's order."""
     parts: list[tuple[np.ndarray, np.ndarray]] = []
     types: list[np.ndarray] = []
@@ -178,7 +180,7 @@ def _surface(path: Path, piece: Element, arrays: _Arrays, points: np.ndarray) ->
         for size, kind in kinds.items():
             found[sizes == size] = kind
         types.append(found)
-    return Mesh(points, *_follow(parts), np.concatenate(types))
+    return VtkMesh(points, *_follow(parts), np.concatenate(types))
 
 
 def _cells(
@@ -207,7 +209,7 @@ def _follow(
     return offsets, np.concatenate([corners for _, corners in parts])
 
 
-def _one(path: Path, pieces: list[Mesh], fields: Data) -> Mesh:
+def _one(path: Path, pieces: list[VtkMesh], fields: NamedArrays) -> VtkMesh:
     """Returns pieces as one mesh."""
     first, *others = pieces
     if not others:
@@ -215,15 +217,15 @@ def _one(path: Path, pieces: list[Mesh], fields: Data) -> Mesh:
         return first
     starts = np.cumsum([0, *(piece.num_points for piece in pieces[:-1])])
     cells = [(p.offsets, p.corners + s) for p, s in zip(pieces, starts, strict=True)]
-    return Mesh(
+    return VtkMesh(
         np.concatenate([piece.points for piece in pieces]),
         *_follow(cells),
         np.concatenate([piece.types for piece in pieces]),
-        Data(
+        NamedArrays(
             meshes.joined(path, (p.point_data.arrays for p in pieces)),
             first.point_data.active,
         ),
-        Data(
+        NamedArrays(
             meshes.joined(path, (p.cell_data.arrays for p in pieces)),
             first.cell_data.active,
         ),

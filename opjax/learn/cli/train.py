@@ -39,10 +39,12 @@ from opjax.learn.messages import say
 from opjax.learn.predict import trained
 from opjax.learn.predict.trained import Trained
 from opjax.learn.run.folder import DataFiles
+from opjax.learn.tasks.errors import Loss
+from opjax.learn.tasks.evaluation import Evaluation
 from opjax.learn.tasks.field_losses import FORMS, Form
 from opjax.learn.tasks.start import check_options
 from opjax.learn.tasks.streamed import StreamedTask, Streaming, streamed_regression
-from opjax.learn.tasks.supervised import regression
+from opjax.learn.tasks.supervised import Encoding, regression
 from opjax.learn.tasks.task import Task
 from opjax.learn.tasks.time import rollouts
 from opjax.samples import SCALARS, Shares, Splits, summaries
@@ -358,11 +360,11 @@ def make_task(config: Config, cache_dir: str | None = None) -> Task | StreamedTa
     return regression(
         config,
         splits,
-        encode_points=True,
+        encoding=Encoding(points=True),
         names=names,
         start=start,
-        quantities=parse(config.quantities),
-        form=form_of(config, summaries.of(splits.train[:1])[0]),
+        evaluation=Evaluation(quantities=parse(config.quantities)),
+        loss=Loss(form=form_of(config, summaries.of(splits.train[:1])[0])),
     )
 
 

@@ -18,7 +18,9 @@ and starts with `PROGRAM.launch()`.
 from collections.abc import Callable
 from typing import Any
 
-from opjax.learn.tasks.supervised import regression
+from opjax.learn.tasks.errors import Loss
+from opjax.learn.tasks.evaluation import Evaluation
+from opjax.learn.tasks.supervised import Encoding, regression
 from opjax.learn.tasks.task import Task
 from opjax.samples import Splits
 
@@ -54,10 +56,10 @@ def benchmark(
         return regression(
             config,
             found,
-            encode_target=config.normalize_target,
-            mean=config.mean_loss,
+            encoding=Encoding(target=config.normalize_target),
+            loss=Loss(mean=config.mean_loss),
+            evaluation=Evaluation(window=window),
             notes=notes,
-            window=window,
         )
 
     return make_task
