@@ -39,8 +39,8 @@ def open_hdf5(
         raises it if the array is too large or stored in another file.
     """
     with open_file(path) as file:
-        found = _groups(path, file, group)
-        yield {n: _Datasets(path, g, max_bytes) for n, g in found.items()}
+        groups = _groups(path, file, group)
+        yield {n: _Datasets(path, g, max_bytes) for n, g in groups.items()}
 
 
 @contextlib.contextmanager

@@ -177,8 +177,10 @@ def copied(
     """
     suffix = source.suffix.lower()
     if suffix not in _OPENED:
-        known = ".h5 and .vtu"
-        raise ValueError(f"{source} cannot be read in slices, only {known} files can.")
+        suffixes = ".h5 and .vtu"
+        raise ValueError(
+            f"{source} cannot be read in slices, only {suffixes} files can."
+        )
     if options.point_dim is not None and suffix != ".vtu":
         raise ValueError(
             f"point_dim={options.point_dim} has no effect on {source}, only on .vtu "
@@ -222,9 +224,9 @@ def _vtu(source: Path, path: Path, options: ReadOptions) -> Generator[list[Mappe
     with vtu_slices.open_mesh(source) as mesh, open(path, "wb") as file:
         arrays = fields_of(source, mesh, options)
         place = Place(str(source), "")
-        found = columns(place, arrays, arrays.__getitem__, options)
+        by_role = columns(place, arrays, arrays.__getitem__, options)
         copy = Copy(file, mesh)
-        yield [Mapped(str(source), found, set(arrays), copy.create)]
+        yield [Mapped(str(source), by_role, set(arrays), copy.create)]
         copy.check()
 
 

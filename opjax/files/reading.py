@@ -157,15 +157,15 @@ def look_at_all(
             "an .h5 file or a folder of .npy files, or read all of it."
         )
     places: list[Place] = []
-    known: list[summaries.Summary] = []
+    looked_at: list[summaries.Summary] = []
     survey = Survey(options, like)
     for place, built in _each(files, options):
         survey.look_at(built)
         samples.check([built.sample])
         places.append(place)
-        known.append(summaries.summarize(built.sample))
+        looked_at.append(summaries.summarize(built.sample))
     survey.warn()
-    return Stored(places, known, partial(_one, options)), survey
+    return Stored(places, looked_at, partial(_one, options)), survey
 
 
 def _each(files: Iterable[Path], options: ReadOptions) -> Iterator[tuple[Place, Built]]:

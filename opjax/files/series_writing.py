@@ -146,8 +146,8 @@ def _add_file(
         "shape": shape,
     }
     with (
-        zipfile.ZipFile(archive, "a", zipfile.ZIP_DEFLATED) as found,
-        found.open(f"{name}.npy", "w", force_zip64=True) as member,
+        zipfile.ZipFile(archive, "a", zipfile.ZIP_DEFLATED) as opened,
+        opened.open(f"{name}.npy", "w", force_zip64=True) as member,
         open(source, "rb") as file,
     ):
         npy.write_array_header_2_0(member, header)
@@ -160,13 +160,13 @@ def _copy(source: IO[bytes], target: IO[bytes]) -> None:
 
 
 def _mesh_arrays(series: Series) -> dict[str, np.ndarray]:
-    given = {
+    arrays = {
         "mesh_points": series.mesh_points,
         "quadrature_weights": series.quadrature_weights,
         "cells": series.cells,
         "grid_shape": series.grid_shape,
     }
-    return {k: np.asarray(array) for k, array in given.items() if array is not None}
+    return {k: np.asarray(array) for k, array in arrays.items() if array is not None}
 
 
 def _fields(values: np.ndarray, names: Sequence[str]) -> dict[str, np.ndarray]:

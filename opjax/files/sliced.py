@@ -36,7 +36,7 @@ def read_sliced(paths: Paths, options: ReadOptions = DEFAULT) -> Sliced:
     """
     look = partial(opened, options=options)
     places: list[Place] = []
-    known: list[Summary] = []
+    looked_at: list[Summary] = []
     weighted: set[bool] = set()
     for file in find(paths):
         for place in places_of(file):
@@ -49,17 +49,17 @@ def read_sliced(paths: Paths, options: ReadOptions = DEFAULT) -> Sliced:
                         "predict, target_names=..."
                     )
                 weighted.add("quadrature_weights" in arrays)
-                found = summarize(name, arrays)
+                summary = summarize(name, arrays)
             places.append(place)
-            known.append(found)
-            if channels(found) != channels(known[0]) or len(weighted) > 1:
+            looked_at.append(summary)
+            if channels(summary) != channels(looked_at[0]) or len(weighted) > 1:
                 raise ValueError(
-                    f"{name} has channels {channels(found)}, weights: "
+                    f"{name} has channels {channels(summary)}, weights: "
                     f"{'quadrature_weights' in arrays}; the first sample, "
-                    f"{places[0].name}, has {channels(known[0])}: all samples of a "
+                    f"{places[0].name}, has {channels(looked_at[0])}: all samples of a "
                     "data set must agree."
                 )
-    return Sliced(places, known, weighted=weighted == {True}, opened=look)
+    return Sliced(places, looked_at, weighted=weighted == {True}, opened=look)
 
 
 class SlicedSplits(Divided[Sliced]):

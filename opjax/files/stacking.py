@@ -51,8 +51,8 @@ def open_stacked(path: Path, max_bytes: int) -> Generator[Groups]:
             f"{path} cannot be stacked: samples along axis 0 are in .npz or .h5 files, "
             "or in folders of .npy files."
         )
-    with hdf5.open_datasets(path) as found:
-        yield _Samples(path, found, max_bytes)
+    with hdf5.open_datasets(path) as arrays:
+        yield _Samples(path, arrays, max_bytes)
 
 
 def _mapped(path: Path) -> np.ndarray:

@@ -41,13 +41,13 @@ class StoredFrames:
           OSError: if its file is missing.
           ValueError: if it is damaged, or not what it was when the run began.
         """
-        found = self._read(range(len(self))[frame])
-        if found.size != self.shape[1] * self.shape[2]:
+        values = self._read(range(len(self))[frame])
+        if values.size != self.shape[1] * self.shape[2]:
             raise ValueError(
                 f"{self._name}: frame {frame} has other points or channels than when "
                 "the run began; leave files alone while they are read."
             )
-        return found.reshape(self.shape[1:])
+        return values.reshape(self.shape[1:])
 
 
 def of_hdf5(

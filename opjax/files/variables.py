@@ -65,19 +65,19 @@ def read_variable(path: Path, key: str, *, source: str) -> np.ndarray:
     else:
         load = _load_matlab
     try:
-        found = load(path, key)
+        variable = load(path, key)
     except Exception as error:  # a damaged file can raise any kind of error
         raise ValueError(
             f"Cannot read {path} ({path.stat().st_size} bytes): "
             f"{type(error).__name__}: {error}. It seems damaged or incomplete; "
             f"download it again from {source}, or generate it again."
         ) from error
-    if found.array is None:
+    if variable.array is None:
         raise ValueError(
-            f"{path} has arrays {sorted(found.names)}, expected {key!r}; "
+            f"{path} has arrays {sorted(variable.names)}, expected {key!r}; "
             f"rename them, or get the file from {source}."
         )
-    return found.array
+    return variable.array
 
 
 class _Found(NamedTuple):
@@ -101,10 +101,10 @@ def _load_matlab(path: Path, key: str) -> _Found:
 
 
 def _load_hdf5(path: Path, key: str) -> _Found:
-    with hdf5.open_datasets(path) as found:
-        if key not in found:
-            return _Found(list(found), None)
-        most, array = limits.limit(path), found[key]
+    with hdf5.open_datasets(path) as arrays:
+        if key not in arrays:
+            return _Found(list(arrays), None)
+        most, array = limits.limit(path), arrays[key]
         limits.check_size(path, f"the values of {key!r}", array.num_bytes, most)
         # MATLAB stores columns first, so all axes arrive in reverse.
-        return _Found(list(found), array[()].T)
+        return _Found(list(arrays), array[()].T)

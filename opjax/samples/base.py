@@ -145,10 +145,10 @@ def _channels(sample: Sample) -> dict[str, int | None]:
         return np.shape(array)[1] if np.ndim(array) == 2 else 1
 
     names = ("mesh_points", "features", "target")
-    found = {name: count(getattr(sample, name)) for name in names}
-    found |= {"quadrature_weights": count(sample.quadrature_weights)}
+    counts = {name: count(getattr(sample, name)) for name in names}
+    counts |= {"quadrature_weights": count(sample.quadrature_weights)}
     scalars = {name: getattr(sample, name) for name in SCALARS}
-    return found | {k: None if v is None else np.size(v) for k, v in scalars.items()}
+    return counts | {k: None if v is None else np.size(v) for k, v in scalars.items()}
 
 
 def _describe(channels: dict[str, int | None]) -> str:
@@ -175,8 +175,8 @@ def _check_shapes(sample: Sample, place: str, labels: bool) -> None:
             continue
         kinds = "iu" if labels and name == "target" else "f"
         if array.dtype.kind not in kinds:
-            wanted = "integers" if kinds == "iu" else "real floating-point numbers"
-            raise TypeError(f"{place}: {name} has dtype {array.dtype}, not {wanted}.")
+            numbers = "integers" if kinds == "iu" else "real floating-point numbers"
+            raise TypeError(f"{place}: {name} has dtype {array.dtype}, not {numbers}.")
         if array.ndim != rank:
             expected = "(n,)" if rank == 1 else "(n, channels)"
             raise ValueError(
