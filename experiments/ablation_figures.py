@@ -66,11 +66,12 @@ def conditions(folders: Mapping[str, Sequence[pathlib.Path]], title: str) -> Any
     for number, (name, group) in enumerate(shown.items()):
         epochs = sorted(set.intersection(*map(set, group)))
         values = np.array([[one[epoch] for epoch in epochs] for one in group])
-        style = {"color": f"C{number % 10}"}
-        axis.plot(epochs, np.median(values, axis=0), ".-", label=name, lw=1.3, **style)
+        color = f"C{number % 10}"
+        median = np.median(values, axis=0)
+        axis.plot(epochs, median, ".-", label=name, lw=1.3, color=color)
         if len(group) > 1:
             low, high = values.min(axis=0), values.max(axis=0)
-            axis.fill_between(epochs, low, high, alpha=0.2, lw=0, **style)
+            axis.fill_between(epochs, low, high, alpha=0.2, lw=0, color=color)
     axis.set_yscale("log")
     axis.locator_params(axis="x", integer=True)
     axis.set(xlabel="epoch", ylabel="condition number")

@@ -1,6 +1,6 @@
 """Checks and small vector algebra that NumPy and JAX arrays share."""
 
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -9,8 +9,11 @@ from jax.typing import ArrayLike
 
 from opjax import _checks
 
+# Of the host or of JAX; results are of the kind of the arguments.
+Array = TypeVar("Array", np.ndarray, jax.Array)
 
-def namespace(points: Any) -> Any:
+
+def namespace(points: ArrayLike) -> Any:
     """Returns `jax.numpy` for arrays of JAX and `numpy` for all others."""
     return jnp if isinstance(points, jax.Array) else np
 
@@ -53,28 +56,28 @@ def indices(name: str, array: ArrayLike, num_points: int) -> np.ndarray:
     return found.astype(np.int64)
 
 
-def in_space(xp: Any, points: Any) -> Any:
+def in_space(points: Array) -> Array:
     """Returns points in three dimensions, with zeros for those they lack."""
-    return xp.pad(points, [(0, 0), (0, 3 - points.shape[1])])
+    return namespace(points).pad(points, [(0, 0), (0, 3 - points.shape[1])])
 
 
-def cross(xp: Any, a: Any, b: Any) -> Any:
+def cross(a: Array, b: Array) -> Array:
     """Cross product along the last axis, of length three."""
     turned = [a[..., i] * b[..., j] - a[..., j] * b[..., i] for i, j in _TURNS]
-    return xp.stack(turned, axis=-1)
+    return namespace(a).stack(turned, axis=-1)
 
 
 _TURNS = ((1, 2), (2, 0), (0, 1))
 
 
-def norm(xp: Any, vectors: Any) -> Any:
+def norm(vectors: Array) -> Array:
     """Lengths along the last axis, with gradient zero where they are zero."""
-    squares = (vectors * vectors).sum(axis=-1)
+    xp, squares = namespace(vectors), (vectors * vectors).sum(axis=-1)
     zero = squares == 0
     return xp.where(zero, 0, xp.sqrt(xp.where(zero, 1, squares)))
 
 
-def unit(xp: Any, vectors: Any) -> Any:
+def unit(vectors: Array) -> Array:
     """Vectors of length one along the last axis; zero where they are zero."""
-    lengths = norm(xp, vectors)[..., None]
-    return vectors / xp.where(lengths == 0, 1, lengths)
+    lengths = norm(vectors)[..., None]
+    return vectors / namespace(vectors).where(lengths == 0, 1, lengths)

@@ -254,11 +254,11 @@ def _solid_angles(corners: np.ndarray) -> np.ndarray:
       Transactions on Biomedical Engineering 30(2), 1983.
     """
     found = np.zeros(corners.shape[:2])
-    lengths = _arrays.norm(np, corners)
+    lengths = _arrays.norm(corners)
     for i in range(1, corners.shape[2] - 1):
         a, b, c = (corners[:, :, k] for k in (0, i, i + 1))
         u, v, w = (lengths[:, :, k] for k in (0, i, i + 1))
-        above = (a * _arrays.cross(np, b, c)).sum(axis=-1)
+        above = (a * _arrays.cross(b, c)).sum(axis=-1)
         beside = u * v * w + (a * b).sum(axis=-1) * w
         beside += (b * c).sum(axis=-1) * u + (c * a).sum(axis=-1) * v
         found += 2 * np.arctan2(above, beside)

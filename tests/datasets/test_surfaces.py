@@ -1,11 +1,13 @@
 """Surfaces in `.vtp`, `.stl` and `.ply` files: read as PyVista does, and written."""
 
 import struct
+import sys
 
 import numpy as np
 import pytest
 
 from opjax import files, geometry
+from opjax.files.formats import written_name
 from opjax.files.vtk import fields
 from tests.hostile import originals
 
@@ -50,6 +52,56 @@ def test_ply_files_of_all_orders_have_fields_of_points_and_faces(seed, tmp_path)
     assert set(found.types) == {5, 9} if seed % 2 else {5}
     (sample,) = files.read(tmp_path / "a.ply")
     assert sample.target.shape == (12, 1)
+
+
+PLY_HEAD = """ply
+format {} 1.0
+element vertex 4
+property float x
+property float y
+property float z
+element face 3
+property double before
+property list uchar int vertex_indices
+property short behind
+end_header
+"""
+
+
+@pytest.mark.parametrize("order", ["ascii", "binary_big_endian"])
+def test_numbers_beside_lists_of_different_lengths_are_those_of_their_rows(
+    order, tmp_path
+):
+    faces = [[0, 1, 2, 3], [1, 2], [3, 2, 0]]
+    data, points = PLY_HEAD.format(order).encode(), np.arange(12.0)
+    if order == "ascii":
+        numbers = [*points, *(n for f in faces for n in (0.5, len(f), *f, -len(f)))]
+        data += " ".join(map(str, numbers)).encode()
+    else:
+        data += points.astype(">f4").tobytes()
+        for f in faces:
+            data += struct.pack(f">dB{len(f)}ih", 0.5, len(f), *f, -len(f))
+    (tmp_path / "a.ply").write_bytes(data)
+    found = fields.load(tmp_path / "a.ply", MOST)
+    np.testing.assert_array_equal(found.points.reshape(-1), points)
+    np.testing.assert_array_equal(found.corners, np.concatenate(faces))
+    np.testing.assert_array_equal(found.offsets, [0, 4, 6, 9])
+    np.testing.assert_array_equal(found.cell_data.arrays["before"], 3 * [0.5])
+    np.testing.assert_array_equal(found.cell_data.arrays["behind"], [-4, -2, -3])
+
+
+@pytest.mark.parametrize("name", ["a.vtu", "a.vtp", "a.stl", "a.ply", "a.cgns"])
+def test_meshes_are_read_and_written_without_vtk(name, tmp_path, monkeypatch):
+    """Half a gigabyte that `opjax[learn]` does not install."""
+    suffix, path = name.split(".")[1], tmp_path / name
+    path.write_bytes(getattr(originals, suffix)(0))
+    for module in ("vtkmodules", "pyvista"):
+        monkeypatch.setitem(sys.modules, module, None)
+    copy = tmp_path / f"copy_{written_name(path)}"
+    with files.extended(path, copy, need_target=False) as (each,):
+        each.add(np.ones((each.sample.num_points, 1), np.float32))
+    (sample,) = files.read(copy, target="prediction")
+    assert sample.target.min() == 1
 
 
 @pytest.mark.parametrize("suffix", [".stl", ".ply", ".vtp"])

@@ -175,9 +175,9 @@ def _operator(seed: int) -> bytes:
     def function(points, features):
         return jnp.tanh(points @ matrix) + features[:, :1]
 
-    given = {"num_points": 5 if seed % 2 else None, "point_dim": 2, "feature_dim": 2}
+    inputs = export.Inputs(2, 2, num_points=5 if seed % 2 else None)
     with tempfile.TemporaryDirectory() as folder:
-        export.save(Path(folder, "operator"), function, **given)
+        export.save(Path(folder, "operator"), function, inputs)
         return Path(folder, "operator").read_bytes()
 
 

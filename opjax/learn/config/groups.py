@@ -350,8 +350,7 @@ class UpdateOptions(Options):
     @property
     def updates(self) -> "UpdateOptions":
         """These options alone, for a program that passes them on."""
-        names = [field.name for field in dataclasses.fields(UpdateOptions)]
-        return UpdateOptions(**{name: getattr(self, name) for name in names})
+        return fields.part(UpdateOptions, self)
 
     def around(
         self, optimizer: optax.GradientTransformation
@@ -379,15 +378,17 @@ class TrainingOptions(UpdateOptions):
         "whole batch elsewhere",
         minimum=0,
     )
-    train_points: tuple[float, ...] = option(
-        (1.0,),
-        "Share of the points of a training mesh that a step sees, drawn anew in every "
-        "step. Several shares, separated by commas, are of equal parts of the epochs: "
-        "0.25,0.25,0.25,1 has a quarter of the points in three quarters of the epochs "
-        "and ends with all. Validation and test see all points",
-        above=0,
-        maximum=1,
-        repeats=True,
+    train_points: tuple[float, ...] = fields.repeating(
+        option(
+            (1.0,),
+            "Share of the points of a training mesh that a step sees, drawn anew in "
+            "every step. Several shares, separated by commas, are of equal parts of "
+            "the epochs: 0.25,0.25,0.25,1 has a quarter of the points in three "
+            "quarters of the epochs and ends with all. Validation and test see all "
+            "points",
+            above=0,
+            maximum=1,
+        )
     )
     num_buckets: int = option(
         0,

@@ -338,13 +338,13 @@ def restore(directory: os.PathLike[str], like: Any) -> checkpoint.Restored | Non
 
     def read() -> Any:
         found.append(checkpoint.restore(directory, like))
-        return found[0] and found[0]._replace(payload=None)._asdict()
+        return found[0] and found[0]._replace(payload=None)
 
     said: Any = tell(read)
     if said is None:
         return None
     payload = found[0].payload if found else like
-    restored = checkpoint.Restored(**said)
+    restored = checkpoint.Restored(*said)
     return restored._replace(payload=checkpoint.mapped(copied, payload))
 
 
