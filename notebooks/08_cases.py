@@ -135,7 +135,9 @@ for name, value in result.items():
 # warned of by name.
 
 # %%
-predict.run(folder / "run", inputs=str(folder / "new"), output=folder / "out")
+predict.run(
+    predict.PredictOptions(folder / "run", input=folder / "new", output=folder / "out")
+)
 rows = json.loads((folder / "out/report.json").read_text())
 print(json.dumps(rows[0], indent=1))
 ((name, _),) = rows[0]["quantities"].items()

@@ -215,11 +215,11 @@ def test_a_run_on_cells_predicts_cells(tmp_path):
     with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
         with jax.enable_x64(False):
             train.run(config, workdir=tmp_path / "run")
-        given = {"inputs": str(tmp_path / "data"), "output": tmp_path / "out"}
-        result = predict.run(tmp_path / "run", **given)
+        given = {"input": str(tmp_path / "data"), "output": tmp_path / "out"}
+        result = predict.run(predict.PredictOptions(tmp_path / "run", **given))
         assert result["num_points"] == 4 * 6
         with pytest.raises(ValueError, match="location=cells, which needs whole"):
-            predict.run(tmp_path / "run", **given, stream=True)
+            predict.run(predict.PredictOptions(tmp_path / "run", **given, stream=True))
     found = pyvista.read(tmp_path / "out/3.vtu")
     assert found.cell_data["prediction_u"].shape == (4, 2)
 

@@ -121,7 +121,11 @@ def test_from_a_stacked_archive_to_predictions_on_the_grid(arrays, tmp_path):
     train.run(config, workdir=tmp_path / "run")
     trained = learn.load(tmp_path / "run")
     np.savez(tmp_path / "new.npz", x=arrays["x"][0])
-    predict.run(tmp_path / "run", inputs=tmp_path / "new.npz", output=tmp_path / "out")
+    predict.run(
+        predict.PredictOptions(
+            tmp_path / "run", input=tmp_path / "new.npz", output=tmp_path / "out"
+        )
+    )
     with np.load(tmp_path / "out" / "new.npz") as found:
         assert found["prediction_y"].shape == (4, 3, 2)
         expected = trained(arrays["x"][0].astype(np.float32)[..., None])

@@ -206,15 +206,20 @@ def _table(path):
         return list(csv.DictReader(file))
 
 
+@pytest.mark.nightly
 def test_predictions_in_slices_are_those_of_whole_meshes(run, folder, tmp_path):
     workdir, _ = run
-    whole = predicting.run(workdir, inputs=str(folder), output=tmp_path / "whole")
+    whole = predicting.run(
+        predicting.PredictOptions(workdir, input=str(folder), output=tmp_path / "whole")
+    )
     found = predicting.run(
-        workdir,
-        inputs=str(folder),
-        output=tmp_path / "slices",
-        stream=True,
-        chunk_size=16,
+        predicting.PredictOptions(
+            workdir,
+            input=str(folder),
+            output=tmp_path / "slices",
+            stream=True,
+            chunk_size=16,
+        )
     )
     for name in ("relative_l2", "scalars_distance_worst", "lift_error", "lift_r2"):
         assert found[name] == pytest.approx(whole[name], rel=1e-3)
@@ -241,7 +246,9 @@ def test_scalars_alone_are_learned_and_predicted_in_slices(tmp_path):
     for name in ("error_over_std", "validation", "lift_error"):
         np.testing.assert_allclose(result[name], whole[name], rtol=2e-3)
     found = predicting.run(
-        tmp_path / "run", inputs=str(place), output=tmp_path / "out", stream=True
+        predicting.PredictOptions(
+            tmp_path / "run", input=str(place), output=tmp_path / "out", stream=True
+        )
     )
     assert math.isfinite(found["lift_r2"])
     assert sorted(p.name for p in (tmp_path / "out").iterdir()) == [

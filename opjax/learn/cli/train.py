@@ -30,7 +30,7 @@ from opjax.files.options import LOCATIONS
 from opjax.files.series import SeriesSplits, series_splits
 from opjax.learn.cli.program import Program
 from opjax.learn.config import ModelOptions, Options, RunOptions, TrainingOptions
-from opjax.learn.config.fields import option
+from opjax.learn.config.fields import added, option
 from opjax.learn.config.presets import PAPER, SMOKE, quick, recipe
 from opjax.learn.config.quantities import parse
 from opjax.learn.config.reading import read_options
@@ -213,15 +213,17 @@ class StartOptions(Options):
 class LossOptions(Options):
     """Loss."""
 
-    loss: str = option(
-        "case",
-        "Error of each field, whose mean is the loss and selects the best epoch. case: "
-        "root mean square error over the variation of the field in the case, at least "
-        "a tenth of its spread in training; spread: over its spread in training; "
-        "relative: over the size of the field in the case. joint: relative error of "
-        "all channels together in physical units, as papers have it, in which the "
-        "field with the largest numbers counts most",
-        choices=(*FORMS, "joint"),
+    loss: str = added(
+        option(
+            "case",
+            "Error of each field, whose mean is the loss and selects the best epoch. "
+            "case: root mean square error over the variation of the field in the case, "
+            "at least a tenth of its spread in training; spread: over its spread in "
+            "training; relative: over the size of the field in the case. joint: "
+            "relative error of all channels together in physical units, as papers have "
+            "it, in which the field with the largest numbers counts most",
+            choices=(*FORMS, "joint"),
+        ),
         before="joint",
     )
 
