@@ -88,8 +88,8 @@ class SlicedMesh(NamedTuple):
 
     def ranges(self) -> tuple[np.ndarray, np.ndarray]:
         """Returns the smallest and the largest coordinate on each axis."""
-        found = [(p.min(axis=0), p.max(axis=0)) for p in self.points.parts()]
-        low, high = zip(*found, strict=True)
+        of_parts = [(p.min(axis=0), p.max(axis=0)) for p in self.points.parts()]
+        low, high = zip(*of_parts, strict=True)
         return np.min(low, axis=0), np.max(high, axis=0)
 
 
@@ -151,8 +151,10 @@ def _mesh(path: Path, head: Head, arrays: dict[Element, Slices]) -> SlicedMesh:
     """Checks that arrays fit each other, and finds the arrays at the points."""
 
     def of(where: str) -> dict[str, Slices]:
-        found = head.piece.findall(f"{where}/DataArray")
-        return {e.get("Name", ""): arrays[e] for e in found if e.get("type") in TYPES}
+        elements = head.piece.findall(f"{where}/DataArray")
+        return {
+            e.get("Name", ""): arrays[e] for e in elements if e.get("type") in TYPES
+        }
 
     def check(name: str, fits: bool) -> None:
         if not fits:
