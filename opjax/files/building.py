@@ -51,7 +51,7 @@ def build(
     arrays: Arrays,
     options: ReadOptions,
     *,
-    table: cases.Table | None = None,
+    table: cases.CaseTable | None = None,
     row: Mapping[str, str] | None = None,
 ) -> Built:
     """Builds a sample of named arrays.

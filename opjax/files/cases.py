@@ -30,7 +30,7 @@ TABLE = "cases.csv"
 _MAX_BYTES = 2**28
 
 
-class Table(NamedTuple):
+class CaseTable(NamedTuple):
     """A table of cases.
 
     Attributes:
@@ -61,7 +61,7 @@ class Table(NamedTuple):
         )
 
 
-def table_of(file: Path, *, named: bool = True) -> Table | None:
+def table_of(file: Path, *, named: bool = True) -> CaseTable | None:
     """Reads the table in the folder of a file, once; None if there is none.
 
     Args:
@@ -85,7 +85,7 @@ def table_of(file: Path, *, named: bool = True) -> Table | None:
 
 def table_of_series(
     case: Path, group: str, *, named: bool = True
-) -> tuple[Table, Mapping[str, str]] | None:
+) -> tuple[CaseTable, Mapping[str, str]] | None:
     """Finds the table of a series and its row; None if there is none.
 
     The table stands beside the series: a file, or the folder of its frames. Of
@@ -98,7 +98,7 @@ def table_of_series(
       named: see `table_of`.
 
     Raises:
-      ValueError: as `table_of` and `Table.row`.
+      ValueError: as `table_of` and `CaseTable.row`.
     """
     if (table := table_of(case, named=named)) is not None:
         return table, table.row(case, group)
@@ -118,7 +118,7 @@ def _divides(path: Path, changed: int, size: int) -> bool:
 
 
 @functools.lru_cache(maxsize=8)
-def _read(path: Path, changed: int, size: int) -> Table:
+def _read(path: Path, changed: int, size: int) -> CaseTable:
     del changed
     if size > _MAX_BYTES:
         raise ValueError(f"{path} has {size} bytes, more than {_MAX_BYTES} of a table.")
@@ -145,7 +145,7 @@ def _read(path: Path, changed: int, size: int) -> Table:
         row["file"] = row["file"].removeprefix("./")
         _check_row(path, number, row, rows)
         rows[row["file"]] = row
-    return Table(path, rows)
+    return CaseTable(path, rows)
 
 
 def _check_columns(path: Path, names: list[str]) -> None:
