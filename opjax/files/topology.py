@@ -38,7 +38,7 @@ _WITHOUT_EXTENT = {0, 1, 2}  # VTK's empty cells and vertices
 _PADDING = 64  # cells of one kind take so many times their corners, at most
 
 
-class Block(NamedTuple):
+class CellBlock(NamedTuple):
     """Cells of one kind.
 
     Attributes:
@@ -70,8 +70,8 @@ class Topology(NamedTuple):
     """
 
     points: np.ndarray
-    blocks: dict[str, Block]
-    others: list[Block]
+    blocks: dict[str, CellBlock]
+    others: list[CellBlock]
     num_cells: int
 
     @property
@@ -238,7 +238,7 @@ def spread(arrays: Arrays, values: np.ndarray, name: str) -> np.ndarray:
     return whole
 
 
-def _of_mesh(name: str, mesh: VtkMesh) -> dict[str, Block]:
+def _of_mesh(name: str, mesh: VtkMesh) -> dict[str, CellBlock]:
     """Cells of a VTK mesh by kind, without vertices."""
     kinds, names = set(np.unique(mesh.types).tolist()) - _WITHOUT_EXTENT, _NAMES
     if others := sorted(kinds - set(names)):
@@ -246,7 +246,7 @@ def _of_mesh(name: str, mesh: VtkMesh) -> dict[str, Block]:
             f"{name} has cells of VTK's kinds {others}, whose corners are not known: "
             "save a mesh of triangles, quads, tetrahedra or hexahedra, of any order."
         )
-    sizes, blocks = np.diff(mesh.offsets), dict[str, Block]()
+    sizes, blocks = np.diff(mesh.offsets), dict[str, CellBlock]()
     for kind in dict.fromkeys(names[k] for k in sorted(kinds)):
         numbers = [k for k, other in names.items() if other == kind]
         rows = np.flatnonzero(np.isin(mesh.types, numbers))
@@ -260,15 +260,15 @@ def _of_mesh(name: str, mesh: VtkMesh) -> dict[str, Block]:
         cells = mesh.corners[mesh.offsets[rows, None] + columns]
         if kinds.intersection(numbers) & set(_CURVED):
             corners = geometry.KINDS[kind].corners
-            blocks[kind] = Block(rows, cells[:, :corners], cells[:, corners:])
+            blocks[kind] = CellBlock(rows, cells[:, :corners], cells[:, corners:])
         else:
-            blocks[kind] = Block(rows, cells)
+            blocks[kind] = CellBlock(rows, cells)
     return blocks
 
 
 def _of_array(
     name: str, arrays: Arrays, points: np.ndarray
-) -> tuple[dict[str, Block], int]:
+) -> tuple[dict[str, CellBlock], int]:
     """Cells of an array of point indices."""
     if "cells" not in arrays:
         raise ValueError(
@@ -295,7 +295,7 @@ def _of_array(
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from error
     assert kind is not None
-    block = Block(np.arange(len(cells)), cells.astype(np.int64))
+    block = CellBlock(np.arange(len(cells)), cells.astype(np.int64))
     return {kind: block}, len(cells)
 
 
