@@ -56,7 +56,7 @@ def predict_file(
         rows: list[dict[str, Any]] = []
         for place in sliced.places_of(file):
             with sliced.opened(place, options) as arrays:
-                name = sliced.name_of(place)
+                name = place.name
                 _check_weights(config, name, arrays)
                 rows.append(_predict(found, name, arrays, None, limits))
         return rows

@@ -22,7 +22,7 @@ from opjax.nn.layers import FanInLinear, GridConvolution, Linear
 from opjax.nn.layers.linear import promoted
 from opjax.nn.mixers import FunctionalMap, Mixer
 from opjax.precision import matmul, product
-from opjax.projection import check_weights, reconstruct, unchecked_moments
+from opjax.projection import check_weights, reconstruct
 
 # Methods that evaluate the layer, besides the call itself.
 _STEPS = ("head", "merge", "moments", "mix", "expand", "weights", "projection_in")
@@ -37,10 +37,10 @@ def head_moments(
     compute_dtype: str | None = None,
 ) -> Moments:
     """Returns the moments of one head that a projection needs."""
-    return unchecked_moments(
+    return opjax.moments(
         values,
         phi,
-        weights,
+        quadrature_weights=weights,
         with_gram=project.needs_gram,
         compute_dtype=compute_dtype,
     )
