@@ -225,11 +225,6 @@ NUMERICS = (
     *_of(
         "attention/performer",
         "attention/test_performer",
-        (
-            "shift of masked keys",
-            "shift = jnp.where(jnp.any(counted), among_counted, shift)",
-            "del among_counted",
-        ),
         ("twice the energy", "0.5 * jnp.sum(x**2", "jnp.sum(x**2"),
         ("features of another scale", "x.shape[1] ** -0.25", "x.shape[1] ** -0.5"),
         (

@@ -117,19 +117,6 @@ def test_the_stream_of_the_original_goes_on(data):
     np.testing.assert_allclose(actual, expected(*data), rtol=1e-8, atol=1e-10)
 
 
-@pytest.mark.nightly
-@both
-def test_rematerialised_batches_and_single_precision(data, build):
-    points, features = data
-    batch = jnp.stack([features, 2 * features])
-    model = build(rematerialize=True)
-    batched = jax.jit(jax.vmap(model, in_axes=(None, 0)))(points, batch)
-    single = jax.tree.map(lambda p: p.astype(jnp.float32), model)
-    output = run(single, *(a.astype(jnp.float32) for a in (points, batch[1])))
-    assert output.dtype == jnp.float32
-    np.testing.assert_allclose(output, batched[1], rtol=1e-2, atol=1e-2)
-
-
 def test_input_functions_have_points_and_weights_of_their_own(data, rng):
     model = original(feature_dim=0, input_dims=(3, 1), num_parameters=2)
     points = data[0]

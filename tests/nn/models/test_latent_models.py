@@ -8,9 +8,7 @@ import numpy as np
 import pytest
 from flax import nnx
 
-import opjax
 from opjax import nn
-from tests.nn.attention.layers import assert_close
 from tests.nn.parameters import enlarged
 
 N = 20
@@ -131,27 +129,6 @@ def test_parameters_of_transolver_plus(
     assert found == expected
 
 
-@pytest.mark.nightly
-@models
-def test_refining_the_mesh_converges_at_second_order(name):
-    model = make(name)
-    run = jax.jit(model.__call__)
-
-    def at_fixed_points(n):
-        x = jnp.linspace(0, 1, n)
-        points = jnp.stack([x, x**2], axis=1)
-        weights = opjax.grid_weights((n,))
-        output = run(points, jnp.sin(x)[:, None], quadrature_weights=weights)
-        return output[:: (n - 1) // 8]
-
-    outputs = [at_fixed_points(n) for n in (65, 129, 257)]
-    first, second = (
-        float(jnp.linalg.norm(b - a))
-        for a, b in zip(outputs, outputs[1:], strict=False)
-    )
-    np.testing.assert_allclose(np.log2(first / second), 2, atol=0.3)
-
-
 @models
 def test_time_takes_part(name, mesh):
     option = {"flare": "time_embedding", "lno": "time_input"}[name]
@@ -207,15 +184,6 @@ def test_lno_starts_as_its_published_code():
     for linear in (model.trunk.hidden[1], block.attention.query, block.mlp.hidden[0]):
         for leaf in (linear.kernel[...], linear.bias[...]):
             assert 0.1 < np.max(np.abs(leaf)) <= 32**-0.5
-
-
-@pytest.mark.nightly
-def test_rematerialization_changes_no_gradient(mesh):
-    def gradient(**options):
-        model = make("flare", **options)
-        return jax.jit(jax.grad(lambda m: jnp.sum(m(*mesh) ** 2)))(model)
-
-    assert_close(gradient(rematerialize=True), gradient(), rtol=1e-8, atol=1e-8)
 
 
 def test_decoder_scores_of_its_own_are_read(mesh):
