@@ -29,6 +29,7 @@ from opjax import learn, point_clouds, samples, training
 from opjax.datasets import rna
 from opjax.learn import SMOKE, BenchmarkOptions, option, recipe
 from opjax.learn.predict import trained
+from opjax.learn.predict.description import Description, describe
 from opjax.learn.registry import operators
 from opjax.learn.registry.entries import Operator
 from opjax.learn.tasks import outcome
@@ -220,9 +221,7 @@ def make_task(config: Config, cache_dir: str | None = None) -> learn.Task:
     points.
     """
     data = load(config, cache_dir=cache_dir)
-    description = trained.describe(
-        data.train, sizes=_sizes(config), layout=_layout(config)
-    )
+    description = describe(data.train, sizes=_sizes(config), layout=_layout(config))
     train, validation, test = (
         samples.stack(part, batch_size=size, num_buckets=config.num_buckets or 4)
         for part, size in zip(data[:3], (config.batch_size, 1, 1), strict=True)
@@ -318,7 +317,7 @@ def evaluate(
     surfaces: Sequence[samples.Sample],
     test: tuple[Any, ...],
     comparison: dict[str, float],
-    description: dict[str, Any],
+    description: Description,
     model: Any,
     folder: pathlib.Path,
 ) -> dict[str, float]:

@@ -214,7 +214,7 @@ def _save_trained(path: Path) -> None:
     write_json(root / "result.json", {"validation": 1.0})
     sizes = operators.sizes(samples)
     model = operators.build(config, sizes, rngs=nnx.Rngs(0))
-    trained.save(root, model, {}, trained.describe(samples, sizes=sizes))
+    trained.save(root, model, {}, describe(samples, sizes=sizes))
 
 
 def _save_blocks(path: Path) -> None:

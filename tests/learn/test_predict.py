@@ -19,6 +19,7 @@ from opjax.datasets import heat
 from opjax.learn.cli import predict, train
 from opjax.learn.predict import prediction
 from opjax.learn.predict import trained as trained_operators
+from opjax.learn.predict.description import Description, describe
 from opjax.learn.predict.trained import Trained
 from opjax.learn.registry import operators
 from opjax.learn.tasks import supervised
@@ -59,10 +60,10 @@ def operator(rng, folder, name="functional", *, layout=None, **changes):
     )
     names = {"features": ("k",), "target": ("u",)}
     sizes = operators.sizes(samples, normalizers, **when)
-    description = trained_operators.describe(
-        samples, sizes=sizes, names=names, layout=layout
+    description = dataclasses.replace(
+        describe(samples, sizes=sizes, names=names, layout=layout),
+        config=json.loads(json.dumps(dataclasses.asdict(config))),
     )
-    description["config"] = json.loads(json.dumps(dataclasses.asdict(config)))
 
     model = build(config, sizes, layout)
     return Trained(model, normalizers, description, folder)
@@ -81,7 +82,7 @@ def build(config, sizes, layout):
 
 def write(found, error):
     """Saves an operator as a finished run does."""
-    config, folder = found.description["config"], found.folder
+    config, folder = found.description.config, found.folder
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps(config))
     (folder / "result.json").write_text(json.dumps({"validation": error}))
@@ -243,7 +244,7 @@ def test_a_saved_operator_is_loaded_as_it_was(rng, tmp_path):
         loaded = trained_operators.load(path)
         assert loaded.name == name
         assert loaded.folder == found[name].folder
-        assert loaded.description["names"] == {"features": ["k"], "target": ["u"]}
+        assert loaded.description.names == {"features": ["k"], "target": ["u"]}
         np.testing.assert_array_equal(loaded(sample), found[name](sample))
 
 
@@ -255,10 +256,9 @@ def test_the_ends_of_a_model_are_saved_with_it(rng, tmp_path):
     sample = make(rng, 20)
     np.testing.assert_array_equal(loaded(sample), found(sample))
     assert loaded.model.decoder_norm is None
-    loaded.description["layout"] = {"decoder": True}
-    loaded.save(tmp_path / "other")
-    with pytest.raises(checkpoint.CheckpointError, match="layout={'decoder': True}"):
-        trained_operators.load(tmp_path / "other")
+    stored = checkpoint.read_metadata(found.folder / "operator", 0)
+    with pytest.raises(ValueError, match="layout={'decoder': True}"):
+        Description.from_json(stored | {"layout": {"decoder": True}})
 
 
 def test_a_model_of_your_own_is_imported_if_it_is_named(rng, tmp_path, monkeypatch):
@@ -476,7 +476,7 @@ def test_what_cannot_be_predicted_in_slices_is_named(rng, tmp_path, monkeypatch)
                 file[name] = array
         with pytest.raises(ValueError, match=words):
             predict.run(found.folder, inputs=str(tmp_path / "b.h5"), **given)
-    found.description["config"]["quadrature"] = True
+    found.description.config["quadrature"] = True
     pytest.importorskip("pyvista", reason='needs `pip install "opjax[vtk]"`')
     files.write(tmp_path / "a.vtu", sample)
     with pytest.raises(ValueError, match="weights, which are not made of cells in sli"):
@@ -504,7 +504,7 @@ def test_an_error_at_time_0_is_doubted(rng, tmp_path, monkeypatch):
     pyvista = pytest.importorskip("pyvista", reason="needs opjax[vtk]")
     monkeypatch.chdir(tmp_path)
     found = operator(rng, tmp_path / "run")
-    found.description["config"] |= {"feature_names": "k", "target_names": "u"}
+    found.description.config.update({"feature_names": "k", "target_names": "u"})
     write(found, 0.0)
     (tmp_path / "new").mkdir()
     for time in (0, 5):

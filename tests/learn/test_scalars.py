@@ -52,9 +52,9 @@ def test_files_with_scalars_are_learned_and_predicted(folder, run, tmp_path):
     workdir, result = run
     assert {"relative_l2", "lift_error"} <= result.keys()
     trained = learn.load(workdir)
-    assert trained.description["names"]["scalars"] == ["angle", "mach"]
-    assert trained.description["channels"]["target_scalars"] == 1
-    assert len(trained.description["ranges"]["scalars"][0]) == 2
+    assert trained.description.names["scalars"] == ["angle", "mach"]
+    assert trained.description.channels.target_scalars == 1
+    assert len(trained.description.ranges["scalars"][0]) == 2
     predicting.run(workdir, inputs=str(folder / "c0.npz"), output=tmp_path)
     (row,) = json.loads((tmp_path / "report.json").read_text())
     sample = files.read(folder / "c0.npz", scalars="angle,mach", target_scalars="lift")

@@ -190,11 +190,11 @@ def test_it_ends_where_training_on_whole_meshes_does(run, folder, tmp_path):
     for name in ("relative_l2", "validation", "lift_error", "lift_r2", "lift_rank"):
         np.testing.assert_allclose(found[name], whole[name], rtol=2e-3)
     trained = learn.load(workdir)
-    assert trained.description["names"]["scalars"] == ["angle", "mach"]
+    assert trained.description.names["scalars"] == ["angle", "mach"]
     before = learn.load(tmp_path / "whole").description
     for role in ("scalars", "target_scalars"):
         np.testing.assert_allclose(
-            trained.description["ranges"][role], before["ranges"][role]
+            trained.description.ranges[role], before.ranges[role]
         )
     with np.load(trained.folder / "predictions.npz") as file:
         assert file["target_scalars_names"].tolist() == ["lift"]

@@ -232,7 +232,7 @@ def calibrate(
             "need at least one other seed, and other widths have none."
         )
     uncertainty.least_cases(coverage)  # refuses what is no coverage
-    alone = not operator.description["channels"]["target"]
+    alone = not operator.description.channels.target
     if alone and width != "constant":
         raise ValueError(
             f"{width=} means nothing to the operator in {operator.folder}: it predicts "
@@ -406,12 +406,12 @@ def _check_divided(num_cases: int, num_fit: int, coverage: float, width: str) ->
 
 def _check_targets(operator: Trained, cases: Sequence[Sample]) -> None:
     """Raises ValueError unless all cases have targets that the operator predicts."""
-    if "time" in operator.description:
+    if operator.description.time is not None:
         raise ValueError(
             f"The operator in {operator.folder} was trained on series; bands are for "
             "operators of single fields."
         )
-    channels = operator.description["channels"]["target"]
+    channels = operator.description.channels.target
     for sample in cases:
         if not channels:
             if sample.target_scalars is None:
@@ -421,7 +421,7 @@ def _check_targets(operator: Trained, cases: Sequence[Sample]) -> None:
                 )
             continue
         if sample.target is None:
-            names = operator.description["config"].get("target_names")
+            names = operator.description.config.get("target_names")
             called = f" {names!r}, as --target_names of the training" if names else ""
             raise ValueError(
                 f"{sample.name} has no target{called}; calibration cases need theirs, "
@@ -439,7 +439,7 @@ def _check_unseen(operators: Sequence[Trained], cases: Sequence[Sample]) -> None
     own = [(digest(sample), sample.name) for sample in cases]
     unknown: list[str] = []
     for operator in operators:
-        seen = operator.description.get("seen")
+        seen = operator.description.seen
         if not isinstance(seen, list):
             unknown.append(str(operator.folder))
             continue
@@ -506,7 +506,7 @@ def siblings(operator: Trained, *, own_model: str | None = None) -> list[Trained
 
 
 def _options(operator: Trained) -> dict[str, Any]:
-    config = operator.description["config"]
+    config = operator.description.config
     return {k: v for k, v in config.items() if k not in ("seeds", "format")}
 
 
@@ -576,7 +576,7 @@ def _parsed(
             )
         members = [others[name] for name in text["members"]]
     factors = {name: float(value) for name, value in text["factors"].items()}
-    if operator.description["channels"]["target"]:
+    if operator.description.channels.target:
         for kind in BANDS:
             factors_of_channels(operator.fields, kind, factors)
     scores = arrays.pop("scores")

@@ -44,7 +44,7 @@ def predict_file(
       ValueError: if the operator cannot be evaluated in chunks, or the file is not what
         it takes.
     """
-    config = found.description["config"]
+    config = found.description.config
     _refuse(config)
     if point_dim is None and file.suffix.lower() == ".vtu":
         point_dim = config.get("point_dim") or None
@@ -122,7 +122,7 @@ def _predict(
         start += len(values)
     assert start == len(arrays["mesh_points"])
     read = means.scalars(found.normalizers)
-    of_scalars = case_table.row_of(found.description["names"], case, read)
+    of_scalars = case_table.row_of(found.description.names, case, read)
     return {"name": name} | report.row() | of_scalars
 
 
@@ -143,7 +143,7 @@ class _Report:
             features=features,
             scalars=arrays.get("scalars"),
         )
-        row = ranges.compare(self._description, sample)
+        row = ranges.compare(self._description.training, sample)
         self._beyond = {k: row.pop(k) for k in (ranges.BEYOND,) if k in row}
         for key, value in row.items():
             before = self._row.get(key, 0.0)
@@ -152,7 +152,7 @@ class _Report:
 
     def row(self) -> dict[str, Any]:
         """The row of the report."""
-        fewest, most = self._description["num_points"]
+        fewest, most = self._description.num_points
         factor = {"num_points_factor": max(self._n / most, fewest / self._n, 1.0)}
         found: dict[str, Any] = {"num_points": self._n, **self._row, **self._beyond}
         return found | factor | (self.sums.errors().row() if self.sums.mass else {})

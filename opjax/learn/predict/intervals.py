@@ -48,14 +48,14 @@ def calibrate(
       ValueError: if a quantity cannot be computed for a case, or is not finite.
     """
     errors: dict[str, dict[str, list[float]]] = {}
-    wanted = parse(trained.description["config"].get("quantities", ""))
-    listed = trained.description["names"].get("target_scalars") or []
+    wanted = parse(trained.description.config.get("quantities", ""))
+    listed = trained.description.names.get("target_scalars") or []
     for sample, predicted in zip(cases, predictions, strict=True):
         pairs: dict[str, Any] = {}
         if wanted:
             assert sample.target is not None
             fields = [predicted.values, sample.target]
-            names = trained.description["names"]
+            names = trained.description.names
             pairs["quantities"] = quantities.measure(wanted, sample, fields, names)
         if predicted.scalars is not None:
             if sample.target_scalars is None:

@@ -331,7 +331,7 @@ def encoded(trained: Learned, arrays: Mapping[str, Any]) -> dict[str, Any]:
 
 def decoded(trained: Learned, values: np.ndarray) -> np.ndarray:
     """Values of the output function in physical units, see `in_units`."""
-    channels = trained.description["channels"]["target"]
+    channels = trained.description.channels.target
     return in_units(trained.normalizers, "target", values[:, :channels])
 
 
@@ -369,11 +369,12 @@ def check(trained: Learned, sample: Sample, *, weights: bool) -> None:
     description = trained.description
     operator = f"the operator in {trained.folder}"
     for name in ("mesh_points", "features"):
-        array, expected = getattr(sample, name), description["channels"][name]
+        array = getattr(sample, name)
+        expected = getattr(description.channels, name)
         count = 0 if array is None else array.shape[1]
         if count != expected:
             what = "coordinates" if name == "mesh_points" else "channels of features"
-            names = description["names"].get(name)
+            names = description.names.get(name)
             raise ValueError(
                 f"{sample.name} has {count} {what}, but {operator} was trained with "
                 f"{expected}"
@@ -381,13 +382,13 @@ def check(trained: Learned, sample: Sample, *, weights: bool) -> None:
             )
     _check_scalars(trained, sample)
     weighted = sample.quadrature_weights is not None
-    if weights and weighted != description["weighted"]:
+    if weights and weighted != description.weighted:
         has = ("without", "with")
         raise ValueError(
             f"{sample.name} comes {has[weighted]} quadrature_weights, but {operator} "
             f"was trained {has[not weighted]} them."
         )
-    num_points = description["sizes"]["num_points"]
+    num_points = description.sizes.num_points
     if trained.fixed_points and sample.num_points != num_points:
         raise ValueError(
             f"{sample.name} has {sample.num_points} points, but {operator} is for "
@@ -412,10 +413,10 @@ def _check_grid(trained: Learned, sample: Sample) -> None:
 
 
 def _check_scalars(trained: Learned, sample: Sample) -> None:
-    expected = trained.description["channels"].get("scalars", 0)
+    expected = trained.description.channels.scalars
     count = 0 if sample.scalars is None else len(sample.scalars)
     if count != expected:
-        names = trained.description["names"].get("scalars")
+        names = trained.description.names.get("scalars")
         raise ValueError(
             f"{sample.name} has {count} scalars, but the operator in {trained.folder} "
             f"was trained with {expected}"

@@ -15,6 +15,7 @@ from opjax import normalize, streaming
 from opjax._trees import Model, PyTree
 from opjax.files import SlicedSplits
 from opjax.learn.predict import trained
+from opjax.learn.predict.description import Description, describe
 from opjax.learn.predict.field_errors import FieldErrors, joined, keys
 from opjax.learn.predict.learned import Learned
 from opjax.learn.predict.prediction import Encoded, Means, in_units, of_function
@@ -216,7 +217,7 @@ def streamed_regression(
 
     build = builder(sizes)
     test = _Test(splits.test, encode, look, fields, names or {})
-    description = trained.describe(train, sizes=sizes, names=names, fields=fields)
+    description = describe(train, sizes=sizes, names=names, fields=fields)
     return StreamedTask(
         train=train,
         gradient=gradient,
@@ -358,7 +359,7 @@ class _Test:
 def _evaluate(
     test: _Test,
     normalizers: Mapping[str, Normalizer],
-    description: Mapping[str, Any],
+    description: Description,
     model: Model,
     folder: pathlib.Path,
 ) -> dict[str, float]:

@@ -11,14 +11,14 @@ import numpy as np
 
 from opjax import metrics_time, normalize
 from opjax.learn.predict import stepping, trained
+from opjax.learn.predict.description import Description, Stepping
 from opjax.learn.predict.field_errors import FieldErrors, keys
-from opjax.learn.predict.stepping import Stepping, Units
+from opjax.learn.predict.stepping import Units
 from opjax.learn.tasks import outcome
 from opjax.learn.tasks.field_losses import Form, Scales, Sizes, means_of_channels
 from opjax.learn.tasks.time_data import WindowBucket
 from opjax.normalize import Normalizer
 from opjax.samples import Sample, Series
-from opjax.samples.fields import from_description
 from opjax.samples.series import Window
 
 # Rollouts that blow up count as this error, which is no number otherwise.
@@ -181,7 +181,7 @@ def evaluate(
     rolled: Rolled,
     normalizers: Mapping[str, Normalizer],
     units: Units,
-    description: Mapping[str, Any],
+    description: Description,
     tests: Sequence[Series],
     test: tuple[WindowBucket, ...],
     model: Any,
@@ -202,7 +202,8 @@ def evaluate(
             if window.series == 0:
                 first = one
     ordered = [seen[number] for number in range(len(tests))]
-    fields = from_description(description["fields"])
+    fields = description.fields
+    assert fields is not None
     names = fields.names
     outcomes = [_Errors(*(_of(names, part) for part in one[:3])) for one in ordered]
     errors = np.array([one.own.of_samples.mean() for one in outcomes])
