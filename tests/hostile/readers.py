@@ -197,6 +197,7 @@ def _save_trained(path: Path) -> None:
     from opjax.learn.cli import train
     from opjax.learn.json_files import write_json
     from opjax.learn.predict import trained
+    from opjax.learn.predict.description import describe
     from opjax.learn.registry import operators
     from opjax.samples import Sample
 

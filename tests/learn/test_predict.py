@@ -20,6 +20,7 @@ from opjax.learn.cli import predict, train
 from opjax.learn.predict import prediction
 from opjax.learn.predict import trained as trained_operators
 from opjax.learn.predict.description import Description, describe
+from opjax.learn.predict.prediction import Limits
 from opjax.learn.predict.trained import Trained
 from opjax.learn.registry import operators
 from opjax.learn.tasks import supervised
@@ -125,14 +126,14 @@ def test_chunks_change_nothing(name, weighted, rng, tmp_path):
     assert division.obstacle(found.model, "stream") is None
     assert np.std(expected) > 1e-2
     for chunk_size in (40, 200):
-        actual = found(sample, chunk_size=chunk_size)
+        actual = found(sample, limits=Limits(chunk_size))
         np.testing.assert_allclose(actual, expected, rtol=2e-5, atol=2e-5)
 
 
 def test_what_was_trained_with_dropout_is_predicted_in_chunks(rng, tmp_path):
     found, sample = operator(rng, tmp_path, dropout=0.5), make(rng, 101)
     assert division.obstacle(found.model, "stream")  # while it is trained
-    actual = found(sample, chunk_size=40)
+    actual = found(sample, limits=Limits(40))
     np.testing.assert_allclose(actual, expected_of(found, sample), rtol=2e-5, atol=2e-5)
     field = found.field(sample, chunk_size=40)
     np.testing.assert_allclose(field.at(sample), actual, rtol=2e-5, atol=2e-5)
@@ -149,7 +150,7 @@ def test_chunks_are_encoded_as_the_whole(rng, tmp_path):
         layout=operators.Layout(residual_encoder=True),
     )
     sample = make(rng, 101)
-    values = [found(sample, time=0.3, chunk_size=size) for size in (40, 200)]
+    values = [found(sample, time=0.3, limits=Limits(size)) for size in (40, 200)]
     np.testing.assert_allclose(*values, rtol=1e-4, atol=1e-4)
     assert np.std(values[0] - found(sample, time=0.9)) > 1e-3
 
@@ -163,17 +164,17 @@ def test_a_mesh_that_is_on_disk_is_predicted_in_chunks(rng, tmp_path):
     for name in ("mesh_points", "features", "quadrature_weights"):
         np.save(tmp_path / f"{name}.npy", getattr(sample, name))
         mapped[name] = np.load(tmp_path / f"{name}.npy", mmap_mode="r")
-    parts = list(found.stream(mapped, chunk_size=40))
+    parts = list(found.stream(mapped, limits=Limits(40)))
     assert [part.shape for part in parts] == [(40, 1), (40, 1), (21, 1)]
     expected = expected_of(found, sample)
     np.testing.assert_allclose(np.concatenate(parts), expected, rtol=2e-5, atol=2e-5)
     # No memory for features of all points: they go to a file.
-    parts = found.stream(mapped, chunk_size=40, memory_gib=2e-5 * 3, scratch=tmp_path)
+    parts = found.stream(mapped, limits=Limits(40, 2e-5 * 3, tmp_path))
     np.testing.assert_allclose(
         np.concatenate(list(parts)), expected, rtol=2e-5, atol=2e-5
     )
     with pytest.raises(ValueError, match="too little: 101 .* chunk_size=.* fits"):
-        found.stream(mapped, chunk_size=100, memory_gib=4e-5)
+        found.stream(mapped, limits=Limits(100, 4e-5))
     with pytest.raises(ValueError, match="comes without quadrature"):
         found.stream({**mapped, "quadrature_weights": None})
 
@@ -205,10 +206,10 @@ def test_other_operators_are_evaluated_as_a_whole(name, rng, tmp_path):
     expected = expected_of(found, sample)
     assert division.obstacle(found.model, "stream")
     for chunk_size in (16, 200):
-        actual = found(sample, chunk_size=chunk_size)
+        actual = found(sample, limits=Limits(chunk_size))
         np.testing.assert_allclose(actual, expected, rtol=2e-5, atol=2e-5)
     with pytest.raises(ValueError, match=f"{name} needs about .* 101 points, above"):
-        found(sample, chunk_size=16, memory_gib=1e-6)
+        found(sample, limits=Limits(16, 1e-6))
 
 
 def test_pairs_of_a_million_points_are_warned_of(rng, tmp_path):

@@ -40,6 +40,7 @@ from opjax.learn.predict import (
     widths,
 )
 from opjax.learn.predict.calibration import Calibration
+from opjax.learn.predict.prediction import Limits
 from opjax.learn.predict.trained import Trained
 from opjax.learn.report.figures_bands import Pictures
 from opjax.samples import Sample, ranges
@@ -94,7 +95,7 @@ def run(
                     "opjax-train --seeds=0,1,2, or give another --width."
                 )
         predict = functools.partial(
-            found.both, chunk_size=chunk_size, memory_gib=memory_gib, scratch=scratch
+            found.both, limits=Limits(chunk_size, memory_gib, scratch)
         )
         result = calibration.calibrate(
             found,

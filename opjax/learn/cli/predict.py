@@ -273,9 +273,7 @@ def _predict_all(
             for sample, add, when in several:
                 both = found.both(
                     sample,
-                    chunk_size=limits.chunk_size,
-                    memory_gib=limits.memory_gib,
-                    scratch=limits.scratch,
+                    limits=limits,
                 )
                 values = _finite(sample, both.values)
                 row = _row(found, sample, values, wanted)

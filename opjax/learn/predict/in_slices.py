@@ -99,9 +99,7 @@ def _predict(
     report, start = _Report(found, len(arrays["mesh_points"])), 0
     parts = found.stream_channels(
         arrays,
-        chunk_size=limits.chunk_size,
-        memory_gib=limits.memory_gib,
-        scratch=limits.scratch,
+        limits=limits,
     )
     written, means = None if add is None else add(), prediction.Means(found.model)
     for part in parts:

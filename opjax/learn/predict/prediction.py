@@ -38,17 +38,22 @@ class Predicted(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """Bounds of the memory of an evaluation, see `Trained.__call__`.
+    """Bounds of the memory of an evaluation.
 
     Attributes:
-      chunk_size: points that are evaluated at once.
-      memory_gib: maximum memory, in GiB.
-      scratch: folder for a temporary file; the system's temporary one if None.
+      chunk_size: points that are evaluated at once, by operators that can.
+      memory_gib: maximum memory, in GiB. Features of all points are kept in memory if a
+        sixteenth of it is enough.
+      scratch: folder for a file with them otherwise, 4 bytes for each channel and
+        point; the system's temporary one if None.
     """
 
     chunk_size: int = 2**14
     memory_gib: float = 8.0
     scratch: str | os.PathLike[str] | None = None
+
+
+LIMITS = Limits()  # by default
 
 
 def predict_sample(
@@ -123,38 +128,34 @@ def predict(
     sample: Sample,
     *,
     time: float | None,
-    chunk_size: int,
-    memory_gib: float,
-    scratch: str | os.PathLike[str] | None,
+    limits: Limits,
 ) -> Predicted:
     """Evaluates an operator on a mesh, see `Trained.__call__`.
 
-    Meshes up to `chunk_size` points are padded to one of a few sizes, for each of which
+    Meshes up to the size of a chunk are padded to one of a few sizes, for each of which
     the operator is compiled once. Larger ones run chunk by chunk, where the operator
     can, see `opjax.streaming`. Other operators are evaluated as a whole, where that
     fits.
     """
     check(trained, sample, weights=True)
     n, arrays = sample.num_points, arrays_of(sample)
-    if n > chunk_size and not obstacle(trained):
+    if n > limits.chunk_size and not obstacle(trained):
         found = chunks(
             trained,
             arrays,
             time=time,
-            chunk_size=chunk_size,
-            memory_gib=memory_gib,
-            scratch=scratch,
+            limits=limits,
         )
         values = np.concatenate(list(found))
         scalars = _scalars_of(trained, values, sample.quadrature_weights)
         return Predicted(decoded(trained, values), scalars)
     when = None if time is None else jnp.asarray(time, jnp.float32)
-    if not trained.fixed_points and n <= chunk_size:
+    if not trained.fixed_points and n <= limits.chunk_size:
         bare = sample._replace(target=None, target_scalars=None)
         arrays = samples.pad(bare, padded_size(n))
-    if n > chunk_size:
+    if n > limits.chunk_size:
         warn_of_pairs(trained, n)
-        _check_memory(trained, arrays, when, memory_gib)
+        _check_memory(trained, arrays, when, limits.memory_gib)
     whole = _whole(trained.model, model_input(trained, arrays), when)
     scalars = whole.scalars
     if scalars is not None:
@@ -242,9 +243,7 @@ def chunks(
     source: Mapping[str, Any],
     *,
     time: float | None,
-    chunk_size: int,
-    memory_gib: float,
-    scratch: str | os.PathLike[str] | None,
+    limits: Limits,
 ) -> Iterator[np.ndarray]:
     """Evaluates the model of the output function chunk by chunk, not decoded.
 
@@ -253,22 +252,22 @@ def chunks(
     refuse_whole(trained)
     n, model = len(source["mesh_points"]), of_function(trained.model)
     layers, channels, width = plan.sizes(model)
+    limit = limits.memory_gib * 2**30
     # Features of all points: in memory if they take little of it, else in a file.
-    small = n * channels * width <= memory_gib * 2**30 / 16
-    folder = None if small or layers == 1 else scratch or tempfile.gettempdir()
-    limit = memory_gib * 2**30
+    small = n * channels * width <= limit / 16
+    folder = None if small or layers == 1 else limits.scratch or tempfile.gettempdir()
     needed = plan.needed_bytes(
-        model, n, store_every=0, chunk_size=chunk_size, backward=False
+        model, n, store_every=0, chunk_size=limits.chunk_size, backward=False
     )
     if needed > limit:
         text = plan.advice(
-            model, n, memory_limit=limit, chunk_size=chunk_size, backward=False
+            model, n, memory_limit=limit, chunk_size=limits.chunk_size, backward=False
         )
-        raise ValueError(f"{memory_gib=:g} is too little: {text}")
+        raise ValueError(f"memory_gib={limits.memory_gib:g} is too little: {text}")
     return streaming.predict(
         model,
         encoded(trained, source),
-        chunk_size=chunk_size,
+        chunk_size=limits.chunk_size,
         time=time,
         storage=folder,
     )

@@ -19,6 +19,7 @@ from opjax.learn.predict import grids, in_time, prediction
 from opjax.learn.predict.description import Description, check_counts
 from opjax.learn.predict.field import Field
 from opjax.learn.predict.learned import Learned
+from opjax.learn.predict.prediction import LIMITS, Limits
 from opjax.learn.registry import operators
 from opjax.learn.registry.entries import Operator
 from opjax.normalize import Normalizer
@@ -56,9 +57,7 @@ class Trained(Learned):
         quadrature_weights: ArrayLike | None = None,
         scalars: ArrayLike | None = None,
         time: float | None = None,
-        chunk_size: int = 2**14,
-        memory_gib: float = 8.0,
-        scratch: str | os.PathLike[str] | None = None,
+        limits: Limits = LIMITS,
     ) -> np.ndarray:
         """Predicts on a mesh, in physical units.
 
@@ -72,11 +71,7 @@ class Trained(Learned):
           scalars: of an operator that takes some, `(s,)`, in the order of their names;
             not with a sample or a file, which have them.
           time: of an operator with a time embedding.
-          chunk_size: points that are evaluated at once, by operators that can.
-          memory_gib: largest memory of an evaluation, in GiB. Features of all points
-            are kept in memory if a sixteenth of it is enough.
-          scratch: folder for a file with them otherwise, 4 bytes for each channel and
-            point; the system's temporary one if None.
+          limits: bounds of the memory.
 
         Returns:
           Values of the output function, float32 of shape `(n, q)`, or float64 where an
@@ -97,9 +92,7 @@ class Trained(Learned):
                 self,
                 sample,
                 time=time,
-                chunk_size=chunk_size,
-                memory_gib=memory_gib,
-                scratch=scratch,
+                limits=limits,
             )
             return found.values
 
@@ -122,9 +115,7 @@ class Trained(Learned):
         mesh: Sample | str | os.PathLike[str],
         *,
         time: float | None = None,
-        chunk_size: int = 2**14,
-        memory_gib: float = 8.0,
-        scratch: str | os.PathLike[str] | None = None,
+        limits: Limits = LIMITS,
     ) -> prediction.Predicted:
         """Predicts the output function and the scalars of a sample.
 
@@ -132,10 +123,8 @@ class Trained(Learned):
 
         Args:
           mesh: a sample, or a file with one.
-          time: see `__call__`; likewise the others.
-          chunk_size: points that are evaluated at once.
-          memory_gib: largest memory of an evaluation, in GiB.
-          scratch: folder for a file.
+          time: see `__call__`.
+          limits: bounds of the memory.
 
         Returns:
           `values (n, q)`, `(n, 0)` of an operator that predicts scalars alone, and
@@ -151,9 +140,7 @@ class Trained(Learned):
             self,
             self.one(mesh),
             time=time,
-            chunk_size=chunk_size,
-            memory_gib=memory_gib,
-            scratch=scratch,
+            limits=limits,
         )
 
     def save(self, folder: str | os.PathLike[str]) -> None:
@@ -182,9 +169,7 @@ class Trained(Learned):
         arrays: Mapping[str, Any],
         *,
         time: float | None = None,
-        chunk_size: int = 2**14,
-        memory_gib: float = 8.0,
-        scratch: str | os.PathLike[str] | None = None,
+        limits: Limits = LIMITS,
     ) -> Iterator[np.ndarray]:
         """Predicts chunk by chunk on a mesh that need not fit into memory.
 
@@ -192,10 +177,8 @@ class Trained(Learned):
           arrays: `mesh_points`, and `features` and `quadrature_weights` where the
             operator was trained with them, of any kind that can be sliced: `np.memmap`,
             HDF5 data sets; and `scalars`, `(s,)`, of an operator that takes some.
-          time: see `__call__`; likewise the others.
-          chunk_size: points that are evaluated at once.
-          memory_gib: largest memory of an evaluation, in GiB.
-          scratch: folder for a file.
+          time: see `__call__`.
+          limits: bounds of the memory.
 
         Returns:
           An iterator of values of the output function, of shape `(m, q)` and the type
@@ -210,9 +193,7 @@ class Trained(Learned):
         parts = self.stream_channels(
             arrays,
             time=time,
-            chunk_size=chunk_size,
-            memory_gib=memory_gib,
-            scratch=scratch,
+            limits=limits,
         )
         return (prediction.decoded(self, part) for part in parts)
 
@@ -221,18 +202,14 @@ class Trained(Learned):
         arrays: Mapping[str, Any],
         *,
         time: float | None = None,
-        chunk_size: int = 2**14,
-        memory_gib: float = 8.0,
-        scratch: str | os.PathLike[str] | None = None,
+        limits: Limits = LIMITS,
     ) -> Iterator[np.ndarray]:
         """Evaluates all channels chunk by chunk, those of scalars among them.
 
         Args:
-          arrays: see `stream`; likewise the others.
+          arrays: see `stream`.
           time: of an operator with a time embedding.
-          chunk_size: points that are evaluated at once.
-          memory_gib: largest memory of an evaluation, in GiB.
-          scratch: folder for a file.
+          limits: bounds of the memory.
 
         Returns:
           An iterator of values as the model returns them, `(m, q)` and further
@@ -249,9 +226,7 @@ class Trained(Learned):
             self,
             arrays,
             time=time,
-            chunk_size=chunk_size,
-            memory_gib=memory_gib,
-            scratch=scratch,
+            limits=limits,
         )
 
     def rollout(
