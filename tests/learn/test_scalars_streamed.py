@@ -171,7 +171,7 @@ def test_parameters_of_a_loss_get_their_gradient():
 
     loss = streaming.SumLoss(sums, lambda s, p: p["scale"] * s[0] / s[1])
     value, (_, found) = streaming.value_and_grads(
-        model, {"scale": jnp.float32(3)}, given, chunk_size=8, loss=loss
+        model, {"scale": jnp.float32(3)}, given, streaming.Chunks(8), loss=loss
     )
     np.testing.assert_allclose(found["scale"], value / 3, rtol=1e-6)
 

@@ -267,9 +267,8 @@ def chunks(
     return streaming.predict(
         model,
         encoded(trained, source),
-        chunk_size=limits.chunk_size,
+        streaming.Chunks(limits.chunk_size, storage=folder),
         time=time,
-        storage=folder,
     )
 
 

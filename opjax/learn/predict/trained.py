@@ -287,7 +287,7 @@ class Trained(Learned):
         found = streaming.coefficients(
             prediction.of_function(self.model),
             arrays,
-            chunk_size=chunk_size,
+            streaming.Chunks(chunk_size),
             time=time,
         )
         return Field(self, found, time, sample.scalars)

@@ -299,19 +299,16 @@ def _gradient(
 ) -> tuple[jax.Array, Any]:
     """Loss and gradients of one sample."""
     given = {name: array for name, array in arrays.items() if name != "target_scalars"}
-    memory = how.memory_gib * 2**30
+    chunks = streaming.Chunks(how.chunk_size, memory_limit=how.memory_gib * 2**30)
     if "target_scalars" not in arrays:
-        return streaming.value_and_grad(
-            model, given, chunk_size=how.chunk_size, loss=loss, memory_limit=memory
-        )
+        return streaming.value_and_grad(model, given, chunks, loss=loss)
     parameters = model.head, jnp.asarray(arrays["target_scalars"][:])
     value, (of_operator, (of_head, _)) = streaming.value_and_grads(
         model.operator,
         parameters,
         given,
-        chunk_size=how.chunk_size,
+        chunks,
         loss=loss,
-        memory_limit=memory,
     )
     parts = {"operator": of_operator, "head": of_head}
     waiting = {name: iter(jax.tree.leaves(part)) for name, part in parts.items()}
@@ -413,7 +410,7 @@ def _look(
     given = {k: array for k, array in arrays.items() if not k.startswith("target")}
     inner = of_function(model)
     each = None if fields is None else Scales(fields, normalizers["target"])
-    for part in streaming.predict(inner, given, chunk_size=how.chunk_size):
+    for part in streaming.predict(inner, given, streaming.Chunks(how.chunk_size)):
         rows = slice(start, start + len(part))
         weights = np.ones(len(part), np.float32)
         if "quadrature_weights" in arrays:
