@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
+from opjax._trees import PyTree
 from opjax.nn import OperatorTransformer
 from opjax.nn.attention.sums import Sums
 from opjax.nn.models import block_parts
@@ -189,7 +190,7 @@ class _Backward:
         mixed: jax.Array,
         found: list[Sums],
         loss: SumLoss,
-        of_sums: Any,
+        of_sums: PyTree,
     ):
         self.mesh, self.mixed = mesh, mixed
         self._found, self._loss, self._of_sums = found, loss, of_sums
@@ -367,7 +368,7 @@ class _ToEncoder(Pass[tuple[Leaves, Leaves, Leaves]]):
         self._backward.outer.add(of_encoder)
 
 
-def _put(trees: Any, layer: int, tree: Any) -> None:
+def _put(trees: PyTree, layer: int, tree: PyTree) -> None:
     def put(rows: np.ndarray, row: jax.Array) -> None:
         rows[layer] = row
 

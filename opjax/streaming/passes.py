@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
+from opjax._trees import Model
 from opjax.nn import OperatorTransformer, division
 from opjax.nn.attention.sums import Sums
 from opjax.streaming import programs
@@ -142,7 +143,7 @@ class Mesh:
         return chunk.weights * self.dtype.type(self.scale)
 
 
-def check_model(model: Any) -> None:
+def check_model(model: Model) -> None:
     """Raises ValueError if a mesh cannot be streamed through a model."""
     if reason := division.obstacle(model, "stream"):
         raise ValueError(f"A mesh cannot be streamed: {reason}.")

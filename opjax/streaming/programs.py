@@ -16,6 +16,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.typing import ArrayLike
 
+from opjax._trees import PyTree
 from opjax.nn import OperatorTransformer
 from opjax.nn.attention.sums import Added, Sums
 from opjax.nn.bases import Basis
@@ -36,7 +37,7 @@ Totals = tuple[jax.Array, jax.Array]
 class _Structure:
     """What a model is without its arrays, compared by identity."""
 
-    def __init__(self, tree: Any):
+    def __init__(self, tree: PyTree):
         self.tree = tree
 
 
@@ -245,7 +246,7 @@ def pull_loss(
     z: jax.Array,
     target: jax.Array,
     weights: jax.Array,
-    cotangent: Any,
+    cotangent: PyTree,
     *,
     loss: SumLoss,
 ) -> tuple[Leaves, jax.Array]:

@@ -8,8 +8,10 @@ import jax
 import jax.numpy as jnp
 import optax
 from jax import Array
+from jax.typing import ArrayLike
 
 from opjax import training
+from opjax._trees import PyTree
 from opjax.streaming.gradients import value_and_grad
 from opjax.streaming.losses import RELATIVE_L2, SumLoss
 from opjax.streaming.plan import Chunks
@@ -38,7 +40,7 @@ def make_step(
     update = make_update(optimizer)
 
     def step(
-        state: TrainState, source: Source, time: Any = None
+        state: TrainState, source: Source, time: ArrayLike | None = None
     ) -> tuple[TrainState, dict[str, Array]]:
         value, gradients = value_and_grad(
             state.model, source, chunks, loss=loss, time=time
@@ -66,7 +68,7 @@ def _update_of(rule: optax.GradientTransformation) -> Callable[..., Any]:
     """The update of a rule, whose numbers may be arguments of a compiled program."""
 
     def update(
-        state: TrainState, value: Array, gradients: Any
+        state: TrainState, value: Array, gradients: PyTree
     ) -> tuple[TrainState, dict[str, Array]]:
         norm = optax.tree.norm(gradients)
         finite = jnp.isfinite(value) & jnp.isfinite(norm)

@@ -13,6 +13,7 @@ import numpy as np
 
 from opjax import _formats, files, uncertainty
 from opjax._files import remove_leftovers
+from opjax._trees import Json
 from opjax.files.npz import add, open_npz
 from opjax.learn.json_files import replacing, to_json
 from opjax.learn.messages import say
@@ -555,7 +556,7 @@ def load_calibration(
 
 def _parsed(
     operator: Trained,
-    text: dict[str, Any],
+    text: Json,
     arrays: dict[str, np.ndarray],
     own_model: str | None,
 ) -> Calibration:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from opjax._trees import Json
 from opjax.learn.config import ModelOptions, fields, renamed
 from opjax.learn.config.time import MODES, TIMED
 from opjax.learn.json_files import to_json, tuples
@@ -205,7 +206,7 @@ class Description:
         )
 
 
-def _ordered(kind: Any, stored: Mapping[str, Any]) -> list[Any]:
+def _ordered(kind: Any, stored: Json) -> list[Any]:
     """Values of a named tuple in their order, by default those of its class."""
     given = kind._field_defaults | {k: tuples(value) for k, value in stored.items()}
     if missing := [name for name in kind._fields if name not in given]:
@@ -213,7 +214,7 @@ def _ordered(kind: Any, stored: Mapping[str, Any]) -> list[Any]:
     return [given[name] for name in kind._fields]
 
 
-def _configuration(stored: Mapping[str, Any]) -> dict[str, Any]:
+def _configuration(stored: Json) -> dict[str, Any]:
     """The configuration of a run with the names of today, checked."""
     config = renamed.current(dict(stored))
     values = {name: tuples(value) for name, value in config.items()}

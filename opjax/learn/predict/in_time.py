@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from opjax import normalize, samples
+from opjax._trees import Model, PyTree
 from opjax.learn.predict import prediction, stepping
 from opjax.learn.predict.description import Stepping
 from opjax.learn.predict.learned import Learned
@@ -146,7 +147,12 @@ def _advance(
 
 
 def _step(
-    how: Stepping, normalizers: Any, model: Any, known: Any, seen: Any, lag: Any
+    how: Stepping,
+    normalizers: PyTree,
+    model: Model,
+    known: PyTree,
+    seen: jax.Array,
+    lag: jax.Array,
 ) -> tuple[jax.Array, jax.Array]:
     """The next frame, and what the model sees for the one after it."""
     frame = stepping.next_frame(how, normalizers, model, known, seen, lag)

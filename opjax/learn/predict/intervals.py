@@ -7,6 +7,7 @@ import jax
 import numpy as np
 
 from opjax import uncertainty
+from opjax._trees import Json
 from opjax.learn.config.quantities import parse
 from opjax.learn.messages import say
 from opjax.learn.predict import quantities
@@ -88,9 +89,7 @@ def named(listed: Sequence[str], values: np.ndarray) -> dict[str, float]:
     return dict(zip(names, map(float, values), strict=True))
 
 
-def row_of(
-    known: Mapping[str, Mapping[str, float]], row: Mapping[str, Any]
-) -> dict[str, Any]:
+def row_of(known: Mapping[str, Mapping[str, float]], row: Json) -> dict[str, Any]:
     """Returns the ends of the intervals of the numbers in a row of a report.
 
     Quantities that were not calibrated have none.

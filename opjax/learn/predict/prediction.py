@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from opjax import nn, normalize, samples, streaming
+from opjax._trees import Arrays, Columns, Model, PyTree
 from opjax.learn.predict.learned import Learned
 from opjax.learn.registry import operators
 from opjax.nn import division
@@ -58,8 +59,8 @@ LIMITS = Limits()  # by default
 
 def predict_sample(
     normalizers: Mapping[str, Normalizer],
-    model: Any,
-    sample: Any,
+    model: Model,
+    sample: Arrays,
     *,
     time: jax.Array | None = None,
     axis_name: str | None = None,
@@ -74,8 +75,8 @@ def predict_sample(
 
 def predict_both(
     normalizers: Mapping[str, Normalizer],
-    model: Any,
-    sample: Any,
+    model: Model,
+    sample: Arrays,
     *,
     time: jax.Array | None = None,
     axis_name: str | None = None,
@@ -88,8 +89,8 @@ def predict_both(
 
 
 def call_both(
-    model: Any,
-    sample: Any,
+    model: Model,
+    sample: Arrays,
     *,
     time: jax.Array | None = None,
     axis_name: str | None = None,
@@ -105,7 +106,7 @@ def call_both(
     return Predicted(*both)
 
 
-def of_function(model: Any) -> Any:
+def of_function(model: Model) -> Any:
     """The model of the output function, with the channels that a head reads.
 
     Without dropout, which would keep points from being evaluated in chunks.
@@ -179,7 +180,7 @@ class Means:
       model: any; of one that predicts no scalars there are none.
     """
 
-    def __init__(self, model: Any):
+    def __init__(self, model: Model):
         known = isinstance(model, nn.models.ScalarOperator)
         self._model: nn.models.ScalarOperator | None = model if known else None
         self._sum: Any = 0.0
@@ -240,7 +241,7 @@ def obstacle(trained: Learned) -> str | None:
 
 def chunks(
     trained: Learned,
-    source: Mapping[str, Any],
+    source: Columns,
     *,
     time: float | None,
     limits: Limits,
@@ -310,7 +311,7 @@ def _single(normalizer: Normalizer, values: np.ndarray) -> np.ndarray:
     return encoded.astype(np.float32, copy=False)
 
 
-def encoded(trained: Learned, arrays: Mapping[str, Any]) -> dict[str, Any]:
+def encoded(trained: Learned, arrays: Columns) -> dict[str, Any]:
     """Sliceable arrays as the model sees them, scalars being features."""
     normalizers = trained.normalizers
     found: dict[str, Any] = {
@@ -423,7 +424,7 @@ def _check_scalars(trained: Learned, sample: Sample) -> None:
 
 
 @jax.jit
-def _whole(model: Any, arrays: Any, when: jax.Array | None) -> Predicted:
+def _whole(model: Model, arrays: PyTree, when: jax.Array | None) -> Predicted:
     return call_both(model, arrays, time=when)
 
 
@@ -440,7 +441,7 @@ def warn_of_pairs(trained: Learned, num_points: int) -> None:
 
 
 def _check_memory(
-    trained: Learned, arrays: Any, when: jax.Array | None, memory_gib: float
+    trained: Learned, arrays: PyTree, when: jax.Array | None, memory_gib: float
 ) -> None:
     """Asks the compiler for the memory of an evaluation before there is one."""
     n = len(arrays["mesh_points"])

@@ -1,13 +1,14 @@
 """The step of an operator in time: from the last frames to the next one, or to many."""
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from opjax import normalize
+from opjax._trees import Arrays, Model
 from opjax.learn.predict.description import Stepping
 from opjax.learn.predict.prediction import predict_sample
 from opjax.normalize import Normalizer
@@ -67,8 +68,8 @@ def _single(mean: np.ndarray, std: np.ndarray) -> Normalizer:
 def next_frame(
     how: Stepping,
     normalizers: Mapping[str, Normalizer],
-    model: Any,
-    sample: Mapping[str, Any],
+    model: Model,
+    sample: Arrays,
     features: jax.Array,
     lag: jax.Array,
     *,
@@ -116,8 +117,8 @@ def pushed(how: Stepping, features: jax.Array, frame: jax.Array) -> jax.Array:
 def frames(
     how: Stepping,
     normalizers: Mapping[str, Normalizer],
-    model: Any,
-    sample: Mapping[str, Any],
+    model: Model,
+    sample: Arrays,
     lags: jax.Array,
     *,
     checkpoint: bool = False,

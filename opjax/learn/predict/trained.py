@@ -14,6 +14,7 @@ from flax import nnx
 from jax.typing import ArrayLike
 
 from opjax import _formats, streaming
+from opjax._trees import Columns, Json, Model
 from opjax.learn.json_files import read_object, to_json, write_json
 from opjax.learn.predict import grids, in_time, prediction
 from opjax.learn.predict.description import Description, check_counts
@@ -166,7 +167,7 @@ class Trained(Learned):
 
     def stream(
         self,
-        arrays: Mapping[str, Any],
+        arrays: Columns,
         *,
         time: float | None = None,
         limits: Limits = LIMITS,
@@ -199,7 +200,7 @@ class Trained(Learned):
 
     def stream_channels(
         self,
-        arrays: Mapping[str, Any],
+        arrays: Columns,
         *,
         time: float | None = None,
         limits: Limits = LIMITS,
@@ -343,7 +344,7 @@ def _refuse_beside(
 
 def save(
     folder: pathlib.Path,
-    model: Any,
+    model: Model,
     normalizers: Mapping[str, Normalizer],
     description: Description,
 ) -> None:
@@ -360,7 +361,7 @@ def save(
     checkpoint.save(folder / FOLDER, 0, payload, metadata=to_json(metadata), keep=1)
 
 
-def finish(folder: pathlib.Path, result: Mapping[str, Any]) -> None:
+def finish(folder: pathlib.Path, result: Json) -> None:
     """Marks the folder of an operator as finished, for `load`."""
     write_json(folder / "result.json", dict(result))
 
@@ -433,7 +434,7 @@ def _read(folder: pathlib.Path) -> tuple[Description, dict[str, Normalizer]]:
         raise _damaged(folder, str(error)) from error
 
 
-def _normalizers(stored: Mapping[str, Any]) -> dict[str, Normalizer]:
+def _normalizers(stored: Json) -> dict[str, Normalizer]:
     """Normalisers of the shapes and types that were stored; in opjax 0.2 float32."""
     shapes, kinds = stored.get("normalizers"), stored.get("normalizer_types", {})
     if not isinstance(shapes, dict):

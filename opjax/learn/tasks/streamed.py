@@ -54,7 +54,7 @@ class _Fields:
     scales: Scales
     form: Form
 
-    def value(self, sums: Any, parameters: object = None) -> jax.Array:
+    def value(self, sums: PyTree, parameters: object = None) -> jax.Array:
         """The mean of the errors of the fields."""
         del parameters
         return jnp.mean(self.form(self.scales.of_sums(sums)))
@@ -97,7 +97,7 @@ class _ErrorOfBoth:
 
     fields: _Fields | None
 
-    def __call__(self, sums: Any, parameters: Any) -> jax.Array:
+    def __call__(self, sums: PyTree, parameters: PyTree) -> jax.Array:
         head, known = parameters
         read = head.of_means(sums["read"] / sums["mass"])
         error = scalars.over_std(read, known, jnp.ones_like(read))

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from opjax import training
+from opjax._trees import Arrays, Batch, Model
 from opjax.files.series import SeriesSplits
 from opjax.learn.config.time import TimeOptions
 from opjax.learn.messages import say
@@ -120,7 +121,7 @@ def _loss(
 ) -> Callable[..., jax.Array]:
     last = config.time == "unrolled" and config.unroll_gradient == "last"
 
-    def one(model: Any, sample: Any, key: jax.Array | None = None) -> jax.Array:
+    def one(model: Model, sample: Arrays, key: jax.Array | None = None) -> jax.Array:
         if key is not None:
             features = sample["features"]
             drawn = jax.random.normal(key, features.shape, features.dtype)
@@ -134,7 +135,7 @@ def _loss(
         found = jnp.mean(form(rolled.sizes(frames, sample)), axis=1)
         return found[-1] if last else jnp.mean(found)
 
-    def total(model: Any, batch: Any, *, key: jax.Array | None = None) -> jax.Array:
+    def total(model: Model, batch: Batch, *, key: jax.Array | None = None) -> jax.Array:
         if key is None:
             return jnp.sum(training.over_samples(partial(one, model))(batch))
         keys = jax.random.split(key, batch["lags"].shape[0])

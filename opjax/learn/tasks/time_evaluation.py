@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from opjax import metrics_time, normalize
+from opjax._trees import Arrays, Model
 from opjax.learn.predict import stepping, trained
 from opjax.learn.predict.description import Description, Stepping
 from opjax.learn.predict.field_errors import FieldErrors, keys
@@ -29,8 +30,8 @@ _SHOWN = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)  # steps with a number of th
 def frame_errors(
     how: Stepping,
     normalizers: Mapping[str, Normalizer],
-    model: Any,
-    sample: Mapping[str, Any],
+    model: Model,
+    sample: Arrays,
     *,
     checkpoint: bool = False,
     gradient: str = "all",
@@ -57,8 +58,8 @@ def frame_errors(
 def step_errors(
     how: Stepping,
     normalizers: Mapping[str, Normalizer],
-    model: Any,
-    sample: Mapping[str, Any],
+    model: Model,
+    sample: Arrays,
     *,
     axis_name: str | None = None,
 ) -> jax.Array:
@@ -96,7 +97,7 @@ def step_errors(
     )
 
 
-def targets(how: Stepping, sample: Mapping[str, Any]) -> jax.Array:
+def targets(how: Stepping, sample: Arrays) -> jax.Array:
     """The true frames of a window, `(t, n, c)`."""
     target = jnp.asarray(sample["target"])
     return jnp.moveaxis(target.reshape(len(target), -1, how.channels), 1, 0)
@@ -118,8 +119,8 @@ class Rolled:
 
     def frames(
         self,
-        model: Any,
-        sample: Mapping[str, Any],
+        model: Model,
+        sample: Arrays,
         *,
         checkpoint: bool = False,
         gradient: str = "all",
@@ -135,14 +136,14 @@ class Rolled:
             gradient=gradient,
         )
 
-    def sizes(self, frames: jax.Array, sample: Mapping[str, Any]) -> Sizes:
+    def sizes(self, frames: jax.Array, sample: Arrays) -> Sizes:
         """Measures frames against the true ones, `(t, f)` each."""
         weights = sample.get("quadrature_weights")
         measure = partial(self.scales.sizes, quadrature_weights=weights)
         return jax.vmap(measure)(frames, targets(self.how, sample))
 
 
-def error(rolled: Rolled, form: Form, model: Any, sample: Any) -> jax.Array:
+def error(rolled: Rolled, form: Form, model: Model, sample: Arrays) -> jax.Array:
     """The mean error of the frames of a rollout, without repeated ones."""
     sizes = rolled.sizes(rolled.frames(model, sample), sample)
     found = jnp.mean(form(sizes), axis=1)
@@ -184,7 +185,7 @@ def evaluate(
     description: Description,
     tests: Sequence[Series],
     test: tuple[WindowBucket, ...],
-    model: Any,
+    model: Model,
     folder: pathlib.Path,
 ) -> dict[str, float]:
     """Rolls out the test series; writes the operator and `predictions.npz`."""
@@ -235,7 +236,7 @@ def evaluate(
     return _numbers(names, ordered, outcomes, errors, series, by_field)
 
 
-def _look(rolled: Rolled, model: Any, sample: Any) -> _Seen:
+def _look(rolled: Rolled, model: Model, sample: Arrays) -> _Seen:
     how, scales = rolled.how, rolled.scales
     predicted, target = rolled.frames(model, sample), targets(how, sample)
     stop = how.history * how.channels
