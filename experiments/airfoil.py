@@ -26,7 +26,8 @@ from opjax.learn import (
     quick,
     recipe,
 )
-from opjax.learn.tasks.benchmark import benchmark
+from opjax.learn.tasks.benchmark import benchmark, request
+from opjax.samples import Splits
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,12 +99,25 @@ PRESETS = {
         },
     ),
 }
+
+
+def splits(config: Config, cache_dir: str | None = None) -> Splits:
+    """Reads or solves for the flows."""
+    return airfoil.splits(
+        request(config, cache_dir),
+        num_airfoil=config.num_airfoil,
+        num_wake=config.num_wake,
+        num_radial=config.num_radial,
+        tolerance=config.tolerance,
+        deviations=config.deviations,
+    )
+
+
 PROGRAM = Program(
     "airfoil",
     PRESETS,
     benchmark(
-        airfoil.splits,
-        *("num_airfoil", "num_wake", "num_radial", "tolerance", "deviations"),
+        splits,
         notes="The target is the Mach number.",
         # Of a mesh with a radius of 40 chords, what is near the airfoil.
         window=(-0.5, 1.5, -0.8, 0.8),

@@ -10,7 +10,7 @@ the paper: the predicted fields are integrated over the airfoil.
 
 import dataclasses
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -23,9 +23,9 @@ from opjax import learn, metrics, normalize, samples, training
 from opjax.datasets import airfrans
 from opjax.learn import SMOKE, BenchmarkOptions, option, quick, recipe
 from opjax.learn.registry import operators
-from opjax.learn.registry.entries import Operator
+from opjax.learn.registry.entries import Columns, Operator
 from opjax.learn.tasks import outcome, supervised
-from opjax.learn.tasks.benchmark import load as load_splits
+from opjax.learn.tasks.benchmark import request
 from opjax.quadrature import weighted_mean
 
 # Where the reference points of the published model are, in chords.
@@ -90,7 +90,7 @@ def load(config: Config, *, cache_dir: str | None = None) -> samples.Splits:
             "preset='paper' needs --data_dir, the folder of AirfRANS (see "
             "opjax.datasets.airfrans); the others run on potential flow."
         )
-    return load_splits(config, airfrans.splits, "split", cache_dir=cache_dir)
+    return airfrans.splits(request(config, cache_dir), split=config.split)
 
 
 def make_task(config: Config, cache_dir: str | None = None) -> learn.Task:
@@ -130,7 +130,7 @@ def build(config: Config, rngs: nnx.Rngs) -> Operator:
     return operators.build(config, operators.Sizes(2, *channels, box=_BOX), rngs=rngs)
 
 
-def parts(model: Any, sample: Any) -> tuple[jax.Array, jax.Array]:
+def parts(model: Operator, sample: Columns) -> tuple[jax.Array, jax.Array]:
     """Mean squared errors in the fluid and at the airfoil, of normalised fields."""
     surface = sample["surface"]
     weights = sample.get("quadrature_weights", jnp.ones_like(surface))
@@ -142,7 +142,7 @@ def parts(model: Any, sample: Any) -> tuple[jax.Array, jax.Array]:
     )
 
 
-def of_fields(model: Any, sample: Any) -> jax.Array:
+def of_fields(model: Operator, sample: Columns) -> jax.Array:
     """Mean squared errors of each normalised field, in the fluid and at the airfoil."""
     surface = sample["surface"]
     weights = sample.get("quadrature_weights", jnp.ones_like(surface))
@@ -152,16 +152,18 @@ def of_fields(model: Any, sample: Any) -> jax.Array:
     return mean(squares, shares)
 
 
-def error(config: Config, model: Any, sample: Any) -> jax.Array:
+def error(config: Config, model: Operator, sample: Columns) -> jax.Array:
     """The loss of one sample at all its points."""
     volume, surface = parts(model, sample)
     return volume + config.surface_weight * surface
 
 
-def loss(config: Config, model: Any, batch: Any, *, key: jax.Array) -> jax.Array:
+def loss(
+    config: Config, model: Operator, batch: Columns, *, key: jax.Array
+) -> jax.Array:
     """The loss at points drawn from every sample, see `make_task`."""
 
-    def one(sample: Any, key: jax.Array) -> jax.Array:
+    def one(sample: Columns, key: jax.Array) -> jax.Array:
         drawn = samples.draw_points(sample, key, num_points=config.num_points)
         return error(config, model, drawn)
 
@@ -173,14 +175,14 @@ def loss(config: Config, model: Any, batch: Any, *, key: jax.Array) -> jax.Array
 def evaluate(
     config: Config,
     cases: Sequence[samples.Sample],
-    test: tuple[Any, ...],
+    test: Sequence[Mapping[str, np.ndarray]],
     normalizers: dict[str, normalize.Normalizer],
-    model: Any,
+    model: Operator,
     folder: pathlib.Path,
 ) -> dict[str, float]:
     """Numbers of `Task.evaluate`, of the test cases and their buckets `test`."""
 
-    def one(model: Any, sample: Any) -> tuple[Any, jax.Array, jax.Array]:
+    def one(model: Operator, sample: Columns) -> tuple[Any, jax.Array, jax.Array]:
         predicted = operators.call(model, sample)
         decoded = normalize.decode(normalizers["target"], predicted)
         return parts(model, sample), decoded, of_fields(model, sample)
@@ -231,12 +233,12 @@ def _stack(
     def encoded(case: samples.Sample) -> samples.Sample:
         surface = np.zeros((case.num_points, 1), np.float32)
         surface[case.details.surface] = 1
-        found = {
-            name: np.asarray(normalize.encode(one, jnp.asarray(getattr(case, name))))
-            for name, one in normalizers.items()
-        }
-        found["features"] = np.concatenate([found["features"], surface], axis=1)
-        return case._replace(**found)
+        features, target = (
+            np.asarray(normalize.encode(normalizers[name], jnp.asarray(array)))
+            for name, array in (("features", case.features), ("target", case.target))
+        )
+        features = np.concatenate([features, surface], axis=1)
+        return case._replace(features=features, target=target)
 
     buckets = samples.stack(
         list(map(encoded, cases)), batch_size=batch_size, num_buckets=num_buckets

@@ -10,12 +10,12 @@ friction of cars are read, see `opjax.datasets.cars`.
 """
 
 import dataclasses
+from functools import partial
 
 from opjax import learn
 from opjax.datasets import bodies, cars
-from opjax.datasets.requests import Request, benchmark
 from opjax.learn import SMOKE, FieldOptions, option, quick, recipe
-from opjax.learn.tasks.benchmark import load
+from opjax.learn.tasks.benchmark import request
 from opjax.samples import Splits
 
 LAYOUTS = ("own", "drivaerml", "shapenet_car")
@@ -83,24 +83,21 @@ PRESETS = {
 }
 
 
-@benchmark
-def splits(
-    request: Request, *, layout: str, fields: tuple[str, ...], resolution: int
-) -> Splits:
+def splits(config: Config, cache_dir: str | None = None) -> Splits:
     """Our own flows, or those of files."""
-    source = f"{layout}, {request.data_dir}"
+    asked, layout = request(config, cache_dir), config.layout
+    source = f"{layout}, {config.data_dir}"
     if layout == "drivaerml":
-        return request.read(cars.drivaerml, source, fields=fields)
+        return asked.read(partial(cars.drivaerml, fields=config.fields), source)
     if layout == "shapenet_car":
-        return request.read(cars.shapenet_car, source)
-    source = f"own solver, {6 * resolution**2} points"
-    return request.generate(bodies.generate, source, resolution=resolution)
+        return asked.read(cars.shapenet_car, source)
+    make = partial(bodies.generate, resolution=config.resolution)
+    return asked.generate(make, f"own solver, {6 * config.resolution**2} points")
 
 
 def make_task(config: Config, cache_dir: str | None) -> learn.Task:
     """The task of a run."""
-    own = "layout", "fields", "resolution"
-    found = load(config, splits, *own, cache_dir=cache_dir)
+    found = splits(config, cache_dir)
     return learn.regression(
         config,
         found,

@@ -8,6 +8,7 @@ Models are trained on one grid and tested on several others without further trai
 
 import dataclasses
 import pathlib
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -20,9 +21,10 @@ from opjax import grid_eigenfunctions, learn, metrics, nn, samples
 from opjax.datasets import burgers
 from opjax.learn import option, recipe
 from opjax.learn.registry import operators
+from opjax.learn.registry.entries import Columns, Operator
 from opjax.learn.report import members
 from opjax.learn.tasks import latents
-from opjax.learn.tasks.benchmark import load
+from opjax.learn.tasks.benchmark import request
 from opjax.learn.tasks.evaluation import Evaluator, TestSet
 
 MODELS = (*operators.ATTENTIONS, "fno")
@@ -137,26 +139,27 @@ PRESETS = {
 
 def build(config: Config, rngs: nnx.Rngs) -> nnx.Module:
     """Builds a model, which acts on grids of any size."""
-    sizes: Any = {"features": config.width, "num_layers": config.num_layers}
     if config.model == "fno":
         return nn.FourierNeuralOperator(
             grid_shape=(config.num_points,),
             feature_dim=1,
             out_features=1,
+            features=config.width,
+            num_layers=config.num_layers,
             modes=config.num_modes,
             rngs=rngs,
-            **sizes,
         )
     attention = attention_of(config)
     between_points = issubclass(attention.func, nn.attention.PointAttention)
     model = nn.SuperResolutionTransformer(
+        features=config.width,
+        num_layers=config.num_layers,
         attention=attention,
         hidden_features=config.feedforward,
         modes=config.num_modes,
         decoder_features=config.decoder_width,
         outer_norm=between_points and config.normalization == "features",
         rngs=rngs,
-        **sizes,
     )
     return nn.models.with_dropout(model, config.dropout)
 
@@ -190,12 +193,12 @@ def make_task(config: Config, cache_dir: str | None) -> learn.Task:
     with the periodic central difference `D`. The published loss takes `D t` from the
     finest grid and no difference across the ends, and does not vanish at `p = t`.
     """
-    finest = load(config, burgers.splits, cache_dir=cache_dir)
+    finest = burgers.splits(request(config, cache_dir))
 
-    def on(points: int, found: Any) -> Any:
-        return samples.coarsen(found, _FINEST // points)
+    def on(points: int, part: Sequence[samples.Sample]) -> list[samples.Sample]:
+        return samples.coarsen(part, _FINEST // points)
 
-    def loss(prediction: jax.Array, sample: Any) -> jax.Array:
+    def loss(prediction: jax.Array, sample: Columns) -> jax.Array:
         target = sample["target"]
         weight = (config.gradient_weight / target.shape[0]) ** 0.5
         error = partial(metrics.relative_l2, rescale=False)
@@ -220,7 +223,7 @@ def make_task(config: Config, cache_dir: str | None) -> learn.Task:
         stacked = TestSet(test, samples.stack(test), config.batch_size)
         looks[f"error_{points}"] = Evaluator(test=stacked, error=task.metric)
 
-    def evaluate(model: Any, folder: pathlib.Path) -> dict[str, float]:
+    def evaluate(model: Operator, folder: pathlib.Path) -> dict[str, float]:
         """The errors on all grids; the predictions of the last one remain."""
         found = {name: look(model, folder) for name, look in looks.items()}
         errors = {name: numbers["relative_l2"] for name, numbers in found.items()}
@@ -231,7 +234,7 @@ def make_task(config: Config, cache_dir: str | None) -> learn.Task:
     return latents.beside(task, _waves)
 
 
-def _waves(model: Any, sample: Any) -> tuple[tuple[int, ...], Any]:
+def _waves(model: Operator, sample: Columns) -> tuple[tuple[int, ...], Any]:
     """Eigenfunctions of the periodic Laplacian, the viscous part of the equation."""
     del model
     shape = (len(sample["mesh_points"]),)

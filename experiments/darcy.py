@@ -37,8 +37,9 @@ from opjax.learn import (
     quick,
     recipe,
 )
+from opjax.learn.registry.entries import Columns
 from opjax.learn.tasks import latents
-from opjax.learn.tasks.benchmark import load
+from opjax.learn.tasks.benchmark import request
 from opjax.problems import grids
 
 
@@ -141,6 +142,16 @@ PRESETS = {
 }
 
 
+def splits(config: Config, cache_dir: str | None = None) -> learn.Splits:
+    """Reads or solves for the flows."""
+    return darcy.splits(
+        request(config, cache_dir),
+        num_points=config.num_points,
+        stride=config.stride,
+        tolerance=config.tolerance,
+    )
+
+
 def make_task(config: Config, cache_dir: str | None) -> learn.Task:
     """The task of a run.
 
@@ -149,13 +160,12 @@ def make_task(config: Config, cache_dir: str | None) -> learn.Task:
 
     the latter, with the coefficient `a` and the spacing `h`, for the penalty "flux".
     """
-    own = ("num_points", "stride", "tolerance")
-    splits = load(config, darcy.splits, *own, cache_dir=cache_dir)
-    grid = splits.train[0].grid_shape
+    data = splits(config, cache_dir)
+    grid = data.train[0].grid_shape
     assert grid is not None
 
     def loss(
-        prediction: jax.Array, sample: Any, *, axis_name: str | None = None
+        prediction: jax.Array, sample: Columns, *, axis_name: str | None = None
     ) -> jax.Array:
         pair = prediction, sample["target"]
         if config.penalty == "flux":
@@ -175,7 +185,7 @@ def make_task(config: Config, cache_dir: str | None) -> learn.Task:
 
     task = learn.regression(
         config,
-        splits,
+        data,
         encoding=learn.Encoding(
             target=config.normalize_target, pointwise=config.pointwise
         ),
@@ -193,7 +203,10 @@ def make_task(config: Config, cache_dir: str | None) -> learn.Task:
 
 
 def _eigenfunctions(
-    normalizer: Any, grid: tuple[int, ...], model: Any, sample: Any
+    normalizer: normalize.Normalizer,
+    grid: tuple[int, ...],
+    model: Any,
+    sample: Columns,
 ) -> tuple[tuple[int, ...], Any] | None:
     """Those of `-div(a grad u)`, zero at the boundary, on the grid of the attention."""
     shape = model.coarse_shape
@@ -223,7 +236,10 @@ def probe(task: learn.Task) -> Callable[[Any], dict[str, jax.Array]]:
 
 
 def _flux_error(
-    prediction: jax.Array, target: jax.Array, coefficient: jax.Array, grid: Any
+    prediction: jax.Array,
+    target: jax.Array,
+    coefficient: jax.Array,
+    grid: tuple[int, ...],
 ) -> jax.Array:
     """`|a (grad p - grad t)| / |a^1/2 grad t|`; published: `t` of the finest grid."""
     field, spacing = target.reshape(grid), 1 / grid[0]

@@ -9,7 +9,7 @@ Every model is trained with every noise level.
 
 import dataclasses
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -22,9 +22,10 @@ from opjax import learn, nn, samples, training
 from opjax.datasets import darcy_inverse
 from opjax.learn import ModelOptions, option, recipe
 from opjax.learn.registry import operators
+from opjax.learn.registry.entries import Layer, Operator
 from opjax.learn.registry.models import PADDING, kept_modes
 from opjax.learn.tables import median_and_range, table
-from opjax.learn.tasks.benchmark import load
+from opjax.learn.tasks.benchmark import request
 from opjax.problems import grids
 
 MODELS = (*operators.ATTENTIONS, "fno")
@@ -181,7 +182,12 @@ class OnCoarseGrid(nnx.Module):
     """
 
     def __init__(
-        self, operator: Any, grid_shape: tuple[int, int], step: int, *, coarse_features
+        self,
+        operator: Operator,
+        grid_shape: tuple[int, int],
+        step: int,
+        *,
+        coarse_features: bool,
     ):
         self.operator, self.coarse_features = operator, coarse_features
         self.grid_shape, self.step = grid_shape, step
@@ -197,7 +203,7 @@ class OnCoarseGrid(nnx.Module):
         return field.reshape(-1, values.shape[1])
 
 
-def attention_of(config: Config) -> Any:
+def attention_of(config: Config) -> Layer:
     """The constructor of a layer; only those between points are given what follows."""
     layer = operators.attention(
         config.model,
@@ -215,7 +221,7 @@ def _without_options(
     return layer(features, rngs=rngs)
 
 
-def _is_between_points(layer: Any) -> bool:
+def _is_between_points(layer: Layer) -> bool:
     return isinstance(layer.func, type) and issubclass(
         layer.func, nn.attention.PointAttention
     )
@@ -256,11 +262,16 @@ def build(config: Config, rngs: nnx.Rngs) -> OnCoarseGrid:
 def make_task(config: Config, cache_dir: str | None) -> learn.Task:
     """The task of a run: loss = mean_b |p - t| / |t|, physical, on the coarse grid."""
     (noise,) = config.noises
-    own = ("num_points", "stride", "target_stride", "tolerance")
 
     def measured(noise: float) -> samples.Splits:
-        make = partial(darcy_inverse.splits, noise=noise)
-        return load(config, make, *own, cache_dir=cache_dir)
+        return darcy_inverse.splits(
+            request(config, cache_dir),
+            num_points=config.num_points,
+            stride=config.stride,
+            target_stride=config.target_stride,
+            noise=noise,
+            tolerance=config.tolerance,
+        )
 
     task = learn.regression(
         config,
@@ -279,7 +290,7 @@ def make_task(config: Config, cache_dir: str | None) -> learn.Task:
     assert own_noise is not None
     look = partial(training.evaluate, task.metric, batch_size=config.batch_size)
 
-    def evaluate(model: Any, folder: pathlib.Path) -> dict[str, Any]:
+    def evaluate(model: Operator, folder: pathlib.Path) -> dict[str, Any]:
         found = own_noise(model, folder)
         for other in config.test_noises:
             noisy = test | {"features": test["features"] + (other - noise) * drawn}
@@ -329,7 +340,7 @@ def report(finished: learn.Finished) -> learn.Report:
     return learn.Report(text=text, result=result, head=head)
 
 
-def _percent(rows: Any, key: str) -> str:
+def _percent(rows: Sequence[Mapping[str, float]], key: str) -> str:
     """A number of the seeds, x 100."""
     return median_and_range([row[key] for row in rows], 100)
 

@@ -13,8 +13,9 @@ import dataclasses
 
 from opjax.datasets import darcy_notch
 from opjax.learn import PAPER, SMOKE, FieldOptions, Program, option, quick
-from opjax.learn.tasks.benchmark import benchmark
+from opjax.learn.tasks.benchmark import benchmark, request
 from opjax.problems.darcy_notch import NOTCHES
+from opjax.samples import Splits
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,12 +56,25 @@ PRESETS = {
         )
     ),
 }
+
+
+def splits(config: Config, cache_dir: str | None = None) -> Splits:
+    """Reads or solves for the solutions."""
+    return darcy_notch.splits(
+        request(config, cache_dir),
+        layout=config.layout,
+        stride=config.stride,
+        num_columns=config.num_columns,
+        num_points=config.num_points,
+        notch=config.notch,
+    )
+
+
 PROGRAM = Program(
     "darcy_notch",
     PRESETS,
     benchmark(
-        darcy_notch.splits,
-        *("layout", "num_columns", "num_points", "stride", "notch"),
+        splits,
         notes="On a grid, points outside of the triangle count in the error.",
     ),
     title="Darcy flow in a notched triangle",

@@ -23,7 +23,8 @@ from opjax.learn import (
     quick,
     recipe,
 )
-from opjax.learn.tasks.benchmark import benchmark
+from opjax.learn.tasks.benchmark import benchmark, request
+from opjax.samples import Splits
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,13 +77,22 @@ PRESETS = {
         },
     ),
 }
+
+
+def splits(config: Config, cache_dir: str | None = None) -> Splits:
+    """Reads or solves for the stresses."""
+    return elasticity.splits(
+        request(config, cache_dir),
+        num_around=config.num_around,
+        num_across=config.num_across,
+    )
+
+
 PROGRAM = Program(
     "elasticity",
     PRESETS,
     benchmark(
-        elasticity.splits,
-        "num_around",
-        "num_across",
+        splits,
         notes="The target is the von Mises stress.",
     ),
     grid_axes=0,

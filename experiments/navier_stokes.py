@@ -11,8 +11,8 @@ own predictions, so errors accumulate. The error of every step is reported.
 import dataclasses
 import math
 import pathlib
+from collections.abc import Mapping
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -23,8 +23,9 @@ from opjax.datasets import navier_stokes as dataset
 from opjax.learn import option, recipe
 from opjax.learn.predict import stepping, trained
 from opjax.learn.predict.description import Stepping, describe
+from opjax.learn.registry.entries import Columns, Operator
 from opjax.learn.tasks import outcome, supervised, time_evaluation
-from opjax.learn.tasks.benchmark import load as load_splits
+from opjax.learn.tasks.benchmark import request
 from opjax.problems import grids
 
 _STEPS = 10  # predicted frames, and frames of every input
@@ -96,12 +97,18 @@ PRESETS = {
 
 def load(config: Config, *, cache_dir: str | None = None) -> learn.Splits:
     """Generates or reads the flows; the sets have none in common."""
-    splits = partial(dataset.splits, num_points=config.solver_points)
-    own = "stride", "file_stride", "coordinates"
-    return load_splits(config, splits, *own, cache_dir=cache_dir)
+    return dataset.splits(
+        request(config, cache_dir),
+        num_points=config.solver_points,
+        stride=config.stride,
+        file_stride=config.file_stride,
+        coordinates=config.coordinates,
+    )
 
 
-def step_errors(model: Any, sample: Any, *, axis_name: str | None = None) -> jax.Array:
+def step_errors(
+    model: Operator, sample: Columns, *, axis_name: str | None = None
+) -> jax.Array:
     """Relative L2 errors of single steps from true frames, shape `(10,)`.
 
     Args:
@@ -112,7 +119,9 @@ def step_errors(model: Any, sample: Any, *, axis_name: str | None = None) -> jax
     return time_evaluation.step_errors(HOW, {}, model, sample, axis_name=axis_name)
 
 
-def rollout(model: Any, sample: Any, *, axis_name: str | None = None) -> jax.Array:
+def rollout(
+    model: Operator, sample: Columns, *, axis_name: str | None = None
+) -> jax.Array:
     """Predicts ten frames, each from the ten before it, true or predicted, `(n, 10)`.
 
     Args:
@@ -125,13 +134,15 @@ def rollout(model: Any, sample: Any, *, axis_name: str | None = None) -> jax.Arr
     return frames[..., 0].T
 
 
-def loss(model: Any, batch: Any, *, axis_name: str | None = None) -> jax.Array:
+def loss(model: Operator, batch: Columns, *, axis_name: str | None = None) -> jax.Array:
     """Sum of `step_errors` over all steps and flows of a batch."""
     errors = partial(step_errors, model, axis_name=axis_name)
     return jnp.sum(training.over_samples(errors)(batch))
 
 
-def error(model: Any, sample: Any, *, axis_name: str | None = None) -> jax.Array:
+def error(
+    model: Operator, sample: Columns, *, axis_name: str | None = None
+) -> jax.Array:
     """Relative L2 error of a rollout, over all its frames together."""
     return metrics.relative_l2(
         rollout(model, sample, axis_name=axis_name),
@@ -155,13 +166,15 @@ def make_task(config: Config, cache_dir: str | None = None) -> learn.Task:
     both = zip(splits.test, flows["features"], flows["target"], strict=True)
     last = [s._replace(features=x[:, -1:], target=y[:, -1:]) for s, x, y in both]
 
-    def look(model: Any, sample: Any) -> tuple[jax.Array, jax.Array, jax.Array]:
+    def look(
+        model: Operator, sample: Columns
+    ) -> tuple[jax.Array, jax.Array, jax.Array]:
         frames = rollout(model, sample)
         by_step = metrics_time.errors_of_frames(frames.T, sample["target"].T)
         together = metrics.relative_l2(frames, sample["target"])
         return together, by_step, frames[:, -1:]
 
-    def evaluate(model: Any, folder: pathlib.Path) -> dict[str, float]:
+    def evaluate(model: Operator, folder: pathlib.Path) -> dict[str, float]:
         trained.save(folder, model, {}, description)
         errors, by_step = outcome.evaluate_steps(
             look,
@@ -195,7 +208,7 @@ def make_task(config: Config, cache_dir: str | None = None) -> learn.Task:
     )
 
 
-def _persistence(flows: Any) -> np.ndarray:
+def _persistence(flows: Mapping[str, np.ndarray]) -> np.ndarray:
     """Mean errors of the prediction that nothing moves any more."""
 
     def errors(features: jax.Array, target: jax.Array) -> jax.Array:

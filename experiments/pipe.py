@@ -22,7 +22,7 @@ from opjax.learn import (
     quick,
     recipe,
 )
-from opjax.learn.tasks.benchmark import load
+from opjax.learn.tasks.benchmark import request
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,12 +93,21 @@ PRESETS = {
 }
 
 
+def splits(config: Config, cache_dir: str | None = None) -> learn.Splits:
+    """Reads or solves for the flows."""
+    return pipe.splits(
+        request(config, cache_dir),
+        split=config.split,
+        num_elements=config.num_elements,
+        stride=config.stride,
+    )
+
+
 def make_task(config: Config, cache_dir: str | None) -> learn.Task:
     """The task of a run."""
-    own = ("split", "num_elements", "stride")
     return learn.regression(
         config,
-        load(config, pipe.splits, *own, cache_dir=cache_dir),
+        splits(config, cache_dir),
         encoding=learn.Encoding(
             points=config.normalize_inputs,
             features=config.normalize_inputs,

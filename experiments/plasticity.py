@@ -16,7 +16,6 @@ import dataclasses
 import pathlib
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -28,9 +27,10 @@ from opjax.learn import GNOT_RECIPE, PAPER, SMOKE, option, recipe
 from opjax.learn.predict import stepping, trained
 from opjax.learn.predict.description import Stepping, describe
 from opjax.learn.registry import operators
+from opjax.learn.registry.entries import Columns, Operator
 from opjax.learn.run import buckets
 from opjax.learn.tasks import outcome, supervised, time_data
-from opjax.learn.tasks.benchmark import load as load_splits
+from opjax.learn.tasks.benchmark import request
 from opjax.learn.tasks.time_data import rolled
 from opjax.learn.tasks.time_evaluation import frame_errors, targets
 from opjax.normalize import Normalizer
@@ -122,9 +122,11 @@ PRESETS = {
 
 def load(config: Config, *, cache_dir: str | None = None) -> learn.Splits:
     """Generates or reads the samples; the sets have none in common."""
-    shape = config.nodes_along, config.nodes_across
-    splits = partial(dataset.splits, num_points=shape)
-    return load_splits(config, splits, "coordinates", cache_dir=cache_dir)
+    return dataset.splits(
+        request(config, cache_dir),
+        num_points=(config.nodes_along, config.nodes_across),
+        coordinates=config.coordinates,
+    )
 
 
 def as_series(dies: Sequence[Sample]) -> list[Series]:
@@ -171,7 +173,7 @@ def make_task(config: Config, cache_dir: str | None = None) -> learn.Task:
     both = zip(splits.test, test, strict=True)
     last = [die._replace(target=found.values[-1][:, 2:]) for die, found in both]
 
-    def evaluate(model: Any, folder: pathlib.Path) -> dict[str, float]:
+    def evaluate(model: Operator, folder: pathlib.Path) -> dict[str, float]:
         trained.save(folder, model, normalizers, description)
         errors, _, displacement = outcome.evaluate_steps(
             partial(_look, decoding),
@@ -209,23 +211,23 @@ def make_task(config: Config, cache_dir: str | None = None) -> learn.Task:
 Decoding = Mapping[str, Normalizer]
 
 
-def _loss(decoding: Decoding, model: Any, batch: Any) -> jax.Array:
+def _loss(decoding: Decoding, model: Operator, batch: Columns) -> jax.Array:
     """Sum of the relative errors of the pairs of a batch."""
     errors = partial(frame_errors, HOW, decoding, model)
     return jnp.sum(training.over_samples(errors)(batch))
 
 
-def _motion(decoding: Decoding, model: Any, die: Any) -> jax.Array:
+def _motion(decoding: Decoding, model: Operator, die: Columns) -> jax.Array:
     """Predicted coordinates and displacements, `(frames, n, channels)`."""
     return stepping.frames(HOW, decoding, model, die, die["lags"])
 
 
-def _metric(decoding: Decoding, model: Any, die: Any) -> jax.Array:
+def _metric(decoding: Decoding, model: Operator, die: Columns) -> jax.Array:
     """Relative error of the motion of a die."""
     return _joint_error(_motion(decoding, model, die), targets(HOW, die))
 
 
-def _look(decoding: Decoding, model: Any, die: Any) -> tuple[jax.Array, ...]:
+def _look(decoding: Decoding, model: Operator, die: Columns) -> tuple[jax.Array, ...]:
     """Error, errors by frame, last displacements, and error of displacements."""
     found, target = _motion(decoding, model, die), targets(HOW, die)
     moved, truth = found[..., 2:], target[..., 2:]

@@ -8,10 +8,10 @@ import numpy as np
 
 from opjax import geometry
 from opjax.files.npz import Arrays
+from opjax.files.options import Names, ReadOptions
 from opjax.files.topology import Topology, topology
-from opjax.files.vtk.fields import Fields
+from opjax.files.vtk.fields import MeshArrays
 
-GEOMETRY = ("normals", "distance")
 _PREFIX = "boundary_"
 _NUMBERS, _NAMES = "boundary", "boundary_names"
 _AXES = "xyz"
@@ -40,28 +40,21 @@ class _Set(NamedTuple):
     cells: np.ndarray | None = None
 
 
-def of(
-    name: str,
-    arrays: Arrays,
-    *,
-    location: str,
-    boundary_names: tuple[str, ...],
-    features: tuple[str, ...],
-) -> Geometric:
+def of(name: str, arrays: Arrays, options: ReadOptions) -> Geometric:
     """Computes indicators of named boundaries, distances to them and normals.
 
     Args:
       name: of the sample, for messages.
       arrays: of the file.
-      location: whether a row of the sample is a point or a cell.
-      boundary_names: which boundaries; an indicator for each.
-      features: of `GEOMETRY`; of each named boundary, or of the mesh's if none is
-        named.
+      options: which boundaries and features, and whether a row of the sample is a
+        point or a cell.
 
     Raises:
       ValueError: if there is no such boundary, it has no facets, or cells are missing
         where they are needed.
     """
+    location, features = options.location, options.geometry
+    boundary_names = options.boundary_names
     cells = topology(name, arrays) if features or location == "cells" else None
     num_points = len(arrays["mesh_points"])
     sets = {key: _set(name, arrays, key, num_points, cells) for key in boundary_names}
@@ -191,7 +184,7 @@ def _measures(
     cells: Topology,
     facets: np.ndarray,
     location: str,
-    features: tuple[str, ...],
+    features: Names,
     *,
     whole: bool,
 ) -> dict[str, np.ndarray]:
@@ -253,7 +246,7 @@ def _set(
     Raises:
       ValueError: if there is none, or its array is not what it has to be.
     """
-    if isinstance(arrays, Fields):
+    if isinstance(arrays, MeshArrays):
         found = _in_mesh(name, arrays, key)
     else:
         found = _in_arrays(name, arrays, key, num_points)
@@ -298,7 +291,7 @@ def _in_arrays(name: str, arrays: Arrays, key: str, num_points: int) -> _Set | N
     return _Set(_with_corners(cells, numbers, number))
 
 
-def _in_mesh(name: str, arrays: Fields, key: str) -> _Set | None:
+def _in_mesh(name: str, arrays: MeshArrays, key: str) -> _Set | None:
     """Of masks `boundary_KEY`, or numbers `boundary`, at points or cells."""
     mesh = arrays.mesh
     names = mesh.field_data.arrays.get(_NAMES)
@@ -426,7 +419,7 @@ def _known(arrays: Arrays) -> list[str]:
     """Names of the boundaries that a file has."""
     every: list[Mapping[str, np.ndarray]] = [arrays]
     names = arrays.get(_NAMES)
-    if isinstance(arrays, Fields):
+    if isinstance(arrays, MeshArrays):
         mesh = arrays.mesh
         every = [mesh.point_data.arrays, mesh.cell_data.arrays]
         names = mesh.field_data.arrays.get(_NAMES)

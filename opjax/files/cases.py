@@ -15,17 +15,18 @@ folder of frames; the table of folders stands beside them.
 
 import csv
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from opjax.files.npz import Arrays
-from opjax.files.vtk.fields import Fields
+from opjax.files.options import Names
+from opjax.files.vtk.fields import MeshArrays
+from opjax.samples.division import PARTS
 
 TABLE = "cases.csv"
-PARTS = ("train", "validation", "test")
 _MAX_BYTES = 2**28
 
 
@@ -105,35 +106,6 @@ def table_of_series(
         return None
     table = table_of(case.parent, named=named)
     return None if table is None else (table, table.row(case.parent, case.name))
-
-
-def rows_of_parts(parts: Sequence[str], *, given: bool) -> dict[str, list[int]]:
-    """Numbers of the samples for each of `PARTS`, as the column `split` says.
-
-    Args:
-      parts: of every sample, as in the table.
-      given: whether a test set is given besides.
-
-    Raises:
-      ValueError: if it is, a sample is in no part, or a part is empty.
-    """
-    if missing := sum(part not in PARTS for part in parts):
-        raise ValueError(
-            f"The column split of cases.csv says nothing of {missing} of {len(parts)} "
-            "samples; give each a row, or leave the column out."
-        )
-    if given:
-        raise ValueError(
-            "The column split of cases.csv names the test samples already; leave "
-            "test= (--test) out, or the column."
-        )
-    rows = {part: [i for i, p in enumerate(parts) if p == part] for part in PARTS}
-    if empty := [part for part in PARTS if not rows[part]]:
-        raise ValueError(
-            f"The column split of cases.csv has no sample for {empty[0]}; give each of "
-            f"{', '.join(PARTS)} at least one."
-        )
-    return rows
 
 
 @functools.lru_cache(maxsize=8)
@@ -226,7 +198,7 @@ def read(
     name: str,
     arrays: Arrays,
     row: Mapping[str, str] | None,
-    wanted: tuple[str, ...],
+    wanted: Names,
     *,
     table: Path | None = None,
     needed: bool = True,
@@ -249,7 +221,7 @@ def read(
         several values.
     """
     found: list[float] = []
-    data = arrays.mesh.field_data.arrays if isinstance(arrays, Fields) else {}
+    data = arrays.mesh.field_data.arrays if isinstance(arrays, MeshArrays) else {}
     for key in wanted:
         column = row.get(key) if row is not None else None
         array = arrays[key] if key in arrays else data.get(key)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from opjax.files import cgns, conversion, hdf5, limits, npz, stacking
 from opjax.files.npz import Groups
+from opjax.files.options import ReadOptions
 from opjax.files.vtk import fields
 
 SURFACES = (".vtp", ".stl", ".ply")
@@ -185,20 +186,19 @@ def check_suffix(path: Path) -> None:
 
 
 def opened(
-    file: Path,
-    *,
-    max_bytes: int,
-    point_dim: int | None = None,
-    quadrature: bool = False,
-    group: str | None = None,
-    stacked: bool = False,
+    file: Path, options: ReadOptions, *, group: str | None = None
 ) -> AbstractContextManager[Groups]:
-    """Opens a file, or one group of it; arguments as for `read`."""
-    suffix = file.suffix.lower()
-    if stacked:
+    """Opens a file, or one group of it."""
+    suffix, max_bytes = file.suffix.lower(), options.max_bytes
+    if options.stacked:
         return stacking.open_stacked(file, max_bytes)
     if suffix == ".npz":
         return npz.open_npz(file, max_bytes)
     if suffix in hdf5.SUFFIXES:
         return hdf5.open_hdf5(file, max_bytes, group=group)
-    return fields.open_vtk(file, max_bytes, point_dim=point_dim, quadrature=quadrature)
+    return fields.open_vtk(
+        file,
+        max_bytes,
+        point_dim=options.point_dim,
+        quadrature=options.quadrature,
+    )

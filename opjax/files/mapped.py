@@ -18,11 +18,22 @@ import numpy as np
 
 from opjax._files import replacing
 from opjax.files import building, cases, hdf5, limits
+from opjax.files.options import DEFAULT, ReadOptions
 from opjax.files.vtk import fields as vtk_fields
 from opjax.files.vtk import vtu_slices, xml_files
 from opjax.files.vtk.vtu_copy import Copy
-from opjax.samples.base import SCALARS
 from opjax.samples.sliced import Column, Numbers
+
+# Options that meshes in slices have.
+_OPTIONS = (
+    "features",
+    "target",
+    "scalars",
+    "target_scalars",
+    "point_dim",
+    "need_target",
+    "max_bytes",
+)
 
 
 class Columns:
@@ -127,14 +138,7 @@ class Written(NamedTuple):
 
 @contextlib.contextmanager
 def copied(
-    source: Path,
-    path: Path,
-    *,
-    features: Sequence[str] = (),
-    target: Sequence[str] = (),
-    point_dim: int | None = None,
-    scalars: Sequence[str] = (),
-    target_scalars: Sequence[str] = (),
+    source: Path, path: Path, options: ReadOptions = DEFAULT
 ) -> Generator[list[Mapped]]:
     """Copies a file and opens its samples, to which fields can be added.
 
@@ -143,44 +147,37 @@ def copied(
     Args:
       source: an `.h5` file of one sample, or of one group for each; or a `.vtu` file.
       path: the copy.
-      features: names of fields that together are the input function; by default
-        `features`, where it exists.
-      target: likewise, of the output function, where all of them exist.
-      point_dim: of `.vtu` files, as for `files.read`.
-      scalars: names of the numbers that are given for the whole sample.
-      target_scalars: names of those to predict, where all of them exist.
+      options: what a sample is made of; fields are those of points.
 
     Raises:
       FileNotFoundError: if the source does not exist.
       ImportError: if h5py is missing.
       OSError: if the copy cannot be written.
-      ValueError: if the source is of another format or damaged, or a field is missing
-        or not what it has to be. Reading a slice raises it, too.
+      ValueError: if the source is of another format or damaged, a field is missing or
+        not what it has to be, or an option means nothing for slices. Reading a slice
+        raises it, too.
     """
     suffix = source.suffix.lower()
     if suffix not in _OPENED:
         known = ".h5 and .vtu"
         raise ValueError(f"{source} cannot be read in slices, only {known} files can.")
-    if point_dim is not None and suffix != ".vtu":
+    if options.point_dim is not None and suffix != ".vtu":
         raise ValueError(
-            f"{point_dim=} has no effect on {source}, only on .vtu files; leave it out."
+            f"point_dim={options.point_dim} has no effect on {source}, only on .vtu "
+            "files; leave it out."
         )
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.exists() and path.samefile(source):
         raise ValueError(f"{path} is the source itself; write to another folder.")
-    asked = {"features": tuple(features), "target": tuple(target)}
-    asked |= {"scalars": tuple(scalars), "target_scalars": tuple(target_scalars)}
     with (
         replacing(path) as temporary,
-        _OPENED[suffix](source, temporary, asked, point_dim) as samples,
+        _OPENED[suffix](source, temporary, options) as samples,
     ):
         yield samples
 
 
 @contextlib.contextmanager
-def _hdf5(
-    source: Path, path: Path, asked: Mapping[str, tuple[str, ...]], _: int | None
-) -> Generator[list[Mapped]]:
+def _hdf5(source: Path, path: Path, options: ReadOptions) -> Generator[list[Mapped]]:
     def mapped(key: str, group: Any) -> Mapped:
         def lookup(field: str) -> Any:
             return hdf5.dataset(Path(name), group, field)
@@ -194,7 +191,7 @@ def _hdf5(
 
         name = str(source / key) if key else str(source)
         present = set(hdf5.names(source, group))
-        arrays = columns(name, present, lookup, asked, place=(source, key))
+        arrays = columns(name, present, lookup, options, place=(source, key))
         return Mapped(name, arrays, present, create)
 
     shutil.copyfile(source, path)
@@ -203,20 +200,22 @@ def _hdf5(
 
 
 @contextlib.contextmanager
-def _vtu(
-    source: Path,
-    path: Path,
-    asked: Mapping[str, tuple[str, ...]],
-    point_dim: int | None,
-) -> Generator[list[Mapped]]:
+def _vtu(source: Path, path: Path, options: ReadOptions) -> Generator[list[Mapped]]:
     with vtu_slices.open_mesh(source) as mesh, open(path, "wb") as file:
-        axes = vtk_fields.axes(source, *mesh.ranges(), point_dim)
-        found = mesh.fields | {"mesh_points": vtu_slices.Axes(mesh.points, axes)}
-        place = source, ""
-        arrays = columns(str(source), found, found.__getitem__, asked, place=place)
+        arrays = fields_of(source, mesh, options)
+        lookup, place = arrays.__getitem__, (source, "")
+        found = columns(str(source), arrays, lookup, options, place=place)
         copy = Copy(file, mesh)
-        yield [Mapped(str(source), arrays, set(found), copy.create)]
+        yield [Mapped(str(source), found, set(arrays), copy.create)]
         copy.check()
+
+
+def fields_of(
+    file: Path, mesh: vtu_slices.SlicedMesh, options: ReadOptions
+) -> dict[str, Any]:
+    """Arrays of the points of a `.vtu` file, of which slices are read, by name."""
+    axes = vtk_fields.axes(file, *mesh.ranges(), options.point_dim)
+    return mesh.fields | {"mesh_points": vtu_slices.Axes(mesh.points, axes)}
 
 
 _OPENED = {**dict.fromkeys(hdf5.SUFFIXES, _hdf5), ".vtu": _vtu}
@@ -226,10 +225,9 @@ def columns(
     name: str,
     present: Collection[str],
     lookup: Callable[[str], Any],
-    asked: Mapping[str, tuple[str, ...]],
+    options: ReadOptions,
     *,
     place: tuple[Path, str],
-    need_scalars: bool = False,
 ) -> dict[str, Column]:
     """Finds the arrays of a sample among those of a file.
 
@@ -237,18 +235,17 @@ def columns(
       name: of the sample.
       present: names of all arrays of the file.
       lookup: returns an array by its name.
-      asked: names of the fields that are `features` and `target`, none for the arrays
-        of these names; and of the `scalars` and `target_scalars`.
+      options: what a sample is made of.
       place: the file, and the group in it.
-      need_scalars: whether missing target scalars are an error.
 
     Returns:
       The arrays of `Sample` that there are. Targets are left out where one is missing.
 
     Raises:
-      ValueError: if `mesh_points` or a feature is missing, or an array is not what it
-        has to be.
+      ValueError: if `mesh_points`, a feature or a scalar is missing, an array is not
+        what it has to be, or an option means nothing for slices.
     """
+    options.check_only(_OPTIONS, "meshes that are read in slices")
 
     def fields(names: Sequence[str], *, flat: bool = False) -> Columns:
         return Columns(name, {key: lookup(key) for key in names}, flat=flat)
@@ -256,10 +253,8 @@ def columns(
     if "mesh_points" not in present:
         raise building.missing(name, "mesh_points", present)
     arrays: dict[str, Column] = {"mesh_points": fields(["mesh_points"])}
-    for key, names in asked.items():
-        if key in SCALARS:
-            continue
-        names = names or ((key,) if key in present else ())
+    for key, asked in {"features": options.features, "target": options.target}.items():
+        names = asked or ((key,) if key in present else ())
         absent = [n for n in names if n not in present]
         if absent and key == "features":
             raise building.missing(name, absent[0], present)
@@ -267,15 +262,18 @@ def columns(
             arrays[key] = fields(names)
     if "quadrature_weights" in present:
         arrays["quadrature_weights"] = fields(["quadrature_weights"], flat=True)
-    wanted = {key: asked[key] for key in SCALARS if asked.get(key)}
-    if wanted:
-        small = _Small(place[0], present, lookup)
-        row, table = row_of(*place)
-        for key, names in wanted.items():
-            needed = key == "scalars" or need_scalars
-            values = cases.read(name, small, row, names, table=table, needed=needed)
-            if values is not None:
-                arrays[key] = Numbers(values, names)
+    if not options.scalars and not options.target_scalars:
+        return arrays
+    small = _Small(place[0], present, lookup)
+    row, table = row_of(*place)
+    for key, names in {
+        "scalars": options.scalars,
+        "target_scalars": options.target_scalars,
+    }.items():
+        needed = key == "scalars" or options.need_target
+        values = cases.read(name, small, row, names, table=table, needed=needed)
+        if values is not None:
+            arrays[key] = Numbers(values, names)
     return arrays
 
 

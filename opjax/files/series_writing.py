@@ -15,7 +15,7 @@ from opjax._files import replacing
 from opjax.files import npz
 from opjax.files.vtk import fields as vtk_fields
 from opjax.files.vtk import vtu_write
-from opjax.files.vtk.mesh import Data, Mesh
+from opjax.files.vtk.mesh import NamedArrays, VtkMesh
 from opjax.samples import Series
 
 # What frames are given to, one after the other: the time, and values `(n, c)`.
@@ -29,7 +29,7 @@ def pvd(
     series: Series,
     names: Sequence[str],
     *,
-    mesh: Mesh | None = None,
+    mesh: VtkMesh | None = None,
 ) -> Generator[Writer]:
     """Writes frames as `.vtu` files, and a `.pvd` file that ParaView animates.
 
@@ -68,10 +68,14 @@ def pvd(
         ElementTree(root).write(path, xml_declaration=True, encoding="utf-8")
 
 
-def mesh_of(file: Path, max_bytes: int) -> Mesh:
+def mesh_of(file: Path, max_bytes: int) -> VtkMesh:
     """Reads the mesh of a `.vtu` file, without its fields at points and cells."""
     mesh = vtk_fields.load(file, max_bytes)
-    mesh.point_data, mesh.cell_data, mesh.field_data = Data(), Data(), Data()
+    mesh.point_data, mesh.cell_data, mesh.field_data = (
+        NamedArrays(),
+        NamedArrays(),
+        NamedArrays(),
+    )
     return mesh
 
 

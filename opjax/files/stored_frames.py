@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from opjax.files import building, hdf5
-from opjax.files.building import Wanted
 from opjax.files.formats import opened
+from opjax.files.options import ReadOptions
 
 
 class StoredFrames:
@@ -68,16 +68,10 @@ def of_hdf5(
     return np.concatenate([part.reshape(num_points, -1) for part in parts], axis=1)
 
 
-def of_vtu(
-    files: Sequence[Path],
-    wanted: Wanted,
-    point_dim: int | None,
-    max_bytes: int,
-    frame: int,
-) -> np.ndarray:
+def of_vtu(files: Sequence[Path], options: ReadOptions, frame: int) -> np.ndarray:
     """Reads the fields of one of many `.vtu` files, joined along their channels."""
     file = files[frame]
-    with opened(file, max_bytes=max_bytes, point_dim=point_dim) as groups:
-        found = building.build(str(file), groups[""], wanted).sample.target
-    assert found is not None
-    return found
+    with opened(file, options) as groups:
+        values = building.build(str(file), groups[""], options).sample.target
+    assert values is not None
+    return values

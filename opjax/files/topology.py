@@ -8,10 +8,9 @@ import numpy as np
 from opjax import geometry, quadrature
 from opjax.files import matlab
 from opjax.files.npz import Arrays
-from opjax.files.vtk.fields import Fields
-from opjax.files.vtk.mesh import Mesh
+from opjax.files.vtk.fields import MeshArrays
+from opjax.files.vtk.mesh import VtkMesh
 
-LOCATIONS = ("points", "cells")
 # Kinds of cells by VTK's numbers, and by dimension and number of corners.
 _OF_VTK = {
     **{3: "line", 4: "line", 5: "triangle", 6: "strip", 7: "polygon", 8: "pixel"},
@@ -126,7 +125,7 @@ def topology(name: str, arrays: Arrays) -> Topology:
         raise ValueError(
             f"{name}: mesh_points have values that are not finite in single precision."
         )
-    if isinstance(arrays, Fields):
+    if isinstance(arrays, MeshArrays):
         found, num_cells = _of_mesh(name, arrays.mesh), arrays.mesh.num_cells
     else:
         found, num_cells = _of_array(name, arrays, points)
@@ -160,7 +159,7 @@ def at_cells(name: str, arrays: Arrays, fields: Iterable[str]) -> dict[str, np.n
       ValueError: if cells are missing, not linear, inside out, flat or crossed.
     """
     found = topology(name, arrays)
-    if isinstance(arrays, Fields):
+    if isinstance(arrays, MeshArrays):
         _check_straight(name, arrays.mesh, found)
     check_cells(name, found)
     measured = {
@@ -173,7 +172,7 @@ def at_cells(name: str, arrays: Arrays, fields: Iterable[str]) -> dict[str, np.n
     volumes = found.gathered({kind: pair[0] for kind, pair in measured.items()})
     centers = found.gathered({kind: pair[1] for kind, pair in measured.items()})
     located = {"mesh_points": centers, "quadrature_weights": volumes}
-    data = arrays.mesh.cell_data.arrays if isinstance(arrays, Fields) else arrays
+    data = arrays.mesh.cell_data.arrays if isinstance(arrays, MeshArrays) else arrays
     for key in fields:
         if key in data and key not in located:
             array = np.asarray(data[key])
@@ -187,7 +186,7 @@ def at_cells(name: str, arrays: Arrays, fields: Iterable[str]) -> dict[str, np.n
     return located
 
 
-def _check_straight(name: str, mesh: Mesh, found: Topology) -> None:
+def _check_straight(name: str, mesh: VtkMesh, found: Topology) -> None:
     """Raises ValueError for cells of higher order, whose volumes are not known."""
     if all(block.between is None for block in found.blocks.values()):
         return
@@ -239,7 +238,7 @@ def spread(arrays: Arrays, values: np.ndarray, name: str) -> np.ndarray:
     return whole
 
 
-def _of_mesh(name: str, mesh: Mesh) -> dict[str, Block]:
+def _of_mesh(name: str, mesh: VtkMesh) -> dict[str, Block]:
     """Cells of a VTK mesh by kind, without vertices."""
     kinds, known = set(np.unique(mesh.types).tolist()) - _WITHOUT_EXTENT, _NAMES
     if others := sorted(kinds - set(known)):
@@ -302,7 +301,7 @@ def _of_array(
 
 def other_location(name: str, key: str, arrays: Arrays, location: str) -> str:
     """Says how to read a field that is at the other location of a VTK file, if so."""
-    if not isinstance(arrays, Fields):
+    if not isinstance(arrays, MeshArrays):
         return ""
     mesh = arrays.mesh
     if location == "points" and key in mesh.cell_data.arrays:

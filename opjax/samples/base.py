@@ -57,29 +57,6 @@ class Sample(NamedTuple):
         return len(self.mesh_points)
 
 
-class Splits(NamedTuple):
-    """The samples of a benchmark.
-
-    Attributes:
-      train: for training.
-      validation: chooses the model.
-      test: used once.
-      source: where they come from.
-      normalizers: of "features" and "target", where the data set fixes them: features
-        are encoded with theirs already, targets are physical. None to fit them to the
-        training samples.
-      channels: names of the channels of "features" and "target", and of "scalars" and
-        "target_scalars", where files name them.
-    """
-
-    train: Sequence[Sample]
-    validation: Sequence[Sample]
-    test: Sequence[Sample]
-    source: str
-    normalizers: Mapping[str, Any] | None = None
-    channels: Mapping[str, tuple[str, ...]] | None = None
-
-
 def is_real(dtype: np.dtype[Any]) -> bool:
     """Whether a type holds real numbers: floats of any size, integers, booleans."""
     return dtype.kind in "fiub" or np.can_cast(dtype, np.float32)  # bfloat16

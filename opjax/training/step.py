@@ -333,7 +333,11 @@ class Epoch:
         self._advance = jit_with(optimizer, make, donate=True)
 
     def __call__(
-        self, state: TrainState, data: Batch, order: Array | np.ndarray, key: Array | None = None
+        self,
+        state: TrainState,
+        data: Batch,
+        order: Array | np.ndarray,
+        key: Array | None = None,
     ) -> tuple[TrainState, dict[str, Array]]:
         """Trains on the batches of an order, see `make_epoch`."""
         carry, history = (state, jnp.array(True)), []
@@ -346,7 +350,11 @@ class Epoch:
         return carry[0], jax.tree.map(lambda *rows: jnp.stack(rows), *history)
 
     def compile(
-        self, state: TrainState, data: Batch, order: Array | np.ndarray, key: Array | None = None
+        self,
+        state: TrainState,
+        data: Batch,
+        order: Array | np.ndarray,
+        key: Array | None = None,
     ) -> None:
         """Compiles ahead what a call with such arguments needs; trains nothing."""
         rows = order if self.on_device_scan else order[0]

@@ -289,7 +289,9 @@ def test_every_field_has_its_error_in_the_last_line_and_the_table(trained):
 def test_printed_errors_are_those_of_the_written_predictions(trained, plates, tmp_path):
     workdir, _ = trained
     output = tmp_path / "out"
-    summary = predict.run(workdir, inputs=str(plates), output=output)
+    summary = predict.run(
+        predict.PredictOptions(workdir, input=str(plates), output=output)
+    )
     rows = json.loads((output / "report.json").read_text())
     by_hand = {"U": [], "S": []}
     for number, row in enumerate(rows):
@@ -317,6 +319,7 @@ def test_a_constant_channel_is_predicted_as_it_is(trained, plates):
     assert operator.fields.names == ("U", "S")
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("mode", ["one_step", "one_shot"])
 def test_series_that_start_from_rest_are_learned(rng, mode):
     times = 0.1 * np.arange(8)

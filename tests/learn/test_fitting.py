@@ -88,6 +88,7 @@ def test_calls_of_a_long_epoch_are_short_and_of_few_lengths():
             assert steps % length == 0
 
 
+@pytest.mark.nightly
 def test_calls_within_an_epoch_end_with_the_bits_of_one_call(tmp_path):
     class Stop(Exception):
         pass

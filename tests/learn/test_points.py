@@ -161,6 +161,7 @@ def same(one, other):
     np.testing.assert_array_equal(one.best_model, other.best_model)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("steps", [6, 8])
 def test_a_run_that_is_killed_at_a_change_of_stage_ends_with_the_same_bits(
     sample, tmp_path, monkeypatch, steps
@@ -280,7 +281,7 @@ def test_losses_and_targets_that_need_all_points_are_refused(rng):
         task.settings(given)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "name",
     by_day(["functional", "transolver", "galerkin", "flare"], day=["functional"]),

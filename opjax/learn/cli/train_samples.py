@@ -17,10 +17,8 @@ import jax
 import numpy as np
 from jax.typing import ArrayLike
 
-from opjax import files
 from opjax.files import repeats
 from opjax.files.series import SeriesSplits
-from opjax.files.series import divide as divide_series
 from opjax.learn.cli import study
 from opjax.learn.cli.train import (
     ARRAYS,
@@ -199,12 +197,7 @@ def _divided(data: Data | Mapping[str, Any], config: Config) -> Splits | SeriesS
     repeats.warn(map(repeats.seen, found))
     grids = [(one.name, layout.sense(one.mesh_points, one.grid_shape)) for one in found]
     layout.check_axes(grids)
-    splits = files.divide(
-        found,
-        validation_fraction=config.validation_fraction,
-        test_fraction=config.test_fraction,
-        seed=config.data_seed,
-    )
+    splits = Splits.divide(found, shares=config.shares)
     return splits._replace(channels=channels) if channels else splits
 
 
@@ -219,12 +212,7 @@ def _divided_series(
     rules.check(series, min_frames=config.history + 1)
     if splits is not None:
         return splits
-    return divide_series(
-        series,
-        validation_fraction=config.validation_fraction,
-        test_fraction=config.test_fraction,
-        seed=config.data_seed,
-    )
+    return SeriesSplits.divide(series, shares=config.shares)
 
 
 def _joined(

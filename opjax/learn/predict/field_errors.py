@@ -160,7 +160,7 @@ class Sums:
         self._squares = np.zeros((2, len(fields.varying)))
 
     def add(
-        self, predicted: ArrayLike, target: ArrayLike, weights: ArrayLike | None = None
+        self, predicted: ArrayLike, target: Any, weights: ArrayLike | None = None
     ) -> None:
         """Adds points, `(m, q)`, and their weights, `(m,)`; a zero masks a point."""
         mass = np.ones(len(target)) if weights is None else np.asarray(weights, float)

@@ -9,53 +9,61 @@ A program of such a benchmark is
         **quick(Config()),
         **published(PAPER(Config(...)), {...}),
     }
-    make_task = benchmark(dataset.splits, "names", "of", "own", "options")
-    PROGRAM = learn.Program(name, PRESETS, make_task)
+
+    def splits(config: Config, cache_dir: str | None) -> Splits:
+        asked = request(config, cache_dir)
+        return dataset.splits(asked, num_points=config.num_points)
+
+    PROGRAM = learn.Program(name, PRESETS, benchmark(splits))
 
 and starts with `PROGRAM.launch()`.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import TypeVar
 
+from opjax.datasets.requests import Request
+from opjax.learn.config import DataOptions
+from opjax.learn.config.presets import FieldOptions
 from opjax.learn.tasks.errors import Loss
 from opjax.learn.tasks.evaluation import Evaluation
 from opjax.learn.tasks.supervised import Encoding, regression
 from opjax.learn.tasks.task import Task
 from opjax.samples import Splits
 
+_Config = TypeVar("_Config", bound=FieldOptions)
 
-def load(
-    config: Any, splits: Callable[..., Splits], *own: str, cache_dir: str | None = None
-) -> Splits:
-    """Reads or generates the samples that a configuration asks for, see `benchmark`."""
-    names = ("num_train", "num_validation", "num_test", "data_dir", *own)
-    given = {name: getattr(config, name) for name in names}
-    return splits(**given, seed=config.data_seed, cache_dir=cache_dir)
+
+def request(config: DataOptions, cache_dir: str | None) -> Request:
+    """Returns what a configuration asks of its data set."""
+    return Request(
+        config.num_train,
+        config.num_validation,
+        config.num_test,
+        config.data_dir,
+        config.data_seed,
+        cache_dir,
+    )
 
 
 def benchmark(
-    splits: Callable[..., Splits],
-    *own: str,
+    splits: Callable[[_Config, str | None], Splits],
+    *,
     notes: str = "",
     window: tuple[float, float, float, float] | None = None,
-) -> Callable[[Any, str | None], Task]:
+) -> Callable[[_Config, str | None], Task]:
     """Makes `make_task` of a program whose task is `regression` on a data set.
 
-    Its configurations have `FieldOptions`.
-
     Args:
-      splits: of a module of `opjax.datasets`.
-      *own: fields of the configuration that are options of the data set.
+      splits: `splits(config, cache_dir)`, the samples that a configuration asks for.
       notes: as in `Task`.
       window: left, right, bottom and top of what figures show; None for all.
     """
 
-    def make_task(config: Any, cache_dir: str | None) -> Task:
-        found = load(config, splits, *own, cache_dir=cache_dir)
+    def make_task(config: _Config, cache_dir: str | None) -> Task:
         return regression(
             config,
-            found,
+            splits(config, cache_dir),
             encoding=Encoding(target=config.normalize_target),
             loss=Loss(mean=config.mean_loss),
             evaluation=Evaluation(window=window),

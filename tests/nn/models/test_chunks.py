@@ -237,6 +237,7 @@ def test_a_model_may_have_a_chunk_size_of_its_own(sample):
     assert program(model) == asked != program(model, chunk_size=7)
 
 
+@pytest.mark.nightly
 def test_temporary_memory_of_gradients_is_that_of_the_features():
     model = nn.OperatorTransformer(
         position=nn.Coordinates(2),

@@ -84,6 +84,7 @@ def written_out(block, x, y, points):
     return x + block.self_experts_norm(mixture(block.self_experts, gates, x))
 
 
+@pytest.mark.nightly
 def test_every_block_starts_from_the_points_again(data):
     model, time = make(time_embedding=True), jnp.asarray(0.3)
 
@@ -100,6 +101,7 @@ def test_every_block_starts_from_the_points_again(data):
     np.testing.assert_allclose(actual, expected(*data), rtol=1e-8, atol=1e-10)
 
 
+@pytest.mark.nightly
 def test_the_stream_of_the_original_goes_on(data):
     model, time = original(time_embedding=True), jnp.asarray(0.3)
 
@@ -134,6 +136,7 @@ def test_permuted_points_permute_the_output(data, build, rng):
     np.testing.assert_allclose(actual, expected, rtol=1e-8, atol=1e-10)
 
 
+@pytest.mark.nightly
 @both
 def test_rematerialised_batches_and_single_precision(data, build):
     points, features = data

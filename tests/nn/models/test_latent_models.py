@@ -131,6 +131,7 @@ def test_parameters_of_transolver_plus(
     assert found == expected
 
 
+@pytest.mark.nightly
 @models
 def test_padding_changes_neither_values_nor_gradients(name, mesh):
     model, (points, features) = make(name), mesh
@@ -159,6 +160,7 @@ def test_permuting_the_points_permutes_the_output(name, mesh, rng):
     np.testing.assert_allclose(permuted, run(*mesh)[order], rtol=1e-8)
 
 
+@pytest.mark.nightly
 @models
 def test_refining_the_mesh_converges_at_second_order(name):
     model = make(name)
@@ -249,6 +251,7 @@ def test_lno_starts_as_its_published_code():
             assert 0.1 < np.max(np.abs(leaf)) <= 32**-0.5
 
 
+@pytest.mark.nightly
 def test_rematerialization_changes_no_gradient(mesh):
     def gradient(**options):
         model = make("flare", **options)

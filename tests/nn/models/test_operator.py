@@ -450,6 +450,7 @@ def test_deep_encoders_and_plain_decoders(mesh):
     np.testing.assert_allclose(model(*mesh), model.decoder(z), rtol=1e-10)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("attention", POINTS)
 def test_attentions_without_a_basis_see_the_coordinates(mesh, attention):
     model = make(attention=attention, num_layers=1)

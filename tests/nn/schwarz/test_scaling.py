@@ -46,6 +46,7 @@ def points(model):
     return model.cover.num_points if hasattr(model, "cover") else model.key.shape[0]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("num_points", [None, 100])
 def test_outputs_are_those_of_divided_attention(model, num_points, rng):
     f = rng.normal(size=(points(model), 2))
