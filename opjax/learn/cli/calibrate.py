@@ -41,6 +41,7 @@ from opjax.learn.predict import (
     widths,
 )
 from opjax.learn.predict.calibration import Calibration
+from opjax.learn.predict.prediction import Limits
 from opjax.learn.predict.trained import Trained
 from opjax.learn.report.figures_bands import Pictures
 from opjax.samples import Sample, ranges
