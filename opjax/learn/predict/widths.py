@@ -139,7 +139,7 @@ class Residual(NamedTuple):
 
 def scale_of(trained: Trained) -> np.ndarray:
     """Spread of every channel of the target in the training set, `(q,)`."""
-    count = trained.description["channels"]["target"]
+    count = trained.description.channels.target
     if "target" not in trained.normalizers:
         return np.ones(count, np.float32)
     std = np.asarray(trained.normalizers["target"].std, np.float32)
@@ -386,10 +386,10 @@ def restore(
         if floor is None or np.shape(floor) != () or not 0 <= floor < np.inf:
             raise ValueError("no floor of an ensemble")
         return Ensemble(scale, members, float(floor))
-    channels = trained.description["channels"]
-    own = channels["mesh_points"] + channels["features"] + channels["target"]
-    base, target = 1 + 3 * own + _WAVES, channels["target"]
-    count = base + local_count(own - channels["mesh_points"])
+    channels = trained.description.channels
+    own = channels.mesh_points + channels.features + channels.target
+    base, target = 1 + 3 * own + _WAVES, channels.target
+    count = base + local_count(own - channels.mesh_points)
     count += 3 * target if name == "combined" else 0
     found = (arrays or {}).get("residual")
     if found is None or found.dtype.kind != "f":
