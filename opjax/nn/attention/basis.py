@@ -43,9 +43,9 @@ class BasisAttention(nnx.Module, PointSums):
 
     Per head, with features `f` and functions `Phi` from a basis module and a mixer `C`,
 
-        y = Phi C(P f),    P f = D^{-1} Phi^T W f  (`means`, for functions of one sign),
+        y = Phi C(P f),    P f = D^{-1} Phi^T W f  (`Means`, for functions of one sign),
 
-    or the `inner_products` `Phi^T W f`, or `least_squares`. `W = diag(w)` holds the
+    or `InnerProducts` `Phi^T W f`, or `LeastSquares`. `W = diag(w)` holds the
     quadrature weights (`1 / n` each by default) and `D = diag(Phi^T w)`, offset as in
     `opjax.Moments`: coefficients converge under mesh refinement. The mixer's maps are
     shared by the heads.
@@ -57,8 +57,8 @@ class BasisAttention(nnx.Module, PointSums):
         `functools.partial` of `SoftmaxBasis`; `None` for a layer that shares the basis
         passed with every call.
       mixer: constructor of the mixer, `mixer(width, num_heads=, rngs=)`.
-      projection: how moments become coefficients, a `Projection`; by default `means`
-        for functions of one sign and `inner_products` for others.
+      projection: how moments become coefficients, a `Projection`; by default `Means`
+        for functions of one sign and `InnerProducts` for others.
       head_features: channels `d` of a head, `c / h` by default; those of the basis.
       use_bias: whether the output map has a bias.
       fan_in_init: whether the output map starts from U(-b, b), `b = fan_in^{-1/2}`,
